@@ -1,17 +1,24 @@
 //! `mcs probe`: whether endpoints of other clusters answer where it runs. `mcs check` runs it in pods of the controller's
 //! image, as `mcs probe`.
 
-use std::{fs, io, net::SocketAddr, path::PathBuf, process::ExitCode, time::Duration};
+use std::{
+    fmt, fs, io, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration,
+};
 
 use anyhow::Context as _;
 use clap::Args;
 use futures_util::{StreamExt as _, stream};
 use mcs_kube::program::{self, FormatArgs};
 use serde::{Deserialize, Serialize};
-use tokio::{net::TcpStream, time::timeout};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, sleep, timeout},
+};
 
 /// How many connections are tried at a time.
 const AT_A_TIME: usize = 64;
+/// How long after a connection that was not accepted the next one is tried.
+const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connect to endpoints of other clusters.
 ///
@@ -20,16 +27,21 @@ const AT_A_TIME: usize = 64;
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs probe 10.2.1.5:8080 [fd02::5]:8080")]
+  mcs probe 10.2.1.5:8080 [fd02::5]:8080
+  mcs probe web.shop.svc.clusterset.local:80 --wait 30")]
 pub struct ProbeCommand {
-    /// Addresses of pods with a port
-    #[arg(required = true, value_name = "IP:PORT")]
-    addresses: Vec<SocketAddr>,
+    /// Addresses or names, with a port
+    #[arg(required = true, value_name = "HOST:PORT")]
+    addresses: Vec<Target>,
 
     /// How long to wait for an answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3,
         value_parser = clap::value_parser!(u64).range(1..=60))]
     timeout: u64,
+
+    /// Try again each second, for this many seconds, what does not accept the connection
+    #[arg(long, value_name = "SECONDS", default_value_t = 0)]
+    wait: u64,
 
     /// Also write the outcomes into this file, as a JSON list
     #[arg(long, value_name = "FILE")]
@@ -37,6 +49,43 @@ pub struct ProbeCommand {
 
     #[command(flatten)]
     format: FormatArgs,
+}
+
+/// What a connection is tried to.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+#[serde(untagged)]
+pub enum Target {
+    /// An address of a pod, or a VIP.
+    Address(SocketAddr),
+    /// A name with a port, which is looked up at each attempt.
+    Name(String),
+}
+
+impl FromStr for Target {
+    type Err = &'static str;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        if let Ok(address) = text.parse() {
+            return Ok(Self::Address(address));
+        }
+        match text.rsplit_once(':') {
+            Some((name, port))
+                if !name.is_empty() && !name.contains(':') && port.parse::<u16>().is_ok() =>
+            {
+                Ok(Self::Name(text.to_owned()))
+            }
+            _ => Err("write it as 10.2.1.5:8080, [fd02::5]:8080 or NAME:8080"),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Address(address) => address.fmt(f),
+            Self::Name(name) => name.fmt(f),
+        }
+    }
 }
 
 /// How an attempt to connect ends.
@@ -53,6 +102,8 @@ pub enum Outcome {
     Unreachable,
     /// This machine does not let the connection begin.
     Failed,
+    /// No name server knows the name.
+    Unresolved,
 }
 
 impl Outcome {
@@ -69,6 +120,7 @@ impl Outcome {
             Self::Timeout => "does not answer",
             Self::Unreachable => "is unreachable",
             Self::Failed => "cannot be tried",
+            Self::Unresolved => "is no name that DNS knows",
         }
     }
 
@@ -84,8 +136,8 @@ impl Outcome {
 
 /// One line of the output.
 #[derive(Debug, Serialize)]
-struct Attempt {
-    address: SocketAddr,
+struct Attempt<'a> {
+    address: &'a Target,
     outcome: Outcome,
 }
 
@@ -95,7 +147,8 @@ struct Attempt {
 /// The outcomes cannot be written.
 pub fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
     let limit = Duration::from_secs(command.timeout);
-    let outcomes = program::block_on(async { Ok(probe(&command.addresses, limit).await) })?;
+    let wait = Duration::from_secs(command.wait);
+    let outcomes = program::block_on(async { Ok(probe(&command.addresses, limit, wait).await) })?;
     if let Some(file) = &command.outcomes {
         fs::write(file, serde_json::to_vec(&outcomes)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
@@ -104,23 +157,44 @@ pub fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
         .addresses
         .iter()
         .zip(&outcomes)
-        .map(|(&address, &outcome)| Attempt { address, outcome })
+        .map(|(address, &outcome)| Attempt { address, outcome })
         .collect();
     command.format.show(&attempts, |attempts, style| {
-        let row = |one: &Attempt| vec![one.address.to_string(), one.outcome.text().to_owned()];
+        let row = |one: &Attempt<'_>| vec![one.address.to_string(), one.outcome.text().to_owned()];
         style.table(&["ADDRESS", "RESULT"], attempts.iter().map(row))
     })?;
     let is_fine = outcomes.into_iter().all(Outcome::is_reached);
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// Connects to each address. The outcomes are in the order of the addresses.
-pub async fn probe(addresses: &[SocketAddr], limit: Duration) -> Vec<Outcome> {
-    let attempts = addresses.iter().map(|&address| connect(address, limit));
+/// Connects to each target, for as long as `wait` until it accepts. The outcomes are in the order of the targets.
+pub async fn probe(targets: &[Target], limit: Duration, wait: Duration) -> Vec<Outcome> {
+    let attempts = targets.iter().map(|target| connect_within(target, limit, wait));
     stream::iter(attempts).buffered(AT_A_TIME).collect().await
 }
 
-async fn connect(address: SocketAddr, limit: Duration) -> Outcome {
+async fn connect_within(target: &Target, limit: Duration, wait: Duration) -> Outcome {
+    let end = Instant::now() + wait;
+    loop {
+        let outcome = connect(target, limit).await;
+        if outcome == Outcome::Answered || Instant::now() + PAUSE > end {
+            return outcome;
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+async fn connect(target: &Target, limit: Duration) -> Outcome {
+    let address = match target {
+        Target::Address(address) => *address,
+        Target::Name(name) => {
+            let found = timeout(limit, tokio::net::lookup_host(name)).await;
+            match found.ok().and_then(Result::ok).and_then(|mut found| found.next()) {
+                Some(address) => address,
+                None => return Outcome::Unresolved,
+            }
+        }
+    };
     match timeout(limit, TcpStream::connect(address)).await {
         Err(_) => Outcome::Timeout,
         Ok(Ok(_)) => Outcome::Answered,
@@ -138,11 +212,39 @@ mod tests {
     fn a_refusal_is_an_answer_of_the_pod() {
         let open = TcpListener::bind("127.0.0.1:0").unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let addresses = [open.local_addr().unwrap(), closed];
+        let targets = [open.local_addr().unwrap(), closed].map(Target::Address);
         let limit = Duration::from_secs(1);
-        let outcomes = program::block_on(async { Ok(probe(&addresses, limit).await) }).unwrap();
+        let probe = async { Ok(probe(&targets, limit, Duration::ZERO).await) };
+        let outcomes = program::block_on(probe).unwrap();
         assert_eq!(outcomes, [Outcome::Answered, Outcome::Refused]);
         assert!(outcomes.into_iter().all(Outcome::is_reached));
+    }
+
+    #[test]
+    fn what_accepts_late_is_reached_within_the_wait() {
+        let address = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let late = std::thread::spawn(move || {
+            std::thread::sleep(Duration::from_millis(1500));
+            TcpListener::bind(address).unwrap()
+        });
+        let targets = [format!("localhost:{}", address.port()).parse().unwrap()];
+        let probe = async { Ok(probe(&targets, PAUSE, 20 * PAUSE).await) };
+        assert_eq!(program::block_on(probe).unwrap(), [Outcome::Answered]);
+        drop(late.join().unwrap());
+    }
+
+    #[test]
+    fn a_target_is_an_address_or_a_name() {
+        for (text, is_name) in
+            [("10.0.0.1:80", false), ("[fd00::1]:80", false), ("web.shop:80", true)]
+        {
+            let target: Target = text.parse().unwrap();
+            assert_eq!(matches!(target, Target::Name(_)), is_name);
+            assert_eq!(target.to_string(), text);
+        }
+        for text in ["10.0.0.1", "fd00::1", "web:http", ":80"] {
+            assert!(text.parse::<Target>().is_err(), "{text}");
+        }
     }
 
     #[test]

@@ -18,7 +18,7 @@ use crate::{
 };
 use mcs_controller::{
     clusterset::well_known,
-    probe::{Outcome, probe},
+    probe::{self, Outcome},
 };
 
 /// How long an endpoint has to answer.
@@ -98,7 +98,10 @@ pub(super) async fn checks(
             let _pod = probing.lock().await;
             pod::probe(cluster, args, &addresses).await?
         }
-        _ => Ok(probe(&addresses, LIMIT).await),
+        _ => {
+            let targets: Vec<_> = addresses.into_iter().map(probe::Target::Address).collect();
+            Ok(probe::probe(&targets, LIMIT, Duration::ZERO).await)
+        }
     };
     let finding = |target: &Target, message: anyhow::Result<String>| {
         let message = message.map_err(|error| error.context(target.name.clone()));
