@@ -1,10 +1,10 @@
 //! `mcs check`: what a clusterset needs, and what to do about what is missing.
 
 mod addresses;
-mod agents;
+pub(crate) mod agents;
 mod dns;
 mod peers;
-mod pods;
+pub(crate) mod pods;
 mod rights;
 mod services;
 

@@ -42,7 +42,9 @@ pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
 pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
 pub(super) const SERVICE_RANGES: Kind = ("networking.k8s.io", "v1", "ServiceCIDR", "servicecidrs");
 pub(super) const PODS: Kind = ("", "v1", "Pod", "pods");
+pub(super) const DAEMON_SETS: Kind = ("apps", "v1", "DaemonSet", "daemonsets");
 pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
+pub(super) const SERVICES: Kind = ("", "v1", "Service", "services");
 pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
 
 /// A cluster that a command is about.
@@ -153,14 +155,19 @@ impl Cluster {
         self.send(Request::new(kind, namespace, name, Action::Delete { uid: None })).await
     }
 
-    /// An object, if it is there.
+    /// An object, if it and its type are there.
     pub(super) async fn get(
         &self,
         kind: Kind,
         namespace: Option<&str>,
         name: &str,
     ) -> anyhow::Result<Option<Value>> {
-        let found = self.api(kind, namespace).await?.get_opt(name).await;
+        let found = match self.api(kind, namespace).await?.get(name).await {
+            Ok(found) => Ok(Some(found)),
+            // An API server that lacks the group says so in plain text.
+            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+            Err(error) => Err(error),
+        };
         let found = found.with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))?;
         Ok(found.map(serde_json::to_value).transpose()?)
     }

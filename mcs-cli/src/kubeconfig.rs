@@ -66,6 +66,11 @@ pub(crate) enum KubeconfigError {
 }
 
 impl ClusterArgs {
+    /// Those of kubeconfigs that are known.
+    pub(crate) const fn of(kubeconfigs: Vec<KubeconfigArg>) -> Self {
+        Self { kubeconfigs, contexts: Vec::new() }
+    }
+
     /// The kubeconfigs of all clusters that are named.
     pub(crate) fn named(&self) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
         let mut all = self.kubeconfigs.clone();
@@ -89,6 +94,15 @@ impl KubeconfigArg {
             }
         }
         Ok(files.first().map(|file| Self { file: file.clone(), context: None }))
+    }
+
+    /// The name of the context.
+    pub(crate) fn context_name(&self) -> Result<String, KubeconfigError> {
+        if let Some(context) = &self.context {
+            return Ok(context.clone());
+        }
+        let current = read(&self.file)?.current_context;
+        current.ok_or_else(|| KubeconfigError::NoCurrent(self.file.display().to_string()))
     }
 
     /// The file and the context, as the library reads them.

@@ -27,10 +27,16 @@ use super::{
     kubeconfig::{ClusterArgs, KubeconfigArg},
     pod_ranges::{self, PodRanges},
 };
-use mcs_controller::{apply::ApplyError, clusterset::ClusterId};
+use mcs_controller::{
+    apply::ApplyError,
+    clusterset::{ClusterId, well_known},
+};
 
 /// The Role that the chart makes in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
+
+/// How long a token lives: 90 days.
+const TOKEN_SECONDS: i64 = 7_776_000;
 
 /// The clusters and namespaces of a link.
 #[derive(Debug, Args)]
@@ -87,7 +93,7 @@ pub(super) struct LinkCommand {
 
     /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
     /// cluster can be away for the other two thirds
-    #[arg(long, value_name = "SECONDS", default_value_t = 7_776_000,
+    #[arg(long, value_name = "SECONDS", default_value_t = TOKEN_SECONDS,
         value_parser = clap::value_parser!(i64).range(600..))]
     token_seconds: i64,
 }
@@ -129,7 +135,30 @@ pub(super) struct ForgetCommand {
     link: LinkArgs,
 }
 
+impl LinkArgs {
+    /// The clusters, and the namespaces that the chart makes.
+    fn new(kubeconfigs: Vec<KubeconfigArg>) -> Self {
+        Self {
+            clusters: ClusterArgs::of(kubeconfigs),
+            namespace: well_known::CONTROLLER.to_owned(),
+            mailbox: "mcs-mailbox".to_owned(),
+            hub: None,
+            format: FormatArgs::default(),
+        }
+    }
+}
+
 impl LinkCommand {
+    /// As `mcs link` with these flags.
+    pub(crate) fn new(
+        kubeconfigs: Vec<KubeconfigArg>,
+        pod_cidr: Vec<(ClusterId, IpNet)>,
+        server: Vec<(ClusterId, String)>,
+    ) -> Self {
+        let link = LinkArgs::new(kubeconfigs);
+        Self { link, pod_cidr, server, replace: false, token_seconds: TOKEN_SECONDS }
+    }
+
     /// The URL that `--server` gives.
     fn server_of(&self, host: &Cluster) -> Option<&String> {
         self.server.iter().find(|(id, _)| *id == host.id).map(|(_, url)| url)
@@ -152,7 +181,7 @@ struct Done {
     left: Vec<String>,
 }
 
-fn pair<T>(text: &str) -> Result<(ClusterId, T), String>
+pub(crate) fn pair<T>(text: &str) -> Result<(ClusterId, T), String>
 where
     T: std::str::FromStr,
     T::Err: std::fmt::Display,
@@ -165,6 +194,24 @@ where
 pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
     let done = program::block_on(link_all(command))?;
     show(&command.link.format, &done)
+}
+
+/// Links the clusters, for a command that says more than that.
+pub(crate) async fn begin(command: &LinkCommand) -> anyhow::Result<()> {
+    for done in link_all(command).await? {
+        if let Some(warning) = done.warning {
+            eprintln!("mcs: {warning}");
+        }
+    }
+    Ok(())
+}
+
+/// Unlinks clusters that all answer.
+pub(crate) async fn end(kubeconfigs: Vec<KubeconfigArg>) -> anyhow::Result<()> {
+    let done = unlink::unlink_all(&LinkArgs::new(kubeconfigs), &[], Pairs::All).await?;
+    let left: Vec<String> = done.into_iter().flat_map(|one| one.left).collect();
+    ensure!(left.is_empty(), "left to do: {}", left.join("; "));
+    Ok(())
 }
 
 pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {

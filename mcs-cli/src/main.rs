@@ -3,10 +3,14 @@
 
 mod check;
 mod cluster;
+mod corefile;
+mod dns;
 mod kubeconfig;
 mod link;
 mod pod_ranges;
+mod progress;
 mod status;
+mod up;
 
 use std::{env, process::ExitCode};
 
@@ -24,7 +28,7 @@ struct Cli {
 
 const EXAMPLES: &str = "\
 Examples:
-  mcs link --context east --context west
+  mcs up --context east --context west
   mcs check east.conf west.conf
   mcs status
 
@@ -41,6 +45,9 @@ const UNASKED: u8 = 3;
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    Up(up::UpCommand),
+    Down(up::DownCommand),
+    Dns(dns::DnsCommand),
     Link(link::LinkCommand),
     Unlink(link::UnlinkCommand),
     Forget(link::ForgetCommand),
@@ -55,6 +62,9 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::from_arg_matches(&command().get_matches());
     let result = match cli.unwrap_or_else(|error| error.format(&mut command()).exit()).command {
+        Command::Up(command) => up::up(&command),
+        Command::Down(command) => up::down(&command),
+        Command::Dns(command) => dns::run(&command),
         Command::Link(command) => link::link(&command),
         Command::Unlink(command) => link::unlink(&command),
         Command::Forget(command) => link::forget(&command),

@@ -13,7 +13,7 @@ use crate::{
 
 const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 
-pub(super) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
+pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     let nodes = cluster.list(NODES).await?;
     let pods = cluster.list_in(PODS, None, SELECTOR).await?;
     result(&nodes, &pods)

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::Mutex;
 
+pub(crate) use self::pod::{Errand, run_pod};
 use self::sample::Endpoint;
 use super::Finding;
 use crate::{
@@ -43,7 +44,7 @@ pub(super) enum From {
 
 /// How pods of peers are probed.
 #[derive(Debug, Args)]
-pub(super) struct ProbeArgs {
+pub(crate) struct ProbeArgs {
     /// Connect by TCP to a few endpoints that each peer has published [default: pod, or here if `check` runs in a pod
     /// without kubeconfig]
     #[arg(long = "probe", env = "MCS_PROBE", value_name = "WHERE")]
@@ -56,6 +57,13 @@ pub(super) struct ProbeArgs {
     /// The image of the pod [default: that of the Deployment mcs-controller]
     #[arg(long, env = "MCS_PROBE_IMAGE", value_name = "IMAGE")]
     probe_image: Option<String>,
+}
+
+impl ProbeArgs {
+    /// The pod runs in this namespace, with the image of the controller there.
+    pub(crate) fn in_namespace(namespace: &str) -> Self {
+        Self { from: None, namespace: namespace.to_owned(), probe_image: None }
+    }
 }
 
 /// Held while a cluster has a pod that probes.
@@ -96,7 +104,9 @@ pub(super) async fn checks(
     let outcomes = match from {
         From::Pod if !addresses.is_empty() => {
             let _pod = probing.lock().await;
-            pod::probe(cluster, args, &addresses).await?
+            let targets = addresses.iter().map(ToString::to_string).collect();
+            let errand = Errand { targets, wait: Duration::ZERO, node: None };
+            run_pod(cluster, args, &errand).await?
         }
         _ => {
             let targets: Vec<_> = addresses.into_iter().map(probe::Target::Address).collect();

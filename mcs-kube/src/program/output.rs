@@ -45,6 +45,12 @@ pub struct OutputArgs {
     watch: Option<u64>,
 }
 
+impl Default for FormatArgs {
+    fn default() -> Self {
+        Self { output: Format::Table }
+    }
+}
+
 impl FormatArgs {
     /// Prints a value: as a document, or as `table` prints it.
     ///

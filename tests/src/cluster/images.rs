@@ -13,7 +13,7 @@ pub(super) const PAUSE: &str = "mcs-tests.invalid/pause:1";
 /// A shell and what belongs to it, for clients and servers of tests.
 pub const TOOLS: &str = "mcs-tests.invalid/tools:1";
 /// The DNS server of the cluster.
-pub(super) const COREDNS: &str = "mcs-tests.invalid/coredns:1";
+pub(super) const COREDNS: &str = "mcs-tests.invalid/coredns:v1.15.0";
 
 /// Clients and servers of the end-to-end suite.
 pub const TRAFFIC: &str = "localhost/mcs-traffic:1";

@@ -1,6 +1,6 @@
 //! A pod that runs `mcs-controller probe` and lives for seconds.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
@@ -41,11 +41,21 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The kubelet makes this file of a container, and its content a part of the pod's status.
 const MESSAGE: &str = "/dev/termination-log";
 
-/// Probes the addresses in a pod of the cluster. The inner error says why there is none.
-pub(super) async fn probe(
+/// What a pod is to do.
+pub(crate) struct Errand<'a> {
+    /// Addresses or names, with a port.
+    pub(crate) targets: Vec<String>,
+    /// How long it tries again what does not accept the connection: at most half a minute.
+    pub(crate) wait: Duration,
+    /// The node that it runs on; any, if there is none.
+    pub(crate) node: Option<&'a str>,
+}
+
+/// Probes targets in a pod of the cluster. The inner error says why there is none.
+pub(crate) async fn run_pod(
     cluster: &Cluster,
     args: &ProbeArgs,
-    addresses: &[SocketAddr],
+    errand: &Errand<'_>,
 ) -> anyhow::Result<Result<Vec<Outcome>, String>> {
     let namespace = &args.namespace;
     for right in RIGHTS {
@@ -61,11 +71,11 @@ pub(super) async fn probe(
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
     let template = deployment.map(|mut one| one["spec"]["template"]["spec"].take());
     let name = format!("{NAME}-{:08x}", fastrand::u32(..));
-    let pod = pod(args, &name, &template.unwrap_or_default(), addresses)?;
+    let pod = pod(args, &name, &template.unwrap_or_default(), errand)?;
     let request = Request::new(PODS, Some(namespace), &name, Action::Create(pod));
     let outcomes = async {
         cluster.send(request).await?;
-        outcomes(cluster, namespace, &name, addresses.len()).await
+        outcomes(cluster, namespace, &name, errand.targets.len()).await
     };
     let outcomes = tokio::select! {
         outcomes = outcomes => outcomes,
@@ -126,12 +136,7 @@ async fn may(cluster: &Cluster, namespace: &str, right: Right) -> anyhow::Result
 }
 
 /// The pod. `like` is the spec of the controller's pods.
-fn pod(
-    args: &ProbeArgs,
-    name: &str,
-    like: &Value,
-    addresses: &[SocketAddr],
-) -> anyhow::Result<Value> {
+fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyhow::Result<Value> {
     let namespace = &args.namespace;
     let container = &like["containers"][0];
     let given = args.probe_image.as_deref();
@@ -141,9 +146,12 @@ fn pod(
             well_known::CONTROLLER
         )
     })?;
-    let command =
-        ["mcs-controller".to_owned(), "probe".to_owned(), format!("--outcomes={MESSAGE}")];
-    let command = command.into_iter().chain(addresses.iter().map(ToString::to_string));
+    let mut command =
+        vec!["mcs-controller".to_owned(), "probe".to_owned(), format!("--outcomes={MESSAGE}")];
+    if !errand.wait.is_zero() {
+        command.push(format!("--wait={}", errand.wait.as_secs()));
+    }
+    command.extend_from_slice(&errand.targets);
     let mut spec = json!({
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LIMIT.as_secs(),
@@ -157,7 +165,7 @@ fn pod(
         "containers": [{
             "name": "probe",
             "image": image,
-            "command": command.collect::<Vec<_>>(),
+            "command": command,
             "terminationMessagePath": MESSAGE,
             "resources": {
                 "requests": {"cpu": "10m", "memory": "16Mi"}, "limits": {"memory": "64Mi"},
@@ -172,6 +180,10 @@ fn pod(
         if !like[field].is_null() {
             spec[field] = like[field].clone();
         }
+    }
+    if let Some(node) = errand.node {
+        spec["nodeName"] = json!(node);
+        spec["tolerations"] = json!([{"operator": "Exists"}]);
     }
     if given.is_none() && !container["imagePullPolicy"].is_null() {
         spec["containers"][0]["imagePullPolicy"] = container["imagePullPolicy"].clone();
@@ -241,17 +253,20 @@ mod tests {
             "containers": [{"image": "mcs:1", "imagePullPolicy": "Never", "env": [{"name": "A"}]}],
             "tolerations": [{"operator": "Exists"}],
         });
-        let made = pod(&args, "name", &like, &["10.2.0.1:80".parse().unwrap()]).unwrap();
+        let errand =
+            |node| Errand { targets: vec!["10.2.0.1:80".to_owned()], wait: Duration::ZERO, node };
+        let made = pod(&args, "name", &like, &errand(None)).unwrap();
         let container = &made["spec"]["containers"][0];
         assert_eq!(container["image"], "mcs:1");
         assert_eq!(container["imagePullPolicy"], "Never");
         assert_eq!(container["command"][3], "10.2.0.1:80");
         assert_eq!(made["spec"]["tolerations"], like["tolerations"]);
         assert!(container["env"].is_null());
-        let error = pod(&args, "name", &Value::Null, &[]).unwrap_err().to_string();
+        let error = pod(&args, "name", &Value::Null, &errand(None)).unwrap_err().to_string();
         assert!(error.contains("--probe-image"), "{error}");
         let args = ProbeArgs { probe_image: Some("other".to_owned()), ..args };
-        let made = pod(&args, "name", &Value::Null, &[]).unwrap();
+        let made = pod(&args, "name", &Value::Null, &errand(Some("n1"))).unwrap();
+        assert_eq!(made["spec"]["nodeName"], "n1");
         assert_eq!(made["spec"]["containers"][0]["image"], "other");
     }
 

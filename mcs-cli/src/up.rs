@@ -1,0 +1,267 @@
+//! `mcs up` and `mcs down`: a clusterset with one command, and back.
+
+mod chart;
+mod member;
+mod proof;
+
+use std::{
+    io::{self, IsTerminal as _, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::{Context as _, bail, ensure};
+use clap::Args;
+use futures_util::future::try_join_all;
+use mcs_controller::clusterset::ClusterId;
+use mcs_kube::program::{self, print, table, terminal_width};
+use serde_json::Value;
+use tokio::time::{Instant, sleep};
+
+use self::{
+    chart::ChartArgs,
+    member::{Member, MemberArgs},
+};
+use crate::{
+    cluster::{Cluster, PEERS},
+    dns,
+    kubeconfig::{ClusterArgs, KubeconfigArg},
+    link::{self, LinkCommand},
+    progress,
+    status::condition,
+};
+
+/// How long controllers may take to read each other.
+const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
+/// How often that is looked at.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// Make a clusterset of these clusters.
+///
+/// It looks at each cluster, shows what it is going to do, and asks. Then it installs the types of the Multi-Cluster Services
+/// API, the chart and the names in clusterset.local where they are missing, links the clusters, and ends with a proof: from every
+/// node, a pod connects by name to a service of all clusters. Run it again to repair, or with one more cluster to add it. It
+/// needs helm and kubectl in the PATH.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs up --context east --context west
+  mcs up --context east --context west --context south --yes
+  mcs up east.conf west.conf --chart deploy/helm/mcs --dry-run")]
+pub(crate) struct UpCommand {
+    #[command(flatten)]
+    clusters: ClusterArgs,
+
+    #[command(flatten)]
+    chart: ChartArgs,
+
+    #[command(flatten)]
+    member: MemberArgs,
+
+    /// Show what would be done, and do nothing
+    #[arg(long)]
+    dry_run: bool,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+/// Take a clusterset away: names first, then the links, then the charts.
+///
+/// What the types of the Multi-Cluster Services API and the ids of clusters stand for stays, and so do ServiceExports.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs down --context east --context west")]
+pub(crate) struct DownCommand {
+    #[command(flatten)]
+    clusters: ClusterArgs,
+
+    /// Do not ask
+    #[arg(short, long)]
+    yes: bool,
+}
+
+pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
+    program::block_on(async {
+        let members = look(command).await?;
+        show(&members)?;
+        if command.dry_run {
+            return Ok(ExitCode::SUCCESS);
+        }
+        if !command.yes && !confirmed("Go on?")? {
+            bail!("nothing was done");
+        }
+        chart::prepare(&command.chart).await?;
+        try_join_all(members.iter().map(|member| install(command, member))).await?;
+        link_all(command, &members).await?;
+        connected(&members).await?;
+        progress::say("all", "the controllers read each other")?;
+        let proven = proof::prove(&members).await?;
+        for line in &proven {
+            print(line)?;
+        }
+        print(
+            "\nThe clusterset is up. Export a Service: kubectl apply -f - <<EOF\n\
+             {apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: SERVICE, namespace: NAMESPACE}}\nEOF",
+        )?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
+    program::block_on(async {
+        let named = command.clusters.named()?;
+        ensure!(
+            !named.is_empty(),
+            "name the clusters: mcs down takes nothing from a context by default"
+        );
+        let clusters = Cluster::open_all(&named).await?;
+        let ids: Vec<_> = clusters.iter().map(|one| one.id.to_string()).collect();
+        let what = format!(
+            "Take names in clusterset.local, links and the release mcs from {}. Imported services end.",
+            ids.join(", ")
+        );
+        print(&what)?;
+        if !command.yes && !confirmed("Go on?")? {
+            bail!("nothing was done");
+        }
+        for cluster in &clusters {
+            let done =
+                dns::undo(cluster).await.with_context(|| format!("cluster {}", cluster.id))?;
+            progress::say(cluster.id.as_str(), &done.join("; "))?;
+        }
+        if named.len() > 1 {
+            link::end(named.clone()).await?;
+            progress::say("all", "unlinked")?;
+        }
+        let uninstalls = named.iter().zip(&ids).map(async |(kubeconfig, id)| {
+            chart::uninstall(kubeconfig).await.with_context(|| format!("cluster {id}"))?;
+            progress::say(id, "the release mcs is gone")
+        });
+        try_join_all(uninstalls).await?;
+        Ok(ExitCode::SUCCESS)
+    })
+}
+
+/// Looks at all clusters. Changes nothing.
+async fn look(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
+    let named = command.clusters.named()?;
+    ensure!(named.len() > 1, "name two clusters or more, such as --context east --context west");
+    chart::ensure_tools().await?;
+    let looks = named.into_iter().map(|kubeconfig| Member::look(&command.member, kubeconfig));
+    let members = try_join_all(looks).await?;
+    for (place, member) in members.iter().enumerate() {
+        for other in &members[..place] {
+            member.ensure_apart(other)?;
+        }
+    }
+    Ok(members)
+}
+
+fn show(members: &[Member]) -> anyhow::Result<()> {
+    let rows = members.iter().flat_map(|member| {
+        let id = member.cluster.id.to_string();
+        member.plan().into_iter().map(move |(step, what)| vec![id.clone(), step.to_owned(), what])
+    });
+    print(&table(terminal_width(), &["CLUSTER", "STEP", "WHAT"], rows))
+}
+
+/// Asks on the terminal.
+fn confirmed(question: &str) -> anyhow::Result<bool> {
+    ensure!(io::stdin().is_terminal(), "nobody can be asked here: give --yes");
+    eprint!("{question} [y/N] ");
+    io::stderr().flush()?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+/// Installs everything in one cluster.
+async fn install(command: &UpCommand, member: &Member) -> anyhow::Result<()> {
+    let id = member.cluster.id.as_str();
+    let in_cluster = || format!("cluster {id}");
+    if !member.has_types {
+        chart::install_types(&command.chart, member).await.with_context(in_cluster)?;
+        progress::say(id, "the types of the Multi-Cluster Services API are served")?;
+    }
+    chart::install(&command.chart, member).await.with_context(in_cluster)?;
+    progress::say(id, "the agent and the controller are ready")?;
+    if member.dns.is_some() {
+        let done = dns::apply(&member.cluster).await.with_context(in_cluster)?;
+        progress::say(id, &done.join("; "))?;
+    }
+    Ok(())
+}
+
+async fn link_all(command: &UpCommand, members: &[Member]) -> anyhow::Result<()> {
+    let kubeconfigs: Vec<KubeconfigArg> =
+        members.iter().map(|member| member.kubeconfig.clone()).collect();
+    let servers = members.iter().filter_map(|member| {
+        let server = member.server.clone()?;
+        Some((member.cluster.id.clone(), server))
+    });
+    let link = LinkCommand::new(kubeconfigs, command.member.pod_cidr.clone(), servers.collect());
+    link::begin(&link).await?;
+    progress::say("all", "linked")
+}
+
+/// Waits until each cluster reads each of the others.
+async fn connected(members: &[Member]) -> anyhow::Result<()> {
+    let end = Instant::now() + CONNECTED_WITHIN;
+    for member in members {
+        loop {
+            let peers = member.cluster.list(PEERS).await?;
+            let others = members.iter().filter(|other| other.cluster.id != member.cluster.id);
+            let mut others = others;
+            let Some(unread) = others.find_map(|other| unread(&peers, &other.cluster.id)) else {
+                break;
+            };
+            ensure!(
+                Instant::now() < end,
+                "cluster {} does not read its peers yet: {unread}. `mcs check` says more",
+                member.cluster.id
+            );
+            sleep(PAUSE).await;
+        }
+    }
+    Ok(())
+}
+
+/// Why a cluster is not read, if it is not.
+fn unread(peers: &[Value], id: &ClusterId) -> Option<String> {
+    let peer = peers.iter().find(|peer| peer["spec"]["clusterId"] == id.as_str());
+    let Some(peer) = peer else { return Some(format!("there is no ClusterPeer of {id}")) };
+    ["Accepted", "Connected", "Synced", "Fresh"].into_iter().find_map(|name| {
+        let condition = condition(peer, name);
+        if condition.is_some_and(|one| one["status"] == "True") {
+            return None;
+        }
+        let message = condition.and_then(|one| one["message"].as_str()).unwrap_or("not told yet");
+        Some(format!("{id} {name}: {message}"))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_peer_counts_once_it_is_read() {
+        let id: ClusterId = "west".parse().unwrap();
+        let peer = |fresh: &str| {
+            let condition = |name: &str, status: &str| json!({"type": name, "status": status, "message": "why"});
+            let conditions =
+                ["Accepted", "Connected", "Synced"].map(|name| condition(name, "True"));
+            let conditions: Vec<_> =
+                conditions.into_iter().chain([condition("Fresh", fresh)]).collect();
+            json!({"spec": {"clusterId": "west"}, "status": {"conditions": conditions}})
+        };
+        assert_eq!(unread(&[peer("True")], &id), None);
+        assert_eq!(unread(&[peer("Unknown")], &id).as_deref(), Some("west Fresh: why"));
+        assert!(unread(&[], &id).unwrap().contains("no ClusterPeer"));
+    }
+}

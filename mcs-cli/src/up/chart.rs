@@ -1,0 +1,146 @@
+//! The types and the chart of a cluster, by kubectl and helm.
+
+use std::{path::Path, process::Stdio, time::Duration};
+
+use anyhow::{Context as _, bail};
+use clap::Args;
+use tokio::{
+    process::Command,
+    time::{Instant, sleep},
+};
+
+use super::member::{Member, has_types};
+use crate::{check, kubeconfig::KubeconfigArg};
+
+/// The release, and the namespace of the agents.
+const RELEASE: &str = "mcs";
+const NAMESPACE: &str = "mcs-system";
+/// How long the pods of the release may take to be ready.
+const READY_WITHIN: &str = "5m";
+/// How long a type that was installed may take to be served.
+const SERVED_WITHIN: Duration = Duration::from_secs(30);
+/// The types of KEP-1645 and KEP-2149.
+const TYPES: [&str; 3] = [
+    "https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd/multicluster.x-k8s.io_serviceimports.yaml",
+    "https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd/multicluster.x-k8s.io_serviceexports.yaml",
+    "https://raw.githubusercontent.com/kubernetes-sigs/about-api/master/config/crd/about.k8s.io_clusterproperties.yaml",
+];
+
+/// What is installed.
+#[derive(Debug, Args)]
+pub(crate) struct ChartArgs {
+    /// The chart `mcs`: a directory, an archive or an address
+    #[arg(
+        long,
+        env = "MCS_CHART",
+        value_name = "CHART",
+        default_value = "oci://ghcr.io/mcs-agent/charts/mcs"
+    )]
+    chart: String,
+
+    /// A value of the chart, as helm takes it; repeatable. What an earlier release has set stays
+    #[arg(long, value_name = "KEY=VALUE")]
+    set: Vec<String>,
+
+    /// A file or URL with types of the Multi-Cluster Services API, where a cluster lacks them; repeatable [default: those of
+    /// sigs.k8s.io/mcs-api v0.5.2 and about-api]
+    #[arg(long, value_name = "FILE")]
+    types: Vec<String>,
+}
+
+/// Both tools are there.
+pub(super) async fn ensure_tools() -> anyhow::Result<()> {
+    for (tool, arguments) in
+        [("helm", ["version", "--short"]), ("kubectl", ["version", "--client"])]
+    {
+        let mut command = Command::new(tool);
+        command.args(arguments);
+        run(command).await.with_context(|| format!("{tool} is needed in the PATH"))?;
+    }
+    Ok(())
+}
+
+/// Packs the charts that a chart in a directory has. One in an archive, or at an address, has them.
+pub(super) async fn prepare(args: &ChartArgs) -> anyhow::Result<()> {
+    if Path::new(&args.chart).join("Chart.yaml").exists() {
+        let mut update = Command::new("helm");
+        update.args(["dependency", "update", &args.chart]);
+        run(update).await?;
+    }
+    Ok(())
+}
+
+/// Installs the types that KEP-1645 and KEP-2149 define.
+pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    let given = args.types.iter().map(String::as_str);
+    let types: Vec<&str> = if args.types.is_empty() { TYPES.to_vec() } else { given.collect() };
+    for file in types {
+        let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
+        kubectl.args(["apply", "--server-side", "--filename", file]);
+        run(kubectl).await?;
+    }
+    let end = Instant::now() + SERVED_WITHIN;
+    while !has_types(&member.cluster).await {
+        if Instant::now() > end {
+            bail!("the types are installed, and not served: `mcs check` names the one");
+        }
+        sleep(Duration::from_millis(500)).await;
+    }
+    Ok(())
+}
+
+/// Installs the chart, or upgrades the release.
+pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
+    helm.args(["upgrade", "--install", RELEASE, &args.chart]);
+    helm.args(["--namespace", NAMESPACE, "--create-namespace", "--reset-then-reuse-values"]);
+    helm.args(["--wait", "--timeout", READY_WITHIN]);
+    let mut values = Vec::new();
+    if !member.has_own_properties {
+        values.push("clusterProperties.create=true".to_owned());
+        values.push(format!("global.clusterId={}", member.cluster.id));
+        values.push(format!("clusterProperties.clusterset={}", member.clusterset));
+    }
+    if let Some(dns) = &member.dns {
+        values.push(format!("dns.serviceAccount={}", dns.account));
+    }
+    for value in values.iter().chain(&args.set) {
+        helm.args(["--set", value]);
+    }
+    let Err(error) = run(helm).await else { return Ok(()) };
+    // What the kubelet says of the agents' pods is what helps.
+    match check::agents::on_every_node(&member.cluster).await {
+        Err(agents) => bail!("{error:#}; agents: {agents:#}"),
+        Ok(_) => Err(error),
+    }
+}
+
+/// Uninstalls the release, if it is there.
+pub(super) async fn uninstall(kubeconfig: &KubeconfigArg) -> anyhow::Result<()> {
+    let mut helm = tool("helm", "--kube-context", kubeconfig)?;
+    helm.args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"]);
+    helm.args(["--wait", "--timeout", READY_WITHIN]);
+    run(helm).await
+}
+
+/// A tool for the cluster of a kubeconfig.
+fn tool(name: &str, context_flag: &str, kubeconfig: &KubeconfigArg) -> anyhow::Result<Command> {
+    let mut command = Command::new(name);
+    command.arg("--kubeconfig").arg(&kubeconfig.file);
+    command.args([context_flag, &kubeconfig.context_name()?]);
+    Ok(command)
+}
+
+/// Runs a tool. An error has what it said last.
+async fn run(mut command: Command) -> anyhow::Result<()> {
+    let name = command.as_std().get_program().to_string_lossy().into_owned();
+    command.stdin(Stdio::null()).kill_on_drop(true);
+    let output = command.output().await.with_context(|| format!("cannot run {name}"))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let last = said[said.len().saturating_sub(3)..].join(" ");
+    bail!("{name}: {last}")
+}
