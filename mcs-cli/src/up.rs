@@ -2,6 +2,7 @@
 
 mod chart;
 mod member;
+mod pending;
 mod proof;
 
 use std::{

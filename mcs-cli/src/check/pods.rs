@@ -1,5 +1,6 @@
 //! Whether pods of a cluster reach pods of its peers: TCP connections to a few endpoints that were imported.
 
+mod by_name;
 mod pod;
 mod sample;
 
@@ -29,7 +30,7 @@ const SLICES_OF_PEER: u32 = 50;
 /// How many endpoints of a peer are probed.
 const ENDPOINTS_OF_PEER: usize = 4;
 /// How many endpoints are probed in one cluster. The kubelet passes on 4,096 bytes of what a pod has found.
-const ENDPOINTS_OF_CLUSTER: usize = 250;
+const ENDPOINTS_OF_CLUSTER: usize = 245;
 
 /// Where endpoints are probed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -87,7 +88,7 @@ struct Target {
     endpoints: Vec<Endpoint>,
 }
 
-/// One finding for each peer.
+/// One finding for each peer, and one for each service that is connected to by name.
 pub(super) async fn checks(
     cluster: &Cluster,
     args: &ProbeArgs,
@@ -101,10 +102,13 @@ pub(super) async fn checks(
     let targets = targets(cluster).await?;
     let endpoints = targets.iter().flat_map(|target| &target.endpoints);
     let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
+    // This machine does not ask the DNS server of pods.
+    let services = if from == From::Pod { by_name::services(cluster).await? } else { Vec::new() };
     let outcomes = match from {
-        From::Pod if !addresses.is_empty() => {
+        From::Pod if !addresses.is_empty() || !services.is_empty() => {
             let _pod = probing.lock().await;
-            let targets = addresses.iter().map(ToString::to_string).collect();
+            let names = services.iter().map(|service| service.target.clone());
+            let targets = addresses.iter().map(ToString::to_string).chain(names).collect();
             let errand = Errand { targets, wait: Duration::ZERO, node: None };
             run_pod(cluster, args, &errand).await?
         }
@@ -129,14 +133,21 @@ pub(super) async fn checks(
         }
     };
     let mut outcomes = outcomes.into_iter();
-    let findings = targets.iter().map(|target| {
-        let probes = target.endpoints.iter().cloned().zip(outcomes.by_ref());
-        let probes: Vec<_> =
-            probes.map(|(endpoint, outcome)| Probe { endpoint, outcome }).collect();
-        let skipped = probes.is_empty();
-        Finding { skipped, probes: probes.clone(), ..finding(target, judge(target, &probes)) }
-    });
-    Ok(findings.collect())
+    let mut findings: Vec<_> = targets
+        .iter()
+        .map(|target| {
+            let probes = target.endpoints.iter().cloned().zip(outcomes.by_ref());
+            let probes: Vec<_> =
+                probes.map(|(endpoint, outcome)| Probe { endpoint, outcome }).collect();
+            let skipped = probes.is_empty();
+            Finding { skipped, probes: probes.clone(), ..finding(target, judge(target, &probes)) }
+        })
+        .collect();
+    let named = services.iter().zip(outcomes);
+    findings.extend(named.map(|(service, outcome)| {
+        Finding::new(cluster.id.as_str(), "by name", by_name::judge(service, outcome))
+    }));
+    Ok(findings)
 }
 
 /// The peers of a cluster with endpoints that the cluster has imported from them.

@@ -9,7 +9,10 @@ use tokio::{
     time::{Instant, sleep},
 };
 
-use super::member::{Member, has_types};
+use super::{
+    member::{Member, has_types},
+    pending,
+};
 use crate::{check, kubeconfig::KubeconfigArg};
 
 /// The release, and the namespace of the agents.
@@ -91,6 +94,7 @@ pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::
 
 /// Installs the chart, or upgrades the release.
 pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    pending::clear(&member.cluster, NAMESPACE, RELEASE).await?;
     let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
     helm.args(["upgrade", "--install", RELEASE, &args.chart]);
     helm.args(["--namespace", NAMESPACE, "--create-namespace", "--reset-then-reuse-values"]);

@@ -1,0 +1,103 @@
+//! A connection by name through a ClusterSetIP: DNS, the agent of the node and the way to pods, in one attempt.
+
+use anyhow::bail;
+use mcs_controller::{clusterset::well_known, probe::Outcome};
+use serde_json::Value;
+
+use super::sample;
+use crate::{
+    cluster::{Cluster, IMPORTS, SLICES},
+    corefile::ZONE,
+};
+
+/// How many imports are looked at, and how many of them are connected to.
+const IMPORTS_LOOKED_AT: u32 = 20;
+const SERVICES: usize = 2;
+
+/// An imported service.
+pub(super) struct Service {
+    /// `NAMESPACE/NAME`.
+    pub(super) name: String,
+    /// Its name in DNS, with a port.
+    pub(super) target: String,
+}
+
+/// A few services that ought to answer: ClusterSetIPs with a ready endpoint and a TCP port.
+pub(super) async fn services(cluster: &Cluster) -> anyhow::Result<Vec<Service>> {
+    let mut found = Vec::new();
+    for import in cluster.list_some(IMPORTS, "", IMPORTS_LOOKED_AT).await? {
+        let Some(service) = service(&import) else { continue };
+        let namespace = import["metadata"]["namespace"].as_str();
+        let name = import["metadata"]["name"].as_str().unwrap_or_default();
+        let selector = format!("{}={name}", well_known::SERVICE_NAME);
+        let slices = cluster.list_in(SLICES, namespace, &selector).await?;
+        if !sample::endpoints(&slices, 1).is_empty() {
+            found.push(service);
+        }
+        if found.len() == SERVICES {
+            break;
+        }
+    }
+    Ok(found)
+}
+
+fn service(import: &Value) -> Option<Service> {
+    let (metadata, spec) = (&import["metadata"], &import["spec"]);
+    let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
+    let has_address = spec["ips"].as_array().is_some_and(|ips| !ips.is_empty());
+    let is_tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP");
+    let port = spec["ports"].as_array()?.iter().find(is_tcp)?["port"].as_u64()?;
+    has_address.then(|| Service {
+        name: format!("{namespace}/{name}"),
+        target: format!("{name}.{namespace}.svc.{ZONE}:{port}"),
+    })
+}
+
+/// What an outcome says about a service. An error says what to do.
+pub(super) fn judge(service: &Service, outcome: Outcome) -> anyhow::Result<String> {
+    let Service { name, target } = service;
+    let advice = match outcome {
+        Outcome::Answered => return Ok(format!("{name} answers by its name, {target}")),
+        Outcome::Unresolved => "the DNS server of pods does not know the name: see the checks of dns, and deploy/dns".to_owned(),
+        Outcome::Refused => "the agent has no endpoint for it that it can use: `mcs-agent services` in a pod of the agent says why; or its pods refuse"
+            .to_owned(),
+        Outcome::Timeout | Outcome::Unreachable | Outcome::Failed => "no agent serves its ClusterSetIP on that node, or pods do not reach its \
+             endpoints: `mcs-agent status` there lists rejected imports, such as those outside --vip-cidr"
+            .to_owned(),
+    };
+    bail!("{name}: {target} {}: {advice}", outcome.text())
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_has_an_address_and_a_tcp_port() {
+        let import = |ips: &Value, ports: &Value| json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"ips": ips, "ports": ports}});
+        let ports = json!([{"port": 53, "protocol": "UDP"}, {"port": 80}]);
+        let found = service(&import(&json!(["241.0.0.1"]), &ports)).unwrap();
+        assert_eq!(found.target, "web.shop.svc.clusterset.local:80");
+        assert!(service(&import(&json!([]), &ports)).is_none(), "a headless one");
+        assert!(
+            service(&import(&json!(["241.0.0.1"]), &json!([{"port": 53, "protocol": "UDP"}])))
+                .is_none()
+        );
+    }
+
+    #[test]
+    fn what_does_not_answer_says_what_to_do() {
+        let service = Service { name: "shop/web".to_owned(), target: "web:80".to_owned() };
+        assert!(judge(&service, Outcome::Answered).is_ok());
+        for (outcome, expected) in [
+            (Outcome::Unresolved, "DNS"),
+            (Outcome::Refused, "no endpoint"),
+            (Outcome::Timeout, "--vip-cidr"),
+        ] {
+            let error = judge(&service, outcome).unwrap_err().to_string();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+}
