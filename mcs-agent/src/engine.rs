@@ -408,6 +408,12 @@ impl Engine {
         self.rules.desired()
     }
 
+    /// The VIPs outside `--vip-cidr`: their imports had them before the flag was as it is.
+    pub fn vips_outside_ranges(&self) -> BTreeSet<IpAddr> {
+        let vips = self.desired().vips.iter().copied();
+        vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
+    }
+
     /// How much that is in total.
     pub const fn totals(&self) -> &Totals {
         self.rules.totals()

@@ -428,6 +428,7 @@ impl Control {
             source: Arc::clone(engine.source()),
             node_name: node.node_name.clone(),
             vip_cidrs: node.vip_cidrs.clone(),
+            vips_kept: engine.vips_outside_ranges(),
             node: node.facts(),
             socket_lb: installed.socket_lb,
             tc: installed.packets.report(),

@@ -8,11 +8,14 @@ use std::{
 use super::{config::SocketLb, report::Report};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
-    model::SourceStatus,
+    model::{RejectionReason, SourceStatus},
     verify::AttachmentReport,
 };
 
-/// A health check. Rejected objects fail none.
+/// How many addresses a message names.
+const NAMED: usize = 3;
+
+/// A health check. Rejected objects fail none, unless all are rejected for a flag of this agent.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     /// The agent has read every kind completely.
@@ -31,11 +34,15 @@ pub enum Check {
     Maps,
     /// The HTTP servers listen on the addresses that the flags name.
     Addresses,
+    /// `--vip-cidr` has the ClusterSetIPs that the agent serves.
+    Ranges,
+    /// Some import can be served, if there are any.
+    Imports,
 }
 
 impl Check {
     /// Every check, in the order of the output.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 10] = [
         Self::Sync,
         Self::Source,
         Self::Programs,
@@ -44,12 +51,14 @@ impl Check {
         Self::Places,
         Self::Maps,
         Self::Addresses,
+        Self::Ranges,
+        Self::Imports,
     ];
 
     /// Whether readiness needs this check. It ignores an unreachable API server: otherwise one outage marks the
-    /// pods of all nodes unready.
-    pub fn is_of_readiness(self) -> bool {
-        self != Self::Source
+    /// pods of all nodes unready. It ignores what tenants write.
+    pub const fn is_of_readiness(self) -> bool {
+        !matches!(self, Self::Source | Self::Imports)
     }
 
     /// The name in `/readyz` and the metrics.
@@ -63,6 +72,8 @@ impl Check {
             Self::Places => "places",
             Self::Maps => "maps",
             Self::Addresses => "addresses",
+            Self::Ranges => "ranges",
+            Self::Imports => "imports",
         }
     }
 }
@@ -155,7 +166,31 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     for problem in report.listeners.iter().filter_map(|listener| listener.problem.as_ref()) {
         fail(Check::Addresses, problem.clone());
     }
+    failings.extend(outside_ranges(report));
     failings
+}
+
+/// ClusterSetIPs that the flag does not have.
+fn outside_ranges(report: &Report) -> Option<(Check, String)> {
+    let ranges: Vec<_> = report.vip_cidrs.iter().map(ToString::to_string).collect();
+    let ranges = ranges.join(",");
+    if !report.vips_kept.is_empty() {
+        let named: Vec<_> = report.vips_kept.iter().take(NAMED).map(ToString::to_string).collect();
+        let what = format!(
+            "{} ClusterSetIPs are served, as before, although they are outside --vip-cidr {ranges}, such as {}: give the flag the range              that the controllers have, or delete their imports",
+            report.vips_kept.len(),
+            named.join(", ")
+        );
+        return Some((Check::Ranges, what));
+    }
+    let rejected = report.rejection_counts.get(&RejectionReason::VipOutsideCidr)?;
+    let is_served = report.usage.frontends > 0;
+    (!is_served).then(|| {
+        let what = format!(
+            "nothing is served: {rejected} ClusterSetIPs are outside --vip-cidr {ranges}: give the flag the range that the controllers have"
+        );
+        (Check::Imports, what)
+    })
 }
 
 /// One message about all resources that were read and whose changes no longer arrive: if the API server is
@@ -178,5 +213,45 @@ pub fn age(then: u64) -> String {
         (0, 0, seconds) => format!("{seconds} s"),
         (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
         (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::agent::report::fixture::report;
+
+    /// The checks that fail, beside those of hooks: no kernel was asked.
+    fn failing(report: &Report) -> Vec<Check> {
+        let failings = failings(report, &Attachments::default());
+        failings
+            .into_iter()
+            .map(|(check, _)| check)
+            .filter(|check| *check != Check::Hooks)
+            .collect()
+    }
+
+    #[test]
+    fn an_agent_whose_own_flag_rejects_what_it_serves_is_not_ready() {
+        let mut report = report();
+        assert_eq!(failing(&report), []);
+        report.vip_cidrs = vec!["242.0.0.0/8".parse().unwrap()];
+        report.vips_kept = ["241.0.0.1".parse().unwrap()].into();
+        assert_eq!(failing(&report), [Check::Ranges]);
+        assert!(Check::Ranges.is_of_readiness());
+    }
+
+    /// Tenants write imports: what they write makes no agent unready.
+    #[test]
+    fn an_agent_that_serves_nothing_for_its_flag_says_so() {
+        let mut report = report();
+        report.vip_cidrs = vec!["242.0.0.0/8".parse().unwrap()];
+        report.rejection_counts = Arc::new([(RejectionReason::VipOutsideCidr, 2)].into());
+        assert_eq!(failing(&report), [], "another import is served");
+        report.usage.frontends = 0;
+        assert_eq!(failing(&report), [Check::Imports]);
+        assert!(!Check::Imports.is_of_readiness());
     }
 }

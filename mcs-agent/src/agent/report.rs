@@ -1,8 +1,9 @@
 //! The status report: a file that the agent writes and `status` reads.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fs, io,
+    net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
     time::{SystemTime, UNIX_EPOCH},
@@ -46,6 +47,9 @@ pub struct Report {
     /// `--vip-cidr`; empty allows any address as a ClusterSetIP.
     #[serde(default)]
     pub vip_cidrs: Vec<IpNet>,
+    /// ClusterSetIPs outside of these that are served because an earlier agent served them.
+    #[serde(default)]
+    pub vips_kept: BTreeSet<IpAddr>,
     /// What flags and source say of the node.
     pub node: NodeFacts,
     /// `--socket-lb`.
@@ -227,4 +231,40 @@ pub(super) fn read_file<T: DeserializeOwned>(
 /// What is being written, to take the place of a file.
 fn fresh_file(directory: &Path, name: &str) -> PathBuf {
     directory.join(format!("{name}.new"))
+}
+
+#[cfg(test)]
+pub(in crate::agent) mod fixture {
+    use serde_json::json;
+
+    use super::*;
+
+    /// That of a healthy agent with one import.
+    pub(in crate::agent) fn report() -> Report {
+        let capacity = json!({"frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
+        let text = json!({
+            "agent": {"version": "1", "pid": 7, "host": "n1", "started": 100, "updated": 100},
+            "synced": true,
+            "source": {"name": "Kubernetes", "kinds": [], "problems": [], "skipped": {}},
+            "node_name": null,
+            "node": {"zone": null, "cluster_id": null, "api_servers": [], "service_ranges": null, "pod_ranges": []},
+            "socket_lb": "all",
+            "tc": {"mode": "off", "attach": "tcx", "looked": true, "problem": null, "devices": []},
+            "cgroup_path": "/sys/fs/cgroup",
+            "cgroup_id": 1,
+            "features": {
+                "set_retval": true, "tcx": true, "netns_cookie": true, "memory_cgroups": true, "coarse_clock": true,
+            },
+            "capacity": capacity, "max_memory": 1, "max_capacity": capacity,
+            "usage": {"vips": 1, "frontends": 1, "endpoints": 1, "clusters": 1},
+            "config_map_bytes": 1,
+            "state_map_bytes": 1,
+            "flows": null,
+            "imports": [{"import": {"namespace": "shop", "name": "web"}, "state": "Ready", "message": ""}],
+            "rejections": [],
+            "outdated": false,
+            "pending": [],
+        });
+        serde_json::from_value(text).unwrap()
+    }
 }

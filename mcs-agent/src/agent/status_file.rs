@@ -84,38 +84,8 @@ impl StatusFile {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
-
     use super::*;
-    use crate::agent::{AgentInfo, Start};
-
-    fn report() -> Report {
-        let capacity = json!({"frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
-        let text = json!({
-            "agent": {"version": "1", "pid": 7, "host": "n1", "started": 100, "updated": 100},
-            "synced": true,
-            "source": {"name": "Kubernetes", "kinds": [], "problems": [], "skipped": {}},
-            "node_name": null,
-            "node": {"zone": null, "cluster_id": null, "api_servers": [], "service_ranges": null, "pod_ranges": []},
-            "socket_lb": "all",
-            "tc": {"mode": "off", "attach": "tcx", "looked": true, "problem": null, "devices": []},
-            "cgroup_path": "/sys/fs/cgroup",
-            "cgroup_id": 1,
-            "features": {
-                "set_retval": true, "tcx": true, "netns_cookie": true, "memory_cgroups": true, "coarse_clock": true,
-            },
-            "capacity": capacity, "max_memory": 1, "max_capacity": capacity,
-            "usage": {"vips": 1, "frontends": 1, "endpoints": 1, "clusters": 1},
-            "config_map_bytes": 1,
-            "state_map_bytes": 1,
-            "flows": null,
-            "imports": [{"import": {"namespace": "shop", "name": "web"}, "state": "Ready", "message": ""}],
-            "rejections": [],
-            "outdated": false,
-            "pending": [],
-        });
-        serde_json::from_value(text).unwrap()
-    }
+    use crate::agent::{AgentInfo, Start, report::fixture::report};
 
     /// With 10,000 imports a write takes milliseconds, and changes of endpoints alone change little that it says.
     #[tokio::test]

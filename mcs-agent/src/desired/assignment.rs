@@ -160,9 +160,10 @@ mod tests {
     };
 
     fn claimants(imports: &[ServiceImport]) -> Vec<Claimant<'_>> {
+        let (node, in_force) = (NodeContext::default(), DesiredState::default());
         let mut claimants: Vec<Claimant<'_>> = imports
             .iter()
-            .map(|import| match evaluate(import, &Coverage::Complete, &NodeContext::default()) {
+            .map(|import| match evaluate(import, &Coverage::Complete, &node, &in_force) {
                 (ClaimResult::Claimed(claim), problems) => Claimant { import, claim, problems },
                 other => panic!("{}: {other:?}", import.key),
             })

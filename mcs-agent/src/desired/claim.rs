@@ -12,7 +12,7 @@ use super::{
     problem::ObjectProblem,
     vip,
 };
-use crate::model::{FrontendId, NodeContext, ServiceImport};
+use crate::model::{DesiredState, FrontendId, NodeContext, ServiceImport};
 
 /// The valid part of what an import asks for.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -69,6 +69,7 @@ pub(super) fn evaluate(
     import: &ServiceImport,
     coverage: &Coverage,
     node: &NodeContext,
+    in_force: &DesiredState,
 ) -> (ClaimResult, Vec<ObjectProblem>) {
     if let Some(why) = eligibility::why_left_alone(import, coverage) {
         return (ClaimResult::LeftAlone(why), vec![]);
@@ -79,7 +80,7 @@ pub(super) fn evaluate(
         Ok(checked) => checked,
         Err(problem) => return (ClaimResult::Rejected, vec![problem]),
     };
-    let (vips, mut problems) = vip::vips(&import.ips, node);
+    let (vips, mut problems) = vip::vips(import, node, in_force);
     let has_slices = coverage.has_slices();
     let (left_vips, vips) = if eligibility::yields_to_services(import, has_slices) {
         vips.into_iter().partition(|ip| node.may_be_service(*ip))
@@ -107,8 +108,16 @@ mod tests {
         model::{LeftAloneReason, RejectionReason, fixture::import},
     };
 
+    fn evaluated_on(
+        import: &ServiceImport,
+        coverage: &Coverage,
+        node: &NodeContext,
+    ) -> (ClaimResult, Vec<ObjectProblem>) {
+        evaluate(import, coverage, node, &DesiredState::default())
+    }
+
     fn evaluated(import: &ServiceImport) -> (ClaimResult, Vec<RejectionReason>) {
-        let (result, problems) = evaluate(import, &Coverage::Complete, &NodeContext::default());
+        let (result, problems) = evaluated_on(import, &Coverage::Complete, &NodeContext::default());
         (result, problems.iter().map(|r| r.reason).collect())
     }
 
@@ -152,7 +161,7 @@ mod tests {
     ) -> Option<(usize, usize)> {
         let ranges = ranges.map(|ranges| ranges.iter().map(|one| one.parse().unwrap()).collect());
         let node = NodeContext { service_ranges: ranges, ..NodeContext::default() };
-        match evaluate(import, &Coverage::NoSlices, &node).0 {
+        match evaluated_on(import, &Coverage::NoSlices, &node).0 {
             ClaimResult::Claimed(claim) => Some((claim.vips.len(), claim.left_vips.len())),
             ClaimResult::LeftAlone(why) => {
                 assert_eq!(why.reason, LeftAloneReason::ServiceRange);
@@ -184,7 +193,7 @@ mod tests {
     fn with_slices_a_vip_in_the_service_range_is_claimed() {
         let range = ["10.0.0.0/24".parse().unwrap()].into();
         let node = NodeContext { service_ranges: Some(range), ..NodeContext::default() };
-        let (result, _) = evaluate(&web(), &Coverage::Complete, &node);
+        let (result, _) = evaluated_on(&web(), &Coverage::Complete, &node);
         assert!(matches!(result, ClaimResult::Claimed(claim) if claim.left_vips.is_empty()));
     }
 

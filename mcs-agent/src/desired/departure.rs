@@ -7,7 +7,7 @@ use std::{
 
 use super::{full_round::Evaluation, vip};
 use crate::{
-    model::{Departure, DesiredState, FrontendId, Kind, NodeContext, ObjectRef, Protocol},
+    model::{Departure, DesiredState, Kind, NodeContext, ObjectRef},
     store::Snapshot,
 };
 
@@ -71,9 +71,7 @@ impl<'a> Others<'a> {
 
 /// Whether an import that served the address cannot be read any more.
 fn is_unreadable(ip: IpAddr, snapshot: &Snapshot, in_force: &DesiredState) -> bool {
-    let first = FrontendId { ip, port: 0, protocol: Protocol::Tcp };
-    let frontends = in_force.frontends.range(first..).take_while(|(id, _)| id.ip == ip);
-    frontends.map(|(_, frontend)| &frontend.import).any(|import| {
+    in_force.frontends_of(ip).map(|frontend| &frontend.import).any(|import| {
         let object = ObjectRef { kind: Kind::ServiceImport, key: import.clone() };
         snapshot.problem(&object).is_some()
     })

@@ -39,7 +39,7 @@ pub(super) fn evaluate(
 ) -> Evaluation {
     let mut results = ObjectResults::default();
     results.add_malformed(snapshot);
-    let mut claimants = claimants(snapshot, node, &mut results);
+    let mut claimants = claimants(snapshot, node, in_force, &mut results);
     precedence::sort(&mut claimants);
     let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
     let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
@@ -109,12 +109,13 @@ impl ObjectResults {
 fn claimants<'a>(
     snapshot: &'a Snapshot,
     node: &NodeContext,
+    in_force: &DesiredState,
     results: &mut ObjectResults,
 ) -> Vec<Claimant<'a>> {
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
         let coverage = Coverage::of(import, snapshot.slices(&import.key), node);
-        let (result, problems) = claim::evaluate(import, &coverage, node);
+        let (result, problems) = claim::evaluate(import, &coverage, node, in_force);
         results.add_report(match result {
             ClaimResult::Claimed(claim) => {
                 claimants.push(Claimant { import, claim, problems });

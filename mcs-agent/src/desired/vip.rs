@@ -6,18 +6,25 @@ use super::{
     address::{forbidden, ipv4_mapped},
     problem::ObjectProblem,
 };
-use crate::model::{NodeContext, RejectionReason};
+use crate::model::{DesiredState, NodeContext, RejectionReason, ServiceImport};
 
 /// The addresses of `spec.ips` that can be VIPs on this node, in their order. Each other address is
 /// rejected alone.
-pub(super) fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<ObjectProblem>) {
+///
+/// An address outside `--vip-cidr` stays a VIP of an import that has it in force: a wrong flag takes no VIP away.
+pub(super) fn vips(
+    import: &ServiceImport,
+    node: &NodeContext,
+    in_force: &DesiredState,
+) -> (Vec<IpAddr>, Vec<ObjectProblem>) {
+    let ServiceImport { key, ips, .. } = import;
     let mut seen = BTreeSet::new();
     let mut vips = Vec::with_capacity(ips.len());
     let mut problems = Vec::new();
     for text in ips {
         let accepted = parse(text).and_then(|ip| {
             if seen.insert(ip) {
-                check(ip, node)
+                check(ip, node, |ip| in_force.serves(key, ip))
             } else {
                 Err(problem(RejectionReason::VipDuplicate, ip, "is listed twice; remove one"))
             }
@@ -44,10 +51,14 @@ fn parse(text: &str) -> Result<IpAddr, ObjectProblem> {
 
 /// Whether the address can be a VIP on this node.
 pub(super) fn is_allowed(ip: IpAddr, node: &NodeContext) -> bool {
-    check(ip, node).is_ok()
+    check(ip, node, |_| false).is_ok()
 }
 
-fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
+fn check(
+    ip: IpAddr,
+    node: &NodeContext,
+    is_served: impl Fn(IpAddr) -> bool,
+) -> Result<IpAddr, ObjectProblem> {
     if let Some(class) = forbidden(ip) {
         let why = format!("is {class}; assign a unicast address");
         return Err(problem(RejectionReason::VipForbidden, ip, &why));
@@ -67,7 +78,7 @@ fn check(ip: IpAddr, node: &NodeContext) -> Result<IpAddr, ObjectProblem> {
         let why = format!("is in the range {range} of pods; assign another");
         return Err(problem(RejectionReason::VipIsPod, ip, &why));
     }
-    if !node.vip_cidrs.is_empty() && !node.vip_cidrs.iter().any(|cidr| cidr.contains(&ip)) {
+    if !node.is_in_vip_ranges(ip) && !is_served(ip) {
         let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
         let why = format!(
             "is outside --vip-cidr {}; assign one inside, or allow its range",
@@ -85,6 +96,16 @@ fn problem(reason: RejectionReason, ip: IpAddr, why: &str) -> ObjectProblem {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{
+        desired::compute,
+        model::fixture::{import, plain_node, snapshot},
+    };
+
+    /// What becomes of these addresses of an import that has none in force.
+    fn vips(ips: &[String], node: &NodeContext) -> (Vec<IpAddr>, Vec<ObjectProblem>) {
+        let import = ServiceImport { ips: ips.to_vec(), ..import("shop/web") };
+        super::vips(&import, node, &DesiredState::default())
+    }
 
     fn node() -> NodeContext {
         NodeContext {
@@ -136,6 +157,28 @@ mod tests {
     fn any_address_is_inside_when_no_range_is_set() {
         let listed = ["203.0.113.9".to_owned()];
         assert_eq!(vips(&listed, &NodeContext::default()).1, []);
+    }
+
+    #[test]
+    fn an_address_outside_the_ranges_stays_with_the_import_that_has_it_in_force() {
+        let any =
+            NodeContext { service_ranges: plain_node().service_ranges, ..NodeContext::default() };
+        let served = import("shop/web").ip("10.1.0.1").ip("10.0.0.2").port("http", 80);
+        let in_force = compute(&snapshot([served.clone()]), &any, &DesiredState::default());
+        let other = import("shop/api").ip("10.1.0.1");
+        for (import, in_force, accepted) in [
+            (&served, &in_force, true),
+            (&served, &DesiredState::default(), false),
+            (&other, &in_force, false),
+            (&served.clone().ip("10.1.0.2"), &in_force, false),
+        ] {
+            let (_, problems) = super::vips(import, &node(), in_force);
+            assert_eq!(problems.is_empty(), accepted, "{import:?}: {problems:?}");
+        }
+        let forbidden =
+            NodeContext { node_addresses: ["10.1.0.1".parse().unwrap()].into(), ..node() };
+        let (_, problems) = super::vips(&served, &forbidden, &in_force);
+        assert_eq!(problems[0].reason, RejectionReason::VipIsNode, "{problems:?}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::{
     sync::Arc,
 };
 
-use super::{Departure, Frontend, FrontendId, ImportReport, ObjectKey, Rejection};
+use super::{Departure, Frontend, FrontendId, ImportReport, ObjectKey, Protocol, Rejection};
 
 /// The VIPs and frontends that the objects ask for, and what the rules say about the objects.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -24,6 +24,18 @@ pub struct DesiredState {
 }
 
 impl DesiredState {
+    /// The frontends of a VIP.
+    pub fn frontends_of(&self, ip: IpAddr) -> impl Iterator<Item = &Frontend> {
+        let first = FrontendId { ip, port: 0, protocol: Protocol::Tcp };
+        let frontends = self.frontends.range(first..).take_while(move |(id, _)| id.ip == ip);
+        frontends.map(|(_, frontend)| frontend)
+    }
+
+    /// Whether the import has a frontend of this VIP.
+    pub fn serves(&self, import: &ObjectKey, ip: IpAddr) -> bool {
+        self.frontends_of(ip).any(|frontend| frontend.import == *import)
+    }
+
     /// The report of an import.
     pub fn report(&self, import: &ObjectKey) -> Option<&ImportReport> {
         Some(&self.imports[self.report_index(import)?])

@@ -88,6 +88,11 @@ impl NodeContext {
         }
     }
 
+    /// Whether the address is inside `--vip-cidr`.
+    pub fn is_in_vip_ranges(&self, ip: IpAddr) -> bool {
+        self.vip_cidrs.is_empty() || self.vip_cidrs.iter().any(|range| range.contains(&ip))
+    }
+
     /// Whether a Service of this cluster can have this address. It can while the ranges are unknown.
     pub fn may_be_service(&self, ip: IpAddr) -> bool {
         let ranges = self.service_ranges.as_ref();

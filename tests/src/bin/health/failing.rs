@@ -2,13 +2,20 @@
 
 use std::{
     fs,
+    net::Ipv4Addr,
     path::PathBuf,
     thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent::Source, stopped::Stopped, suite::Suite, wait};
+use mcs_tests::{
+    agent::Source,
+    manifests::{Protocol, Service},
+    stopped::Stopped,
+    suite::Suite,
+    wait,
+};
 use rustix::{
     fs::{CWD, FileType, Mode, mknodat},
     process::Signal,
@@ -17,9 +24,12 @@ use serde_json::{Value, json};
 
 use crate::{
     http::{Answer, expect, health, samples},
-    world::{World, empty, web},
+    http::{HEALTH, METRICS},
+    world::{WEB, World, empty, web},
 };
 
+/// An address that no import had before.
+const LATE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
 /// The least that the agent takes.
 const TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -28,6 +38,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a status file that cannot be written: health and metrics follow", blocked_status);
     suite.case("an API server that is away: alive, healthy, not ready", away);
     suite.case("maps that cannot be written: alive, not healthy", unwritable);
+    suite.case("a range of ClusterSetIPs that leaves out what is served", other_range);
 }
 
 /// Waits up to some seconds more than the timeout of liveness.
@@ -94,6 +105,51 @@ fn blocked_status(world: &mut World) -> anyhow::Result<()> {
     expect(&health(&netns, "/livez")?, 200, &[])?;
     fs::read(pipe)?;
     site.agent.stop()
+}
+
+/// A roll-out with that flag stops at the first node, and nothing ends.
+fn other_range(world: &mut World) -> anyhow::Result<()> {
+    let other = "--vip-cidr=10.99.0.0/16";
+    let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
+    world.site.agent.stop()?;
+    world.site.agent.start_again(&world.node.netns, &[&flags[..], &[other]].concat())?;
+    wait::until("readyz to fail", || {
+        let answer = health(&world.node.netns, "/readyz")?;
+        expect(
+            &answer,
+            503,
+            &["[+]sync ok", "[-]ranges failed: 2 ClusterSetIPs are served, as before"],
+        )
+    })?;
+    for _ in 0..20 {
+        world.connect(WEB)?;
+    }
+    ensure!(!world.site.agent.is_healthy()?, "status sees nothing wrong");
+    // What is new is rejected, and an import that was deleted is new.
+    let late = Service::new("late", [LATE.into()]).port(Protocol::Tcp, 80, 8080);
+    world.site.manifests.write(&late)?;
+    wait::until("a rejection", || {
+        let rejected = samples(&world.node.netns)?["mcs_rejections{reason=\"vip_outside_cidr\"}"];
+        ensure!(rejected == 1.0, "{rejected} are rejected");
+        Ok(())
+    })?;
+    for service in [web(), empty(), late] {
+        world.site.manifests.remove(service.name())?;
+    }
+    wait::until("readyz to pass", || expect(&health(&world.node.netns, "/readyz")?, 200, &[]))?;
+    world.site.manifests.write(&web())?;
+    wait::until("status to say that nothing is served", || {
+        expect(&health(&world.node.netns, "/readyz")?, 200, &[])?;
+        ensure!(!world.site.agent.is_healthy()?, "status sees nothing wrong");
+        Ok(())
+    })?;
+    ensure!(world.connect(WEB).is_err(), "an import that was made anew is served");
+
+    world.site.agent.stop()?;
+    world.site.agent.start_again(&world.node.netns, &flags)?;
+    world.site.manifests.write(&empty())?;
+    world.site.agent.wait_until_healthy()?;
+    world.site.agent.wait_for(&web())
 }
 
 fn unwritable(world: &mut World) -> anyhow::Result<()> {

@@ -38,6 +38,7 @@ fn healthy(world: &mut World) -> anyhow::Result<()> {
         "places",
         "maps",
         "addresses",
+        "ranges",
     ]
     .map(|check| format!("[+]{check} ok\n"));
     let expected = format!("{}readyz check passed\n", checks.concat());
