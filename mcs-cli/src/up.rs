@@ -68,9 +68,9 @@ pub(crate) struct UpCommand {
     yes: bool,
 }
 
-/// Take a clusterset away: names first, then the links, then the charts.
+/// Take a clusterset away: names, then links, then charts
 ///
-/// What the types of the Multi-Cluster Services API and the ids of clusters stand for stays, and so do ServiceExports.
+/// The types of the Multi-Cluster Services API, ServiceExports and the ids of clusters stay.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -142,6 +142,9 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
             progress::say(id, "the release mcs is gone")
         });
         try_join_all(uninstalls).await?;
+        print(
+            "The types, the ids of the clusters, and the namespaces mcs-system, mcs-controller and mcs-mailbox stay.",
+        )?;
         Ok(ExitCode::SUCCESS)
     })
 }

@@ -1,4 +1,4 @@
-//! A clusterset with the chart `mcs` alone: the agent, the controller and CoreDNS in both clusters.
+//! A clusterset by `mcs up`: the agent, the controller and names in both clusters, and nothing of them after `mcs down`.
 
 use std::{
     collections::BTreeSet,
@@ -19,7 +19,6 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
-    agents::NAMESPACE as SYSTEM,
     clients::{Client, Place},
     member::{Member, NAMESPACE, PATIENCE},
     target::TCP,
@@ -36,10 +35,11 @@ const SERVICE: &str = "clusterset";
 const COMMAND_LINE: &str = "MCS_CLI";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("the chart mcs and one link make a clusterset", makes_a_clusterset);
+    suite.case("mcs up makes a clusterset, and mcs down takes it away", makes_a_clusterset);
 }
 
-/// `check` finds nothing missing, and an uninstall leaves nothing on the nodes.
+/// `up` proves what it has made, and a second one changes nothing. `check` finds nothing missing. `down` leaves nothing on the
+/// nodes, and the Corefile as it was.
 fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     if world.members.iter().any(|member| member.node.is_none()) {
         return Err(skip("nodes are elsewhere, and so is the image of the controller"));
@@ -47,13 +47,21 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     let helm = world.clusters.programs.find("helm")?;
     let charts = Copies::new(&helm, CHARTS.as_ref(), &str::to_owned)?;
     let chart = charts.path(NAME);
-    let begin = Instant::now();
     let World { members, release, .. } = &*world;
-    in_each(members, |member| {
-        release.remove(member)?;
-        install(member, &helm, &chart)
-    })?;
-    link(world)?;
+    in_each(members, |member| release.remove(member))?;
+    // From a Corefile without the block on.
+    run(&mut dns(world, "undo")?)?;
+    let without = members.each_ref().map(corefile);
+    let begin = Instant::now();
+    let said = run(&mut up(world, &chart)?)?;
+    tell(format!(
+        "{:.1} s until every node reaches a service of both clusters by name",
+        begin.elapsed().as_secs_f64()
+    ));
+    for member in members {
+        let proof = format!("{}: 1 of 1 nodes connect to mcs-canary", member.name);
+        ensure!(said.contains(&proof), "{said}");
+    }
     in_each(members, |member| {
         member.service(SERVICE)?;
         member.apply(&[json!({
@@ -63,17 +71,41 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
         })])
     })?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
-    tell(format!("{:.1} s until both clusters answer", begin.elapsed().as_secs_f64()));
     check(world)?;
-    in_each(members, |member| install(member, &helm, &chart))?;
+    let again = run(&mut up(world, &chart)?)?;
+    ensure!(again.contains("CoreDNS has the block for clusterset.local"), "{again}");
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
-    in_each(members, |member| {
-        member.run(&["delete", "serviceexport,service", SERVICE])?;
-        let mut uninstall = member.helm(&helm);
-        uninstall.args(["uninstall", NAME, "--namespace", SYSTEM, "--wait", "--timeout", "120s"]);
-        process::run(&mut uninstall, "")?;
-        uninstall::is_clean_of(member, NAME)
-    })
+    in_each(members, |member| member.run(&["delete", "serviceexport,service", SERVICE]).map(drop))?;
+    run(mcs(world, &["down"])?.arg("--yes"))?;
+    in_each(members, |member| uninstall::is_clean_of(member, NAME))?;
+    for (member, without) in members.iter().zip(without) {
+        ensure!(corefile(member)? == without?, "{} has another Corefile than before", member.name);
+    }
+    // Other cases ask by name too.
+    run(&mut dns(world, "apply")?).map(drop)
+}
+
+fn corefile(member: &Member) -> anyhow::Result<Value> {
+    let words = ["configmap", "coredns", "--namespace", "kube-system"];
+    Ok(member.kubectl.get(&words)?["data"].take())
+}
+
+/// `mcs up`, which takes a chart from a directory.
+fn up(world: &World, chart: &Path) -> anyhow::Result<Command> {
+    let mut up = mcs(world, &["up"])?;
+    up.args(["--yes", "--set", "mcs-agent.uninstall.drainSeconds=20", "--chart"]).arg(chart);
+    for member in &world.members {
+        let cluster = member.node.context("a node of this machine")?.cluster;
+        for range in cluster.pods() {
+            up.arg("--pod-cidr").arg(format!("{}={range}", member.name));
+        }
+    }
+    Ok(up)
+}
+
+/// What a command that succeeds has printed.
+fn run(command: &mut Command) -> anyhow::Result<String> {
+    process::run(command, "")
 }
 
 /// Does the same in both clusters at once.
@@ -92,37 +124,25 @@ fn in_each(
     })
 }
 
-/// Installs the chart as it is documented, or upgrades it.
-fn install(member: &Member, helm: &Path, chart: &Path) -> anyhow::Result<()> {
-    let mut helm = member.helm(helm);
-    helm.args(["upgrade", "--install", NAME]).arg(chart);
-    helm.args(["--namespace", SYSTEM, "--create-namespace", "--wait", "--timeout", "120s"]);
-    // The clusters have their ids already.
-    helm.args(["--take-ownership", "--set", "clusterProperties.create=true"]);
-    helm.args(["--set", &format!("global.clusterId={}", member.name)]);
-    helm.args(["--set", "mcs-agent.uninstall.drainSeconds=20"]);
-    process::run(&mut helm, "").map(drop)
+fn dns(world: &World, verb: &str) -> anyhow::Result<Command> {
+    mcs(world, &["dns", verb])
 }
 
-/// `mcs VERB` with the kubeconfigs of both clusters.
-fn mcs(world: &World, verb: &str) -> anyhow::Result<Command> {
+/// `mcs` with these words and the kubeconfigs of both clusters. It finds helm and kubectl.
+fn mcs(world: &World, words: &[&str]) -> anyhow::Result<Command> {
     let program = env::var_os(COMMAND_LINE).map(PathBuf::from);
     let program = program
         .with_context(|| format!("{COMMAND_LINE} is not set: run `cargo xtask test e2e`"))?;
-    let mut command = Command::new(program);
-    command.arg(verb).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
-    Ok(command)
-}
-
-fn link(world: &World) -> anyhow::Result<()> {
-    let mut link = mcs(world, "link")?;
-    for member in &world.members {
-        let cluster = member.node.context("a node of this machine")?.cluster;
-        for range in cluster.pods() {
-            link.arg("--pod-cidr").arg(format!("{}={range}", member.name));
-        }
+    let tools = ["helm", "kubectl"].map(|tool| world.clusters.programs.find(tool));
+    let mut path = Vec::new();
+    for tool in tools {
+        path.push(tool?.parent().context("a program lies in a directory")?.to_owned());
     }
-    process::run(&mut link, "").map(drop)
+    path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
+    let mut command = Command::new(program);
+    command.env("PATH", env::join_paths(path)?);
+    command.args(words).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
+    Ok(command)
 }
 
 /// Waits until servers of both clusters answer a pod.
@@ -144,13 +164,11 @@ fn answers_by_name(world: &World, member: &Member) -> anyhow::Result<()> {
 
 /// Fails unless everything is there, and a pod of each cluster has reached pods of the other one.
 fn check(world: &World) -> anyhow::Result<()> {
-    let output = mcs(world, "check")?.args(["-o", "json"]).output()?;
+    let output = mcs(world, &["check"])?.args(["-o", "json"]).output()?;
     let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
         .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
     for finding in &findings {
-        // The image of CoreDNS here has no version.
-        let is_known = finding["skipped"].is_null() || finding["check"] == "dns version";
-        ensure!(finding["ok"] == true && is_known, "{finding}");
+        ensure!(finding["ok"] == true && finding["skipped"].is_null(), "{finding}");
     }
     let pods: Vec<_> = findings.iter().filter(|one| one["check"] == "pods").collect();
     for finding in &pods {
@@ -158,6 +176,8 @@ fn check(world: &World) -> anyhow::Result<()> {
         let probes = finding["probes"].as_array().context("no probes")?;
         ensure!(probes.iter().all(|probe| probe["outcome"] == "answered"), "{finding}");
     }
+    let named = findings.iter().filter(|one| one["check"] == "by name").count();
+    ensure!(named == 2, "{findings:?}");
     ensure!(pods.len() == 2 && output.status.success(), "{findings:?}");
     Ok(())
 }
