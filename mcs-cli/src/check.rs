@@ -14,8 +14,8 @@ use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::{
-    one_line,
     program::{self, OutputArgs, Style},
+    told,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -24,6 +24,7 @@ use tokio::signal::ctrl_c;
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
     cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS},
+    exit::UNASKED,
     kubeconfig::ClusterArgs,
     status,
 };
@@ -108,7 +109,7 @@ impl Finding {
                     finding.warning = error.is::<Warning>();
                     finding.skipped = error.is::<Unknown>();
                     finding.ok = finding.warning || finding.skipped;
-                    one_line(&format!("{error:#}"))
+                    told(&error)
                 }
             }
         };
@@ -170,9 +171,7 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     Ok(match failed.is_empty() {
         true => ExitCode::SUCCESS,
         // Nothing is wrong in clusters that could be asked.
-        false if failed.iter().all(|finding| finding.check == API_SERVER) => {
-            ExitCode::from(crate::UNASKED)
-        }
+        false if failed.iter().all(|finding| finding.check == API_SERVER) => UNASKED.into(),
         false => ExitCode::FAILURE,
     })
 }

@@ -8,7 +8,7 @@ use kube::{
 use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
 
-use crate::kubeconfig::{Endpoint, KubeconfigArg};
+use crate::kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError};
 
 use mcs_controller::{
     apply::{Action, Request},
@@ -71,7 +71,10 @@ impl Cluster {
         if clusters.is_empty() {
             clusters.push(match KubeconfigArg::of_environment()? {
                 Some(kubeconfig) => Self::open(&kubeconfig).await?,
-                None => Self::own().await?,
+                None if std::env::var_os("KUBERNETES_SERVICE_HOST").is_some() => {
+                    Self::own().await?
+                }
+                None => return Err(KubeconfigError::None.into()),
             });
         }
         Ok(clusters)

@@ -14,7 +14,7 @@ pub(crate) struct ClusterArgs {
     #[arg(value_name = "KUBECONFIG")]
     kubeconfigs: Vec<KubeconfigArg>,
 
-    /// A context of the kubeconfigs in KUBECONFIG, or of ~/.kube/config; repeatable [default: the current one]
+    /// A context of a kubeconfig in KUBECONFIG, or of ~/.kube/config; repeatable
     #[arg(long = "context", value_name = "NAME")]
     contexts: Vec<String>,
 }
@@ -121,8 +121,12 @@ impl KubeconfigArg {
             .ok_or_else(|| no_context(context, &[&self.file], &names(&config)))?;
         let cluster = config.clusters.iter().find(|one| one.name == named.cluster);
         let cluster = cluster.and_then(|one| one.cluster.as_ref());
-        let cluster =
-            cluster.ok_or_else(|| invalid(format!("it has no cluster {}", named.cluster)))?;
+        let cluster = cluster.ok_or_else(|| {
+            let name = &named.cluster;
+            invalid(format!(
+                "it has context {context} and no cluster {name}: a file has to have both"
+            ))
+        })?;
         let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority)
         {
             (Some(data), _) => Some(data.clone()),

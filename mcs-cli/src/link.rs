@@ -106,13 +106,13 @@ pub(super) struct LinkCommand {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  mcs unlink east.conf west.conf
-  mcs unlink east.conf west.conf --gone south")]
+  mcs unlink --context east --context west")]
 pub(super) struct UnlinkCommand {
     #[command(flatten)]
     link: LinkArgs,
 
-    /// The id of a cluster that is gone for good, instead of its kubeconfig; repeatable
+    /// The id of a cluster that is gone for good, instead of its kubeconfig; repeatable. `forget` leaves the other clusters
+    /// linked with each other
     #[arg(long, value_name = "ID")]
     gone: Vec<ClusterId>,
 }
@@ -221,6 +221,7 @@ pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
 
 pub(super) fn forget(command: &ForgetCommand) -> anyhow::Result<ExitCode> {
     let gone = std::slice::from_ref(&command.id);
+    program::block_on(unlink::ensure_known(&command.link, &command.id))?;
     let done = program::block_on(unlink::unlink_all(&command.link, gone, Pairs::OfGone))?;
     show(&command.link.format, &done)
 }

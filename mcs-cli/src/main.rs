@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod corefile;
 mod dns;
+mod exit;
 mod kubeconfig;
 mod link;
 mod pod_ranges;
@@ -16,7 +17,7 @@ use std::{env, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use mcs_controller::probe;
-use mcs_kube::{one_line, program, program::shell};
+use mcs_kube::{program, program::shell, told};
 
 /// Services that span Kubernetes clusters: link clusters, check them, and see what is imported.
 #[derive(Debug, Parser)]
@@ -39,9 +40,6 @@ Exit codes:
   1  something is wrong; the output says what to do
   2  the command line is wrong
   3  a cluster or a kubeconfig could not be asked";
-
-/// What is wrong could not be found out.
-const UNASKED: u8 = 3;
 
 #[derive(Debug, Subcommand)]
 enum Command {
@@ -75,8 +73,8 @@ fn main() -> ExitCode {
         Command::Man(args) => shell::man(&args, command()),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("mcs: {}", one_line(&format!("{error:#}")));
-        if is_unasked(&error) { ExitCode::from(UNASKED) } else { ExitCode::FAILURE }
+        eprintln!("mcs: {}", told(&error));
+        if is_unasked(&error) { exit::UNASKED.into() } else { ExitCode::FAILURE }
     })
 }
 

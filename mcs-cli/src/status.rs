@@ -6,14 +6,15 @@ use std::{fmt, process::ExitCode};
 
 use clap::Args;
 use mcs_kube::{
-    one_line,
     program::{self, OutputArgs, Style, print},
+    told,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
+    exit::UNASKED,
     kubeconfig::{ClusterArgs, KubeconfigArg},
 };
 use mcs_controller::{
@@ -24,7 +25,8 @@ use mcs_controller::{
 /// Show the peers of clusters, and how many services they export and import.
 ///
 /// Exits with 0 if every cluster answers, every peer is connected, synced and fresh, none of its endpoints is refused, every
-/// ServiceExport is exported, and every ServiceImport of the controller is ready; else with 1.
+/// ServiceExport is exported, and every ServiceImport of the controller is ready; with 3 if clusters do not answer and
+/// nothing is wrong in the others; else with 1. Without kubeconfigs it asks the current context.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -95,10 +97,11 @@ pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
     }
     let read = || program::block_on(read_all(&named));
     let clusters = command.output.show(read, |clusters, style| show(clusters, style))?;
-    Ok(if clusters.iter().all(ClusterStatus::is_fine) {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
+    let wrong: Vec<_> = clusters.iter().filter(|cluster| !cluster.is_fine()).collect();
+    Ok(match wrong.is_empty() {
+        true => ExitCode::SUCCESS,
+        false if wrong.iter().all(|cluster| cluster.error.is_some()) => UNASKED.into(),
+        false => ExitCode::FAILURE,
     })
 }
 
@@ -108,7 +111,7 @@ async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterSt
         let unread = |name: String, server: String, error: anyhow::Error| ClusterStatus {
             cluster: name,
             server,
-            error: Some(one_line(&format!("{error:#}"))),
+            error: Some(told(&error)),
             ..ClusterStatus::default()
         };
         all.push(match cluster {

@@ -5,7 +5,7 @@ mod run;
 use std::process::ExitCode;
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use mcs_kube::{one_line, program};
+use mcs_kube::{program, told};
 
 pub use self::run::RunArgs;
 use crate::probe;
@@ -40,7 +40,7 @@ pub fn main() -> ExitCode {
         Command::Probe(command) => probe::run(&command),
     };
     result.unwrap_or_else(|error| {
-        eprintln!("mcs-controller: {}", one_line(&format!("{error:#}")));
+        eprintln!("mcs-controller: {}", told(&error));
         ExitCode::FAILURE
     })
 }

@@ -32,5 +32,5 @@ pub use access::{
 pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
-pub use text::{one_line, one_line_of};
+pub use text::{one_line, one_line_of, told};
 pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

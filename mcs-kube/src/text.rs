@@ -3,6 +3,21 @@
 /// The bytes of a foreign text in a status, or in a line of a log.
 const MOST: usize = 1024;
 
+/// An error and its causes in one line. Many an error ends with the text of its cause, which is told once.
+pub fn told(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if text.ends_with(&cause) {
+            continue;
+        }
+        if !text.is_empty() {
+            text.push_str(": ");
+        }
+        text.push_str(&cause);
+    }
+    one_line(&text)
+}
+
 /// A text of others in one line of at most about a KiB.
 ///
 /// A proxy answers with a page of any length, and kube hands the whole page over as the message of an error.
@@ -45,6 +60,12 @@ mod tests {
             assert!(line.len() <= MOST + 20, "{}", line.len());
             assert!(line.ends_with(&format!("... ({} bytes)", long.len())), "{line}");
         }
+    }
+
+    #[test]
+    fn a_cause_is_told_once() {
+        let error = anyhow::anyhow!("refused").context("connect: refused").context("cluster east");
+        assert_eq!(told(&error), "cluster east: connect: refused");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! `mcs unlink`: takes away what it can reach of a link, and says what is left.
 
-use anyhow::{Context as _, ensure};
+use std::collections::BTreeSet;
+
+use anyhow::{Context as _, bail, ensure};
 use k8s_openapi::ByteString;
-use mcs_kube::one_line;
+use mcs_kube::told;
 use serde_json::{Value, from_value};
 
 use super::{Done, LinkArgs, Mailbox, credentials::take_rights, hub, secret_name};
 use crate::{
-    cluster::{Cluster, PEERS, SECRETS},
+    cluster::{ACCOUNTS, Cluster, PEERS, SECRETS},
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::ClusterId;
@@ -69,13 +71,29 @@ pub(super) async fn unlink_all(
     }
     match &hub {
         Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides, pairs).await?),
-        Some((argument, Err(error))) => eprintln!(
-            "mcs: the hub of {argument} cannot be used: {}",
-            one_line(&format!("{error:#}"))
-        ),
+        Some((argument, Err(error))) => {
+            eprintln!("mcs: the hub of {argument} cannot be used: {}", told(&error))
+        }
         _ => {}
     }
     Ok(done)
+}
+
+/// Fails unless a cluster has something of this one. Whoever mistypes an id learns it.
+pub(super) async fn ensure_known(link: &LinkArgs, id: &ClusterId) -> anyhow::Result<()> {
+    let mut peers = BTreeSet::new();
+    for cluster in Cluster::open_all(&link.clusters.named()?).await? {
+        let account = cluster.get(ACCOUNTS, Some(&link.mailbox), id.as_str()).await?;
+        let secret = cluster.get(SECRETS, Some(&link.namespace), &secret_name(id)).await?;
+        let of_cluster = cluster.list(PEERS).await?;
+        let ids = of_cluster.iter().filter_map(|peer| peer["spec"]["clusterId"].as_str());
+        peers.extend(ids.map(str::to_owned));
+        if account.is_some() || secret.is_some() || peers.contains(id.as_str()) {
+            return Ok(());
+        }
+    }
+    let peers: Vec<_> = peers.into_iter().collect();
+    bail!("no cluster here knows {id}, only {}", peers.join(", "))
 }
 
 /// The clusters of the kubeconfigs, and those that are gone.
@@ -94,7 +112,7 @@ async fn sides(link: &LinkArgs, gone: &[ClusterId]) -> anyhow::Result<Vec<Side>>
         }
     }
     for (argument, error) in away {
-        let error = one_line(&format!("{error:#}"));
+        let error = told(&error);
         let reached = sides.iter().filter_map(|side| side.cluster.as_ref());
         let id = id_of(argument, reached, &link.namespace).await?;
         let id = id.with_context(|| {
@@ -205,7 +223,7 @@ async fn unlink_one(
 }
 
 fn said(error: &anyhow::Error) -> String {
-    one_line(&format!("{error:#}"))
+    told(&error)
 }
 
 #[cfg(test)]

@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use mcs_kube::{
-    one_line,
     program::{self, OutputArgs},
+    told,
 };
 use serde::Serialize;
 use serde_json::Value;
@@ -12,6 +12,7 @@ use serde_json::Value;
 use super::{condition, text};
 use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS, NAMESPACES},
+    exit::UNASKED,
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::ServiceName;
@@ -56,8 +57,12 @@ pub(super) fn run(
         });
         style.table(&["CLUSTER", "EXPORT", "IMPORT", "ADDRESSES", "FROM", "PROBLEMS"], rows)
     })?;
-    let is_imported = |one: &ServiceStatus| one.import == "Ready";
-    Ok(if all.iter().all(is_imported) { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    let missing: Vec<_> = all.iter().filter(|one| one.import != "Ready").collect();
+    Ok(match missing.is_empty() {
+        true => ExitCode::SUCCESS,
+        false if missing.iter().all(|one| one.import.is_empty()) => UNASKED.into(),
+        false => ExitCode::FAILURE,
+    })
 }
 
 async fn read_all(
@@ -71,7 +76,7 @@ async fn read_all(
             Err(error) => (kubeconfig, Err(error)),
         };
         let found = found.unwrap_or_else(|error| ServiceStatus {
-            problems: vec![one_line(&format!("{error:#}"))],
+            problems: vec![told(&error)],
             ..ServiceStatus::default()
         });
         all.push(ServiceStatus { cluster, ..found });

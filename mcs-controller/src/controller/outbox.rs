@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use mcs_kube::{ApiAccess, KubeconfigContent, one_line};
+use mcs_kube::{ApiAccess, KubeconfigContent, told};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -97,7 +97,7 @@ pub(super) async fn until_it_works<T>(
     loop {
         let error = match attempt().await {
             Ok(value) => return value,
-            Err(error) => one_line(&format!("{error:#}")),
+            Err(error) => told(&error),
         };
         if failures.note((), Some(&error)) == Turn::Fails {
             tracing::warn!("cannot {what}: {error}; trying again");

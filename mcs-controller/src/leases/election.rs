@@ -10,7 +10,7 @@ use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
 use kube::Api;
 use kube_lease_manager::LeaseManagerBuilder;
-use mcs_kube::{ApiAccess, one_line};
+use mcs_kube::{ApiAccess, told};
 use tokio::{
     sync::watch,
     task::JoinHandle,
@@ -60,7 +60,7 @@ impl Election {
             while !*stopped.borrow() {
                 let part = take_part(&access, &identity, &namespace, &sender, &mut stopped);
                 if let Err(error) = part.await {
-                    let error = one_line(&format!("{error:#}"));
+                    let error = told(&error);
                     tracing::warn!("cannot take part in the election of a leader: {error}");
                 }
                 sender.send_replace(false);

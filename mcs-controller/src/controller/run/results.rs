@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
-use mcs_kube::one_line;
+use mcs_kube::told;
 
 use super::{Control, Done};
 use crate::{
@@ -104,7 +104,7 @@ impl Control {
     fn note_token(&mut self, secret: &str, result: anyhow::Result<Timestamp>) {
         let label = if result.is_ok() { "ok" } else { "error" };
         self.published.metrics.renewals.with_label_values(&[secret, label]).inc();
-        let error = result.as_ref().err().map(|error| one_line(&format!("{error:#}")));
+        let error = result.as_ref().err().map(|error| told(error));
         let turn = self.token_failures.note(secret.to_owned(), error.as_deref());
         match (result, error) {
             (Ok(expires), _) => {

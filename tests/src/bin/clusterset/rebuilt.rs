@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use crate::{
     check,
     cluster::Cluster,
-    controller::{self, NAMESPACE},
+    controller::{self, MAILBOX, NAMESPACE},
     objects::{namespaced, service, slice},
     world::World,
 };
@@ -96,10 +96,39 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     let message = finding["message"].as_str().context("a message")?;
     ensure!(!message.contains("podCIDRs") && !message.contains("clusterUid"), "{finding}");
 
-    anew.unexport(&namespace)?;
-    second.wait_for_nothing(&namespace)?;
-    second.api().delete(&self::peer())?;
-    second.api().delete(&namespaced("v1", "Secret", NAMESPACE, "peer-c4"))
+    forgotten(world, &namespace)
+}
+
+/// It is gone for ever: its token ends, and so does what was imported from it.
+fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
+    let second = world.second();
+    let reader = second.account(MAILBOX, ID)?;
+    let exported =
+        format!("/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices");
+    reader.get(&exported).context("it reads the mailbox before")?;
+    let forget = |id: &str| {
+        let mut command = controller::command_line(&world.controllers)?;
+        anyhow::Ok(command.args(["forget", id]).arg(second.administrator()?).output()?)
+    };
+    let mistyped = forget("c44")?;
+    let message = said(&mistyped);
+    ensure!(
+        !mistyped.status.success() && message.contains("no cluster here knows c44"),
+        "{message}"
+    );
+    let forgotten = forget(ID)?;
+    ensure!(forgotten.status.success(), "{}", said(&forgotten));
+    second.wait_for_nothing(namespace)?;
+    // An API server takes a token for some seconds after its account is gone.
+    wait::until("its token to end", || {
+        let error = reader.get(&exported).err().context("it reads the mailbox")?;
+        ensure!(format!("{error:#}").contains("401"), "{error:#}");
+        Ok(())
+    })?;
+    for object in [peer(), namespaced("v1", "Secret", NAMESPACE, "peer-c4")] {
+        ensure!(second.api().read(&object).is_err(), "{object} is left");
+    }
+    Ok(())
 }
 
 fn peer() -> Value {
