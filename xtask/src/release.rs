@@ -47,6 +47,9 @@ pub(crate) struct Args {
     /// Build the programs of the other architecture too, by cross compilation, and start them in an emulator
     #[arg(long)]
     cross: bool,
+    /// A file that was made elsewhere, such as a program for macOS; repeatable
+    #[arg(long, value_name = "FILE")]
+    also: Vec<PathBuf>,
     /// The repository, whose name the charts and the image get
     #[arg(long, value_name = "OWNER/NAME", default_value = REPOSITORY)]
     repository: String,
@@ -85,6 +88,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let release = Release { workspace, repository: &args.repository, programs: &programs };
     let mut files = Files::create(output)?;
     let digest = release.write(&mut files, args.dry_run)?;
+    for file in &args.also {
+        let name = file.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
+        files.copy(file, name)?;
+    }
     files.write_checksums()?;
     if args.dry_run {
         let signed = release.sign_and_verify(&files, &digest)?;
