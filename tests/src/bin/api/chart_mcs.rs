@@ -33,6 +33,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart mcs passes the API server, whatever its values", is_valid);
     suite.case("CoreDNS may list imports by the chart mcs", core_dns_lists);
     suite.case("a release of the chart mcs never changes the id of a cluster", keeps_the_id);
+    suite.case("a release takes no ClusterSetIP away by other ranges", keeps_the_ranges);
     suite.case("the notes of the chart mcs say what CoreDNS lacks", notes);
 }
 
@@ -130,6 +131,57 @@ fn keeps_east(helm: &Helm<'_>) -> anyhow::Result<()> {
         ensure!(refused.contains(r#"is "east", and the values say "west""#), "{refused}");
     }
     Ok(())
+}
+
+fn keeps_the_ranges(world: &mut World) -> anyhow::Result<()> {
+    let helm = Helm::new(world)?;
+    let api = &world.east.api;
+    let import = json!({
+        "apiVersion": "multicluster.x-k8s.io/v1beta1",
+        "kind": "ServiceImport",
+        "metadata": { "namespace": "default", "name": "ranged" },
+        "spec": {
+            "type": "ClusterSetIP",
+            "ips": ["241.0.0.5", "fd43:0:0:f::5"],
+            "ports": [{ "port": 80, "protocol": "TCP" }],
+        },
+    });
+    let namespace =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE } });
+    api.apply_all([&namespace, &import])?;
+    let tried = || {
+        for ranges in [&["global.vipCidrs={241.0.0.0/8,fd43::/60}"][..], &[]] {
+            let objects = helm.render(ranges)?;
+            let agents = objects.iter().find(|object| object["kind"] == "DaemonSet");
+            let agents = agents.context("no DaemonSet")?;
+            api.apply(agents)?;
+            let result = keeps_imports(&helm).with_context(|| format!("{ranges:?}"));
+            api.delete(agents)?;
+            result?;
+        }
+        // Without agents that serve it, nothing is taken away.
+        helm.install(&["global.vipCidrs={242.0.0.0/8}"]).map(drop)
+    };
+    let result = tried();
+    result.and(api.delete(&import))
+}
+
+fn keeps_imports(helm: &Helm<'_>) -> anyhow::Result<()> {
+    for (ranges, lost) in [
+        ("242.0.0.0/8", "2 ClusterSetIPs no more, such as default/ranged (241.0.0.5), default/"),
+        (
+            "241.0.0.0/8,fd43::/61",
+            "1 ClusterSetIPs no more, such as default/ranged (fd43:0:0:f::5)",
+        ),
+    ] {
+        let ranges = format!("global.vipCidrs={{{ranges}}}");
+        let refused = helm.install(&[&ranges]).err();
+        let refused = refused.with_context(|| format!("{ranges} is taken"))?.to_string();
+        ensure!(refused.contains(lost), "{ranges}: {refused}");
+    }
+    helm.install(&["global.vipCidrs={242.0.0.0/8}", "mcs-agent.allowVipRangeChange=true"])?;
+    helm.install(&["global.vipCidrs={241.0.0.0/29,fd43:0:0:f::/64}"])?;
+    helm.install(&[]).map(drop)
 }
 
 fn notes(world: &mut World) -> anyhow::Result<()> {
