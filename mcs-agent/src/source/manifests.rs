@@ -3,21 +3,16 @@
 mod content;
 mod directory;
 mod documents;
-mod merge;
 mod state;
 mod watch;
 mod yaml;
 
-use std::{
-    ffi::OsStr,
-    panic,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{path::PathBuf, thread, time::Duration};
 
-use tokio::{sync::mpsc, task, time::sleep};
+use tokio::sync::{mpsc, oneshot};
+use tracing::error;
 
-use self::{directory::Fingerprint, state::DirectoryState, watch::DirectoryWatch};
+use self::{state::DirectoryState, watch::DirectoryWatch};
 use super::ReadScope;
 use crate::model::EventBatch;
 
@@ -26,7 +21,7 @@ use crate::model::EventBatch;
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads ServiceImports and imported EndpointSlices from the `*.yaml`, `*.yml` and `*.json` files
-/// of one directory, and reads them again when they change.
+/// of one directory, and reads them again when one of them changes.
 ///
 /// If a file or the directory cannot be read, its last good content is used: a missing input is not an
 /// empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once, when every file of the
@@ -46,82 +41,49 @@ impl ManifestSource {
     /// A source of these objects.
     pub fn with_scope(directory: impl Into<PathBuf>, scope: ReadScope) -> Self {
         let directory = directory.into();
-        let state = DirectoryState::new(&directory, scope);
+        let state = DirectoryState::new(directory.clone(), scope);
         Self { directory, state }
     }
 
     /// Reads the directory now. Returns a batch if it has changed since it was last read.
     pub fn read(&mut self) -> Option<EventBatch> {
-        self.read_stable().1
+        self.state.read()
     }
 
     /// Sends a batch with the directory's content, then one for each change, until the receiver is
     /// dropped. Errors are part of the batches' status.
-    pub async fn run(mut self, batches: mpsc::Sender<EventBatch>) {
-        let directory = self.directory.clone();
-        let mut watch = DirectoryWatch::new(directory.clone());
-        loop {
-            watch.renew();
-            let read = move || {
-                let (fingerprint, batch) = self.read_stable();
-                (self, fingerprint, batch)
-            };
-            let Some((next, fingerprint, batch)) = blocking(read).await else { return };
-            self = next;
-            if let Some(batch) = batch
-                && batches.send(batch).await.is_err()
+    pub async fn run(self, batches: mpsc::Sender<EventBatch>) {
+        let (running, ended) = oneshot::channel::<()>();
+        // The runtime would wait at its end for a thread of its own.
+        let spawned = thread::Builder::new().name("manifests".to_owned()).spawn(move || {
+            self.follow(&batches);
+            drop(running);
+        });
+        match spawned {
+            // An error is all that comes.
+            Ok(_) => drop(ended.await),
+            Err(error) => error!(%error, "cannot start the thread that reads manifests"),
+        }
+    }
+
+    fn follow(mut self, batches: &mpsc::Sender<EventBatch>) {
+        let mut watch = DirectoryWatch::new();
+        while !batches.is_closed() {
+            watch.renew(&self.directory);
+            if let Some(batch) = self.read()
+                && batches.blocking_send(batch).is_err()
             {
                 return;
             }
-            tokio::select! {
-                () = batches.closed() => return,
-                () = wait_for_change(&mut watch, &directory, fingerprint) => watch.settled().await,
-            }
+            while !batches.is_closed() && !watch.wait(POLL_INTERVAL) && !self.state.is_changed() {}
+            watch.settle();
         }
-    }
-
-    fn read_stable(&mut self) -> (Fingerprint, Option<EventBatch>) {
-        let known = |name: &OsStr| self.state.fingerprint(name);
-        let (fingerprint, files) = directory::read_stable(&self.directory, known);
-        (fingerprint, self.state.update(files))
-    }
-}
-
-/// Completes when the directory may differ from `fingerprint`.
-async fn wait_for_change(
-    watch: &mut DirectoryWatch,
-    directory: &Path,
-    mut fingerprint: Fingerprint,
-) {
-    loop {
-        tokio::select! {
-            () = watch.changed() => return,
-            () = sleep(POLL_INTERVAL) => {}
-        }
-        let path = directory.to_owned();
-        let compare = move || (Fingerprint::take(&path) != fingerprint, fingerprint);
-        let Some((differs, same)) = blocking(compare).await else { return };
-        if watch.renew() || differs {
-            return;
-        }
-        fingerprint = same;
-    }
-}
-
-/// Runs blocking work on another thread. Returns `None` when the runtime shuts down.
-async fn blocking<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> Option<T> {
-    match task::spawn_blocking(work).await {
-        Ok(result) => Some(result),
-        Err(error) => match error.try_into_panic() {
-            Ok(panic) => panic::resume_unwind(panic),
-            Err(_) => None,
-        },
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{collections::BTreeSet, fs, os::unix::fs::symlink};
+    use std::{collections::BTreeSet, fs, os::unix::fs::symlink, path::Path};
 
     use tempfile::{TempDir, tempdir};
     use tokio::{task::JoinHandle, time::timeout};

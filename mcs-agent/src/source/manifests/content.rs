@@ -1,15 +1,15 @@
-//! Parses a manifest file into objects, each with its position in the file.
+//! Parses a manifest file into objects, each with its place.
 
-use std::{collections::BTreeMap, fmt, io, panic, sync::Arc, thread};
+use std::{collections::BTreeMap, ffi::OsStr, sync::Arc};
 
-use serde_path_to_error::Path;
+use serde_json::Value as Json;
 
 use super::{
     documents::{Document, documents},
-    yaml::{PARSER_STACK, YamlNode},
+    yaml::YamlDocument,
 };
 use crate::{
-    model::{Kind, ObjectKey, ObjectRef},
+    model::{Kind, ObjectKey, ObjectRef, SourceProblem},
     source::{
         adopt::ReadObject,
         objects::{self, ReadScope},
@@ -25,7 +25,7 @@ pub(super) struct FileContent {
     /// In the order of the file.
     pub(super) manifests: Vec<Manifest>,
     /// Documents that name no object.
-    pub(super) problems: Vec<FileProblem>,
+    pub(super) problems: Vec<SourceProblem>,
     /// The number of objects that the agent does not use, by `apiVersion/kind`.
     pub(super) skipped: BTreeMap<String, u64>,
 }
@@ -34,203 +34,144 @@ pub(super) struct FileContent {
 #[derive(Debug)]
 pub(super) struct Manifest {
     pub(super) object: ObjectRef,
-    pub(super) position: FilePosition,
-    /// The object, or why it does not decode as its kind.
-    pub(super) decoded: Result<Arc<ReadObject>, FileProblem>,
-}
-
-/// A part of a file that cannot be used.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct FileProblem {
-    /// `None` is the whole file.
-    pub(super) position: Option<FilePosition>,
-    pub(super) message: String,
-}
-
-/// A position in a file. It displays as `document 2, line 14`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) struct FilePosition {
-    document: usize,
-    line: u64,
-}
-
-impl fmt::Display for FilePosition {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "document {}, line {}", self.document, self.line)
-    }
+    /// `web.yaml, document 2, line 14`.
+    pub(super) place: String,
+    /// The object, or where and why it does not decode as its kind.
+    pub(super) decoded: Result<Arc<ReadObject>, String>,
 }
 
 impl FileContent {
     /// Parses a file of YAML or JSON documents. An invalid object fails alone, and a syntax error fails
-    /// the whole file. The outer error is a failure to start the parser's thread.
-    pub(super) fn parse(bytes: &[u8], scope: &ReadScope) -> io::Result<Result<Self, FileProblem>> {
-        thread::scope(|threads| {
-            let parser =
-                thread::Builder::new().name("manifests".to_owned()).stack_size(PARSER_STACK);
-            let parser = parser.spawn_scoped(threads, || Self::parse_here(bytes, scope))?;
-            Ok(parser.join().unwrap_or_else(|panic| panic::resume_unwind(panic)))
-        })
-    }
-
-    fn parse_here(bytes: &[u8], scope: &ReadScope) -> Result<Self, FileProblem> {
-        let text = str::from_utf8(bytes).map_err(|error| not_utf8(bytes, error.valid_up_to()))?;
-        let mut content = Parser { scope, content: Self::default() };
+    /// the whole file.
+    pub(super) fn parse(
+        file: &OsStr,
+        bytes: &[u8],
+        scope: &ReadScope,
+    ) -> Result<Self, SourceProblem> {
+        let text = str::from_utf8(bytes).map_err(|error| {
+            not_utf8(file, &String::from_utf8_lossy(&bytes[..error.valid_up_to()]))
+        })?;
+        let mut content = Self::default();
         for document in documents(text.trim_start_matches('\u{feff}')) {
-            let root = YamlNode::parse(document.text).map_err(|error| FileProblem {
-                position: Some(document.position(error.line)),
+            let yaml = YamlDocument::parse(document.text).map_err(|error| SourceProblem {
+                place: document.place(file, error.line),
                 message: error.to_string(),
             })?;
-            if !root.is_null() {
-                content.add(&document, &root, None);
+            if let Some(yaml) = yaml {
+                Parser { file, document, yaml: &yaml, scope, content: &mut content }.add(
+                    &yaml.value,
+                    &[],
+                    None,
+                );
             }
         }
-        Ok(content.content)
+        Ok(content)
     }
 }
 
-/// Collects the content of a file.
+/// `apiVersion` and `kind`.
+type TypeMeta<'a> = (&'a str, &'a str);
+
+/// Collects the objects of a document. An object is the document, or the item of a list with these `indices`: more than
+/// one if lists contain lists.
 struct Parser<'a> {
+    file: &'a OsStr,
+    document: Document<'a>,
+    yaml: &'a YamlDocument<'a>,
     scope: &'a ReadScope,
-    content: FileContent,
+    content: &'a mut FileContent,
 }
 
 impl Parser<'_> {
     /// Adds an object, or every object of a list. `implied` is the type that a list gives its items.
-    fn add(&mut self, document: &Document<'_>, node: &YamlNode, implied: Option<TypeMeta<'_>>) {
-        let Some(type_meta) = TypeMeta::of(node).or(implied) else {
-            self.problem(
-                document,
-                node,
-                "this is no Kubernetes object: it needs apiVersion and kind",
-            );
-            return;
+    fn add(&mut self, object: &Json, indices: &[usize], implied: Option<TypeMeta<'_>>) {
+        let Some((api_version, kind)) = type_of(object).or(implied) else {
+            let message = "this is no Kubernetes object: it needs apiVersion and kind";
+            return self.problem(indices, message);
         };
-        if type_meta.is_list(self.scope) {
-            self.add_list(document, node, type_meta.item(self.scope));
-        } else if let Some(kind) = self.scope.kind(type_meta.api_version, type_meta.kind) {
-            self.add_object(document, node, kind, type_meta);
+        // The API server does not repeat the type in each item.
+        let item = kind.strip_suffix("List").map(|kind| (api_version, kind));
+        let item = item.filter(|(_, kind)| self.scope.kind(api_version, kind).is_some());
+        if item.is_some() || (api_version, kind) == ("v1", "List") {
+            self.add_items(object, indices, item);
+        } else if let Some(kind) = self.scope.kind(api_version, kind) {
+            self.add_object(object, indices, kind, api_version);
         } else {
-            self.skip(type_meta.to_string());
+            self.skip(format!("{api_version}/{kind}"));
         }
     }
 
-    fn add_list(
-        &mut self,
-        document: &Document<'_>,
-        list: &YamlNode,
-        implied: Option<TypeMeta<'_>>,
-    ) {
-        match list.get("items").map(YamlNode::items) {
-            None => {}
-            Some(None) => self.problem(document, list, "the items of a list must be a sequence"),
-            Some(Some(items)) => {
-                for item in items {
-                    self.add(document, item, implied);
+    fn add_items(&mut self, list: &Json, indices: &[usize], implied: Option<TypeMeta<'_>>) {
+        match list.get("items") {
+            None | Some(Json::Null) => {}
+            Some(Json::Array(items)) => {
+                for (index, item) in items.iter().enumerate() {
+                    self.add(item, &[indices, &[index]].concat(), implied);
                 }
             }
+            Some(_) => self.problem(indices, "the items of a list must be a sequence"),
         }
     }
 
-    fn add_object(
-        &mut self,
-        document: &Document<'_>,
-        node: &YamlNode,
-        kind: Kind,
-        type_meta: TypeMeta<'_>,
-    ) {
-        let is_standard = kind != Kind::EndpointSlice || may_be_imported(node);
+    fn add_object(&mut self, object: &Json, indices: &[usize], kind: Kind, api_version: &str) {
+        let is_standard = kind != Kind::EndpointSlice || may_be_imported(object);
+        let unlabelled = || format!("{api_version}/{kind} without {}", objects::SERVICE_NAME_LABEL);
         if !is_standard && self.scope.adopt.is_empty() {
-            self.skip_unlabelled(type_meta);
-            return;
+            return self.skip(unlabelled());
         }
-        let Some(key) = key(node) else {
+        let Some(key) = key(object) else {
             let message = format!(
                 "the agent does not use a {kind} without a valid name: metadata.name must be a string, \
                  and so must metadata.namespace if it is set"
             );
-            self.problem(document, node, &message);
-            return;
+            return self.problem(indices, &message);
         };
         let decode = if is_standard { objects::decode } else { objects::decode_adoptable };
-        let decoded = match decode(kind, key.clone(), &node.to_json()) {
+        let decoded = match decode(kind, key.clone(), object) {
             Ok(Some(object)) => Ok(Arc::new(object)),
-            Ok(None) => {
-                self.skip_unlabelled(type_meta);
-                return;
+            Ok(None) => return self.skip(unlabelled()),
+            Err(error) => {
+                let line = self.yaml.line_at(indices, error.path());
+                Err(format!("{}: {error}", self.document.place(self.file, line)))
             }
-            Err(error) => Err(FileProblem {
-                position: Some(document.position(node.line_at(error.path()))),
-                message: with_path(error.path(), &error.inner().to_string()),
-            }),
         };
-        self.content.manifests.push(Manifest {
-            object: ObjectRef { kind, key },
-            position: document.position(node.line()),
-            decoded,
-        });
-    }
-
-    fn skip_unlabelled(&mut self, type_meta: TypeMeta<'_>) {
-        self.skip(format!("{type_meta} without {}", objects::SERVICE_NAME_LABEL));
+        let (object, place) = (ObjectRef { kind, key }, self.place(indices));
+        self.content.manifests.push(Manifest { object, place, decoded });
     }
 
     fn skip(&mut self, what: String) {
         *self.content.skipped.entry(what).or_default() += 1;
     }
 
-    fn problem(&mut self, document: &Document<'_>, node: &YamlNode, message: &str) {
-        let position = Some(document.position(node.line()));
-        self.content.problems.push(FileProblem { position, message: message.to_owned() });
+    fn problem(&mut self, indices: &[usize], message: &str) {
+        let place = self.place(indices);
+        self.content.problems.push(SourceProblem { place, message: message.to_owned() });
+    }
+
+    fn place(&self, indices: &[usize]) -> String {
+        self.document.place(self.file, self.yaml.line(indices))
     }
 }
 
 impl Document<'_> {
     /// `line` counts from 1 within the document.
-    fn position(&self, line: u64) -> FilePosition {
-        FilePosition { document: self.number, line: self.first_line + line - 1 }
+    fn place(&self, file: &OsStr, line: u64) -> String {
+        let line = self.first_line + line - 1;
+        format!("{}, document {}, line {line}", file.display(), self.number)
     }
 }
 
-/// The type of an object. It displays as `apiVersion/kind`.
-#[derive(Clone, Copy)]
-struct TypeMeta<'a> {
-    api_version: &'a str,
-    kind: &'a str,
+fn type_of(object: &Json) -> Option<TypeMeta<'_>> {
+    Some((object.get("apiVersion")?.as_str()?, object.get("kind")?.as_str()?))
 }
 
-impl<'a> TypeMeta<'a> {
-    fn of(node: &'a YamlNode) -> Option<Self> {
-        Some(Self {
-            api_version: node.get("apiVersion")?.as_str()?,
-            kind: node.get("kind")?.as_str()?,
-        })
-    }
-
-    /// Whether this is a list that may have objects for the agent.
-    fn is_list(self, scope: &ReadScope) -> bool {
-        (self.api_version, self.kind) == ("v1", "List") || self.item(scope).is_some()
-    }
-
-    /// The type of the items of a list of one kind. The API server does not repeat it in each item.
-    fn item(self, scope: &ReadScope) -> Option<Self> {
-        let kind = self.kind.strip_suffix("List")?;
-        scope.kind(self.api_version, kind)?;
-        Some(Self { kind, ..self })
-    }
-}
-
-impl fmt::Display for TypeMeta<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}/{}", self.api_version, self.kind)
-    }
-}
-
-fn key(node: &YamlNode) -> Option<ObjectKey> {
-    let metadata = node.get("metadata")?;
+/// A null counts as absent, as in the Kubernetes API.
+fn key(object: &Json) -> Option<ObjectKey> {
+    let metadata = object.get("metadata")?;
     let name = metadata.get("name")?.as_str().filter(|name| !name.is_empty())?;
     let namespace = match metadata.get("namespace") {
+        None | Some(Json::Null) => "",
         Some(namespace) => namespace.as_str()?,
-        None => "",
     };
     let namespace = if namespace.is_empty() { DEFAULT_NAMESPACE } else { namespace };
     Some(ObjectKey::new(namespace, name))
@@ -238,30 +179,23 @@ fn key(node: &YamlNode) -> Option<ObjectKey> {
 
 /// Whether a slice has the label of imported slices. A label that is no string makes it malformed, not
 /// a slice of another controller.
-fn may_be_imported(slice: &YamlNode) -> bool {
-    slice
-        .get("metadata")
-        .and_then(|metadata| metadata.get("labels"))
-        .and_then(|labels| labels.get(objects::SERVICE_NAME_LABEL))
-        .is_some_and(|service| service.as_str() != Some(""))
+fn may_be_imported(slice: &Json) -> bool {
+    // No field is an index: a missing one is null.
+    let service = &slice["metadata"]["labels"][objects::SERVICE_NAME_LABEL];
+    !service.is_null() && service != ""
 }
 
-fn with_path(path: &Path, message: &str) -> String {
-    match path.iter().len() {
-        0 => message.to_owned(),
-        _ => format!("{path}: {message}"),
-    }
-}
-
-fn not_utf8(bytes: &[u8], valid_up_to: usize) -> FileProblem {
-    let valid = String::from_utf8_lossy(&bytes[..valid_up_to]);
-    let document = documents(&valid).count().max(1);
-    let line = valid.split('\n').zip(1..).last().map_or(1, |(_, line)| line);
-    FileProblem { position: Some(FilePosition { document, line }), message: "not UTF-8".to_owned() }
+fn not_utf8(file: &OsStr, valid: &str) -> SourceProblem {
+    let number = documents(valid).len().max(1);
+    let last = valid.split('\n').count().try_into().unwrap_or(u64::MAX);
+    let place = Document { number, first_line: 1, text: valid }.place(file, last);
+    SourceProblem { place, message: "not UTF-8".to_owned() }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::thread;
+
     use super::*;
 
     const IMPORT: &str = "apiVersion: multicluster.x-k8s.io/v1beta1\n\
@@ -286,27 +220,24 @@ mod tests {
 
     /// One line per manifest, problem and skipped kind.
     fn summary(bytes: &[u8]) -> Vec<String> {
-        let content = match FileContent::parse(bytes, &ReadScope::default()).unwrap() {
+        let file = "web.yaml";
+        let in_file = |place: &str| place.strip_prefix("web.yaml, ").unwrap().to_owned();
+        let describe =
+            |problem: &SourceProblem| format!("{}: {}", in_file(&problem.place), problem.message);
+        let content = match FileContent::parse(file.as_ref(), bytes, &ReadScope::default()) {
             Ok(content) => content,
             Err(problem) => return vec![format!("FILE {}", describe(&problem))],
         };
         let manifests = content.manifests.iter().map(|manifest| match &manifest.decoded {
             Ok(object) => {
                 assert_eq!(object.reference(), manifest.object);
-                format!("{} at {}", manifest.object, manifest.position)
+                format!("{} at {}", manifest.object, in_file(&manifest.place))
             }
-            Err(problem) => format!("{} BAD {}", manifest.object, describe(problem)),
+            Err(problem) => format!("{} BAD {}", manifest.object, in_file(problem)),
         });
         let problems = content.problems.iter().map(|problem| format!("? {}", describe(problem)));
         let skipped = content.skipped.iter().map(|(kind, count)| format!("{kind} x{count}"));
         manifests.chain(problems).chain(skipped).collect()
-    }
-
-    fn describe(problem: &FileProblem) -> String {
-        match problem.position {
-            Some(position) => format!("{position}: {}", problem.message),
-            None => problem.message.clone(),
-        }
     }
 
     #[test]
@@ -384,6 +315,14 @@ mod tests {
                  addressType: IPv4\n"
                     .to_owned(),
                 vec!["EndpointSlice default/web-a at document 1, line 4"],
+            ),
+            (
+                format!(
+                    "apiVersion: v1\nkind: List\nitems:\n- {{apiVersion: v1, kind: List}}\n\
+                     - apiVersion: v1\n  kind: List\n  items:\n  {}",
+                    item("a", import)
+                ),
+                vec!["ServiceImport shop/a at document 1, line 5"],
             ),
             ("{apiVersion: v1, kind: List, items: []}".to_owned(), vec![]),
             ("{apiVersion: v1, kind: List, items: null}".to_owned(), vec![]),
@@ -499,7 +438,8 @@ mod tests {
     #[test]
     fn nesting_is_bounded_and_needs_no_deep_stack() {
         let nested = |levels| format!("{}1{}", "{a: [".repeat(levels), "]}".repeat(levels));
-        let shallow = thread::Builder::new().stack_size(256 * 1024);
+        // Threads have this stack by default.
+        let shallow = thread::Builder::new().stack_size(2 * 1024 * 1024);
         let allowed = shallow.spawn(move || summary(nested(31).as_bytes())).unwrap();
         assert_eq!(
             allowed.join().unwrap(),

@@ -1,7 +1,5 @@
 //! Splits a YAML stream into its documents.
 
-use std::iter;
-
 /// One document of a YAML stream.
 #[derive(PartialEq, Eq, Debug)]
 pub(super) struct Document<'a> {
@@ -16,35 +14,27 @@ pub(super) struct Document<'a> {
 /// Splits a stream at its `---` markers, as kubectl does. It needs no parser, since YAML forbids such a
 /// line inside any scalar. Text before the first marker is a document if it is more than comments and
 /// directives.
-pub(super) fn documents(stream: &str) -> impl Iterator<Item = Document<'_>> {
-    let mut rest = stream;
-    let mut first_line = 1;
-    let mut number = 0;
-    iter::from_fn(move || {
-        let (text, tail) = rest.split_at(length_of_first(rest)?);
-        number += 1;
-        let document = Document { number, first_line, text };
-        rest = tail;
-        first_line += text.split_inclusive('\n').map(|_| 1).sum::<u64>();
-        Some(document)
-    })
-}
-
-fn length_of_first(stream: &str) -> Option<usize> {
-    let mut is_open = false;
-    let mut length = 0;
-    for line in stream.split_inclusive('\n') {
-        if is_marker(line) {
-            if is_open {
-                return Some(length);
-            }
-            is_open = true;
-        } else if has_content(line) {
-            is_open = true;
+pub(super) fn documents(stream: &str) -> Vec<Document<'_>> {
+    let (mut starts, mut is_open, mut offset) = (vec![(0, 1)], false, 0);
+    for (line, number) in stream.split_inclusive('\n').zip(1..) {
+        if is_marker(line) && is_open {
+            starts.push((offset, number));
         }
-        length += line.len();
+        is_open |= is_marker(line) || has_content(line);
+        offset += line.len();
     }
-    is_open.then_some(length)
+    if !is_open {
+        return Vec::new();
+    }
+    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([offset]);
+    let parts = starts.iter().zip(ends).zip(1..);
+    parts
+        .map(|((&(start, first_line), end), number)| Document {
+            number,
+            first_line,
+            text: &stream[start..end],
+        })
+        .collect()
 }
 
 fn is_marker(line: &str) -> bool {
@@ -82,7 +72,7 @@ mod tests {
                 .zip(1..)
                 .map(|((first_line, text), number)| Document { number, first_line, text })
                 .collect();
-            assert_eq!(documents(stream).collect::<Vec<_>>(), expected, "{stream:?}");
+            assert_eq!(documents(stream), expected, "{stream:?}");
         }
     }
 }

@@ -1,29 +1,30 @@
-//! Turns each reading of the directory into a batch: the difference to the files read before.
+//! Turns each reading of the directory into a batch: the difference to what was read before.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, btree_map::Entry},
     ffi::{OsStr, OsString},
     hash::{BuildHasher, RandomState},
     io,
-    path::Path,
+    path::PathBuf,
     sync::Arc,
 };
 
 use super::{
-    content::{FileContent, FileProblem},
-    directory::{DirectoryReading, FileError, FileFingerprint, FileReading},
-    merge::{MergedObjects, place},
+    content::{FileContent, Manifest},
+    directory::{Fingerprint, Listing, MAX_FILE_BYTES, fingerprint, list, read_file},
 };
 use crate::{
-    model::{EventBatch, SourceProblem, SourceStatus},
+    model::{EventBatch, Kind, ObjectRef, SourceProblem, SourceStatus},
     source::{
         ReadScope,
-        adopt::{Adopter, Coverage, List, ReadEvent},
+        adopt::{Adopter, Coverage, List, ReadEvent, ReadObject},
     },
 };
 
 /// How many problems the status lists. A file that is no manifest can have one per line.
 const MAX_PROBLEMS: usize = 200;
+/// How often a directory that changes while it is read is read, before its change counts as a new one.
+const ATTEMPTS: u32 = 3;
 
 /// The last good content of every file of a directory.
 ///
@@ -31,10 +32,12 @@ const MAX_PROBLEMS: usize = 200;
 /// objects that an unreadable file defines.
 #[derive(Debug)]
 pub(super) struct DirectoryState {
-    directory: String,
+    directory: PathBuf,
     scope: ReadScope,
+    /// No younger than what was last read.
+    fingerprint: Option<Fingerprint>,
     files: Files,
-    merged: MergedObjects,
+    objects: Objects,
     adopter: Adopter,
     /// Whether the complete lists were sent.
     synced: bool,
@@ -45,81 +48,85 @@ pub(super) struct DirectoryState {
 
 type Files = BTreeMap<OsString, ManifestFile>;
 
+/// The objects of all files, as far as they can be read.
+type Objects = BTreeMap<ObjectRef, Result<Arc<ReadObject>, String>>;
+
 #[derive(Clone, Debug, Default)]
 struct ManifestFile {
-    /// The fingerprint of what was last parsed, if the file keeps it no longer than its bytes: it is not read again.
-    fingerprint: Option<FileFingerprint>,
     /// The hash of the bytes that were last parsed. Unchanged files are not parsed again.
     hash: Option<u64>,
     /// The last good content.
     content: Option<Arc<FileContent>>,
     /// The reason why `content` is not current.
-    problem: Option<FileProblem>,
+    problem: Option<SourceProblem>,
 }
 
 impl DirectoryState {
-    pub(super) fn new(directory: &Path, scope: ReadScope) -> Self {
+    pub(super) fn new(directory: PathBuf, scope: ReadScope) -> Self {
         Self {
-            directory: directory.display().to_string(),
+            directory,
             adopter: Adopter::new(scope.adopt.clone(), Coverage::All),
             scope,
-            files: BTreeMap::new(),
-            merged: MergedObjects::default(),
+            fingerprint: None,
+            files: Files::new(),
+            objects: Objects::new(),
             synced: false,
             status: None,
             hasher: RandomState::new(),
         }
     }
 
-    /// The fingerprint of a file that need not be read again as long as it has it.
-    pub(super) fn fingerprint(&self, name: &OsStr) -> Option<FileFingerprint> {
-        self.files.get(name)?.fingerprint
+    /// Whether the directory may differ from what was last read. It reads no file.
+    pub(super) fn is_changed(&self) -> bool {
+        self.fingerprint != Some(fingerprint(&list(&self.directory)))
     }
 
-    /// Applies a reading of the directory. Returns a batch if it changes anything.
-    pub(super) fn update(&mut self, reading: DirectoryReading) -> Option<EventBatch> {
-        let (changes, unreadable) = match reading {
-            Ok(files) => (self.take(files), None),
-            Err(error) => (Vec::new(), Some(error)),
-        };
+    /// Reads the directory. Returns a batch if it changes anything.
+    pub(super) fn read(&mut self) -> Option<EventBatch> {
+        let unreadable = self.read_stable().map(|files| self.files = files).err();
+        let (objects, duplicates) = merge(&self.files);
         let is_complete =
             unreadable.is_none() && self.files.values().all(|file| file.content.is_some());
         let events = if is_complete && !self.synced {
             self.synced = true;
-            self.merged.relist()
+            relist(&objects)
         } else {
-            changes
+            changes(&self.objects, &objects)
         };
+        self.objects = objects;
         let events: Vec<_> =
             events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect();
-        let status = self.status_with(unreadable, self.merged.duplicates());
+        let status = self.status_with(unreadable, duplicates);
         let unchanged = self.status.take().filter(|known| **known == status);
-        if events.is_empty() && unchanged.is_some() {
-            self.status = unchanged;
-            return None;
-        }
+        let is_same = events.is_empty() && unchanged.is_some();
         let status = self.status.insert(unchanged.unwrap_or_else(|| status.into())).clone();
-        Some(EventBatch { events, status, ..EventBatch::default() })
+        (!is_same).then(|| EventBatch { events, status, ..EventBatch::default() })
     }
 
-    /// Parses the files that have changed. Returns the events that follow.
-    fn take(
-        &mut self,
-        files: BTreeMap<OsString, Result<FileReading, FileError>>,
-    ) -> Vec<ReadEvent> {
-        let mut before = std::mem::take(&mut self.files);
-        let mut changed = BTreeMap::new();
-        for (name, reading) in files {
-            let former = before.remove(&name).unwrap_or_default();
-            let content = former.content.clone();
-            let file = former.updated(reading, &self.hasher, &self.scope);
-            if content.as_ref().map(Arc::as_ptr) != file.content.as_ref().map(Arc::as_ptr) {
-                changed.insert(name.clone(), file.content.clone());
+    /// Reads a directory that does not change meanwhile. If it changes at each of [`ATTEMPTS`], its fingerprint differs from
+    /// the next one.
+    fn read_stable(&mut self) -> io::Result<Files> {
+        let mut attempt = 1;
+        loop {
+            let listing = list(&self.directory);
+            self.fingerprint = Some(fingerprint(&listing));
+            let files = self.read_files(listing);
+            if attempt == ATTEMPTS || !self.is_changed() {
+                return files;
             }
-            self.files.insert(name, file);
+            attempt += 1;
         }
-        changed.extend(before.into_keys().map(|name| (name, None)));
-        self.merged.replace(changed)
+    }
+
+    fn read_files(&self, listing: Listing) -> io::Result<Files> {
+        let read = |(name, metadata): (OsString, _)| {
+            let known = self.files.get(&name).cloned().unwrap_or_default();
+            let bytes = read_file(&self.directory.join(&name), metadata, MAX_FILE_BYTES);
+            let bytes = bytes.map_err(|error| error.to_string());
+            let file = known.updated(&name, bytes, &self.hasher, &self.scope);
+            (name, file)
+        };
+        Ok(listing?.into_iter().map(read).collect())
     }
 
     fn status_with(
@@ -127,42 +134,41 @@ impl DirectoryState {
         unreadable: Option<io::Error>,
         duplicates: Vec<SourceProblem>,
     ) -> SourceStatus {
-        let mut problems = Vec::new();
-        if let Some(error) = unreadable {
+        let directory = self.directory.display().to_string();
+        let problem = |message| SourceProblem { place: directory.clone(), message };
+        let unreadable = unreadable.map(|error| {
             let consequence = self.consequence(!self.files.is_empty());
-            let message = format!("cannot be read: {error}; {consequence}");
-            problems.push(SourceProblem { place: self.directory.clone(), message });
-        }
-        problems.extend(self.files.iter().flat_map(|(name, file)| self.problems(name, file)));
-        problems.extend(duplicates);
+            problem(format!("cannot be read: {error}; {consequence}"))
+        });
+        let of_files = self.files.values().flat_map(|file| self.problems(file));
+        let mut problems: Vec<_> =
+            unreadable.into_iter().chain(of_files).chain(duplicates).collect();
         let unlisted = problems.len().saturating_sub(MAX_PROBLEMS);
         if unlisted > 0 {
             problems.truncate(MAX_PROBLEMS);
-            let message = format!("{unlisted} more problems, not listed");
-            problems.push(SourceProblem { place: self.directory.clone(), message });
+            problems.push(problem(format!("{unlisted} more problems, not listed")));
+        }
+        let mut skipped = BTreeMap::new();
+        for (kind, count) in contents(&self.files).flat_map(|content| &content.skipped) {
+            *skipped.entry(kind.clone()).or_default() += count;
         }
         SourceStatus {
-            name: format!("manifests in {}", self.directory),
-            kinds: Vec::new(),
+            name: format!("manifests in {directory}"),
             problems,
             adoptable: self.adopter.adoptable(),
-            adoptable_groups: Vec::new(),
-            skipped: skipped(&self.files),
+            skipped,
+            ..SourceStatus::default()
         }
     }
 
     /// The problems of a file. For a broken file, problems of its last good content are not repeated.
-    fn problems(&self, name: &OsStr, file: &ManifestFile) -> Vec<SourceProblem> {
-        let at = |problem: &FileProblem, message: String| SourceProblem {
-            place: place(name, problem.position),
-            message,
-        };
-        if let Some(problem) = &file.problem {
+    fn problems(&self, file: &ManifestFile) -> Vec<SourceProblem> {
+        if let Some(SourceProblem { place, message }) = &file.problem {
             let consequence = self.consequence(file.content.is_some());
-            return vec![at(problem, format!("{}; {consequence}", problem.message))];
+            let message = format!("{message}; {consequence}");
+            return vec![SourceProblem { place: place.clone(), message }];
         }
-        let problems = file.content.iter().flat_map(|content| &content.problems);
-        problems.map(|problem| at(problem, problem.message.clone())).collect()
+        file.content.iter().flat_map(|content| content.problems.clone()).collect()
     }
 
     fn consequence(&self, has_content: bool) -> &'static str {
@@ -179,51 +185,83 @@ impl DirectoryState {
 impl ManifestFile {
     fn updated(
         self,
-        reading: Result<FileReading, FileError>,
+        name: &OsStr,
+        bytes: Result<Vec<u8>, String>,
         hasher: &RandomState,
         scope: &ReadScope,
     ) -> Self {
-        let (bytes, fingerprint) = match reading {
-            Ok(FileReading::Unchanged) => return self,
-            Ok(FileReading::Read(bytes, fingerprint)) => (Ok(bytes), fingerprint),
-            Err(error) => (Err(error), None),
-        };
         let hash = bytes.as_ref().ok().map(|bytes| hasher.hash_one(bytes));
         if hash.is_some() && hash == self.hash {
-            return Self { fingerprint, ..self };
+            return self;
         }
-        match bytes.and_then(|bytes| Ok(FileContent::parse(&bytes, scope)?)) {
-            Ok(Ok(content)) => {
-                Self { fingerprint, hash, content: Some(Arc::new(content)), problem: None }
-            }
-            Ok(Err(problem)) => {
-                Self { fingerprint, hash, content: self.content, problem: Some(problem) }
-            }
-            Err(error) => {
-                let problem = FileProblem { position: None, message: error.to_string() };
-                let content = self.content;
-                Self { fingerprint: None, hash: None, content, problem: Some(problem) }
-            }
+        let place = || name.display().to_string();
+        let content = bytes
+            .map_err(|message| SourceProblem { place: place(), message })
+            .and_then(|bytes| FileContent::parse(name, &bytes, scope));
+        match content {
+            Ok(content) => Self { hash, content: Some(Arc::new(content)), problem: None },
+            Err(problem) => Self { hash, problem: Some(problem), ..self },
         }
     }
 }
 
-fn contents(files: &Files) -> impl Iterator<Item = (&OsStr, &FileContent)> {
-    files.iter().filter_map(|(name, file)| Some((name.as_os_str(), file.content.as_deref()?)))
+fn contents(files: &Files) -> impl Iterator<Item = &FileContent> {
+    files.values().filter_map(|file| file.content.as_deref())
 }
 
-fn skipped(files: &Files) -> BTreeMap<String, u64> {
-    let mut skipped = BTreeMap::new();
-    for (_, content) in contents(files) {
-        for (kind, count) in &content.skipped {
-            *skipped.entry(kind.clone()).or_default() += count;
+/// Merges all files. If several manifests define one object, the first one is used, and the others are problems.
+fn merge(files: &Files) -> (Objects, Vec<SourceProblem>) {
+    let mut used: BTreeMap<&ObjectRef, &Manifest> = BTreeMap::new();
+    let mut duplicates = Vec::new();
+    for manifest in contents(files).flat_map(|content| &content.manifests) {
+        match used.entry(&manifest.object) {
+            Entry::Vacant(entry) => drop(entry.insert(manifest)),
+            Entry::Occupied(first) => duplicates.push(SourceProblem {
+                place: manifest.place.clone(),
+                message: format!(
+                    "{} is also in {}, which the agent uses: remove one of the two",
+                    manifest.object,
+                    first.get().place
+                ),
+            }),
         }
     }
-    skipped
+    let read =
+        |(object, manifest): (&ObjectRef, &Manifest)| (object.clone(), manifest.decoded.clone());
+    (used.into_iter().map(read).collect(), duplicates)
+}
+
+fn changes(before: &Objects, now: &Objects) -> Vec<ReadEvent> {
+    let gone = before.keys().filter(|object| !now.contains_key(*object));
+    let changed = now.iter().filter(|(object, read)| before.get(*object) != Some(*read));
+    gone.cloned().map(ReadEvent::Delete).chain(changed.map(event)).collect()
+}
+
+/// Events with the complete list of each kind.
+fn relist(objects: &Objects) -> Vec<ReadEvent> {
+    let list = |kind| {
+        let of_kind = objects.iter().filter(|(object, _)| object.kind == kind);
+        let valid = of_kind.filter_map(|(_, read)| read.as_deref().ok().cloned());
+        ReadEvent::Relist { kind, objects: valid.collect() }
+    };
+    let lists = [Kind::Service, Kind::ServiceImport, Kind::EndpointSlice].map(list);
+    let malformed = objects.iter().filter(|(_, read)| read.is_err()).map(event);
+    lists.into_iter().chain(malformed).collect()
+}
+
+fn event((object, read): (&ObjectRef, &Result<Arc<ReadObject>, String>)) -> ReadEvent {
+    match read {
+        Ok(read) => ReadEvent::Apply((**read).clone()),
+        Err(message) => ReadEvent::Malformed { object: object.clone(), message: message.clone() },
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{self, File};
+
+    use tempfile::{TempDir, tempdir};
+
     use super::*;
     use crate::model::ObjectEvent;
 
@@ -245,23 +283,38 @@ mod tests {
         )
     }
 
-    struct Directory(DirectoryState);
+    struct Directory {
+        parent: TempDir,
+        state: DirectoryState,
+    }
 
     impl Directory {
         fn new() -> Self {
-            Self(DirectoryState::new(Path::new("/etc/mcs"), ReadScope::default()))
+            let parent = tempdir().unwrap();
+            let directory = parent.path().join("mcs");
+            Self { parent, state: DirectoryState::new(directory, ReadScope::default()) }
         }
 
+        fn path(&self) -> PathBuf {
+            self.parent.path().join("mcs")
+        }
+
+        /// Reads a directory with these files alone.
         fn read(&mut self, files: &[(&str, &str)]) -> Option<EventBatch> {
-            let files = files.iter().map(|(name, text)| {
-                let bytes = text.as_bytes().into();
-                (name.into(), Ok(FileReading::Read(bytes, None)))
-            });
-            self.0.update(Ok(files.collect()))
+            let directory = self.path();
+            let _ = fs::remove_dir_all(&directory);
+            fs::create_dir(&directory).unwrap();
+            files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).unwrap());
+            self.state.read()
         }
 
         fn events(&mut self, files: &[(&str, &str)]) -> Vec<String> {
             self.read(files).expect("a change").events.iter().map(summary).collect()
+        }
+
+        /// Its place in problems.
+        fn place(&self) -> String {
+            self.path().display().to_string()
         }
     }
 
@@ -306,7 +359,7 @@ mod tests {
         assert_eq!(
             batch.status,
             Arc::new(SourceStatus {
-                name: "manifests in /etc/mcs".to_owned(),
+                name: format!("manifests in {}", directory.place()),
                 ..SourceStatus::default()
             })
         );
@@ -423,21 +476,33 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_read_again_keeps_its_content() {
+    fn a_file_with_the_same_bytes_is_not_parsed_again() {
         let mut directory = Directory::new();
         let (a, b) = (import("a", "10.0.0.1"), import("b", "10.0.0.2"));
         directory.read(&[("a.yaml", &a), ("b.yaml", &b)]);
+        let content = |directory: &Directory, name: &str| {
+            directory.state.files[OsStr::new(name)].content.clone().unwrap()
+        };
+        let before = content(&directory, "a.yaml");
         let changed = import("b", "10.0.0.9");
-        let files = [
-            ("a.yaml".into(), Ok(FileReading::Unchanged)),
-            ("b.yaml".into(), Ok(FileReading::Read(changed.into(), None))),
-        ];
-        let batch = directory.0.update(Ok(files.into())).unwrap();
         assert_eq!(
-            batch.events.iter().map(summary).collect::<Vec<_>>(),
+            directory.events(&[("a.yaml", &a), ("b.yaml", &changed)]),
             ["apply ServiceImport shop/b"]
         );
+        assert!(Arc::ptr_eq(&before, &content(&directory, "a.yaml")));
         assert_eq!(directory.events(&[("a.yaml", &a)]), ["delete ServiceImport shop/b"]);
+    }
+
+    #[test]
+    fn the_directory_is_changed_until_it_is_read() {
+        let mut directory = Directory::new();
+        assert!(directory.state.is_changed());
+        directory.read(&[("a.yaml", BROKEN)]);
+        assert!(!directory.state.is_changed());
+        fs::write(directory.path().join("b.yaml"), BROKEN).unwrap();
+        assert!(directory.state.is_changed());
+        directory.state.read();
+        assert!(!directory.state.is_changed());
     }
 
     #[test]
@@ -445,7 +510,9 @@ mod tests {
         let mut directory = Directory::new();
         let a = import("a", "10.0.0.1");
         directory.read(&[("a.yaml", &a)]);
-        let batch = directory.0.update(Ok([("a.yaml".into(), Err(FileError::TooLarge))].into()));
+        let file = File::options().write(true).open(directory.path().join("a.yaml")).unwrap();
+        file.set_len(MAX_FILE_BYTES + 1).unwrap();
+        let batch = directory.state.read();
         assert!(batch.as_ref().unwrap().events.is_empty());
         assert_eq!(
             problems(batch),
@@ -460,28 +527,24 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_no_empty_one() {
-        let missing = || Err(io::ErrorKind::NotFound.into());
         let mut directory = Directory::new();
-        let batch = directory.0.update(missing());
+        let batch = directory.state.read();
         assert!(batch.as_ref().unwrap().events.is_empty(), "not synced");
+        let message = "cannot be read: No such file or directory (os error 2); the agent";
         assert_eq!(
             problems(batch),
             [(
-                "/etc/mcs".to_owned(),
-                "cannot be read: entity not found; the agent uses nothing of it, and deletes nothing \
-                 until it can read it"
-                    .to_owned()
+                directory.place(),
+                format!("{message} uses nothing of it, and deletes nothing until it can read it")
             )]
         );
-        assert_eq!(directory.0.update(missing()), None);
+        assert_eq!(directory.state.read(), None);
         let a = import("a", "10.0.0.1");
         assert_eq!(directory.events(&[("a.yaml", &a)])[0], "relist ServiceImport [shop/a]");
-        let batch = directory.0.update(missing());
+        fs::remove_dir_all(directory.path()).unwrap();
+        let batch = directory.state.read();
         assert!(batch.as_ref().unwrap().events.is_empty());
-        assert_eq!(
-            problems(batch)[0].1,
-            "cannot be read: entity not found; the agent keeps using what it last read"
-        );
+        assert_eq!(problems(batch)[0].1, format!("{message} keeps using what it last read"));
         assert_eq!(directory.events(NOTHING), ["delete ServiceImport shop/a"]);
     }
 

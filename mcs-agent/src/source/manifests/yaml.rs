@@ -1,37 +1,31 @@
-//! A YAML or JSON document with the line of every value, and kubectl's limits and types.
+//! Parses a YAML or JSON document with kubectl's limits and types, and finds lines in it.
 
 use std::fmt;
 
 use serde::{
     Deserialize, Deserializer,
-    de::{self, MapAccess, SeqAccess, Visitor},
+    de::{self, DeserializeSeed, IgnoredAny, MapAccess, SeqAccess, Visitor},
 };
 use serde_json::Value as Json;
 use serde_path_to_error::{Path, Segment};
-use serde_saphyr::{MessageFormatter, NonFiniteFloatPolicy, Spanned, UserMessageFormatter};
+use serde_saphyr::{
+    Error, MessageFormatter, NonFiniteFloatPolicy, Options, Spanned, UserMessageFormatter,
+};
 
 /// The most values of a document: enough for one List with 65,536 endpoints.
 const MAX_NODES: usize = 4_000_000;
 /// The most events that aliases may add to a document. Without a limit a few lines expand to
 /// gigabytes.
 const MAX_ALIASED_EVENTS: usize = 100_000;
-/// The stack that [`YamlNode::parse`] needs, in bytes. It recurses for up to 64 levels of nesting, and an
-/// unoptimised build uses some 50 KiB for each.
-pub(super) const PARSER_STACK: usize = 8 * 1024 * 1024;
 
-/// A YAML or JSON value and its line.
+/// A document that is not empty.
 #[derive(Debug)]
-pub(super) struct YamlNode {
+pub(super) struct YamlDocument<'a> {
+    text: &'a str,
+    pub(super) value: Json,
     line: u64,
-    value: YamlValue,
-}
-
-#[derive(Debug)]
-enum YamlValue {
-    Scalar(Json),
-    Sequence(Vec<YamlNode>),
-    /// A vector, since most mappings are small and a document has many.
-    Mapping(Vec<(String, YamlNode)>),
+    /// The line of each item, if the document is a list.
+    item_lines: Vec<u64>,
 }
 
 /// The reason why a text is no YAML document.
@@ -43,155 +37,114 @@ pub(super) struct SyntaxError {
     message: String,
 }
 
-impl YamlNode {
-    /// Parses one document; an empty one is null. Scalars get the types that kubectl gives them.
-    /// The caller's thread needs [`PARSER_STACK`].
-    pub(super) fn parse(text: &str) -> Result<Self, SyntaxError> {
-        let options = serde_saphyr::options! {
-            with_snippet: false,
-            non_finite_float_policy: NonFiniteFloatPolicy::AsString,
-            budget: serde_saphyr::budget! {
-                max_nodes: MAX_NODES,
-                max_events: 4 * MAX_NODES,
-            },
-            alias_limits: serde_saphyr::alias_limits! {
-                max_total_replayed_events: MAX_ALIASED_EVENTS,
-            },
+/// A document whose `items`, if any, are a sequence.
+#[derive(Deserialize)]
+struct Fields {
+    items: Option<Vec<Spanned<Json>>>,
+    #[serde(flatten)]
+    rest: Json,
+}
+
+impl<'a> YamlDocument<'a> {
+    /// Parses one document; an empty one is `None`. Scalars get the types that kubectl gives them. It recurses for up to 64
+    /// levels of nesting.
+    pub(super) fn parse(text: &'a str) -> Result<Option<Self>, SyntaxError> {
+        let Spanned { value, referenced, .. } = from_str(text).or_else(|_| {
+            let Spanned { value, referenced, defined } = from_str(text)?;
+            let fields = Some(Fields { items: None, rest: value });
+            Ok(Spanned::new(fields, referenced, defined))
+        })?;
+        let Some(Fields { items, rest: mut value }) = value else { return Ok(None) };
+        let (mut item_lines, line) = (Vec::new(), referenced.line());
+        if let (Some(items), Json::Object(fields)) = (items, &mut value) {
+            item_lines.extend(items.iter().map(|item| item.referenced.line()));
+            fields.insert("items".to_owned(), items.into_iter().map(|item| item.value).collect());
+        }
+        Ok(Some(Self { text, value, line, item_lines }))
+    }
+
+    /// The line of the document, or of the item with these indices, from 1.
+    pub(super) fn line(&self, indices: &[usize]) -> u64 {
+        let item = indices.first().and_then(|index| self.item_lines.get(*index));
+        item.copied().unwrap_or(self.line)
+    }
+
+    /// The line of the value at `path` in that item, or of the nearest one above it.
+    pub(super) fn line_at(&self, indices: &[usize], path: &Path) -> u64 {
+        let item = |index: &usize| {
+            [Segment::Map { key: "items".to_owned() }, Segment::Seq { index: *index }]
         };
-        serde_saphyr::from_str_with_options(text, options).map_err(|error| SyntaxError {
-            line: error.location().map_or(1, |location| location.line()),
-            message: UserMessageFormatter.format_message(&error).into_owned(),
-        })
-    }
-
-    /// The line of the value in the text, from 1.
-    pub(super) fn line(&self) -> u64 {
-        self.line
-    }
-
-    pub(super) fn is_null(&self) -> bool {
-        matches!(self.value, YamlValue::Scalar(Json::Null))
-    }
-
-    pub(super) fn as_str(&self) -> Option<&str> {
-        match &self.value {
-            YamlValue::Scalar(scalar) => scalar.as_str(),
-            YamlValue::Sequence(_) | YamlValue::Mapping(_) => None,
-        }
-    }
-
-    pub(super) fn items(&self) -> Option<&[Self]> {
-        match &self.value {
-            YamlValue::Sequence(items) => Some(items),
-            YamlValue::Scalar(_) | YamlValue::Mapping(_) => None,
-        }
-    }
-
-    /// The value of a key; a null counts as absent, as in the Kubernetes API.
-    pub(super) fn get(&self, key: &str) -> Option<&Self> {
-        match &self.value {
-            YamlValue::Mapping(entries) => entry(entries, key).filter(|node| !node.is_null()),
-            YamlValue::Scalar(_) | YamlValue::Sequence(_) => None,
-        }
-    }
-
-    /// The line of the value at `path`, or of the nearest one above it.
-    pub(super) fn line_at(&self, path: &Path) -> u64 {
-        let mut node = self;
-        for segment in path {
-            let child = match (segment, &node.value) {
-                (Segment::Seq { index }, YamlValue::Sequence(items)) => items.get(*index),
-                (Segment::Map { key }, YamlValue::Mapping(entries)) => entry(entries, key),
-                _ => None,
-            };
-            match child {
-                Some(child) => node = child,
-                None => break,
-            }
-        }
-        node.line
-    }
-
-    /// The value without lines.
-    pub(super) fn to_json(&self) -> Json {
-        match &self.value {
-            YamlValue::Scalar(scalar) => scalar.clone(),
-            YamlValue::Sequence(items) => items.iter().map(Self::to_json).collect(),
-            YamlValue::Mapping(entries) => {
-                entries.iter().map(|(key, node)| (key.clone(), node.to_json())).collect()
-            }
-        }
+        let path: Vec<_> = indices.iter().flat_map(item).chain(path.iter().cloned()).collect();
+        let failed = serde_saphyr::with_deserializer_from_str_with_options(
+            self.text,
+            options(),
+            |document| FailAt(&path).deserialize(document),
+        );
+        let location = failed.err().and_then(|error| error.location());
+        location.map_or_else(|| self.line(indices), |location| location.line())
     }
 }
 
-fn entry<'a>(entries: &'a [(String, YamlNode)], key: &str) -> Option<&'a YamlNode> {
-    entries.iter().find(|(name, _)| name == key).map(|(_, node)| node)
+fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, SyntaxError> {
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error: Error| SyntaxError {
+        line: error.location().map_or(1, |location| location.line()),
+        message: UserMessageFormatter.format_message(&error).into_owned(),
+    })
 }
 
-impl<'de> Deserialize<'de> for YamlNode {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let Spanned { value, referenced, .. } = Spanned::deserialize(deserializer)?;
-        Ok(Self { line: referenced.line(), value })
+fn options() -> Options {
+    serde_saphyr::options! {
+        with_snippet: false,
+        non_finite_float_policy: NonFiniteFloatPolicy::AsString,
+        budget: serde_saphyr::budget! {
+            max_nodes: MAX_NODES,
+            max_events: 4 * MAX_NODES,
+        },
+        alias_limits: serde_saphyr::alias_limits! {
+            max_total_replayed_events: MAX_ALIASED_EVENTS,
+        },
     }
 }
 
-impl<'de> Deserialize<'de> for YamlValue {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(YamlValueVisitor)
+/// Fails at the value with this path: the parser knows the line of each error.
+struct FailAt<'a>(&'a [Segment]);
+
+impl<'de> DeserializeSeed<'de> for FailAt<'_> {
+    type Value = ();
+
+    fn deserialize<D: Deserializer<'de>>(self, value: D) -> Result<(), D::Error> {
+        value.deserialize_any(self)
     }
 }
 
-struct YamlValueVisitor;
-
-impl<'de> Visitor<'de> for YamlValueVisitor {
-    type Value = YamlValue;
+impl<'de> Visitor<'de> for FailAt<'_> {
+    type Value = ();
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a YAML value")
+        f.write_str("nothing")
     }
 
-    fn visit_unit<E: de::Error>(self) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(Json::Null))
-    }
-
-    fn visit_bool<E: de::Error>(self, value: bool) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_i64<E: de::Error>(self, value: i64) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_u64<E: de::Error>(self, value: u64) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_f64<E: de::Error>(self, value: f64) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_str<E: de::Error>(self, value: &str) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_string<E: de::Error>(self, value: String) -> Result<YamlValue, E> {
-        Ok(YamlValue::Scalar(value.into()))
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut sequence: A) -> Result<YamlValue, A::Error> {
-        let mut items = Vec::new();
-        while let Some(item) = sequence.next_element()? {
-            items.push(item);
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<(), A::Error> {
+        if let Some((Segment::Seq { index }, rest)) = self.0.split_first() {
+            for _ in 0..*index {
+                items.next_element::<IgnoredAny>()?;
+            }
+            items.next_element_seed(FailAt(rest))?;
         }
-        Ok(YamlValue::Sequence(items))
+        Err(de::Error::custom("here"))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut mapping: A) -> Result<YamlValue, A::Error> {
-        let mut entries = Vec::new();
-        while let Some(entry) = mapping.next_entry()? {
-            entries.push(entry);
+    fn visit_map<A: MapAccess<'de>>(self, mut fields: A) -> Result<(), A::Error> {
+        if let Some((Segment::Map { key }, rest)) = self.0.split_first() {
+            while let Some(name) = fields.next_key::<String>()? {
+                if name == *key {
+                    fields.next_value_seed(FailAt(rest))?;
+                } else {
+                    fields.next_value::<IgnoredAny>()?;
+                }
+            }
         }
-        Ok(YamlValue::Mapping(entries))
+        Err(de::Error::custom("here"))
     }
 }
 
@@ -212,14 +165,18 @@ mod tests {
         format!("a0: &a0 [x,x,x,x,x,x,x,x,x]\n{}\n", levels.join("\n"))
     }
 
+    fn parse(text: &str) -> Json {
+        YamlDocument::parse(text).unwrap().map_or(Json::Null, |document| document.value)
+    }
+
     #[test]
     fn scalars_have_the_types_that_kubectl_gives_them() {
-        let node = YamlNode::parse(
+        let document = parse(
             "s: x\nq: '80'\ni: 80\nn: -5\nf: 2.5\nb: yes\nu: ~\nt: 2026-01-01T00:00:00Z\nm: .nan\n\
              l: [1, {k: v}]\nw: 123456789012345678901234567890\n1: one\n",
         );
         assert_eq!(
-            node.unwrap().to_json(),
+            document,
             json!({
                 "s": "x", "q": "80", "i": 80, "n": -5, "f": 2.5, "b": true, "u": null,
                 "t": "2026-01-01T00:00:00Z", "m": ".nan", "l": [1, {"k": "v"}],
@@ -234,6 +191,9 @@ mod tests {
             ("", json!(null)),
             ("---\n# nothing\n", json!(null)),
             ("--- # comment\n", json!(null)),
+            ("[a]", json!(["a"])),
+            ("items: a\n", json!({"items": "a"})),
+            ("items: [a, ~]\nb: 1\n", json!({"items": ["a", null], "b": 1})),
             ("%YAML 1.2\n---\na: 1\n", json!({"a": 1})),
             ("---\r\na: 1\r\nb:\r\n- 2\r\n", json!({"a": 1, "b": [2]})),
             ("a: 1\n...\n# end\n", json!({"a": 1})),
@@ -241,7 +201,7 @@ mod tests {
             ("x: &x {a: 1}\ny:\n  <<: *x\n  b: 2\n", json!({"x": {"a": 1}, "y": {"a": 1, "b": 2}})),
             ("a: |\n  x\n  ---\n", json!({"a": "x\n---\n"})),
         ] {
-            assert_eq!(YamlNode::parse(text).unwrap().to_json(), expected, "{text:?}");
+            assert_eq!(parse(text), expected, "{text:?}");
         }
     }
 
@@ -260,7 +220,7 @@ mod tests {
             (&format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(70)), 2),
         ] {
             let head: String = text.chars().take(20).collect();
-            let error = YamlNode::parse(text).expect_err(&head);
+            let error = YamlDocument::parse(text).expect_err(&head);
             assert_eq!(error.line, line, "{head:?}: {error}");
             assert!(!error.to_string().contains("line"), "{head:?}: {error}");
         }
@@ -280,14 +240,25 @@ mod tests {
 
     #[test]
     fn paths_lead_to_lines() {
-        let parse = |text: &str| YamlNode::parse(text).unwrap();
-        let node = parse("a: 1\nspec:\n  ports:\n  - port: 80\n  - port: 1\n    name: no\n");
-        let error = serde_path_to_error::deserialize::<_, Root>(node.to_json()).unwrap_err();
+        let parse = |text| YamlDocument::parse(text).unwrap().unwrap();
+        let error_of =
+            |value: Json| serde_path_to_error::deserialize::<_, Root>(value).unwrap_err();
+        let document = parse("a: 1\nspec:\n  ports:\n  - port: 80\n  - port: 1\n    name: no\n");
+        let error = error_of(document.value.clone());
         let path = error.path();
         assert_eq!(path.to_string(), "spec.ports[1].name");
-        assert_eq!(node.line_at(path), 6);
-        assert_eq!(parse("spec:\n  ports:\n  - a: 1\n  -\n    b: 2\n").line_at(path), 5);
-        assert_eq!(parse("\nspec:\n  other: 1\n").line_at(path), 3);
-        assert_eq!(parse("\n7\n").line_at(path), 2);
+        let line = |text| parse(text).line_at(&[], path);
+        assert_eq!(document.line_at(&[], path), 6);
+        assert_eq!(line("spec:\n  ports:\n  - a: 1\n  -\n    b: 2\n"), 5);
+        assert_eq!(line("\nspec:\n  other: 1\n"), 3);
+        assert_eq!(line("\n7\n"), 2);
+
+        let list = parse(
+            "kind: List\nitems:\n- spec: {}\n- spec:\n    ports:\n    - {}\n    - {\n      name: no}\n",
+        );
+        assert_eq!((list.line(&[0]), list.line(&[1])), (3, 4));
+        assert_eq!(list.line_at(&[1], path), 8);
+        let missing = error_of(json!({"a": 1}));
+        assert_eq!((list.line_at(&[1], missing.path()), list.line_at(&[], missing.path())), (4, 1));
     }
 }
