@@ -304,7 +304,9 @@ mod tests {
             let directory = self.path();
             let _ = fs::remove_dir_all(&directory);
             fs::create_dir(&directory).unwrap();
-            files.iter().for_each(|(name, text)| fs::write(directory.join(name), text).unwrap());
+            for (name, text) in files {
+                fs::write(directory.join(name), text).unwrap();
+            }
             self.state.read()
         }
 

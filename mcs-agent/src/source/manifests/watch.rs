@@ -34,8 +34,8 @@ impl DirectoryWatch {
     /// A watch that reports nothing before [`DirectoryWatch::renew`].
     pub(super) fn new() -> Self {
         // One event is as good as many.
-        let (changed, changes) = sync_channel(1);
-        Self { changed, changes, watcher: None, failed: false }
+        let (sender, receiver) = sync_channel(1);
+        Self { changed: sender, changes: receiver, watcher: None, failed: false }
     }
 
     /// Watches the directory that the name leads to now. (inotify watches inodes.) Changes before this call may have been
