@@ -7,14 +7,21 @@ mod state;
 mod watch;
 mod yaml;
 
-use std::{path::PathBuf, thread, time::Duration};
+use std::{hash::RandomState, path::PathBuf, sync::Arc, thread, time::Duration};
 
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
-use self::{state::DirectoryState, watch::DirectoryWatch};
-use super::ReadScope;
-use crate::model::EventBatch;
+use self::{
+    directory::Fingerprint,
+    state::{Files, Objects},
+    watch::DirectoryWatch,
+};
+use super::{
+    ReadScope,
+    adopt::{Adopter, Coverage},
+};
+use crate::model::{EventBatch, SourceStatus};
 
 /// How often the directory is checked without an inotify event. It may be replaced or created, or be on
 /// a file system without inotify.
@@ -25,11 +32,21 @@ const POLL_INTERVAL: Duration = Duration::from_secs(1);
 ///
 /// If a file or the directory cannot be read, its last good content is used: a missing input is not an
 /// empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once, when every file of the
-/// directory has been read.
+/// directory has been read. An incomplete list would delete objects that an unreadable file defines.
 #[derive(Debug)]
 pub struct ManifestSource {
     directory: PathBuf,
-    state: DirectoryState,
+    scope: ReadScope,
+    /// No younger than what was last read.
+    fingerprint: Option<Fingerprint>,
+    files: Files,
+    objects: Objects,
+    adopter: Adopter,
+    /// Whether the complete lists were sent.
+    synced: bool,
+    /// The status of the latest batch.
+    status: Option<Arc<SourceStatus>>,
+    hasher: RandomState,
 }
 
 impl ManifestSource {
@@ -40,14 +57,17 @@ impl ManifestSource {
 
     /// A source of these objects.
     pub fn with_scope(directory: impl Into<PathBuf>, scope: ReadScope) -> Self {
-        let directory = directory.into();
-        let state = DirectoryState::new(directory.clone(), scope);
-        Self { directory, state }
-    }
-
-    /// Reads the directory now. Returns a batch if it has changed since it was last read.
-    pub fn read(&mut self) -> Option<EventBatch> {
-        self.state.read()
+        Self {
+            directory: directory.into(),
+            adopter: Adopter::new(scope.adopt.clone(), Coverage::All),
+            scope,
+            fingerprint: None,
+            files: Files::new(),
+            objects: Objects::new(),
+            synced: false,
+            status: None,
+            hasher: RandomState::new(),
+        }
     }
 
     /// Sends a batch with the directory's content, then one for each change, until the receiver is
@@ -75,7 +95,7 @@ impl ManifestSource {
             {
                 return;
             }
-            while !batches.is_closed() && !watch.wait(POLL_INTERVAL) && !self.state.is_changed() {}
+            while !batches.is_closed() && !watch.wait(POLL_INTERVAL) && !self.is_changed() {}
             watch.settle();
         }
     }

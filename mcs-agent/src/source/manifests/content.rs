@@ -53,9 +53,8 @@ impl FileContent {
         })?;
         let mut content = Self::default();
         for document in documents(text.trim_start_matches('\u{feff}')) {
-            let yaml = YamlDocument::parse(document.text).map_err(|error| SourceProblem {
-                place: document.place(file, error.line),
-                message: error.to_string(),
+            let yaml = YamlDocument::parse(document.text).map_err(|(line, message)| {
+                SourceProblem { place: document.place(file, line), message }
             })?;
             if let Some(yaml) = yaml {
                 Parser { file, document, yaml: &yaml, scope, content: &mut content }.add(

@@ -1,24 +1,22 @@
-//! Turns each reading of the directory into a batch: the difference to what was read before.
+//! Reads the directory, and turns each reading into a batch: the difference to what was read before.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ffi::{OsStr, OsString},
-    hash::{BuildHasher, RandomState},
+    fs::Metadata,
+    hash::BuildHasher,
     io,
-    path::PathBuf,
     sync::Arc,
 };
 
 use super::{
+    ManifestSource,
     content::{FileContent, Manifest},
-    directory::{Fingerprint, Listing, MAX_FILE_BYTES, fingerprint, list, read_file},
+    directory::{Listing, MAX_FILE_BYTES, fingerprint, list, read_file},
 };
 use crate::{
     model::{EventBatch, Kind, ObjectRef, SourceProblem, SourceStatus},
-    source::{
-        ReadScope,
-        adopt::{Adopter, Coverage, List, ReadEvent, ReadObject},
-    },
+    source::adopt::{List, ReadEvent, ReadObject},
 };
 
 /// How many problems the status lists. A file that is no manifest can have one per line.
@@ -26,33 +24,13 @@ const MAX_PROBLEMS: usize = 200;
 /// How often a directory that changes while it is read is read, before its change counts as a new one.
 const ATTEMPTS: u32 = 3;
 
-/// The last good content of every file of a directory.
-///
-/// It sends no complete lists before every file could be read once. An incomplete list would delete
-/// objects that an unreadable file defines.
-#[derive(Debug)]
-pub(super) struct DirectoryState {
-    directory: PathBuf,
-    scope: ReadScope,
-    /// No younger than what was last read.
-    fingerprint: Option<Fingerprint>,
-    files: Files,
-    objects: Objects,
-    adopter: Adopter,
-    /// Whether the complete lists were sent.
-    synced: bool,
-    /// The status of the latest batch.
-    status: Option<Arc<SourceStatus>>,
-    hasher: RandomState,
-}
-
-type Files = BTreeMap<OsString, ManifestFile>;
+pub(super) type Files = BTreeMap<OsString, ManifestFile>;
 
 /// The objects of all files, as far as they can be read.
-type Objects = BTreeMap<ObjectRef, Result<Arc<ReadObject>, String>>;
+pub(super) type Objects = BTreeMap<ObjectRef, Result<Arc<ReadObject>, String>>;
 
 #[derive(Clone, Debug, Default)]
-struct ManifestFile {
+pub(super) struct ManifestFile {
     /// The hash of the bytes that were last parsed. Unchanged files are not parsed again.
     hash: Option<u64>,
     /// The last good content.
@@ -61,28 +39,14 @@ struct ManifestFile {
     problem: Option<SourceProblem>,
 }
 
-impl DirectoryState {
-    pub(super) fn new(directory: PathBuf, scope: ReadScope) -> Self {
-        Self {
-            directory,
-            adopter: Adopter::new(scope.adopt.clone(), Coverage::All),
-            scope,
-            fingerprint: None,
-            files: Files::new(),
-            objects: Objects::new(),
-            synced: false,
-            status: None,
-            hasher: RandomState::new(),
-        }
-    }
-
+impl ManifestSource {
     /// Whether the directory may differ from what was last read. It reads no file.
     pub(super) fn is_changed(&self) -> bool {
         self.fingerprint != Some(fingerprint(&list(&self.directory)))
     }
 
-    /// Reads the directory. Returns a batch if it changes anything.
-    pub(super) fn read(&mut self) -> Option<EventBatch> {
+    /// Reads the directory now. Returns a batch if it has changed since it was last read.
+    pub fn read(&mut self) -> Option<EventBatch> {
         let unreadable = self.read_stable().map(|files| self.files = files).err();
         let (objects, duplicates) = merge(&self.files);
         let is_complete =
@@ -120,13 +84,29 @@ impl DirectoryState {
 
     fn read_files(&self, listing: Listing) -> io::Result<Files> {
         let read = |(name, metadata): (OsString, _)| {
-            let known = self.files.get(&name).cloned().unwrap_or_default();
-            let bytes = read_file(&self.directory.join(&name), metadata, MAX_FILE_BYTES);
-            let bytes = bytes.map_err(|error| error.to_string());
-            let file = known.updated(&name, bytes, &self.hasher, &self.scope);
+            let file = self.read_file(&name, metadata);
             (name, file)
         };
         Ok(listing?.into_iter().map(read).collect())
+    }
+
+    fn read_file(&self, name: &OsStr, metadata: io::Result<Metadata>) -> ManifestFile {
+        let known = self.files.get(name).cloned().unwrap_or_default();
+        let bytes = read_file(&self.directory.join(name), metadata, MAX_FILE_BYTES);
+        let hash = bytes.as_ref().ok().map(|bytes| self.hasher.hash_one(bytes));
+        if hash.is_some() && hash == known.hash {
+            return known;
+        }
+        let content = bytes
+            .map_err(|error| SourceProblem {
+                place: name.display().to_string(),
+                message: error.to_string(),
+            })
+            .and_then(|bytes| FileContent::parse(name, &bytes, &self.scope));
+        match content {
+            Ok(content) => ManifestFile { hash, content: Some(Arc::new(content)), problem: None },
+            Err(problem) => ManifestFile { hash, problem: Some(problem), ..known },
+        }
     }
 
     fn status_with(
@@ -178,29 +158,6 @@ impl DirectoryState {
             (false, false) => {
                 "the agent uses nothing of it, and deletes nothing until it can read it"
             }
-        }
-    }
-}
-
-impl ManifestFile {
-    fn updated(
-        self,
-        name: &OsStr,
-        bytes: Result<Vec<u8>, String>,
-        hasher: &RandomState,
-        scope: &ReadScope,
-    ) -> Self {
-        let hash = bytes.as_ref().ok().map(|bytes| hasher.hash_one(bytes));
-        if hash.is_some() && hash == self.hash {
-            return self;
-        }
-        let place = || name.display().to_string();
-        let content = bytes
-            .map_err(|message| SourceProblem { place: place(), message })
-            .and_then(|bytes| FileContent::parse(name, &bytes, scope));
-        match content {
-            Ok(content) => Self { hash, content: Some(Arc::new(content)), problem: None },
-            Err(problem) => Self { hash, problem: Some(problem), ..self },
         }
     }
 }
@@ -258,7 +215,10 @@ fn event((object, read): (&ObjectRef, &Result<Arc<ReadObject>, String>)) -> Read
 
 #[cfg(test)]
 mod tests {
-    use std::fs::{self, File};
+    use std::{
+        fs::{self, File},
+        path::PathBuf,
+    };
 
     use tempfile::{TempDir, tempdir};
 
@@ -285,14 +245,14 @@ mod tests {
 
     struct Directory {
         parent: TempDir,
-        state: DirectoryState,
+        source: ManifestSource,
     }
 
     impl Directory {
         fn new() -> Self {
             let parent = tempdir().unwrap();
             let directory = parent.path().join("mcs");
-            Self { parent, state: DirectoryState::new(directory, ReadScope::default()) }
+            Self { parent, source: ManifestSource::new(directory) }
         }
 
         fn path(&self) -> PathBuf {
@@ -307,7 +267,7 @@ mod tests {
             for (name, text) in files {
                 fs::write(directory.join(name), text).unwrap();
             }
-            self.state.read()
+            self.source.read()
         }
 
         fn events(&mut self, files: &[(&str, &str)]) -> Vec<String> {
@@ -483,7 +443,7 @@ mod tests {
         let (a, b) = (import("a", "10.0.0.1"), import("b", "10.0.0.2"));
         directory.read(&[("a.yaml", &a), ("b.yaml", &b)]);
         let content = |directory: &Directory, name: &str| {
-            directory.state.files[OsStr::new(name)].content.clone().unwrap()
+            directory.source.files[OsStr::new(name)].content.clone().unwrap()
         };
         let before = content(&directory, "a.yaml");
         let changed = import("b", "10.0.0.9");
@@ -498,13 +458,13 @@ mod tests {
     #[test]
     fn the_directory_is_changed_until_it_is_read() {
         let mut directory = Directory::new();
-        assert!(directory.state.is_changed());
+        assert!(directory.source.is_changed());
         directory.read(&[("a.yaml", BROKEN)]);
-        assert!(!directory.state.is_changed());
+        assert!(!directory.source.is_changed());
         fs::write(directory.path().join("b.yaml"), BROKEN).unwrap();
-        assert!(directory.state.is_changed());
-        directory.state.read();
-        assert!(!directory.state.is_changed());
+        assert!(directory.source.is_changed());
+        directory.source.read();
+        assert!(!directory.source.is_changed());
     }
 
     #[test]
@@ -514,7 +474,7 @@ mod tests {
         directory.read(&[("a.yaml", &a)]);
         let file = File::options().write(true).open(directory.path().join("a.yaml")).unwrap();
         file.set_len(MAX_FILE_BYTES + 1).unwrap();
-        let batch = directory.state.read();
+        let batch = directory.source.read();
         assert!(batch.as_ref().unwrap().events.is_empty());
         assert_eq!(
             problems(batch),
@@ -530,7 +490,7 @@ mod tests {
     #[test]
     fn a_missing_directory_is_no_empty_one() {
         let mut directory = Directory::new();
-        let batch = directory.state.read();
+        let batch = directory.source.read();
         assert!(batch.as_ref().unwrap().events.is_empty(), "not synced");
         let message = "cannot be read: No such file or directory (os error 2); the agent";
         assert_eq!(
@@ -540,11 +500,11 @@ mod tests {
                 format!("{message} uses nothing of it, and deletes nothing until it can read it")
             )]
         );
-        assert_eq!(directory.state.read(), None);
+        assert_eq!(directory.source.read(), None);
         let a = import("a", "10.0.0.1");
         assert_eq!(directory.events(&[("a.yaml", &a)])[0], "relist ServiceImport [shop/a]");
         fs::remove_dir_all(directory.path()).unwrap();
-        let batch = directory.state.read();
+        let batch = directory.source.read();
         assert!(batch.as_ref().unwrap().events.is_empty());
         assert_eq!(problems(batch)[0].1, format!("{message} keeps using what it last read"));
         assert_eq!(directory.events(NOTHING), ["delete ServiceImport shop/a"]);

@@ -23,7 +23,7 @@ const LONGEST_BURST: Duration = Duration::from_millis(500);
 
 /// Reports that something in a directory may have changed.
 pub(super) struct DirectoryWatch {
-    changed: SyncSender<()>,
+    sender: SyncSender<()>,
     changes: Receiver<()>,
     watcher: Option<RecommendedWatcher>,
     /// Whether the latest attempt to watch an existing directory failed.
@@ -42,11 +42,11 @@ impl DirectoryWatch {
     /// missed.
     pub(super) fn renew(&mut self, directory: &Path) {
         self.watcher = None;
-        let changed = self.changed.clone();
+        let sender = self.sender.clone();
         let handler = move |event: notify::Result<Event>| {
             if !event.is_ok_and(|event| is_read(&event)) {
                 // A full channel has an event that was not taken yet.
-                let _ = changed.try_send(());
+                let _ = sender.try_send(());
             }
         };
         let watcher = notify::recommended_watcher(handler).and_then(|mut watcher| {
@@ -99,7 +99,7 @@ mod tests {
     #[test]
     fn a_burst_ends_when_it_is_quiet() {
         let watch = DirectoryWatch::new();
-        watch.changed.send(()).unwrap();
+        watch.sender.send(()).unwrap();
         let start = Instant::now();
         watch.settle();
         assert!(start.elapsed() >= QUIET);
@@ -109,8 +109,8 @@ mod tests {
     #[test]
     fn a_constant_stream_is_cut_off() {
         let watch = DirectoryWatch::new();
-        let changed = watch.changed.clone();
-        let stream = thread::spawn(move || while changed.send(()).is_ok() {});
+        let sender = watch.sender.clone();
+        let stream = thread::spawn(move || while sender.send(()).is_ok() {});
         let start = Instant::now();
         watch.settle();
         let duration = start.elapsed();

@@ -28,14 +28,8 @@ pub(super) struct YamlDocument<'a> {
     item_lines: Vec<u64>,
 }
 
-/// The reason why a text is no YAML document.
-#[derive(Debug, thiserror::Error)]
-#[error("{message}")]
-pub(super) struct SyntaxError {
-    /// The line in the text, from 1.
-    pub(super) line: u64,
-    message: String,
-}
+/// The reason why a text is no YAML document, and its line, from 1.
+pub(super) type SyntaxError = (u64, String);
 
 /// A document whose `items`, if any, are a sequence.
 #[derive(Deserialize)]
@@ -86,9 +80,9 @@ impl<'a> YamlDocument<'a> {
 }
 
 fn from_str<'a, T: Deserialize<'a>>(text: &'a str) -> Result<T, SyntaxError> {
-    serde_saphyr::from_str_with_options(text, options()).map_err(|error: Error| SyntaxError {
-        line: error.location().map_or(1, |location| location.line()),
-        message: UserMessageFormatter.format_message(&error).into_owned(),
+    serde_saphyr::from_str_with_options(text, options()).map_err(|error: Error| {
+        let line = error.location().map_or(1, |location| location.line());
+        (line, UserMessageFormatter.format_message(&error).into_owned())
     })
 }
 
@@ -220,9 +214,9 @@ mod tests {
             (&format!("a: &a {}\nb: [{}]\n", "x".repeat(1 << 20), "*a,".repeat(70)), 2),
         ] {
             let head: String = text.chars().take(20).collect();
-            let error = YamlDocument::parse(text).expect_err(&head);
-            assert_eq!(error.line, line, "{head:?}: {error}");
-            assert!(!error.to_string().contains("line"), "{head:?}: {error}");
+            let (at, error) = YamlDocument::parse(text).expect_err(&head);
+            assert_eq!(at, line, "{head:?}: {error}");
+            assert!(!error.contains("line"), "{head:?}: {error}");
         }
     }
 
