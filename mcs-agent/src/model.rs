@@ -25,8 +25,9 @@ pub use import_report::{ImportReport, ImportState, LeftAloneReason};
 pub use memory::{Memory, MemoryError};
 pub use node::{NodeContext, NodeFacts};
 pub use object::{
-    Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location, Object, ObjectKey,
-    ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
+    ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location,
+    Object, ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort,
+    Timestamp,
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

@@ -39,7 +39,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
         traffic_distribution: None,
-        cilium_affinity: None,
+        cluster_affinity: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     })

@@ -41,6 +41,7 @@ use crate::{
         Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::DamagedFrontend,
+    source,
     stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
@@ -201,7 +202,7 @@ impl Control {
             tracing::info!("{objects}");
         }
         for group in adoptable_groups {
-            tracing::info!("{group}");
+            tracing::info!("{}", source::offer(&group));
         }
         log_problems(self.engine.source(), &problems);
         if self.engine.synced() {

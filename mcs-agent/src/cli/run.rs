@@ -14,7 +14,7 @@ use crate::{
     flows::FlowCapacity,
     loader::SOCKET_SLOT_BITS,
     model::{Controller, Memory, MemoryError, NodeFacts},
-    source::{KubeconfigFile, KubernetesOptions, ReadScope},
+    source::{ANTREA, GKE, KARMADA, KubeconfigFile, KubernetesOptions, ReadScope},
 };
 
 /// Run the agent.
@@ -221,9 +221,9 @@ enum AdoptArg {
 impl From<AdoptArg> for Controller {
     fn from(arg: AdoptArg) -> Self {
         match arg {
-            AdoptArg::Antrea => Self::Antrea,
-            AdoptArg::Gke => Self::Gke,
-            AdoptArg::Karmada => Self::Karmada,
+            AdoptArg::Antrea => ANTREA,
+            AdoptArg::Gke => GKE,
+            AdoptArg::Karmada => KARMADA,
         }
     }
 }

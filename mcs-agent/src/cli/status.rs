@@ -19,6 +19,7 @@ use crate::{
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::KindStatus,
+    source,
 };
 
 /// An agent that runs writes its status file more often than this.
@@ -260,7 +261,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         print(&format!("  {objects}"))?;
     }
     for group in &report.source.adoptable_groups {
-        print(&format!("  {group}"))?;
+        print(&format!("  {}", source::offer(group)))?;
     }
     for (kind, count) in &report.source.skipped {
         print(&format!("  ignored: {count} {kind}"))?;

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 
 use super::ip_family::IpFamily;
-use crate::model::{Controller, EndpointAddress, EndpointSlice, NodeContext, ServiceImport};
+use crate::model::{EndpointAddress, EndpointSlice, NodeContext, ServiceImport};
 
 /// Which of an import's slices are here. A slice without endpoints counts.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -66,11 +66,10 @@ impl Coverage {
     }
 }
 
-/// Whether the endpoints can be ClusterIPs, which the controller's own gateways alone lead to. Antrea exports
-/// ClusterIPs by default.
+/// Whether the endpoints can be ClusterIPs, which the controller's own gateways alone lead to.
 fn may_lead_to_services(import: &ServiceImport) -> bool {
     let adoptable = import.adoptable.as_ref().filter(|adoptable| adoptable.is_adopted);
-    adoptable.is_some_and(|adoptable| adoptable.controller == Controller::Antrea)
+    adoptable.is_some_and(|adoptable| adoptable.pod_setting.is_some())
 }
 
 /// The first endpoint in one of the ranges.

@@ -23,8 +23,8 @@ pub(super) struct LeftAlone {
 ///
 /// `endpointSliceObjects: Absent` says that the endpoints are not in slices here (KEP-1645,
 /// "EndpointSlice"). kube-proxy serves an import that has a derived Service and no imported slices.
-/// Cilium 1.17 to 1.19 mirrors the slices of its own cluster alone and does not write that status. The
-/// derived Service leads to all clusters then.
+/// Some controllers mirror the slices of their own cluster alone and do not write that status. The derived
+/// Service leads to all clusters then.
 pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Option<LeftAlone> {
     let left = |reason, message| Some(LeftAlone { reason, message });
     if let Some(service) = import.record_of.as_deref() {
@@ -72,9 +72,11 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
                 return left(LeftAloneReason::SlicesIncomplete, message);
             }
             Coverage::OfServices(ip) => {
+                let setting = import.adoptable.as_ref().and_then(|one| one.pod_setting);
+                let setting = setting.map(|setting| format!(" ({setting})")).unwrap_or_default();
                 let message = format!(
                     "its endpoint {ip} is in the Service range: left to the derived Service {derived:?}; to hand it \
-                     to the agent, let its controller export pod addresses (Antrea: endpointIPType: PodIP)"
+                     to the agent, let its controller export pod addresses{setting}"
                 );
                 return left(LeftAloneReason::ClusterIpEndpoints, message);
             }
@@ -104,7 +106,7 @@ fn remedy(import: &ServiceImport) -> Cow<'static, str> {
 
 /// Whether an import claims only the VIPs that no Service of the cluster can have.
 ///
-/// The controllers of Antrea and Istio write imports without imported slices. A Service of the cluster has
+/// Some controllers write imports without imported slices. A Service of the cluster has
 /// the VIP, and kube-proxy serves it, refusals included. Nothing in the import says so.
 pub(super) fn yields_to_services(import: &ServiceImport, has_slices: bool) -> bool {
     !has_slices && import.endpoint_slice_objects.as_deref() != Some("Present")

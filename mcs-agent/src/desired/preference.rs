@@ -13,7 +13,7 @@ use super::{
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
 };
-use crate::model::{NodeContext, RejectionReason, ServiceImport};
+use crate::model::{ClusterAffinity, NodeContext, RejectionReason, ServiceImport};
 
 /// The preferences of an import, in the order in which they apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -114,10 +114,12 @@ impl Tier {
     }
 }
 
-/// The tiers that Cilium's affinity annotation asks for, in order. Cilium ignores the case of the value.
+/// The tiers that the annotation about preferred clusters asks for, in order. The case of its value does not matter.
 fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>, ObjectProblem> {
-    let written = import.cilium_affinity.as_deref().unwrap_or_default();
-    let tiers = match &*written.to_ascii_lowercase() {
+    let Some(ClusterAffinity { annotation, value }) = import.cluster_affinity.as_deref() else {
+        return Ok(None);
+    };
+    let tiers = match &*value.to_ascii_lowercase() {
         "" | "none" => return Ok(None),
         "local" => [Tier::ThisCluster, Tier::OtherClusters],
         "remote" => [Tier::OtherClusters, Tier::ThisCluster],
@@ -125,8 +127,8 @@ fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>
             return Err(ObjectProblem::new(
                 RejectionReason::ClusterAffinityUnknown,
                 format!(
-                    "annotation service.cilium.io/affinity {written:?} is unknown and ignored; use \
-                     local, remote or none"
+                    "annotation {annotation} {value:?} is unknown and ignored; use local, remote or \
+                     none"
                 ),
             ));
         }
@@ -135,8 +137,8 @@ fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>
         return Err(ObjectProblem::new(
             RejectionReason::ClusterAffinityNeedsIdentity,
             format!(
-                "annotation service.cilium.io/affinity {written:?} is ignored, since it is not known \
-                 which endpoints are in this cluster; set --cluster-id"
+                "annotation {annotation} {value:?} is ignored, since it is not known which endpoints \
+                 are in this cluster; set --cluster-id"
             ),
         ));
     }
@@ -175,7 +177,9 @@ mod tests {
     };
 
     fn wants(affinity: &str) -> ServiceImport {
-        ServiceImport { cilium_affinity: Some(affinity.into()), ..import("shop/web") }
+        let value = affinity.to_owned();
+        let affinity = ClusterAffinity { annotation: "example.io/affinity", value };
+        ServiceImport { cluster_affinity: Some(affinity.into()), ..import("shop/web") }
     }
 
     /// The last part of the address of each endpoint kept; they are numbered from 1.
@@ -229,11 +233,8 @@ mod tests {
 
     #[test]
     fn unknown_preferences_are_reported_and_ignored() {
-        let import = ServiceImport {
-            cilium_affinity: Some("nearby".into()),
-            traffic_distribution: Some("PreferPlanet".into()),
-            ..import("shop/web")
-        };
+        let import =
+            ServiceImport { traffic_distribution: Some("PreferPlanet".into()), ..wants("nearby") };
         let (preferences, problems) = Preferences::of(&import, &node()).unwrap();
         assert_eq!(preferences, TrafficPolicy::Cluster.into());
         let reasons: Vec<_> = problems.iter().map(|problem| problem.reason).collect();

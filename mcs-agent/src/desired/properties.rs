@@ -7,9 +7,9 @@ use proptest::{collection::vec, option, prelude::*, sample::select};
 use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
-        Capacity, DesiredChanges, DesiredState, Endpoint, EndpointSlice, EventBatch, Hints,
-        ImportState, Kind, Location, NodeContext, Object, ObjectEvent, ObjectKey, ObjectRef,
-        RejectionReason, ServiceImport, ServiceType, Timestamp,
+        Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,
+        EventBatch, Hints, ImportState, Kind, Location, NodeContext, Object, ObjectEvent,
+        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Timestamp,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -57,7 +57,7 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
         .prop_map(
             |(name, created, ips, ports, headless, affinity, policy, publication, preferences)| {
                 let (derived_service, endpoint_slice_objects, clusters) = publication;
-                let (distribution, cilium_affinity) = preferences;
+                let (distribution, affinity_of_clusters) = preferences;
                 let served = import(&name).port("http", 80);
                 let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
                     import.port_of(&name, port, protocol.as_deref())
@@ -73,7 +73,9 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
                     session_affinity: affinity,
                     internal_traffic_policy: policy,
                     traffic_distribution: distribution.map(Into::into),
-                    cilium_affinity: cilium_affinity.map(Into::into),
+                    cluster_affinity: affinity_of_clusters.map(|value| {
+                        Box::new(ClusterAffinity { annotation: "example.io/affinity", value })
+                    }),
                     derived_service,
                     endpoint_slice_objects,
                     clusters: clusters.iter().copied().map(Arc::from).collect(),

@@ -4,23 +4,22 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-/// A multi-cluster controller whose objects the agent serves with `--adopt`. They lack the labels of
-/// KEP-1645, or have another API group.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Controller {
-    /// Antrea Multi-cluster: ServiceImports whose Service `antrea-mc-NAME` has the addresses of pods.
-    Antrea,
-    /// Multi-cluster Services of GKE: ServiceImports of the group `net.gke.io`.
-    Gke,
-    /// Karmada: Services of a `MultiClusterService`, and ServiceImports that it propagates.
-    Karmada,
+/// A multi-cluster controller whose objects the agent serves with `--adopt`: the word that it has there. They lack the
+/// labels of KEP-1645, or have another API group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Controller(&'static str);
+
+impl Controller {
+    /// The controller with this word.
+    pub(crate) const fn new(word: &'static str) -> Self {
+        Self(word)
+    }
 }
 
 impl fmt::Display for Controller {
     /// The word of `--adopt`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.serialize(f)
+        f.write_str(self.0)
     }
 }
 
@@ -31,6 +30,9 @@ pub struct Adoptable {
     pub controller: Controller,
     /// The Service's name, in the namespace of the import.
     pub service: String,
+    /// Set if the controller can export the addresses of Services instead of pods, which its own gateways alone lead to:
+    /// the setting that makes it export those of pods.
+    pub pod_setting: Option<&'static str>,
     /// Whether `--adopt` names the controller.
     pub is_adopted: bool,
 }
@@ -39,7 +41,7 @@ pub struct Adoptable {
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct AdoptableObjects {
     /// The word of `--adopt`.
-    pub controller: Controller,
+    pub controller: String,
     /// The number of its ServiceImports that were read.
     pub imports: usize,
 }
@@ -59,21 +61,7 @@ impl fmt::Display for AdoptableObjects {
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct AdoptableGroup {
     /// The word of `--adopt`.
-    pub controller: Controller,
-    /// The group, such as `net.gke.io`.
+    pub controller: String,
+    /// The group.
     pub group: String,
-}
-
-impl fmt::Display for AdoptableGroup {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { controller, group } = self;
-        let objects = match controller {
-            Controller::Antrea => {
-                "its ServiceImports, if it exports pod addresses (endpointIPType: PodIP)"
-            }
-            Controller::Gke => "its ServiceImports",
-            Controller::Karmada => "the Services and ServiceImports that Karmada propagates",
-        };
-        write!(f, "the API server has the group {group}: --adopt={controller} serves {objects}")
-    }
 }

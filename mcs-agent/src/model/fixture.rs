@@ -58,7 +58,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         affinity_timeout_seconds: None,
         internal_traffic_policy: None,
         traffic_distribution: None,
-        cilium_affinity: None,
+        cluster_affinity: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     }

@@ -87,8 +87,8 @@ pub struct ServiceImport {
     pub internal_traffic_policy: Option<String>,
     /// `spec.trafficDistribution`.
     pub traffic_distribution: Option<Box<str>>,
-    /// Annotation `service.cilium.io/affinity`.
-    pub cilium_affinity: Option<Box<str>>,
+    /// Which clusters' endpoints are preferred.
+    pub cluster_affinity: Option<Box<ClusterAffinity>>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
     /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no
@@ -96,11 +96,20 @@ pub struct ServiceImport {
     pub clusters: Box<[Arc<str>]>,
 }
 
+/// Whether endpoints of this cluster or of the others are preferred, as an annotation of some controllers says it.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ClusterAffinity {
+    /// The annotation's key.
+    pub annotation: &'static str,
+    /// Its value: `local`, `remote` or `none`, in any case.
+    pub value: String,
+}
+
 /// The service that a record is about. A controller that keeps its records as ServiceImports labels or
-/// annotates each with the name of its service (Submariner Lighthouse).
+/// annotates each with the name of its service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct RecordedService {
-    /// `lighthouse.submariner.io/sourceNamespace`, as label or annotation.
+    /// Its namespace, if the record names it.
     pub namespace: Option<String>,
     /// `multicluster.kubernetes.io/service-name`, as label or annotation.
     pub name: String,

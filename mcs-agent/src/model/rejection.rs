@@ -39,9 +39,9 @@ pub enum RejectionReason {
     TrafficPolicyInvalid,
     /// `internalTrafficPolicy: Local` needs `--cluster-id` and `--node-name`.
     TrafficPolicyNeedsIdentity,
-    /// The annotation `service.cilium.io/affinity` is neither local, remote nor none.
+    /// The annotation about preferred clusters is neither local, remote nor none.
     ClusterAffinityUnknown,
-    /// The annotation `service.cilium.io/affinity` needs `--cluster-id`.
+    /// The annotation about preferred clusters needs `--cluster-id`.
     ClusterAffinityNeedsIdentity,
     /// The agent does not know this `trafficDistribution`.
     TrafficDistributionUnknown,

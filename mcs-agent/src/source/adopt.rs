@@ -4,6 +4,7 @@
 //! It stands between the decoder and the store. Rules and store see the result alone.
 
 mod antrea;
+mod cilium;
 mod gke;
 mod group;
 mod karmada;
@@ -13,7 +14,9 @@ mod slice;
 
 use std::collections::{BTreeMap, BTreeSet};
 
+pub use self::{antrea::ANTREA, gke::GKE, karmada::KARMADA};
 pub(super) use self::{
+    cilium::AFFINITY_ANNOTATION,
     gke::{GROUP as GKE_GROUP, VERSIONS as GKE_VERSIONS},
     karmada::SERVICE_SELECTOR,
     objects::{Adopter, List, ReadEvent},
@@ -24,10 +27,10 @@ use crate::model::{Adoptable, AdoptableGroup, Controller, Object};
 
 /// Groups whose presence shows a controller.
 const GROUPS: [(&str, Controller); 4] = [
-    (antrea::GROUP, Controller::Antrea),
-    (gke::GROUP, Controller::Gke),
-    ("networking.karmada.io", Controller::Karmada),
-    ("work.karmada.io", Controller::Karmada),
+    (antrea::GROUP, ANTREA),
+    (gke::GROUP, GKE),
+    ("networking.karmada.io", KARMADA),
+    ("work.karmada.io", KARMADA),
 ];
 
 /// On a slice: the Service that it belongs to.
@@ -65,8 +68,23 @@ pub(super) fn adoptable_groups<'a>(
     GROUPS
         .into_iter()
         .filter(|(group, controller)| groups.contains(group) && shown.insert(*controller))
-        .map(|(group, controller)| AdoptableGroup { controller, group: group.to_owned() })
+        .map(|(group, controller)| AdoptableGroup {
+            controller: controller.to_string(),
+            group: group.to_owned(),
+        })
         .collect()
+}
+
+/// What `--adopt` would do with the objects of a group.
+pub fn offer(AdoptableGroup { controller, group }: &AdoptableGroup) -> String {
+    let objects = match GROUPS.iter().find(|(known, _)| known == group) {
+        Some((_, ANTREA)) => {
+            "its ServiceImports, if it exports pod addresses (endpointIPType: PodIP)"
+        }
+        Some((_, KARMADA)) => "the Services and ServiceImports that Karmada propagates",
+        _ => "its ServiceImports",
+    };
+    format!("the API server has the group {group}: --adopt={controller} serves {objects}")
 }
 
 /// The label selector of the slices that these controllers write, but for those with the label of an import.
@@ -74,10 +92,11 @@ pub(super) fn adoptable_groups<'a>(
 pub(super) fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<String> {
     let managers: BTreeSet<&str> = controllers
         .iter()
-        .flat_map(|controller| match controller {
-            Controller::Antrea => antrea::MANAGERS,
-            Controller::Gke => gke::MANAGERS,
-            Controller::Karmada => karmada::MANAGERS,
+        .flat_map(|controller| match *controller {
+            ANTREA => antrea::MANAGERS,
+            GKE => gke::MANAGERS,
+            KARMADA => karmada::MANAGERS,
+            _ => &[],
         })
         .copied()
         .collect();

@@ -195,7 +195,7 @@ async fn watch_local_slices(
 impl WatchTargets {
     fn new(options: &KubernetesOptions) -> Self {
         let KubernetesOptions { scope, import_selector, node, zone, .. } = options;
-        let adopts_karmada = scope.adopt.contains(&Controller::Karmada);
+        let adopts_karmada = scope.adopt.contains(&adopt::KARMADA);
         let imports = |group: &str, versions: &[&str]| WatchTarget {
             labels: import_selector.clone(),
             ..WatchTarget::all(group, versions, "ServiceImport", "serviceimports")

@@ -21,8 +21,6 @@ const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-ti
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
 /// On Submariner's records: the namespace of the service, as label or annotation.
 const SOURCE_NAMESPACE_KEY: &str = "lighthouse.submariner.io/sourceNamespace";
-/// On a ServiceImport: whether endpoints of this cluster or of the others are preferred (Cilium).
-const CILIUM_AFFINITY_ANNOTATION: &str = "service.cilium.io/affinity";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 
 /// The error of an object that does not decode, with the path of the field.
@@ -67,7 +65,7 @@ impl ReadScope {
 
     /// Whether GKE's imports are read in addition to those of the group.
     pub(super) fn reads_gke_beside(&self) -> bool {
-        self.adopt.contains(&Controller::Gke) && self.import_group != adopt::GKE_GROUP
+        self.adopt.contains(&adopt::GKE) && self.import_group != adopt::GKE_GROUP
     }
 }
 
@@ -175,8 +173,8 @@ mod tests {
             import_group: group.to_owned(),
             adopt: adopt.iter().copied().collect(),
         };
-        let karmada = scope(MCS_GROUP, &[Controller::Karmada]);
-        let gke = scope(MCS_GROUP, &[Controller::Gke]);
+        let karmada = scope(MCS_GROUP, &[adopt::KARMADA]);
+        let gke = scope(MCS_GROUP, &[adopt::GKE]);
         let other = scope("net.example.io", &[]);
         let import = Some(Kind::ServiceImport);
         for (scope, api_version, name, expected) in [

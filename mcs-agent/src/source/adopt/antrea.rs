@@ -3,6 +3,9 @@
 
 use crate::model::{Adoptable, Controller, ServiceImport};
 
+/// ServiceImports whose Service `antrea-mc-NAME` has the addresses of pods.
+pub const ANTREA: Controller = Controller::new("antrea");
+
 /// The API group of Antrea's own objects.
 pub(super) const GROUP: &str = "multicluster.crd.antrea.io";
 /// Who keeps the slices.
@@ -17,8 +20,10 @@ pub(super) fn may_be_of(import: &ServiceImport) -> Option<Adoptable> {
         || import.adoptable.is_some()
         || import.record_of.is_some();
     (!is_of_another && !import.ips.is_empty()).then(|| Adoptable {
-        controller: Controller::Antrea,
+        controller: ANTREA,
         service: format!("{SERVICE_PREFIX}{}", import.key.name),
+        // It exports ClusterIPs by default.
+        pod_setting: Some("Antrea: endpointIPType: PodIP"),
         is_adopted: false,
     })
 }

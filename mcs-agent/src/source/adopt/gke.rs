@@ -5,6 +5,9 @@ use std::collections::BTreeMap;
 
 use crate::model::{Adoptable, Controller};
 
+/// ServiceImports of [`GROUP`].
+pub const GKE: Controller = Controller::new("gke");
+
 /// The API group of GKE's ServiceImports.
 pub(in crate::source) const GROUP: &str = "net.gke.io";
 /// Its versions, the preferred one first.
@@ -18,5 +21,10 @@ const SERVICE_ANNOTATION: &str = "net.gke.io/derived-service";
 /// Whether GKE has made this import.
 pub(super) fn of_import(annotations: &BTreeMap<String, String>) -> Option<Adoptable> {
     let service = annotations.get(SERVICE_ANNOTATION).filter(|service| !service.is_empty())?;
-    Some(Adoptable { controller: Controller::Gke, service: service.clone(), is_adopted: false })
+    Some(Adoptable {
+        controller: GKE,
+        service: service.clone(),
+        pod_setting: None,
+        is_adopted: false,
+    })
 }

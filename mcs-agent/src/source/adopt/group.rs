@@ -3,11 +3,11 @@
 use std::sync::Arc;
 
 use super::{
-    ForeignSlice, Service,
+    ANTREA, ForeignSlice, GKE, KARMADA, Service,
     karmada::{self, Role},
     slice::SliceOrigin,
 };
-use crate::model::{Adoptable, Controller, EndpointSlice, Object, ServiceImport};
+use crate::model::{Adoptable, EndpointSlice, Object, ServiceImport};
 
 /// What belongs to one Service.
 #[derive(Default)]
@@ -32,7 +32,7 @@ impl Group<'_> {
             return vec![Object::Import(import.clone())];
         };
         let Adoptable { controller, service, .. } = &**adoptable;
-        if *controller == Controller::Antrea && !self.has_mirrored_slices() {
+        if *controller == ANTREA && !self.has_mirrored_slices() {
             return vec![Object::Import(ServiceImport { adoptable: None, ..import.clone() })];
         }
         let mut adopted = ServiceImport {
@@ -44,11 +44,9 @@ impl Group<'_> {
             adopted.ips.clone_from(&service.import.ips);
         }
         let name = &adopted.key.name;
-        let slices = self.slices.iter().filter_map(|foreign| match (controller, foreign.origin) {
-            (Controller::Antrea | Controller::Gke, SliceOrigin::Mirrored) => {
-                Some(imported(&foreign.slice, name, None))
-            }
-            (Controller::Karmada, SliceOrigin::Karmada(Role::Imported)) => {
+        let slices = self.slices.iter().filter_map(|foreign| match (*controller, foreign.origin) {
+            (ANTREA | GKE, SliceOrigin::Mirrored) => Some(imported(&foreign.slice, name, None)),
+            (KARMADA, SliceOrigin::Karmada(Role::Imported)) => {
                 let cluster = karmada::cluster_of_imported(&foreign.slice.key.name, name);
                 Some(imported(&foreign.slice, name, cluster))
             }

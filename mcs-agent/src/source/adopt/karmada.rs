@@ -6,6 +6,9 @@ use std::collections::BTreeMap;
 
 use crate::model::{Adoptable, Controller};
 
+/// Services of a `MultiClusterService`, and ServiceImports that Karmada propagates.
+pub const KARMADA: Controller = Controller::new("karmada");
+
 /// Who keeps Karmada's slices.
 pub(super) const MANAGERS: &[&str] = &[DISPATCHER, COLLECTOR];
 /// Keeps slices of a `MultiClusterService`, in every cluster but their own.
@@ -48,8 +51,9 @@ pub(in crate::source) fn of_import(
 ) -> Option<Adoptable> {
     let is_managed = labels.get(MANAGED_LABEL).is_some_and(|value| value == "true");
     is_managed.then(|| Adoptable {
-        controller: Controller::Karmada,
+        controller: KARMADA,
         service: format!("derived-{name}"),
+        pod_setting: None,
         is_adopted: false,
     })
 }

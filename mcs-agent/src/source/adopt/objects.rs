@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Coverage, ReadObject, antrea, group::Group};
+use super::{ANTREA, Coverage, KARMADA, ReadObject, antrea, group::Group};
 use crate::model::{AdoptableObjects, Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
 
 /// A list of objects. The lists of a source can overlap, and each is complete by itself.
@@ -118,7 +118,7 @@ impl Adopter {
         if list == List::Main {
             self.note_adoptable(&event);
         }
-        if self.controllers.contains(&Controller::Antrea) {
+        if self.controllers.contains(&ANTREA) {
             mark_those_of_antrea(&mut event);
         }
         if self.controllers.is_empty() {
@@ -168,7 +168,10 @@ impl Adopter {
         for controller in self.adoptable.values() {
             *imports.entry(*controller).or_default() += 1;
         }
-        let objects = |(controller, imports)| AdoptableObjects { controller, imports };
+        let objects = |(controller, imports): (Controller, usize)| AdoptableObjects {
+            controller: controller.to_string(),
+            imports,
+        };
         imports.into_iter().map(objects).collect()
     }
 
@@ -382,7 +385,7 @@ impl Adopter {
             return group.objects();
         }
         let is_listed = self.with_local_slices.has(&key.name);
-        let adopts = self.controllers.contains(&Controller::Karmada);
+        let adopts = self.controllers.contains(&KARMADA);
         if adopts && is_listed && !self.has_import(key) {
             group.multi_cluster_service()
         } else {

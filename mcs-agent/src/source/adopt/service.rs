@@ -52,7 +52,7 @@ impl Service {
                 affinity_timeout_seconds: affinity.and_then(|client_ip| client_ip.timeout_seconds),
                 internal_traffic_policy: spec.internal_traffic_policy,
                 traffic_distribution: spec.traffic_distribution.map(Into::into),
-                cilium_affinity: None,
+                cluster_affinity: None,
                 endpoint_slice_objects: None,
                 clusters: [].into(),
                 key: key.clone(),

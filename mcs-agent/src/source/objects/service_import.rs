@@ -5,13 +5,10 @@ use std::{collections::BTreeMap, sync::Arc};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
 use serde::{Deserialize, Serialize};
 
-use super::{
-    CILIUM_AFFINITY_ANNOTATION, DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL,
-    SOURCE_NAMESPACE_KEY,
-};
+use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
 use crate::{
     model::{
-        self, Controller, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Timestamp,
     },
     source::adopt,
 };
@@ -93,7 +90,9 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
     let mut annotations = metadata.annotations.unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
     let derived_service = annotations.remove(DERIVED_SERVICE_ANNOTATION);
-    let cilium_affinity = annotations.remove(CILIUM_AFFINITY_ANNOTATION);
+    let cluster_affinity = annotations
+        .remove(adopt::AFFINITY_ANNOTATION)
+        .map(|value| ClusterAffinity { annotation: adopt::AFFINITY_ANNOTATION, value });
     let adoptable = match derived_service {
         Some(_) => None,
         None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
@@ -102,7 +101,7 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
         status.map_or((None, None), |status| (status.endpoint_slice_objects, status.clusters));
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
     // GKE names its Service, which serves the import until the agent adopts it.
-    let of_gke = adoptable.as_ref().filter(|one| one.controller == Controller::Gke);
+    let of_gke = adoptable.as_ref().filter(|one| one.controller == adopt::GKE);
     let derived_service = derived_service.or_else(|| of_gke.map(|one| one.service.clone()));
     model::ServiceImport {
         kind: Kind::ServiceImport,
@@ -124,7 +123,7 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
             .and_then(|client_ip| client_ip.timeout_seconds),
         internal_traffic_policy: spec.internal_traffic_policy,
         traffic_distribution: spec.traffic_distribution.map(Into::into),
-        cilium_affinity: cilium_affinity.map(Into::into),
+        cluster_affinity: cluster_affinity.map(Box::new),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
@@ -226,7 +225,10 @@ mod tests {
                 affinity_timeout_seconds: Some(60),
                 internal_traffic_policy: Some("Local".to_owned()),
                 traffic_distribution: Some("PreferClose".into()),
-                cilium_affinity: Some("local".into()),
+                cluster_affinity: Some(Box::new(ClusterAffinity {
+                    annotation: "service.cilium.io/affinity",
+                    value: "local".to_owned(),
+                })),
                 endpoint_slice_objects: Some("Present".to_owned()),
                 clusters: [].into(),
             })
@@ -249,7 +251,7 @@ mod tests {
             affinity_timeout_seconds: None,
             internal_traffic_policy: None,
             traffic_distribution: None,
-            cilium_affinity: None,
+            cluster_affinity: None,
             endpoint_slice_objects: None,
             clusters: [].into(),
         });

@@ -228,7 +228,7 @@ fn groups_of_controllers_that_are_not_adopted_are_named() {
         "work.karmada.io",
     ];
     let batch = state.update(groups(&known)).unwrap();
-    let lines: Vec<_> = batch.status.adoptable_groups.iter().map(ToString::to_string).collect();
+    let lines: Vec<_> = batch.status.adoptable_groups.iter().map(adopt::offer).collect();
     assert_eq!(
         lines,
         [
@@ -240,7 +240,7 @@ fn groups_of_controllers_that_are_not_adopted_are_named() {
         ]
     );
     assert_eq!(state.update(groups(&known)), None);
-    state.adopt = [Controller::Antrea, Controller::Gke].into();
+    state.adopt = [adopt::ANTREA, adopt::GKE].into();
     let batch = state.update(groups(&known[..3])).unwrap();
     assert_eq!(batch.status.adoptable_groups, []);
 }
@@ -304,7 +304,7 @@ fn what_is_not_needed_may_be_forbidden_or_absent() {
 /// A Service is adopted once its local slices were listed, and not before.
 #[test]
 fn an_adopted_service_waits_for_its_local_slices() {
-    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
+    let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
     let targets = WatchTargets::new(&options);
@@ -347,7 +347,7 @@ fn an_adopted_service_waits_for_its_local_slices() {
 /// One request cannot name 5,000 Services: all slices of the cluster are read then.
 #[test]
 fn every_service_is_adopted_beyond_the_names_of_one_request() {
-    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
+    let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
     let targets = WatchTargets::new(&options);
