@@ -55,6 +55,8 @@ use crate::{
 const WAITING_UPDATES: usize = 1024;
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
+/// How often a fault that lasts is told again. API servers keep events for an hour.
+const TOLD_AGAIN: Duration = Duration::from_mins(30);
 /// How long the end may take.
 const LAST_WORDS: Duration = Duration::from_secs(3);
 
@@ -115,6 +117,8 @@ struct Control {
     lease_renewals: OwnMailbox,
     contests: Contests,
     writers: OtherWriters,
+    /// When faults that last are told again.
+    tell_again_at: Instant,
     said_synced: bool,
     published: Arc<Published>,
 }
@@ -225,6 +229,7 @@ impl Control {
             contests: Contests::default(),
             writers: OtherWriters::default(),
             said_synced: false,
+            tell_again_at: now + TOLD_AGAIN,
             published,
         }
     }
@@ -337,6 +342,12 @@ impl Control {
         }
         for name in self.contests.due(now) {
             self.state.imports.add(name);
+        }
+        if now >= self.tell_again_at {
+            self.tell_again_at = now + TOLD_AGAIN;
+            self.state.tell_refused_again();
+            let notices = self.state.take_notices();
+            self.tell(notices);
         }
         self.state.note_silence(self.lease_renewals.silence(now));
         self.judge_misnamed();

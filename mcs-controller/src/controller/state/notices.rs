@@ -1,9 +1,11 @@
 //! What is told about objects, as events: refused endpoints, imports left alone, and conflicts.
 
+use std::collections::BTreeMap;
+
 use super::State;
 use crate::{
     clusterset::{
-        Actual, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
+        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
         WantedImport,
     },
     objects::MCS_GROUP,
@@ -12,25 +14,40 @@ use crate::{
 };
 
 impl State {
-    pub(super) fn note_refused(&mut self, name: &ServiceName, wanted: &Wanted) {
+    pub(super) fn note_refused(
+        &mut self,
+        name: &ServiceName,
+        refused: &BTreeMap<(ClusterId, Refusal), usize>,
+    ) {
         let former = self.refused.remove(name).unwrap_or_default();
-        for ((cluster, reason), count) in &wanted.refused {
+        for ((cluster, reason), count) in refused {
             tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
         }
         // Before there is an import, nobody looks at it.
-        if wanted.refused.is_empty() || self.own.import_object(name).is_none() {
+        if self.own.import_object(name).is_none() {
             return;
         }
-        self.refused.insert(name.clone(), wanted.refused.clone());
-        let new = wanted.refused.iter().filter(|(refused, _)| !former.contains_key(refused));
-        let notes: Vec<_> = new
-            .map(|((cluster, reason), count)| {
-                let reason = why(*reason);
-                format!("endpoints of cluster {cluster} are refused, {count} in number: {reason}")
-            })
-            .collect();
-        for note in notes {
+        if refused.is_empty() {
+            if !former.is_empty() {
+                let note = "no endpoint of it is refused any more".to_owned();
+                self.tell(name, false, "EndpointsAccepted", note);
+            }
+            return;
+        }
+        self.refused.insert(name.clone(), refused.clone());
+        let new = refused.iter().filter(|(refused, _)| !former.contains_key(refused));
+        for note in new.map(refused_note) {
             self.tell_of_import(name, "EndpointsRefused", note);
+        }
+    }
+
+    /// Tells again which endpoints are refused: events live an hour.
+    pub(in crate::controller) fn tell_refused_again(&mut self) {
+        let told = self.refused.iter().flat_map(|(name, refused)| {
+            refused.iter().map(|refused| (name.clone(), refused_note(refused)))
+        });
+        for (name, note) in told.collect::<Vec<_>>() {
+            self.tell_of_import(&name, "EndpointsRefused", note);
         }
     }
 
@@ -46,11 +63,15 @@ impl State {
     }
 
     pub(super) fn tell_of_import(&mut self, name: &ServiceName, reason: &str, note: String) {
+        self.tell(name, true, reason, note);
+    }
+
+    fn tell(&mut self, name: &ServiceName, is_warning: bool, reason: &str, note: String) {
         let Some(import) = self.own.import_object(name) else { return };
         let regarding =
             regarding("ServiceImport", self.own.import_version(), name, import.uid.clone());
         let reason = reason.to_owned();
-        self.notices.push(Notice { regarding, is_warning: true, reason, note });
+        self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
     /// A conflict is told when it comes and when it goes.
@@ -98,6 +119,10 @@ impl State {
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
+}
+
+fn refused_note(((cluster, reason), count): (&(ClusterId, Refusal), &usize)) -> String {
+    format!("endpoints of cluster {cluster} are refused, {count} in number: {}", why(*reason))
 }
 
 /// What is wrong with the addresses of refused endpoints.

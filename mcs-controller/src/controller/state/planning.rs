@@ -54,7 +54,7 @@ impl State {
     pub(in crate::controller) fn note_planned(&mut self, planned: Planned) -> Vec<Write> {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
-        self.note_refused(&name, &wanted);
+        self.note_refused(&name, &wanted.refused);
         self.note_left_alone(&name, &wanted);
         self.note_lost(&name, &lost, &wanted);
         if wanted.lacks_vips() {

@@ -1,5 +1,7 @@
 //! What an operator forbids goes at once, also of a peer that is silent.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::{
     clusterset::{ClusterId, Refusal},
@@ -166,4 +168,29 @@ fn pods_of_one_peer_are_no_endpoints_of_another() {
     assert_eq!(other("10.2.1.0/24"), refused);
     assert_eq!(other("10.2.0.0/16"), None, "nobody knows whose it is");
     assert_eq!(other("192.0.2.0/24"), None);
+}
+
+#[test]
+fn endpoints_that_stay_refused_are_told_again_and_so_is_their_end() {
+    let mut state = silent();
+    let name = ServiceName::new("shop", "web").unwrap();
+    let west: ClusterId = "west".parse().unwrap();
+    let nothing = BTreeMap::new();
+    let refusing = BTreeMap::from([((west, Refusal::OutsidePodRanges), 2)]);
+    let told = |state: &mut State, refused: Option<&BTreeMap<_, _>>| {
+        match refused {
+            Some(refused) => state.note_refused(&name, refused),
+            None => state.tell_refused_again(),
+        }
+        let notices = state.take_notices().into_iter();
+        notices.map(|notice| (notice.is_warning, notice.reason)).collect::<Vec<_>>()
+    };
+    let refused = [(true, "EndpointsRefused".to_owned())];
+    assert_eq!(told(&mut state, Some(&refusing)), refused);
+    assert_eq!(told(&mut state, Some(&refusing)), [], "nothing is new");
+    assert_eq!(told(&mut state, None), refused);
+    let ended = [(false, "EndpointsAccepted".to_owned())];
+    assert_eq!(told(&mut state, Some(&nothing)), ended);
+    assert_eq!(told(&mut state, None), []);
+    assert_eq!(told(&mut state, Some(&nothing)), []);
 }
