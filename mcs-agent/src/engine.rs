@@ -414,6 +414,21 @@ impl Engine {
         vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
     }
 
+    /// How many imports are rejected for `--vip-cidr`, if nothing is served. Ranges without those of Services leave the
+    /// addresses of Services to kube-proxy, and are meant so.
+    pub fn imports_outside_ranges(&self) -> usize {
+        let node = &self.node;
+        if node.vip_cidrs.is_empty() || !self.desired().vips.is_empty() {
+            return 0;
+        }
+        let is_service = |ip| node.service_ranges.is_some() && node.may_be_service(ip);
+        let is_outside = |text: &String| {
+            text.parse().is_ok_and(|ip| !node.is_in_vip_ranges(ip) && !is_service(ip))
+        };
+        let objects = self.store.snapshot();
+        objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()
+    }
+
     /// How much that is in total.
     pub const fn totals(&self) -> &Totals {
         self.rules.totals()

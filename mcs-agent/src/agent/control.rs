@@ -430,6 +430,7 @@ impl Control {
             node_name: node.node_name.clone(),
             vip_cidrs: node.vip_cidrs.clone(),
             vips_kept: engine.vips_outside_ranges(),
+            imports_outside: engine.imports_outside_ranges(),
             node: node.facts(),
             socket_lb: installed.socket_lb,
             tc: installed.packets.report(),

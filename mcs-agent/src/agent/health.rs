@@ -8,7 +8,7 @@ use std::{
 use super::{config::SocketLb, report::Report};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
-    model::{RejectionReason, SourceStatus},
+    model::SourceStatus,
     verify::AttachmentReport,
 };
 
@@ -183,43 +183,17 @@ fn outside_ranges(report: &Report) -> Option<(Check, String)> {
         );
         return Some((Check::Ranges, what));
     }
-    let rejected = report.rejection_counts.get(&RejectionReason::VipOutsideCidr)?;
-    let is_served = report.usage.frontends > 0;
-    (!is_served).then(|| {
+    (report.imports_outside > 0).then(|| {
         let what = format!(
-            "nothing is served: {rejected} ClusterSetIPs are outside --vip-cidr {ranges}: give the flag the range that the controllers have"
+            "nothing is served: the ClusterSetIPs of {} imports are outside --vip-cidr {ranges}: give the flag the range that the controllers have",
+            report.imports_outside
         );
         (Check::Imports, what)
     })
 }
 
-/// One message about all resources that were read and whose changes no longer arrive: if the API server is
-/// unreachable, all of them are lost together.
-fn unfollowed(source: &SourceStatus) -> Option<String> {
-    let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
-    let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
-    let age = age(known.into_iter().min()?);
-    Some(format!(
-        "{} cannot be followed: the agent uses the objects as of {age} ago",
-        resources.join(", ")
-    ))
-}
-
-/// The time since `then`, which is in seconds since the Unix epoch.
-pub fn age(then: u64) -> String {
-    let then = UNIX_EPOCH + Duration::from_secs(then);
-    let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());
-    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
-        (0, 0, seconds) => format!("{seconds} s"),
-        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
-        (hours, minutes, _) => format!("{hours} h {minutes} min"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
-
     use super::*;
     use crate::agent::report::fixture::report;
 
@@ -248,9 +222,8 @@ mod tests {
     fn an_agent_that_serves_nothing_for_its_flag_says_so() {
         let mut report = report();
         report.vip_cidrs = vec!["242.0.0.0/8".parse().unwrap()];
-        report.rejection_counts = Arc::new([(RejectionReason::VipOutsideCidr, 2)].into());
-        assert_eq!(failing(&report), [], "another import is served");
-        report.usage.frontends = 0;
+        assert_eq!(failing(&report), []);
+        report.imports_outside = 2;
         assert_eq!(failing(&report), [Check::Imports]);
         assert!(!Check::Imports.is_of_readiness());
     }

@@ -50,6 +50,9 @@ pub struct Report {
     /// ClusterSetIPs outside of these that are served because an earlier agent served them.
     #[serde(default)]
     pub vips_kept: BTreeSet<IpAddr>,
+    /// Imports that are rejected for these ranges, if nothing is served.
+    #[serde(default)]
+    pub imports_outside: usize,
     /// What flags and source say of the node.
     pub node: NodeFacts,
     /// `--socket-lb`.

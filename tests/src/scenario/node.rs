@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use ipnet::IpNet;
 use mcs_agent::{
     model::{Capacity, Controller, NodeContext},
-    source::ReadScope,
+    source::{ANTREA, GKE, KARMADA, ReadScope},
 };
 use serde::Deserialize;
 
@@ -39,7 +39,8 @@ struct Description {
     clusters: Option<u32>,
     addresses: BTreeSet<IpAddr>,
     import_group: Option<String>,
-    adopt: BTreeSet<Controller>,
+    /// The words of `--adopt`.
+    adopt: BTreeSet<String>,
 }
 
 /// A node without flags.
@@ -58,13 +59,18 @@ fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
     (!ranges.is_empty()).then_some(ranges)
 }
 
+fn controller(word: &str) -> anyhow::Result<Controller> {
+    let mut all = [ANTREA, GKE, KARMADA].into_iter();
+    all.find(|one| one.to_string() == word).with_context(|| format!("{word} is no controller"))
+}
+
 /// A node described in YAML.
 pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
     let node: Description = serde_saphyr::from_str(text).context("cannot read the node")?;
     let default = ReadScope::default();
     let scope = ReadScope {
         import_group: node.import_group.unwrap_or(default.import_group),
-        adopt: node.adopt,
+        adopt: node.adopt.iter().map(|word| controller(word)).collect::<anyhow::Result<_>>()?,
     };
     let context = NodeContext {
         node_name: node.node_name,

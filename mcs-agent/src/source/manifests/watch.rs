@@ -35,7 +35,7 @@ impl DirectoryWatch {
     pub(super) fn new() -> Self {
         // One event is as good as many.
         let (sender, receiver) = sync_channel(1);
-        Self { changed: sender, changes: receiver, watcher: None, failed: false }
+        Self { sender, changes: receiver, watcher: None, failed: false }
     }
 
     /// Watches the directory that the name leads to now. (inotify watches inodes.) Changes before this call may have been

@@ -104,7 +104,7 @@ impl Control {
     fn note_token(&mut self, secret: &str, result: anyhow::Result<Timestamp>) {
         let label = if result.is_ok() { "ok" } else { "error" };
         self.published.metrics.renewals.with_label_values(&[secret, label]).inc();
-        let error = result.as_ref().err().map(|error| told(error));
+        let error = result.as_ref().err().map(told);
         let turn = self.token_failures.note(secret.to_owned(), error.as_deref());
         match (result, error) {
             (Ok(expires), _) => {
