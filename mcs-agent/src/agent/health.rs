@@ -192,6 +192,29 @@ fn outside_ranges(report: &Report) -> Option<(Check, String)> {
     })
 }
 
+/// One message about all resources that were read and whose changes no longer arrive: if the API server is
+/// unreachable, all of them are lost together.
+fn unfollowed(source: &SourceStatus) -> Option<String> {
+    let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
+    let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
+    let age = age(known.into_iter().min()?);
+    Some(format!(
+        "{} cannot be followed: the agent uses the objects as of {age} ago",
+        resources.join(", ")
+    ))
+}
+
+/// The time since `then`, which is in seconds since the Unix epoch.
+pub fn age(then: u64) -> String {
+    let then = UNIX_EPOCH + Duration::from_secs(then);
+    let seconds = SystemTime::now().duration_since(then).map_or(0, |age| age.as_secs());
+    match (seconds / 3600, seconds / 60 % 60, seconds % 60) {
+        (0, 0, seconds) => format!("{seconds} s"),
+        (0, minutes, seconds) => format!("{minutes} min {seconds} s"),
+        (hours, minutes, _) => format!("{hours} h {minutes} min"),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -72,7 +72,7 @@ pub(super) async fn unlink_all(
     match &hub {
         Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides, pairs).await?),
         Some((argument, Err(error))) => {
-            eprintln!("mcs: the hub of {argument} cannot be used: {}", told(&error))
+            eprintln!("mcs: the hub of {argument} cannot be used: {}", told(error));
         }
         _ => {}
     }
@@ -223,7 +223,7 @@ async fn unlink_one(
 }
 
 fn said(error: &anyhow::Error) -> String {
-    told(&error)
+    told(error)
 }
 
 #[cfg(test)]
