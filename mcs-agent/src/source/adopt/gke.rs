@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::model::{Adoptable, Controller};
 
-/// ServiceImports of [`GROUP`].
+/// ServiceImports of an API group of its own.
 pub const GKE: Controller = Controller::new("gke");
 
 /// The API group of GKE's ServiceImports.
