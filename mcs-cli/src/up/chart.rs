@@ -5,6 +5,7 @@ use std::{path::Path, process::Stdio, time::Duration};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use tokio::{
+    io::AsyncWriteExt as _,
     process::Command,
     time::{Instant, sleep},
 };
@@ -94,6 +95,7 @@ pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::
 
 /// Installs the chart, or upgrades the release.
 pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    install_own_types(args, member).await?;
     pending::clear(&member.cluster, NAMESPACE, RELEASE).await?;
     let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
     helm.args(["upgrade", "--install", RELEASE, &args.chart]);
@@ -119,6 +121,16 @@ pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result
     }
 }
 
+/// Installs the types of the chart, which helm never upgrades.
+async fn install_own_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    let mut show = Command::new("helm");
+    show.args(["show", "crds", &args.chart]);
+    let types = output(show, &[]).await?;
+    let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
+    kubectl.args(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
+    output(kubectl, &types).await.map(drop)
+}
+
 /// Uninstalls the release, if it is there.
 pub(super) async fn uninstall(kubeconfig: &KubeconfigArg) -> anyhow::Result<()> {
     let mut helm = tool("helm", "--kube-context", kubeconfig)?;
@@ -135,13 +147,24 @@ fn tool(name: &str, context_flag: &str, kubeconfig: &KubeconfigArg) -> anyhow::R
     Ok(command)
 }
 
-/// Runs a tool. An error has what it said last.
-async fn run(mut command: Command) -> anyhow::Result<()> {
+/// Runs a tool.
+async fn run(command: Command) -> anyhow::Result<()> {
+    output(command, &[]).await.map(drop)
+}
+
+/// What a tool prints that gets this input. An error has what it said last.
+async fn output(mut command: Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::null()).kill_on_drop(true);
-    let output = command.output().await.with_context(|| format!("cannot run {name}"))?;
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child =
+        command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
+    if let Some(mut stdin) = child.stdin.take() {
+        // One that has failed says so itself.
+        let _ = stdin.write_all(input).await;
+    }
+    let output = child.wait_with_output().await.with_context(|| format!("cannot run {name}"))?;
     if output.status.success() {
-        return Ok(());
+        return Ok(output.stdout);
     }
     let said = String::from_utf8_lossy(&output.stderr);
     let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
