@@ -84,7 +84,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::UnitTests,
         company: Company::Alone,
-        budget: 30,
+        budget: 45,
         full: None,
     },
     Suite {
