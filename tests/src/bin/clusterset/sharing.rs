@@ -147,7 +147,8 @@ fn watches(hub: &Cluster) -> anyhow::Result<BTreeMap<String, u64>> {
 fn settled(hub: &Cluster) -> anyhow::Result<BTreeMap<String, u64>> {
     wait::within(ARRIVAL, "watches that stay", || {
         let before = watches(hub)?;
-        sleep(Duration::from_secs(3));
+        // A new mailbox makes a reader connect once more for a while, which is long on a busy machine.
+        sleep(wait::scaled(Duration::from_secs(3)));
         let now = watches(hub)?;
         ensure!(before == now, "{before:?}, then {now:?}");
         Ok(now)
