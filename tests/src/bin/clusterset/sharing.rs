@@ -56,6 +56,15 @@ fn three_watches(world: &mut World) -> anyhow::Result<()> {
     }
     let (readers, mailboxes) = size();
     add_mailboxes(world, 0..mailboxes[0])?;
+    // On a busy machine the controllers can still be starting.
+    let port = world.clusters[2].server.address().port();
+    for cluster in &world.clusters[..2] {
+        let pid = cluster.controller.pid()?;
+        wait::within(ARRIVAL, "a connection to the hub", || {
+            ensure!(connections(pid, port)? == 1, "{} has none", cluster.id);
+            Ok(())
+        })?;
+    }
     let base = settled(&world.clusters[2])?;
     let others = (0..readers).map(|number| {
         let replica = format!("--replica=reader-{number}");
