@@ -59,7 +59,8 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
         begin.elapsed().as_secs_f64()
     ));
     for member in members {
-        let proof = format!("{}: 1 of 1 nodes connect to mcs-canary", member.name);
+        let nodes = member.kubectl.get(&["nodes"])?["items"].as_array().map_or(0, Vec::len);
+        let proof = format!("{}: {nodes} of {nodes} nodes connect to mcs-canary", member.name);
         ensure!(said.contains(&proof), "{said}");
     }
     in_each(members, |member| {

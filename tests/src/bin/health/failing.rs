@@ -129,8 +129,9 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     let late = Service::new("late", [LATE.into()]).port(Protocol::Tcp, 80, 8080);
     world.site.manifests.write(&late)?;
     wait::until("a rejection", || {
-        let rejected = samples(&world.node.netns)?["mcs_rejections{reason=\"vip_outside_cidr\"}"];
-        ensure!(rejected == 1.0, "{rejected} are rejected");
+        let figures = samples(&world.node.netns)?;
+        let rejected = figures.get("mcs_rejections{reason=\"vip_outside_cidr\"}");
+        ensure!(rejected == Some(&1.0), "{rejected:?} are rejected");
         Ok(())
     })?;
     for service in [web(), empty(), late] {
