@@ -250,7 +250,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Verb(&["release", "--dry-run", "--output", "target/suites/release"]),
         company: Company::Others,
-        budget: 15,
+        budget: 20,
         full: Some(Work::Verb(&["release", "--dry-run", "--cross"])),
     },
     Suite {
