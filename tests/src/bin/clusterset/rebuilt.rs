@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::{
     check,
-    cluster::Cluster,
+    cluster::{ARRIVAL, Cluster},
     controller::{self, MAILBOX, NAMESPACE},
     objects::{namespaced, service, slice},
     world::World,
@@ -118,9 +118,13 @@ fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
     );
     let forgotten = forget(ID)?;
     ensure!(forgotten.status.success(), "{}", said(&forgotten));
-    second.wait_for_nothing(namespace)?;
+    // Endpoints of a ClusterPeer that was deleted stay for 10 seconds.
+    wait::within(ARRIVAL, "its import to go", || {
+        ensure!(second.import(namespace)?.is_none(), "there is an import");
+        Ok(())
+    })?;
     // An API server takes a token for some seconds after its account is gone.
-    wait::until("its token to end", || {
+    wait::within(ARRIVAL, "its token to end", || {
         let error = reader.get(&exported).err().context("it reads the mailbox")?;
         ensure!(format!("{error:#}").contains("401"), "{error:#}");
         Ok(())
