@@ -25,7 +25,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{Cluster, conditions},
+    cluster::{ARRIVAL, Cluster, conditions},
     objects::{self, namespaced},
     peering,
     world::World,
@@ -258,7 +258,7 @@ fn is_within_budget(hostile: &Times) -> anyhow::Result<()> {
 }
 
 fn wait_for_imports(importer: &Cluster, expected: usize) -> anyhow::Result<()> {
-    wait::until("all imports", || imports(importer, expected))
+    wait::within(ARRIVAL, "all imports", || imports(importer, expected))
 }
 
 fn imports(importer: &Cluster, expected: usize) -> anyhow::Result<()> {
