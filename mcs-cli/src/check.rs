@@ -5,7 +5,7 @@ pub(crate) mod agents;
 mod dns;
 mod peers;
 pub(crate) mod pods;
-mod rights;
+pub(crate) mod rights;
 mod services;
 
 use std::{io, process::ExitCode};
@@ -23,7 +23,7 @@ use tokio::signal::ctrl_c;
 
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
-    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS},
+    cluster::{ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, LEASES, PEERS, SECRETS},
     exit::UNASKED,
     kubeconfig::ClusterArgs,
     status,
@@ -232,11 +232,10 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
 
 /// Whether the API server serves what the controller needs. CoreDNS asks for v1alpha1.
 async fn types(cluster: &Cluster) -> anyhow::Result<String> {
-    let alpha: Kind = ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports");
     for (kind, advice) in [
         (EXPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
         (IMPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
-        (alpha, "CoreDNS reads this version: let the CRD serve it"),
+        (ALPHA_IMPORTS, "CoreDNS reads this version: let the CRD serve it"),
         (PEERS, "install the chart mcs-controller"),
     ] {
         let (group, version, _, plural) = kind;

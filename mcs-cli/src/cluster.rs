@@ -1,14 +1,20 @@
 //! A cluster that a command is about, reached by a kubeconfig of its administrator.
 
 use anyhow::Context as _;
+use k8s_openapi::api::authorization::v1::{
+    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
+};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
 };
 use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
 
-use crate::kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError};
+use crate::{
+    check::rights::Right,
+    kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError},
+};
 
 use mcs_controller::{
     apply::{Action, Request},
@@ -37,6 +43,9 @@ pub(super) const EXPORTS: Kind =
     ("multicluster.x-k8s.io", "v1beta1", "ServiceExport", "serviceexports");
 pub(super) const IMPORTS: Kind =
     ("multicluster.x-k8s.io", "v1beta1", "ServiceImport", "serviceimports");
+/// The version that CoreDNS reads.
+pub(super) const ALPHA_IMPORTS: Kind =
+    ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports");
 pub(super) const LEASES: Kind = ("coordination.k8s.io", "v1", "Lease", "leases");
 pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
 pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
@@ -123,6 +132,26 @@ impl Cluster {
         let namespace = self.get(NAMESPACES, None, "kube-system").await?.unwrap_or_default();
         let uid = namespace["metadata"]["uid"].as_str().map(str::to_owned);
         uid.with_context(|| format!("cluster {}: there is no namespace kube-system", self.id))
+    }
+
+    /// Whether the caller has a right in a namespace, or in all of them.
+    pub(super) async fn may(&self, namespace: Option<&str>, right: Right) -> anyhow::Result<bool> {
+        let (verb, group, resource) = right;
+        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client().await?);
+        let attributes = ResourceAttributes {
+            namespace: namespace.map(str::to_owned),
+            group: Some(group.to_owned()),
+            resource: Some(resource.to_owned()),
+            verb: Some(verb.to_owned()),
+            ..ResourceAttributes::default()
+        };
+        let spec = SelfSubjectAccessReviewSpec {
+            resource_attributes: Some(attributes),
+            ..SelfSubjectAccessReviewSpec::default()
+        };
+        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
+        let answer = reviews.create(&PostParams::default(), &review).await?;
+        Ok(answer.status.is_some_and(|status| status.allowed))
     }
 
     pub(super) async fn client(&self) -> anyhow::Result<Client> {

@@ -177,7 +177,8 @@ fn outside_ranges(report: &Report) -> Option<(Check, String)> {
     if !report.vips_kept.is_empty() {
         let named: Vec<_> = report.vips_kept.iter().take(NAMED).map(ToString::to_string).collect();
         let what = format!(
-            "{} ClusterSetIPs are served, as before, although they are outside --vip-cidr {ranges}, such as {}: give the flag the range              that the controllers have, or delete their imports",
+            "{} ClusterSetIPs are served, as before, although they are outside --vip-cidr {ranges}, such as {}: give the flag \
+             the range that the controllers have, or delete their imports",
             report.vips_kept.len(),
             named.join(", ")
         );

@@ -13,7 +13,7 @@ use mcs_controller::{
 };
 
 /// Verb, group and resource.
-pub(super) type Right = (&'static str, &'static str, &'static str);
+pub(crate) type Right = (&'static str, &'static str, &'static str);
 
 const SLICES: &str = "discovery.k8s.io";
 

@@ -5,15 +5,11 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
-use kube::{Api, api::PostParams};
 use mcs_controller::{clusterset::ClusterId, objects::MCS_VERSIONS};
 use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, EXPORTS, IMPORTS, NODES, SLICES},
+    cluster::{ALPHA_IMPORTS, Cluster, EXPORTS, IMPORTS, NODES, SLICES},
     dns,
     kubeconfig::KubeconfigArg,
     link,
@@ -230,9 +226,8 @@ fn id_of(context: &str) -> anyhow::Result<ClusterId> {
 
 /// Whether every type is served that the chart, the controller and CoreDNS need.
 pub(super) async fn has_types(cluster: &Cluster) -> bool {
-    let alpha = ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports");
     let property = ("about.k8s.io", "v1beta1", "ClusterProperty", "clusterproperties");
-    for kind in [EXPORTS, IMPORTS, alpha, property] {
+    for kind in [EXPORTS, IMPORTS, ALPHA_IMPORTS, property] {
         if cluster.ensure_served(kind).await.is_err() {
             return false;
         }
@@ -242,23 +237,8 @@ pub(super) async fn has_types(cluster: &Cluster) -> bool {
 
 /// helm installs roles of the whole cluster, which takes every right.
 async fn ensure_administrator(cluster: &Cluster) -> anyhow::Result<()> {
-    let all = || Some("*".to_owned());
-    let attributes = ResourceAttributes {
-        verb: all(),
-        group: all(),
-        resource: all(),
-        ..ResourceAttributes::default()
-    };
-    let spec = SelfSubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
-        ..SelfSubjectAccessReviewSpec::default()
-    };
-    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client().await?);
-    let answer = reviews.create(&PostParams::default(), &review).await?;
-    let may = answer.status.is_some_and(|status| status.allowed);
     ensure!(
-        may,
+        cluster.may(None, ("*", "*", "*")).await?,
         "the kubeconfig is not that of an administrator: it takes the right to do everything (cluster-admin)"
     );
     Ok(())

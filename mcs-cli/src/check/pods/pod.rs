@@ -4,10 +4,6 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
-use kube::{Api, api::PostParams};
 use serde_json::{Value, json};
 use tokio::{
     signal::ctrl_c,
@@ -59,7 +55,7 @@ pub(crate) async fn run_pod(
 ) -> anyhow::Result<Result<Vec<Outcome>, String>> {
     let namespace = &args.namespace;
     for right in RIGHTS {
-        if !may(cluster, namespace, right).await? {
+        if !cluster.may(Some(namespace), right).await? {
             let (verb, _, resource) = right;
             return Ok(Err(format!(
                 "not probed, as you may not {verb} {resource} in namespace {namespace} of this cluster (Role mcs-prober): \
@@ -113,26 +109,6 @@ fn is_old(pod: &Value, now: Timestamp) -> bool {
     let created = created.and_then(|text| text.parse::<Timestamp>().ok());
     let limit = i64::try_from(2 * LIMIT.as_secs()).unwrap_or(i64::MAX);
     created.is_some_and(|created| now.as_second() - created.as_second() > limit)
-}
-
-/// Whether the caller has a right in this namespace.
-async fn may(cluster: &Cluster, namespace: &str, right: Right) -> anyhow::Result<bool> {
-    let (verb, group, resource) = right;
-    let reviews: Api<SelfSubjectAccessReview> = Api::all(cluster.client().await?);
-    let attributes = ResourceAttributes {
-        namespace: Some(namespace.to_owned()),
-        group: Some(group.to_owned()),
-        resource: Some(resource.to_owned()),
-        verb: Some(verb.to_owned()),
-        ..ResourceAttributes::default()
-    };
-    let spec = SelfSubjectAccessReviewSpec {
-        resource_attributes: Some(attributes),
-        ..SelfSubjectAccessReviewSpec::default()
-    };
-    let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-    let answer = reviews.create(&PostParams::default(), &review).await?;
-    Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
 /// The pod. `like` is the spec of the controller's pods.
