@@ -29,7 +29,7 @@ const FAILURE_LINES: usize = 40;
 ///
 /// All suites run, also after one has failed: first those that use every CPU, then the others side by side. What a suite
 /// prints is shown when it ends, in one piece. Without root, suites that need it are skipped. With CI=true in the
-/// environment a skip fails, unless xtask lists it as allowed there. A suite that takes more than twice its budget of
+/// environment a skip fails, unless xtask lists it as allowed there. A suite that takes more than three times its budget of
 /// seconds fails; tests/README.md has the budgets. The last line counts suites: "N passed, N failed, N skipped".
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]

@@ -37,7 +37,7 @@ pub(super) struct Runner<'a> {
     /// Whether the end-to-end suite runs on clusters that are not of this machine.
     pub(super) remote: bool,
     pub(super) full: bool,
-    /// Whether a suite that takes twice its budget fails.
+    /// Whether a suite that takes three times its budget fails.
     pub(super) budgets: bool,
     /// How long each build has taken.
     pub(super) builds: Vec<Build>,

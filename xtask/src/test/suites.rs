@@ -54,7 +54,7 @@ pub(super) struct Suite {
     pub(super) work: Work,
     pub(super) company: Company,
     /// Seconds that it takes on two CPUs that do nothing else, builds apart, among the suites that run beside it. One
-    /// that takes more than twice as long fails.
+    /// that takes more than three times as long fails.
     pub(super) budget: u64,
     /// What `--full` runs in its place.
     pub(super) full: Option<Work>,

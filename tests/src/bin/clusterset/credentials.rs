@@ -24,7 +24,7 @@ use crate::{
 };
 
 /// How soon the controller uses another Secret.
-const AT_ONCE: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_secs(2);
 /// How much longer the tokens are valid that a controller finds: it has to get others.
 const REST: i64 = 15;
 /// The shortest life of a token that an API server makes.
