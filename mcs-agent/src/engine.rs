@@ -46,7 +46,7 @@ use crate::{
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
 
-/// A full round is followed by a rest of so many times its duration: changes that come one by one are evaluated some at a
+/// The engine rests after a full round, this many times the round's duration: it evaluates single changes some at a
 /// time.
 const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);

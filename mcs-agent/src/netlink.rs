@@ -53,7 +53,7 @@ impl Netlink {
         Ok(Self { handle, connection: Arc::new(tokio::spawn(connection)) })
     }
 
-    /// All devices, and those that default routes lead to.
+    /// All devices, and the devices of default routes.
     pub async fn list_devices(&self) -> Result<DeviceList, NetlinkError> {
         let devices = links::devices(&self.handle).await?;
         let default_routes = routes::default_routes(&self.handle).await?;

@@ -194,7 +194,7 @@ fn words(corefile: &str) -> impl Iterator<Item = std::str::SplitWhitespace<'_>> 
     corefile.lines().map(|line| content(line).split_whitespace())
 }
 
-/// The zone of a server block: `dns://cluster.local:53` is that of `cluster.local`.
+/// The zone of a server block: `cluster.local` for `dns://cluster.local:53`.
 fn zone_of(word: &str) -> &str {
     let word = word.trim_start_matches("dns://").trim_end_matches(',');
     word.split(':').next().unwrap_or(word).trim_end_matches('.')

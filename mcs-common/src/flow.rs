@@ -299,7 +299,7 @@ pub struct FlowEvictions {
     /// The most entries that `flows` may have. Programs add the entries that they make, and each sweep sets
     /// it to what it counts. Two programs that add at the same time count once.
     pub entries: u64,
-    /// The kernel evicts no entry while there are at most so many. 0 before the agent has set it.
+    /// The kernel evicts no entry while the table has at most this many. 0 before the agent has set it.
     pub limit: u64,
     /// Nanoseconds of `CLOCK_MONOTONIC` when there were last more entries than [`FlowEvictions::limit`]; 0
     /// for never.
@@ -310,7 +310,7 @@ const _: () = assert!(size_of::<FlowEvictions>() == 24);
 crate::pod!(FlowEvictions);
 
 impl FlowEvictions {
-    /// The [`FlowEvictions::limit`] of a table with so many entries.
+    /// The [`FlowEvictions::limit`] of a table with `entries` entries.
     ///
     /// Each CPU takes up to 128 free entries for itself (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`). When
     /// no other entry is free, the kernel evicts. One sixteenth is room for entries that were not counted.

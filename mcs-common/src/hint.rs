@@ -67,7 +67,7 @@ impl BitOr for Hint {
 pub struct HintBucket(u32);
 
 impl HintBucket {
-    /// The bucket of an address, in a map with so many buckets.
+    /// The bucket of an address, in a map with `buckets` buckets.
     #[inline(always)]
     #[must_use]
     pub fn of(address: &Address, buckets: u32) -> Self {

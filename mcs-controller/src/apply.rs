@@ -79,7 +79,7 @@ pub enum Action {
     Restrict(Arc<EndpointRules>),
     /// Changes `status`.
     ApplyStatus(Value),
-    /// Changes the fields of `status` that are given, and removes those that are null. An API server leaves out fields that
+    /// Changes the given fields of `status`, and removes each field that is null. An API server leaves out fields that
     /// its type does not declare.
     MergeStatus(Value),
     /// Deletes it, if it has this uid.

@@ -1,4 +1,4 @@
-//! The maps: those of mcs-common, and the working memory of the programs, which is not pinned.
+//! The maps of mcs-common, and the working memory of the programs, which is not pinned.
 
 use core::ptr;
 

@@ -122,7 +122,7 @@ impl WatchTarget {
 /// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ResourceEvent<D: Decoder> {
-    /// The list that comes next lacks so many objects: the target has no room for them.
+    /// The next list lacks this many objects: the target has no room for them.
     LeftOut {
         /// Of this namespace, if namespaces have their own [`Room`].
         namespace: String,

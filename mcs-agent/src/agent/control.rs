@@ -179,7 +179,7 @@ impl Control {
         }
     }
 
-    /// Takes the batches that wait, and those that come until the engine wants its next round.
+    /// Takes batches until the engine wants its next round.
     async fn gather(&mut self, batches: &mut mpsc::Receiver<EventBatch>) {
         loop {
             while let Ok(batch) = batches.try_recv() {

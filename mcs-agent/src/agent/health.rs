@@ -22,7 +22,7 @@ pub enum Check {
     Sync,
     /// The agent receives changes of what it has read.
     Source,
-    /// The attached programs are those of this agent.
+    /// This agent's programs are attached.
     Programs,
     /// The kernel lists the socket hooks as attached.
     Hooks,

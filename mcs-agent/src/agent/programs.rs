@@ -160,7 +160,7 @@ impl InstalledPrograms {
         Ok(installed)
     }
 
-    /// Whether the attached programs are those of an earlier agent. Nobody writes their maps any more.
+    /// Whether an earlier agent's programs are attached. Nobody writes their maps any more.
     pub(super) fn is_outdated(&self) -> bool {
         !self.complete
     }

@@ -139,7 +139,7 @@ mod tests {
         }
     }
 
-    /// Rejections of so many objects of a namespace.
+    /// Rejections of `count` objects of a namespace.
     fn of_objects(namespace: &str, count: usize) -> Vec<Rejection> {
         (0..count).map(|n| rejection(&format!("{namespace}/s{n:05}"), "no")).collect()
     }

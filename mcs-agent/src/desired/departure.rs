@@ -42,7 +42,7 @@ pub(super) fn departures(
 
 /// What others than the agent can have.
 pub(super) struct Others<'a> {
-    /// The addresses that imports list, also those that are left alone or rejected.
+    /// The addresses of all imports, also of imports that are left alone or rejected.
     listed: BTreeSet<IpAddr>,
     /// The addresses of backends: pods have them.
     endpoints: BTreeSet<IpAddr>,

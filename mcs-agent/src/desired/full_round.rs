@@ -44,7 +44,7 @@ pub(super) fn evaluate(
     let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
     let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
 
-    // Maps that are collected have full nodes, and take half the memory of those that entries are inserted into.
+    // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
     let mut claims = Vec::with_capacity(claimants.len());
     let mut services = Vec::with_capacity(claimants.len());
     for (Claimant { import, claim, problems }, assignment) in

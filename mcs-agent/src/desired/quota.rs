@@ -40,7 +40,7 @@ impl Limit {
     }
 }
 
-/// A limit that is used up one by one. It reserves room for those that have it already.
+/// A limit that is used up one by one. It reserves room for entries that are in force.
 #[derive(Debug)]
 pub(super) struct Quota<T> {
     limit: Limit,

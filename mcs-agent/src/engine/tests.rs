@@ -110,7 +110,7 @@ fn apply_slice(slice: EndpointSlice) -> ObjectEvent {
     ObjectEvent::Apply(Object::Slice(slice))
 }
 
-/// The complete lists of these imports, each with a slice of so many endpoints.
+/// The complete lists of these imports, each with a slice of `endpoints` endpoints.
 fn lists(numbers: std::ops::Range<usize>, endpoints: usize) -> [ObjectEvent; 2] {
     let imports = numbers.clone().map(|number| Object::Import(web(number))).collect();
     let slices = numbers.map(|number| Object::Slice(pods(number, 1, endpoints))).collect();

@@ -45,7 +45,7 @@ impl EvictionRecord {
         self.0.read(0).unwrap_or_default()
     }
 
-    /// Notes that a sweep has counted so many entries, and that [`FlowEvictions::entries`] was `before` when
+    /// Notes how many entries a sweep has counted, and that [`FlowEvictions::entries`] was `before` when
     /// the sweep began.
     pub fn counted(&mut self, entries: u64, before: u64) -> io::Result<()> {
         let added = self.get().entries.saturating_sub(before);

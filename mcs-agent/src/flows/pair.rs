@@ -42,7 +42,7 @@ impl FlowPair {
         Self { one, other: other.filter(|other| one.pairs_with(other)) }
     }
 
-    /// Both entries, or the one that is there.
+    /// Both entries, or the one that exists.
     pub fn entries(&self) -> impl Iterator<Item = FlowEntry> {
         std::iter::once(self.one).chain(self.other)
     }

@@ -74,7 +74,7 @@ impl Capacity {
         if few / 16 <= FINE { few } else { half - half / 17 }
     }
 
-    /// Buckets of `hints`, so many that few addresses share one. A pod is often the endpoint of several ports.
+    /// Buckets of `hints`: enough that few addresses share one. A pod is often the endpoint of several ports.
     ///
     /// It is a power of two. Larger maps take over what is hinted, and only then a bucket becomes whole buckets: of any other
     /// number each growth would add parts of buckets, and maps that grow often would hint at every address.

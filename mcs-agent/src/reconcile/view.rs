@@ -58,7 +58,7 @@ pub struct FrontendView {
     pub state: FrontendStatus,
     /// Where its clients go, by address.
     pub backends: Vec<BackendView>,
-    /// Where UDP clients stay that are there, and new ones do not go. [`MapView::of`] lists them.
+    /// Present UDP clients stay with this backend, and no new client gets it. [`MapView::of`] lists them.
     pub kept: Vec<BackendView>,
     /// Its index in `states`.
     #[serde(skip)]

@@ -13,12 +13,12 @@ use mcs_common::SlotConnection;
 use super::{NetNamespaces, pass::namespace_cookie, slots::SocketSlots};
 use crate::netlink::SocketDiag;
 
-/// The agent looks for lost slots when more than one in so many is taken.
+/// The agent looks for lost slots when more than one slot in this many is taken.
 const ENOUGH: u32 = 4;
-/// A slot is free after so many looks that do not find its socket: the kernel does not list a socket whose connect
+/// A slot is free after this many looks that do not find its socket: the kernel does not list a socket whose connect
 /// has just begun.
 const LOOKS: u32 = 2;
-/// The same, if the socket's namespace is none of those that were found. It may be gone, or have neither a name nor a
+/// The same, if the agent does not find the socket's namespace. The namespace may be gone, or have neither a name nor a
 /// process.
 const LOOKS_ELSEWHERE: u32 = 12;
 

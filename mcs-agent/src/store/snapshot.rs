@@ -155,7 +155,7 @@ impl Snapshot {
     }
 }
 
-/// Where a slice is among those of its import, or belongs.
+/// The index of a slice in the sorted slices of its import, or where to insert it.
 fn place(slices: &[Arc<EndpointSlice>], slice: &EndpointSlice) -> Result<usize, usize> {
     slices.binary_search_by(|one| one.key.name.cmp(&slice.key.name))
 }

@@ -53,7 +53,7 @@ impl CgroupWalk {
         Self { rest, programs, known: BTreeSet::new(), coverage: CgroupCoverage::default() }
     }
 
-    /// Checks so many more cgroups. Returns the result after the last one.
+    /// Checks `count` more cgroups. Returns the result after the last one.
     pub fn check_next(&mut self, count: usize) -> io::Result<Option<CgroupCoverage>> {
         for _ in 0..count {
             let Some(cgroup) = self.rest.pop() else { break };

@@ -15,7 +15,7 @@ use anyhow::{Context as _, bail};
 
 /// The hidden command of the process.
 pub const COMMAND: &str = "self-test";
-/// Its cgroup, below the one that the programs are attached to.
+/// Its cgroup, below the cgroup of the programs.
 const CGROUP: &str = "mcs-agent-self-test";
 /// The name that earlier agents gave that cgroup.
 const FORMER_CGROUP: &str = "mcs-agent-witness";
@@ -27,7 +27,7 @@ const PORT: u16 = 0;
 pub(super) enum SelfTestResult {
     /// The programs refused the connection: they run for the process.
     Refused,
-    /// They did not refuse it, so they do not run for the process. The text is what it saw instead.
+    /// They did not refuse it, so they do not run for the process. The text says what the process saw.
     NotRefused(String),
     /// There was no self-test, with the reason.
     NotRun(String),

@@ -12,7 +12,7 @@ use mcs_controller::{
     objects::{NodeDecoder, RangeDecoder},
 };
 
-/// Whether a VIP range overlaps with Services or pods. The flags of the controller are those of its Deployment in that
+/// Whether a VIP range overlaps with Services or pods. The flags come from the controller's Deployment in that
 /// namespace.
 pub(super) async fn vip_ranges(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;

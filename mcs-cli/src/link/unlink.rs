@@ -96,7 +96,7 @@ pub(super) async fn ensure_known(link: &LinkArgs, id: &ClusterId) -> anyhow::Res
     bail!("no cluster here knows {id}, only {}", peers.join(", "))
 }
 
-/// The clusters of the kubeconfigs, and those that are gone.
+/// The clusters of the kubeconfigs, and the clusters that are gone.
 async fn sides(link: &LinkArgs, gone: &[ClusterId]) -> anyhow::Result<Vec<Side>> {
     let gone = gone.iter().cloned();
     let mut sides: Vec<_> = gone.map(|id| Side { id, cluster: None, is_gone: true }).collect();

@@ -1,6 +1,6 @@
 //! The derived Service of an import: for Gateway implementations that lead to Services alone.
 //!
-//! It has no ClusterIP, so no client loses what a dataplane does not serve. Its slices are those of the import.
+//! It has no ClusterIP, so no client loses what a dataplane does not serve. It uses the slices of the import.
 
 use std::sync::Arc;
 

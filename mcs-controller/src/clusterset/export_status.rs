@@ -189,7 +189,7 @@ fn disagreement(conflicts: &[Conflict], longest: usize) -> Option<Condition> {
         .then(|| Condition::new(ConflictCondition, True, reasons.join(","), message))
 }
 
-/// The API allows messages of so many characters. Labels can be longer.
+/// The API allows messages of this many characters. Labels can be longer.
 const LONGEST: usize = 32_768;
 /// What every node of the cluster reads is shorter.
 const LONGEST_OF_IMPORT: usize = 1024;

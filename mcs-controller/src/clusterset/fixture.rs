@@ -1,4 +1,4 @@
-//! Exports and slices for tests. Each has the fields of a plain service; a test sets those that it is about.
+//! Exports and slices for tests. Each has the fields of a plain service; a test sets the fields that it is about.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -35,7 +35,7 @@ pub(crate) fn spec() -> ServiceSpec {
     }
 }
 
-/// A time, so many seconds after the others' zero.
+/// A time, in seconds after the zero of all fixtures.
 pub(crate) const fn time(seconds: i64) -> Timestamp {
     Timestamp(1_767_225_600 + seconds)
 }

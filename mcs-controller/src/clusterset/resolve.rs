@@ -372,7 +372,7 @@ fn copies(
     (slices, refused)
 }
 
-/// The copy of one slice, which is made only if the cluster does not have it, or if it is not known what it is like.
+/// The copy of one slice. It is made only if the cluster lacks it, or if its content is unknown.
 fn copy(
     copier: &SliceCopier<'_>,
     rules: &Arc<CopyRules>,

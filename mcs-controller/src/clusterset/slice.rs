@@ -66,9 +66,9 @@ pub struct ImportedSlice {
     pub source_generation: i64,
     /// `addressType`.
     pub family: IpFamily,
-    /// `ports`, without those that lost a conflict.
+    /// `ports`, without ports that lost a conflict.
     pub ports: Vec<SlicePort>,
-    /// `endpoints`, without those that this cluster refuses.
+    /// `endpoints`, without endpoints that this cluster refuses.
     pub endpoints: Vec<Endpoint>,
     /// Whether each endpoint has the hint `forZones` with its own zone.
     pub has_zone_hints: bool,

@@ -1,4 +1,4 @@
-//! The properties of a service: those of an exported Service, and what the exports of all clusters agree on.
+//! The properties of an exported Service, and the properties that the exports of all clusters agree on.
 
 use std::{collections::BTreeMap, sync::Arc};
 

@@ -238,7 +238,7 @@ impl VipSources<'_> {
         let is_usable = |ip: IpAddr| {
             self.in_use.is_free_for(name, ip) && !self.reserved.iter().any(|net| net.contains(&ip))
         };
-        // A peer can publish any address, so only those of the ranges count.
+        // A peer can publish any address, so only addresses of the ranges count.
         let is_welcome = |ip: &&IpAddr| self.ranges.contains(**ip) && is_usable(**ip);
         if let Some(preferred) = self.preferred.iter().filter(of_family).find(is_welcome) {
             return Ok(*preferred);

@@ -80,7 +80,7 @@ impl Contests {
         begins
     }
 
-    /// The exports whose conditions may be written again. Forgets those that nobody else writes.
+    /// The exports whose conditions may be written again. Forgets exports that nobody else writes.
     pub(super) fn due(&mut self, now: Instant) -> Vec<ServiceName> {
         self.0.retain(|_, contest| now.saturating_duration_since(contest.latest) < PEACE);
         let due = |(name, contest): (&ServiceName, &Contest)| {
@@ -103,7 +103,7 @@ pub(super) struct OtherWriters {
     said: BTreeSet<String>,
 }
 
-/// The log names so many at most.
+/// The log names this many writers at most.
 const MOST_WRITERS: usize = 16;
 
 impl OtherWriters {

@@ -26,7 +26,7 @@ const LIMIT: Duration = Duration::from_secs(10);
 /// Leads to the mailbox.
 pub(super) struct Outbox {
     pub(super) access: Arc<ApiAccess>,
-    /// Whether it is that of this cluster.
+    /// Whether it leads to this cluster's API server.
     is_at_home: bool,
     /// The kubeconfig, if it comes from a Secret, and that Secret.
     secret: Option<(SecretReference, watch::Sender<Arc<str>>)>,

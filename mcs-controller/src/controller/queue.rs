@@ -210,7 +210,7 @@ mod tests {
         name(&format!("shop/{of}-{number}"))
     }
 
-    /// A queue in which so many services wait that one peer has changed.
+    /// A queue in which `services` services wait, all changed by one peer.
     fn flooded(services: usize) -> Queue {
         let mut queue = Queue::default();
         for number in 0..services {

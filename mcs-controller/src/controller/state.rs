@@ -280,7 +280,7 @@ impl State {
         self.queue(None, |_| true);
     }
 
-    /// Queues the services that a cluster exports, and those that were imported from it.
+    /// Queues the services that a cluster exports, and the services that were imported from it.
     fn queue_of(&mut self, cluster: &ClusterId, services: &BTreeSet<ServiceName>) {
         let imported = self.own.imported().filter(|name| self.own.is_imported_from(name, cluster));
         let names: HashSet<_> = imported.chain(services).cloned().collect();
@@ -389,7 +389,7 @@ impl State {
         name.unwrap_or(well_known::UNNAMED_CLUSTERSET)
     }
 
-    /// This replica leads: what it knows of imports is from another time.
+    /// This replica leads from now on. What it knows of imports can be old.
     pub(super) fn lead(&mut self) {
         self.silence = None;
         self.import_states = ImportStates::default();

@@ -491,7 +491,7 @@ fn what_is_beyond_a_limit_is_not_kept_and_takes_nothing_away() {
     let both = || vec![exported("a", &["a-1"]), exported("b", &["b-1"])];
     view.apply(MailboxEvent::Services(listed(both())));
     assert_eq!(view.over_limit(), None);
-    // A list has the new one first: those that are known stay.
+    // A list has the new one first: known ones stay.
     let mut three = both();
     three.insert(0, exported("0", &[]));
     view.apply(MailboxEvent::Services(listed(three)));

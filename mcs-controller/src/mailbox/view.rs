@@ -96,7 +96,7 @@ pub enum MailboxProblem {
     NoPublisher,
     /// The mailbox is another cluster's.
     OtherCluster(String),
-    /// The mailbox is that of another cluster with the same id.
+    /// The mailbox belongs to another cluster with the same id.
     OtherUid(String),
     /// A later Lease was there before: a backup was restored, or a publisher that was replaced writes it.
     Past,

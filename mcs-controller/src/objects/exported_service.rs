@@ -69,8 +69,8 @@ pub struct ExportedServiceSpec {
     #[cfg(feature = "next")]
     #[serde(default)]
     pub moon: Option<String>,
-    /// The EndpointSlices of the Service, by their names in the exporting cluster. A copy that is not there is kept
-    /// by readers until it is missing here too.
+    /// The EndpointSlices of the Service, by their names in the exporting cluster. Where the mailbox lacks a slice, readers
+    /// keep its copy while this list names it.
     #[serde(default)]
     pub slices: Vec<String>,
 }

@@ -160,7 +160,7 @@ fn names(services: &BTreeSet<ServiceName>) -> String {
     text
 }
 
-/// The Lease of a publisher that has published everything: so many services.
+/// The Lease of a publisher that has published everything: `services` services.
 #[cfg(test)]
 pub(crate) fn complete_lease(cluster: &str, services: usize, sequence: u64) -> PublisherLease {
     PublisherLease {

@@ -83,7 +83,7 @@ impl Sending {
         self.endings.get(place).copied().flatten().is_some_and(Ending::is_failure)
     }
 
-    /// The writes that were made, and those that were not sent.
+    /// The writes that were sent, and the writes that were not.
     pub fn finish(self) -> (Vec<Write>, Vec<Write>) {
         let (mut made, mut unsent) = (vec![], vec![]);
         for (write, ending) in self.writes.into_iter().zip(self.endings) {

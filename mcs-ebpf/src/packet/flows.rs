@@ -113,7 +113,7 @@ impl FlowPointer {
         Seen::after(seen, flags) == seen && !Flow::is_outdated(self.last_seen_ns(), tick_ns())
     }
 
-    /// Whether the flow's backend still serves its frontend, which is that of a client's packet with this tuple.
+    /// Whether the flow's backend still serves its frontend. The tuple is of a client's packet.
     #[inline(always)]
     pub(crate) fn is_served(self, tuple: &Tuple) -> bool {
         // SAFETY: as in `read`.

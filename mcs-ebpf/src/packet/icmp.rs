@@ -168,7 +168,7 @@ fn quoted<F: IpVersion, L: LinkLayer>(
     Some(inner)
 }
 
-/// Replaces the ends of the quoted packet by those that its sender used, and then the ends of the
+/// Replaces the ends of the quoted packet by the ends that its sender used, and then the ends of the
 /// error itself.
 #[inline(always)]
 fn translate<F: IpVersion, L: LinkLayer>(

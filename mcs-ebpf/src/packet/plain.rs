@@ -95,7 +95,7 @@ fn parse<F: IpVersion, L: LinkLayer>(
     Some((Tuple::new(src, src_port, dst, dst_port, protocol, frame.device()), flags))
 }
 
-/// Replaces the packet's ends by those of the flow. Returns the verdict.
+/// Replaces the packet's ends by the flow's ends. Returns the verdict.
 #[inline(always)]
 fn translate<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,

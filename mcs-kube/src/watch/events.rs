@@ -169,7 +169,7 @@ fn is_end(error: &io::Error) -> bool {
         {
             return true;
         }
-        // The source of an `io::Error` is that of the error it wraps.
+        // `io::Error::source` returns the source of the wrapped error.
         cause = match inner.and_then(io::Error::get_ref) {
             Some(wrapped) => Some(wrapped),
             None => error.source(),

@@ -117,7 +117,7 @@ impl ListCutter {
         }
     }
 
-    /// Whether the array that has just begun is that of the objects.
+    /// Whether the array that has just begun has the objects.
     fn names_items(&self) -> bool {
         let before = self.envelope.strip_suffix(b"[").unwrap_or_default().trim_ascii_end();
         let name = before.strip_suffix(b":").unwrap_or_default().trim_ascii_end();

@@ -1,4 +1,4 @@
-//! Growth: larger maps take the place of those that run short, with nothing else in flight.
+//! Growth: larger maps replace maps that run short, with nothing else in flight.
 
 use std::time::Instant;
 

@@ -83,7 +83,7 @@ impl SyncMetrics {
         })
     }
 
-    /// Counts new changes. `all` are those that are not in the maps yet.
+    /// Counts new changes. `all` has every change that is not in the maps yet.
     pub(in crate::agent) fn queue(&self, imports: usize, slices: usize, all: &PendingChanges) {
         self.service_changes.inc_by(imports as u64);
         self.endpoint_changes.inc_by(slices as u64);

@@ -1,4 +1,4 @@
-//! The imports that are not fully served, and those that are left alone.
+//! The imports that are not fully served, and the imports that the agent leaves alone.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

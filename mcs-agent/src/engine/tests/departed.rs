@@ -184,7 +184,7 @@ fn another_agent_goes_on_and_the_time_starts_anew() {
     node(&mut world);
     let round = world.reconcile();
     assert_eq!((round.planned, world.departed()), (0, vec![(ip(0), Gone)]));
-    // Before all is read, an address that is gone ends, and one that is served does not.
+    // While sources still list, the departure of an address ends unless an import serves it.
     world.sweep(REFUSED_FOR, &[]);
     assert_eq!(world.departed(), []);
     assert!(world.engine.realized().has_vip(ip(1)));

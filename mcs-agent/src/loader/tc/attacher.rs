@@ -91,7 +91,7 @@ impl TcAttacher {
         Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
-    /// All devices, and those that default routes lead to.
+    /// All devices, and the devices of default routes.
     pub async fn list_devices(&self) -> Result<DeviceList, TcError> {
         Ok(self.clsact.netlink.list_devices().await?)
     }

@@ -46,7 +46,7 @@ impl<'a> PlanBuilder<'a> {
         Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default(), part }
     }
 
-    /// Whether the plan has so many steps that the rest is for the next one.
+    /// Whether the plan is full: the next plan has the remaining steps.
     pub(super) const fn ends_here(&mut self) -> bool {
         self.plan.is_part = self.plan.steps.len() >= self.part;
         self.plan.is_part

@@ -37,7 +37,7 @@ type Place = (Address, u16);
 pub(super) enum Origin<'a> {
     /// The frontend has it already, with this id: remembered choices of it stay valid.
     Own(u32),
-    /// So it is, but it is kept for those that have it: it gets new clients again.
+    /// The maps keep the backend for its present UDP clients. From now on it gets new clients again.
     Kept(u32),
     /// It is new and needs an id.
     Added(&'a Backend),

@@ -42,7 +42,7 @@ enum Version<T> {
     Malformed(String),
 }
 
-/// Turns the events of lists into those of the store.
+/// Turns the events of lists into events of the store.
 ///
 /// Objects of KEP-1645 pass. The objects of the controllers of `--adopt` are kept here, with those of the store that
 /// follow from them. If an object comes from several lists, that of KEP-1645 is used.
@@ -356,7 +356,7 @@ impl Adopter {
             .collect()
     }
 
-    /// Replaces the results of a Service. Adds those that differ to `changed`.
+    /// Replaces the results of a Service. Adds each result that differs to `changed`.
     fn evaluate(&mut self, key: &ObjectKey, changed: &mut BTreeSet<ObjectRef>) {
         let origin = Origin::Service(key.clone());
         let now: BTreeMap<ObjectRef, Object> =

@@ -9,7 +9,7 @@ use crate::model::{ImportPort, Kind, ObjectKey, ServiceImport, ServiceType, Time
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::source) struct Service {
     pub(super) key: ObjectKey,
-    /// The import that it is, if the agent adopts it as one. Its addresses are the ClusterIPs.
+    /// The Service as an import, if the agent adopts it. Its addresses are the ClusterIPs.
     pub(super) import: ServiceImport,
     /// The name that Karmada has for the own cluster.
     pub(super) own_cluster: Option<Box<str>>,

@@ -9,7 +9,7 @@ use crate::{
 /// A slice of a Service, which may be another controller's import.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::source) struct ForeignSlice {
-    /// Its `service` is the Service. Its source cluster is that of the annotation, if there is one.
+    /// `service` names the Service. An annotation names the source cluster.
     pub(super) slice: EndpointSlice,
     pub(super) origin: SliceOrigin,
     /// The name that Karmada has for the own cluster.

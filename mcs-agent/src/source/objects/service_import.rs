@@ -13,7 +13,7 @@ use crate::{
     source::adopt,
 };
 
-/// A ServiceImport with those of its metadata that the agent uses. `managedFields` can be most of an object.
+/// A ServiceImport with the metadata that the agent uses. `managedFields` can be most of an object.
 #[derive(Debug, Deserialize)]
 pub(super) struct ReadImport {
     metadata: Metadata,

@@ -8,7 +8,7 @@ use sha2::{Digest as _, Sha256};
 use super::{NoFreeVip, VipsInUse};
 use crate::clusterset::ServiceName;
 
-/// How many addresses in use a search passes: with so many services in a row, it takes a millisecond.
+/// How many addresses in use a search passes. Passing all of them takes a millisecond.
 const MOST_PROBES: usize = 1 << 16;
 
 /// A search for a free address of a range. Its cost depends on neither the size of the range nor that of reserved ones.

@@ -35,7 +35,7 @@ pub(super) struct Connections {
     apart: HashMap<PeerName, Part>,
     /// Counts the connections to hubs: events of a former one are late.
     number: u64,
-    /// Whether the peers may have others than those that are read by the hubs' connections.
+    /// Whether peers may use connections that the hubs' connections do not cover yet.
     is_unsettled: bool,
 }
 

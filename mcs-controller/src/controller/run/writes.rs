@@ -32,7 +32,7 @@ pub(super) struct Sent {
 const PLANS: usize = 32;
 
 impl Control {
-    /// Starts those that wait, as many as can be under way. Returns whether more may be possible.
+    /// Starts waiting writes, as many as can be under way. Returns whether more may be possible.
     pub(super) fn start_writes(&mut self) -> bool {
         if !self.is_leader || !self.state.is_synced() {
             return false;
@@ -248,7 +248,7 @@ pub(super) async fn send_plan(
     sent
 }
 
-/// Sends them one after the other, because their order matters. The first failure of one that is needed ends it.
+/// Sends requests one after the other, because their order matters. Stops at the first failure of a needed request.
 async fn send_all(access: &ApiAccess, requests: &[(Request, bool)]) -> Result<(), ApplyError> {
     for (request, is_needed) in requests {
         match request.send(access).await {

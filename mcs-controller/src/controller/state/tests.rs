@@ -263,7 +263,7 @@ fn listed_mailbox(state: &mut State) {
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Lease(listed())));
 }
 
-/// Exports so many Services.
+/// Exports `services` Services.
 fn exporting(state: &mut State, services: usize) -> Vec<ServiceName> {
     let export = |number: usize| {
         let metadata = json!({"namespace": "shop", "name": format!("web-{number}")});
