@@ -343,7 +343,7 @@ impl Engine {
         maps: &mut impl SizedMaps,
         round: &mut RoundSummary,
     ) -> bool {
-        round.may_leave_stale_udp |= may_leave_stale_udp(&next.plan, &self.realized);
+        round.may_leave_stale.extend(may_leave_stale(&next.plan, &self.realized));
         round.planned += next.plan.steps.len();
         round.deferred = std::mem::take(&mut next.plan.deferred);
         let is_part = next.plan.is_part;
@@ -477,13 +477,12 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
 }
 
-/// Whether the plan retires a UDP backend, or creates a UDP frontend: sockets may have other backends of an
+/// The protocols of which the plan retires a backend, or creates a frontend: sockets may have other backends of an
 /// import that was there before.
-fn may_leave_stale_udp(plan: &Plan, realized: &Realized) -> bool {
-    let is_udp = |protocol| protocol == Protocol::Udp.number();
-    plan.steps.iter().any(|step| match step {
-        Step::RetireBackend { id } => is_udp(realized.frontend_of(*id).protocol),
-        Step::InsertFrontend { key, .. } => is_udp(key.protocol),
-        _ => false,
+fn may_leave_stale(plan: &Plan, realized: &Realized) -> impl Iterator<Item = Protocol> {
+    plan.steps.iter().filter_map(|step| match step {
+        Step::RetireBackend { id } => Protocol::from_number(realized.frontend_of(*id).protocol),
+        Step::InsertFrontend { key, .. } => Protocol::from_number(key.protocol),
+        _ => None,
     })
 }

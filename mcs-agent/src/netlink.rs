@@ -1,4 +1,4 @@
-//! Netlink: reads devices, routes, tc filters and UDP sockets, changes filters and destroys sockets. No type of a
+//! Netlink: reads devices, routes, tc filters and sockets, changes filters and destroys sockets. No type of a
 //! netlink crate leaves this module.
 
 mod events;
@@ -15,7 +15,7 @@ use tokio::task::JoinHandle;
 
 pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter};
-pub use sockets::{ConnectedUdp, DestroyOutcome, SocketDiag};
+pub use sockets::{ConnectedSocket, DestroyOutcome, SocketDiag};
 
 use crate::devices::DeviceList;
 

@@ -1,12 +1,13 @@
-//! Connected UDP sockets whose backend no longer serves. The kernel would go on sending their datagrams there, since it
-//! runs no hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`.
+//! Connected sockets whose backend no longer serves. The kernel would go on sending their data there, since it runs no
+//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: by default those of UDP, which
+//! nothing else tells of it, and by choice those of TCP, which end by a timeout otherwise.
 //!
 //! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,
 //! with that backend as its peer.
 
 mod connections;
-mod leaks;
+mod lost_slots;
 mod namespaces;
 mod pass;
 mod probe;
@@ -14,11 +15,13 @@ mod report;
 mod select;
 mod slots;
 mod task;
+mod thread;
 
-pub use connections::{UdpConnection, UdpConnections};
+pub use connections::{Connection, Connections};
+pub use lost_slots::LostSlots;
 pub use namespaces::NetNamespaces;
 pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
-pub use report::StaleUdpReport;
+pub use report::StaleReport;
 pub use select::stale_connections;
-pub use task::{StaleUdp, StaleUdpEvent};
+pub use task::{StaleEvent, StaleSockets};

@@ -45,6 +45,8 @@ pub struct Config {
     pub min_sync_period: Duration,
     /// `--stale-udp=destroy`.
     pub stale_udp: bool,
+    /// `--stale-tcp=destroy`.
+    pub stale_tcp: bool,
     /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.
     pub release_after: Option<Duration>,
     /// `--health-address`; absent if it is off.

@@ -38,11 +38,11 @@ use crate::{
     loader::{config_memory, state_bytes},
     model::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
-        Rejection, RejectionReason, SourceProblem, SourceStatus,
+        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reconcile::DamagedFrontend,
     source,
-    stale::{StaleUdp, StaleUdpEvent, UdpConnection, stale_connections},
+    stale::{LostSlots, StaleEvent, StaleSockets, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
 };
@@ -79,7 +79,9 @@ pub(super) struct Control {
     state_map_bytes: u64,
     sweeper: FlowSweeper,
     flows: Option<FlowUsage>,
-    stale_udp: StaleUdp,
+    stale_udp: StaleSockets,
+    stale_tcp: StaleSockets,
+    lost_slots: LostSlots,
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
@@ -105,7 +107,11 @@ impl Control {
         log_findings(&findings);
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
-        let stale_udp = StaleUdp::new(installed.pins.state(), config.stale_udp);
+        let stale =
+            |protocol, is_wanted| StaleSockets::new(protocol, installed.pins.state(), is_wanted);
+        let stale_udp = stale(Protocol::Udp, config.stale_udp);
+        let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
+        let lost_slots = LostSlots::new(installed.pins.state());
         Ok(Self {
             engine,
             installed,
@@ -121,6 +127,8 @@ impl Control {
             sweeper,
             flows: None,
             stale_udp,
+            stale_tcp,
+            lost_slots,
             published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
@@ -158,10 +166,9 @@ impl Control {
                 swept = self.sweeper.next(), if !self.installed.is_outdated() => {
                     self.note_flows(swept).await;
                 }
-                next = self.stale_udp.next() => match next {
-                    StaleUdpEvent::Connections(connections) => self.destroy_stale(connections),
-                    StaleUdpEvent::ReportChanged => self.report_soon(),
-                },
+                next = self.stale_udp.next() => self.note_stale(Protocol::Udp, next),
+                next = self.stale_tcp.next() => self.note_stale(Protocol::Tcp, next),
+                () = self.lost_slots.next() => {}
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair().await,
                 compared = self.auditor.next(|| Pass {
@@ -227,9 +234,11 @@ impl Control {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
         let larger = round.larger;
         rejections::log(&round.rejected);
-        if round.may_leave_stale_udp || round.became_synced {
+        for protocol in [Protocol::Udp, Protocol::Tcp] {
             // After the first sync this covers backends that were removed while no agent ran.
-            self.stale_udp.removed();
+            if round.became_synced || round.may_leave_stale.contains(&protocol) {
+                self.stale(protocol).removed();
+            }
         }
         if round.became_synced {
             self.give_sign_of_life();
@@ -356,12 +365,23 @@ impl Control {
         }
     }
 
-    /// Does nothing before the source is synced: which backends were removed is unknown until then.
-    fn destroy_stale(&mut self, connections: Vec<UdpConnection>) {
-        if self.engine.synced() {
-            let stale =
-                stale_connections(connections, self.engine.desired(), self.engine.realized());
-            self.stale_udp.destroy(stale);
+    const fn stale(&mut self, protocol: Protocol) -> &mut StaleSockets {
+        match protocol {
+            Protocol::Tcp => &mut self.stale_tcp,
+            Protocol::Udp => &mut self.stale_udp,
+        }
+    }
+
+    fn note_stale(&mut self, protocol: Protocol, event: StaleEvent) {
+        match event {
+            StaleEvent::ReportChanged => self.report_soon(),
+            // Before the source is synced nobody knows which backends were removed.
+            StaleEvent::Connections(_) if !self.engine.synced() => {}
+            StaleEvent::Connections(connections) => {
+                let (desired, realized) = (self.engine.desired(), self.engine.realized());
+                let stale = stale_connections(protocol, connections, desired, realized);
+                self.stale(protocol).destroy(stale);
+            }
         }
     }
 
@@ -447,6 +467,7 @@ impl Control {
             state_map_bytes: self.state_map_bytes,
             flows: self.flows.clone(),
             stale_udp: self.stale_udp.report().clone(),
+            stale_tcp: self.stale_tcp.report().clone(),
             imports: Arc::clone(&self.objects.imports),
             rejections: Arc::clone(&self.objects.rejections),
             rejections_omitted: self.objects.rejections_omitted,

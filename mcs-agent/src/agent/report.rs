@@ -21,7 +21,7 @@ use crate::{
     flows::FlowUsage,
     loader::Features,
     model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, RejectionReason, SourceStatus},
-    stale::StaleUdpReport,
+    stale::StaleReport,
     verify::AttachmentReport,
 };
 
@@ -87,7 +87,10 @@ pub struct Report {
     pub flows: Option<FlowUsage>,
     /// UDP sockets that are connected to removed backends.
     #[serde(default)]
-    pub stale_udp: StaleUdpReport,
+    pub stale_udp: StaleReport,
+    /// TCP sockets that are connected to removed backends.
+    #[serde(default)]
+    pub stale_tcp: StaleReport,
     /// Every ServiceImport and what became of it.
     pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// A limited number of rejections. The message `and N more` counts further ones of its object for

@@ -148,7 +148,11 @@ pub struct RunArgs {
 
     /// What happens to UDP sockets that are connected to a removed backend
     #[arg(long, env = "MCS_STALE_UDP", value_name = "WHAT", default_value = "destroy")]
-    stale_udp: StaleUdpArg,
+    stale_udp: StaleArg,
+
+    /// What happens to TCP sockets that are connected to a removed backend
+    #[arg(long, env = "MCS_STALE_TCP", value_name = "WHAT", default_value = "leave")]
+    stale_tcp: StaleArg,
 
     /// What the programs do once no agent that has read its source has given a sign of life for --orphan-after: it was
     /// deleted, or cannot start
@@ -260,11 +264,11 @@ enum TcAttachArg {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum StaleUdpArg {
+enum StaleArg {
     /// Close them: their owners get ECONNABORTED. Needs `CAP_SYS_ADMIN`, and the node's network namespaces
     /// in /run/netns or its processes in /proc
     Destroy,
-    /// Leave them: they keep sending to it
+    /// Leave them: they keep sending to it, TCP until a timeout
     Leave,
 }
 
@@ -374,7 +378,8 @@ impl RunArgs {
             max_memory: self.max_memory,
             flows: FlowCapacity(self.max_flows),
             min_sync_period: Duration::from_millis(self.min_sync_period),
-            stale_udp: self.stale_udp == StaleUdpArg::Destroy,
+            stale_udp: self.stale_udp == StaleArg::Destroy,
+            stale_tcp: self.stale_tcp == StaleArg::Destroy,
             release_after: (self.orphan == OrphanArg::Release)
                 .then(|| Duration::from_secs(self.orphan_after)),
             health_address: self.health_address.0,

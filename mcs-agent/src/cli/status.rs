@@ -284,6 +284,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     ))?;
     print(&format!("Packets: {}", devices::summary(&report.tc, report.features)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
+    print(&format!("Stale TCP: {}", report.stale_tcp))?;
     print(&match report.orphan_release_after {
         None => "Without an agent: the programs continue with the maps as they are".to_owned(),
         Some(after) => {

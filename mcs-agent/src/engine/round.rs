@@ -1,10 +1,13 @@
 //! What the engine's methods return: what happened, for logs, metrics and reports.
 
-use std::time::{Duration, Instant};
+use std::{
+    collections::BTreeSet,
+    time::{Duration, Instant},
+};
 
 use super::PendingChanges;
 use crate::{
-    model::{AdoptableGroup, AdoptableObjects, Capacity, Rejection, SourceProblem},
+    model::{AdoptableGroup, AdoptableObjects, Capacity, Protocol, Rejection, SourceProblem},
     reconcile::Deferred,
     store::Change,
 };
@@ -33,8 +36,8 @@ pub struct RoundSummary {
     pub planned: usize,
     /// What the maps had no room for.
     pub deferred: Vec<Deferred>,
-    /// Whether UDP sockets may be stale after them.
-    pub may_leave_stale_udp: bool,
+    /// The protocols whose sockets may be stale after them.
+    pub may_leave_stale: BTreeSet<Protocol>,
     /// Larger maps are needed: [`Engine::has_grown`](super::Engine::has_grown) or
     /// [`Engine::has_not_grown`](super::Engine::has_not_grown) is due, and then another round.
     pub larger: Option<Capacity>,
@@ -67,7 +70,7 @@ impl RoundSummary {
             rejected: Vec::new(),
             planned: 0,
             deferred: Vec::new(),
-            may_leave_stale_udp: false,
+            may_leave_stale: BTreeSet::new(),
             larger: None,
             became_synced: false,
             failures: Vec::new(),

@@ -35,7 +35,7 @@ pub fn reconcile(
         round = RoundSummary {
             rejected: round.rejected,
             planned: round.planned + next.planned,
-            may_leave_stale_udp: round.may_leave_stale_udp || next.may_leave_stale_udp,
+            may_leave_stale: &round.may_leave_stale | &next.may_leave_stale,
             became_synced: round.became_synced || next.became_synced,
             ..next
         };

@@ -393,8 +393,8 @@ fn a_full_round_waits_for_three_times_the_last_ones_duration() {
 }
 
 #[test]
-fn only_changes_of_udp_leave_stale_sockets() {
-    for (protocol, expected) in [("UDP", true), ("TCP", false)] {
+fn only_a_removal_leaves_stale_sockets() {
+    for (protocol, its) in [("UDP", Protocol::Udp), ("TCP", Protocol::Tcp)] {
         let mut world = World::new(BOUND);
         let dns = |addresses: &[&str]| {
             let empty = slice("shop/dns-a", "dns").port_of("dns", Some(53), Some(protocol));
@@ -403,13 +403,11 @@ fn only_changes_of_udp_leave_stale_sockets() {
         let import = import("shop/dns").ip("10.0.0.1").port_of("dns", 53, Some(protocol));
         world.take(lists(0..0, 0));
         world.take([apply_import(import), dns(&["10.1.0.1", "10.1.0.2"])]);
-        assert_eq!(world.settle().may_leave_stale_udp, expected, "an import comes back");
+        assert_eq!(world.settle().may_leave_stale, [its].into(), "an import comes back");
         world.take([dns(&["10.1.0.1", "10.1.0.2", "10.1.0.3"])]);
-        assert!(!world.settle().may_leave_stale_udp);
+        assert!(world.settle().may_leave_stale.is_empty());
         world.take([dns(&["10.1.0.1"])]);
-        assert_eq!(world.settle().may_leave_stale_udp, expected, "{protocol}");
-        world.take([dns(&[])]);
-        assert!(!world.settle().may_leave_stale_udp || !expected, "no endpoint serves");
+        assert_eq!(world.settle().may_leave_stale, [its].into(), "{protocol}");
     }
 }
 
@@ -448,7 +446,7 @@ fn a_kept_backend_survives_a_restart_and_larger_maps() {
     world.take(lists(0..1, 9));
     world.take(draining());
     let round = world.settle();
-    assert!(round.became_synced && !round.may_leave_stale_udp, "{round:?}");
+    assert!(round.became_synced && round.may_leave_stale.is_empty(), "{round:?}");
     assert_eq!((world.backends(), world.engine.realized().kept_backends()), (10, 1));
     world.take([steady()]);
     world.settle();

@@ -1,10 +1,10 @@
-//! `sock_diag(7)`: lists and destroys UDP sockets.
+//! `sock_diag(7)`: lists and destroys sockets.
 
 use std::{collections::HashSet, io, net::IpAddr};
 
 use mcs_common::Peer;
 use netlink_packet_sock_diag::{
-    AF_INET, AF_INET6, IPPROTO_TCP, IPPROTO_UDP, SockDiagDestroy, SockDiagMessage,
+    AF_INET, AF_INET6, SockDiagDestroy, SockDiagMessage,
     inet::{ExtensionFlags, InetRequest, InetResponseHeader, SocketId, StateFlags},
 };
 use rtnetlink::{
@@ -15,14 +15,17 @@ use rtnetlink::{
     sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG},
 };
 
-/// A UDP socket that has a peer.
+use crate::model::Protocol;
+
+/// A socket that has a peer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ConnectedUdp {
+pub struct ConnectedSocket {
+    protocol: Protocol,
     family: u8,
     id: SocketId,
 }
 
-impl ConnectedUdp {
+impl ConnectedSocket {
     /// The socket's cookie, as programs know it. The kernel tells the lower half first
     /// (`sock_diag_save_cookie`, `net/core/sock_diag.c`), each in the byte order of the host.
     pub fn cookie(&self) -> u64 {
@@ -56,17 +59,23 @@ impl SocketDiag {
         Ok(Self(socket))
     }
 
-    /// Every UDP socket that has a peer, of both families; only those with a peer at `port`, if one is
-    /// given. IPv4 through an IPv6 socket is listed with the sockets of IPv6.
-    pub fn connected_udp(&self, port: Option<u16>) -> io::Result<Vec<ConnectedUdp>> {
+    /// Every socket of a protocol that is connected or connects, of both families. With `port`, the peer has that port.
+    /// The kernel lists IPv4 through an IPv6 socket with the sockets of IPv6.
+    pub fn connected(
+        &self,
+        protocol: Protocol,
+        port: Option<u16>,
+    ) -> io::Result<Vec<ConnectedSocket>> {
         let mut found = Vec::new();
         for mut id in [SocketId::new_v4(), SocketId::new_v6()] {
             id.destination_port = port.unwrap_or(0);
-            let request = SockDiagMessage::InetRequest(request(id, StateFlags::ESTABLISHED));
+            // A UDP socket that has a peer is ESTABLISHED.
+            let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
+            let request = SockDiagMessage::InetRequest(request(protocol, id, states));
             self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
             self.receive(|socket| {
                 let InetResponseHeader { family, socket_id: id, .. } = socket;
-                found.push(ConnectedUdp { family, id });
+                found.push(ConnectedSocket { protocol, family, id });
             })?;
         }
         Ok(found)
@@ -76,14 +85,14 @@ impl SocketDiag {
     /// have the cookies that they had before.
     pub fn cookies(&self) -> io::Result<HashSet<u64>> {
         let mut cookies = HashSet::new();
-        for protocol in [IPPROTO_TCP, IPPROTO_UDP] {
+        for protocol in [Protocol::Tcp, Protocol::Udp] {
             for id in [SocketId::new_v4(), SocketId::new_v6()] {
                 let states = StateFlags::all() - StateFlags::TIME_WAIT;
-                let request = InetRequest { protocol, ..request(id, states) };
-                self.send(SockDiagMessage::InetRequest(request), NLM_F_REQUEST | NLM_F_DUMP)?;
+                let request = SockDiagMessage::InetRequest(request(protocol, id, states));
+                self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
                 self.receive(|socket| {
                     let InetResponseHeader { family, socket_id: id, .. } = socket;
-                    cookies.insert(ConnectedUdp { family, id }.cookie());
+                    cookies.insert(ConnectedSocket { protocol, family, id }.cookie());
                 })?;
             }
         }
@@ -91,10 +100,10 @@ impl SocketDiag {
     }
 
     /// Destroys the socket, if there still is one with its cookie and addresses.
-    pub fn destroy(&self, socket: &ConnectedUdp) -> io::Result<DestroyOutcome> {
+    pub fn destroy(&self, socket: &ConnectedSocket) -> io::Result<DestroyOutcome> {
         let request = InetRequest {
             family: socket.family,
-            ..request(socket.id.clone(), StateFlags::empty())
+            ..request(socket.protocol, socket.id.clone(), StateFlags::empty())
         };
         self.send(
             SockDiagDestroy::new(SockDiagMessage::InetRequest(request)),
@@ -110,11 +119,11 @@ impl SocketDiag {
         }
     }
 
-    /// Fails as [`SocketDiag::connected_udp`] and [`SocketDiag::destroy`] would, without doing anything:
+    /// Fails as [`SocketDiag::connected`] and [`SocketDiag::destroy`] would, without doing anything:
     /// no socket has the port 0, or the cookie 0.
-    pub fn probe(&self) -> io::Result<()> {
-        self.connected_udp(Some(u16::MAX))?;
-        let nobody = ConnectedUdp { family: AF_INET, id: SocketId::new_v4() };
+    pub fn probe(&self, protocol: Protocol) -> io::Result<()> {
+        self.connected(protocol, Some(u16::MAX))?;
+        let nobody = ConnectedSocket { protocol, family: AF_INET, id: SocketId::new_v4() };
         self.destroy(&nobody).map(drop)
     }
 
@@ -164,13 +173,13 @@ fn whole(code: i32) -> io::Result<()> {
     if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(()) }
 }
 
-fn request(socket_id: SocketId, states: StateFlags) -> InetRequest {
+fn request(protocol: Protocol, socket_id: SocketId, states: StateFlags) -> InetRequest {
     let family = match socket_id.destination_address {
         IpAddr::V4(_) => AF_INET,
         IpAddr::V6(_) => AF_INET6,
     };
     let extensions = ExtensionFlags::empty();
-    InetRequest { family, protocol: IPPROTO_UDP, extensions, states, socket_id }
+    InetRequest { family, protocol: protocol.number(), extensions, states, socket_id }
 }
 
 #[cfg(test)]
@@ -192,12 +201,12 @@ mod tests {
             let local = socket.local_addr().unwrap().port();
             let peer = Peer::new(ip.parse::<IpAddr>().unwrap().into(), port);
             for filter in [None, Some(port)] {
-                let found = diag.connected_udp(filter).unwrap();
+                let found = diag.connected(Protocol::Udp, filter).unwrap();
                 let ours = found.iter().find(|found| found.id.source_port == local).unwrap();
                 assert_eq!(ours.peer(), peer);
                 assert_ne!(ours.cookie(), 0);
             }
-            let other = diag.connected_udp(Some(port - 1)).unwrap();
+            let other = diag.connected(Protocol::Udp, Some(port - 1)).unwrap();
             assert!(other.iter().all(|found| found.id.source_port != local));
         }
     }
@@ -213,6 +222,7 @@ mod tests {
         let mut id = SocketId::new_v4();
         id.cookie[..4].copy_from_slice(&5_u32.to_ne_bytes());
         id.cookie[4..].copy_from_slice(&7_u32.to_ne_bytes());
-        assert_eq!(ConnectedUdp { family: AF_INET, id }.cookie(), 7 << 32 | 5);
+        let socket = ConnectedSocket { protocol: Protocol::Udp, family: AF_INET, id };
+        assert_eq!(socket.cookie(), 7 << 32 | 5);
     }
 }

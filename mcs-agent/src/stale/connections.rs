@@ -1,23 +1,22 @@
-//! The connected UDP sockets that the programs list: in the table of sockets, and those without a slot in a map.
+//! The connected sockets that the programs list: in the table of sockets, and UDP sockets without a slot in a map.
 
 use std::{io, path::Path};
 
 use mcs_common::{ConnectedValue, ReverseKey, SlotConnection, maps};
 
 use super::slots::SocketSlots;
+use crate::{bpf::PinnedHash, model::Protocol};
 
-use crate::bpf::PinnedHash;
-
-/// A connection of a UDP socket to a VIP, as the programs made it.
+/// A connection of a socket to a VIP, as the programs made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct UdpConnection {
+pub struct Connection {
     /// The socket, and the backend that the connection was given.
     pub key: ReverseKey,
     /// The VIP, and the network namespace.
     pub value: ConnectedValue,
 }
 
-impl UdpConnection {
+impl Connection {
     fn of_slot(connection: &SlotConnection) -> Self {
         let &SlotConnection { cookie, netns_cookie, .. } = connection;
         Self {
@@ -27,15 +26,15 @@ impl UdpConnection {
     }
 }
 
-/// The pinned lists of connected UDP sockets. They also have sockets that were closed since, or connected to another
+/// The pinned lists of connected sockets. They also have sockets that were closed since, or connected to another
 /// backend of their VIP.
 #[derive(Debug)]
-pub struct UdpConnections {
+pub struct Connections {
     slots: SocketSlots,
     others: PinnedHash<ReverseKey, ConnectedValue>,
 }
 
-impl UdpConnections {
+impl Connections {
     /// Opens the lists that are pinned in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
         Ok(Self {
@@ -44,28 +43,33 @@ impl UdpConnections {
         })
     }
 
-    /// Every connection.
-    pub fn all(&self) -> io::Result<Vec<UdpConnection>> {
-        let in_slots = self.slots.all().filter(|(_, connection)| connection.listed != 0);
-        let mut all: Vec<_> =
-            in_slots.map(|(_, connection)| UdpConnection::of_slot(&connection)).collect();
+    /// Every connection that may be one of this protocol.
+    pub fn all(&self, protocol: Protocol) -> io::Result<Vec<Connection>> {
+        let in_slots = self.slots.all().filter(|(_, slot)| may_be(slot, protocol));
+        let mut all: Vec<_> = in_slots.map(|(_, slot)| Connection::of_slot(&slot)).collect();
+        if protocol == Protocol::Tcp {
+            return Ok(all);
+        }
         self.others.for_each(|key, value| {
             if !decides(self.slot(&key).as_ref(), &key) {
-                all.push(UdpConnection { key, value });
+                all.push(Connection { key, value });
             }
         })?;
         Ok(all)
     }
 
     /// Whether a connection is still listed, and to the same VIP.
-    pub fn has(&self, connection: &UdpConnection) -> io::Result<bool> {
+    pub fn has(&self, protocol: Protocol, connection: &Connection) -> io::Result<bool> {
         match self.slot(&connection.key) {
-            Some(slot) if decides(Some(&slot), &connection.key) => Ok(lists(&slot, connection)),
+            Some(slot) if decides(Some(&slot), &connection.key) => {
+                Ok(may_be(&slot, protocol) && Connection::of_slot(&slot) == *connection)
+            }
+            _ if protocol == Protocol::Tcp => Ok(false),
             _ => Ok(self.others.get(&connection.key)? == Some(connection.value)),
         }
     }
 
-    /// Removes a connection from the list. An absent one counts as success.
+    /// Removes a connection of UDP from the list. An absent one counts as success.
     pub fn remove(&mut self, key: &ReverseKey) -> io::Result<()> {
         if let Some((slot, connection)) = self.slots.of(key.cookie)
             && decides(Some(&connection), key)
@@ -86,8 +90,14 @@ fn decides(slot: Option<&SlotConnection>, key: &ReverseKey) -> bool {
     slot.is_some_and(|slot| slot.backend() == key.backend)
 }
 
-fn lists(slot: &SlotConnection, connection: &UdpConnection) -> bool {
-    slot.listed != 0 && UdpConnection::of_slot(slot) == *connection
+/// Whether a slot can be of a socket of this protocol. The programs number UDP connections alone, and the agent takes the
+/// number away before it destroys the socket. So a slot without a number is of a TCP socket, or of a UDP socket that the
+/// agent has given up.
+const fn may_be(slot: &SlotConnection, protocol: Protocol) -> bool {
+    match protocol {
+        Protocol::Tcp => slot.listed == 0,
+        Protocol::Udp => slot.listed != 0,
+    }
 }
 
 #[cfg(test)]
@@ -116,13 +126,21 @@ mod tests {
             ..SlotConnection::zeroed()
         };
         let key = ReverseKey { cookie: 5, backend };
-        let to = |vip| UdpConnection { key, value: ConnectedValue { vip, netns_cookie: 0 } };
+        let to = |vip| Connection { key, value: ConnectedValue { vip, netns_cookie: 0 } };
         assert!(decides(Some(&slot), &key));
-        assert!(lists(&slot, &to(vip)));
-        assert!(!lists(&slot, &to(other_vip)));
-        assert!(!lists(&SlotConnection { listed: 0, ..slot }, &to(vip)));
+        assert_eq!(Connection::of_slot(&slot), to(vip));
+        assert_ne!(Connection::of_slot(&slot), to(other_vip));
         // Its connection failed: the socket may still be connected as the map says.
         assert!(!decides(Some(&slot), &ReverseKey { cookie: 5, backend: peer(8) }));
         assert!(!decides(None, &key));
+    }
+
+    #[test]
+    fn a_slot_without_a_number_is_no_udp_connection() {
+        for (listed, of_udp) in [(0, false), (7, true)] {
+            let slot = SlotConnection { listed, ..SlotConnection::zeroed() };
+            assert_eq!(may_be(&slot, Protocol::Udp), of_udp);
+            assert_eq!(may_be(&slot, Protocol::Tcp), !of_udp);
+        }
     }
 }

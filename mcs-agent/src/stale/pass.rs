@@ -9,10 +9,11 @@ use std::{
 
 use mcs_common::{ConnectedValue, ReverseKey};
 
-use super::{NetNamespaces, UdpConnection, UdpConnections, namespaces::NetNamespace};
+use super::{Connection, Connections, NetNamespaces, namespaces::NetNamespace};
 use crate::{
     bpf::own_netns_cookie,
-    netlink::{ConnectedUdp, DestroyOutcome, SocketDiag},
+    model::Protocol,
+    netlink::{ConnectedSocket, DestroyOutcome, SocketDiag},
 };
 
 /// What one pass over all network namespaces did.
@@ -24,7 +25,7 @@ pub struct Pass {
     pub gone: u64,
     /// What went wrong, each with its namespace or socket.
     pub failures: Vec<String>,
-    /// Connections of which it found no socket.
+    /// UDP connections of which it found no socket.
     pub unmatched: Unmatched,
     /// Network namespaces that were found.
     pub namespaces: usize,
@@ -34,7 +35,7 @@ pub struct Pass {
     pub took: Duration,
 }
 
-/// Connections of which a pass has found no socket, for the first time.
+/// UDP connections of which a pass has found no socket, for the first time.
 #[derive(Debug, Default)]
 pub struct Unmatched(HashSet<ReverseKey>);
 
@@ -48,16 +49,18 @@ impl Unmatched {
 /// Destroys the sockets of these connections. The current thread moves through the namespaces, so it must not do
 /// anything else afterwards.
 ///
-/// The programs list a connection before the kernel makes it. So a connection without a socket stays listed
-/// until the second pass that finds none.
+/// The programs list a connection before the kernel makes it. So a UDP connection without a socket stays listed
+/// until the second pass that finds none. A TCP connection stays listed until its socket is closed.
 pub fn destroy(
     state: &Path,
-    connections: &[UdpConnection],
+    protocol: Protocol,
+    connections: &[Connection],
     unmatched_before: &Unmatched,
 ) -> io::Result<Pass> {
     let began = Instant::now();
     let mut pass = PassInProgress {
-        list: UdpConnections::open(state)?,
+        protocol,
+        list: Connections::open(state)?,
         wanted: connections.iter().map(|connection| (connection.key, connection.value)).collect(),
         port: only(connections.iter().map(|connection| connection.key.backend.port)),
         result: Pass::default(),
@@ -81,7 +84,8 @@ pub fn destroy(
 }
 
 struct PassInProgress {
-    list: UdpConnections,
+    protocol: Protocol,
+    list: Connections,
     /// Connections of which no socket has been found yet.
     wanted: HashMap<ReverseKey, ConnectedValue>,
     /// The port of all backends, if it is the same.
@@ -98,25 +102,26 @@ impl PassInProgress {
             return Ok(());
         }
         let diag = SocketDiag::open()?;
-        for socket in diag.connected_udp(self.port)? {
+        for socket in diag.connected(self.protocol, self.port)? {
             let key = ReverseKey { cookie: socket.cookie(), backend: socket.peer() };
             if self.wanted.get(&key).is_some_and(is_here)
                 && let Some(value) = self.wanted.remove(&key)
             {
-                self.end(&diag, &socket, &UdpConnection { key, value });
+                self.end(&diag, &socket, &Connection { key, value });
             }
         }
         Ok(())
     }
 
-    fn end(&mut self, diag: &SocketDiag, socket: &ConnectedUdp, connection: &UdpConnection) {
+    fn end(&mut self, diag: &SocketDiag, socket: &ConnectedSocket, connection: &Connection) {
         match self.try_end(diag, socket, connection) {
             Ok(DestroyOutcome::Done) => self.result.destroyed += 1,
             Ok(DestroyOutcome::Gone) => self.result.gone += 1,
             Err(error) => {
                 let peer = connection.key.backend;
                 let failure = format!(
-                    "cannot destroy a UDP socket that is connected to {}: {error}",
+                    "cannot destroy a {} socket that is connected to {}: {error}",
+                    self.protocol,
                     std::net::SocketAddr::new(peer.addr.to_ip(), peer.port)
                 );
                 self.result.failures.push(failure);
@@ -127,19 +132,24 @@ impl PassInProgress {
     fn try_end(
         &mut self,
         diag: &SocketDiag,
-        socket: &ConnectedUdp,
-        connection: &UdpConnection,
+        socket: &ConnectedSocket,
+        connection: &Connection,
     ) -> io::Result<DestroyOutcome> {
         // Its owner may have connected it again since the list was read, to the same backend.
-        if !self.list.has(connection)? {
+        if !self.list.has(self.protocol, connection)? {
             return Ok(DestroyOutcome::Gone);
         }
-        // Before the destruction: after it the owner can connect the socket again, which is listed again.
-        self.list.remove(&connection.key)?;
+        if self.protocol == Protocol::Udp {
+            // Before the destruction: after it the owner can connect the socket again, which is listed again.
+            self.list.remove(&connection.key)?;
+        }
         diag.destroy(socket)
     }
 
     fn forget(&mut self, unmatched_before: &Unmatched) -> io::Result<()> {
+        if self.protocol == Protocol::Tcp {
+            return Ok(());
+        }
         for key in self.wanted.keys() {
             if unmatched_before.0.contains(key) {
                 self.list.remove(key)?;

@@ -5,7 +5,7 @@ use std::{fs::File, io, os::fd::AsFd as _, thread};
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thiserror::Error;
 
-use crate::netlink::SocketDiag;
+use crate::{model::Protocol, netlink::SocketDiag};
 
 /// Why the agent cannot destroy sockets.
 #[derive(Debug, Error)]
@@ -17,27 +17,31 @@ pub enum Obstacle {
     #[error("this kernel cannot destroy sockets: it was built without CONFIG_INET_DIAG_DESTROY")]
     Kernel,
     /// The kernel module is not loaded.
-    #[error("this kernel does not list UDP sockets: load its module udp_diag ({0})")]
-    Module(io::Error),
+    #[error("this kernel does not list {0} sockets: load its module {1} ({2})")]
+    Module(Protocol, &'static str, io::Error),
     /// Another error.
-    #[error("cannot ask the kernel for UDP sockets: {0}")]
+    #[error("cannot ask the kernel for sockets: {0}")]
     Other(io::Error),
 }
 
 /// Tries each step, on sockets that do not exist.
-pub fn probe() -> Result<(), Obstacle> {
+pub fn probe(protocol: Protocol) -> Result<(), Obstacle> {
     // A thread that has moved must not do anything else.
-    thread::spawn(try_all)
+    thread::spawn(move || try_all(protocol))
         .join()
         .unwrap_or_else(|_| Err(Obstacle::Other(io::Error::other("the attempt has failed"))))
 }
 
-fn try_all() -> Result<(), Obstacle> {
+fn try_all(protocol: Protocol) -> Result<(), Obstacle> {
     enter_own().map_err(Obstacle::Namespaces)?;
     let diag = SocketDiag::open().map_err(Obstacle::Other)?;
-    diag.probe().map_err(|error| match error.raw_os_error() {
+    let module = match protocol {
+        Protocol::Tcp => "tcp_diag",
+        Protocol::Udp => "udp_diag",
+    };
+    diag.probe(protocol).map_err(|error| match error.raw_os_error() {
         Some(libc::EOPNOTSUPP) => Obstacle::Kernel,
-        Some(libc::ENOENT) => Obstacle::Module(error),
+        Some(libc::ENOENT) => Obstacle::Module(protocol, module, error),
         _ => Obstacle::Other(error),
     })
 }

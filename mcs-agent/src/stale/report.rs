@@ -1,4 +1,4 @@
-//! Stale UDP sockets in the status report.
+//! Stale sockets in the status report.
 
 use std::fmt;
 
@@ -6,10 +6,10 @@ use serde::{Deserialize, Serialize};
 
 use super::Pass;
 
-/// What the agent does about UDP sockets that are connected to removed backends. Displays as a line of `status`.
+/// What the agent does about a protocol's sockets that are connected to removed backends. Displays as a line of `status`.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
-pub struct StaleUdpReport {
-    /// `--stale-udp=destroy`.
+pub struct StaleReport {
+    /// `--stale-udp=destroy` or `--stale-tcp=destroy`.
     pub wanted: bool,
     /// Why the agent cannot destroy them, if it cannot.
     pub obstacle: Option<String>,
@@ -27,7 +27,7 @@ pub struct StaleUdpReport {
     pub pass_micros: u64,
 }
 
-impl StaleUdpReport {
+impl StaleReport {
     /// Whether they are destroyed.
     pub const fn is_done(&self) -> bool {
         self.wanted && self.obstacle.is_none()
@@ -43,12 +43,13 @@ impl StaleUdpReport {
     }
 }
 
-impl fmt::Display for StaleUdpReport {
+impl fmt::Display for StaleReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        const NOT_DONE: &str = "sockets stay connected to removed backends";
         match &self.obstacle {
-            _ if !self.wanted => write!(f, "{NOT_DONE}: --stale-udp=leave"),
-            Some(obstacle) => write!(f, "{NOT_DONE}: {obstacle}"),
+            _ if !self.wanted => f.write_str("off"),
+            Some(obstacle) => {
+                write!(f, "sockets stay connected to removed backends: {obstacle}")
+            }
             None => {
                 let Self { namespaces, closed, destroyed, failed, .. } = self;
                 write!(
@@ -75,7 +76,7 @@ mod tests {
 
     #[test]
     fn what_is_not_done_is_said() {
-        let done = StaleUdpReport { wanted: true, namespaces: 3, ..StaleUdpReport::default() };
+        let done = StaleReport { wanted: true, namespaces: 3, ..StaleReport::default() };
         let obstacle = Some("no right".to_owned());
         let cases = [
             (
@@ -85,22 +86,18 @@ mod tests {
                  so far, 0 failures",
             ),
             (
-                StaleUdpReport { closed: 2, ..done.clone() },
+                StaleReport { closed: 2, ..done.clone() },
                 true,
                 "sockets connected to removed backends are destroyed, in 3 network namespaces: 0 \
                  so far, 0 failures; 2 processes do not show theirs without CAP_SYS_PTRACE, unless \
                  it has a name in /run/netns",
             ),
             (
-                StaleUdpReport { obstacle, ..done },
+                StaleReport { obstacle, ..done },
                 false,
                 "sockets stay connected to removed backends: no right",
             ),
-            (
-                StaleUdpReport::default(),
-                false,
-                "sockets stay connected to removed backends: --stale-udp=leave",
-            ),
+            (StaleReport::default(), false, "off"),
         ];
         for (report, is_done, text) in cases {
             assert_eq!(report.is_done(), is_done, "{text}");

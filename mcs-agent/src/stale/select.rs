@@ -7,7 +7,7 @@ use std::{
 
 use mcs_common::Peer;
 
-use super::UdpConnection;
+use super::Connection;
 use crate::{
     model::{DesiredState, FrontendId, Protocol},
     reconcile::{Realized, convert},
@@ -18,24 +18,25 @@ use crate::{
 /// endpoint nor one that has gone leaves stale connections. A backend that was removed and has come back is
 /// not stale.
 pub fn stale_connections(
-    connections: Vec<UdpConnection>,
+    protocol: Protocol,
+    connections: Vec<Connection>,
     desired: &DesiredState,
     realized: &Realized,
-) -> Vec<UdpConnection> {
-    let mut by_vip = BTreeMap::<SocketAddr, Vec<UdpConnection>>::new();
+) -> Vec<Connection> {
+    let mut by_vip = BTreeMap::<SocketAddr, Vec<Connection>>::new();
     for connection in connections {
         by_vip.entry(address(&connection.value.vip)).or_default().push(connection);
     }
     let mut stale = Vec::new();
     for (vip, connections) in by_vip {
-        let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol: Protocol::Udp };
+        let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
         let Some(frontend) = desired.frontends.get(&id) else { continue };
         // The agent may not know what the maps hold of the frontend.
         let Some(in_maps) = realized.reachable_backends(&convert::frontend_key(&id)) else {
             continue;
         };
         let in_maps: HashSet<SocketAddr> = in_maps.into_iter().collect();
-        let is_stale = |connection: &UdpConnection| {
+        let is_stale = |connection: &Connection| {
             let backend = address(&connection.key.backend);
             !frontend.keeps(backend) && !in_maps.contains(&backend)
         };
@@ -65,8 +66,8 @@ mod tests {
         Peer::new(address.ip().into(), address.port())
     }
 
-    fn connection(vip: &str, backend: &str) -> UdpConnection {
-        UdpConnection {
+    fn connection(vip: &str, backend: &str) -> Connection {
+        Connection {
             key: ReverseKey { cookie: 1, backend: peer(backend) },
             value: ConnectedValue { vip: peer(vip), netns_cookie: 1 },
         }
@@ -143,8 +144,12 @@ mod tests {
             (&none, vec![&of_a, &none], vec![]),
         ];
         for (desired, history, expected) in cases {
-            let mut found =
-                stale_connections(vec![kept, gone, other_port], desired, &realized(&history));
+            let mut found = stale_connections(
+                Protocol::Udp,
+                vec![kept, gone, other_port],
+                desired,
+                &realized(&history),
+            );
             found.sort_by_key(|stale| (stale.value.vip.port, stale.key.backend.addr));
             assert_eq!(found, expected, "{history:?}");
         }
@@ -156,7 +161,7 @@ mod tests {
         let mut connection = connection("10.0.0.1:53", "10.1.0.1:53");
         connection.key.backend = Peer::new(mapped, 53);
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
-        assert_eq!(stale_connections(vec![connection], &wanted, &realized(&[])), []);
+        assert_eq!(stale_connections(Protocol::Udp, vec![connection], &wanted, &realized(&[])), []);
     }
 
     #[test]
@@ -165,7 +170,9 @@ mod tests {
         let mut realized = realized(&[&wanted]);
         let other = desired(Protocol::Udp, &["10.1.0.3:53"]);
         let connection = connection("10.0.0.1:53", "10.1.0.1:53");
-        let stale = |realized: &Realized| stale_connections(vec![connection], &other, realized);
+        let stale = |realized: &Realized| {
+            stale_connections(Protocol::Udp, vec![connection], &other, realized)
+        };
         let mut maps = MemoryMaps::with_contents(CAPACITY, realized.contents().clone());
         let steps = plan(&other, &realized, Pruning::On).steps;
         for (done, step) in steps.iter().enumerate() {

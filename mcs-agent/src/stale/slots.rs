@@ -50,7 +50,7 @@ impl SocketSlots {
         (tags.contains(&place.tag()) && connection.cookie == cookie).then_some((slot, connection))
     }
 
-    /// Notes that the agent need not destroy the socket in this slot, if this is what the slot has.
+    /// Notes that the agent need not destroy the UDP socket in this slot, if this is what the slot has.
     pub(super) fn unlist(&mut self, slot: u32, connection: &SlotConnection) -> io::Result<()> {
         let offset = offset_of!(SlotConnection, listed);
         self.connections.replace_half(slot, offset, connection.listed, 0).map(drop)

@@ -1,18 +1,14 @@
-//! When passes run, and on which threads: after each change that removes a backend of UDP.
+//! When passes run: after each change that removes a backend of their protocol.
 
-use std::{io, path::PathBuf, thread, time::Duration};
+use std::{future::pending, io, path::PathBuf, time::Duration};
 
-use tokio::{
-    sync::oneshot,
-    time::{Instant, sleep_until},
-};
+use tokio::time::{Instant, sleep_until};
 
 use super::{
-    NetNamespaces, Pass, StaleUdpReport, UdpConnection, UdpConnections, Unmatched, destroy,
-    leaks::{Leaks, Unlisted, free_leaks},
-    probe,
+    Connection, Connections, NetNamespaces, Pass, StaleReport, Unmatched, destroy, probe,
+    thread::{Work, begin},
 };
-use crate::engine::throttle::Throttle;
+use crate::{engine::throttle::Throttle, model::Protocol};
 
 /// A pass begins this long after a removal: more removals may come, and connects that are about to reach the
 /// backend get there.
@@ -23,69 +19,61 @@ const AGAIN: Duration = Duration::from_secs(1);
 /// longer than [`LONGEST_REST`].
 const RESTS: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(1);
-/// How often the agent looks for lost slots. After a look that takes long it rests for this many times as long.
-const LEAKS: Duration = Duration::from_secs(5);
-const LEAKS_REST: u32 = 100;
 
-/// Destroys stale UDP sockets, on threads of its own.
-pub struct StaleUdp {
+/// Destroys a protocol's stale sockets, on threads of its own.
+pub struct StaleSockets {
+    protocol: Protocol,
     state: PathBuf,
-    report: StaleUdpReport,
+    report: StaleReport,
     at: Option<Instant>,
     /// When the latest pass began.
     began: Instant,
     throttle: Throttle,
     running: Option<Running>,
     unmatched: Unmatched,
-    /// When the agent looks for lost slots.
-    leaks_at: Instant,
-    unlisted: Unlisted,
 }
 
 /// What the thread does.
 enum Running {
     /// It reads the list of connections.
-    Listing(ThreadResult<Vec<UdpConnection>>),
+    Listing(Work<Vec<Connection>>),
     /// It destroys sockets in all namespaces.
-    Destroying(ThreadResult<Pass>),
-    /// It frees lost slots.
-    Freeing(ThreadResult<Leaks>),
+    Destroying(Work<Pass>),
 }
 
-type ThreadResult<T> = oneshot::Receiver<io::Result<T>>;
-
-/// What [`StaleUdp::next`] waited for.
-pub enum StaleUdpEvent {
-    /// The list of connections was read. The caller passes the stale ones to [`StaleUdp::destroy`].
-    Connections(Vec<UdpConnection>),
+/// What [`StaleSockets::next`] waited for.
+pub enum StaleEvent {
+    /// The list of connections was read. The caller passes the stale ones to [`StaleSockets::destroy`].
+    Connections(Vec<Connection>),
     /// The report has changed.
     ReportChanged,
 }
 
-impl StaleUdp {
+impl StaleSockets {
     /// Tries whether the agent can destroy sockets, if that is wanted.
-    pub fn new(state: PathBuf, is_wanted: bool) -> Self {
-        let mut report = StaleUdpReport { wanted: is_wanted, ..StaleUdpReport::default() };
+    pub fn new(protocol: Protocol, state: PathBuf, is_wanted: bool) -> Self {
+        let mut report = StaleReport { wanted: is_wanted, ..StaleReport::default() };
         if is_wanted {
-            match probe() {
+            match probe(protocol) {
                 Ok(()) => {
                     let found = NetNamespaces::find();
                     report.namespaces = found.namespaces.len();
                     report.closed = found.closed;
                     tracing::info!(
                         namespaces = report.namespaces,
-                        "UDP sockets that are connected to removed backends: destroyed"
+                        "{protocol} sockets that are connected to removed backends: destroyed"
                     );
                 }
                 Err(obstacle) => {
                     tracing::warn!(
-                        "UDP sockets that are connected to removed backends stay so: {obstacle}"
+                        "{protocol} sockets that are connected to removed backends stay so: {obstacle}"
                     );
                     report.obstacle = Some(obstacle.to_string());
                 }
             }
         }
         Self {
+            protocol,
             state,
             report,
             at: None,
@@ -93,13 +81,11 @@ impl StaleUdp {
             throttle: Throttle::new(RESTS, LONGEST_REST),
             running: None,
             unmatched: Unmatched::default(),
-            leaks_at: Instant::now() + LEAKS,
-            unlisted: Unlisted::default(),
         }
     }
 
     /// The report for `status`.
-    pub const fn report(&self) -> &StaleUdpReport {
+    pub const fn report(&self) -> &StaleReport {
         &self.report
     }
 
@@ -112,40 +98,32 @@ impl StaleUdp {
 
     /// Waits for the next result of a thread. If the future is dropped before, the next call waits for the same
     /// thread.
-    pub async fn next(&mut self) -> StaleUdpEvent {
+    pub async fn next(&mut self) -> StaleEvent {
         loop {
             match &mut self.running {
                 None => {
-                    if let Some(due) = self.due().filter(|due| *due <= self.leaks_at) {
-                        sleep_until(due).await;
-                        self.list();
-                    } else {
-                        // Whether stale sockets are destroyed or not.
-                        sleep_until(self.leaks_at).await;
-                        self.free_leaks();
+                    match self.due() {
+                        Some(due) => sleep_until(due).await,
+                        None => pending().await,
                     }
-                }
-                Some(Running::Freeing(leaks)) => {
-                    let leaks = result_of(leaks).await;
-                    self.running = None;
-                    self.note_leaks(leaks);
+                    self.list();
                 }
                 Some(Running::Listing(list)) => {
-                    let list = result_of(list).await;
+                    let list = list.result().await;
                     self.running = None;
                     match list {
-                        Ok(connections) => return StaleUdpEvent::Connections(connections),
-                        Err(error) => self.fail("cannot list the connected UDP sockets", &error),
+                        Ok(connections) => return StaleEvent::Connections(connections),
+                        Err(error) => self.fail("list the connected", &error),
                     }
                 }
                 Some(Running::Destroying(pass)) => {
-                    let pass = result_of(pass).await;
+                    let pass = pass.result().await;
                     self.running = None;
                     match pass {
                         Ok(pass) => self.note(pass),
-                        Err(error) => self.fail("cannot look for connected UDP sockets", &error),
+                        Err(error) => self.fail("look for connected", &error),
                     }
-                    return StaleUdpEvent::ReportChanged;
+                    return StaleEvent::ReportChanged;
                 }
             }
         }
@@ -154,26 +132,9 @@ impl StaleUdp {
     fn list(&mut self) {
         self.at = None;
         self.began = Instant::now();
-        let state = self.state.clone();
-        let list = move || UdpConnections::open(&state)?.all();
-        self.running = Some(Running::Listing(begin(list)));
-    }
-
-    fn free_leaks(&mut self) {
-        let (state, before) = (self.state.clone(), std::mem::take(&mut self.unlisted));
-        self.running = Some(Running::Freeing(begin(move || free_leaks(&state, &before))));
-    }
-
-    fn note_leaks(&mut self, leaks: io::Result<Leaks>) {
-        let leaks = leaks.unwrap_or_else(|error| {
-            tracing::warn!("cannot look for the slots of closed sockets: {error}; trying again");
-            Leaks::default()
-        });
-        if leaks.freed > 0 {
-            tracing::info!(slots = leaks.freed, "freed the slots of sockets that were closed");
-        }
-        self.unlisted = leaks.unlisted;
-        self.leaks_at = Instant::now() + leaks.took.saturating_mul(LEAKS_REST).max(LEAKS);
+        let (state, protocol) = (self.state.clone(), self.protocol);
+        let list = move || Connections::open(&state)?.all(protocol);
+        self.running = Some(Running::Listing(begin("stale-sockets", list)));
     }
 
     /// When the next pass begins.
@@ -183,15 +144,15 @@ impl StaleUdp {
     }
 
     /// Begins to destroy the sockets of these connections.
-    pub fn destroy(&mut self, connections: Vec<UdpConnection>) {
+    pub fn destroy(&mut self, connections: Vec<Connection>) {
         let unmatched = std::mem::take(&mut self.unmatched);
         if connections.is_empty() {
             self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
             return;
         }
-        let state = self.state.clone();
-        let pass = move || destroy(&state, &connections, &unmatched);
-        self.running = Some(Running::Destroying(begin(pass)));
+        let (state, protocol) = (self.state.clone(), self.protocol);
+        let pass = move || destroy(&state, protocol, &connections, &unmatched);
+        self.running = Some(Running::Destroying(begin("stale-sockets", pass)));
     }
 
     fn note(&mut self, pass: Pass) {
@@ -200,7 +161,8 @@ impl StaleUdp {
             tracing::info!(
                 sockets = pass.destroyed,
                 micros = pass.took.as_micros(),
-                "destroyed UDP sockets that were connected to removed backends"
+                "destroyed {} sockets that were connected to removed backends",
+                self.protocol
             );
         }
         for failure in &pass.failures {
@@ -214,7 +176,7 @@ impl StaleUdp {
     }
 
     fn fail(&mut self, what: &str, error: &io::Error) {
-        tracing::warn!("{what}: {error}; trying again");
+        tracing::warn!("cannot {what} {} sockets: {error}; trying again", self.protocol);
         self.throttle.worked(std::time::Instant::now(), self.began.elapsed());
         self.at_latest(AGAIN);
     }
@@ -224,22 +186,4 @@ impl StaleUdp {
         let at = Instant::now() + wait;
         self.at = Some(self.at.map_or(at, |due| due.min(at)));
     }
-}
-
-/// Does some work on a thread of its own, which then ends: a thread that has been in other namespaces must not do
-/// anything else.
-fn begin<T: Send + 'static>(
-    work: impl FnOnce() -> io::Result<T> + Send + 'static,
-) -> ThreadResult<T> {
-    let (done, result) = oneshot::channel();
-    // If the thread cannot start, or panics, `done` is dropped.
-    let _ = thread::Builder::new().name("stale-udp".to_owned()).spawn(move || {
-        // Nobody receives it when the agent ends.
-        let _ = done.send(work());
-    });
-    result
-}
-
-async fn result_of<T>(result: &mut ThreadResult<T>) -> io::Result<T> {
-    result.await.unwrap_or_else(|_| Err(io::Error::other("the thread for it has failed")))
 }

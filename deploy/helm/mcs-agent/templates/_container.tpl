@@ -38,8 +38,8 @@ securityContext:
       - NET_ADMIN
       # Without it the verifier rejects data-dependent pointer arithmetic, and explores far more paths.
       - PERFMON
-      {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
-      # Entering network namespaces, to destroy UDP sockets of removed backends.
+      {{- if and (or .Values.staleUdp.enabled .Values.staleTcp.enabled) (not .Values.cleanup) }}
+      # Entering network namespaces, to destroy sockets of removed backends.
       - SYS_ADMIN
       {{- end }}
       {{- range .Values.extraCapabilities }}
@@ -61,7 +61,7 @@ volumeMounts:
     mountPath: /host/cgroup
     mountPropagation: HostToContainer
     readOnly: true
-  {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
+  {{- if and (or .Values.staleUdp.enabled .Values.staleTcp.enabled) (not .Values.cleanup) }}
   - name: netns
     mountPath: /run/netns
     # Network namespaces of later pods appear here too.
@@ -141,6 +141,7 @@ httpGet:
 - {{ printf "--uplinks=%s" (join "," .) | quote }}
 {{- end }}
 - --stale-udp={{ .Values.staleUdp.enabled | ternary "destroy" "leave" }}
+- --stale-tcp={{ .Values.staleTcp.enabled | ternary "destroy" "leave" }}
 {{- if eq .Values.orphan.policy "release" }}
 - --orphan=release
 - --orphan-after={{ int64 .Values.orphan.afterSeconds }}

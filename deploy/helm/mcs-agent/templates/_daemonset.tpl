@@ -86,7 +86,7 @@ template:
         hostPath:
           path: {{ .Values.host.cgroup }}
           type: Directory
-      {{- if and .Values.staleUdp.enabled (not .Values.cleanup) }}
+      {{- if and (or .Values.staleUdp.enabled .Values.staleTcp.enabled) (not .Values.cleanup) }}
       - name: netns
         hostPath:
           path: {{ .Values.staleUdp.namespaces }}

@@ -64,7 +64,7 @@ impl<'a> Scrape<'a> {
             source(&mut families, &report)?;
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
-            stale_udp(&mut families, &report)?;
+            stale(&mut families, &report)?;
             tampering(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
         }
@@ -341,23 +341,33 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
     )
 }
 
-fn stale_udp(families: &mut Families, report: &Report) -> Result<()> {
-    let stale = &report.stale_udp;
-    families.gauge(
-        "mcs_stale_udp_enabled",
-        "1 if UDP sockets connected to removed backends are destroyed, else 0",
-        truth(stale.is_done()),
+fn stale(families: &mut Families, report: &Report) -> Result<()> {
+    let of = [("udp", &report.stale_udp), ("tcp", &report.stale_tcp)];
+    families.gauges(
+        "mcs_stale_sockets_enabled",
+        "1 if the protocol's sockets that are connected to removed backends are destroyed, else 0",
+        ["protocol"],
+        of.map(|(protocol, stale)| ([protocol], truth(stale.is_done()))),
     )?;
     families.counters(
-        "mcs_stale_udp_sockets_total",
-        "UDP sockets connected to removed backends: destroyed, gone (closed before, or out of reach) or failed",
-        ["result"],
-        [(["destroyed"], stale.destroyed), (["gone"], stale.gone), (["failed"], stale.failed)],
+        "mcs_stale_sockets_total",
+        "Sockets connected to removed backends: destroyed, gone (closed before, or out of reach) or failed",
+        ["protocol", "result"],
+        of.into_iter().flat_map(|(protocol, stale)| {
+            [
+                ([protocol, "destroyed"], stale.destroyed),
+                ([protocol, "gone"], stale.gone),
+                ([protocol, "failed"], stale.failed),
+            ]
+        }),
     )?;
-    families.gauge(
-        "mcs_stale_udp_pass_duration_seconds",
+    families.gauges(
+        "mcs_stale_sockets_pass_duration_seconds",
         "Seconds that the latest pass over the network namespaces took",
-        Duration::from_micros(stale.pass_micros).as_secs_f64(),
+        ["protocol"],
+        of.map(|(protocol, stale)| {
+            ([protocol], Duration::from_micros(stale.pass_micros).as_secs_f64())
+        }),
     )
 }
 

@@ -206,6 +206,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         flows: FlowCapacity::default(),
         min_sync_period: Duration::ZERO,
         stale_udp: false,
+        stale_tcp: false,
         release_after: None,
         health_address: None,
         metrics_address: None,

@@ -4,15 +4,23 @@
 use std::{
     collections::{HashMap, HashSet},
     fs, io,
-    path::Path,
+    path::{Path, PathBuf},
     time::{Duration, Instant},
 };
 
 use mcs_common::SlotConnection;
 
-use super::{NetNamespaces, pass::namespace_cookie, slots::SocketSlots};
+use super::{
+    NetNamespaces,
+    pass::namespace_cookie,
+    slots::SocketSlots,
+    thread::{Work, begin},
+};
 use crate::netlink::SocketDiag;
 
+/// How often the agent looks. After a look that takes long it rests for this many times as long.
+const EVERY: Duration = Duration::from_secs(5);
+const RESTS: u32 = 100;
 /// The agent looks for lost slots when more than one slot in this many is taken.
 const ENOUGH: u32 = 4;
 /// A slot is free after this many looks that do not find its socket: the kernel does not list a socket whose connect
@@ -22,24 +30,61 @@ const LOOKS: u32 = 2;
 /// process.
 const LOOKS_ELSEWHERE: u32 = 12;
 
+/// Frees lost slots, on threads of its own.
+pub struct LostSlots {
+    state: PathBuf,
+    at: tokio::time::Instant,
+    running: Option<Work<Leaks>>,
+    unlisted: Unlisted,
+}
+
+impl LostSlots {
+    /// Looks into the table that is pinned in the state directory.
+    pub fn new(state: PathBuf) -> Self {
+        let at = tokio::time::Instant::now() + EVERY;
+        Self { state, at, running: None, unlisted: Unlisted::default() }
+    }
+
+    /// Waits for the end of the next look. If the future is dropped before, the next call waits for the same look.
+    pub async fn next(&mut self) {
+        let looking = if let Some(looking) = &mut self.running {
+            looking
+        } else {
+            tokio::time::sleep_until(self.at).await;
+            let (state, before) = (self.state.clone(), std::mem::take(&mut self.unlisted));
+            self.running.insert(begin("lost-slots", move || free_leaks(&state, &before)))
+        };
+        let leaks = looking.result().await.unwrap_or_else(|error| {
+            tracing::warn!("cannot look for the slots of closed sockets: {error}; trying again");
+            Leaks::default()
+        });
+        self.running = None;
+        if leaks.freed > 0 {
+            tracing::info!(slots = leaks.freed, "freed the slots of sockets that were closed");
+        }
+        self.unlisted = leaks.unlisted;
+        self.at = tokio::time::Instant::now() + leaks.took.saturating_mul(RESTS).max(EVERY);
+    }
+}
+
 /// Slots whose sockets the kernel does not list. By the socket's cookie: what the slot has, and how many looks did not
 /// find the socket.
-pub(super) type Unlisted = HashMap<u64, (SlotConnection, u32)>;
+type Unlisted = HashMap<u64, (SlotConnection, u32)>;
 
 /// The result of a look for lost slots.
 #[derive(Debug, Default)]
-pub(super) struct Leaks {
+struct Leaks {
     /// Slots that were freed.
-    pub(super) freed: usize,
+    freed: usize,
     /// Slots that are to be freed if their sockets are not listed the next times either.
-    pub(super) unlisted: Unlisted,
+    unlisted: Unlisted,
     /// How long it took.
-    pub(super) took: Duration,
+    took: Duration,
 }
 
 /// Frees the slots whose sockets the kernel lists neither now nor at the times of `before`. The current thread moves
 /// through the namespaces, so it must not do anything else afterwards.
-pub(super) fn free_leaks(state: &Path, before: &Unlisted) -> io::Result<Leaks> {
+fn free_leaks(state: &Path, before: &Unlisted) -> io::Result<Leaks> {
     let began = Instant::now();
     let mut slots = SocketSlots::open(state)?;
     if slots.taken() <= (slots.slots() / ENOUGH) as usize {
