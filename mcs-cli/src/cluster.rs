@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use crate::{
     check::rights::Right,
+    draft::Draft,
     kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError},
 };
 
@@ -67,6 +68,8 @@ pub(super) struct Cluster {
     pub(super) server_name: Option<String>,
     /// Whether this process runs in it as a pod.
     pub(super) is_own: bool,
+    /// Takes every write, in a dry run.
+    pub(super) draft: Option<Draft>,
     access: ApiAccess,
 }
 
@@ -108,7 +111,7 @@ impl Cluster {
     async fn own() -> anyhow::Result<Self> {
         let (access, server) = ApiAccess::new(None).await?;
         let id = id(&access.connection().await?.client).await?;
-        Ok(Self { id, server, authority: None, server_name: None, is_own: true, access })
+        Ok(Self { id, server, authority: None, server_name: None, is_own: true, draft: None, access })
     }
 
     /// Reads the kubeconfig and asks the cluster for its id.
@@ -124,7 +127,7 @@ impl Cluster {
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
         let (access, _) = ApiAccess::new(Some(argument.of_file())).await?;
-        Ok(Self { id, server, authority, server_name, is_own: false, access })
+        Ok(Self { id, server, authority, server_name, is_own: false, draft: None, access })
     }
 
     /// Its uid: that of its namespace `kube-system`.
@@ -158,8 +161,14 @@ impl Cluster {
         Ok(self.access.connection().await?.client)
     }
 
-    /// Sends a write.
+    /// Sends a write. A dry run notes what it would apply, and sends nothing.
     pub(super) async fn send(&self, request: Request) -> anyhow::Result<()> {
+        if let Some(draft) = &self.draft {
+            return match request.action {
+                Action::Apply { object, .. } | Action::Create(object) => draft.object(object),
+                _ => Ok(()),
+            };
+        }
         let what = format!("{} {}", request.resource.kind, request.name);
         let sent = request.send(&self.access).await;
         sent.map(drop).with_context(|| format!("cluster {}: {what}", self.id))
@@ -212,6 +221,20 @@ impl Cluster {
     /// All objects of a kind.
     pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
         self.list_by(kind, None, &ListParams::default()).await
+    }
+
+    /// All objects of a kind. An API server that lacks the type has none.
+    pub(super) async fn list_if_served(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
+        let is_absent = |error: &anyhow::Error| {
+            error.chain().any(|cause| match cause.downcast_ref() {
+                Some(kube::Error::Api(status)) => status.code == 404,
+                _ => false,
+            })
+        };
+        match self.list(kind).await {
+            Err(error) if is_absent(&error) => Ok(vec![]),
+            listed => listed,
+        }
     }
 
     /// Whether the API server serves a kind and lets the caller list it: there can be thousands of objects.

@@ -328,6 +328,13 @@ async fn restart_node_local(
 
 /// Restarts as `kubectl rollout restart` does.
 async fn restart(cluster: &Cluster, kind: crate::cluster::Kind, name: &str) -> anyhow::Result<()> {
+    if let Some(draft) = &cluster.draft {
+        let kind = kind.2.to_lowercase();
+        draft.comment(&format!(
+            "Not an object: kubectl rollout restart --namespace {SYSTEM} {kind}/{name}"
+        ));
+        return Ok(());
+    }
     let annotations = json!({"kubectl.kubernetes.io/restartedAt": Timestamp::now().to_string()});
     let template = json!({"metadata": {"annotations": annotations}});
     let metadata = json!({"namespace": SYSTEM, "name": name});

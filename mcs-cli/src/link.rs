@@ -197,8 +197,8 @@ pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Links the clusters, for a command that says more than that.
-pub(crate) async fn begin(command: &LinkCommand) -> anyhow::Result<()> {
-    for done in link_all(command).await? {
+pub(crate) async fn begin(command: &LinkCommand, clusters: &[&Cluster]) -> anyhow::Result<()> {
+    for done in link_clusters(command, clusters, None).await? {
         if let Some(warning) = done.warning {
             eprintln!("mcs: {warning}");
         }
@@ -333,12 +333,20 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
     ensure!(named.len() > 1, "give the kubeconfigs or contexts of two clusters or more");
     let clusters = open(&named).await?;
     let hub = hub::open(command.link.hub.as_ref()).await?;
+    link_clusters(command, &clusters.iter().collect::<Vec<_>>(), hub.as_ref()).await
+}
+
+async fn link_clusters(
+    command: &LinkCommand,
+    clusters: &[&Cluster],
+    hub: Option<&Cluster>,
+) -> anyhow::Result<Vec<Done>> {
     let named = command.pod_cidr.iter().map(|(id, _)| id);
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
-        let is_known = clusters.iter().chain(&hub).any(|cluster| cluster.id == *id);
+        let is_known = clusters.iter().copied().chain(hub).any(|cluster| cluster.id == *id);
         ensure!(is_known, "no cluster among these has the id {id}");
     }
-    for host in hub.as_ref().map_or(&clusters[..], std::slice::from_ref) {
+    for host in hub.as_ref().map_or(clusters, std::slice::from_ref) {
         let Cluster { id, server, .. } = host;
         let server = command.server_of(host).unwrap_or(server);
         ensure!(
@@ -347,8 +355,8 @@ async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
         );
     }
     let mut publishers = Vec::new();
-    for cluster in &clusters {
-        publishers.push(Publisher::of(cluster, hub.as_ref(), command).await?);
+    for cluster in clusters {
+        publishers.push(Publisher::of(cluster, hub, command).await?);
     }
     let directions = directions(&publishers, command).await?;
     let mut done = Vec::new();
@@ -411,7 +419,8 @@ async fn let_read(
     former: &Former,
 ) -> anyhow::Result<Option<String>> {
     let Mailbox { host, namespace } = &publisher.mailbox;
-    let has_reader = host.get(ROLES, Some(namespace), READER).await?.is_some();
+    let has_reader =
+        host.draft.is_some() || host.get(ROLES, Some(namespace), READER).await?.is_some();
     ensure!(
         has_reader,
         "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first",

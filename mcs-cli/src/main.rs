@@ -5,6 +5,7 @@ mod check;
 mod cluster;
 mod corefile;
 mod dns;
+mod draft;
 mod exit;
 mod kubeconfig;
 mod link;

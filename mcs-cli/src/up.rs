@@ -12,7 +12,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail, ensure};
-use clap::Args;
+use clap::{Args, ValueEnum};
 use futures_util::future::try_join_all;
 use mcs_controller::clusterset::ClusterId;
 use mcs_kube::program::{self, print, table, terminal_width};
@@ -26,6 +26,7 @@ use self::{
 use crate::{
     cluster::{Cluster, PEERS},
     dns,
+    draft::Draft,
     kubeconfig::{ClusterArgs, KubeconfigArg},
     link::{self, LinkCommand},
     progress,
@@ -48,7 +49,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 Examples:
   mcs up --context east --context west
   mcs up --context east --context west --context south --yes
-  mcs up east.conf west.conf --chart deploy/helm/mcs --dry-run")]
+  mcs up east.conf west.conf --chart deploy/helm/mcs --dry-run
+  mcs up --context east --context west --dry-run -o yaml > clusterset.yaml")]
 pub(crate) struct UpCommand {
     #[command(flatten)]
     clusters: ClusterArgs,
@@ -63,9 +65,20 @@ pub(crate) struct UpCommand {
     #[arg(long)]
     dry_run: bool,
 
+    /// With --dry-run: print what would be written instead of the plan
+    #[arg(short, long, value_name = "FORMAT", requires = "dry_run")]
+    output: Option<DraftFormat>,
+
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
+}
+
+/// How a dry run prints objects.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum DraftFormat {
+    /// Documents for each context, in the order in which they are applied. Credentials are not among them
+    Yaml,
 }
 
 /// Take a clusterset away: names, then links, then charts
@@ -86,7 +99,11 @@ pub(crate) struct DownCommand {
 
 pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
     program::block_on(async {
-        let members = look(command).await?;
+        let mut members = look(command).await?;
+        if let Some(DraftFormat::Yaml) = command.output {
+            draft(command, &mut members).await?;
+            return Ok(ExitCode::SUCCESS);
+        }
         show(&members)?;
         if command.dry_run {
             return Ok(ExitCode::SUCCESS);
@@ -97,6 +114,7 @@ pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
         chart::prepare(&command.chart).await?;
         try_join_all(members.iter().map(|member| install(command, member))).await?;
         link_all(command, &members).await?;
+        progress::say("all", "linked")?;
         connected(&members).await?;
         progress::say("all", "the controllers read each other")?;
         let proven = proof::prove(&members).await?;
@@ -172,6 +190,25 @@ fn show(members: &[Member]) -> anyhow::Result<()> {
     print(&table(terminal_width(), &["CLUSTER", "STEP", "WHAT"], rows))
 }
 
+/// Prints what each step would write.
+async fn draft(command: &UpCommand, members: &mut [Member]) -> anyhow::Result<()> {
+    chart::prepare(&command.chart).await?;
+    for member in &mut *members {
+        let draft = chart::draft(&command.chart, member).await;
+        let draft = draft.with_context(|| format!("cluster {}", member.cluster.id))?;
+        member.cluster.draft = Some(draft);
+        if member.dns.is_some() {
+            dns::apply(&member.cluster).await?;
+        }
+    }
+    link_all(command, members).await?;
+    for member in members {
+        let text = member.cluster.draft.as_ref().map(Draft::text).unwrap_or_default();
+        print(&format!("# context: {}\n{}", member.kubeconfig.context_name()?, text.trim_end()))?;
+    }
+    Ok(())
+}
+
 /// Asks on the terminal.
 fn confirmed(question: &str) -> anyhow::Result<bool> {
     ensure!(io::stdin().is_terminal(), "nobody can be asked here: give --yes");
@@ -207,8 +244,8 @@ async fn link_all(command: &UpCommand, members: &[Member]) -> anyhow::Result<()>
         Some((member.cluster.id.clone(), server))
     });
     let link = LinkCommand::new(kubeconfigs, command.member.pod_cidr.clone(), servers.collect());
-    link::begin(&link).await?;
-    progress::say("all", "linked")
+    let clusters: Vec<_> = members.iter().map(|member| &member.cluster).collect();
+    link::begin(&link, &clusters).await
 }
 
 /// Waits until each cluster reads each of the others.

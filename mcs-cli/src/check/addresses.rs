@@ -21,7 +21,9 @@ pub(super) async fn vip_ranges(cluster: &Cluster, namespace: &str) -> anyhow::Re
     let vips = vips_of(&deployment, property.as_deref());
     let mut services = ranges(&deployment, "--service-cidr");
     if services.is_empty() {
-        services = decoded::<RangeDecoder>(&service_ranges(cluster).await?).flatten().collect();
+        // Kubernetes before 1.33 has none.
+        let ranges = cluster.list_if_served(SERVICE_RANGES).await?;
+        services = decoded::<RangeDecoder>(&ranges).flatten().collect();
     }
     let mut pods = ranges(&deployment, "--pod-cidr");
     if pods.is_empty() {
@@ -42,20 +44,6 @@ fn verdict(vips: &VipRanges, services: &[IpNet], pods: &[IpNet]) -> anyhow::Resu
     }
     let VipRanges { v4, v6 } = vips;
     Ok(format!("the VIP ranges {v4} and {v6} are apart from this cluster's Services and pods"))
-}
-
-/// The ServiceCIDRs. Kubernetes before 1.33 has none.
-async fn service_ranges(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
-    let is_absent = |error: &anyhow::Error| {
-        error.chain().any(|cause| match cause.downcast_ref() {
-            Some(kube::Error::Api(status)) => status.code == 404,
-            _ => false,
-        })
-    };
-    match cluster.list(SERVICE_RANGES).await {
-        Err(error) if is_absent(&error) => Ok(vec![]),
-        listed => listed,
-    }
 }
 
 fn decoded<D: Decoder>(objects: &[Value]) -> impl Iterator<Item = D::Value> {

@@ -30,6 +30,15 @@ pub(super) async fn store_kubeconfig(
     (mut secret, former): (Value, Option<&Value>),
 ) -> anyhow::Result<Option<String>> {
     let Mailbox { host, namespace } = mailbox;
+    if let Some(draft) = &cluster.draft {
+        let name = secret["metadata"]["name"].as_str().unwrap_or_default();
+        draft.comment(&format!(
+            "Not here, since it holds a token: Secret {}/{name}, with a kubeconfig of ServiceAccount {namespace}/{account} in cluster \
+             {}. `mcs link` makes it",
+            command.link.namespace, host.id
+        ));
+        return Ok(None);
+    }
     let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
     let given = command.server_of(host);
     let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(former, mailbox));

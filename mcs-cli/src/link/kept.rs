@@ -57,7 +57,11 @@ pub(super) struct Formers<'a> {
 
 impl<'a> Formers<'a> {
     pub(super) async fn of(reader: &'a Cluster, namespace: &'a str) -> anyhow::Result<Self> {
-        let peers = reader.list(PEERS).await?;
+        // A dry run is of a cluster that may have no types yet.
+        let peers = match &reader.draft {
+            Some(_) => reader.list_if_served(PEERS).await?,
+            None => reader.list(PEERS).await?,
+        };
         Ok(Self { reader, namespace, peers, secrets: HashMap::new() })
     }
 

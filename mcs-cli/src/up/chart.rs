@@ -4,6 +4,7 @@ use std::{path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
+use serde_json::json;
 use tokio::{
     io::AsyncWriteExt as _,
     process::Command,
@@ -14,7 +15,7 @@ use super::{
     member::{Member, has_types},
     pending,
 };
-use crate::{check, kubeconfig::KubeconfigArg};
+use crate::{check, draft::Draft, kubeconfig::KubeconfigArg};
 
 /// The release, and the namespace of the agents.
 const RELEASE: &str = "mcs";
@@ -52,6 +53,29 @@ pub(crate) struct ChartArgs {
     types: Vec<String>,
 }
 
+impl ChartArgs {
+    /// The files with the types of the API.
+    fn types(&self) -> Vec<&str> {
+        let given = self.types.iter().map(String::as_str);
+        if self.types.is_empty() { TYPES.to_vec() } else { given.collect() }
+    }
+
+    /// The values of a cluster, as helm takes them.
+    fn values(&self, member: &Member) -> Vec<String> {
+        let mut values = Vec::new();
+        if !member.has_own_properties {
+            values.push("clusterProperties.create=true".to_owned());
+            values.push(format!("global.clusterId={}", member.cluster.id));
+            values.push(format!("clusterProperties.clusterset={}", member.clusterset));
+        }
+        if let Some(dns) = &member.dns {
+            values.push(format!("dns.serviceAccount={}", dns.account));
+        }
+        values.extend_from_slice(&self.set);
+        values
+    }
+}
+
 /// Both tools are there.
 pub(super) async fn ensure_tools() -> anyhow::Result<()> {
     for (tool, arguments) in
@@ -76,9 +100,7 @@ pub(super) async fn prepare(args: &ChartArgs) -> anyhow::Result<()> {
 
 /// Installs the types that KEP-1645 and KEP-2149 define.
 pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
-    let given = args.types.iter().map(String::as_str);
-    let types: Vec<&str> = if args.types.is_empty() { TYPES.to_vec() } else { given.collect() };
-    for file in types {
+    for file in args.types() {
         let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
         kubectl.args(["apply", "--server-side", "--filename", file]);
         run(kubectl).await?;
@@ -101,17 +123,8 @@ pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result
     helm.args(["upgrade", "--install", RELEASE, &args.chart]);
     helm.args(["--namespace", NAMESPACE, "--create-namespace", "--reset-then-reuse-values"]);
     helm.args(["--wait", "--timeout", READY_WITHIN]);
-    let mut values = Vec::new();
-    if !member.has_own_properties {
-        values.push("clusterProperties.create=true".to_owned());
-        values.push(format!("global.clusterId={}", member.cluster.id));
-        values.push(format!("clusterProperties.clusterset={}", member.clusterset));
-    }
-    if let Some(dns) = &member.dns {
-        values.push(format!("dns.serviceAccount={}", dns.account));
-    }
-    for value in values.iter().chain(&args.set) {
-        helm.args(["--set", value]);
+    for value in args.values(member) {
+        helm.args(["--set", &value]);
     }
     let Err(error) = run(helm).await else { return Ok(()) };
     // What the kubelet says of the agents' pods is what helps.
@@ -121,11 +134,52 @@ pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result
     }
 }
 
-/// Installs the types of the chart, which helm never upgrades.
-async fn install_own_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+/// What [`install_types`] and [`install`] would apply. Hooks are left out: they run at an uninstall.
+pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<Draft> {
+    let draft = Draft::default();
+    if !member.has_types {
+        for file in args.types() {
+            let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
+            kubectl.args(["create", "--dry-run=client", "--output", "yaml", "--filename", file]);
+            draft.text_of(&output(kubectl, &[]).await?);
+        }
+    }
+    draft.object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+    draft.text_of(&own_types(args).await?);
+    let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
+    helm.args(["template", RELEASE, &args.chart, "--namespace", NAMESPACE]);
+    helm.args(["--no-hooks", "--dry-run=server", "--values", "-"]);
+    for value in args.values(member) {
+        helm.args(["--set", &value]);
+    }
+    let former = former_values(&member.kubeconfig).await?;
+    draft.text_of(&output(helm, &former).await?);
+    Ok(draft)
+}
+
+/// The values that an earlier release was given.
+async fn former_values(kubeconfig: &KubeconfigArg) -> anyhow::Result<Vec<u8>> {
+    let mut list = tool("helm", "--kube-context", kubeconfig)?;
+    list.args(["list", "--all", "--short", "--namespace", NAMESPACE]);
+    let releases = output(list, &[]).await?;
+    if !String::from_utf8_lossy(&releases).lines().any(|name| name == RELEASE) {
+        return Ok(Vec::new());
+    }
+    let mut get = tool("helm", "--kube-context", kubeconfig)?;
+    get.args(["get", "values", RELEASE, "--namespace", NAMESPACE, "--output", "yaml"]);
+    output(get, &[]).await
+}
+
+/// The types of the chart.
+async fn own_types(args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
     let mut show = Command::new("helm");
     show.args(["show", "crds", &args.chart]);
-    let types = output(show, &[]).await?;
+    output(show, &[]).await
+}
+
+/// Installs the types of the chart, which helm never upgrades.
+async fn install_own_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
+    let types = own_types(args).await?;
     let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
     kubectl.args(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
     output(kubectl, &types).await.map(drop)

@@ -52,6 +52,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     // From a Corefile without the block on.
     run(&mut dns(world, "undo")?)?;
     let without = members.each_ref().map(corefile);
+    writes_nothing(world, &chart)?;
     let begin = Instant::now();
     let said = run(&mut up(world, &chart)?)?;
     tell(format!(
@@ -84,6 +85,40 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     }
     // Other cases ask by name too.
     run(&mut dns(world, "apply")?).map(drop)
+}
+
+/// A dry run prints all objects, no credentials, and changes none.
+fn writes_nothing(world: &World, chart: &Path) -> anyhow::Result<()> {
+    let before = world.members.each_ref().map(versions);
+    let said = run(up(world, chart)?.args(["--dry-run", "-o", "yaml"]))?;
+    for (member, before) in world.members.iter().zip(before) {
+        ensure!(versions(member)? == before?, "{} was changed", member.name);
+    }
+    let documents: Vec<&str> = said.split("\n---\n").collect();
+    for kind in ["DaemonSet", "Deployment", "CustomResourceDefinition", "RoleBinding", "ClusterPeer"] {
+        let line = format!("\nkind: {kind}\n");
+        let count = documents.iter().filter(|one| format!("\n{one}\n").contains(&line)).count();
+        ensure!(count > 1, "{count} objects of kind {kind}: {said}");
+    }
+    ensure!(said.matches("# context: ").count() == 2, "{said}");
+    ensure!(said.contains("multicluster clusterset.local"), "{said}");
+    ensure!(said.contains("mcs-controller/peer-") && !said.contains("kind: Secret"), "{said}");
+    Ok(())
+}
+
+/// The versions of all objects of kinds that nothing but an operator changes.
+fn versions(member: &Member) -> anyhow::Result<BTreeSet<String>> {
+    const KINDS: &str = "configmaps,secrets,serviceaccounts,roles,rolebindings,clusterroles,clusterrolebindings,\
+                         customresourcedefinitions,daemonsets,namespaces";
+    let all = member.kubectl.get(&[KINDS, "--all-namespaces"])?;
+    let all = all["items"].as_array().context("a list")?;
+    let generation = |object: &Value| {
+        let metadata = &object["metadata"];
+        // The status of a DaemonSet changes by itself.
+        let version = if object["kind"] == "DaemonSet" { "generation" } else { "resourceVersion" };
+        format!("{} {}", metadata["uid"], metadata[version])
+    };
+    Ok(all.iter().map(generation).collect())
 }
 
 fn corefile(member: &Member) -> anyhow::Result<Value> {
