@@ -1,6 +1,6 @@
 //! `mcs check`: what a clusterset needs, and what to do about what is missing.
 
-mod addresses;
+pub(crate) mod addresses;
 pub(crate) mod agents;
 mod dns;
 mod peers;

@@ -111,7 +111,15 @@ impl Cluster {
     async fn own() -> anyhow::Result<Self> {
         let (access, server) = ApiAccess::new(None).await?;
         let id = id(&access.connection().await?.client).await?;
-        Ok(Self { id, server, authority: None, server_name: None, is_own: true, draft: None, access })
+        Ok(Self {
+            id,
+            server,
+            authority: None,
+            server_name: None,
+            is_own: true,
+            draft: None,
+            access,
+        })
     }
 
     /// Reads the kubeconfig and asks the cluster for its id.
@@ -128,6 +136,11 @@ impl Cluster {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
         let (access, _) = ApiAccess::new(Some(argument.of_file())).await?;
         Ok(Self { id, server, authority, server_name, is_own: false, draft: None, access })
+    }
+
+    /// The cluster that a connection leads to.
+    pub(super) fn by(access: ApiAccess, server: String, id: ClusterId) -> Self {
+        Self { id, server, authority: None, server_name: None, is_own: false, draft: None, access }
     }
 
     /// Its uid: that of its namespace `kube-system`.

@@ -62,7 +62,9 @@ mod tests {
         draft.comment("restart it");
         let metadata = json!({"name": "coredns", "resourceVersion": "7"});
         let corefile = ".:53 {\n    errors\n}\n";
-        draft.object(json!({"kind": "C", "metadata": metadata, "data": {"Corefile": corefile}})).unwrap();
+        draft
+            .object(json!({"kind": "C", "metadata": metadata, "data": {"Corefile": corefile}}))
+            .unwrap();
         let text = draft.text();
         assert!(text.starts_with("---\nkind: A\n---\nkind: B\n# restart it\n---\n"), "{text}");
         let documents: Vec<Value> = serde_saphyr::from_multiple(&text).unwrap();

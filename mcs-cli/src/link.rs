@@ -1,7 +1,10 @@
 //! `mcs link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod credentials;
+mod halves;
 mod hub;
+mod invitation;
+mod invite;
 mod kept;
 mod unlink;
 
@@ -15,28 +18,23 @@ use mcs_kube::{
     program::{self, FormatArgs, Style},
 };
 use serde::Serialize;
-use serde_json::{Value, json};
 
+pub(super) use self::invite::{InviteCommand, JoinCommand, invite, join};
 use self::{
-    credentials::{give_rights, kubeconfig_secret, store_kubeconfig},
-    kept::{Former, Formers, Identity},
+    credentials::{Terms, TokenArgs},
+    halves::{Mailbox, Publisher, accept},
+    kept::{Former, Formers},
     unlink::Pairs,
 };
 use super::{
-    cluster::{Cluster, PEERS, ROLES},
+    cluster::Cluster,
     kubeconfig::{ClusterArgs, KubeconfigArg},
-    pod_ranges::{self, PodRanges},
+    pod_ranges,
 };
-use mcs_controller::{
-    apply::ApplyError,
-    clusterset::{ClusterId, well_known},
-};
+use mcs_controller::clusterset::{ClusterId, well_known};
 
 /// The Role that the chart makes in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
-
-/// How long a token lives: 90 days.
-const TOKEN_SECONDS: i64 = 7_776_000;
 
 /// The clusters and namespaces of a link.
 #[derive(Debug, Args)]
@@ -91,11 +89,8 @@ pub(super) struct LinkCommand {
     #[arg(long)]
     replace: bool,
 
-    /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
-    /// cluster can be away for the other two thirds
-    #[arg(long, value_name = "SECONDS", default_value_t = TOKEN_SECONDS,
-        value_parser = clap::value_parser!(i64).range(600..))]
-    token_seconds: i64,
+    #[command(flatten)]
+    token: TokenArgs,
 }
 
 /// End what `link` began.
@@ -156,12 +151,18 @@ impl LinkCommand {
         server: Vec<(ClusterId, String)>,
     ) -> Self {
         let link = LinkArgs::new(kubeconfigs);
-        Self { link, pod_cidr, server, replace: false, token_seconds: TOKEN_SECONDS }
+        Self { link, pod_cidr, server, replace: false, token: TokenArgs::default() }
     }
 
     /// The URL that `--server` gives.
     fn server_of(&self, host: &Cluster) -> Option<&String> {
         self.server.iter().find(|(id, _)| *id == host.id).map(|(_, url)| url)
+    }
+
+    /// How an account on this API server is made.
+    fn terms(&self, host: &Cluster) -> Terms<'_> {
+        let server = self.server_of(host).map(String::as_str);
+        Terms { server, seconds: self.token.token_seconds }
     }
 }
 
@@ -174,6 +175,9 @@ struct Done {
     secret: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pod_ranges: Vec<IpNet>,
+    /// When the token expires, unless the controller renews it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    expires: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
     /// What could not be done.
@@ -235,16 +239,18 @@ fn show(format: &FormatArgs, done: &[Done]) -> anyhow::Result<ExitCode> {
 
 fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
     let rows = done.iter().map(|one| {
-        let Done { reader, publisher, account, secret, .. } = one;
+        let Done { reader, publisher, account, secret, expires, .. } = one;
         vec![
             reader.to_string(),
             if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
             account.clone(),
             secret.clone(),
             pod_ranges::joined(&one.pod_ranges),
+            expires.clone().unwrap_or_default(),
         ]
     });
-    style.table(&["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"], rows)?;
+    let header = ["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES", "TOKEN EXPIRES"];
+    style.table(&header, rows)?;
     for warning in done.iter().filter_map(|one| one.warning.as_ref()) {
         eprintln!("mcs: {warning}");
     }
@@ -270,38 +276,6 @@ async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
         clusters.push(cluster);
     }
     Ok(clusters)
-}
-
-/// A cluster that others read.
-struct Publisher<'a> {
-    cluster: &'a Cluster,
-    uid: String,
-    mailbox: Mailbox<'a>,
-    pods: PodRanges,
-}
-
-impl<'a> Publisher<'a> {
-    async fn of(
-        cluster: &'a Cluster,
-        hub: Option<&'a Cluster>,
-        command: &LinkCommand,
-    ) -> anyhow::Result<Self> {
-        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
-        let given: Vec<_> = given.map(|(_, range)| *range).collect();
-        let pods = if given.is_empty() {
-            PodRanges::of(cluster).await?
-        } else {
-            PodRanges { ranges: given, are_given: true, warning: None }
-        };
-        let mailbox = Mailbox::of(cluster, hub, &command.link);
-        Ok(Self { cluster, uid: cluster.uid().await?, mailbox, pods })
-    }
-
-    fn identity(&self) -> Identity<'_> {
-        let Mailbox { host, namespace } = &self.mailbox;
-        let authority = host.authority.as_deref();
-        Identity { id: &self.cluster.id, uid: &self.uid, mailbox: namespace, authority }
-    }
 }
 
 /// Whom a cluster reads, and what it has of that cluster from before.
@@ -356,7 +330,10 @@ async fn link_clusters(
     }
     let mut publishers = Vec::new();
     for cluster in clusters {
-        publishers.push(Publisher::of(cluster, hub, command).await?);
+        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
+        let given = given.map(|(_, range)| *range).collect();
+        let mailbox = Mailbox::of(cluster, hub, &command.link);
+        publishers.push(Publisher::of(cluster, mailbox, given).await?);
     }
     let directions = directions(&publishers, command).await?;
     let mut done = Vec::new();
@@ -380,97 +357,21 @@ async fn link_one(
     Direction { reader, publisher, former }: &Direction<'_>,
 ) -> anyhow::Result<Done> {
     let LinkArgs { namespace, hub, .. } = &command.link;
-    let Publisher { cluster: Cluster { id, .. }, uid, mailbox, pods } = publisher;
-    let PodRanges { ranges: pod_ranges, warning, .. } =
-        pods.clone().or_kept(former.peer.as_ref(), &reader.id, id)?;
-    let (account, secret, kept) = if hub.is_some() {
-        (hub::account(&reader.id), hub::SECRET.to_owned(), None)
-    } else {
-        let account = format!("{}/{}", mailbox.namespace, reader.id);
-        (account, secret_name(id), let_read(command, reader, publisher, former).await?)
+    let credentials = match hub {
+        Some(_) => None,
+        None => {
+            let terms = command.terms(publisher.mailbox.host);
+            Some(publisher.let_read(&reader.id, terms).await?)
+        }
     };
-    let peer = json!({
-        "metadata": {"name": id},
-        "spec": {
-            "clusterId": id,
-            "clusterUid": uid,
-            "kubeconfigSecretRef": {"name": secret},
-            "mailbox": mailbox.namespace,
-            "podCIDRs": pod_ranges,
-        },
-    });
-    let without = apply_peer(reader, peer).await?;
-    Ok(Done {
-        reader: reader.id.clone(),
-        publisher: id.clone(),
-        account,
-        secret: format!("{namespace}/{secret}"),
-        pod_ranges,
-        warning: joined(joined(warning, kept), without),
-        left: vec![],
-    })
-}
-
-/// Lets a cluster read a mailbox in the publisher's own cluster.
-async fn let_read(
-    command: &LinkCommand,
-    reader: &Cluster,
-    publisher: &Publisher<'_>,
-    former: &Former,
-) -> anyhow::Result<Option<String>> {
-    let Mailbox { host, namespace } = &publisher.mailbox;
-    let has_reader =
-        host.draft.is_some() || host.get(ROLES, Some(namespace), READER).await?.is_some();
-    ensure!(
-        has_reader,
-        "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first",
-        host.id
-    );
-    let account = reader.id.as_str();
-    give_rights(&publisher.mailbox, account, READER).await?;
-    let secret = kubeconfig_secret(command, &secret_name(&publisher.cluster.id));
-    let former = former.secret.as_ref();
-    store_kubeconfig(command, reader, &publisher.mailbox, account, (secret, former)).await
-}
-
-/// Applies a ClusterPeer. Returns a note if the type of the reader is that of an earlier version, without the uid.
-async fn apply_peer(reader: &Cluster, mut peer: Value) -> anyhow::Result<Option<String>> {
-    let Err(error) = reader.apply(PEERS, peer.clone()).await else { return Ok(None) };
-    let of_api = error.downcast_ref::<ApplyError>();
-    if !of_api.is_some_and(|error| error.is_unknown_field("clusterUid")) {
-        return Err(error);
-    }
-    if let Some(spec) = peer["spec"].as_object_mut() {
-        spec.remove("clusterUid");
-    }
-    reader.apply(PEERS, peer).await?;
-    Ok(Some(format!(
-        "the type ClusterPeer of cluster {} has no spec.clusterUid, so another cluster of an id is not told there: kubectl \
-         apply --filename deploy/helm/mcs-controller/crds, and run `link` again",
-        reader.id
-    )))
+    let offer = (publisher.identity(), &publisher.pods);
+    accept(reader, namespace, offer, credentials.as_ref(), former).await
 }
 
 /// Two warnings as one.
 fn joined(first: Option<String>, second: Option<String>) -> Option<String> {
     let all: Vec<_> = first.into_iter().chain(second).collect();
     (!all.is_empty()).then(|| all.join("; "))
-}
-
-/// Where a cluster publishes.
-struct Mailbox<'a> {
-    /// The cluster itself, or the hub.
-    host: &'a Cluster,
-    namespace: String,
-}
-
-impl<'a> Mailbox<'a> {
-    fn of(publisher: &'a Cluster, hub: Option<&'a Cluster>, link: &LinkArgs) -> Self {
-        match hub {
-            Some(hub) => Self { host: hub, namespace: hub::mailbox(&publisher.id) },
-            None => Self { host: publisher, namespace: link.mailbox.clone() },
-        }
-    }
 }
 
 fn secret_name(publisher: &ClusterId) -> String {
@@ -487,7 +388,8 @@ mod tests {
     fn a_cluster_that_was_away_for_a_month_needs_no_link() {
         let command = crate::Cli::try_parse_from(["mcs", "link", "a", "b"]).unwrap();
         let crate::Command::Link(link) = command.command else { panic!("{command:?}") };
-        assert!(link.token_seconds - link.token_seconds / 3 > 30 * 86_400);
+        let seconds = link.token.token_seconds;
+        assert!(seconds - seconds / 3 > 30 * 86_400);
     }
 
     #[test]

@@ -31,6 +31,7 @@ struct Cli {
 const EXAMPLES: &str = "\
 Examples:
   mcs up --context east --context west
+  mcs invite west --context east --output east-for-west.yaml
   mcs check east.conf west.conf
   mcs status
 
@@ -48,6 +49,8 @@ enum Command {
     Down(up::DownCommand),
     Dns(dns::DnsCommand),
     Link(link::LinkCommand),
+    Invite(link::InviteCommand),
+    Join(link::JoinCommand),
     Unlink(link::UnlinkCommand),
     Forget(link::ForgetCommand),
     Check(check::CheckCommand),
@@ -65,6 +68,8 @@ fn main() -> ExitCode {
         Command::Down(command) => up::down(&command),
         Command::Dns(command) => dns::run(&command),
         Command::Link(command) => link::link(&command),
+        Command::Invite(command) => link::invite(&command),
+        Command::Join(command) => link::join(&command),
         Command::Unlink(command) => link::unlink(&command),
         Command::Forget(command) => link::forget(&command),
         Command::Check(command) => check::run(&command),

@@ -12,9 +12,21 @@ use mcs_controller::{
     objects::{NodeDecoder, RangeDecoder},
 };
 
-/// Whether a VIP range overlaps with Services or pods. The flags come from the controller's Deployment in that
-/// namespace.
+/// The ranges of a cluster.
+pub(crate) struct Ranges {
+    pub(crate) vips: VipRanges,
+    pub(crate) services: Vec<IpNet>,
+    pub(crate) pods: Vec<IpNet>,
+}
+
+/// Whether a VIP range overlaps with Services or pods.
 pub(super) async fn vip_ranges(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
+    let Ranges { vips, services, pods } = ranges_of(cluster, namespace).await?;
+    verdict(&vips, &services, &pods)
+}
+
+/// The ranges as the controller knows them. The flags come from the controller's Deployment in that namespace.
+pub(crate) async fn ranges_of(cluster: &Cluster, namespace: &str) -> anyhow::Result<Ranges> {
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
     let deployment = deployment.unwrap_or_default();
     let property = cluster.property(well_known::CLUSTERSET_PROPERTY).await?;
@@ -30,7 +42,7 @@ pub(super) async fn vip_ranges(cluster: &Cluster, namespace: &str) -> anyhow::Re
         let nodes = cluster.list(NODES).await?;
         pods = decoded::<NodeDecoder>(&nodes).flat_map(|node| node.pod_ranges).collect();
     }
-    verdict(&vips, &services, &pods)
+    Ok(Ranges { vips, services, pods })
 }
 
 fn verdict(vips: &VipRanges, services: &[IpNet], pods: &[IpNet]) -> anyhow::Result<String> {

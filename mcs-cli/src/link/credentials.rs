@@ -1,62 +1,154 @@
 //! Accounts in mailboxes, and the Secrets with their tokens.
 
+use clap::Args;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::{LinkCommand, Mailbox, joined, kept};
+use super::{Mailbox, joined, kept};
 use crate::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS};
 use mcs_controller::{
-    clusterset::well_known,
+    clusterset::{ClusterId, well_known},
     peers::token::{TokenClaims, token_for},
 };
 
+/// How long a token lives: 90 days.
+const TOKEN_SECONDS: i64 = 7_776_000;
+
+/// How long tokens live.
+#[derive(Debug, Args)]
+pub(super) struct TokenArgs {
+    /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
+    /// cluster can be away for the other two thirds
+    #[arg(long, value_name = "SECONDS", default_value_t = TOKEN_SECONDS,
+        value_parser = clap::value_parser!(i64).range(600..))]
+    pub(super) token_seconds: i64,
+}
+
+impl Default for TokenArgs {
+    fn default() -> Self {
+        Self { token_seconds: TOKEN_SECONDS }
+    }
+}
+
+/// How an account is made.
+#[derive(Clone, Copy)]
+pub(super) struct Terms<'a> {
+    /// The URL by which others reach the API server with the mailbox; that of its kubeconfig, if there is none.
+    pub(super) server: Option<&'a str>,
+    /// How long its token lives.
+    pub(super) seconds: i64,
+}
+
+/// A kubeconfig with a token of an account of a mailbox.
+pub(super) struct Credentials {
+    pub(super) kubeconfig: Value,
+    /// `NAMESPACE/NAME` of the account.
+    pub(super) account: String,
+    /// The cluster with the mailbox, or the hub.
+    host: ClusterId,
+    /// Whether somebody has given the URL.
+    is_server_given: bool,
+    pub(super) warning: Option<String>,
+}
+
+impl Credentials {
+    /// Makes an account in a mailbox, with a Role of the mailbox, and gets a token of it.
+    pub(super) async fn make(
+        mailbox: &Mailbox<'_>,
+        account: &str,
+        role: &str,
+        terms: Terms<'_>,
+    ) -> anyhow::Result<Self> {
+        let Mailbox { host, namespace } = mailbox;
+        give_rights(mailbox, account, role).await?;
+        let token = match &host.draft {
+            Some(_) => String::new(),
+            None => token_for(host.client().await?, namespace, account, terms.seconds).await?,
+        };
+        let server = terms.server.unwrap_or(&host.server);
+        let (authority, server_name) = (host.authority.as_deref(), host.server_name.as_deref());
+        let claims = TokenClaims::of_token(&token);
+        let shorter = claims.and_then(|claims| shorter_life(terms.seconds, claims.seconds()));
+        Ok(Self {
+            kubeconfig: kubeconfig(server, authority, server_name, &token),
+            account: format!("{namespace}/{account}"),
+            host: host.id.clone(),
+            is_server_given: terms.server.is_some(),
+            warning: shorter.map(|shorter| {
+                format!(
+                    "the token of ServiceAccount {namespace}/{account} of cluster {} {shorter}",
+                    host.id
+                )
+            }),
+        })
+    }
+
+    /// Those that an invitation of this cluster has.
+    pub(super) fn of_invitation(kubeconfig: Value, account: String, host: ClusterId) -> Self {
+        Self { kubeconfig, account, host, is_server_given: true, warning: None }
+    }
+
+    fn claims(&self) -> Option<TokenClaims> {
+        TokenClaims::of(&self.kubeconfig.to_string())
+    }
+
+    /// When the token expires.
+    pub(super) fn expires(&self) -> Option<String> {
+        self.claims().map(|claims| claims.expires.to_string())
+    }
+
+    /// Stores them in a Secret of a cluster. Returns what to know: the Secret keeps the URL of the former one, or its token, which is
+    /// a newer one of the same account.
+    pub(super) async fn store(
+        &self,
+        reader: &Cluster,
+        mut secret: Value,
+        former: Option<&Value>,
+    ) -> anyhow::Result<Option<String>> {
+        let (id, host) = (&reader.id, &self.host);
+        let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
+        if let Some(draft) = &reader.draft {
+            draft.comment(&format!(
+                "Not here, since it holds a token: Secret {name}, a kubeconfig of ServiceAccount {} in cluster {host}. `mcs invite {id}` \
+                 there prints it, and `mcs join` stores it here",
+                self.account
+            ));
+            return Ok(None);
+        }
+        let claims = self.claims();
+        let had = former.and_then(TokenClaims::of_secret);
+        if let (Some(had), Some(now)) = (had, &claims)
+            && (&had.namespace, &had.account) == (&now.namespace, &now.account)
+            && had.issued > now.issued
+        {
+            return Ok(Some(format!(
+                "the Secret {name} of cluster {id} keeps its token, which is newer"
+            )));
+        }
+        let mut kubeconfig = self.kubeconfig.clone();
+        let namespace = claims.map(|claims| claims.namespace).unwrap_or_default();
+        let kept = former.filter(|_| !self.is_server_given);
+        let kept = kept.and_then(|former| kept::server(former, &kubeconfig, &namespace));
+        if let Some(url) = &kept {
+            kubeconfig["clusters"][0]["cluster"]["server"] = json!(url);
+        }
+        secret["data"]["kubeconfig"] = json!(ByteString(kubeconfig.to_string().into_bytes()));
+        reader.apply(SECRETS, secret).await?;
+        let kept = kept.map(|url| {
+            format!("the Secret {name} of cluster {id} keeps the URL {url}: to change it, give --server {host}=URL")
+        });
+        Ok(joined(kept, self.warning.clone()))
+    }
+}
+
 /// A Secret of a controller, without its kubeconfig.
-pub(super) fn kubeconfig_secret(command: &LinkCommand, name: &str) -> Value {
+pub(super) fn kubeconfig_secret(namespace: &str, name: &str) -> Value {
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
     json!({
-        "metadata": {"namespace": command.link.namespace, "name": name, "labels": labels},
+        "metadata": {"namespace": namespace, "name": name, "labels": labels},
         "type": "Opaque",
         "data": {},
     })
-}
-
-/// Stores a kubeconfig with a token of an account of a mailbox as a Secret of a cluster. Returns a note if the Secret keeps
-/// the URL of the former one.
-pub(super) async fn store_kubeconfig(
-    command: &LinkCommand,
-    cluster: &Cluster,
-    mailbox: &Mailbox<'_>,
-    account: &str,
-    (mut secret, former): (Value, Option<&Value>),
-) -> anyhow::Result<Option<String>> {
-    let Mailbox { host, namespace } = mailbox;
-    if let Some(draft) = &cluster.draft {
-        let name = secret["metadata"]["name"].as_str().unwrap_or_default();
-        draft.comment(&format!(
-            "Not here, since it holds a token: Secret {}/{name}, with a kubeconfig of ServiceAccount {namespace}/{account} in cluster \
-             {}. `mcs link` makes it",
-            command.link.namespace, host.id
-        ));
-        return Ok(None);
-    }
-    let token = token_for(host.client().await?, namespace, account, command.token_seconds).await?;
-    let given = command.server_of(host);
-    let kept = former.filter(|_| given.is_none()).and_then(|former| kept::server(former, mailbox));
-    let server = given.or(kept.as_ref()).unwrap_or(&host.server);
-    let (authority, server_name) = (host.authority.as_deref(), host.server_name.as_deref());
-    let kubeconfig = kubeconfig(server, authority, server_name, &token);
-    secret["data"]["kubeconfig"] = json!(ByteString(kubeconfig.to_string().into_bytes()));
-    let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
-    cluster.apply(SECRETS, secret).await?;
-    let (id, host) = (&cluster.id, &host.id);
-    let kept = kept.map(|url| {
-        format!("the Secret {name} of cluster {id} keeps the URL {url}: to change it, give --server {host}=URL")
-    });
-    let claims = TokenClaims::of_token(&token);
-    let shorter = claims.and_then(|claims| shorter_life(command.token_seconds, claims.seconds()));
-    let shorter =
-        shorter.map(|shorter| format!("the token in Secret {name} of cluster {id} {shorter}"));
-    Ok(joined(kept, shorter))
 }
 
 /// What to say of a token that lives shorter than was asked for. The API server rounds a little.
@@ -76,11 +168,7 @@ fn renewal_role(account: &str) -> String {
 }
 
 /// Makes a ServiceAccount with a Role in a mailbox. It may also get tokens of its own.
-pub(super) async fn give_rights(
-    mailbox: &Mailbox<'_>,
-    account: &str,
-    role: &str,
-) -> anyhow::Result<()> {
+async fn give_rights(mailbox: &Mailbox<'_>, account: &str, role: &str) -> anyhow::Result<()> {
     let Mailbox { host, namespace } = mailbox;
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
     let metadata = |name: &str| json!({"namespace": namespace, "name": name, "labels": labels});

@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use super::{
     Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
-    credentials::{give_rights, kubeconfig_secret, store_kubeconfig, take_rights},
+    credentials::{Credentials, kubeconfig_secret, take_rights},
     joined, secret_name,
     unlink::{Pairs, Side},
 };
@@ -128,23 +128,26 @@ async fn let_one_in(
     ]);
     let metadata = json!({"namespace": namespace, "name": WRITER, "labels": labels()});
     host.apply(ROLES, json!({"metadata": metadata, "rules": rules})).await?;
-    give_rights(mailbox, ACCOUNT, WRITER).await?;
+    let credentials = Credentials::make(mailbox, ACCOUNT, WRITER, command.terms(host)).await?;
     let binding = host.get(CLUSTER_BINDINGS, None, &binding_name(&publisher.id)).await?;
     let mut reads = binding.as_ref().map(reads).unwrap_or_default();
     reads.extend(members.filter(|id| *id != publisher.id.as_str()));
     set_reads(host, &publisher.id, &reads).await?;
     let former = publisher.get(SECRETS, Some(&command.link.namespace), SECRET).await?;
-    let mut secret = kubeconfig_secret(command, SECRET);
+    let mut secret = kubeconfig_secret(&command.link.namespace, SECRET);
     let all = ByteString(well_known::ALL_MAILBOXES.as_bytes().to_vec());
     secret["data"][well_known::MAILBOXES] = json!(all);
-    let secret = (secret, former.as_ref());
-    let kept = store_kubeconfig(command, publisher, mailbox, ACCOUNT, secret).await?;
+    let kept = credentials.store(publisher, secret, former.as_ref()).await?;
     let note = format!(
         "the controller of cluster {} publishes there with mailbox.namespace={namespace} and mailbox.secret={SECRET} \
          in the values of its chart",
         publisher.id
     );
-    Ok(done(&command.link, &publisher.id, mailbox, joined(Some(note), kept)))
+    let warning = joined(Some(note), kept);
+    Ok(Done {
+        expires: credentials.expires(),
+        ..done(&command.link, &publisher.id, mailbox, warning)
+    })
 }
 
 fn binding_name(id: &ClusterId) -> String {
@@ -304,6 +307,7 @@ fn done(
         account: format!("{}/{ACCOUNT}", mailbox.namespace),
         secret: format!("{}/{SECRET}", link.namespace),
         pod_ranges: vec![],
+        expires: None,
         warning,
         left: vec![],
     }

@@ -8,7 +8,6 @@ use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use serde_json::{Value, from_value};
 
-use super::Mailbox;
 use crate::{
     cluster::{Cluster, PEERS, SECRETS},
     pod_ranges::{PodRanges, joined},
@@ -181,10 +180,11 @@ fn shares_certificate(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// The URL in a Secret, if it is another one than the host's and leads to the same mailbox.
-pub(super) fn server(secret: &Value, mailbox: &Mailbox<'_>) -> Option<String> {
-    let text = kubeconfig(secret)?;
-    url(&text, &mailbox.host.server, mailbox.host.authority.as_deref(), &mailbox.namespace)
+/// The URL in a Secret, if it is another one than that of a new kubeconfig and leads to the same mailbox, in this namespace.
+pub(super) fn server(secret: &Value, new: &Value, namespace: &str) -> Option<String> {
+    let cluster = &new["clusters"][0]["cluster"];
+    let authority = cluster["certificate-authority-data"].as_str();
+    url(&kubeconfig(secret)?, cluster["server"].as_str()?, authority, namespace)
 }
 
 fn url(text: &str, server: &str, authority: Option<&str>, namespace: &str) -> Option<String> {

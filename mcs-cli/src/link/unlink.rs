@@ -217,6 +217,7 @@ async fn unlink_one(
         account,
         secret: format!("{namespace}/{secret}"),
         pod_ranges: vec![],
+        expires: None,
         warning: None,
         left,
     }

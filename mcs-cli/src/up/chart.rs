@@ -144,7 +144,9 @@ pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<D
             draft.text_of(&output(kubectl, &[]).await?);
         }
     }
-    draft.object(json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}))?;
+    draft.object(
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+    )?;
     draft.text_of(&own_types(args).await?);
     let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
     helm.args(["template", RELEASE, &args.chart, "--namespace", NAMESPACE]);

@@ -95,7 +95,9 @@ fn writes_nothing(world: &World, chart: &Path) -> anyhow::Result<()> {
         ensure!(versions(member)? == before?, "{} was changed", member.name);
     }
     let documents: Vec<&str> = said.split("\n---\n").collect();
-    for kind in ["DaemonSet", "Deployment", "CustomResourceDefinition", "RoleBinding", "ClusterPeer"] {
+    for kind in
+        ["DaemonSet", "Deployment", "CustomResourceDefinition", "RoleBinding", "ClusterPeer"]
+    {
         let line = format!("\nkind: {kind}\n");
         let count = documents.iter().filter(|one| format!("\n{one}\n").contains(&line)).count();
         ensure!(count > 1, "{count} objects of kind {kind}: {said}");
