@@ -6,11 +6,12 @@ mod hub;
 mod invitation;
 mod invite;
 mod kept;
+mod rotate;
 mod unlink;
 
-use std::process::ExitCode;
+use std::{process::ExitCode, ptr};
 
-use anyhow::{bail, ensure};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
 use mcs_kube::{
@@ -18,13 +19,17 @@ use mcs_kube::{
     program::{self, FormatArgs, Style},
 };
 use serde::Serialize;
+use serde_json::Value;
 
-pub(super) use self::invite::{InviteCommand, JoinCommand, invite, join};
 use self::{
     credentials::{Terms, TokenArgs},
     halves::{Mailbox, Publisher, accept},
     kept::{Former, Formers},
     unlink::Pairs,
+};
+pub(super) use self::{
+    invite::{InviteCommand, JoinCommand, invite, join},
+    rotate::{RotateCommand, rotate},
 };
 use super::{
     cluster::Cluster,
@@ -91,6 +96,10 @@ pub(super) struct LinkCommand {
 
     #[command(flatten)]
     token: TokenArgs,
+
+    /// Whether links that there are get other tokens, and nothing else is done.
+    #[arg(skip)]
+    rotate: bool,
 }
 
 /// End what `link` began.
@@ -151,7 +160,7 @@ impl LinkCommand {
         server: Vec<(ClusterId, String)>,
     ) -> Self {
         let link = LinkArgs::new(kubeconfigs);
-        Self { link, pod_cidr, server, replace: false, token: TokenArgs::default() }
+        Self { link, pod_cidr, server, replace: false, token: TokenArgs::default(), rotate: false }
     }
 
     /// The URL that `--server` gives.
@@ -162,7 +171,7 @@ impl LinkCommand {
     /// How an account on this API server is made.
     fn terms(&self, host: &Cluster) -> Terms<'_> {
         let server = self.server_of(host).map(String::as_str);
-        Terms { server, seconds: self.token.token_seconds }
+        Terms { server, seconds: self.token.token_seconds, is_anew: self.rotate }
     }
 }
 
@@ -285,6 +294,24 @@ struct Direction<'a> {
     former: Former,
 }
 
+impl Direction<'_> {
+    /// Whether the reader has credentials for this mailbox, in the Secret that this command writes.
+    fn is_linked(&self) -> bool {
+        let Self { publisher: Publisher { cluster, mailbox, .. }, former, .. } = self;
+        let of_pair = secret_name(&cluster.id);
+        let secret = if ptr::eq(mailbox.host, *cluster) { &of_pair } else { hub::SECRET };
+        let spec = former.peer.as_ref().map(|peer| &peer["spec"]);
+        let is_of = |spec: &Value| {
+            spec["kubeconfigSecretRef"]["name"] == *secret && spec["mailbox"] == *mailbox.namespace
+        };
+        former.secret.is_some() && spec.is_some_and(is_of)
+    }
+
+    fn text(&self) -> String {
+        format!("cluster {} reads {}", self.reader.id, self.publisher.cluster.id)
+    }
+}
+
 /// Every cluster with each of the others. Fails if one is another cluster than before.
 async fn directions<'a>(
     publishers: &'a [Publisher<'a>],
@@ -335,7 +362,19 @@ async fn link_clusters(
         let mailbox = Mailbox::of(cluster, hub, &command.link);
         publishers.push(Publisher::of(cluster, mailbox, given).await?);
     }
-    let directions = directions(&publishers, command).await?;
+    let mut directions = directions(&publishers, command).await?;
+    if command.rotate {
+        directions.retain(Direction::is_linked);
+        ensure!(
+            !directions.is_empty(),
+            "none of these clusters reads another one by a mailbox {}: there is nothing to rotate",
+            if hub.is_some() {
+                "of this hub"
+            } else {
+                "in its own cluster (for a hub, give --hub)"
+            }
+        );
+    }
     let mut done = Vec::new();
     if hub.is_some() {
         for publisher in publishers.iter().filter(|_| !command.replace) {
@@ -343,10 +382,12 @@ async fn link_clusters(
         }
         done.extend(hub::let_in(command, &publishers).await?);
     }
-    for direction in &directions {
-        done.push(link_one(command, direction).await?);
+    // On a hub the accounts are those of the clusters, and not of each link.
+    for direction in directions.iter().filter(|_| hub.is_none() || !command.rotate) {
+        let linked = link_one(command, direction).await;
+        done.push(linked.with_context(|| direction.text())?);
     }
-    if hub.is_some() {
+    if hub.is_some() && !command.rotate {
         hub::take_pairs(&command.link, &publishers, &directions).await?;
     }
     Ok(done)
@@ -357,15 +398,21 @@ async fn link_one(
     Direction { reader, publisher, former }: &Direction<'_>,
 ) -> anyhow::Result<Done> {
     let LinkArgs { namespace, hub, .. } = &command.link;
-    let credentials = match hub {
-        Some(_) => None,
-        None => {
-            let terms = command.terms(publisher.mailbox.host);
-            Some(publisher.let_read(&reader.id, terms).await?)
-        }
+    let credentials = if hub.is_some() {
+        None
+    } else {
+        let terms = command.terms(publisher.mailbox.host);
+        Some(publisher.let_read(&reader.id, terms).await?)
     };
-    let offer = (publisher.identity(), &publisher.pods);
-    accept(reader, namespace, offer, credentials.as_ref(), former).await
+    let kept = former.pods();
+    let pods = if command.rotate { &kept } else { &publisher.pods };
+    let offer = (publisher.identity(), pods);
+    let mut done = accept(reader, namespace, offer, credentials.as_ref(), former).await?;
+    if command.rotate {
+        // What stays as it is needs no word.
+        done.warning = credentials.and_then(|credentials| credentials.warning);
+    }
+    Ok(done)
 }
 
 /// Two warnings as one.

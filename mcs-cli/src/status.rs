@@ -24,6 +24,8 @@ use mcs_controller::{
 
 /// Show the peers of clusters, and how many services they export and import.
 ///
+/// `-o wide` also shows when the token by which each peer is read expires, unless the controller renews it.
+///
 /// Exits with 0 if every cluster answers, every peer is connected, synced and fresh, none of its endpoints is refused, every
 /// ServiceExport is exported, and every ServiceImport of the controller is ready; with 3 if clusters do not answer and
 /// nothing is wrong in the others; else with 1. Without kubeconfigs it asks the current context.
@@ -84,6 +86,9 @@ struct PeerStatus {
     fresh: String,
     services: u64,
     endpoints: u64,
+    /// When the token by which it is read expires, unless it is renewed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    token_expires: Option<String>,
     /// Conditions that do not hold, and refused endpoints.
     problems: Vec<String>,
     /// What conditions that hold have to say: services that wait for a namespace, a token that is not renewed.
@@ -252,6 +257,7 @@ fn peer(object: &Value) -> PeerStatus {
         fresh: status("Fresh"),
         services: count("services"),
         endpoints: count("endpoints"),
+        token_expires: object["status"]["tokenExpires"].as_str().map(str::to_owned),
         problems: problems(object),
         notes: notes(object),
     }
@@ -272,7 +278,7 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
     style.table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS", "ERROR"], rows)?;
     let rows = clusters.iter().flat_map(|one| {
         one.peers.iter().map(|peer| {
-            vec![
+            let mut row = vec![
                 one.cluster.clone(),
                 peer.cluster.clone(),
                 peer.connected.clone(),
@@ -280,12 +286,18 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
                 peer.fresh.clone(),
                 peer.services.to_string(),
                 peer.endpoints.to_string(),
+            ];
+            row.extend(style.wide.then(|| peer.token_expires.clone().unwrap_or_default()));
+            row.push(
                 peer.problems.iter().chain(&peer.notes).cloned().collect::<Vec<_>>().join("; "),
-            ]
+            );
+            row
         })
     });
-    let header =
-        ["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "SERVICES", "ENDPOINTS", "PROBLEMS"];
+    let mut header =
+        vec!["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "SERVICES", "ENDPOINTS"];
+    header.extend(style.wide.then_some("TOKEN EXPIRES"));
+    header.push("PROBLEMS");
     print("")?;
     style.table(&header, rows)?;
     show_problems(clusters, style, "NOT EXPORTED", |one| &one.not_exported)?;

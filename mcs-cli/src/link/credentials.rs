@@ -37,6 +37,8 @@ pub(super) struct Terms<'a> {
     pub(super) server: Option<&'a str>,
     /// How long its token lives.
     pub(super) seconds: i64,
+    /// Whether tokens from before end.
+    pub(super) is_anew: bool,
 }
 
 /// A kubeconfig with a token of an account of a mailbox.
@@ -60,6 +62,10 @@ impl Credentials {
         terms: Terms<'_>,
     ) -> anyhow::Result<Self> {
         let Mailbox { host, namespace } = mailbox;
+        if terms.is_anew {
+            // A token is bound to the uid of its account.
+            host.delete(ACCOUNTS, Some(namespace), account).await?;
+        }
         give_rights(mailbox, account, role).await?;
         let token = match &host.draft {
             Some(_) => String::new(),
@@ -108,8 +114,9 @@ impl Credentials {
         let (id, host) = (&reader.id, &self.host);
         let name = secret["metadata"]["name"].as_str().unwrap_or_default().to_owned();
         if let Some(draft) = &reader.draft {
+            let namespace = secret["metadata"]["namespace"].as_str().unwrap_or_default();
             draft.comment(&format!(
-                "Not here, since it holds a token: Secret {name}, a kubeconfig of ServiceAccount {} in cluster {host}. `mcs invite {id}` \
+                "Not here, since it holds a token: Secret {namespace}/{name}, a kubeconfig of ServiceAccount {} in cluster {host}. `mcs invite {id}` \
                  there prints it, and `mcs join` stores it here",
                 self.account
             ));

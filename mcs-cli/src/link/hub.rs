@@ -101,11 +101,17 @@ pub(super) async fn let_in(
     publishers: &[Publisher<'_>],
 ) -> anyhow::Result<Vec<Done>> {
     let mut done = Vec::new();
-    for (number, publisher) in publishers.iter().enumerate() {
-        if number == 0 {
-            publisher.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
+    if let (Some(first), false) = (publishers.first(), command.rotate) {
+        first.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
+    }
+    for publisher in publishers {
+        // Whoever rotates adds no member.
+        let namespace = Some(&*command.link.namespace);
+        if command.rotate && publisher.cluster.get(SECRETS, namespace, SECRET).await?.is_none() {
+            continue;
         }
-        let ids = publishers.iter().map(|one| one.cluster.id.to_string());
+        let ids = publishers.iter().filter(|_| !command.rotate);
+        let ids = ids.map(|one| one.cluster.id.to_string());
         done.push(let_one_in(command, publisher, ids).await?);
     }
     Ok(done)

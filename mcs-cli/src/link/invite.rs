@@ -17,7 +17,7 @@ use super::{
     halves::{Mailbox, Publisher, accept},
     invitation::{self, Facts, Invitation, Own},
     joined,
-    kept::Formers,
+    kept::{Formers, pod_cidrs},
     show,
 };
 use crate::{
@@ -32,7 +32,7 @@ use mcs_controller::clusterset::{ClusterId, well_known};
 ///
 /// Makes a ServiceAccount for it, which may read the mailbox and renew its own token, and prints an invitation: a Secret with the
 /// kubeconfig, the id and uid of this cluster, and its ranges of pods and ClusterSetIPs. `join` takes it in the other cluster.
-/// Whoever has the invitation can read the mailbox until `unlink` or `forget`: send it as you send a password. For exports in both
+/// Whoever has the invitation can read the mailbox until `rotate`, `unlink` or `forget`: send it as you send a password. For exports in both
 /// directions each cluster invites and joins once.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -67,6 +67,10 @@ pub(crate) struct InviteCommand {
     /// The namespace in which this cluster publishes
     #[arg(long, env = "MCS_MAILBOX", value_name = "NAMESPACE", default_value = "mcs-mailbox")]
     mailbox: String,
+
+    /// End the tokens that the other cluster had before. It cannot read this one until it has joined again
+    #[arg(long)]
+    rotate: bool,
 
     #[command(flatten)]
     token: TokenArgs,
@@ -155,7 +159,7 @@ async fn invited(command: &InviteCommand) -> anyhow::Result<String> {
         pods: ranges,
         vips: vec![vips.v4.into(), vips.v6.into()],
     };
-    let terms = Terms { server, seconds: command.token.token_seconds };
+    let terms = Terms { server, seconds: command.token.token_seconds, is_anew: command.rotate };
     let credentials = publisher.let_read(peer, terms).await?;
     if let Some(warning) = joined(warning, credentials.warning.clone()) {
         eprintln!("mcs: {warning}");
@@ -192,10 +196,8 @@ async fn own<'a>(cluster: &'a Cluster, namespace: &str) -> anyhow::Result<Own<'a
     let Ranges { vips, services, mut pods } = ranges_of(cluster, namespace).await?;
     pods.extend(PodRanges::of(cluster).await?.ranges);
     let peers = cluster.list(PEERS).await?.into_iter().map(|peer| {
-        let spec = &peer["spec"];
-        let ranges = spec["podCIDRs"].as_array().into_iter().flatten();
-        let ranges = ranges.filter_map(|range| range.as_str()?.parse().ok()).collect();
-        (spec["clusterId"].as_str().unwrap_or_default().to_owned(), ranges)
+        let id = peer["spec"]["clusterId"].as_str().unwrap_or_default().to_owned();
+        (id, pod_cidrs(&peer))
     });
     Ok(Own {
         id: &cluster.id,

@@ -100,6 +100,12 @@ impl Former {
         if uid.is_some() { Known::Same } else { Known::Unclear }
     }
 
+    /// The pod ranges of the ClusterPeer.
+    pub(super) fn pods(&self) -> PodRanges {
+        let ranges = self.peer.as_ref().map(pod_cidrs).unwrap_or_default();
+        PodRanges { ranges, are_given: true, warning: None }
+    }
+
     /// What is kept of it. `replace`: whether the cluster may be another one, of which nothing is kept.
     pub(super) fn kept(
         self,
@@ -128,8 +134,7 @@ impl PodRanges {
         reader: &ClusterId,
         id: &ClusterId,
     ) -> anyhow::Result<Self> {
-        let there = peer.and_then(|peer| peer["spec"]["podCIDRs"].as_array()).into_iter().flatten();
-        let kept: Vec<IpNet> = there.filter_map(|range| range.as_str()?.parse().ok()).collect();
+        let kept = peer.map(pod_cidrs).unwrap_or_default();
         let is_same =
             kept.len() == self.ranges.len() && kept.iter().all(|range| self.ranges.contains(range));
         if self.are_given || kept.is_empty() || is_same {
@@ -146,6 +151,12 @@ impl PodRanges {
         );
         Ok(Self { ranges: kept, are_given: false, warning: Some(warning) })
     }
+}
+
+/// The pod ranges of a ClusterPeer.
+pub(super) fn pod_cidrs(peer: &Value) -> Vec<IpNet> {
+    let ranges = peer["spec"]["podCIDRs"].as_array().into_iter().flatten();
+    ranges.filter_map(|range| range.as_str()?.parse().ok()).collect()
 }
 
 /// The kubeconfig in a Secret.

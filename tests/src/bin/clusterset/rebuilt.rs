@@ -3,7 +3,7 @@
 use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, topology::Subnet, wait};
+use mcs_tests::{api_server::Api, suite::Suite, topology::Subnet, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -119,16 +119,44 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     let message = finding["message"].as_str().context("a message")?;
     ensure!(!message.contains("podCIDRs") && !message.contains("clusterUid"), "{finding}");
 
+    rotated(world, &anew)?;
     forgotten(world, &namespace)
+}
+
+/// The two clusters get other tokens of each other, and those from before end.
+fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
+    let second = world.second();
+    let reader = second.account(MAILBOX, ID)?;
+    let mut rotate = controller::command_line(&world.controllers)?;
+    rotate.arg("rotate").arg(second.administrator()?).arg(cluster.administrator()?);
+    let rotated = rotate.args(["-o", "json"]).output()?;
+    ensure!(rotated.status.success(), "{}", said(&rotated));
+    let done: Value = serde_json::from_slice(&rotated.stdout)?;
+    let expire = done.as_array().context("a list")?.iter().filter(|one| one["expires"].is_string());
+    ensure!(expire.count() == 2, "{done}");
+    wait::within(ARRIVAL, "its former token to end", || ends(&reader))?;
+    let namespace = world.fresh()?;
+    export(cluster, &namespace, PODS[1])?;
+    second.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.42.12"])?;
+    cluster.unexport(&namespace)
+}
+
+/// Fails while a token reads the mailbox.
+fn ends(reader: &Api) -> anyhow::Result<()> {
+    let error = reader.get(&exported()).err().context("it reads the mailbox")?;
+    ensure!(format!("{error:#}").contains("401"), "{error:#}");
+    Ok(())
+}
+
+fn exported() -> String {
+    format!("/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices")
 }
 
 /// It is gone for ever: its token ends, and so does what was imported from it.
 fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
     let second = world.second();
     let reader = second.account(MAILBOX, ID)?;
-    let exported =
-        format!("/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices");
-    reader.get(&exported).context("it reads the mailbox before")?;
+    reader.get(&exported()).context("it reads the mailbox before")?;
     let forget = |id: &str| {
         let mut command = controller::command_line(&world.controllers)?;
         anyhow::Ok(command.args(["forget", id]).arg(second.administrator()?).output()?)
@@ -147,11 +175,7 @@ fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
         Ok(())
     })?;
     // An API server takes a token for some seconds after its account is gone.
-    wait::within(ARRIVAL, "its token to end", || {
-        let error = reader.get(&exported).err().context("it reads the mailbox")?;
-        ensure!(format!("{error:#}").contains("401"), "{error:#}");
-        Ok(())
-    })?;
+    wait::within(ARRIVAL, "its token to end", || ends(&reader))?;
     for object in [peer(), namespaced("v1", "Secret", NAMESPACE, "peer-c4")] {
         ensure!(second.api().read(&object).is_err(), "{object} is left");
     }

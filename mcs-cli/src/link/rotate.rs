@@ -1,0 +1,34 @@
+//! `mcs rotate`: other tokens for links that there are.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use mcs_kube::program;
+
+use super::{LinkArgs, LinkCommand, credentials::TokenArgs, link_all, show};
+
+/// Replace the tokens by which clusters read each other.
+///
+/// For each link between the clusters it makes the ServiceAccount in the mailbox anew, which ends all its tokens, and stores
+/// another one in the Secret of the reader. What is imported stays meanwhile. ClusterPeers stay as they are. With two clusters it
+/// rotates this pair alone. Where no machine has both kubeconfigs, `invite --rotate` and `join` do the same.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs rotate --context east --context west
+  mcs rotate east.conf west.conf south.conf --hub hub.conf")]
+pub(crate) struct RotateCommand {
+    #[command(flatten)]
+    link: LinkArgs,
+
+    #[command(flatten)]
+    token: TokenArgs,
+}
+
+pub(crate) fn rotate(command: RotateCommand) -> anyhow::Result<ExitCode> {
+    let RotateCommand { link, token } = command;
+    let command =
+        LinkCommand { link, pod_cidr: vec![], server: vec![], replace: false, token, rotate: true };
+    let done = program::block_on(link_all(&command))?;
+    show(&command.link.format, &done)
+}
