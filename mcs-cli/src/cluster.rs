@@ -134,7 +134,7 @@ impl Cluster {
     /// Reads the kubeconfig of a cluster that needs no id of its own.
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
-        let (access, _) = ApiAccess::new(Some(argument.of_file())).await?;
+        let (access, _) = ApiAccess::new(Some(argument.of_files())).await?;
         Ok(Self { id, server, authority, server_name, is_own: false, draft: None, access })
     }
 

@@ -14,7 +14,7 @@ pub(crate) struct ClusterArgs {
     #[arg(value_name = "KUBECONFIG")]
     kubeconfigs: Vec<KubeconfigArg>,
 
-    /// A context of a kubeconfig in KUBECONFIG, or of ~/.kube/config; repeatable
+    /// A context of KUBECONFIG, whose files are merged as kubectl does, or of ~/.kube/config; repeatable
     #[arg(long = "context", value_name = "NAME")]
     contexts: Vec<String>,
 }
@@ -22,7 +22,8 @@ pub(crate) struct ClusterArgs {
 /// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KubeconfigArg {
-    pub(crate) file: PathBuf,
+    /// One file, or those of KUBECONFIG.
+    pub(crate) files: Vec<PathBuf>,
     pub(crate) context: Option<String>,
 }
 
@@ -87,13 +88,12 @@ impl ClusterArgs {
 impl KubeconfigArg {
     /// That of the environment with its current context. `None`: there is no kubeconfig.
     pub(crate) fn of_environment() -> Result<Option<Self>, KubeconfigError> {
-        let files = default_files();
-        for file in &files {
-            if let Some(context) = read(file)?.current_context {
-                return with_context(&files, &context).map(Some);
-            }
+        let mut found = Self { files: default_files(), context: None };
+        if found.files.is_empty() {
+            return Ok(None);
         }
-        Ok(files.first().map(|file| Self { file: file.clone(), context: None }))
+        found.context = found.read()?.current_context;
+        Ok(Some(found))
     }
 
     /// The name of the context.
@@ -101,31 +101,45 @@ impl KubeconfigArg {
         if let Some(context) = &self.context {
             return Ok(context.clone());
         }
-        let current = read(&self.file)?.current_context;
-        current.ok_or_else(|| KubeconfigError::NoCurrent(self.file.display().to_string()))
+        let current = self.read()?.current_context;
+        current.ok_or_else(|| KubeconfigError::NoCurrent(self.file_names()))
     }
 
-    /// The file and the context, as the library reads them.
-    pub(crate) fn of_file(&self) -> KubeconfigFile {
-        KubeconfigFile { path: self.file.clone(), context: self.context.clone() }
+    /// The files and the context, as the library reads them.
+    pub(crate) fn of_files(&self) -> KubeconfigFile {
+        KubeconfigFile { paths: self.files.clone(), context: self.context.clone() }
+    }
+
+    fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
+        for file in &self.files {
+            // kube tells the error of a file twice.
+            if let Err(source) = fs::File::open(file) {
+                return Err(KubeconfigError::Read { file: file.display().to_string(), source });
+            }
+        }
+        self.of_files().read().map_err(|error| KubeconfigError::Invalid {
+            file: self.file_names(),
+            problem: error.to_string(),
+        })
+    }
+
+    fn file_names(&self) -> String {
+        let files: Vec<_> = self.files.iter().map(|file| file.display().to_string()).collect();
+        files.join(", ")
     }
 
     /// What it says of the API server.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, KubeconfigError> {
-        let file = self.file.display().to_string();
+        let file = self.file_names();
         let invalid = |problem: String| KubeconfigError::Invalid { file: file.clone(), problem };
-        let config = read(&self.file)?;
+        let config = self.read()?;
         let context = self.context.as_ref().or(config.current_context.as_ref());
         let context = context.ok_or_else(|| KubeconfigError::NoCurrent(file.clone()))?;
-        let named = find(&config, context)
-            .ok_or_else(|| no_context(context, &[&self.file], &names(&config)))?;
+        let named = find(&config, context).ok_or_else(|| self.no_context(context, &config))?;
         let cluster = config.clusters.iter().find(|one| one.name == named.cluster);
         let cluster = cluster.and_then(|one| one.cluster.as_ref());
         let cluster = cluster.ok_or_else(|| {
-            let name = &named.cluster;
-            invalid(format!(
-                "it has context {context} and no cluster {name}: a file has to have both"
-            ))
+            invalid(format!("it has no cluster {}, which context {context} names", named.cluster))
         })?;
         let authority = match (&cluster.certificate_authority_data, &cluster.certificate_authority)
         {
@@ -142,6 +156,17 @@ impl KubeconfigArg {
         let server = server.ok_or_else(|| invalid("its cluster has no server".to_owned()))?;
         Ok(Endpoint { server, authority, server_name: cluster.tls_server_name.clone() })
     }
+
+    fn no_context(&self, context: &str, config: &Kubeconfig) -> KubeconfigError {
+        let known: Vec<_> = config.contexts.iter().map(|one| one.name.as_str()).collect();
+        let meant = suggest::closest(context, known.iter().copied());
+        KubeconfigError::NoContext {
+            context: context.to_owned(),
+            files: self.file_names(),
+            known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
+            meant: meant.map(|name| format!(": did you mean {name}?")).unwrap_or_default(),
+        }
+    }
 }
 
 impl FromStr for KubeconfigArg {
@@ -150,17 +175,20 @@ impl FromStr for KubeconfigArg {
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         Ok(match text.rsplit_once(':') {
             Some((file, context)) if !context.contains('/') && !context.is_empty() => {
-                Self { file: file.into(), context: Some(context.to_owned()) }
+                Self { files: vec![file.into()], context: Some(context.to_owned()) }
             }
-            _ => Self { file: text.into(), context: None },
+            _ => Self { files: vec![text.into()], context: None },
         })
     }
 }
 
 impl fmt::Display for KubeconfigArg {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.file.display().fmt(f)?;
-        self.context.iter().try_for_each(|context| write!(f, ":{context}"))
+        match (&*self.files, &self.context) {
+            ([file], Some(context)) => write!(f, "{}:{context}", file.display()),
+            (_, Some(context)) => write!(f, "context {context}"),
+            (_, None) => f.write_str(&self.file_names()),
+        }
     }
 }
 
@@ -184,49 +212,19 @@ fn default_files() -> Vec<PathBuf> {
     home.filter(|file| file.exists()).into_iter().collect()
 }
 
-/// The first of these files that has the context.
+/// The context of the merged files.
 fn with_context(files: &[PathBuf], context: &str) -> Result<KubeconfigArg, KubeconfigError> {
-    let mut known = Vec::new();
-    for file in files {
-        let config = read(file)?;
-        if find(&config, context).is_some() {
-            return Ok(KubeconfigArg { file: file.clone(), context: Some(context.to_owned()) });
-        }
-        known.extend(names(&config));
-    }
     if files.is_empty() {
         return Err(KubeconfigError::None);
     }
-    Err(no_context(context, &files.iter().collect::<Vec<_>>(), &known))
-}
-
-fn no_context(context: &str, files: &[&PathBuf], known: &[String]) -> KubeconfigError {
-    let files: Vec<_> = files.iter().map(|file| file.display().to_string()).collect();
-    let meant = suggest::closest(context, known.iter().map(String::as_str));
-    KubeconfigError::NoContext {
-        context: context.to_owned(),
-        files: files.join(", "),
-        known: if known.is_empty() { "none".to_owned() } else { known.join(", ") },
-        meant: meant.map(|name| format!(": did you mean {name}?")).unwrap_or_default(),
-    }
-}
-
-fn read(file: &PathBuf) -> Result<Kubeconfig, KubeconfigError> {
-    let name = file.display().to_string();
-    // kube tells the error of a file twice.
-    if let Err(source) = fs::File::open(file) {
-        return Err(KubeconfigError::Read { file: name, source });
-    }
-    let config = Kubeconfig::read_from(file);
-    config.map_err(|error| KubeconfigError::Invalid { file: name, problem: error.to_string() })
+    let named = KubeconfigArg { files: files.to_vec(), context: Some(context.to_owned()) };
+    let config = named.read()?;
+    find(&config, context).map(drop).ok_or_else(|| named.no_context(context, &config))?;
+    Ok(named)
 }
 
 fn find<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a Context> {
     config.contexts.iter().find(|one| one.name == context)?.context.as_ref()
-}
-
-fn names(config: &Kubeconfig) -> Vec<String> {
-    config.contexts.iter().map(|one| one.name.clone()).collect()
 }
 
 #[cfg(test)]
@@ -241,34 +239,64 @@ mod tests {
             ("/etc/a:b/east.conf", "/etc/a:b/east.conf", None),
         ] {
             let Ok(argument) = text.parse::<KubeconfigArg>();
-            assert_eq!(argument.file, PathBuf::from(file));
+            assert_eq!(argument.files, [PathBuf::from(file)]);
             assert_eq!(argument.context.as_deref(), context);
             assert_eq!(argument.to_string(), text);
         }
     }
 
-    #[test]
-    fn contexts_are_found_in_a_list_of_files() {
+    /// Files in a directory, each with its own.
+    fn files(of_each: &[(&str, &str)]) -> (tempfile::TempDir, Vec<PathBuf>) {
         let directory = tempfile::tempdir().unwrap();
-        let file = |name: &str| {
-            let path = directory.path().join(name);
-            let text = format!(
-                "apiVersion: v1\nkind: Config\nclusters: [{{name: {name}, cluster: {{server: 'https://{name}'}}}}]\n\
-                 contexts: [{{name: {name}, context: {{cluster: {name}, user: u}}}}]\n"
-            );
-            fs::write(&path, text).unwrap();
+        let write = |(name, text): &(&str, &str)| {
+            let path = directory.path().join(name).join("config");
+            fs::create_dir(path.parent().unwrap()).unwrap();
+            fs::write(&path, format!("apiVersion: v1\nkind: Config\n{text}")).unwrap();
             path
         };
-        let files = [file("east"), file("west")];
-        let west = with_context(&files, "west").unwrap();
-        assert_eq!(west.file, files[1]);
-        assert_eq!(west.endpoint().unwrap().server, "https://west");
+        let files = of_each.iter().map(write).collect();
+        (directory, files)
+    }
+
+    #[test]
+    fn contexts_are_found_in_a_list_of_files() {
+        let text = |name: &str| {
+            format!(
+                "clusters: [{{name: {name}, cluster: {{server: 'https://{name}'}}}}]\n\
+                 contexts: [{{name: {name}, context: {{cluster: {name}, user: u}}}}]\n"
+            )
+        };
+        let (east, west) = (text("east"), text("west"));
+        let (directory, files) = files(&[("east", &east), ("west", &west)]);
+        let found = with_context(&files, "west").unwrap();
+        assert_eq!(found.endpoint().unwrap().server, "https://west");
         let error = with_context(&files, "wset").unwrap_err().to_string();
         assert!(error.ends_with("only east, west: did you mean west?"), "{error}");
-        let current = KubeconfigArg { file: files[0].clone(), context: None };
+        let current = KubeconfigArg { files: vec![files[0].clone()], context: None };
         assert!(matches!(current.endpoint(), Err(KubeconfigError::NoCurrent(_))));
-        let absent = KubeconfigArg { file: directory.path().join("absent"), context: None };
+        let absent = KubeconfigArg { files: vec![directory.path().join("absent")], context: None };
         let error = anyhow::Error::from(absent.endpoint().err().unwrap());
         assert_eq!(format!("{error:#}").matches("No such file").count(), 1, "{error:#}");
+    }
+
+    /// Two files have cluster `c`, and its context is in the first, its authority beside the second.
+    #[test]
+    fn the_first_file_with_a_name_counts() {
+        let one = "contexts: [{name: one, context: {cluster: c, user: u}}]\n";
+        let two = "current-context: one\nclusters: [{name: c, cluster: {server: 'https://two', certificate-authority: ca.crt}}]\n";
+        let three =
+            "current-context: x\nclusters: [{name: c, cluster: {server: 'https://three'}}]\n";
+        let (directory, files) = files(&[("one", one), ("two", two), ("three", three)]);
+        fs::write(directory.path().join("two/ca.crt"), "A").unwrap();
+        let argument = KubeconfigArg { files: files.clone(), context: None };
+        assert_eq!(argument.context_name().unwrap(), "one");
+        let Endpoint { server, authority, .. } = argument.endpoint().unwrap();
+        assert_eq!((&*server, authority.as_deref()), ("https://two", Some("QQ==")));
+        let alone =
+            KubeconfigArg { files: vec![files[0].clone()], context: Some("one".to_owned()) };
+        let error = alone.endpoint().err().unwrap().to_string();
+        assert!(error.ends_with("it has no cluster c, which context one names"), "{error}");
+        let listed = KubeconfigArg { files, context: Some("one".to_owned()) };
+        assert_eq!(listed.to_string(), "context one");
     }
 }

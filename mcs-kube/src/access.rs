@@ -58,15 +58,29 @@ const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// A kubeconfig and one of its contexts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KubeconfigFile {
-    /// The file.
-    pub path: PathBuf,
-    /// `None` is the file's `current-context`.
+    /// The files that make it up. The first file that has a name counts, as for kubectl.
+    pub paths: Vec<PathBuf>,
+    /// `None` is `current-context`.
     pub context: Option<String>,
+}
+
+impl KubeconfigFile {
+    /// The kubeconfig of one file.
+    pub fn new(path: PathBuf, context: Option<String>) -> Self {
+        Self { paths: vec![path], context }
+    }
+
+    /// Reads the files. A relative path in one is relative to where that file is.
+    pub fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
+        let files = self.paths.iter().map(Kubeconfig::read_from);
+        files.into_iter().try_fold(Kubeconfig::default(), |merged, file| merged.merge(file?))
+    }
 }
 
 impl fmt::Display for KubeconfigFile {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.path.display().fmt(f)?;
+        let paths: Vec<_> = self.paths.iter().map(|path| path.display().to_string()).collect();
+        f.write_str(&paths.join(", "))?;
         self.context.iter().try_for_each(|context| write!(f, " (context {context})"))
     }
 }
@@ -333,8 +347,7 @@ impl ApiSource {
                     let problem = problem(&source, contexts);
                     AccessError::Kubeconfig { file: file.clone(), problem }
                 };
-                let content =
-                    Kubeconfig::read_from(&file.path).map_err(|source| error(source, &[]))?;
+                let content = file.read().map_err(|source| error(source, &[]))?;
                 let contexts: Vec<_> =
                     content.contexts.iter().map(|context| context.name.clone()).collect();
                 let options = KubeConfigOptions {

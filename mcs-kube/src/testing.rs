@@ -118,7 +118,7 @@ pub fn kubeconfig(server: &str) -> (KubeconfigFile, NamedTempFile) {
     });
     let file = NamedTempFile::new().unwrap();
     std::fs::write(&file, content.to_string()).unwrap();
-    (KubeconfigFile { path: file.path().to_owned(), context: None }, file)
+    (KubeconfigFile::new(file.path().to_owned(), None), file)
 }
 
 /// Answers requests in the order of their arrival and reports what they asked for.

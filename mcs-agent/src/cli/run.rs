@@ -327,7 +327,7 @@ impl RunArgs {
                 "nothing to read objects from: give --manifests or --kubeconfig, set KUBECONFIG, or run in a pod"
             ),
             (None, kubeconfig) => SourceConfig::Kubernetes(KubernetesOptions {
-                kubeconfig: kubeconfig.map(|path| KubeconfigFile { path, context: self.context }),
+                kubeconfig: kubeconfig.map(|path| KubeconfigFile::new(path, self.context)),
                 scope,
                 import_selector: self.import_selector,
                 node: self.node_name.clone(),

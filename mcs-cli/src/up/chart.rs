@@ -1,6 +1,6 @@
 //! The types and the chart of a cluster, by kubectl and helm.
 
-use std::{path::Path, process::Stdio, time::Duration};
+use std::{env, path::Path, process::Stdio, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -198,7 +198,11 @@ pub(super) async fn uninstall(kubeconfig: &KubeconfigArg) -> anyhow::Result<()> 
 /// A tool for the cluster of a kubeconfig.
 fn tool(name: &str, context_flag: &str, kubeconfig: &KubeconfigArg) -> anyhow::Result<Command> {
     let mut command = Command::new(name);
-    command.arg("--kubeconfig").arg(&kubeconfig.file);
+    match &*kubeconfig.files {
+        [file] => command.arg("--kubeconfig").arg(file),
+        // The tool merges them itself.
+        files => command.env("KUBECONFIG", env::join_paths(files)?),
+    };
     command.args([context_flag, &kubeconfig.context_name()?]);
     Ok(command)
 }

@@ -182,14 +182,12 @@ impl RunArgs {
         }
         let context = self.context;
         Ok(Settings {
-            kubeconfig: self.kubeconfig.map(|path| KubeconfigFile { path, context }),
+            kubeconfig: self.kubeconfig.map(|path| KubeconfigFile::new(path, context)),
             cluster: self.cluster_id,
             clusterset: self.clusterset,
             namespace: self.namespace,
             mailbox: self.mailbox,
-            mailbox_kubeconfig: self
-                .mailbox_kubeconfig
-                .map(|path| KubeconfigFile { path, context: None }),
+            mailbox_kubeconfig: self.mailbox_kubeconfig.map(|path| KubeconfigFile::new(path, None)),
             mailbox_secret: self.mailbox_secret.map(SecretReference::named),
             exports: NamespaceRules {
                 allow: self.export_namespaces,

@@ -25,7 +25,7 @@ async fn a_kubeconfig_that_cannot_be_used_is_explained() {
         let error = ApiAccess::new(Some(file)).await.err().unwrap();
         format!("{:#}", anyhow::Error::new(error))
     };
-    let absent = KubeconfigFile { path: "/nope".into(), context: None };
+    let absent = KubeconfigFile::new("/nope".into(), None);
     assert_eq!(
         refused(absent).await,
         "cannot use the kubeconfig /nope: No such file or directory (os error 2)"
@@ -34,8 +34,8 @@ async fn a_kubeconfig_that_cannot_be_used_is_explained() {
     let wrong = KubeconfigFile { context: Some("nope".to_owned()), ..file.clone() };
     let said = refused(wrong).await;
     assert!(said.contains("(context nope): it has no context nope (it has: "), "{said}");
-    let text = std::fs::read_to_string(&file.path).unwrap();
-    std::fs::write(&file.path, text.replace("current-context", "other")).unwrap();
+    let text = std::fs::read_to_string(&file.paths[0]).unwrap();
+    std::fs::write(&file.paths[0], text.replace("current-context", "other")).unwrap();
     let said = refused(file).await;
     assert!(said.contains("set one, or give --context (it has: "), "{said}");
 }
@@ -117,7 +117,7 @@ fn plugin(rest: &str) -> (KubeconfigFile, tempfile::TempDir) {
     });
     let path = directory.path().join("kubeconfig");
     std::fs::write(&path, content.to_string()).unwrap();
-    (KubeconfigFile { path, context: None }, directory)
+    (KubeconfigFile::new(path, None), directory)
 }
 
 fn runs(directory: &tempfile::TempDir) -> usize {
