@@ -23,7 +23,10 @@ use tokio::signal::ctrl_c;
 
 use self::pods::{Probe, ProbeArgs, Probing};
 use super::{
-    cluster::{ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, LEASES, PEERS, SECRETS},
+    cluster::{
+        ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS,
+        containers,
+    },
     exit::UNASKED,
     kubeconfig::ClusterArgs,
     status,
@@ -230,20 +233,30 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     Ok(findings)
 }
 
-/// Whether the API server serves what the controller needs. CoreDNS asks for v1alpha1.
-async fn types(cluster: &Cluster) -> anyhow::Result<String> {
-    for (kind, advice) in [
-        (EXPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
-        (IMPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
-        (ALPHA_IMPORTS, "CoreDNS reads this version: let the CRD serve it"),
-        (PEERS, "install the chart mcs-controller"),
-    ] {
+/// A type, and what to do if the API server does not serve it.
+pub(crate) type TypeNeeded = (Kind, &'static str);
+
+/// Those of the Multi-Cluster Services API, for the controller and CoreDNS.
+pub(crate) const API_TYPES: [TypeNeeded; 3] = [
+    (EXPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
+    (IMPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
+    (ALPHA_IMPORTS, "CoreDNS reads this version: let the CRD serve it"),
+];
+
+/// Fails unless the API server serves these types.
+pub(crate) async fn serves(cluster: &Cluster, types: &[TypeNeeded]) -> anyhow::Result<()> {
+    for (kind, advice) in types {
         let (group, version, _, plural) = kind;
-        cluster
-            .ensure_served(kind)
-            .await
+        let served = cluster.ensure_served(*kind).await;
+        served
             .with_context(|| format!("{plural}.{group} cannot be read as {version}: {advice}"))?;
     }
+    Ok(())
+}
+
+async fn types(cluster: &Cluster) -> anyhow::Result<String> {
+    serves(cluster, &API_TYPES).await?;
+    serves(cluster, &[(PEERS, "install the chart mcs-controller")]).await?;
     Ok("ServiceExport, ServiceImport and ClusterPeer are served".to_owned())
 }
 
@@ -316,8 +329,7 @@ fn has_hub(deployment: &Value) -> bool {
 
 /// The arguments of a Deployment's containers.
 fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
+    let arguments = containers(deployment).filter_map(|one| one["args"].as_array());
     arguments.flatten().filter_map(Value::as_str)
 }
 

@@ -47,6 +47,10 @@ pub(super) const IMPORTS: Kind =
 /// The version that CoreDNS reads.
 pub(super) const ALPHA_IMPORTS: Kind =
     ("multicluster.x-k8s.io", "v1alpha1", "ServiceImport", "serviceimports");
+pub(super) const PROPERTIES: Kind =
+    ("about.k8s.io", "v1beta1", "ClusterProperty", "clusterproperties");
+/// The ClusterProperty with the id of a cluster.
+pub(super) const ID_PROPERTY: &str = "cluster.clusterset.k8s.io";
 pub(super) const LEASES: Kind = ("coordination.k8s.io", "v1", "Lease", "leases");
 pub(super) const CONFIG_MAPS: Kind = ("", "v1", "ConfigMap", "configmaps");
 pub(super) const NODES: Kind = ("", "v1", "Node", "nodes");
@@ -216,19 +220,19 @@ impl Cluster {
         namespace: Option<&str>,
         name: &str,
     ) -> anyhow::Result<Option<Value>> {
-        let found = match self.api(kind, namespace).await?.get(name).await {
-            Ok(found) => Ok(Some(found)),
-            // An API server that lacks the group says so in plain text.
-            Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-            Err(error) => Err(error),
-        };
-        let found = found.with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))?;
-        Ok(found.map(serde_json::to_value).transpose()?)
+        let found = get(&self.client().await?, kind, namespace, name).await;
+        found.with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))
+    }
+
+    /// A ClusterProperty.
+    pub(super) async fn property_object(&self, name: &str) -> anyhow::Result<Option<Value>> {
+        let found = property(&self.client().await?, name).await;
+        found.with_context(|| format!("cluster {}: ClusterProperty {name}", self.id))
     }
 
     /// The value of a ClusterProperty.
     pub(super) async fn property(&self, name: &str) -> anyhow::Result<Option<String>> {
-        property(&self.client().await?, name).await
+        Ok(self.property_object(name).await?.map(|property| value(&property)))
     }
 
     /// All objects of a kind.
@@ -281,13 +285,24 @@ impl Cluster {
         namespace: Option<&str>,
         params: &ListParams,
     ) -> anyhow::Result<Vec<Value>> {
-        let list = self.api(kind, namespace).await?.list(params).await;
+        let list = api(self.client().await?, kind, namespace).list(params).await;
         let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
         Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
     }
+}
 
-    async fn api(&self, kind: Kind, namespace: Option<&str>) -> anyhow::Result<Api<DynamicObject>> {
-        Ok(api(self.client().await?, kind, namespace))
+/// An object, if it and its type are there.
+async fn get(
+    client: &Client,
+    kind: Kind,
+    namespace: Option<&str>,
+    name: &str,
+) -> anyhow::Result<Option<Value>> {
+    match api(client.clone(), kind, namespace).get(name).await {
+        Ok(found) => Ok(Some(serde_json::to_value(found)?)),
+        // An API server that lacks the group says so in plain text.
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -303,21 +318,31 @@ fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject
 
 /// The id that the ClusterProperty says.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
-    let id = property(client, "cluster.clusterset.k8s.io").await?.context(
+    let property = property(client, ID_PROPERTY).await?.context(
         "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value",
     )?;
-    Ok(id.parse()?)
+    Ok(value(&property).parse()?)
 }
 
-/// The value of a ClusterProperty.
-async fn property(client: &Client, name: &str) -> anyhow::Result<Option<String>> {
+/// A ClusterProperty, in the first version in which there is one.
+async fn property(client: &Client, name: &str) -> anyhow::Result<Option<Value>> {
+    let (group, _, kind, plural) = PROPERTIES;
     for version in MCS_VERSIONS {
-        let kind = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
-        let api = api(client.clone(), kind, None);
-        if let Some(property) = api.get_opt(name).await? {
-            let value = property.data["spec"]["value"].as_str().unwrap_or_default();
-            return Ok(Some(value.to_owned()));
+        let found = get(client, (group, version, kind, plural), None, name).await?;
+        if found.is_some() {
+            return Ok(found);
         }
     }
     Ok(None)
+}
+
+/// The value of a ClusterProperty.
+fn value(property: &Value) -> String {
+    property["spec"]["value"].as_str().unwrap_or_default().to_owned()
+}
+
+/// The containers of a Deployment's pods.
+pub(super) fn containers(deployment: &Value) -> impl Iterator<Item = &Value> {
+    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
+    containers.into_iter().flatten()
 }

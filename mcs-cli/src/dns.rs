@@ -9,7 +9,7 @@ use mcs_kube::program::{self, print};
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::{CONFIG_MAPS, Cluster, DAEMON_SETS, DEPLOYMENTS},
+    cluster::{CONFIG_MAPS, Cluster, DAEMON_SETS, DEPLOYMENTS, containers},
     corefile,
     kubeconfig::ClusterArgs,
 };
@@ -248,8 +248,7 @@ fn ensure_version(deployment: &Value) -> anyhow::Result<()> {
 
 /// The images of a Deployment's containers.
 pub(crate) fn images(deployment: &Value) -> impl Iterator<Item = &str> {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    containers.into_iter().flatten().filter_map(|one| one["image"].as_str())
+    containers(deployment).filter_map(|one| one["image"].as_str())
 }
 
 /// The version in the tag of an image.

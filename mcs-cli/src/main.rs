@@ -13,6 +13,7 @@ mod pod_ranges;
 mod progress;
 mod status;
 mod up;
+mod wait;
 
 use std::{env, process::ExitCode};
 

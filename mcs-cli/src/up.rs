@@ -17,7 +17,7 @@ use futures_util::future::try_join_all;
 use mcs_controller::clusterset::ClusterId;
 use mcs_kube::program::{self, print, table, terminal_width};
 use serde_json::Value;
-use tokio::time::{Instant, sleep};
+use tokio::time::Instant;
 
 use self::{
     chart::ChartArgs,
@@ -31,12 +31,11 @@ use crate::{
     link::{self, LinkCommand},
     progress,
     status::condition,
+    wait,
 };
 
 /// How long controllers may take to read each other.
 const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
-/// How often that is looked at.
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Make a clusterset of these clusters.
 ///
@@ -252,20 +251,17 @@ async fn link_all(command: &UpCommand, members: &[Member]) -> anyhow::Result<()>
 async fn connected(members: &[Member]) -> anyhow::Result<()> {
     let end = Instant::now() + CONNECTED_WITHIN;
     for member in members {
-        loop {
+        let id = &member.cluster.id;
+        let read = async || {
             let peers = member.cluster.list(PEERS).await?;
-            let others = members.iter().filter(|other| other.cluster.id != member.cluster.id);
-            let mut others = others;
-            let Some(unread) = others.find_map(|other| unread(&peers, &other.cluster.id)) else {
-                break;
-            };
-            ensure!(
-                Instant::now() < end,
-                "cluster {} does not read its peers yet: {unread}. `mcs check` says more",
-                member.cluster.id
-            );
-            sleep(PAUSE).await;
-        }
+            let mut others = members.iter().filter(|other| other.cluster.id != *id);
+            let unread = others.find_map(|other| unread(&peers, &other.cluster.id));
+            let why = unread.map(|unread| {
+                format!("cluster {id} does not read its peers yet: {unread}. `mcs check` says more")
+            });
+            Ok(why.map_or(Ok(()), Err))
+        };
+        wait::until(end, read).await?;
     }
     Ok(())
 }

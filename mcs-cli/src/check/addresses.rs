@@ -72,7 +72,7 @@ fn values<'a>(deployment: &'a Value, flag: &str) -> impl Iterator<Item = &'a str
         .flat_map(|values| values.split(','))
 }
 
-fn ranges(deployment: &Value, flag: &str) -> Vec<IpNet> {
+pub(super) fn ranges(deployment: &Value, flag: &str) -> Vec<IpNet> {
     values(deployment, flag).filter_map(|value| value.parse().ok()).collect()
 }
 
@@ -122,5 +122,14 @@ mod tests {
         let found = verdict(&vips, &nets(&["10.9.96.0/24"]), &[]).unwrap_err().to_string();
         assert!(found.contains("10.9.96.0/24 of this cluster's Services"), "{found}");
         assert!(verdict(&vips, &[], &[]).unwrap().contains("--service-cidr"));
+    }
+    #[test]
+    fn ranges_can_be_in_one_flag_or_in_several() {
+        let args = json!(["run", "--pod-cidr=10.1.0.0/16", "--pod-cidr=10.2.0.0/16,fd00::/48"]);
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
+        let expected = ["10.1.0.0/16", "10.2.0.0/16", "fd00::/48"];
+        let expected: Vec<IpNet> = expected.iter().map(|range| range.parse().unwrap()).collect();
+        assert_eq!(ranges(&deployment, "--pod-cidr"), expected);
+        assert!(ranges(&json!({}), "--pod-cidr").is_empty());
     }
 }

@@ -3,7 +3,7 @@
 use ipnet::IpNet;
 use serde_json::Value;
 
-use super::{Warning, listed};
+use super::{Warning, addresses::ranges, listed};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, PEERS},
     pod_ranges::{PodRanges, joined},
@@ -22,7 +22,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) async fn of(cluster: &Cluster, namespace: &str) -> Self {
         let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
-        let given = deployment.ok().flatten().map(|deployment| given(&deployment));
+        let given = deployment.ok().flatten().map(|deployment| ranges(&deployment, "--pod-cidr"));
         let pods = match given.filter(|given| !given.is_empty()) {
             Some(given) => given,
             None => PodRanges::of(cluster).await.map(|pods| pods.ranges).unwrap_or_default(),
@@ -56,14 +56,6 @@ impl Known {
         }
         all
     }
-}
-
-/// The values of `--pod-cidr` of a controller.
-fn given(deployment: &Value) -> Vec<IpNet> {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    let arguments = containers.into_iter().flatten().filter_map(|one| one["args"].as_array());
-    let values = arguments.flatten().filter_map(|one| one.as_str()?.strip_prefix("--pod-cidr="));
-    values.flat_map(|ranges| ranges.split(',')).filter_map(|range| range.parse().ok()).collect()
 }
 
 /// Those ranges of pods that are not accepted.
@@ -138,13 +130,5 @@ mod tests {
         assert!(error.contains("its clusterUid is u1") && error.contains("--replace"), "{error}");
         let error = result(known(Some("u1"), &["10.5.0.0/24", "10.1.3.0/24"])).unwrap_err();
         assert!(error.contains("has pods of 10.5.0.0/24, and podCIDRs are 10.1.0.0/17"), "{error}");
-    }
-
-    #[test]
-    fn pod_ranges_that_the_controller_is_given_count() {
-        let args = json!(["run", "--pod-cidr=10.1.0.0/16", "--pod-cidr=10.2.0.0/16,fd00::/48"]);
-        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
-        assert_eq!(given(&deployment), ranges(&["10.1.0.0/16", "10.2.0.0/16", "fd00::/48"]));
-        assert!(given(&json!({})).is_empty());
     }
 }

@@ -5,17 +5,13 @@ use std::{env, path::Path, process::Stdio, time::Duration};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
-use tokio::{
-    io::AsyncWriteExt as _,
-    process::Command,
-    time::{Instant, sleep},
-};
+use tokio::{io::AsyncWriteExt as _, process::Command, time::Instant};
 
 use super::{
-    member::{Member, has_types},
+    member::{Member, TYPES_NEEDED},
     pending,
 };
-use crate::{check, draft::Draft, kubeconfig::KubeconfigArg};
+use crate::{check, draft::Draft, kubeconfig::KubeconfigArg, wait};
 
 /// The release, and the namespace of the agents.
 const RELEASE: &str = "mcs";
@@ -105,14 +101,11 @@ pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::
         kubectl.args(["apply", "--server-side", "--filename", file]);
         run(kubectl).await?;
     }
-    let end = Instant::now() + SERVED_WITHIN;
-    while !has_types(&member.cluster).await {
-        if Instant::now() > end {
-            bail!("the types are installed, and not served: `mcs check` names the one");
-        }
-        sleep(Duration::from_millis(500)).await;
-    }
-    Ok(())
+    let served = async || {
+        let served = check::serves(&member.cluster, &TYPES_NEEDED).await;
+        Ok(served.map_err(|error| format!("the types are installed, and not served: {error:#}")))
+    };
+    wait::until(Instant::now() + SERVED_WITHIN, served).await
 }
 
 /// Installs the chart, or upgrades the release.

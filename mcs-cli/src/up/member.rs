@@ -5,11 +5,12 @@ use std::net::{IpAddr, Ipv4Addr};
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use mcs_controller::{clusterset::ClusterId, objects::MCS_VERSIONS};
+use mcs_controller::clusterset::{ClusterId, well_known};
 use serde_json::Value;
 
 use crate::{
-    cluster::{ALPHA_IMPORTS, Cluster, EXPORTS, IMPORTS, NODES, SLICES},
+    check::{self, API_TYPES, TypeNeeded},
+    cluster::{Cluster, ID_PROPERTY, NODES, PROPERTIES, SLICES},
     dns,
     kubeconfig::KubeconfigArg,
     link,
@@ -18,6 +19,11 @@ use crate::{
 
 /// The oldest kernel that the programs of the agent run on (mcs-ebpf/README.md).
 const OLDEST_KERNEL: [u32; 2] = [5, 10];
+/// What the chart, the controller and CoreDNS need.
+pub(super) const TYPES_NEEDED: [TypeNeeded; 4] = {
+    let [exports, imports, of_dns] = API_TYPES;
+    [exports, imports, of_dns, (PROPERTIES, "install the CRD of about-api")]
+};
 /// The name of a clusterset that nobody has named.
 const DEFAULT_SET: &str = "default";
 
@@ -98,7 +104,7 @@ impl Member {
             "neither kubeadm nor its nodes say which addresses its pods have: give --pod-cidr {}=CIDR",
             cluster.id
         );
-        let has_types = has_types(&cluster).await;
+        let has_types = check::serves(&cluster, &TYPES_NEEDED).await.is_ok();
         let dns = if args.no_dns { None } else { Some(dns::Plan::of(&cluster).await?) };
         let given = args.server.iter().find(|(id, _)| *id == cluster.id);
         let server = match given {
@@ -194,21 +200,15 @@ struct Properties {
 
 impl Properties {
     async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
-        let mut found = Self { id: None, clusterset: None, are_of_others: false };
-        for version in MCS_VERSIONS {
-            let kind = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
-            let Some(id) = cluster.get(kind, None, "cluster.clusterset.k8s.io").await? else {
-                continue;
-            };
-            let value = |object: &Value| object["spec"]["value"].as_str().map(str::to_owned);
-            found.id = value(&id).map(|id| id.parse()).transpose()?;
-            let manager = &id["metadata"]["labels"]["app.kubernetes.io/managed-by"];
-            found.are_of_others = manager != "Helm";
-            let set = cluster.get(kind, None, "clusterset.k8s.io").await?;
-            found.clusterset = set.as_ref().and_then(value);
-            break;
-        }
-        Ok(found)
+        let Some(id) = cluster.property_object(ID_PROPERTY).await? else {
+            return Ok(Self { id: None, clusterset: None, are_of_others: false });
+        };
+        let manager = &id["metadata"]["labels"][well_known::MANAGED_BY];
+        Ok(Self {
+            id: id["spec"]["value"].as_str().map(str::parse).transpose()?,
+            clusterset: cluster.property(well_known::CLUSTERSET_PROPERTY).await?,
+            are_of_others: manager != "Helm",
+        })
     }
 }
 
@@ -222,17 +222,6 @@ fn id_of(context: &str) -> anyhow::Result<ClusterId> {
     label
         .parse()
         .with_context(|| format!("the context {context} makes no id of a cluster: rename it"))
-}
-
-/// Whether every type is served that the chart, the controller and CoreDNS need.
-pub(super) async fn has_types(cluster: &Cluster) -> bool {
-    let property = ("about.k8s.io", "v1beta1", "ClusterProperty", "clusterproperties");
-    for kind in [EXPORTS, IMPORTS, ALPHA_IMPORTS, property] {
-        if cluster.ensure_served(kind).await.is_err() {
-            return false;
-        }
-    }
-    true
 }
 
 /// helm installs roles of the whole cluster, which takes every right.

@@ -2,21 +2,18 @@
 
 use std::{collections::BTreeSet, time::Duration};
 
-use anyhow::{Context as _, anyhow, bail, ensure};
+use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
 use mcs_controller::{clusterset::well_known, probe::Outcome};
 use serde_json::{Value, json};
-use tokio::{
-    signal::ctrl_c,
-    time::{Instant, sleep},
-};
+use tokio::{signal::ctrl_c, time::Instant};
 
 use super::member::Member;
 use crate::{
     check::pods::{Errand, ProbeArgs, run_pod},
     cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, NODES, SERVICES},
     corefile::ZONE,
-    progress,
+    progress, wait,
 };
 
 /// The service, in the namespace of the controllers, whose pods are its endpoints.
@@ -34,7 +31,6 @@ const CONNECTIONS: usize = 8;
 /// Nodes of a cluster that are tried, and how many at a time.
 const NODES_OF_CLUSTER: usize = 100;
 const NODES_AT_A_TIME: usize = 10;
-const PAUSE: Duration = Duration::from_secs(1);
 
 /// Proves that every node of every cluster reaches a service of all by name. Returns what was found, in lines.
 ///
@@ -98,23 +94,20 @@ async fn withdraw(cluster: &Cluster) -> anyhow::Result<()> {
 async fn imported(members: &[Member]) -> anyhow::Result<()> {
     let all: BTreeSet<&str> = members.iter().map(|member| member.cluster.id.as_str()).collect();
     let end = Instant::now() + IMPORTED_WITHIN;
-    for member in members {
-        loop {
-            let import = member.cluster.get(IMPORTS, Some(NAMESPACE), NAME).await?;
-            let import = import.unwrap_or_default();
+    for Member { cluster, .. } in members {
+        let import = async || {
+            let import = cluster.get(IMPORTS, Some(NAMESPACE), NAME).await?.unwrap_or_default();
             let sources = import["status"]["clusters"].as_array().into_iter().flatten();
             let sources: BTreeSet<&str> =
                 sources.filter_map(|one| one["cluster"].as_str()).collect();
-            if all.is_subset(&sources) {
-                break;
-            }
-            ensure!(
-                Instant::now() < end,
-                "cluster {} has imported {NAMESPACE}/{NAME} from {sources:?} alone: `mcs status --service {NAMESPACE}/{NAME}` says why",
-                member.cluster.id
-            );
-            sleep(PAUSE).await;
-        }
+            Ok(all.is_subset(&sources).then_some(()).ok_or_else(|| {
+                format!(
+                    "cluster {} has imported {NAMESPACE}/{NAME} from {sources:?} alone: `mcs status --service {NAMESPACE}/{NAME}` says why",
+                    cluster.id
+                )
+            }))
+        };
+        wait::until(end, import).await?;
     }
     Ok(())
 }
@@ -165,17 +158,16 @@ async fn connects(member: &Member) -> anyhow::Result<String> {
 
 /// Waits until the name is known and answered from one pod.
 async fn named(cluster: &Cluster, target: &str) -> anyhow::Result<()> {
-    let end = Instant::now() + NAMED_WITHIN;
-    loop {
+    let answer = async || {
         let outcomes = attempt(cluster, target, None).await?;
         if outcomes.iter().all(|one| *one == Outcome::Answered) {
-            return Ok(());
+            return Ok(Ok(()));
         }
-        if Instant::now() > end {
-            bail!("{}: `mcs check` says what is missing", said(target, &outcomes));
-        }
-        progress::say(cluster.id.as_str(), &format!("{}; trying again", said(target, &outcomes)))?;
-    }
+        let said = said(target, &outcomes);
+        progress::say(cluster.id.as_str(), &said)?;
+        Ok(Err(format!("{said}: `mcs check` says what is missing")))
+    };
+    wait::until(Instant::now() + NAMED_WITHIN, answer).await
 }
 
 async fn attempt(

@@ -45,8 +45,8 @@ fn service(import: &Value) -> Option<Service> {
     let (metadata, spec) = (&import["metadata"], &import["spec"]);
     let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
     let has_address = spec["ips"].as_array().is_some_and(|ips| !ips.is_empty());
-    let is_tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP");
-    let port = spec["ports"].as_array()?.iter().find(is_tcp)?["port"].as_u64()?;
+    let ports = spec["ports"].as_array()?;
+    let port = ports.iter().find(|port| sample::is_tcp(port))?["port"].as_u64()?;
     has_address.then(|| Service {
         name: format!("{namespace}/{name}"),
         target: format!("{name}.{namespace}.svc.{ZONE}:{port}"),

@@ -40,11 +40,15 @@ pub(super) fn endpoints(slices: &[Value], count: usize) -> Vec<Endpoint> {
     taken
 }
 
+/// Whether a port of a slice or an import is one of TCP, which is the default.
+pub(super) fn is_tcp(port: &Value) -> bool {
+    port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
+}
+
 fn of_slice(slice: &Value) -> Vec<Endpoint> {
     let ports = slice["ports"].as_array();
-    let is_tcp = |port: &&Value| port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP");
-    let mut numbers =
-        ports.into_iter().flatten().filter(is_tcp).filter_map(|port| port["port"].as_u64());
+    let tcp = ports.into_iter().flatten().filter(|port| is_tcp(port));
+    let mut numbers = tcp.filter_map(|port| port["port"].as_u64());
     let Some(port) = numbers.find_map(|port| u16::try_from(port).ok()) else { return vec![] };
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
