@@ -50,15 +50,18 @@ fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Why a pod is not ready, as the kubelet says.
+/// Why a pod is not ready, as the kubelet says, and as the agent said last before it ended.
 fn obstacle(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let statuses = ["initContainerStatuses", "containerStatuses"];
     let statuses = statuses.iter().filter_map(|field| pod["status"][field].as_array()).flatten();
-    let mut waiting = statuses.map(|one| &one["state"]["waiting"]);
-    let reason = waiting.find_map(|one| {
-        let reason = one["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
-        Some(format!("{reason} {}", one["message"].as_str().unwrap_or_default()))
+    let reason = statuses.into_iter().find_map(|one| {
+        let (waiting, before) = (&one["state"]["waiting"], &one["lastState"]["terminated"]);
+        let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
+        let said = before["message"].as_str().filter(|_| reason == "CrashLoopBackOff");
+        let last = said.and_then(|said| said.trim().lines().next_back());
+        let message = last.or(waiting["message"].as_str()).unwrap_or_default();
+        Some(format!("{reason} {message}"))
     });
     match reason {
         Some(reason) => format!("pod {name}: {}", reason.trim_end()),
@@ -100,5 +103,16 @@ mod tests {
         assert!(error.contains("b: pod mcs-agent-b: ErrImagePull not found"), "{error}");
         assert!(error.ends_with("c: no pod of the agent"), "{error}");
         assert!(result(&nodes[..1], &pods).is_ok());
+    }
+
+    #[test]
+    fn an_agent_that_cannot_run_on_a_node_says_why() {
+        let back_off = json!({"reason": "CrashLoopBackOff", "message": "back-off 10s"});
+        let mut pod = pod("a", false, &back_off);
+        let said = "it starts\nmcs-agent: no cgroup v2 file system is mounted\n";
+        pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] = json!(said);
+        let expected =
+            "pod mcs-agent-a: CrashLoopBackOff mcs-agent: no cgroup v2 file system is mounted";
+        assert_eq!(obstacle(&pod), expected);
     }
 }

@@ -1,6 +1,8 @@
 {{- define "mcs-agent.container" -}}
 image: {{ include "mcs-agent.image" . }}
 imagePullPolicy: {{ .Values.image.pullPolicy }}
+# `kubectl describe pod`, `mcs up` and `mcs check` show why it has ended.
+terminationMessagePolicy: FallbackToLogsOnError
 env:
   - name: MCS_BPFFS
     value: /host/bpf
