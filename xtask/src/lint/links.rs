@@ -1,5 +1,5 @@
 //! Tests of every Markdown file: its relative links lead to a file and heading that exist, and the source files and
-//! unit tests that it names exist.
+//! tests that it names exist. A document for users names no tests.
 
 use std::{
     fs,
@@ -145,6 +145,85 @@ fn named_unit_tests_exist() {
         let missing = paths.filter(|path| !is_unit_test(path));
         missing.map(|path| format!("{}: no unit test {path}", document.display())).collect()
     });
+}
+
+/// Whether a document is for users of the product.
+fn is_for_users(document: &Path) -> bool {
+    let names =
+        ["README.md", "mcs-agent/README.md", "mcs-cli/README.md", "mcs-controller/README.md"];
+    document.starts_with("deploy") || names.iter().any(|name| document == *name)
+}
+
+/// The cases in a text such as "health: `a case`, `another`; socket: `a third`", each with its suite.
+fn cases(text: &str) -> Vec<(&str, &str)> {
+    let mut suite = None;
+    let mut all = Vec::new();
+    for (number, part) in text.split('`').enumerate() {
+        if number % 2 == 1 {
+            all.extend(suite.map(|suite| (suite, part)));
+        } else if let Some((before, after)) = part.rsplit_once(':') {
+            let word = before.rsplit([' ', '[', '(']).next().unwrap_or_default();
+            suite = Some(word).filter(|word| after.trim().is_empty() && is_suite(word));
+        } else if part.contains(';') {
+            suite = None;
+        }
+    }
+    all
+}
+
+fn is_suite(name: &str) -> bool {
+    !name.is_empty() && root().join("tests/src/bin").join(name).is_dir()
+}
+
+/// Whether a suite has a case, whose name can have a part that is left open by an ellipsis.
+fn is_case(suite: &str, case: &str) -> bool {
+    if suite == "scenario" {
+        return root().join("tests/scenarios").join(format!("{case}.txt")).exists();
+    }
+    let mut directories = vec![root().join("tests/src/bin").join(suite)];
+    let mut texts = Vec::new();
+    while let Some(directory) = directories.pop() {
+        for entry in fs::read_dir(directory).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                directories.push(path);
+            } else {
+                texts.push(fs::read_to_string(path).unwrap());
+            }
+        }
+    }
+    let parts: Vec<&str> = case.split('…').collect();
+    texts.iter().any(|text| parts.iter().all(|part| text.contains(part)))
+}
+
+#[test]
+fn documents_for_users_name_no_tests() {
+    assert_none(|document, line| {
+        let code = line.split('`').skip(1).step_by(2);
+        let units = code.filter(|code| code.contains("::") && is_unit_test(code));
+        let of_suites = cases(line).into_iter().filter(|(suite, case)| is_case(suite, case));
+        let named = units.chain(of_suites.map(|(_, case)| case));
+        let named = named.filter(|_| is_for_users(document));
+        named
+            .map(|test| format!("{}: {test} belongs to tests/ledger.md", document.display()))
+            .collect()
+    });
+}
+
+#[test]
+fn named_cases_exist() {
+    assert_none(|document, line| {
+        let missing = cases(line).into_iter().filter(|(suite, case)| !is_case(suite, case));
+        let missing = missing.filter(|_| document.ends_with("ledger.md"));
+        missing.map(|(suite, case)| format!("{suite} has no case {case}")).collect()
+    });
+}
+
+#[test]
+fn cases_follow_their_suite() {
+    let text =
+        "| `x` | [health: `one`, `two`; `a::unit`; socket: `three`] | scenario: bound; `four`";
+    assert_eq!(cases(text), [("health", "one"), ("health", "two"), ("socket", "three")]);
 }
 
 #[test]
