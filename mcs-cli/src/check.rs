@@ -236,7 +236,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
 /// A type, and what to do if the API server does not serve it.
 pub(crate) type TypeNeeded = (Kind, &'static str);
 
-/// Those of the Multi-Cluster Services API, for the controller and CoreDNS.
+/// The types of the Multi-Cluster Services API that the controller and CoreDNS read.
 pub(crate) const API_TYPES: [TypeNeeded; 3] = [
     (EXPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),
     (IMPORTS, "install the CRDs of sigs.k8s.io/mcs-api v0.5.1 or newer"),

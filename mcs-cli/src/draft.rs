@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) struct Draft(Mutex<String>);
 
 impl Draft {
-    /// Adds an object. The version that an object has in the cluster is left out: it is another one by the time that git's is applied.
+    /// Adds an object without its version in the cluster, which changes before the copy in git is applied.
     ///
     /// # Errors
     /// It cannot be written as YAML.

@@ -22,7 +22,7 @@ pub(crate) struct ClusterArgs {
 /// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KubeconfigArg {
-    /// One file, or those of KUBECONFIG.
+    /// One file, or all files of KUBECONFIG.
     pub(crate) files: Vec<PathBuf>,
     pub(crate) context: Option<String>,
 }

@@ -97,7 +97,7 @@ pub(super) struct LinkCommand {
     #[command(flatten)]
     token: TokenArgs,
 
-    /// Whether links that there are get other tokens, and nothing else is done.
+    /// `mcs rotate`: existing links get new tokens, and nothing else is done.
     #[arg(skip)]
     rotate: bool,
 }
@@ -382,7 +382,7 @@ async fn link_clusters(
         }
         done.extend(hub::let_in(command, &publishers).await?);
     }
-    // On a hub the accounts are those of the clusters, and not of each link.
+    // On a hub each cluster has one account for all its links: `let_in` has rotated it.
     for direction in directions.iter().filter(|_| hub.is_none() || !command.rotate) {
         let linked = link_one(command, direction).await;
         done.push(linked.with_context(|| direction.text())?);
@@ -409,7 +409,7 @@ async fn link_one(
     let offer = (publisher.identity(), pods);
     let mut done = accept(reader, namespace, offer, credentials.as_ref(), former).await?;
     if command.rotate {
-        // What stays as it is needs no word.
+        // Nothing but tokens changes, so notes on ranges and URLs say nothing new.
         done.warning = credentials.and_then(|credentials| credentials.warning);
     }
     Ok(done)

@@ -11,7 +11,7 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Asks until there is an answer, or `end`. The inner error is why there is none yet.
 ///
 /// # Errors
-/// A question fails, or nothing has come of the last one.
+/// A question fails, or time is up.
 pub(crate) async fn until<T>(
     end: Instant,
     mut ask: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,

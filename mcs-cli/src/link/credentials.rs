@@ -33,11 +33,11 @@ impl Default for TokenArgs {
 /// How an account is made.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
-    /// The URL by which others reach the API server with the mailbox; that of its kubeconfig, if there is none.
+    /// The URL by which others reach the API server with the mailbox. `None`: the URL of its kubeconfig.
     pub(super) server: Option<&'a str>,
     /// How long its token lives.
     pub(super) seconds: i64,
-    /// Whether tokens from before end.
+    /// Whether earlier tokens of the account end.
     pub(super) is_anew: bool,
 }
 
@@ -89,7 +89,7 @@ impl Credentials {
         })
     }
 
-    /// Those that an invitation of this cluster has.
+    /// The credentials in an invitation of the cluster `host`.
     pub(super) fn of_invitation(kubeconfig: Value, account: String, host: ClusterId) -> Self {
         Self { kubeconfig, account, host, is_server_given: true, warning: None }
     }
@@ -103,8 +103,7 @@ impl Credentials {
         self.claims().map(|claims| claims.expires.to_string())
     }
 
-    /// Stores them in a Secret of a cluster. Returns what to know: the Secret keeps the URL of the former one, or its token, which is
-    /// a newer one of the same account.
+    /// Stores the kubeconfig in a Secret of a cluster. Returns a note if the Secret keeps its URL, or its token, which is newer.
     pub(super) async fn store(
         &self,
         reader: &Cluster,

@@ -105,7 +105,7 @@ pub(super) async fn let_in(
         first.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
     }
     for publisher in publishers {
-        // Whoever rotates adds no member.
+        // `rotate` makes no cluster a member of the hub.
         let namespace = Some(&*command.link.namespace);
         if command.rotate && publisher.cluster.get(SECRETS, namespace, SECRET).await?.is_none() {
             continue;

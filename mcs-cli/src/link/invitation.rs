@@ -34,7 +34,7 @@ use mcs_controller::{
 
 /// The annotation of the Secret with what the cluster says of itself.
 const ANNOTATION: &str = "clusterset.mcs-agent.io/invitation";
-/// The modes of a file that its owner alone may read.
+/// The mode of a file that its owner alone may read.
 const OWNER_ALONE: u32 = 0o600;
 
 /// What a cluster says of itself to one that it invites.
@@ -224,7 +224,7 @@ impl Facts {
         all
     }
 
-    /// What to know of a cluster whose ClusterSetIPs come from elsewhere.
+    /// A warning if the cluster takes ClusterSetIPs from other ranges.
     pub(super) fn other_vips(&self, own: &Own<'_>) -> Option<String> {
         let ours = [IpNet::V4(own.ranges.vips.v4), IpNet::V6(own.ranges.vips.v6)];
         let is_other = self.vips.iter().any(|range| !ours.contains(range));

@@ -98,7 +98,7 @@ pub(crate) struct JoinCommand {
     #[arg(long)]
     no_connect: bool,
 
-    /// The other cluster may be another one than the one that had its id before, such as one that was made anew
+    /// The other cluster was made anew under its id: keep nothing of the former one
     #[arg(long)]
     replace: bool,
 

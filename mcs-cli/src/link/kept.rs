@@ -56,7 +56,7 @@ pub(super) struct Formers<'a> {
 
 impl<'a> Formers<'a> {
     pub(super) async fn of(reader: &'a Cluster, namespace: &'a str) -> anyhow::Result<Self> {
-        // A dry run is of a cluster that may have no types yet.
+        // Before `mcs up` the API server may lack the type.
         let peers = match &reader.draft {
             Some(_) => reader.list_if_served(PEERS).await?,
             None => reader.list(PEERS).await?,
@@ -191,7 +191,7 @@ fn shares_certificate(one: Option<&str>, other: Option<&str>) -> bool {
     }
 }
 
-/// The URL in a Secret, if it is another one than that of a new kubeconfig and leads to the same mailbox, in this namespace.
+/// The URL in a Secret, if it differs from the URL of a new kubeconfig and leads to the same mailbox, in this namespace.
 pub(super) fn server(secret: &Value, new: &Value, namespace: &str) -> Option<String> {
     let cluster = &new["clusters"][0]["cluster"];
     let authority = cluster["certificate-authority-data"].as_str();

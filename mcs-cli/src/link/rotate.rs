@@ -1,4 +1,4 @@
-//! `mcs rotate`: other tokens for links that there are.
+//! `mcs rotate`: new tokens for existing links.
 
 use std::process::ExitCode;
 
@@ -10,7 +10,7 @@ use super::{LinkArgs, LinkCommand, credentials::TokenArgs, link_all, show};
 /// Replace the tokens by which clusters read each other.
 ///
 /// For each link between the clusters it makes the ServiceAccount in the mailbox anew, which ends all its tokens, and stores
-/// another one in the Secret of the reader. What is imported stays meanwhile. ClusterPeers stay as they are. With two clusters it
+/// a new token in the Secret of the reader. What is imported stays meanwhile. ClusterPeers stay as they are. With two clusters it
 /// rotates this pair alone. Where no machine has both kubeconfigs, `invite --rotate` and `join` do the same.
 #[derive(Debug, Args)]
 #[command(after_help = "\

@@ -123,7 +123,7 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     forgotten(world, &namespace)
 }
 
-/// The two clusters get other tokens of each other, and those from before end.
+/// The two clusters get new tokens, and the earlier tokens end.
 fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
     let second = world.second();
     let reader = second.account(MAILBOX, ID)?;
