@@ -203,7 +203,12 @@ async fn draft(command: &UpCommand, members: &mut [Member]) -> anyhow::Result<()
     link_all(command, members).await?;
     for member in members {
         let text = member.cluster.draft.as_ref().map(Draft::text).unwrap_or_default();
-        print(&format!("# context: {}\n{}", member.kubeconfig.context_name()?, text.trim_end()))?;
+        let context = member.kubeconfig.context_name()?;
+        print(&format!(
+            "# context: {context}, cluster: {}\n{}",
+            member.cluster.id,
+            text.trim_end()
+        ))?;
     }
     Ok(())
 }

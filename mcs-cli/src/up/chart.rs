@@ -144,6 +144,9 @@ pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<D
     let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
     helm.args(["template", RELEASE, &args.chart, "--namespace", NAMESPACE]);
     helm.args(["--no-hooks", "--dry-run=server", "--values", "-"]);
+    // `helm template` does not ask the cluster.
+    let version = member.cluster.client().await?.apiserver_version().await?;
+    helm.args(["--kube-version", &version.git_version]);
     for value in args.values(member) {
         helm.args(["--set", &value]);
     }
