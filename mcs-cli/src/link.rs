@@ -247,18 +247,21 @@ fn show(format: &FormatArgs, done: &[Done]) -> anyhow::Result<ExitCode> {
 }
 
 fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
+    let has_tokens = done.iter().any(|one| one.expires.is_some());
     let rows = done.iter().map(|one| {
         let Done { reader, publisher, account, secret, expires, .. } = one;
-        vec![
+        let mut row = vec![
             reader.to_string(),
             if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
             account.clone(),
             secret.clone(),
             pod_ranges::joined(&one.pod_ranges),
-            expires.clone().unwrap_or_default(),
-        ]
+        ];
+        row.extend(has_tokens.then(|| expires.clone().unwrap_or_default()));
+        row
     });
-    let header = ["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES", "TOKEN EXPIRES"];
+    let mut header = vec!["CLUSTER", "READS", "SERVICE ACCOUNT", "SECRET", "POD RANGES"];
+    header.extend(has_tokens.then_some("TOKEN EXPIRES"));
     style.table(&header, rows)?;
     for warning in done.iter().filter_map(|one| one.warning.as_ref()) {
         eprintln!("mcs: {warning}");

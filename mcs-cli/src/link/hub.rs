@@ -149,7 +149,8 @@ async fn let_one_in(
          in the values of its chart",
         publisher.id
     );
-    let warning = joined(Some(note), kept);
+    let note = Some(note).filter(|_| !command.rotate);
+    let warning = joined(note, kept);
     Ok(Done {
         expires: credentials.expires(),
         ..done(&command.link, &publisher.id, mailbox, warning)
