@@ -7,7 +7,9 @@ mod condition;
 mod conflict;
 mod copy;
 mod derived;
+mod endpoints;
 mod export;
+mod export_state;
 mod export_status;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -29,13 +31,15 @@ pub mod well_known;
 
 pub use actual::{Actual, ActualImport, ActualSlice, Owner};
 pub use addresses::Addresses;
-pub use condition::{Condition, ConditionStatus, ConditionType};
-pub use conflict::{Conflict, ConflictReason};
+pub use condition::{Condition, ConditionStatus, ConditionType, differ_in_words};
+pub use conflict::{Conflict, ConflictReason, Loss};
 pub use copy::{CopyRules, SliceCopier, slice_name};
 pub use derived::{ActualDerived, derived_name, derived_ports};
+pub use endpoints::EndpointCount;
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
+pub use export_state::ExportState;
 pub use export_status::{
-    Publication, export_conditions, is_exportable, misnamed_conditions, of_derived,
+    Publication, export_conditions, is_exportable, misnamed_conditions, not_imported, of_derived,
 };
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;

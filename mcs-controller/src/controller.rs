@@ -3,12 +3,12 @@
 mod causes;
 mod connection;
 mod contests;
-mod import_states;
 mod outbox;
 mod propagation;
 mod queue;
 mod run;
 mod state;
+mod states;
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mcs_kube::{KubeconfigFile, ResourceEvent};

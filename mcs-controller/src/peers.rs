@@ -135,6 +135,8 @@ pub struct PeerChanges {
     pub known: Option<ClusterId>,
     /// The connections of these peers.
     pub connections: BTreeSet<PeerName>,
+    /// What is said of these namespaces: whether the cluster of a peer lacks them.
+    pub namespaces: BTreeSet<Arc<str>>,
 }
 
 impl Peers {
@@ -382,10 +384,14 @@ impl Peers {
         let says =
             |peer: &Peer| (peer.view.counts(), peer.view.is_renewed(), peer.view.was_complete());
         let before_event = says(peer);
+        let lacked = peer.view.lacking().cloned().unwrap_or_default();
         if event.is_answer() {
             peer.last_contact = Some(Timestamp::now());
         }
         let services = peer.view.apply(event);
+        let namespaces = peer.view.lacking().filter(|lacks| !Arc::ptr_eq(lacks, &lacked));
+        let namespaces =
+            namespaces.map(|lacks| lacked.symmetric_difference(lacks).cloned().collect());
         if peer.beats != peer.view.beats() {
             peer.beats = peer.view.beats();
             peer.last_beat = Instant::now();
@@ -402,7 +408,8 @@ impl Peers {
         let has_more_say = peer.view.counts() && before_event != says(peer);
         let known = has_more_say.then(|| peer.object.cluster.clone());
         let all = before != self.choice() || is_new && self.are_known();
-        PeerChanges { services, all, known, ..PeerChanges::default() }
+        let namespaces = namespaces.unwrap_or_default();
+        PeerChanges { services, all, known, namespaces, ..PeerChanges::default() }
     }
 
     /// Notes whether the kubeconfig of a peer can be used. If not, a connection goes on with the former one.

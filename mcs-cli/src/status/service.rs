@@ -110,10 +110,12 @@ fn judged(
         let shown = first.or_else(|| condition(object, "Ready"));
         shown.map_or_else(|| "Pending".to_owned(), |one| text(&one["reason"]))
     };
-    let export = told(export, &[("Valid", "True"), ("Ready", "True"), ("Conflict", "False")]);
+    let wanted =
+        [("Valid", "True"), ("Ready", "True"), ("Imported", "True"), ("Conflict", "False")];
+    let export = told(export, &wanted);
     let found = import;
     let mut import = told(found, &[("Ready", "True")]);
-    told(found, &[("Conflict", "False")]);
+    told(found, &[("EndpointsReady", "True"), ("Conflict", "False")]);
     if found.is_none() && !has_namespace {
         "no namespace".clone_into(&mut import);
         problems.push(format!(
@@ -155,13 +157,20 @@ mod tests {
         assert_eq!((&*lacking.export, &*lacking.import), ("none", "no namespace"));
         assert!(lacking.problems[0].contains("--create-namespaces"), "{lacking:?}");
         assert!(judged("shop", true, None, None).problems[0].contains("no cluster exports it"));
-        let export =
-            object(vec![one("Valid", "True", "Valid"), one("Ready", "Unknown", "NotRenewed")]);
-        let import =
-            object(vec![one("Ready", "True", "Ready"), one("Conflict", "True", "PortConflict")]);
+        let export = object(vec![
+            one("Valid", "True", "Valid"),
+            one("Ready", "Unknown", "NotRenewed"),
+            one("Imported", "False", "NamespaceMissing"),
+        ]);
+        let import = object(vec![
+            one("Ready", "True", "Ready"),
+            one("Conflict", "True", "PortConflict"),
+            one("EndpointsReady", "False", "NoneReady"),
+        ]);
         let found = judged("shop", true, Some(&export), Some(&import));
         assert_eq!((&*found.export, &*found.import), ("NotRenewed", "Ready"), "it serves");
-        assert_eq!(found.problems, ["NotRenewed!", "PortConflict!"]);
+        let problems = ["NotRenewed!", "NamespaceMissing!", "NoneReady!", "PortConflict!"];
+        assert_eq!(found.problems, problems);
         assert_eq!((&*found.addresses[0], &*found.clusters[0]), ("241.0.0.1", "west"));
     }
 

@@ -7,20 +7,67 @@ use std::{
 };
 
 use super::TokenBucket;
-use crate::{clusterset::ServiceName, plan::Write};
+use crate::{
+    clusterset::{ServiceName, differ_in_words},
+    objects::ExportObject,
+    own_cluster::OwnCluster,
+    plan::Write,
+};
 
 /// How often at once, after a while without a change.
 const BURST: f64 = 5.0;
 /// How often a second after that.
 const RATE: f64 = 1.0;
 
+/// How long a status waits that says in other words, or with other counts, what it says already. What has changed back
+/// meanwhile is not written.
+const WORDS: Duration = Duration::from_secs(5);
+
 /// A token bucket for each service whose import was written lately.
 #[derive(Debug, Default)]
 pub struct ImportPace {
     buckets: HashMap<ServiceName, TokenBucket>,
+    /// When the words of services may be written.
+    words: HashMap<ServiceName, Instant>,
 }
 
 impl ImportPace {
+    /// Leaves out statuses that differ in words alone from those that are there, until they have waited. So an endpoint that
+    /// flaps costs one write in a while.
+    pub fn hold_words(
+        &mut self,
+        name: &ServiceName,
+        writes: &mut Vec<Write>,
+        own: &OwnCluster,
+        now: Instant,
+    ) {
+        let is_of_words = |write: &Write| match write {
+            Write::SetImportStatus(_, status) => own
+                .import_object(name)
+                .is_some_and(|import| import.actual.status.differs_in_words(status)),
+            Write::SetExportConditions(_, conditions) => own
+                .export_object(name)
+                .map(ExportObject::known_conditions)
+                .is_some_and(|former| differ_in_words(&former, conditions)),
+            _ => false,
+        };
+        if !writes.iter().any(is_of_words) {
+            self.words.remove(name);
+            return;
+        }
+        let due = self.words.entry(name.clone()).or_insert(now + WORDS);
+        if *due <= now {
+            *due = now + WORDS;
+        } else {
+            writes.retain(|write| !is_of_words(write));
+        }
+    }
+
+    /// The services whose words may be written now.
+    pub fn due(&self, now: Instant) -> impl Iterator<Item = &ServiceName> {
+        self.words.iter().filter(move |(_, due)| **due <= now).map(|(name, _)| name)
+    }
+
     /// If the import or a status was written too often, leaves out its write and what comes after it, and returns when the
     /// service has its turn. Slices come before them, and do not wait.
     pub fn limit(
@@ -65,11 +112,75 @@ const fn is_paced(write: &Write) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::ResourceEvent;
+    use serde_json::{from_value, json};
+
     use super::*;
-    use crate::clusterset::{
-        Import,
-        fixture::{imported_slice, name, spec},
+    use crate::{
+        clusterset::{
+            Import, ImportStatus,
+            fixture::{imported_slice, name, spec},
+        },
+        own_cluster::OwnEvent,
     };
+
+    /// This cluster, in which an import of `shop/web` says that endpoints are ready.
+    fn own(message: &str) -> OwnCluster {
+        let mut own = OwnCluster::new(vec![]);
+        let condition = |kind: &str, message: &str| {
+            json!({
+                "type": kind, "status": "True", "reason": "Ready", "message": message,
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            })
+        };
+        let import = json!({
+            "metadata": {"namespace": "shop", "name": "web"},
+            "spec": {"type": "ClusterSetIP", "ports": []},
+            "status": {"conditions": [condition("Ready", ""), condition("EndpointsReady", message)]},
+        });
+        own.apply(OwnEvent::Imports(ResourceEvent::Changed(from_value(import).unwrap())));
+        own
+    }
+
+    /// The status of that import.
+    fn status(own: &OwnCluster) -> Write {
+        let import = own.import_object(&name("shop/web")).unwrap();
+        Write::SetImportStatus(name("shop/web"), import.actual.status.clone())
+    }
+
+    /// An endpoint turns twice a second.
+    #[test]
+    fn an_endpoint_that_flaps_costs_one_write_in_a_while() {
+        let (start, web) = (Instant::now(), name("shop/web"));
+        let mut pace = ImportPace::default();
+        let (mut there, mut written) = (own("1 of 2"), vec![]);
+        for half in 0..60_u32 {
+            let now = start + Duration::from_millis(500) * half;
+            let wanted = own(if half % 2 == 0 { "2 of 2" } else { "1 of 2" });
+            let slice = Write::ApplySlice(imported_slice("busy"));
+            let mut writes = vec![slice.clone()];
+            // As a plan does: no write for what is there.
+            writes.extend(Some(status(&wanted)).filter(|wanted| *wanted != status(&there)));
+            pace.hold_words(&web, &mut writes, &there, now);
+            assert_eq!(writes[0], slice, "slices do not wait");
+            if writes.len() > 1 {
+                there = wanted;
+                written.push(half / 2);
+            }
+        }
+        assert!(written.is_empty(), "what changes back is not written: {written:?}");
+        for (second, is_due) in [(100, false), (104, false), (105, true), (106, false)] {
+            let now = start + Duration::from_secs(second);
+            let mut writes = vec![status(&own("0 of 2"))];
+            assert_eq!(pace.due(now).next().is_some(), is_due, "{second}");
+            pace.hold_words(&web, &mut writes, &there, now);
+            assert_eq!(writes.len(), usize::from(is_due), "{second}");
+        }
+        let mut other = vec![Write::SetImportStatus(web.clone(), ImportStatus::default())];
+        pace.hold_words(&web, &mut other, &there, start);
+        assert_eq!(other.len(), 1, "a condition that turns does not wait");
+        assert!(pace.words.is_empty());
+    }
 
     #[test]
     fn a_service_that_always_changes_writes_its_import_once_a_second() {

@@ -24,6 +24,10 @@ pub enum ConditionType {
     Ready,
     /// The clusters that export the service disagree.
     Conflict,
+    /// Of a ServiceImport: an endpoint is ready. The API has no such type.
+    EndpointsReady,
+    /// Of a ServiceExport: absent, or false because a cluster does not import it. The API has no such type.
+    Imported,
 }
 
 impl fmt::Display for ConditionType {
@@ -47,6 +51,15 @@ impl fmt::Display for ConditionStatus {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(self, f)
     }
+}
+
+/// Whether two lists of conditions differ in words alone: in messages, and in what they count.
+pub fn differ_in_words(one: &[Condition], other: &[Condition]) -> bool {
+    let turns = |all: &[Condition]| -> Vec<_> {
+        let turns = all.iter().filter(|one| one.condition_type != ConditionType::EndpointsReady);
+        turns.map(|one| (one.condition_type, one.status, one.reason.clone())).collect()
+    };
+    one != other && turns(one) == turns(other)
 }
 
 impl Condition {

@@ -1,6 +1,6 @@
 //! What the exports of one service disagree about.
 
-use std::fmt;
+use std::{collections::BTreeMap, fmt};
 
 use super::ClusterId;
 
@@ -14,24 +14,55 @@ pub struct Conflict {
     pub decided_by: Option<ClusterId>,
     /// The value that counts.
     pub value: String,
-    /// The clusters that have another value, sorted.
-    pub disagree: Vec<ClusterId>,
+    /// The clusters that have another value, with that value.
+    pub disagree: BTreeMap<ClusterId, String>,
     /// The number of clusters that export the service.
     pub clusters: usize,
+    /// What it takes from clients.
+    pub losses: Vec<Loss>,
 }
 
 impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { reason, decided_by, value, disagree, clusters } = self;
+        let Self { reason, decided_by, value, disagree, clusters, losses: _ } = self;
         write!(f, "{}: {} of {clusters} clusters disagree (", reason.field(), disagree.len())?;
-        for (index, cluster) in disagree.iter().enumerate() {
-            write!(f, "{}{cluster}", if index == 0 { "" } else { ", " })?;
+        for (index, (cluster, other)) in disagree.iter().enumerate() {
+            let comma = if index == 0 { "" } else { "; " };
+            write!(f, "{comma}{cluster} has {other}")?;
         }
         match decided_by {
             Some(cluster) => write!(f, "); cluster {cluster} has the oldest export")?,
             None => write!(f, "); the ServiceImport keeps what it has")?,
         }
         write!(f, ", so the clusterset uses {value}")
+    }
+}
+
+/// Endpoints that clients do not reach because of a conflict. It displays as a sentence.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Loss {
+    /// The cluster that has them.
+    pub cluster: ClusterId,
+    /// How many they are. A merge knows none, and whoever knows the slices sets it.
+    pub endpoints: usize,
+    /// The port by which they are not reached; absent if they are not reached at all.
+    pub port: Option<String>,
+    /// What is other in that cluster.
+    pub cause: String,
+}
+
+impl fmt::Display for Loss {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { cluster, endpoints, port, cause } = self;
+        match endpoints {
+            0 => write!(f, "no endpoint of {cluster} is used")?,
+            1 => write!(f, "1 endpoint of {cluster} is not used")?,
+            _ => write!(f, "{endpoints} endpoints of {cluster} are not used")?,
+        }
+        if let Some(port) = port {
+            write!(f, " for port {port}")?;
+        }
+        write!(f, ": {cause}")
     }
 }
 

@@ -3,9 +3,9 @@
 use std::{collections::BTreeSet, fmt::Write as _};
 
 use super::{
-    Audience, Condition,
+    Audience, ClusterId, Condition,
     ConditionStatus::{False, True, Unknown},
-    ConditionType::{Conflict as ConflictCondition, Ready, Valid},
+    ConditionType::{Conflict as ConflictCondition, Imported, Ready, Valid},
     Conflict, Export, ExportSource, NamespaceRules,
     label::{is_valid_key, is_valid_label, usable_annotations, usable_labels},
     well_known,
@@ -170,6 +170,20 @@ fn readers(audience: &Audience) -> String {
     }
 }
 
+/// The condition of an export whose namespace these clusters lack. There is none if it is imported everywhere, as far as
+/// is known.
+pub fn not_imported(namespace: &str, clusters: &[&ClusterId]) -> Option<Condition> {
+    let named: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    let message = format!(
+        "it is not imported where namespace {namespace} is missing, in {}. Create the namespace there, or name the clusters \
+         that the export is for in annotation {}",
+        named.join(", "),
+        well_known::AUDIENCE
+    );
+    (!clusters.is_empty())
+        .then(|| Condition::new(Imported, False, "NamespaceMissing", bounded(message)))
+}
+
 fn conflict(conflicts: &[Conflict]) -> Condition {
     let agree = || Condition::new(ConflictCondition, False, "NoConflicts", "the clusters agree");
     disagreement(conflicts, LONGEST).unwrap_or_else(agree)
@@ -180,10 +194,11 @@ pub(super) fn import_conflict(conflicts: &[Conflict]) -> Option<Condition> {
     disagreement(conflicts, LONGEST_OF_IMPORT)
 }
 
-/// The reasons of all conflicts with commas between, as the API allows.
+/// The reasons of all conflicts with commas between, as the API allows. The message begins with what they cost.
 fn disagreement(conflicts: &[Conflict], longest: usize) -> Option<Condition> {
     let reasons: Vec<_> = conflicts.iter().map(|conflict| conflict.reason.to_string()).collect();
-    let messages: Vec<_> = conflicts.iter().map(ToString::to_string).collect();
+    let losses = conflicts.iter().flat_map(|conflict| &conflict.losses).map(ToString::to_string);
+    let messages: Vec<_> = losses.chain(conflicts.iter().map(ToString::to_string)).collect();
     let message = cut(messages.join(". "), longest);
     (!conflicts.is_empty())
         .then(|| Condition::new(ConflictCondition, True, reasons.join(","), message))
@@ -196,6 +211,11 @@ const LONGEST_OF_IMPORT: usize = 1024;
 
 fn bounded(message: String) -> String {
     cut(message, LONGEST)
+}
+
+/// As long as a message of an import can be.
+pub(super) fn in_import(message: String) -> String {
+    cut(message, LONGEST_OF_IMPORT)
 }
 
 fn cut(mut message: String, longest: usize) -> String {
@@ -250,6 +270,33 @@ mod tests {
         let only = |ids: &[&str]| Audience::Only(ids.iter().map(|id| cluster(id)).collect());
         assert!(message(only(&["c3", "c2"])).ends_with(": c2, c3"));
         assert!(message(only(&[])).contains("no other cluster"));
+    }
+
+    #[test]
+    fn an_export_says_which_clusters_lack_its_namespace() {
+        assert_eq!(not_imported("shop", &[]), None);
+        let ids = [cluster("c2"), cluster("c3")];
+        let told = not_imported("shop", &ids.each_ref()).expect("a condition");
+        let expected = (Imported, False, "NamespaceMissing");
+        assert_eq!((told.condition_type, told.status, &*told.reason), expected);
+        assert!(told.message.contains("namespace shop is missing, in c2, c3."), "{}", told.message);
+    }
+
+    #[test]
+    fn an_export_has_a_state_that_monitoring_counts() {
+        use crate::clusterset::ExportState;
+        let mut export = export("c1", 1, spec());
+        let state = |export: &Export, publication: Publication, lacking: &[&ClusterId]| {
+            let rules = NamespaceRules::default();
+            let mut conditions = export_conditions(export, &rules, &publication, &[]);
+            conditions.extend(not_imported("shop", lacking));
+            ExportState::of(&conditions).name()
+        };
+        assert_eq!(state(&export, Publication::Published, &[]), "exported");
+        assert_eq!(state(&export, Publication::Published, &[&cluster("c2")]), "not_imported");
+        assert_eq!(state(&export, Publication::Pending, &[&cluster("c2")]), "unpublished");
+        export.source = ExportSource::Missing;
+        assert_eq!(state(&export, Publication::Published, &[]), "invalid");
     }
 
     #[test]

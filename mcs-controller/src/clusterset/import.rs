@@ -2,7 +2,9 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{ClusterId, Condition, ConditionType, ServiceName, ServiceSpec};
+use super::{
+    ClusterId, Condition, ConditionType, ServiceName, ServiceSpec, condition::differ_in_words,
+};
 
 /// A ServiceImport without its status.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -30,9 +32,16 @@ pub struct ImportStatus {
 }
 
 impl ImportStatus {
-    /// The condition `Conflict`.
-    pub fn conflict(&self) -> Option<&Condition> {
-        self.conditions.iter().find(|one| one.condition_type == ConditionType::Conflict)
+    /// The condition of this type.
+    pub fn condition(&self, condition_type: ConditionType) -> Option<&Condition> {
+        self.conditions.iter().find(|one| one.condition_type == condition_type)
+    }
+
+    /// Whether only the words of conditions differ.
+    pub fn differs_in_words(&self, other: &Self) -> bool {
+        self.clusters == other.clusters
+            && self.endpoint_slice_objects == other.endpoint_slice_objects
+            && differ_in_words(&self.conditions, &other.conditions)
     }
 }
 

@@ -19,13 +19,15 @@ pub enum ImportState {
     LeftAlone,
     /// It serves, and the exporting clusters disagree.
     Conflict,
+    /// It serves, and a conflict keeps endpoints from it.
+    EndpointsUnused,
     /// The cluster has no such namespace.
     NoNamespace,
 }
 
 impl ImportState {
     /// Every state.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Ready,
         Self::Pending,
         Self::AddressShared,
@@ -33,6 +35,7 @@ impl ImportState {
         Self::FamilyNotSupported,
         Self::LeftAlone,
         Self::Conflict,
+        Self::EndpointsUnused,
         Self::NoNamespace,
     ];
 
@@ -46,6 +49,7 @@ impl ImportState {
             Self::FamilyNotSupported => "family_not_supported",
             Self::LeftAlone => "left_alone",
             Self::Conflict => "conflict",
+            Self::EndpointsUnused => "endpoints_unused",
             Self::NoNamespace => "no_namespace",
         }
     }
@@ -62,6 +66,7 @@ impl ImportState {
         });
         Some(match failing.map(|ready| &*ready.reason) {
             None if wanted.conflicts.is_empty() => Self::Ready,
+            None if wanted.loses_endpoints() => Self::EndpointsUnused,
             None => Self::Conflict,
             Some("AddressShared") => Self::AddressShared,
             Some(LostVip::REASON) => Self::AddressInServiceRange,

@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use super::{CopyRules, Refusal};
+use super::{CopyRules, EndpointCount, Refusal};
 
 /// What was found out. It is no content: slices are equal without it, and a copy of a slice, which somebody may change,
 /// begins without it.
@@ -25,6 +25,8 @@ pub struct Copied {
     pub fingerprint: u64,
     /// The number of endpoints that it lacks, by reason.
     pub refused: BTreeMap<Refusal, usize>,
+    /// Those that it has.
+    pub endpoints: EndpointCount,
 }
 
 impl Memo {

@@ -10,11 +10,12 @@ use ipnet::IpNet;
 
 use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
-    ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
-    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
-    Refusal, ServiceName, ServiceSpec, ServiceType, SliceCopier, SourceSlice, Stamp, VipRanges,
-    VipsInUse,
-    export_status::import_conflict,
+    ConditionType, Conflict, CopyRules, EndpointCount, EndpointRules, EndpointSliceObjects, Export,
+    Import, ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip,
+    Owner, Refusal, ServiceName, ServiceSpec, ServiceType, SliceCopier, SourceSlice, Stamp,
+    VipRanges, VipsInUse,
+    endpoints::Endpoints,
+    export_status::{import_conflict, in_import},
     memo::Copied,
     merge,
     vips::{SharedVip, VipSources},
@@ -157,6 +158,11 @@ impl Wanted {
         }
     }
 
+    /// Whether a conflict keeps endpoints from the import.
+    pub(super) fn loses_endpoints(&self) -> bool {
+        self.conflicts.iter().flat_map(|conflict| &conflict.losses).any(|loss| loss.endpoints > 0)
+    }
+
     /// Whether a VIP of the import has to become free first.
     pub fn lacks_vips(&self) -> bool {
         let WantedImport::Present(import, _) = &self.import else { return false };
@@ -195,12 +201,13 @@ pub fn resolve(
     };
     let stamps = accepted.iter().map(|known| (known.export.cluster.clone(), known.stamp)).collect();
     let supported = own_families(&mut merged.spec, importer);
-    let conflicts = merged.conflicts.clone();
     // Another one's Service of that name stays as it is.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (mut slices, refused) =
+    let (mut slices, refused, endpoints) =
         copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
+    endpoints.weigh(&mut merged.conflicts);
+    let conflicts = std::mem::take(&mut merged.conflicts);
     if current.is_some_and(|current| !importer.may_write(current)) {
         // Dataplanes use the copies that are there, also after somebody took the import over.
         slices.retain(|name, _| actual.slices.contains_key(name));
@@ -221,12 +228,18 @@ pub fn resolve(
     let has_kept = || actual.slices.values().any(|slice| known.incomplete.contains(&slice.cluster));
     let is_named = current.is_some_and(|current| current.import.has_derived_service);
     import.has_derived_service = derives && (!slices.is_empty() || is_named && has_kept());
-    let conflict = conflict(current, &record, &accepted, &conflicts);
+    let conflict = conflict(current, &record, &accepted, &conflicts, &endpoints);
+    let counted = if record.clusters.is_empty() && !is_past(&slices, actual) {
+        Some(endpoints.condition(in_import))
+    } else {
+        said(current, ConditionType::EndpointsReady)
+    };
+    let ready = with_endpoints(ready, counted.as_ref());
     let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
     let status = ImportStatus {
         clusters,
         endpoint_slice_objects: Some(EndpointSliceObjects::Present),
-        conditions: [ready].into_iter().chain(conflict).collect(),
+        conditions: [ready].into_iter().chain(conflict).chain(counted).collect(),
     };
     Wanted {
         import: WantedImport::Present(Box::new(import), status),
@@ -249,9 +262,10 @@ fn conflict(
     record: &Record<'_>,
     accepted: &[KnownExport<'_>],
     conflicts: &[Conflict],
+    endpoints: &Endpoints,
 ) -> Option<Condition> {
     if !record.clusters.is_empty() {
-        return current.and_then(|current| current.status.conflict()).cloned();
+        return said(current, ConditionType::Conflict);
     }
     if record.spec.is_none() {
         return import_conflict(conflicts);
@@ -259,7 +273,32 @@ fn conflict(
     // The record ends with this write of the status.
     let living = current.map_or(&[][..], |current| &current.import.spec.ip_families);
     let merged = merge(accepted.iter().map(|known| known.export), None, living);
-    merged.and_then(|merged| import_conflict(&merged.conflicts))
+    merged.and_then(|mut merged| {
+        endpoints.weigh(&mut merged.conflicts);
+        import_conflict(&merged.conflicts)
+    })
+}
+
+/// Whether the cluster has later slices than what is known, which is of a backup.
+fn is_past(slices: &BTreeMap<Arc<str>, WantedSlice>, actual: &Actual) -> bool {
+    let is_before = |(name, slice): (&Arc<str>, &WantedSlice)| {
+        actual.slices.get(name).is_some_and(|now| slice.stamp.is_before(now.stamp))
+    };
+    slices.iter().any(is_before)
+}
+
+/// What the import says already.
+fn said(current: Option<&ActualImport>, condition_type: ConditionType) -> Option<Condition> {
+    current.and_then(|current| current.status.condition(condition_type)).cloned()
+}
+
+/// An import that can be used, and leads nowhere, says so where people look first.
+fn with_endpoints(mut ready: Condition, counted: Option<&Condition>) -> Condition {
+    let is_none = counted.is_some_and(|counted| counted.status == ConditionStatus::False);
+    if is_none && ready.status == ConditionStatus::True {
+        ready.message.push_str(", but no endpoint is ready: see condition EndpointsReady");
+    }
+    ready
 }
 
 impl Importer {
@@ -338,7 +377,7 @@ fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     services.into_iter().flat_map(|export| export.vips.iter().copied()).collect()
 }
 
-type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Refusal), usize>);
+type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Refusal), usize>, Endpoints);
 
 fn copies(
     importer: &Importer,
@@ -348,7 +387,7 @@ fn copies(
     has_derived_service: bool,
     present: &BTreeMap<Arc<str>, ActualSlice>,
 ) -> Copies {
-    let (mut slices, mut refused) = Copies::default();
+    let (mut slices, mut refused, mut endpoints) = Copies::default();
     for known in accepted {
         let source = &known.export.cluster;
         let copier = SliceCopier {
@@ -361,15 +400,23 @@ fn copies(
             mailbox: known.stamp.mailbox,
         };
         let rules = Arc::new(copier.rules());
-        for slice in known.slices.iter().filter(|slice| copier.takes(slice)) {
+        if known.export.spec().is_some() {
+            endpoints.note_cluster(source);
+        }
+        for slice in known.slices {
+            if !copier.takes(slice) {
+                endpoints.add(source, slice.family, EndpointCount::unused(slice));
+                continue;
+            }
             let (like, wanted) = copy(&copier, &rules, slice, present);
+            endpoints.add(source, slice.family, like.endpoints);
             slices.insert(like.name, wanted);
             for (reason, count) in like.refused {
                 *refused.entry((source.clone(), reason)).or_default() += count;
             }
         }
     }
-    (slices, refused)
+    (slices, refused, endpoints)
 }
 
 /// The copy of one slice. It is made only if the cluster lacks it, or if its content is unknown.
@@ -385,7 +432,8 @@ fn copy(
         let fingerprint = copy.fingerprint();
         // One text for both takes less memory.
         let name = present.get_key_value(&copy.name).map_or(&copy.name, |(name, _)| name);
-        let like = Copied { name: Arc::clone(name), fingerprint, refused };
+        let endpoints = EndpointCount::of(&copy, slice);
+        let like = Copied { name: Arc::clone(name), fingerprint, refused, endpoints };
         slice.memo.note_copied(Arc::clone(rules), like.clone());
         made = Some(copy);
         like

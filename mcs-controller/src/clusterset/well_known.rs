@@ -70,6 +70,8 @@ pub const CLUSTER_UID: &str = "clusterset.mcs-agent.io/cluster-uid";
 pub const FAILED: &str = "clusterset.mcs-agent.io/failed";
 /// Annotation of that Lease: the names of these services, with commas between.
 pub const REFUSED: &str = "clusterset.mcs-agent.io/refused";
+/// Annotation of that Lease: the namespaces of exports of peers that this cluster lacks, with commas between.
+pub const LACKING: &str = "clusterset.mcs-agent.io/missing-namespaces";
 /// Annotation of that Lease: the version of what the publisher writes.
 pub const SCHEMA: &str = "clusterset.mcs-agent.io/schema";
 /// Annotation of that Lease: `true` if the publisher has ended.

@@ -194,6 +194,11 @@ impl Queue {
         i64::try_from(waiting + self.deferred.times.len()).unwrap_or(i64::MAX)
     }
 
+    /// Whether every service was handed out since it was added.
+    pub(super) fn is_drained(&self) -> bool {
+        self.lanes.values().all(|lane| lane.waiting.is_empty())
+    }
+
     /// Every service that waits, for whatever reason, or whose writes are under way.
     pub(super) fn names(&self) -> impl Iterator<Item = &ServiceName> {
         let waiting = self.lanes.values().flat_map(|lane| &lane.waiting).chain(self.busy.keys());

@@ -343,6 +343,10 @@ impl Control {
         for name in self.contests.due(now) {
             self.state.imports.add(name);
         }
+        for name in self.pace.due(now) {
+            self.state.imports.add(name.clone());
+        }
+        self.state.note_lacking();
         if now >= self.tell_again_at {
             self.tell_again_at = now + TOLD_AGAIN;
             self.state.tell_refused_again();

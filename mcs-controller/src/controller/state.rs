@@ -1,6 +1,7 @@
 //! What is known of all clusters, and what follows from it for one service. No I/O but lines of the log.
 
 mod addresses;
+mod namespaces;
 mod notices;
 mod planning;
 mod publication;
@@ -19,12 +20,13 @@ use std::{
 use super::{
     MailboxId, Settings, Update,
     causes::{Causes, is_of_tenant},
-    import_states::ImportStates,
     queue::Queue,
+    states::{ImportStates, States},
 };
 use crate::{
     clusterset::{
-        ClusterId, Export, Refusal, ServiceName, Timestamp, VipRanges, VipsInUse, well_known,
+        ClusterId, Export, ExportState, Refusal, ServiceName, Timestamp, VipRanges, VipsInUse,
+        well_known,
     },
     mailbox::MailboxView,
     objects::Membership,
@@ -80,6 +82,10 @@ pub(super) struct State {
     silence: Option<String>,
     /// What has become of the imports.
     import_states: ImportStates,
+    /// What has become of the exports.
+    export_states: States<ExportState>,
+    /// The namespaces of exports of peers that this cluster lacks. `None`: as the Lease of its mailbox says.
+    lacking: Option<Arc<BTreeSet<Arc<str>>>>,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
     has_slice_objects: Option<bool>,
     /// Derived Services that the controller may not delete, each until it tries again.
@@ -119,6 +125,8 @@ impl State {
             publication_errors: HashMap::new(),
             silence: None,
             import_states: ImportStates::default(),
+            export_states: States::default(),
+            lacking: None,
             has_slice_objects: None,
             kept_derived: HashMap::new(),
             refused: HashMap::new(),
@@ -213,6 +221,9 @@ impl State {
                     self.queue_all();
                 } else if let Some(cluster) = &changes.known {
                     self.queue_of(cluster, &changes.services);
+                }
+                if let Some(cluster) = &cluster {
+                    self.queue_exports_in(cluster, &changes.namespaces);
                 }
                 for name in changes.services {
                     self.imports.add_of(cluster.clone(), name);
@@ -393,11 +404,18 @@ impl State {
     pub(super) fn lead(&mut self) {
         self.silence = None;
         self.import_states = ImportStates::default();
+        self.export_states = States::default();
+        self.lacking = None;
         self.queue_all();
     }
 
     /// What has become of the imports.
     pub(super) const fn import_states(&self) -> &ImportStates {
         &self.import_states
+    }
+
+    /// What has become of the exports.
+    pub(super) const fn export_states(&self) -> &States<ExportState> {
+        &self.export_states
     }
 }

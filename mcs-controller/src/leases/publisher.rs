@@ -51,6 +51,8 @@ pub struct Statement {
     pub services: usize,
     /// The services that the API server refuses and that are not there.
     pub refused: Arc<BTreeSet<ServiceName>>,
+    /// The namespaces of exports of peers that this cluster lacks.
+    pub lacking: Arc<BTreeSet<Arc<str>>>,
 }
 
 /// What the publisher may do.
@@ -237,7 +239,7 @@ impl PublisherTerm {
             Hold::Held => statement,
             Hold::Waiting if self.is_free(self.seen.as_ref()?, now) => {
                 self.begin();
-                Statement::default()
+                Statement { lacking: statement.lacking, ..Statement::default() }
             }
             _ => return None,
         };
@@ -273,7 +275,7 @@ impl PublisherTerm {
         membership: &Membership,
         released: bool,
     ) -> Request {
-        let Statement { complete, services, refused } = statement.clone();
+        let Statement { complete, services, refused, lacking } = statement.clone();
         let lease = PublisherLease {
             cluster: self.identity.cluster.to_string(),
             stamp: self.next_stamp(),
@@ -283,6 +285,7 @@ impl PublisherTerm {
             services,
             failed: refused.len(),
             refused: Arc::unwrap_or_clone(refused),
+            lacking,
             schema: SCHEMA,
             released,
             renewed: String::new(),

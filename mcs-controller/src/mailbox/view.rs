@@ -156,6 +156,8 @@ pub struct MailboxView {
     lease: Option<PublisherLease>,
     /// The greatest stamp of the Lease so far.
     latest: Stamp,
+    /// The namespaces that the cluster lacks, as its latest Lease has said. `None`: none has.
+    lacking: Option<Arc<BTreeSet<Arc<str>>>>,
     services_feed: Feed,
     slices_feed: Feed,
     lease_feed: Feed,
@@ -188,6 +190,7 @@ impl MailboxView {
             uid: None,
             lease: None,
             latest: Stamp::NONE,
+            lacking: None,
             services_feed: Feed::default(),
             slices_feed: Feed::default(),
             lease_feed: Feed::default(),
@@ -268,6 +271,9 @@ impl MailboxView {
             // A publisher of an earlier version has no stamps, and can follow one that has them.
             self.latest =
                 if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
+            if !lease.stamp.is_before(self.latest) {
+                self.lacking = Some(Arc::clone(&lease.lacking));
+            }
         }
     }
 
@@ -500,6 +506,11 @@ impl MailboxView {
     /// The Lease.
     pub const fn lease(&self) -> Option<&PublisherLease> {
         self.lease.as_ref()
+    }
+
+    /// The namespaces of exports of its peers that the cluster lacks. `None`: it has not said so.
+    pub const fn lacking(&self) -> Option<&Arc<BTreeSet<Arc<str>>>> {
+        self.lacking.as_ref()
     }
 
     /// Changes with each renewal of the Lease.

@@ -18,6 +18,8 @@ fn decode_one(condition: &v1::Condition) -> Option<Condition> {
         "Valid" => ConditionType::Valid,
         "Ready" => ConditionType::Ready,
         "Conflict" => ConditionType::Conflict,
+        "EndpointsReady" => ConditionType::EndpointsReady,
+        "Imported" => ConditionType::Imported,
         _ => return None,
     };
     let status = match &*condition.status {

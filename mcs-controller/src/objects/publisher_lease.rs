@@ -1,6 +1,6 @@
 //! The Lease `publisher` of a mailbox: whose mailbox it is, who publishes, and what was published.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -12,7 +12,7 @@ use crate::clusterset::{ServiceName, Stamp, well_known};
 
 /// The version of what publishers write. A reader of a lower one reads what it knows.
 pub const SCHEMA: u32 = if cfg!(feature = "next") { 2 } else { 1 };
-/// The bytes of the names of refused services. API servers take 256 KiB of annotations.
+/// The bytes of the names of refused services, and of those of namespaces. API servers take 256 KiB of annotations.
 const MOST_NAMES: usize = 64 * 1024;
 
 /// What the publisher of a mailbox says about it.
@@ -34,6 +34,8 @@ pub struct PublisherLease {
     pub failed: usize,
     /// Their names, as far as there is room for them.
     pub refused: BTreeSet<ServiceName>,
+    /// The namespaces of exports of peers that the cluster lacks, as far as there is room for them.
+    pub lacking: Arc<BTreeSet<Arc<str>>>,
     /// [`SCHEMA`] of the publisher.
     pub schema: u32,
     /// Whether the publisher has ended, and the next one need not wait.
@@ -81,6 +83,8 @@ impl Decoder for PublisherLeaseDecoder {
         let epoch = text(well_known::EPOCH);
         let refused = text(well_known::REFUSED);
         let refused = refused.split(',').filter_map(|name| name.parse().ok());
+        let lacking = text(well_known::LACKING);
+        let lacking = lacking.split(',').filter(|namespace| !namespace.is_empty());
         Ok(PublisherLease {
             cluster: spec.holder_identity.unwrap_or_default(),
             stamp: text(well_known::WRITTEN).parse().unwrap_or(Stamp::NONE),
@@ -90,6 +94,7 @@ impl Decoder for PublisherLeaseDecoder {
             services: text(well_known::PUBLISHED).parse().unwrap_or(usize::MAX),
             failed: text(well_known::FAILED).parse().unwrap_or_default(),
             refused: refused.collect(),
+            lacking: Arc::new(lacking.map(Into::into).collect()),
             schema: text(well_known::SCHEMA).parse().unwrap_or_default(),
             released: is_true(well_known::RELEASED),
             renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
@@ -122,7 +127,10 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
     say(well_known::RELEASED, lease.released.then(|| "true".to_owned()));
     if lease.failed > 0 {
         say(well_known::FAILED, Some(lease.failed.to_string()));
-        say(well_known::REFUSED, Some(names(&lease.refused)));
+        say(well_known::REFUSED, Some(names(lease.refused.iter())));
+    }
+    if !lease.lacking.is_empty() {
+        say(well_known::LACKING, Some(names(lease.lacking.iter())));
     }
     if let Some(Membership { clusterset, vip_ranges, software }) = lease.membership.clone() {
         say(well_known::CLUSTERSET, Some(clusterset));
@@ -146,9 +154,9 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
 }
 
 /// As many names as there is room for.
-fn names(services: &BTreeSet<ServiceName>) -> String {
+fn names(names: impl Iterator<Item = impl ToString>) -> String {
     let mut text = String::new();
-    for name in services.iter().map(ToString::to_string) {
+    for name in names.map(|name| name.to_string()) {
         if text.len() + name.len() >= MOST_NAMES {
             break;
         }
@@ -189,6 +197,7 @@ mod tests {
             uid: Some("u".to_owned()),
             failed: 2,
             refused: [shop("a"), shop("b")].into(),
+            lacking: Arc::new(["cart".into(), "shop".into()].into()),
             schema: SCHEMA,
             released: true,
             renewed: "1970-01-01T00:00:07Z".to_owned(),
@@ -210,6 +219,7 @@ mod tests {
         let earlier = read(&object);
         assert_eq!((earlier.stamp, &*earlier.run), (Stamp::NONE, "1"), "of an earlier version");
         assert_eq!((earlier.complete, earlier.services, earlier.failed), (true, 3, 0));
+        assert!(earlier.lacking.is_empty());
     }
 
     #[test]

@@ -12,7 +12,10 @@ use jiff::Timestamp;
 
 pub use self::peers::PeerBounds;
 use self::peers::PeerMetrics;
-use crate::{clusterset::ImportState, peers::token::TokenClaims};
+use crate::{
+    clusterset::{ExportState, ImportState},
+    peers::token::TokenClaims,
+};
 
 /// Bounds in seconds: from one write to an outage.
 const PROPAGATION: [f64; 12] =
@@ -40,6 +43,8 @@ pub struct Metrics {
     pub lease_writes: IntCounterVec,
     /// By state: services that peers or this cluster export to this cluster.
     pub imports: IntGaugeVec,
+    /// By state: services that this cluster exports.
+    pub exports: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
     /// By source cluster: from a change of endpoints to the slice of this cluster.
@@ -103,6 +108,11 @@ impl Metrics {
                 "Services that are exported to this cluster, by what has become of the import",
                 &["state"],
             )?,
+            exports: gauges(
+                "mcs_controller_exports",
+                "ServiceExports of this cluster, by what has become of them",
+                &["state"],
+            )?,
             contested: gauge(
                 "mcs_controller_contested_exports",
                 "ServiceExports whose conditions another controller rewrites again and again",
@@ -138,17 +148,20 @@ impl Metrics {
 
     /// How many services are in each state.
     pub fn set_imports(&self, counts: impl IntoIterator<Item = (ImportState, usize)>) {
-        for (state, count) in counts {
-            let count = i64::try_from(count).unwrap_or(i64::MAX);
-            self.imports.with_label_values(&[state.name()]).set(count);
-        }
+        set_states(&self.imports, counts.into_iter().map(|(state, count)| (state.name(), count)));
+    }
+
+    /// How many exports are in each state.
+    pub fn set_exports(&self, counts: impl IntoIterator<Item = (ExportState, usize)>) {
+        set_states(&self.exports, counts.into_iter().map(|(state, count)| (state.name(), count)));
     }
 
     /// Another replica writes now, and tells of everything but itself.
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;
-        for gauges in [due, expires, &self.waiting, &self.lease_age, &self.imports] {
+        let queues = [&self.waiting, &self.lease_age, &self.imports, &self.exports];
+        for gauges in [due, expires].into_iter().chain(queues) {
             gauges.reset();
         }
         self.peers.stand_by();
@@ -159,6 +172,12 @@ impl Metrics {
         let mut text = Vec::new();
         TextEncoder::new().encode(&self.registry.gather(), &mut text)?;
         Ok(String::from_utf8_lossy(&text).into_owned())
+    }
+}
+
+fn set_states(gauges: &IntGaugeVec, counts: impl Iterator<Item = (&'static str, usize)>) {
+    for (state, count) in counts {
+        gauges.with_label_values(&[state]).set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 }
 
@@ -204,6 +223,7 @@ mod tests {
         metrics.lease_writes.with_label_values(&["error"]).inc();
         metrics.peers.status_errors.with_label_values(&["west"]).inc();
         metrics.set_imports([(ImportState::Ready, 1)]);
+        metrics.set_exports([(ExportState::Exported, 1)]);
         metrics.propagation.with_label_values(&["west"]).observe(0.1);
         metrics
     }

@@ -6,7 +6,7 @@ use super::{
     Contribution,
     voice::{Voice, conflict},
 };
-use crate::clusterset::{ClusterId, Conflict, ConflictReason, ServicePort};
+use crate::clusterset::{ClusterId, Conflict, ConflictReason, Loss, ServicePort};
 
 /// The ports of the import, and those that each cluster contributes. Of two different ports with one name, or
 /// with one protocol and number, the older export's counts. The other cluster contributes nothing to it:
@@ -17,22 +17,60 @@ pub(super) fn unite(
 ) -> (Vec<ServicePort>, BTreeMap<ClusterId, Contribution>) {
     let mut united: Vec<ServicePort> = Vec::new();
     let mut contributions = BTreeMap::new();
+    let mut losses = Vec::new();
     for voice in voices {
         let mut contribution = Contribution::default();
+        let mut lost = Vec::new();
         for port in &voice.spec.ports {
             match united.iter().find(|other| is_rival(other, port)) {
                 None => united.push(port.clone()),
                 Some(other) if is_same(other, port) => {}
-                Some(_) => continue,
+                Some(other) => {
+                    lost.push((label(other), difference(other, port)));
+                    continue;
+                }
             }
             contribution.ports.insert(port.name.clone());
         }
         if let Some(cluster) = voice.cluster {
+            losses.extend(losses_of(cluster, lost, contribution.ports.is_empty()));
             contributions.insert(cluster.clone(), contribution);
         }
     }
-    conflicts.extend(port_conflict(voices, &united));
+    let conflict = port_conflict(voices, &united);
+    conflicts.extend(conflict.map(|conflict| Conflict { losses, ..conflict }));
     (united, contributions)
+}
+
+/// What clients miss of a cluster that has lost these ports. `is_all`: it has no other.
+fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> Vec<Loss> {
+    let loss = |port, cause| Loss { cluster: cluster.clone(), endpoints: 0, port, cause };
+    if is_all && !lost.is_empty() {
+        let causes: Vec<_> = lost.into_iter().map(|(_, cause)| cause).collect();
+        return vec![loss(None, causes.join(", "))];
+    }
+    lost.into_iter().map(|(port, cause)| loss(Some(port), cause)).collect()
+}
+
+/// How people call a port.
+fn label(port: &ServicePort) -> String {
+    if port.name.is_empty() {
+        format!("{}/{}", port.port, port.protocol)
+    } else {
+        port.name.to_string()
+    }
+}
+
+/// What is other about the port of a cluster that has lost to this one.
+fn difference(port: &ServicePort, there: &ServicePort) -> String {
+    let port_label = label(port);
+    if port.name == there.name {
+        format!("port {port_label} is {}/{} there", there.port, there.protocol)
+    } else if there.name.is_empty() {
+        format!("port {port_label} has no name there")
+    } else {
+        format!("port {port_label} is named {} there", there.name)
+    }
 }
 
 /// The clusters whose ports are not those of the oldest export. A record has the ports of several clusters,
@@ -44,8 +82,15 @@ fn port_conflict(voices: &[Voice<'_>], united: &[ServicePort]) -> Option<Conflic
         let ports: BTreeSet<_> = voice.spec.ports.iter().collect();
         if oldest.cluster.is_some() { ports != expected } else { !ports.is_subset(&expected) }
     };
-    let shown = || united.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
-    conflict(voices, ConflictReason::PortConflict, voices.iter().filter(disagrees), shown)
+    let disagree = voices.iter().filter(disagrees);
+    conflict(voices, ConflictReason::PortConflict, disagree, shown(united), |spec| {
+        shown(&spec.ports)
+    })
+}
+
+fn shown(ports: &[ServicePort]) -> String {
+    let ports: Vec<_> = ports.iter().map(ToString::to_string).collect();
+    if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
 }
 
 fn is_rival(one: &ServicePort, other: &ServicePort) -> bool {

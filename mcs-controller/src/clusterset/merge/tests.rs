@@ -89,7 +89,7 @@ fn every_property_has_its_reason() {
     ] {
         let all = merged(&[one.clone(), other]);
         assert_eq!(reasons(&all), [expected]);
-        assert_eq!(all.conflicts[0].disagree, [cluster("c2")], "{expected}");
+        assert!(all.conflicts[0].disagree.keys().eq([&cluster("c2")]), "{expected}");
         assert_eq!(all.spec, one, "{expected}: the oldest export decides");
     }
 }
@@ -105,7 +105,7 @@ fn all_conflicts_are_told() {
     assert_eq!(reasons(&all), [Reason::PortConflict, Reason::TypeConflict, Reason::LabelsConflict]);
     assert_eq!(
         all.conflicts[0].to_string(),
-        "ports: 1 of 3 clusters disagree (c2); cluster c1 has the oldest export, so the clusterset uses \
+        "ports: 1 of 3 clusters disagree (c2 has http 81/TCP); cluster c1 has the oldest export, so the clusterset uses \
          http 80/TCP"
     );
 }
@@ -142,6 +142,46 @@ fn ports_are_united_and_a_rival_of_an_older_port_is_dropped() {
 }
 
 #[test]
+fn a_conflict_says_what_it_costs() {
+    let lost = |specs: &[ServiceSpec]| {
+        let all = merged(specs);
+        let losses = all.conflicts.into_iter().flat_map(|conflict| conflict.losses);
+        losses.map(|loss| loss.to_string()).collect::<Vec<_>>()
+    };
+    let ports = |ports: &[(&str, u16)]| {
+        with(|spec| spec.ports = ports.iter().map(|(name, number)| port(name, *number)).collect())
+    };
+    for (other, expected) in [
+        (ports(&[("web", 80)]), vec!["no endpoint of c2 is used: port http is named web there"]),
+        (ports(&[("", 80)]), vec!["no endpoint of c2 is used: port http has no name there"]),
+        (ports(&[("http", 81)]), vec!["no endpoint of c2 is used: port http is 81/TCP there"]),
+        (
+            ports(&[("http", 81), ("admin", 82)]),
+            vec!["no endpoint of c2 is used for port http: port http is 81/TCP there"],
+        ),
+        (ports(&[("http", 80), ("admin", 82)]), vec![]),
+        (ports(&[]), vec![]),
+        (
+            with(|spec| spec.ip_families = vec![IpFamily::V6]),
+            vec!["no endpoint of c2 is used: the service has IPv6 there"],
+        ),
+        (with(|spec| spec.ip_families = vec![IpFamily::V6, IpFamily::V4]), vec![]),
+        (with(|spec| spec.service_type = ServiceType::Headless), vec![]),
+    ] {
+        assert_eq!(lost(&[spec(), other.clone()]), expected, "{other:?}");
+    }
+    let two = [ports(&[("a", 1), ("b", 2)]), ports(&[("x", 1), ("y", 2)])];
+    let expected = "no endpoint of c2 is used: port a is named x there, port b is named y there";
+    assert_eq!(lost(&two), [expected]);
+    let mut loss = merged(&two).conflicts.remove(0).losses.remove(0);
+    for (endpoints, expected) in [(1, "1 endpoint of c2 is not"), (2, "2 endpoints of c2 are not")]
+    {
+        loss.endpoints = endpoints;
+        assert!(loss.to_string().starts_with(expected), "{loss}");
+    }
+}
+
+#[test]
 fn another_application_protocol_is_a_conflict_but_the_port_is_the_same() {
     let mut http2 = port("http", 80);
     http2.app_protocol = Some("kubernetes.io/h2c".into());
@@ -164,7 +204,7 @@ fn families_are_those_of_the_oldest_export() {
         let all = merged(&families.clone().into_iter().map(of).collect::<Vec<_>>());
         assert_eq!(all.spec.ip_families, expected, "{families:?}");
         let told: Vec<_> =
-            all.conflicts.iter().flat_map(|conflict| conflict.disagree.clone()).collect();
+            all.conflicts.iter().flat_map(|one| one.disagree.keys().cloned()).collect();
         assert_eq!(told, disagree.iter().map(|id| cluster(id)).collect::<Vec<_>>(), "{families:?}");
         for (id, _) in ["c1", "c2", "c3"].into_iter().zip(&families) {
             let contributes = all.contributions.contains_key(&cluster(id));
@@ -194,8 +234,10 @@ fn an_import_keeps_its_families_whoever_comes() {
     let all = merge(&exports, None, &[V4, V6]).expect("a merge");
     assert_eq!(
         all.conflicts.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        ["ipFamilies: 1 of 2 clusters disagree (c1); the ServiceImport keeps what it has, so the \
-          clusterset uses IPv4, IPv6"]
+        [
+            "ipFamilies: 1 of 2 clusters disagree (c1 has IPv4); the ServiceImport keeps what it has, so the \
+          clusterset uses IPv4, IPv6"
+        ]
     );
 }
 

@@ -1,5 +1,7 @@
 //! Who has a say in a merge, in order of precedence.
 
+use std::collections::BTreeMap;
+
 use crate::clusterset::{ClusterId, Conflict, ConflictReason, Export, ServiceSpec};
 
 /// An export, or the record that stands for exports which cannot be read.
@@ -33,26 +35,28 @@ pub(super) fn disagreement<'a, T: PartialEq>(
 ) -> Option<Conflict> {
     let value = property(voices.first()?.spec);
     let disagree = voices.iter().filter(|voice| property(voice.spec) != value);
-    conflict(voices, reason, disagree, || show(&value))
+    conflict(voices, reason, disagree, show(&value), |spec| show(&property(spec)))
 }
 
-/// The conflict that these voices cause, if there are any.
+/// The conflict that these voices cause, if there are any. `value` counts, and `show` tells what a voice has instead.
 pub(super) fn conflict<'a: 'b, 'b>(
     voices: &[Voice<'a>],
     reason: ConflictReason,
     disagree: impl Iterator<Item = &'b Voice<'a>>,
-    value: impl FnOnce() -> String,
+    value: String,
+    show: impl Fn(&'a ServiceSpec) -> String,
 ) -> Option<Conflict> {
-    let mut disagree: Vec<_> = disagree.filter_map(|voice| voice.cluster.cloned()).collect();
+    let disagree = disagree.filter_map(|voice| Some((voice.cluster?.clone(), show(voice.spec))));
+    let disagree: BTreeMap<_, _> = disagree.collect();
     if disagree.is_empty() {
         return None;
     }
-    disagree.sort();
     Some(Conflict {
         reason,
         decided_by: voices.first()?.cluster.cloned(),
-        value: value(),
+        value,
         disagree,
         clusters: voices.iter().filter(|voice| voice.cluster.is_some()).count(),
+        losses: vec![],
     })
 }

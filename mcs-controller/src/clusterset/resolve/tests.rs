@@ -263,9 +263,13 @@ fn a_newcomer_with_one_family_takes_none_from_the_import() {
         let copies = wanted.slices.values().filter_map(|slice| slice.copy.as_ref());
         let addresses = copies.flat_map(|copy| &copy.endpoints);
         assert_eq!(addresses.map(|one| one.address).collect::<Vec<_>>(), [ip("10.1.0.1")]);
-        let told: Vec<_> =
-            wanted.conflicts.iter().map(|one| (one.reason, &*one.disagree)).collect();
-        assert_eq!(told, [(super::super::ConflictReason::IPFamilyConflict, &[cluster("c1")][..])]);
+        let told: Vec<_> = wanted
+            .conflicts
+            .iter()
+            .map(|one| (one.reason, one.disagree.keys().collect()))
+            .collect();
+        let c1 = cluster("c1");
+        assert_eq!(told, [(super::super::ConflictReason::IPFamilyConflict, vec![&c1])]);
     }
 }
 
@@ -422,10 +426,119 @@ fn an_import_says_what_its_exporters_disagree_about() {
         .iter()
         .map(|one| format!("{}={}/{}", one.condition_type, one.status, one.reason))
         .collect();
-    assert_eq!(told, ["Ready=True/Ready", "Conflict=True/PortConflict,AnnotationsConflict"]);
+    let expected = [
+        "Ready=True/Ready",
+        "Conflict=True/PortConflict,AnnotationsConflict",
+        "EndpointsReady=True/Ready",
+    ];
+    assert_eq!(told, expected);
     assert!(status.conditions.iter().all(|one| one.message.len() <= 1024), "each node reads it");
     let wanted = two().wanted();
-    assert_eq!(present(&wanted).1.conditions.len(), 1, "no word while the clusters agree");
+    let conflict = present(&wanted).1.condition(ConditionType::Conflict);
+    assert_eq!(conflict, None, "no word while the clusters agree");
+}
+
+/// `status/reason: message` of `EndpointsReady`.
+fn counted(world: &World, there: &Actual) -> String {
+    let wanted = world.wanted_by(&importer("c1"), there);
+    let status = present(&wanted).1;
+    let Condition { status, reason, message, .. } =
+        status.condition(ConditionType::EndpointsReady).cloned().expect("a condition");
+    format!("{status}/{reason}: {message}")
+}
+
+#[test]
+fn an_import_counts_ready_endpoints_by_cluster() {
+    let not_ready = |mut slice: SourceSlice| {
+        slice.endpoints[0].conditions.ready = Some(false);
+        slice
+    };
+    let nothing = Actual::default();
+    let mut world = two();
+    assert_eq!(counted(&world, &nothing), "True/Ready: 2 of 2 ready: c1 1 of 1, c2 1 of 1");
+    let more = [slice("web-a", &["10.2.0.1", "10.2.0.2"]), slice("web-b", &["10.2.0.3"])];
+    world.exports[1].1 = more.map(not_ready).map(Arc::new).into();
+    world.exports[0].1.clear();
+    let expected = "True/Ready: 1 of 3 ready: c1 0 of 0, c2 1 of 3";
+    assert_eq!(counted(&world, &nothing), expected);
+    let there = actual(&world.wanted());
+    assert_eq!(counted(&world, &there), expected, "what is known of slices that are there");
+    world.exports[1].1.remove(0);
+    assert_eq!(counted(&world, &nothing), "False/NoneReady: 0 of 1 ready: c1 0 of 0, c2 0 of 1");
+    let wanted = world.wanted();
+    let ready = &present(&wanted).1.conditions[0];
+    assert_eq!(
+        (ready.status, &*ready.reason),
+        (ConditionStatus::True, "Ready"),
+        "it has all it needs"
+    );
+    assert!(ready.message.contains("no endpoint is ready"), "{}", ready.message);
+}
+
+#[test]
+fn a_pod_of_two_families_counts_once_and_a_refused_one_is_not_ready() {
+    let mut dual = spec();
+    dual.ip_families = vec![IpFamily::V4, IpFamily::V6];
+    let mut v6 = slice("web-6", &["fd00::1", "fd00::2"]);
+    v6.family = IpFamily::V6;
+    let slices = vec![slice("web-4", &["10.1.0.1", "192.0.2.1"]), v6];
+    let world = World::new(vec![(export("c2", 1, dual), slices)]);
+    assert_eq!(counted(&world, &Actual::default()), "True/Ready: 1 of 2 ready: c2 1 of 2");
+}
+
+#[test]
+fn endpoints_that_a_conflict_keeps_from_the_import_are_told_and_not_ready() {
+    let mut other = spec();
+    other.ports = vec![port("web", 80)];
+    let mut source = slice("web-a", &["10.2.0.1"]);
+    source.ports[0].name = "web".into();
+    let world = World::new(vec![
+        (export("c1", 1, spec()), vec![slice("web-a", &["10.1.0.1"])]),
+        (export("c2", 2, other), vec![source]),
+    ]);
+    assert_eq!(
+        counted(&world, &Actual::default()),
+        "True/Ready: 1 of 2 ready: c1 1 of 1, c2 0 of 1"
+    );
+    for importer in ["c1", "c2", "c3"].map(importer) {
+        let wanted = world.wanted_by(&importer, &Actual::default());
+        assert_eq!(
+            present(&wanted).1.condition(ConditionType::Conflict).map(|one| &*one.message),
+            Some(
+                "1 endpoint of c2 is not used: port http is named web there. ports: 1 of 2 clusters disagree (c2 has web \
+                 80/TCP); cluster c1 has the oldest export, so the clusterset uses http 80/TCP"
+            )
+        );
+        assert_eq!(ImportState::of(&wanted), Some(ImportState::EndpointsUnused));
+    }
+}
+
+#[test]
+fn an_import_counts_as_before_while_a_cluster_that_contributes_is_unread() {
+    let there = actual(&two().wanted());
+    let before = counted(&two(), &there);
+    let mut world = two();
+    world.exports.pop();
+    let world = world.incomplete(&["c2"]);
+    assert_eq!(counted(&world, &there), before);
+    assert_eq!(counted(&world.incomplete(&[]), &there), "True/Ready: 1 of 1 ready: c1 1 of 1");
+}
+
+#[test]
+fn words_are_what_a_status_has_beside_turns() {
+    let wanted = two().wanted();
+    let status = present(&wanted).1.clone();
+    let changed = |change: &dyn Fn(&mut ImportStatus)| {
+        let mut other = status.clone();
+        change(&mut other);
+        status.differs_in_words(&other)
+    };
+    assert!(!changed(&|_| ()), "nothing differs");
+    assert!(changed(&|other| other.conditions[0].message.push('x')));
+    assert!(changed(&|other| other.conditions[1].status = ConditionStatus::False));
+    assert!(changed(&|other| drop(other.conditions.pop())), "a version that counts nothing");
+    assert!(!changed(&|other| other.conditions[0].status = ConditionStatus::False));
+    assert!(!changed(&|other| other.clusters.clear()));
 }
 
 #[test]
@@ -435,12 +548,13 @@ fn an_import_keeps_its_conflict_while_a_cluster_that_contributes_is_unread() {
     let mut world =
         World::new(vec![(export("c2", 1, spec()), vec![]), (export("c3", 2, other), vec![])]);
     let there = actual(&world.wanted());
-    let said = there.import.as_ref().and_then(|import| import.status.conflict().cloned());
+    let conflict_of = |status: &ImportStatus| status.condition(ConditionType::Conflict).cloned();
+    let said = there.import.as_ref().and_then(|import| conflict_of(&import.status));
     assert!(said.is_some());
     world.exports.pop();
     let conflict = |world: &World| {
         let wanted = world.wanted_by(&importer("c1"), &there);
-        present(&wanted).1.conflict().cloned()
+        conflict_of(present(&wanted).1)
     };
     let world = world.incomplete(&["c3"]);
     assert_eq!(conflict(&world), said);
@@ -458,7 +572,9 @@ fn an_import_has_a_state_that_monitoring_counts() {
     if let ExportSource::Service(spec) = &mut world.exports[1].0.source {
         spec.ports = vec![port("http", 81)];
     }
-    assert_eq!(state(&world, &c1, &nothing), Some("conflict"));
+    assert_eq!(state(&world, &c1, &nothing), Some("endpoints_unused"));
+    world.exports[1].1.clear();
+    assert_eq!(state(&world, &c1, &nothing), Some("conflict"), "it costs nothing");
     world.has_namespace = false;
     assert_eq!(state(&world, &c1, &nothing), Some("no_namespace"));
     assert_eq!(state(&World::new(vec![]), &c1, &nothing), None);

@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{Control, Done};
 use crate::{
-    clusterset::well_known,
+    clusterset::{ExportState, well_known},
     objects::ClusterPeerStatus,
     peers::{Peer, PeerName},
     server::PeerBounds,
@@ -63,6 +63,7 @@ impl Control {
         let age = i64::try_from(self.lease_renewals.age(now).as_secs()).unwrap_or(i64::MAX);
         metrics.lease_age.with_label_values(&[&self.settings.mailbox]).set(age);
         metrics.set_imports(self.state.import_states().counts());
+        metrics.set_exports(self.state.export_states().counts(ExportState::ALL));
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 

@@ -67,6 +67,7 @@ impl Control {
             self.ask_for_writer(name.clone());
         }
         let wanted = import_writes(&writes);
+        self.pace.hold_words(&name, &mut writes, &self.state.own, now);
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
         let causes = self.state.causes.take(&name);

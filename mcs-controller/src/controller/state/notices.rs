@@ -1,4 +1,5 @@
-//! What is told about objects, as events: refused endpoints, imports left alone, and conflicts.
+//! What is told about objects, as events: refused endpoints, imports left alone, conflicts, and exports that a cluster does
+//! not import.
 
 use std::collections::BTreeMap;
 
@@ -74,30 +75,32 @@ impl State {
         self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
-    /// A conflict is told when it comes and when it goes.
-    pub(super) fn note_conflict(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
-        let conflict = |conditions: &[Condition]| {
-            let is_conflict = |one: &&Condition| one.condition_type == ConditionType::Conflict;
-            let conflict = conditions.iter().find(is_conflict)?.clone();
-            (conflict.status == ConditionStatus::True).then_some(conflict)
-        };
+    /// A conflict, and a cluster that lacks the namespace of an export, are told when they come and when they go.
+    pub(super) fn note_turns(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
         let written = writes.iter().find_map(|write| match write {
             Write::SetExportConditions(_, conditions) => Some(conditions),
             _ => None,
         });
         let (Some(written), Some(export)) = (written, self.own.export_object(name)) else { return };
-        let former = actual.export_conditions.as_deref().and_then(conflict);
-        let (is_warning, reason, note) = match (conflict(written), former) {
-            (Some(now), None) => (true, now.reason, now.message),
-            (Some(now), Some(former)) if now.reason != former.reason => {
-                (true, now.reason, now.message)
-            }
-            (None, Some(_)) => (false, "NoConflicts".to_owned(), "the clusters agree".to_owned()),
-            _ => return,
-        };
-        let regarding =
-            regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
-        self.notices.push(Notice { regarding, is_warning, reason, note });
+        let former = actual.export_conditions.as_deref().unwrap_or_default();
+        let conflict = turn(
+            [former, written]
+                .map(|all| having(all, ConditionType::Conflict, ConditionStatus::True)),
+            |one| &one.reason,
+            ("NoConflicts", "the clusters agree"),
+        );
+        // The message names the clusters.
+        let import = turn(
+            [former, written]
+                .map(|all| having(all, ConditionType::Imported, ConditionStatus::False)),
+            |one| &one.message,
+            ("NamespaceFound", "no cluster lacks its namespace any more"),
+        );
+        for (is_warning, reason, note) in conflict.into_iter().chain(import) {
+            let regarding =
+                regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
+            self.notices.push(Notice { regarding, is_warning, reason, note });
+        }
     }
 
     /// Somebody else writes the conditions of an export again and again.
@@ -118,6 +121,30 @@ impl State {
     /// What is to be told, once.
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
+    }
+}
+
+fn having(
+    conditions: &[Condition],
+    condition_type: ConditionType,
+    status: ConditionStatus,
+) -> Option<&Condition> {
+    conditions.iter().find(|one| (one.condition_type, one.status) == (condition_type, status))
+}
+
+/// Whether it is a warning, the reason, and the note of an event about a fault: it has come, it is another one by its `key`,
+/// or it has gone.
+fn turn(
+    [former, now]: [Option<&Condition>; 2],
+    key: impl Fn(&Condition) -> &String,
+    (reason, note): (&str, &str),
+) -> Option<(bool, String, String)> {
+    match (former, now) {
+        (former, Some(now)) if former.map(&key) != Some(key(now)) => {
+            Some((true, now.reason.clone(), now.message.clone()))
+        }
+        (Some(_), None) => Some((false, reason.to_owned(), note.to_owned())),
+        _ => None,
     }
 }
 

@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, sync::Arc};
 use super::State;
 use crate::{
     clusterset::{
-        Actual, ClusterId, ImportState, Importer, Known, KnownExport, LostVip, Selection,
-        ServiceName, SourceRules, SourceSlice, Stamp, Wanted, WantedImport, export_conditions,
-        is_exportable, of_derived, resolve,
+        Actual, ClusterId, ExportState, ImportState, Importer, Known, KnownExport, LostVip,
+        Selection, ServiceName, SourceRules, SourceSlice, Stamp, Wanted, WantedImport,
+        export_conditions, is_exportable, of_derived, resolve,
     },
     mailbox::Outgoing,
     plan::{Write, plan, plan_export},
@@ -32,7 +32,10 @@ impl State {
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
             let rules = &self.settings.exports;
-            let conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
+            let mut conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
+            if outgoing.is_some() {
+                conditions.extend(self.not_imported(&export, &actual));
+            }
             let is_derived = self.own.is_derived(name);
             wanted.export_conditions =
                 Some(if is_derived { of_derived(conditions) } else { conditions });
@@ -54,6 +57,7 @@ impl State {
     pub(in crate::controller) fn note_planned(&mut self, planned: Planned) -> Vec<Write> {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
+        self.export_states.note(&name, wanted.export_conditions.as_deref().map(ExportState::of));
         self.note_refused(&name, &wanted.refused);
         self.note_left_alone(&name, &wanted);
         self.note_lost(&name, &lost, &wanted);
@@ -68,7 +72,7 @@ impl State {
             self.planned_vips.insert(name.clone(), wanted.vips().to_vec());
         }
         self.note_vips(&name);
-        self.note_conflict(&name, &actual, &writes);
+        self.note_turns(&name, &actual, &writes);
         writes
     }
 

@@ -125,6 +125,7 @@ impl State {
                 && self.unanswered.is_empty(),
             services: self.outgoing.len() - self.missing.len(),
             refused: Arc::clone(&self.missing),
+            lacking: self.lacking(),
         }
     }
 

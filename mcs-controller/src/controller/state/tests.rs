@@ -1,6 +1,7 @@
 //! What follows from what the clusters say.
 
 mod forbidden;
+mod namespaces;
 mod vips;
 
 use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
@@ -289,7 +290,7 @@ fn a_term_is_complete_when_every_service_was_published_or_refused() {
         let error = code.map(answer);
         state.note_publication(&names[number], error.as_ref());
         state.publications.end(&names[number], error.is_some(), now);
-        let Statement { complete, services, refused } = state.statement();
+        let Statement { complete, services, refused, .. } = state.statement();
         (complete, services, refused.len())
     };
     assert_eq!(end(0, None), (false, 1, 0));

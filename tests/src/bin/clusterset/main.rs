@@ -9,6 +9,7 @@ mod beside;
 mod check;
 mod clients;
 mod cluster;
+mod conditions;
 mod conformance;
 mod connectivity;
 mod controller;
@@ -44,6 +45,7 @@ fn main() -> ExitCode {
     conformance::cases(&mut suite);
     rules::cases(&mut suite);
     events::cases(&mut suite);
+    conditions::cases(&mut suite);
     derived::cases(&mut suite);
     dns::cases(&mut suite);
     connectivity::cases(&mut suite);

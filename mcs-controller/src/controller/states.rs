@@ -1,13 +1,44 @@
-//! What has become of the import of each service, and how many are in each state.
+//! What has become of the imports and exports, and how many are in each state.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::clusterset::{ImportState, ServiceName};
 
-/// The services in each state.
+/// The services in each state of a kind.
+#[derive(Debug)]
+pub(super) struct States<S>(BTreeMap<ServiceName, S>);
+
+impl<S> Default for States<S> {
+    fn default() -> Self {
+        Self(BTreeMap::new())
+    }
+}
+
+impl<S: Copy + PartialEq> States<S> {
+    /// Notes the state of a service. `None`: there is nothing to import or export.
+    pub(super) fn note(&mut self, name: &ServiceName, state: Option<S>) {
+        match state {
+            Some(state) => self.0.insert(name.clone(), state),
+            None => self.0.remove(name),
+        };
+    }
+
+    /// How many services are in each of these states.
+    pub(super) fn counts<const N: usize>(&self, states: [S; N]) -> [(S, usize); N] {
+        let mut counts = states.map(|state| (state, 0));
+        for state in self.0.values() {
+            if let Some((_, count)) = counts.iter_mut().find(|(one, _)| one == state) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
+
+/// The services in each state of an import.
 #[derive(Debug, Default)]
 pub(super) struct ImportStates {
-    by_service: BTreeMap<ServiceName, ImportState>,
+    states: States<ImportState>,
     /// Those that wait for a namespace.
     without_namespace: BTreeSet<ServiceName>,
 }
@@ -20,21 +51,12 @@ impl ImportStates {
         } else {
             self.without_namespace.remove(name);
         }
-        match state {
-            Some(state) => self.by_service.insert(name.clone(), state),
-            None => self.by_service.remove(name),
-        };
+        self.states.note(name, state);
     }
 
     /// How many services are in each state.
     pub(super) fn counts(&self) -> [(ImportState, usize); ImportState::ALL.len()] {
-        let mut counts = ImportState::ALL.map(|state| (state, 0));
-        for state in self.by_service.values() {
-            if let Some((_, count)) = counts.iter_mut().find(|(one, _)| one == state) {
-                *count += 1;
-            }
-        }
-        counts
+        self.states.counts(ImportState::ALL)
     }
 
     /// The services that wait for a namespace.

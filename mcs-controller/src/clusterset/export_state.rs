@@ -1,0 +1,50 @@
+//! What has become of an export, in a word: for monitoring.
+
+use super::{Condition, ConditionStatus, ConditionType};
+
+/// What has become of an export.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum ExportState {
+    /// Peers can read it.
+    Exported,
+    /// Peers can read it, and one of them lacks its namespace.
+    NotImported,
+    /// It is not in the mailbox, or nobody renews the mailbox.
+    Unpublished,
+    /// There is nothing to export.
+    Invalid,
+}
+
+impl ExportState {
+    /// Every state.
+    pub const ALL: [Self; 4] =
+        [Self::Exported, Self::NotImported, Self::Unpublished, Self::Invalid];
+
+    /// The name in metrics.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Exported => "exported",
+            Self::NotImported => "not_imported",
+            Self::Unpublished => "unpublished",
+            Self::Invalid => "invalid",
+        }
+    }
+
+    /// That of an export with these conditions.
+    pub fn of(conditions: &[Condition]) -> Self {
+        let lacks = |condition_type| {
+            conditions.iter().any(|one| {
+                one.condition_type == condition_type && one.status != ConditionStatus::True
+            })
+        };
+        if lacks(ConditionType::Valid) {
+            Self::Invalid
+        } else if lacks(ConditionType::Ready) {
+            Self::Unpublished
+        } else if lacks(ConditionType::Imported) {
+            Self::NotImported
+        } else {
+            Self::Exported
+        }
+    }
+}

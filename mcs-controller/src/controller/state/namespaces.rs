@@ -1,0 +1,77 @@
+//! Namespaces that a cluster lacks: what this cluster tells its peers, and what they tell it about its exports.
+
+use std::{collections::BTreeSet, sync::Arc};
+
+use super::State;
+use crate::clusterset::{
+    Actual, ClusterId, Condition, ConditionType, Export, ServiceName, not_imported,
+};
+
+impl State {
+    /// The namespaces of exports of peers that this cluster lacks, for the Lease. A replica that has just begun to lead knows
+    /// of none, and goes on with what the Lease says.
+    pub(super) fn lacking(&self) -> Arc<BTreeSet<Arc<str>>> {
+        let said = || self.own_mailbox.lease().map(|lease| Arc::clone(&lease.lacking));
+        self.lacking.clone().or_else(said).unwrap_or_default()
+    }
+
+    /// Notes which namespaces this cluster lacks. What was said stays until every peer was read and every service planned.
+    /// Namespaces that the controller creates are about to be there.
+    pub(in crate::controller) fn note_lacking(&mut self) {
+        if !self.is_synced() {
+            return;
+        }
+        let waiting = self.import_states.without_namespace().iter().map(ServiceName::namespace);
+        let mut namespaces: Vec<_> = waiting.filter(|_| !self.settings.create_namespaces).collect();
+        namespaces.dedup();
+        let mut lacking: BTreeSet<Arc<str>> = namespaces.into_iter().map(Into::into).collect();
+        let former = self.lacking();
+        let peers = self.peers.by_cluster(&self.cluster);
+        let is_whole =
+            self.imports.is_drained() && peers.iter().all(|peer| peer.view.was_complete());
+        if !is_whole {
+            let stays = |namespace: &&Arc<str>| !self.own.has_namespace(namespace);
+            lacking.extend(former.iter().filter(stays).cloned());
+        }
+        if self.lacking.is_none() || *former != lacking {
+            self.lacking = Some(Arc::new(lacking));
+        }
+    }
+
+    /// A cluster has said of these namespaces whether it lacks them.
+    pub(super) fn queue_exports_in(
+        &mut self,
+        cluster: &ClusterId,
+        namespaces: &BTreeSet<Arc<str>>,
+    ) {
+        if namespaces.is_empty() {
+            return;
+        }
+        for name in self.own.exported().filter(|name| namespaces.contains(name.namespace())) {
+            self.causes.add(name, cluster);
+            self.imports.add_of(Some(cluster.clone()), name.clone());
+        }
+    }
+
+    /// The condition of an export that some cluster does not import for want of its namespace. What was said stays while
+    /// a cluster has not said which ones it lacks.
+    pub(super) fn not_imported(&self, export: &Export, actual: &Actual) -> Option<Condition> {
+        let namespace = export.name.namespace();
+        let (mut lacking, mut is_unknown) = (vec![], false);
+        for peer in self.peers.by_cluster(&self.cluster) {
+            let cluster = &peer.object.cluster;
+            match peer.view.lacking() {
+                _ if !export.reaches(cluster) => {}
+                None => is_unknown = true,
+                Some(namespaces) if namespaces.contains(namespace) => lacking.push(cluster),
+                Some(_) => {}
+            }
+        }
+        lacking.sort();
+        let said = || {
+            let said = actual.export_conditions.iter().flatten();
+            said.filter(|one| is_unknown && one.condition_type == ConditionType::Imported).last()
+        };
+        not_imported(namespace, &lacking).or_else(|| said().cloned())
+    }
+}

@@ -1,0 +1,97 @@
+//! What developers see of services that do not work: they have no access to nodes, and none to other clusters.
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{suite::Suite, wait};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{Cluster, conditions},
+    events::wait_for_event,
+    objects::{self, service},
+    world::{World, pod, slice_of},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("an import says how many endpoints are ready, and what a conflict costs", counts);
+    suite.case("an exporter is told where its namespace is missing", namespace_missing);
+}
+
+fn counts(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let [first, second] = [world.first(), world.second()];
+    let mut slice = slice_of(&namespace, 0, 2);
+    for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+        endpoint["conditions"] = json!({ "ready": false });
+    }
+    first.export(&service(&namespace), Some(&slice))?;
+    for cluster in [first, second] {
+        let none = ("EndpointsReady=False/NoneReady", "0 of 2 ready: c1 0 of 2");
+        says(cluster, &namespace, none)?;
+        says(cluster, &namespace, ("Ready=True/Ready", "no endpoint is ready"))?;
+    }
+    slice["endpoints"][1]["conditions"]["ready"] = json!(true);
+    first.api().apply(&slice)?;
+    for cluster in [first, second] {
+        says(cluster, &namespace, ("EndpointsReady=True/Ready", "1 of 2 ready: c1 1 of 2"))?;
+    }
+    let mut other = service(&namespace);
+    other["spec"]["ports"][0]["name"] = json!("web");
+    other["spec"]["ports"][1]["name"] = json!("voice");
+    let ports = [("web", "TCP", 4242), ("voice", "UDP", 4242)];
+    let unused = objects::slice(&namespace, &[pod(1, 0).to_string()], &ports);
+    second.export(&other, Some(&unused))?;
+    for cluster in [first, second] {
+        let cost = "1 endpoint of c2 is not used: port tcp is named web there, port udp is named voice there";
+        says(cluster, &namespace, ("Conflict=True/PortConflict", cost))?;
+        let counted = "1 of 3 ready: c1 1 of 2, c2 0 of 1";
+        says(cluster, &namespace, ("EndpointsReady=True/Ready", counted))?;
+        let export = export_of(cluster, &namespace)?;
+        ensure!(export.to_string().contains(cost), "{export}");
+    }
+    second.unexport(&namespace)?;
+    first.unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)
+}
+
+/// Waits until a condition of the import says this.
+fn says(cluster: &Cluster, namespace: &str, (turn, words): (&str, &str)) -> anyhow::Result<()> {
+    let check = |import: &Value| {
+        let place = conditions(import).iter().position(|one| one == turn);
+        let condition = &import["status"]["conditions"][place.context("it has not turned")?];
+        let message = condition["message"].as_str().unwrap_or_default();
+        ensure!(message.contains(words), "{message}");
+        Ok(())
+    };
+    cluster.wait_for_import(namespace, check).map(drop)
+}
+
+fn export_of(cluster: &Cluster, namespace: &str) -> anyhow::Result<Value> {
+    cluster.api().get(&format!(
+        "/apis/multicluster.x-k8s.io/v1beta1/namespaces/{namespace}/serviceexports/{}",
+        objects::NAME
+    ))
+}
+
+fn namespace_missing(world: &mut World) -> anyhow::Result<()> {
+    let namespace = format!("{}-alone", world.fresh()?);
+    let [first, second] = [world.first(), world.second()];
+    first.add_namespace(&namespace)?;
+    first.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let missing = "Imported=False/NamespaceMissing";
+    first.wait_for_conditions(&namespace, &["Ready=True/Exported", missing])?;
+    wait_for_event(first, &namespace, "ServiceExport", "NamespaceMissing")?;
+    let export = export_of(first, &namespace)?;
+    ensure!(export.to_string().contains(&format!("{namespace} is missing, in c2")), "{export}");
+    for other in &world.clusters[1..] {
+        other.add_namespace(&namespace)?;
+    }
+    wait_for_event(first, &namespace, "ServiceExport", "NamespaceFound")?;
+    wait::until("the end of a missing namespace", || {
+        let found = conditions(&export_of(first, &namespace)?);
+        ensure!(!found.iter().any(|one| one == missing), "{found:?}");
+        Ok(())
+    })?;
+    second.wait_for_import(&namespace, |_| Ok(()))?;
+    first.unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)
+}
