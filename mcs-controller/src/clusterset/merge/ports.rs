@@ -44,12 +44,12 @@ pub(super) fn unite(
 
 /// What clients miss of a cluster that has lost these ports. `is_all`: it has no other.
 fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> Vec<Loss> {
-    let loss = |port, cause| Loss { cluster: cluster.clone(), endpoints: 0, port, cause };
+    let told = |port, cause| Loss { cluster: cluster.clone(), endpoints: 0, port, cause };
     if is_all && !lost.is_empty() {
         let causes: Vec<_> = lost.into_iter().map(|(_, cause)| cause).collect();
-        return vec![loss(None, causes.join(", "))];
+        return vec![told(None, causes.join(", "))];
     }
-    lost.into_iter().map(|(port, cause)| loss(Some(port), cause)).collect()
+    lost.into_iter().map(|(port, cause)| told(Some(port), cause)).collect()
 }
 
 /// How people call a port.

@@ -143,7 +143,7 @@ fn ports_are_united_and_a_rival_of_an_older_port_is_dropped() {
 
 #[test]
 fn a_conflict_says_what_it_costs() {
-    let lost = |specs: &[ServiceSpec]| {
+    let told = |specs: &[ServiceSpec]| {
         let all = merged(specs);
         let losses = all.conflicts.into_iter().flat_map(|conflict| conflict.losses);
         losses.map(|loss| loss.to_string()).collect::<Vec<_>>()
@@ -168,11 +168,11 @@ fn a_conflict_says_what_it_costs() {
         (with(|spec| spec.ip_families = vec![IpFamily::V6, IpFamily::V4]), vec![]),
         (with(|spec| spec.service_type = ServiceType::Headless), vec![]),
     ] {
-        assert_eq!(lost(&[spec(), other.clone()]), expected, "{other:?}");
+        assert_eq!(told(&[spec(), other.clone()]), expected, "{other:?}");
     }
     let two = [ports(&[("a", 1), ("b", 2)]), ports(&[("x", 1), ("y", 2)])];
     let expected = "no endpoint of c2 is used: port a is named x there, port b is named y there";
-    assert_eq!(lost(&two), [expected]);
+    assert_eq!(told(&two), [expected]);
     let mut loss = merged(&two).conflicts.remove(0).losses.remove(0);
     for (endpoints, expected) in [(1, "1 endpoint of c2 is not"), (2, "2 endpoints of c2 are not")]
     {

@@ -69,9 +69,9 @@ impl State {
         }
         lacking.sort();
         let said = || {
-            let said = actual.export_conditions.iter().flatten();
-            said.filter(|one| is_unknown && one.condition_type == ConditionType::Imported).last()
+            let mut said = actual.export_conditions.iter().flatten();
+            said.find(|one| is_unknown && one.condition_type == ConditionType::Imported).cloned()
         };
-        not_imported(namespace, &lacking).or_else(|| said().cloned())
+        not_imported(namespace, &lacking).or_else(said)
     }
 }
