@@ -33,14 +33,14 @@ pub struct ImportPace {
 
 impl ImportPace {
     /// Leaves out statuses that differ in words alone from those that are there, until they have waited. So an endpoint that
-    /// flaps costs one write in a while.
+    /// flaps costs one write in a while. Returns whether one waits.
     pub fn hold_words(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
         own: &OwnCluster,
         now: Instant,
-    ) {
+    ) -> bool {
         let is_of_words = |write: &Write| match write {
             Write::SetImportStatus(_, status) => own
                 .import_object(name)
@@ -53,14 +53,15 @@ impl ImportPace {
         };
         if !writes.iter().any(is_of_words) {
             self.words.remove(name);
-            return;
+            return false;
         }
         let due = self.words.entry(name.clone()).or_insert(now + WORDS);
         if *due <= now {
             *due = now + WORDS;
-        } else {
-            writes.retain(|write| !is_of_words(write));
+            return false;
         }
+        writes.retain(|write| !is_of_words(write));
+        true
     }
 
     /// The services whose words may be written now.

@@ -62,19 +62,19 @@ impl Control {
         let mut writes = self.state.note_planned(planned);
         let notices = self.state.take_notices();
         self.tell(notices);
+        let waits = self.pace.hold_words(&name, &mut writes, &self.state.own, now);
         let version = self.state.own.export_object(&name).map(|export| &*export.version);
         if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
             self.ask_for_writer(name.clone());
         }
         let wanted = import_writes(&writes);
-        self.pace.hold_words(&name, &mut writes, &self.state.own, now);
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
         let causes = self.state.causes.take(&name);
         let paced = self.pace.limit(&name, &mut writes, now);
         let limited = self.budgets.take(&name, &mut writes, &causes, present, now);
         self.pace.spend(&name, &writes, now);
-        if import_writes(&writes) < wanted {
+        if waits || import_writes(&writes) < wanted {
             self.state.causes.put_back(&name, causes);
         }
         if let Some(until) = paced.into_iter().chain(limited).min() {
