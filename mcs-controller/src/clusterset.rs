@@ -39,7 +39,8 @@ pub use endpoints::EndpointCount;
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_state::ExportState;
 pub use export_status::{
-    Publication, export_conditions, is_exportable, misnamed_conditions, not_imported, of_derived,
+    Publication, export_conditions, is_exportable, is_named_as_lacking, misnamed_conditions,
+    not_imported, of_derived,
 };
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;

@@ -170,18 +170,33 @@ fn readers(audience: &Audience) -> String {
     }
 }
 
+/// What stands before and after the clusters in the message of [`not_imported`].
+const WHERE: [&str; 2] = [" is missing: ", ". Create it there"];
+
 /// The condition of an export whose namespace these clusters lack. There is none if it is imported everywhere, as far as
 /// is known.
 pub fn not_imported(namespace: &str, clusters: &[&ClusterId]) -> Option<Condition> {
     let named: Vec<_> = clusters.iter().map(ToString::to_string).collect();
+    let [before, after] = WHERE;
     let message = format!(
-        "it is not imported where namespace {namespace} is missing, in {}. Create the namespace there, or name the clusters \
-         that the export is for in annotation {}",
+        "it is not imported where namespace {namespace}{before}{}{after}, or name the clusters that the export is for in \
+         annotation {}",
         named.join(", "),
         well_known::AUDIENCE
     );
     (!clusters.is_empty())
         .then(|| Condition::new(Imported, False, "NamespaceMissing", bounded(message)))
+}
+
+/// Whether these conditions of an export say that a cluster lacks its namespace.
+pub fn is_named_as_lacking(conditions: &[Condition], cluster: &ClusterId) -> bool {
+    let [before, after] = WHERE;
+    let said = conditions.iter().filter(|one| one.condition_type == Imported);
+    let named = said.filter_map(|one| {
+        let (_, named) = one.message.split_once(before)?;
+        Some(named.split_once(after)?.0)
+    });
+    named.flat_map(|named| named.split(", ")).any(|named| named == cluster.as_str())
 }
 
 fn conflict(conflicts: &[Conflict]) -> Condition {
@@ -279,7 +294,9 @@ mod tests {
         let told = not_imported("shop", &ids.each_ref()).expect("a condition");
         let expected = (Imported, False, "NamespaceMissing");
         assert_eq!((told.condition_type, told.status, &*told.reason), expected);
-        assert!(told.message.contains("namespace shop is missing, in c2, c3."), "{}", told.message);
+        assert!(told.message.contains("namespace shop is missing: c2, c3."), "{}", told.message);
+        let named = |id: &str| is_named_as_lacking(std::slice::from_ref(&told), &cluster(id));
+        assert_eq!(["c2", "c3", "c", "it", "shop"].map(named), [true, true, false, false, false]);
     }
 
     #[test]

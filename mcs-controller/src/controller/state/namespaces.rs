@@ -3,8 +3,11 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::State;
-use crate::clusterset::{
-    Actual, ClusterId, Condition, ConditionType, Export, ServiceName, not_imported,
+use crate::{
+    clusterset::{
+        Actual, ClusterId, Condition, Export, ServiceName, is_named_as_lacking, not_imported,
+    },
+    peers::Peer,
 };
 
 impl State {
@@ -53,25 +56,19 @@ impl State {
         }
     }
 
-    /// The condition of an export that some cluster does not import for want of its namespace. What was said stays while
-    /// a cluster has not said which ones it lacks.
+    /// The condition of an export that some cluster does not import for want of its namespace. What was said of a cluster
+    /// stays until it says itself which ones it lacks.
     pub(super) fn not_imported(&self, export: &Export, actual: &Actual) -> Option<Condition> {
         let namespace = export.name.namespace();
-        let (mut lacking, mut is_unknown) = (vec![], false);
-        for peer in self.peers.by_cluster(&self.cluster) {
-            let cluster = &peer.object.cluster;
-            match peer.view.lacking() {
-                _ if !export.reaches(cluster) => {}
-                None => is_unknown = true,
-                Some(namespaces) if namespaces.contains(namespace) => lacking.push(cluster),
-                Some(_) => {}
-            }
-        }
-        lacking.sort();
-        let said = || {
-            let mut said = actual.export_conditions.iter().flatten();
-            said.find(|one| is_unknown && one.condition_type == ConditionType::Imported).cloned()
+        let said = actual.export_conditions.as_deref().unwrap_or_default();
+        let lacks = |peer: &&Peer| match peer.view.lacking() {
+            Some(namespaces) => namespaces.contains(namespace),
+            None => is_named_as_lacking(said, &peer.object.cluster),
         };
-        not_imported(namespace, &lacking).or_else(said)
+        let peers = self.peers.by_cluster(&self.cluster).into_iter();
+        let lacking = peers.filter(lacks).map(|peer| &peer.object.cluster);
+        let mut lacking: Vec<_> = lacking.filter(|cluster| export.reaches(cluster)).collect();
+        lacking.sort();
+        not_imported(namespace, &lacking)
     }
 }

@@ -81,7 +81,7 @@ fn namespace_missing(world: &mut World) -> anyhow::Result<()> {
     first.wait_for_conditions(&namespace, &["Ready=True/Exported", missing])?;
     wait_for_event(first, &namespace, "ServiceExport", "NamespaceMissing")?;
     let export = export_of(first, &namespace)?;
-    ensure!(export.to_string().contains(&format!("{namespace} is missing, in c2")), "{export}");
+    ensure!(export.to_string().contains(&format!("{namespace} is missing: c2")), "{export}");
     for other in &world.clusters[1..] {
         other.add_namespace(&namespace)?;
     }

@@ -150,7 +150,7 @@ fn an_exporter_is_told_who_lacks_its_namespace_and_when_that_ends() {
     west_says(&mut state, 2, 0, &["cart", "shop"]);
     let (messages, events) = told(&mut state, &name);
     assert_eq!(events, ["NamespaceMissing"]);
-    assert!(messages[0].contains("namespace shop is missing, in west."), "{messages:?}");
+    assert!(messages[0].contains("namespace shop is missing: west."), "{messages:?}");
     west_says(&mut state, 3, 0, &["shop"]);
     assert_eq!(told(&mut state, &name), (vec![], vec![]), "another namespace");
     of_west(&mut state, MailboxEvent::Lease(listed()));
