@@ -45,8 +45,11 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
         says(cluster, &namespace, ("Conflict=True/PortConflict", cost))?;
         let counted = "1 of 3 ready: c1 1 of 2, c2 0 of 1";
         says(cluster, &namespace, ("EndpointsReady=True/Ready", counted))?;
-        let export = export_of(cluster, &namespace)?;
-        ensure!(export.to_string().contains(cost), "{export}");
+        wait::until("the export to say it", || {
+            let export = export_of(cluster, &namespace)?;
+            ensure!(export.to_string().contains(cost), "{export}");
+            Ok(())
+        })?;
     }
     second.unexport(&namespace)?;
     first.unexport(&namespace)?;
