@@ -84,6 +84,7 @@ struct PeerStatus {
     connected: String,
     synced: String,
     fresh: String,
+    pods_reachable: String,
     services: u64,
     endpoints: u64,
     /// When the token by which it is read expires, unless it is renewed.
@@ -255,6 +256,7 @@ fn peer(object: &Value) -> PeerStatus {
         connected: status("Connected"),
         synced: status("Synced"),
         fresh: status("Fresh"),
+        pods_reachable: status("PodsReachable"),
         services: count("services"),
         endpoints: count("endpoints"),
         token_expires: object["status"]["tokenExpires"].as_str().map(str::to_owned),
@@ -284,6 +286,7 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
                 peer.connected.clone(),
                 peer.synced.clone(),
                 peer.fresh.clone(),
+                peer.pods_reachable.clone(),
                 peer.services.to_string(),
                 peer.endpoints.to_string(),
             ];
@@ -295,7 +298,7 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
         })
     });
     let mut header =
-        vec!["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "SERVICES", "ENDPOINTS"];
+        vec!["CLUSTER", "PEER", "CONNECTED", "SYNCED", "FRESH", "REACHED", "SERVICES", "ENDPOINTS"];
     header.extend(style.wide.then_some("TOKEN EXPIRES"));
     header.push("PROBLEMS");
     print("")?;

@@ -10,6 +10,8 @@ mod run;
 mod state;
 mod states;
 
+use std::time::Duration;
+
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mcs_kube::{KubeconfigFile, ResourceEvent};
 
@@ -57,6 +59,8 @@ pub struct Settings {
     pub derived_services: bool,
     /// How many writes of 32 KiB a peer may cause a second.
     pub peer_writes: u32,
+    /// How often pods of peers are connected to; `None`: never.
+    pub probe_period: Option<Duration>,
     /// The name of this replica, if it takes part in an election.
     pub identity: Option<String>,
 }

@@ -25,5 +25,6 @@ pub mod own_cluster;
 pub mod peers;
 pub mod plan;
 pub mod probe;
+pub mod reach;
 pub mod server;
 pub mod status;

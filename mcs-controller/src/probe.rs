@@ -2,18 +2,19 @@
 //! image, as `mcs probe`.
 
 use std::{
-    fmt, fs, io, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration,
+    fmt, fs, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::Args;
 use futures_util::{StreamExt as _, stream};
-use mcs_kube::program::{self, FormatArgs};
-use serde::{Deserialize, Serialize};
-use tokio::{
-    net::TcpStream,
-    time::{Instant, sleep, timeout},
+pub use mcs_kube::reach::Outcome;
+use mcs_kube::{
+    program::{self, FormatArgs},
+    reach,
 };
+use serde::Serialize;
+use tokio::time::{Instant, sleep, timeout};
 
 /// How many connections are tried at a time.
 const AT_A_TIME: usize = 64;
@@ -88,52 +89,6 @@ impl fmt::Display for Target {
     }
 }
 
-/// How an attempt to connect ends.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Outcome {
-    /// The pod accepts the connection.
-    Answered,
-    /// The pod, or a firewall in its name, refuses the connection. Packets travel both ways.
-    Refused,
-    /// No answer: packets are lost on the way there or back.
-    Timeout,
-    /// A router or this node says that there is no way.
-    Unreachable,
-    /// This machine does not let the connection begin.
-    Failed,
-    /// No name server knows the name.
-    Unresolved,
-}
-
-impl Outcome {
-    /// Whether packets travel both ways.
-    pub const fn is_reached(self) -> bool {
-        matches!(self, Self::Answered | Self::Refused)
-    }
-
-    /// What is said of an address with this outcome.
-    pub const fn text(self) -> &'static str {
-        match self {
-            Self::Answered => "answers",
-            Self::Refused => "refuses",
-            Self::Timeout => "does not answer",
-            Self::Unreachable => "is unreachable",
-            Self::Failed => "cannot be tried",
-            Self::Unresolved => "is no name that DNS knows",
-        }
-    }
-
-    fn of(error: &io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Self::Refused,
-            io::ErrorKind::TimedOut => Self::Timeout,
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Unreachable,
-            _ => Self::Failed,
-        }
-    }
-}
-
 /// One line of the output.
 #[derive(Debug, Serialize)]
 struct Attempt<'a> {
@@ -195,11 +150,7 @@ async fn connect(target: &Target, limit: Duration) -> Outcome {
             }
         }
     };
-    match timeout(limit, TcpStream::connect(address)).await {
-        Err(_) => Outcome::Timeout,
-        Ok(Ok(_)) => Outcome::Answered,
-        Ok(Err(error)) => Outcome::of(&error),
-    }
+    reach::connect(address, limit).await.outcome
 }
 
 #[cfg(test)]
@@ -244,19 +195,6 @@ mod tests {
         }
         for text in ["10.0.0.1", "fd00::1", "web:http", ":80"] {
             assert!(text.parse::<Target>().is_err(), "{text}");
-        }
-    }
-
-    #[test]
-    fn lost_packets_and_missing_routes_differ() {
-        for (kind, outcome) in [
-            (io::ErrorKind::TimedOut, Outcome::Timeout),
-            (io::ErrorKind::HostUnreachable, Outcome::Unreachable),
-            (io::ErrorKind::NetworkUnreachable, Outcome::Unreachable),
-            (io::ErrorKind::PermissionDenied, Outcome::Failed),
-        ] {
-            assert_eq!(Outcome::of(&kind.into()), outcome);
-            assert!(!outcome.is_reached());
         }
     }
 }

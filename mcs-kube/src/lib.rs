@@ -21,6 +21,7 @@ pub mod discovery;
 mod exec_plugin;
 mod object_key;
 pub mod program;
+pub mod reach;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;

@@ -21,6 +21,7 @@ use crate::{
 use mcs_controller::{
     clusterset::well_known,
     probe::{self, Outcome},
+    reach,
 };
 
 /// How long an endpoint has to answer.
@@ -209,15 +210,8 @@ fn advice(target: &Target, lost: &[&Probe]) -> String {
         return "This machine has no such network: let the probe run in a pod (--probe=pod)"
             .to_owned();
     }
-    if lost.iter().all(|probe| probe.outcome == Outcome::Unreachable) {
-        return format!(
-            "A router or firewall says so: let the nodes of this cluster route {ranges} to the nodes of that one"
-        );
-    }
-    format!(
-        "Packets are lost: let the nodes of each cluster route the pod ranges of the other ({ranges} is that of the \
-         peer), and let firewalls and NetworkPolicies of both pass TCP between pods, with the addresses of pods"
-    )
+    let outcomes: Vec<_> = lost.iter().map(|probe| probe.outcome).collect();
+    reach::advice(ranges, &outcomes)
 }
 
 impl Probe {

@@ -1,9 +1,9 @@
 //! `mcs-controller run`: flags and their values.
 
-use std::{path::PathBuf, process::ExitCode, sync::Arc};
+use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::bail;
-use clap::Args;
+use clap::{ArgAction, Args, builder::BoolishValueParser};
 use ipnet::IpNet;
 use mcs_kube::{
     KubeconfigFile,
@@ -117,6 +117,17 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     peer_writes: u32,
 
+    /// Connect to a few pods of each peer every 30 seconds, for the condition PodsReachable of ClusterPeers and its metrics:
+    /// on or off. Nothing is sent over the connections
+    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on",
+        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    probe_peers: bool,
+
+    /// How often that is: for tests
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 30,
+        value_parser = clap::value_parser!(u64).range(1..=3600))]
+    probe_period: u64,
+
     /// The name of this replica. With it, replicas elect a leader by a Lease, and only that one writes [default:
     /// this replica writes]
     #[arg(long, env = "MCS_POD_NAME", value_name = "NAME")]
@@ -201,6 +212,7 @@ impl RunArgs {
             create_namespaces: self.create_namespaces,
             derived_services: self.derived_service,
             peer_writes: self.peer_writes,
+            probe_period: self.probe_peers.then(|| Duration::from_secs(self.probe_period)),
             identity: self.replica,
         })
     }

@@ -1,6 +1,7 @@
 //! The loop of the control task: what it waits for, and what each event leads to.
 
 mod connections;
+mod reach;
 mod reports;
 mod results;
 #[cfg(test)]
@@ -20,7 +21,7 @@ use std::{
 use anyhow::bail;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use mcs_kube::{ApiAccess, ObjectKey, Room, program::Signals};
+use mcs_kube::{ApiAccess, ObjectKey, Room, program::Signals, reach::Attempt};
 use tokio::{
     sync::{mpsc, watch},
     task::yield_now,
@@ -29,6 +30,7 @@ use tokio::{
 
 use self::{
     connections::Connections,
+    reach::Rounds,
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
@@ -42,11 +44,12 @@ use super::{
 };
 use crate::{
     apply::{ApplyError, ImportPace, WriteBudgets},
-    clusterset::ServiceName,
+    clusterset::{ImportState, ServiceName},
     leases::{Election, PublisherIdentity, PublisherTerm},
     mailbox::Scope,
     own_cluster::OwnCluster,
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
+    reach::Target,
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},
 };
@@ -70,6 +73,8 @@ enum Done {
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
+    /// Connections to pods of peers.
+    Round(Vec<(Target, Attempt)>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
     /// The conditions of a ServiceExport with a name that no Service can have.
@@ -111,10 +116,13 @@ struct Control {
     token_failures: Failures<String>,
     /// The Secrets whose tokens are in metrics.
     told_tokens: BTreeSet<String>,
+    /// The services that metrics name.
+    told_services: BTreeSet<(ServiceName, ImportState)>,
     /// The ClusterPeers whose status the API server does not take now.
     status_failures: Failures<PeerName>,
     /// Those of the own mailbox's Lease.
     lease_renewals: OwnMailbox,
+    rounds: Rounds,
     contests: Contests,
     writers: OtherWriters,
     /// When faults that last are told again.
@@ -224,8 +232,10 @@ impl Control {
             renewals: Renewals::default(),
             token_failures: Failures::default(),
             told_tokens: BTreeSet::new(),
+            told_services: BTreeSet::new(),
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
+            rounds: Rounds::since(now),
             contests: Contests::default(),
             writers: OtherWriters::default(),
             said_synced: false,
@@ -314,10 +324,12 @@ impl Control {
             tracing::info!("this replica leads");
             self.lease_renewals = OwnMailbox::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
+            self.rounds = Rounds::since(Instant::now());
             self.state.lead();
         } else {
             self.published.metrics.stand_by();
             self.told_tokens.clear();
+            self.told_services.clear();
             tracing::info!("another replica leads");
         }
     }
@@ -356,6 +368,7 @@ impl Control {
         self.state.note_silence(self.lease_renewals.silence(now));
         self.judge_misnamed();
         self.renew_tokens(now);
+        self.probe_peers(now);
         self.report(now);
         self.measure_state(now);
     }

@@ -59,6 +59,12 @@ impl ImportStates {
         self.states.counts(ImportState::ALL)
     }
 
+    /// The first services by name that are not as they should be, `count` at most.
+    pub(super) fn troubled(&self, count: usize) -> BTreeSet<(ServiceName, ImportState)> {
+        let all = self.states.0.iter().filter(|(_, state)| **state != ImportState::Ready);
+        all.take(count).map(|(name, state)| (name.clone(), *state)).collect()
+    }
+
     /// The services that wait for a namespace.
     pub(super) const fn without_namespace(&self) -> &BTreeSet<ServiceName> {
         &self.without_namespace
@@ -76,11 +82,13 @@ mod tests {
         let web = name("shop/web");
         states.note(&web, Some(ImportState::NoNamespace));
         assert_eq!(states.without_namespace().len(), 1);
+        assert_eq!(states.troubled(2), [(web.clone(), ImportState::NoNamespace)].into());
+        assert!(states.troubled(0).is_empty());
         states.note(&web, Some(ImportState::Ready));
         states.note(&name("shop/db"), Some(ImportState::Ready));
         assert_eq!(states.counts()[0], (ImportState::Ready, 2));
         assert_eq!(states.counts().iter().map(|(_, count)| count).sum::<usize>(), 2);
-        assert!(states.without_namespace().is_empty());
+        assert!(states.without_namespace().is_empty() && states.troubled(2).is_empty());
         states.note(&web, None);
         assert_eq!(states.counts()[0].1, 1);
     }

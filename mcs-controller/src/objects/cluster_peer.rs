@@ -135,7 +135,7 @@ fn default_key() -> String {
 }
 
 /// The types of the conditions of a ClusterPeer.
-pub const PEER_CONDITIONS: [&str; 8] = [
+pub const PEER_CONDITIONS: [&str; 9] = [
     "Accepted",
     "Connected",
     "Synced",
@@ -144,6 +144,7 @@ pub const PEER_CONDITIONS: [&str; 8] = [
     "IdentityMatches",
     "CIDRsDisjoint",
     "Compatible",
+    "PodsReachable",
 ];
 
 /// What the controller knows of the peer.

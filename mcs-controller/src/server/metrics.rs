@@ -2,6 +2,8 @@
 
 mod peers;
 
+use std::collections::BTreeSet;
+
 use prometheus::{
     Encoder as _, HistogramVec, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder,
     register_histogram_vec_with_registry, register_int_counter_vec_with_registry,
@@ -13,7 +15,7 @@ use jiff::Timestamp;
 pub use self::peers::PeerBounds;
 use self::peers::PeerMetrics;
 use crate::{
-    clusterset::{ExportState, ImportState},
+    clusterset::{ExportState, ImportState, ServiceName},
     peers::token::TokenClaims,
 };
 
@@ -45,6 +47,8 @@ pub struct Metrics {
     pub imports: IntGaugeVec,
     /// By state: services that this cluster exports.
     pub exports: IntGaugeVec,
+    /// By service and state: since when its import is not as it should be.
+    pub troubled: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
     /// By source cluster: from a change of endpoints to the slice of this cluster.
@@ -113,6 +117,11 @@ impl Metrics {
                 "ServiceExports of this cluster, by what has become of them",
                 &["state"],
             )?,
+            troubled: gauges(
+                "mcs_controller_service_trouble_since_timestamp_seconds",
+                "Since when this replica knows that the import is in that state, which is not ready: the first 20 services by name",
+                &["namespace", "service", "state"],
+            )?,
             contested: gauge(
                 "mcs_controller_contested_exports",
                 "ServiceExports whose conditions another controller rewrites again and again",
@@ -156,11 +165,30 @@ impl Metrics {
         set_states(&self.exports, counts.into_iter().map(|(state, count)| (state.name(), count)));
     }
 
+    /// Which imports are not ready, and which were not before.
+    pub fn set_troubled(
+        &self,
+        former: &BTreeSet<(ServiceName, ImportState)>,
+        troubled: &BTreeSet<(ServiceName, ImportState)>,
+        now: Timestamp,
+    ) {
+        fn labels((service, state): &(ServiceName, ImportState)) -> [&str; 3] {
+            [service.namespace(), service.name(), state.name()]
+        }
+        for one in former.difference(troubled) {
+            let _ = self.troubled.remove_label_values(&labels(one));
+        }
+        for one in troubled.difference(former) {
+            self.troubled.with_label_values(&labels(one)).set(now.as_second());
+        }
+    }
+
     /// Another replica writes now, and tells of everything but itself.
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;
-        let queues = [&self.waiting, &self.lease_age, &self.imports, &self.exports];
+        let queues =
+            [&self.waiting, &self.lease_age, &self.imports, &self.exports, &self.troubled];
         for gauges in [due, expires].into_iter().chain(queues) {
             gauges.reset();
         }
@@ -183,10 +211,15 @@ fn set_states(gauges: &IntGaugeVec, counts: impl Iterator<Item = (&'static str, 
 
 #[cfg(test)]
 mod tests {
-    use std::collections::BTreeSet;
+    use std::{net::SocketAddr, time::Duration};
+
+    use mcs_kube::reach::{Attempt, Outcome, Way};
 
     use super::*;
-    use crate::objects::{ClusterPeerStatus, PeerCondition};
+    use crate::{
+        clusterset::{IpFamily, fixture::name},
+        objects::{ClusterPeerStatus, PeerCondition},
+    };
 
     fn condition(kind: &str, status: &str) -> PeerCondition {
         PeerCondition {
@@ -199,16 +232,29 @@ mod tests {
         }
     }
 
+    fn reached() -> Way<ServiceName> {
+        let mut way = Way::default();
+        let address = SocketAddr::from(([10, 2, 0, 1], 80));
+        let took = Duration::from_millis(30);
+        way.note(vec![(name("shop/web"), Attempt { address, outcome: Outcome::Answered, took })]);
+        way
+    }
+
     /// The metrics with a value each.
     fn full() -> Metrics {
         let metrics = Metrics::new().unwrap();
         let status = ClusterPeerStatus {
-            conditions: vec![condition("Fresh", "True")],
+            conditions: vec![PeerCondition {
+                last_transition_time: "2026-01-02T03:04:05Z".to_owned(),
+                ..condition("Fresh", "True")
+            }],
             token_expires: Some("2026-01-02T03:04:05Z".to_owned()),
             ..ClusterPeerStatus::default()
         };
         metrics.peers.set("west", &status);
+        metrics.peers.set_since("west", &status);
         metrics.peers.set_bounds("west", &PeerBounds::default());
+        metrics.peers.set_reach("west", &[(IpFamily::V4, &reached())]);
         metrics.waiting.with_label_values(&["cluster"]).set(1);
         metrics.writes.with_label_values(&["cluster", "ok"]).inc();
         let token = TokenClaims {
@@ -224,6 +270,8 @@ mod tests {
         metrics.peers.status_errors.with_label_values(&["west"]).inc();
         metrics.set_imports([(ImportState::Ready, 1)]);
         metrics.set_exports([(ExportState::Exported, 1)]);
+        let troubled = [(name("shop/web"), ImportState::Conflict)].into();
+        metrics.set_troubled(&BTreeSet::new(), &troubled, Timestamp::UNIX_EPOCH);
         metrics.propagation.with_label_values(&["west"]).observe(0.1);
         metrics
     }
@@ -255,6 +303,38 @@ mod tests {
         let asked = named(alerts);
         assert!(asked.len() > 5);
         assert!(asked.is_subset(&served(&full())), "{asked:?}");
+    }
+
+    #[test]
+    fn the_dashboard_asks_for_metrics_that_there_are() {
+        let dashboard =
+            include_str!("../../../deploy/helm/mcs-controller/monitoring/dashboard.json");
+        let asked = named(dashboard);
+        assert!(asked.len() > 10);
+        assert!(asked.is_subset(&served(&full())), "{asked:?}");
+        assert!(served(&full()).contains("mcs_controller_peer_condition_since_timestamp_seconds"));
+    }
+
+    #[test]
+    fn a_service_is_named_since_its_trouble_began() {
+        let metrics = Metrics::new().unwrap();
+        let troubled = |state| [(name("shop/web"), state)].into();
+        let (conflict, pending) = (troubled(ImportState::Conflict), troubled(ImportState::Pending));
+        let at = |second| Timestamp::from_second(second).unwrap();
+        let told = |metrics: &Metrics| {
+            let text = metrics.text().unwrap();
+            let mut lines =
+                text.lines().filter(|line| line.starts_with("mcs_controller_service_trouble"));
+            lines.next().map(|line| line.split_once('{').unwrap().1.to_owned())
+        };
+        metrics.set_troubled(&BTreeSet::new(), &conflict, at(10));
+        metrics.set_troubled(&conflict, &conflict, at(20));
+        let line = "namespace=\"shop\",service=\"web\",state=\"conflict\"} 10";
+        assert_eq!(told(&metrics).as_deref(), Some(line));
+        metrics.set_troubled(&conflict, &pending, at(30));
+        assert!(told(&metrics).unwrap().ends_with("state=\"pending\"} 30"));
+        metrics.set_troubled(&pending, &BTreeSet::new(), at(40));
+        assert_eq!(told(&metrics), None);
     }
 
     /// An alert for 0 says that the peer is another cluster.
@@ -297,6 +377,7 @@ mod tests {
         let metrics = Metrics::new().unwrap();
         metrics.peers.set("west", &ClusterPeerStatus::default());
         metrics.peers.set_bounds("west", &PeerBounds::default());
+        metrics.peers.set_reach("west", &[(IpFamily::V6, &reached())]);
         assert!(metrics.text().unwrap().contains("west"));
         metrics.peers.remove("west");
         assert!(!metrics.text().unwrap().contains("west"));

@@ -5,17 +5,19 @@ mod conditions;
 use std::{collections::BTreeMap, time::Instant};
 
 use jiff::Timestamp;
+use mcs_kube::reach::Way;
 use serde_json::{Value, json};
 
 pub(super) use self::conditions::condition;
 use self::conditions::{
-    INVALID_SPEC, accepted, connected, disjoint, fresh, identity, of_broken, synced, within_limits,
+    INVALID_SPEC, accepted, connected, disjoint, fresh, identity, of_broken, reachable, synced,
+    within_limits,
 };
 pub use self::conditions::{NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
 use super::{Notice, Regarding, membership::compatible};
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, Refusal, ServiceName, well_known},
+    clusterset::{ClusterId, IpFamily, Refusal, ServiceName, well_known},
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
@@ -27,6 +29,8 @@ pub struct PeerNotes<'a> {
     pub refused: BTreeMap<Refusal, usize>,
     /// Why the token of its kubeconfig could not be renewed.
     pub token_problem: Option<&'a str>,
+    /// The ways to its pods, one for each IP family; `None`: pods are not connected to.
+    pub ways: Option<Vec<(IpFamily, &'a Way<ServiceName>)>>,
     /// The services that it exports, and of which this cluster lacks the namespace.
     pub without_namespace: Vec<&'a ServiceName>,
 }
@@ -37,12 +41,12 @@ pub fn peer_statuses<'a>(
     own: &ClusterId,
     ranges: &OwnRanges<'_>,
     membership: &Membership,
-    notes: impl Fn(&'a Peer) -> PeerNotes<'a>,
+    notes: impl Fn(&'a PeerName, &'a Peer) -> PeerNotes<'a>,
     now: Instant,
 ) -> Vec<(PeerName, ClusterPeerStatus)> {
     let own = (own, ranges, membership);
     let status = |(name, peer): (&'a PeerName, &'a Peer)| {
-        (name.clone(), status(peer, own, &notes(peer), now))
+        (name.clone(), status(peer, own, &notes(name, peer), now))
     };
     let broken = peers.broken().iter().map(|(name, broken)| {
         let connected = condition("Connected", Some(false), "Invalid", broken.error.clone());
@@ -85,6 +89,7 @@ fn status(
         identity(peer, own),
         disjoint(peer, (own_ranges, &notes.refused)),
         compatible(peer, membership),
+        reachable(peer, notes),
     ];
     for condition in &mut conditions {
         condition.observed_generation = peer.object.version.generation;
@@ -167,11 +172,14 @@ pub fn peer_status_request(
 mod tests {
     use std::time::Duration;
 
-    use mcs_kube::ResourceEvent;
+    use mcs_kube::{
+        ResourceEvent,
+        reach::{Attempt, Outcome},
+    };
 
     use super::*;
     use crate::{
-        clusterset::Reserved,
+        clusterset::{Reserved, fixture::name},
         mailbox::MailboxEvent,
         objects::{PublisherLease, publisher_lease},
     };
@@ -238,7 +246,7 @@ mod tests {
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
-        let notes = |_: &Peer| PeerNotes::default();
+        let notes = |_: &PeerName, _: &Peer| PeerNotes::default();
         let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
         let conditions = &statuses[0].1.conditions;
         conditions.iter().find(|one| one.condition_type == kind).unwrap().clone()
@@ -289,7 +297,8 @@ mod tests {
             let own_ranges =
                 [OwnRanges::new(&range, &other, &said), OwnRanges::new(&other, &range, &said)];
             own_ranges.map(|ranges| {
-                let (membership, notes) = (Membership::default(), |_: &Peer| PeerNotes::default());
+                let (membership, notes) =
+                    (Membership::default(), |_: &PeerName, _: &Peer| PeerNotes::default());
                 let statuses =
                     peer_statuses(&peers, &own, &ranges, &membership, notes, Instant::now());
                 let conditions = &statuses[0].1.conditions;
@@ -312,7 +321,10 @@ mod tests {
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let message = |peers: &Peers| {
             let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
-            let notes = |_: &Peer| PeerNotes { refused: refused.into(), ..PeerNotes::default() };
+            let notes = |_: &PeerName, _: &Peer| PeerNotes {
+                refused: refused.into(),
+                ..PeerNotes::default()
+            };
             let nobody = BTreeMap::new();
             let ranges = OwnRanges::new(&[range], &[], &nobody);
             let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, Instant::now());
@@ -383,5 +395,77 @@ mod tests {
         );
         peers.note_no_secret(&name, number, "there is no Secret".to_owned());
         assert_eq!(told(&peers), "False/NoSecret False/NoCredentials");
+    }
+
+    /// What is said after these rounds of IPv4 and IPv6: `+` is one in which both endpoints answer.
+    fn reach(rounds: [&str; 2]) -> (String, String, String) {
+        let peers = west();
+        let addresses = [["10.2.0.1:80", "10.2.0.2:80"], ["[fd02::1]:80", "[fd02::2]:80"]];
+        let ways = [0, 1].map(|family: usize| {
+            let mut way = Way::default();
+            for round in rounds[family].chars() {
+                let outcomes = match round {
+                    '+' => [Outcome::Answered; 2],
+                    '-' => [Outcome::Answered, Outcome::Timeout],
+                    _ => [Outcome::Unreachable; 2],
+                };
+                let attempt = |(address, outcome): (&str, Outcome)| {
+                    let address = address.parse().unwrap();
+                    (name("shop/web"), Attempt { address, outcome, took: Duration::ZERO })
+                };
+                way.note(addresses[family].into_iter().zip(outcomes).map(attempt).collect());
+            }
+            way
+        });
+        let notes = |_: &PeerName, _: &Peer| {
+            let all = [IpFamily::V4, IpFamily::V6].into_iter().zip(&ways).zip(rounds);
+            let ways = all.filter(|(_, rounds)| !rounds.is_empty()).map(|(way, _)| way).collect();
+            PeerNotes { ways: Some(ways), ..PeerNotes::default() }
+        };
+        let nobody = BTreeMap::new();
+        let ranges = OwnRanges::new(&[], &[], &nobody);
+        let (own, membership) = ("east".parse().unwrap(), Membership::default());
+        let statuses = peer_statuses(&peers, &own, &ranges, &membership, notes, Instant::now());
+        let mut conditions = statuses[0].1.conditions.iter();
+        let one = conditions.find(|one| one.condition_type == "PodsReachable").unwrap();
+        (one.status.clone(), one.reason.clone(), one.message.clone())
+    }
+
+    #[test]
+    fn pods_that_are_not_reached_are_named() {
+        for (rounds, status, reason, part) in [
+            (["", ""], "Unknown", "NoEndpoints", "no ready endpoint"),
+            (["--", "+"], "Unknown", "Pending", "too few"),
+            (["+--", ""], "True", "Reached", "are reached by IPv4"),
+            (["+", "+"], "True", "Reached", "by IPv4 and IPv6"),
+            (
+                ["---", "+"],
+                "False",
+                "PartlyReached",
+                "IPv4: 1 of 2 pods are not reached, 3 times in a row or more: 10.2.0.2:80 does not answer. Packets are lost",
+            ),
+            (
+                ["xxx", "+"],
+                "False",
+                "NotReached",
+                "10.2.0.1:80 is unreachable; 10.2.0.2:80 is unreachable. A router",
+            ),
+            (["+", "xxx+"], "False", "NotReached", "IPv6: 2 of 2"),
+            (["+", "xxx++"], "True", "Reached", "IPv6"),
+        ] {
+            let said = reach(rounds);
+            assert_eq!((&*said.0, &*said.1), (status, reason), "{rounds:?}: {}", said.2);
+            assert!(said.2.contains(part), "{rounds:?}: {}", said.2);
+        }
+        let message = reach(["xxx", "---"]).2;
+        assert!(
+            message.contains("route 10.2.0.0/16 to") && message.contains(". IPv6: 1 of 2"),
+            "{message}"
+        );
+    }
+
+    #[test]
+    fn who_connects_to_no_pods_says_so() {
+        assert_eq!(found(&west(), "PodsReachable", 0).reason, "Off");
     }
 }

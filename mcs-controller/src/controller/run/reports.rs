@@ -21,6 +21,8 @@ use crate::{
 
 /// How often the status of a peer is written while no condition turns.
 const REPORTS: Duration = Duration::from_secs(10);
+/// How many services metrics name: those that are not as they should be.
+const NAMED_SERVICES: usize = 20;
 
 impl Control {
     /// Writes events. One that cannot be written is lost.
@@ -41,10 +43,11 @@ impl Control {
         let state = &self.state;
         let refused = state.refused();
         let waiting = state.import_states().without_namespace();
-        let notes = |peer: &Peer| PeerNotes {
+        let notes = |name: &PeerName, peer: &Peer| PeerNotes {
             refused: refused.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
+            ways: self.settings.probe_period.map(|_| self.rounds.reach.of(name)),
         };
         let reserved = state.reserved_ranges();
         let ranges = OwnRanges::new(state.pod_ranges(), &reserved, state.own.node_addresses());
@@ -53,7 +56,7 @@ impl Control {
     }
 
     /// Sets the metrics of the queues, of imports and of the own mailbox.
-    pub(super) fn measure_state(&self, now: Instant) {
+    pub(super) fn measure_state(&mut self, now: Instant) {
         let metrics = &self.published.metrics;
         for (target, queue) in
             [("cluster", &self.state.imports), ("mailbox", &self.state.publications)]
@@ -64,9 +67,13 @@ impl Control {
         metrics.lease_age.with_label_values(&[&self.settings.mailbox]).set(age);
         metrics.set_imports(self.state.import_states().counts());
         metrics.set_exports(self.state.export_states().counts(ExportState::ALL));
+        let troubled = self.state.import_states().troubled(NAMED_SERVICES);
+        metrics.set_troubled(&self.told_services, &troubled, Timestamp::now());
+        self.told_services = troubled;
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 
+    /// Sets the metrics of peers that their status does not have.
     fn report_bounds(&self) {
         let waiting = self.budgets.waiting();
         for (name, peer) in self.state.peers.all() {
@@ -75,7 +82,9 @@ impl Control {
                 ignored: peer.view.ignored(),
                 waiting: waiting.get(&peer.object.cluster).copied().unwrap_or_default(),
             };
-            self.published.metrics.peers.set_bounds(name, &bounds);
+            let metrics = &self.published.metrics.peers;
+            metrics.set_bounds(name, &bounds);
+            metrics.set_reach(name, &self.rounds.reach.of(name));
         }
     }
 
@@ -90,6 +99,7 @@ impl Control {
         for (name, status) in self.statuses(now) {
             self.published.metrics.peers.set(&name, &status);
             let Some(written) = self.state.peers.written_status(&name) else { continue };
+            self.published.metrics.peers.set_since(&name, written);
             let was_reported = self.reported.get(&name).is_some_and(|at| now < *at + REPORTS);
             if was_reported && !has_turned(&status, written) {
                 continue;

@@ -77,6 +77,7 @@ impl Control {
                     tracing::debug!("cannot write an event: {error}");
                 }
             }
+            Done::Round(round) => self.rounds.note(round),
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
                 self.note_status(&peer, result.err());

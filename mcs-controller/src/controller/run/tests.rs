@@ -41,6 +41,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
         create_namespaces: false,
         derived_services: false,
         peer_writes: 1,
+        probe_period: None,
         identity: None,
     };
     let (kubeconfig, _file) = testing::kubeconfig("http://127.0.0.1:9");

@@ -42,6 +42,7 @@ fn state_of(own: OwnCluster) -> State {
         create_namespaces: false,
         derived_services: false,
         peer_writes: 1,
+        probe_period: None,
         identity: None,
     };
     State::new(settings, "east".parse().unwrap(), own)

@@ -1,15 +1,25 @@
 //! The metrics of peers.
 
 use jiff::Timestamp;
+use mcs_kube::reach::Way;
 use prometheus::{
-    IntCounterVec, IntGaugeVec, Registry, register_int_counter_vec_with_registry,
-    register_int_gauge_vec_with_registry,
+    GaugeVec, IntCounterVec, IntGaugeVec, Registry, register_gauge_vec_with_registry,
+    register_int_counter_vec_with_registry, register_int_gauge_vec_with_registry,
 };
 
-use crate::objects::{ClusterPeerStatus, PEER_CONDITIONS};
+use crate::{
+    clusterset::{IpFamily, ServiceName},
+    objects::{ClusterPeerStatus, PEER_CONDITIONS},
+};
 
 /// The resources of a mailbox that have limits.
 const RESOURCES: [&str; 2] = ["exportedservices", "endpointslices"];
+/// What becomes of a connection to an endpoint.
+const RESULTS: [&str; 2] = ["reached", "silent"];
+
+fn count(number: usize) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
 
 /// What the bounds of a peer keep out.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
@@ -27,6 +37,8 @@ pub struct PeerBounds {
 pub struct PeerMetrics {
     /// By peer and condition: 1 if it holds, 0 if it does not, absent while that is unknown.
     conditions: IntGaugeVec,
+    /// By peer and condition: since when it is as it is.
+    since: IntGaugeVec,
     /// By peer: the services that it exports.
     services: IntGaugeVec,
     /// By peer: their endpoints.
@@ -41,6 +53,10 @@ pub struct PeerMetrics {
     waiting: IntGaugeVec,
     /// By peer: when the token of its kubeconfig expires.
     token_expires: IntGaugeVec,
+    /// By peer, family and result: endpoints that were connected to.
+    probed: IntGaugeVec,
+    /// By peer and family.
+    round_trip: GaugeVec,
     /// By peer: writes of the status of its ClusterPeer that have failed.
     pub status_errors: IntCounterVec,
 }
@@ -54,6 +70,11 @@ impl PeerMetrics {
             conditions: gauges(
                 "mcs_controller_peer_condition",
                 "1 if the condition of the ClusterPeer holds, 0 if it does not; absent while unknown",
+                &["peer", "condition"],
+            )?,
+            since: gauges(
+                "mcs_controller_peer_condition_since_timestamp_seconds",
+                "When the condition of the ClusterPeer last changed, as its status says",
                 &["peer", "condition"],
             )?,
             services: gauges(
@@ -90,6 +111,17 @@ impl PeerMetrics {
                 "mcs_controller_peer_token_expiry_timestamp_seconds",
                 "When the token of the peer's kubeconfig expires",
                 &["peer"],
+            )?,
+            probed: gauges(
+                "mcs_controller_peer_probed_endpoints",
+                "Endpoints of the peer that were connected to in the last round, by family and result (reached, silent)",
+                &["peer", "family", "result"],
+            )?,
+            round_trip: register_gauge_vec_with_registry!(
+                "mcs_controller_peer_round_trip_seconds",
+                "The shortest time in which an endpoint of the peer has answered in the last round, by family",
+                &["peer", "family"],
+                registry
             )?,
             status_errors: register_int_counter_vec_with_registry!(
                 "mcs_controller_peer_status_errors_total",
@@ -128,9 +160,20 @@ impl PeerMetrics {
         }
     }
 
+    /// Since when the conditions of a peer are as its status says.
+    pub fn set_since(&self, peer: &str, written: &ClusterPeerStatus) {
+        for condition in &written.conditions {
+            if let Ok(time) = condition.last_transition_time.parse::<Timestamp>()
+                && PEER_CONDITIONS.contains(&&*condition.condition_type)
+            {
+                let labels = [peer, &*condition.condition_type];
+                self.since.with_label_values(&labels).set(time.as_second());
+            }
+        }
+    }
+
     /// What the bounds of a peer keep out.
     pub fn set_bounds(&self, peer: &str, bounds: &PeerBounds) {
-        let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
         for (resource, left_out) in RESOURCES.into_iter().zip(bounds.left_out) {
             self.left_out.with_label_values(&[peer, resource]).set(count(left_out));
         }
@@ -139,10 +182,35 @@ impl PeerMetrics {
         self.waiting.with_label_values(&[peer]).set(count(bounds.waiting));
     }
 
+    /// The ways to the pods of a peer.
+    pub fn set_reach(&self, peer: &str, ways: &[(IpFamily, &Way<ServiceName>)]) {
+        for family in [IpFamily::V4, IpFamily::V6] {
+            let way = ways.iter().find(|(other, _)| *other == family).map(|(_, way)| way);
+            let family = family.to_string();
+            let counts = way.map(|way| [way.counts().0, way.counts().1]);
+            for (place, result) in RESULTS.into_iter().enumerate() {
+                let labels = [peer, &family, result];
+                match counts.map(|counts| counts[place]) {
+                    Some(number) => self.probed.with_label_values(&labels).set(count(number)),
+                    // An error means that the peer never had the metric.
+                    None => drop(self.probed.remove_label_values(&labels)),
+                }
+            }
+            match way.and_then(|way| way.round_trip()) {
+                Some(time) => {
+                    self.round_trip.with_label_values(&[peer, &family]).set(time.as_secs_f64());
+                }
+                None => drop(self.round_trip.remove_label_values(&[peer, &family])),
+            }
+        }
+    }
+
     /// Another replica writes now, and tells of peers.
     pub(super) fn stand_by(&self) {
+        self.round_trip.reset();
         for gauges in [
             &self.conditions,
+            &self.since,
             &self.services,
             &self.endpoints,
             &self.refused,
@@ -150,6 +218,7 @@ impl PeerMetrics {
             &self.ignored,
             &self.waiting,
             &self.token_expires,
+            &self.probed,
         ] {
             gauges.reset();
         }
@@ -159,8 +228,10 @@ impl PeerMetrics {
     pub fn remove(&self, peer: &str) {
         // An error means that the peer never had the metric.
         let _ = self.status_errors.remove_label_values(&[peer]);
+        self.set_reach(peer, &[]);
         for condition in PEER_CONDITIONS {
             let _ = self.conditions.remove_label_values(&[peer, condition]);
+            let _ = self.since.remove_label_values(&[peer, condition]);
         }
         for resource in RESOURCES {
             let _ = self.left_out.remove_label_values(&[peer, resource]);

@@ -11,6 +11,7 @@ use crate::{
     mailbox::MailboxProblem,
     objects::PeerCondition,
     peers::{AccessProblem, Peer},
+    reach,
 };
 
 /// The reason of `Connected` while a token is not renewed. The condition holds.
@@ -303,4 +304,32 @@ pub(super) fn disjoint(
             condition(kind, Some(true), "Disjoint", message)
         }
     }
+}
+
+/// Whether pods of this cluster reach those of the peer, as far as this replica's pod shows it.
+pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
+    let kind = "PodsReachable";
+    let Some(ways) = &notes.ways else {
+        return condition(kind, None, "Off", "--probe-peers=off: no pod is connected to");
+    };
+    let broken = || ways.iter().filter(|(_, way)| way.is_whole() == Some(false));
+    let problems: Vec<_> =
+        broken().map(|(family, way)| reach::problem(*family, way, peer)).collect();
+    if !problems.is_empty() {
+        let is_dead = broken().all(|(_, way)| way.silent().0.len() == way.silent().1);
+        let reason = if is_dead { "NotReached" } else { "PartlyReached" };
+        return condition(kind, Some(false), reason, problems.join(". "));
+    }
+    if ways.is_empty() {
+        let message =
+            "no ready endpoint with a TCP port was imported from it: no pod is connected to";
+        return condition(kind, None, "NoEndpoints", message);
+    }
+    if ways.iter().any(|(_, way)| way.is_whole().is_none()) {
+        return condition(kind, None, "Pending", "too few connections were tried yet");
+    }
+    let families: Vec<_> = ways.iter().map(|(family, _)| family.to_string()).collect();
+    let families = families.join(" and ");
+    let message = format!("the pods that the controller connects to are reached by {families}");
+    condition(kind, Some(true), "Reached", message)
 }

@@ -108,6 +108,8 @@ impl Controller {
             .args(["--namespace", NAMESPACE])
             .args(["--health-address=off", "--metrics-address=off"])
             .arg("--log=info,mcs_controller=debug,mcs_kube=debug")
+            // Pods of most cases are addresses alone.
+            .env("MCS_PROBE_PEERS", "off")
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

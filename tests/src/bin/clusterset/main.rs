@@ -25,6 +25,7 @@ mod migrate;
 mod objects;
 mod peering;
 mod publisher;
+mod reach;
 mod rebuilt;
 mod replicas;
 mod rules;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
     addresses::cases(&mut suite);
+    reach::cases(&mut suite);
     rebuilt::cases(&mut suite);
     migrate::cases(&mut suite);
     replicas::cases(&mut suite);

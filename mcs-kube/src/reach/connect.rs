@@ -1,0 +1,114 @@
+//! One TCP connection, and how it ends.
+
+use std::{io, net::SocketAddr, time::Duration};
+
+use futures_util::{StreamExt as _, stream};
+use serde::{Deserialize, Serialize};
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
+};
+
+/// How long an endpoint has to answer. The kernel asks a second time after one second.
+pub const TIMEOUT: Duration = Duration::from_secs(3);
+
+/// How many connections are tried at a time.
+const AT_A_TIME: usize = 16;
+
+/// How an attempt to connect ends.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// The pod accepts the connection.
+    Answered,
+    /// The pod, or a firewall in its name, refuses the connection. Packets travel both ways.
+    Refused,
+    /// No answer: packets are lost on the way there or back.
+    Timeout,
+    /// A router or this node says that there is no way.
+    Unreachable,
+    /// This machine does not let the connection begin.
+    Failed,
+    /// No name server knows the name.
+    Unresolved,
+}
+
+impl Outcome {
+    /// Whether packets travel both ways.
+    pub const fn is_reached(self) -> bool {
+        matches!(self, Self::Answered | Self::Refused)
+    }
+
+    /// What is said of an address with this outcome.
+    pub const fn text(self) -> &'static str {
+        match self {
+            Self::Answered => "answers",
+            Self::Refused => "refuses",
+            Self::Timeout => "does not answer",
+            Self::Unreachable => "is unreachable",
+            Self::Failed => "cannot be tried",
+            Self::Unresolved => "is no name that DNS knows",
+        }
+    }
+
+    fn of(error: &io::Error) -> Self {
+        match error.kind() {
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Self::Refused,
+            io::ErrorKind::TimedOut => Self::Timeout,
+            // The kernel answers "invalid argument" for a route of type blackhole.
+            io::ErrorKind::HostUnreachable
+            | io::ErrorKind::NetworkUnreachable
+            | io::ErrorKind::InvalidInput => Self::Unreachable,
+            _ => Self::Failed,
+        }
+    }
+}
+
+/// A connection that was tried.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Attempt {
+    /// To there.
+    pub address: SocketAddr,
+    /// How it has ended.
+    pub outcome: Outcome,
+    /// After so long.
+    pub took: Duration,
+}
+
+/// Opens a connection and closes it.
+pub async fn connect(address: SocketAddr, limit: Duration) -> Attempt {
+    let begin = Instant::now();
+    let outcome = match timeout(limit, TcpStream::connect(address)).await {
+        Err(_) => Outcome::Timeout,
+        Ok(Ok(_)) => Outcome::Answered,
+        Ok(Err(error)) => Outcome::of(&error),
+    };
+    Attempt { address, outcome, took: begin.elapsed() }
+}
+
+/// Opens connections to addresses of services, some at a time.
+pub async fn connect_all<S>(chosen: Vec<(S, SocketAddr)>) -> Vec<(S, Attempt)> {
+    let attempts = chosen
+        .into_iter()
+        .map(|(service, address)| async move { (service, connect(address, TIMEOUT).await) });
+    stream::iter(attempts).buffered(AT_A_TIME).collect().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lost_packets_and_missing_routes_differ() {
+        for (kind, outcome) in [
+            (io::ErrorKind::TimedOut, Outcome::Timeout),
+            (io::ErrorKind::HostUnreachable, Outcome::Unreachable),
+            (io::ErrorKind::NetworkUnreachable, Outcome::Unreachable),
+            (io::ErrorKind::InvalidInput, Outcome::Unreachable),
+            (io::ErrorKind::PermissionDenied, Outcome::Failed),
+        ] {
+            assert_eq!(Outcome::of(&kind.into()), outcome);
+            assert!(!outcome.is_reached());
+        }
+    }
+}
