@@ -29,6 +29,7 @@ pub mod flows;
 pub mod loader;
 pub mod model;
 pub mod netlink;
+pub mod reach;
 pub mod reconcile;
 mod rollout;
 pub mod source;

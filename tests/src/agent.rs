@@ -333,6 +333,8 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // What the suites of the socket path show must not be the packet path's doing; a flag says
         // otherwise.
         .env("MCS_TC", "off")
+        // Pods of most cases are addresses alone.
+        .env("MCS_PROBE_PEERS", "off")
         .envs(config.source.service_range())
         // Many agents run in one namespace; a flag gives one an address.
         .env("MCS_HEALTH_ADDRESS", "off")

@@ -47,6 +47,8 @@ pub struct Config {
     pub stale_udp: bool,
     /// `--stale-tcp=destroy`.
     pub stale_tcp: bool,
+    /// `--probe-peers=on`.
+    pub probe_peers: bool,
     /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.
     pub release_after: Option<Duration>,
     /// `--health-address`; absent if it is off.

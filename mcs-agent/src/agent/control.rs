@@ -40,6 +40,7 @@ use crate::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
         Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
+    reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
     source,
     stale::{LostSlots, StaleEvent, StaleSockets, stale_connections},
@@ -82,6 +83,7 @@ pub(super) struct Control {
     stale_udp: StaleSockets,
     stale_tcp: StaleSockets,
     lost_slots: LostSlots,
+    reach: Reach,
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
@@ -129,6 +131,7 @@ impl Control {
             stale_udp,
             stale_tcp,
             lost_slots,
+            reach: Reach::new(config.probe_peers),
             published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
@@ -169,6 +172,13 @@ impl Control {
                 next = self.stale_udp.next() => self.note_stale(Protocol::Udp, next),
                 next = self.stale_tcp.next() => self.note_stale(Protocol::Tcp, next),
                 () = self.lost_slots.next() => {}
+                event = self.reach.next() => match event {
+                    ReachEvent::Due => {
+                        let own = self.engine.node().cluster_id.as_deref();
+                        self.reach.begin(self.engine.desired(), own);
+                    }
+                    ReachEvent::Ended => self.report_soon(),
+                },
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair().await,
                 compared = self.auditor.next(|| Pass {
@@ -468,6 +478,7 @@ impl Control {
             flows: self.flows.clone(),
             stale_udp: self.stale_udp.report().clone(),
             stale_tcp: self.stale_tcp.report().clone(),
+            reach: self.reach.report(),
             imports: Arc::clone(&self.objects.imports),
             rejections: Arc::clone(&self.objects.rejections),
             rejections_omitted: self.objects.rejections_omitted,

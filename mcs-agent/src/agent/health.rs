@@ -9,6 +9,7 @@ use super::{config::SocketLb, report::Report};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
     model::SourceStatus,
+    reach::ReachReport,
     verify::AttachmentReport,
 };
 
@@ -38,11 +39,13 @@ pub enum Check {
     Ranges,
     /// Some import can be served, if there are any.
     Imports,
+    /// This node reaches pods of other clusters.
+    Reach,
 }
 
 impl Check {
     /// Every check, in the order of the output.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::Sync,
         Self::Source,
         Self::Programs,
@@ -53,12 +56,14 @@ impl Check {
         Self::Addresses,
         Self::Ranges,
         Self::Imports,
+        Self::Reach,
     ];
 
     /// Whether readiness needs this check. It ignores an unreachable API server: otherwise one outage marks the
-    /// pods of all nodes unready. It ignores what tenants write.
+    /// pods of all nodes unready. It ignores what tenants write, and the way to other
+    /// clusters.
     pub const fn is_of_readiness(self) -> bool {
-        !matches!(self, Self::Source | Self::Imports)
+        !matches!(self, Self::Source | Self::Imports | Self::Reach)
     }
 
     /// The name in `/readyz` and the metrics.
@@ -74,6 +79,7 @@ impl Check {
             Self::Addresses => "addresses",
             Self::Ranges => "ranges",
             Self::Imports => "imports",
+            Self::Reach => "reach",
         }
     }
 }
@@ -166,6 +172,9 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     for problem in report.listeners.iter().filter_map(|listener| listener.problem.as_ref()) {
         fail(Check::Addresses, problem.clone());
     }
+    for problem in report.reach.iter().flatten().filter_map(ReachReport::problem) {
+        fail(Check::Reach, problem);
+    }
     failings.extend(outside_ranges(report));
     failings
 }
@@ -239,6 +248,29 @@ mod tests {
         report.vips_kept = ["241.0.0.1".parse().unwrap()].into();
         assert_eq!(failing(&report), [Check::Ranges]);
         assert!(Check::Ranges.is_of_readiness());
+    }
+
+    #[test]
+    fn a_cluster_that_is_not_reached_makes_no_agent_unready() {
+        let mut report = report();
+        let way = ReachReport {
+            cluster: "west".to_owned(),
+            family: "IPv6".to_owned(),
+            reachable: Some(true),
+            reached: 1,
+            silent: 1,
+            round_trip_micros: Some(1250),
+            silent_endpoints: vec![],
+        };
+        report.reach = Some(vec![way.clone()]);
+        assert_eq!(failing(&report), []);
+        assert_eq!(way.to_string(), "west IPv6 reached in 1.2 ms");
+        let silent_endpoints = vec!["[fd02::1]:80".parse().unwrap()];
+        report.reach = Some(vec![ReachReport { reachable: Some(false), silent_endpoints, ..way }]);
+        assert_eq!(failing(&report), [Check::Reach]);
+        assert!(!Check::Reach.is_of_readiness());
+        let (_, problem) = failings(&report, &Attachments::default()).remove(0);
+        assert!(problem.contains("cluster west by IPv6, such as [fd02::1]:80"), "{problem}");
     }
 
     /// Tenants write imports: what they write makes no agent unready.

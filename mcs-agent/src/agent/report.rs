@@ -21,6 +21,7 @@ use crate::{
     flows::FlowUsage,
     loader::Features,
     model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, RejectionReason, SourceStatus},
+    reach::ReachReport,
     stale::StaleReport,
     verify::AttachmentReport,
 };
@@ -91,6 +92,9 @@ pub struct Report {
     /// TCP sockets that are connected to removed backends.
     #[serde(default)]
     pub stale_tcp: StaleReport,
+    /// Whether this node reaches pods of other clusters, by cluster and IP family; absent with `--probe-peers=off`.
+    #[serde(default)]
+    pub reach: Option<Vec<ReachReport>>,
     /// Every ServiceImport and what became of it.
     pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// A limited number of rejections. The message `and N more` counts further ones of its object for

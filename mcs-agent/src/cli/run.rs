@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::bail;
-use clap::{Args, ValueEnum, builder::BoolishValueParser};
+use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 use mcs_kube::program::{self, Listen, LogFilter, LogFormat, ParseError};
 
@@ -153,6 +153,12 @@ pub struct RunArgs {
     /// What happens to TCP sockets that are connected to a removed backend
     #[arg(long, env = "MCS_STALE_TCP", value_name = "WHAT", default_value = "leave")]
     stale_tcp: StaleArg,
+
+    /// Connect to two pods a minute of each other cluster, from this node, to see whether packets get there: on or off. Nothing
+    /// is sent over the connections
+    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on",
+        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
+    probe_peers: bool,
 
     /// What the programs do once no agent that has read its source has given a sign of life for --orphan-after: it was
     /// deleted, or cannot start
@@ -380,6 +386,7 @@ impl RunArgs {
             min_sync_period: Duration::from_millis(self.min_sync_period),
             stale_udp: self.stale_udp == StaleArg::Destroy,
             stale_tcp: self.stale_tcp == StaleArg::Destroy,
+            probe_peers: self.probe_peers,
             release_after: (self.orphan == OrphanArg::Release)
                 .then(|| Duration::from_secs(self.orphan_after)),
             health_address: self.health_address.0,

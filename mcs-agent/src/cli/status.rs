@@ -180,6 +180,26 @@ fn addresses(report: &Report) -> String {
     format!("ClusterSetIPs: {allowed}; Service range: {services}")
 }
 
+/// How many ways to other clusters a line names.
+const WAYS: usize = 12;
+
+/// Whether this node reaches pods of other clusters.
+fn reach(report: &Report) -> String {
+    let ways = match report.reach.as_deref() {
+        None => return "pods of other clusters are not connected to".to_owned(),
+        Some([]) => return "no pod of another cluster was connected to yet".to_owned(),
+        Some(ways) => ways,
+    };
+    // Those with a problem first.
+    let mut sorted: Vec<_> = ways.iter().collect();
+    sorted.sort_by_key(|way| way.reachable != Some(false));
+    let mut named: Vec<_> = sorted.iter().take(WAYS).map(ToString::to_string).collect();
+    if ways.len() > WAYS {
+        named.push(format!("and {} more", ways.len() - WAYS));
+    }
+    named.join("; ")
+}
+
 /// Problems with the lock of the bpffs directory: no agent has it, or a second one waits for it.
 fn contention(pins: &Pins, running: bool, alive: Option<SignOfLife>) -> Vec<String> {
     let mut reasons = Vec::new();
@@ -285,6 +305,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     print(&format!("Packets: {}", devices::summary(&report.tc, report.features)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
     print(&format!("Stale TCP: {}", report.stale_tcp))?;
+    print(&format!("Reach: {}", reach(report)))?;
     print(&match report.orphan_release_after {
         None => "Without an agent: the programs continue with the maps as they are".to_owned(),
         Some(after) => {

@@ -65,6 +65,7 @@ impl<'a> Scrape<'a> {
             capacity(&mut families, &report)?;
             flows(&mut families, &report)?;
             stale(&mut families, &report)?;
+            reach(&mut families, &report)?;
             tampering(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
         }
@@ -338,6 +339,35 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
         "Flows removed because their timeout passed without a packet",
         [],
         [([] as [&str; 0], usage.forgotten)],
+    )
+}
+
+fn reach(families: &mut Families, report: &Report) -> Result<()> {
+    let ways = || report.reach.iter().flatten();
+    families.gauges(
+        "mcs_reach_ok",
+        "1 if this node reaches pods of the source cluster, 0 if not; absent while unknown",
+        ["source_cluster", "family"],
+        ways().filter_map(|way| Some(([&*way.cluster, &*way.family], truth(way.reachable?)))),
+    )?;
+    families.gauges(
+        "mcs_reach_endpoints",
+        "Pods of the source cluster that this node connected to in the last round, by result (reached, silent)",
+        ["source_cluster", "family", "result"],
+        ways().flat_map(|way| {
+            [("reached", way.reached), ("silent", way.silent)].map(|(result, count)| {
+                ([&*way.cluster, &*way.family, result], figure(count))
+            })
+        }),
+    )?;
+    families.gauges(
+        "mcs_reach_round_trip_seconds",
+        "The shortest time in which one of these pods has answered",
+        ["source_cluster", "family"],
+        ways().filter_map(|way| {
+            let time = Duration::from_micros(way.round_trip_micros?);
+            Some(([&*way.cluster, &*way.family], time.as_secs_f64()))
+        }),
     )
 }
 

@@ -18,18 +18,18 @@ use crate::{
 /// Labels that Prometheus adds to every series.
 const ADDED: [&str; 2] = ["job", "instance"];
 /// Series that come with something to tell: an example of each.
-const RARE: &str =
-    "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repairs_total{map=\"slots\"} 1\n";
+const RARE: &str = "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repairs_total{map=\"slots\"} 1\n\
+     mcs_reach_ok{source_cluster=\"west\",family=\"IPv4\"} 1\n";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("alerts and the dashboard ask for metrics and labels that there are", ask);
-    suite.case("promtool can read the queries of the dashboard", readable);
+    suite.case("promtool can read the queries of the dashboards", readable);
     suite.case("every alert has a section in the runbook", runbook);
 }
 
 fn ask(world: &mut World) -> anyhow::Result<()> {
     let series = Series::of(&(scrape(&world.node.netns)? + RARE));
-    let queries = [alerts()?, dashboard()?].concat();
+    let queries = [alerts()?, dashboard("mcs-agent")?].concat();
     ensure!(queries.len() > 40, "only {} queries", queries.len());
     for (name, query) in queries {
         let selectors = selectors(&query);
@@ -48,7 +48,8 @@ fn ask(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn readable(_: &mut World) -> anyhow::Result<()> {
-    let rules = dashboard()?.into_iter().enumerate().map(|(index, (_, query))| {
+    let queries = [dashboard("mcs-agent")?, dashboard("mcs-controller")?].concat();
+    let rules = queries.into_iter().enumerate().map(|(index, (_, query))| {
         serde_json::json!({"record": format!("panel:{index}"), "expr": query})
     });
     let groups =
@@ -93,8 +94,8 @@ fn alerts() -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// Titles and queries of panels, without Grafana's variables.
-fn dashboard() -> anyhow::Result<Vec<(String, String)>> {
-    let text = fs::read_to_string(deploy("helm/mcs-agent/monitoring/dashboard.json"))?;
+fn dashboard(chart: &str) -> anyhow::Result<Vec<(String, String)>> {
+    let text = fs::read_to_string(deploy(&format!("helm/{chart}/monitoring/dashboard.json")))?;
     let dashboard: Value = serde_json::from_str(&text)?;
     let mut queries = Vec::new();
     for panel in dashboard["panels"].as_array().into_iter().flatten() {

@@ -207,6 +207,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         min_sync_period: Duration::ZERO,
         stale_udp: false,
         stale_tcp: false,
+        probe_peers: false,
         release_after: None,
         health_address: None,
         metrics_address: None,

@@ -1,0 +1,270 @@
+//! Whether this node reaches pods of other clusters: it connects to a few of them each minute, from its own address. Nothing is
+//! sent over the connections, and what they show changes nothing that the agent serves.
+//!
+//! The load on pods: a node connects to two endpoints a minute of each source cluster and IP family, and to a pod that was reached
+//! not again for ten minutes. So N nodes open at most N/10 connections a minute to a pod, however few pods there are: 1,000 nodes
+//! 1.7 a second, 5,000 nodes 8. Of a cluster with many pods it is 2N a minute to all of them together. Only a pod that is silent
+//! gets one a minute from each node that notices.
+
+mod report;
+
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    net::{IpAddr, SocketAddr},
+    pin::Pin,
+    sync::Arc,
+    time::Duration,
+};
+
+use mcs_kube::reach::{Attempt, Sample, Way, connect_all};
+use tokio::time::{Instant, sleep_until};
+
+pub use self::report::ReachReport;
+use crate::model::{DesiredState, FrontendId, Protocol};
+
+/// How often a round begins. Each agent begins at a moment of its own.
+const PERIOD: Duration = Duration::from_mins(1);
+/// How many endpoints of a source cluster and an IP family are connected to in a round.
+const ENDPOINTS: usize = 2;
+/// How long a pod that was reached is not connected to again.
+const REST: Duration = Duration::from_mins(10);
+/// How many ways there are at most: the first by the name of the source cluster.
+const WAYS: usize = 500;
+
+/// A source cluster and an IP family.
+type WayId = (Arc<str>, Family);
+type Round = Vec<((WayId, FrontendId), Attempt)>;
+
+/// An IP family. Displays as in `addressType`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+enum Family {
+    V4,
+    V6,
+}
+
+impl Family {
+    const fn of(ip: IpAddr) -> Self {
+        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
+    }
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::V4 => "IPv4",
+            Self::V6 => "IPv6",
+        }
+    }
+}
+
+/// Connects to pods of other clusters, and knows what became of it.
+pub struct Reach {
+    ways: BTreeMap<WayId, Way<FrontendId>>,
+    /// When pods were reached.
+    reached: HashMap<IpAddr, Instant>,
+    /// When the next round begins; `None`: never.
+    next_at: Option<Instant>,
+    round: Option<Pin<Box<dyn Future<Output = Round> + Send>>>,
+}
+
+/// What [`Reach::next`] waited for.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum ReachEvent {
+    /// The caller begins a round.
+    Due,
+    /// A round has ended, and the report may have changed.
+    Ended,
+}
+
+impl Reach {
+    /// Knows nothing yet.
+    pub fn new(is_wanted: bool) -> Self {
+        let next_at = Instant::now() + PERIOD.mul_f64(fastrand::f64());
+        Self {
+            ways: BTreeMap::new(),
+            reached: HashMap::new(),
+            next_at: is_wanted.then_some(next_at),
+            round: None,
+        }
+    }
+
+    /// Waits until a round is due, or has ended. If the future is dropped before, the next call goes on waiting.
+    pub async fn next(&mut self) -> ReachEvent {
+        if let Some(round) = &mut self.round {
+            let ended = round.await;
+            self.round = None;
+            self.note(ended, Instant::now());
+            return ReachEvent::Ended;
+        }
+        match self.next_at {
+            Some(at) => sleep_until(at).await,
+            None => std::future::pending().await,
+        }
+        ReachEvent::Due
+    }
+
+    /// Begins a round. `own` is the id of this cluster, to whose pods nobody asks the way.
+    pub fn begin(&mut self, desired: &DesiredState, own: Option<&str>) {
+        let now = Instant::now();
+        self.next_at = Some(now + PERIOD);
+        let chosen = self.choose(desired, own, now);
+        self.round = Some(Box::pin(connect_all(chosen)));
+    }
+
+    fn choose(
+        &mut self,
+        desired: &DesiredState,
+        own: Option<&str>,
+        now: Instant,
+    ) -> Vec<((WayId, FrontendId), SocketAddr)> {
+        self.reached.retain(|_, at| now < *at + REST);
+        let mut services = services(desired, own);
+        while services.len() > WAYS {
+            services.pop_last();
+        }
+        self.ways.retain(|way, _| services.contains_key(way));
+        let mut round = Vec::new();
+        for (id, services) in services {
+            let endpoints = |service: &FrontendId| {
+                let backends = desired.frontends.get(service).map(|frontend| &frontend.backends);
+                let of_cluster = backends.into_iter().flatten().filter(|one| one.cluster == id.0);
+                let addresses = of_cluster.map(|backend| backend.address);
+                addresses.filter(|address| !self.reached.contains_key(&address.ip())).collect()
+            };
+            let way = self.ways.entry(id.clone()).or_default();
+            let chosen = way.choose(services, endpoints, ENDPOINTS);
+            round.extend(
+                chosen.into_iter().map(|(service, address)| ((id.clone(), service), address)),
+            );
+        }
+        round
+    }
+
+    fn note(&mut self, round: Round, now: Instant) {
+        let mut rounds: BTreeMap<WayId, Vec<_>> = BTreeMap::new();
+        for ((id, service), attempt) in round {
+            rounds.entry(id).or_default().push((service, attempt));
+        }
+        for (id, round) in rounds {
+            let Some(way) = self.ways.get_mut(&id) else { continue };
+            let addresses: Vec<_> = round.iter().map(|(_, one)| one.address.ip()).collect();
+            let before = way.is_whole();
+            way.note(round);
+            let (is_whole, (_, silent)) = (way.is_whole(), way.counts());
+            // A way that is broken is asked each minute, so that its end is noticed.
+            if is_whole == Some(true) && silent == 0 {
+                self.reached.extend(addresses.into_iter().map(|ip| (ip, now)));
+            }
+            if before != is_whole {
+                report::log(&id, way);
+            }
+        }
+    }
+
+    /// What is known, by source cluster and family.
+    pub fn report(&self) -> Option<Vec<ReachReport>> {
+        let reports = self.ways.iter().map(|(id, way)| ReachReport::of(id, way));
+        self.next_at.map(|_| reports.collect())
+    }
+}
+
+/// Some of the frontends that have backends in each other cluster, by IP family. Only TCP says whether somebody is there.
+fn services(desired: &DesiredState, own: Option<&str>) -> BTreeMap<WayId, Sample<FrontendId>> {
+    let mut services: BTreeMap<WayId, Sample<FrontendId>> = BTreeMap::new();
+    let tcp = desired.frontends.iter().filter(|(id, _)| id.protocol == Protocol::Tcp);
+    for (id, frontend) in tcp {
+        let clusters = frontend.clusters().map(|run| run.cluster);
+        let others = clusters.filter(|one| !one.is_empty() && Some(&***one) != own);
+        for cluster in others.collect::<BTreeSet<_>>() {
+            services.entry((Arc::clone(cluster), Family::of(id.ip))).or_default().add(*id);
+        }
+    }
+    services
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_kube::reach::Outcome;
+
+    use super::*;
+    use crate::model::{Backend, Frontend, ObjectKey};
+
+    /// Frontends of TCP, each with these backends of west; each has one of the own cluster too.
+    fn desired(frontends: &[&[&str]]) -> DesiredState {
+        let mut desired = DesiredState::default();
+        for (backends, number) in frontends.iter().zip(1u8..) {
+            let ip = if backends.iter().any(|one| one.starts_with('[')) {
+                "fdee::1".parse().unwrap()
+            } else {
+                IpAddr::from([241, 0, 0, number])
+            };
+            let backend =
+                |text: &&str| Backend { address: text.parse().unwrap(), cluster: "west".into() };
+            let mut backends: Vec<_> = backends.iter().map(backend).collect();
+            backends
+                .push(Backend { address: "10.1.0.1:80".parse().unwrap(), cluster: "east".into() });
+            let frontend = Frontend {
+                import: ObjectKey::new("shop", "web"),
+                port_name: String::new(),
+                affinity_seconds: None,
+                backends,
+                also_serving: vec![],
+            };
+            let id = |protocol| FrontendId { ip, port: 80, protocol };
+            desired.frontends.insert(id(Protocol::Udp), frontend.clone());
+            desired.frontends.insert(id(Protocol::Tcp), frontend);
+        }
+        desired
+    }
+
+    /// What is connected to in each of the next minutes, if every pod ends so.
+    fn rounds(reach: &mut Reach, desired: &DesiredState, outcomes: &[Outcome]) -> Vec<usize> {
+        let mut now = Instant::now();
+        let mut counts = Vec::new();
+        for &outcome in outcomes {
+            let chosen = reach.choose(desired, Some("east"), now);
+            counts.push(chosen.len());
+            let attempt = |(target, address)| {
+                (target, Attempt { address, outcome, took: Duration::from_millis(1) })
+            };
+            reach.note(chosen.into_iter().map(attempt).collect(), now);
+            now += PERIOD;
+        }
+        counts
+    }
+
+    #[tokio::test]
+    async fn a_pod_that_was_reached_rests_for_ten_minutes() {
+        let mut reach = Reach::new(true);
+        let one = desired(&[&["10.2.0.1:80"], &["10.2.0.1:80"]]);
+        let answered = [Outcome::Answered; 12];
+        assert_eq!(rounds(&mut reach, &one, &answered), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
+        assert_eq!(reach.report().unwrap()[0].reachable, Some(true));
+        let mut reach = Reach::new(true);
+        let many: Vec<_> = (1..=50).map(|number| format!("10.2.0.{number}:80")).collect();
+        let many = desired(&[&many.iter().map(String::as_str).collect::<Vec<_>>()]);
+        assert_eq!(rounds(&mut reach, &many, &answered), [ENDPOINTS; 12]);
+        assert_eq!(rounds(&mut reach, &desired(&[]), &answered), [0; 12]);
+        assert_eq!(reach.report().unwrap(), [], "the cluster is gone");
+    }
+
+    #[tokio::test]
+    async fn a_silent_pod_is_asked_each_minute_until_it_answers_twice() {
+        let mut reach = Reach::new(true);
+        let one = desired(&[&["10.2.0.1:80"], &["[fd02::1]:80"]]);
+        let silent = [Outcome::Timeout; 3];
+        assert_eq!(rounds(&mut reach, &one, &silent), [2; 3]);
+        let report = reach.report().unwrap();
+        let families: Vec<_> = report.iter().map(|way| (&*way.family, way.reachable)).collect();
+        assert_eq!(families, [("IPv4", Some(false)), ("IPv6", Some(false))]);
+        assert_eq!(report[1].silent_endpoints, ["[fd02::1]:80".parse().unwrap()]);
+        assert_eq!(rounds(&mut reach, &one, &[Outcome::Refused; 4]), [2, 2, 0, 0]);
+        assert!(reach.report().unwrap().iter().all(|way| way.problem().is_none()));
+    }
+
+    #[tokio::test]
+    async fn who_opts_out_connects_to_nobody() {
+        let mut reach = Reach::new(false);
+        let next = tokio::time::timeout(Duration::from_millis(10), reach.next());
+        assert!(next.await.is_err());
+        assert_eq!(reach.report(), None);
+    }
+}

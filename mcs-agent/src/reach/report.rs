@@ -1,0 +1,85 @@
+//! What `status`, checks and metrics say of the ways to other clusters.
+
+use std::{fmt, net::SocketAddr};
+
+use mcs_kube::reach::Way;
+use serde::{Deserialize, Serialize};
+
+use super::WayId;
+use crate::model::FrontendId;
+
+/// The way to the pods of a source cluster in one IP family. Part of `status -o json`: fields are added, never renamed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReachReport {
+    /// The source cluster.
+    pub cluster: String,
+    /// `IPv4` or `IPv6`.
+    pub family: String,
+    /// Whether its pods are reached; absent while too few connections say so.
+    pub reachable: Option<bool>,
+    /// How many pods were reached in the last round.
+    pub reached: usize,
+    /// How many pods were silent in the last round.
+    pub silent: usize,
+    /// The shortest round trip of the last round, in microseconds; absent if no pod was reached.
+    pub round_trip_micros: Option<u64>,
+    /// While the pods are not reachable: those that were silent in the last round with one.
+    pub silent_endpoints: Vec<SocketAddr>,
+}
+
+impl ReachReport {
+    pub(super) fn of((cluster, family): &WayId, way: &Way<FrontendId>) -> Self {
+        let (reached, silent) = way.counts();
+        let is_broken = way.is_whole() == Some(false);
+        let silent_endpoints = way.silent().0.iter().filter(|_| is_broken);
+        Self {
+            cluster: cluster.to_string(),
+            family: family.name().to_owned(),
+            reachable: way.is_whole(),
+            reached,
+            silent,
+            round_trip_micros: way
+                .round_trip()
+                .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+            silent_endpoints: silent_endpoints.map(|(address, _)| *address).collect(),
+        }
+    }
+
+    /// Why the pods are not reachable; none if they are, or may be.
+    pub fn problem(&self) -> Option<String> {
+        let silent: Vec<_> = self.silent_endpoints.iter().map(ToString::to_string).collect();
+        (self.reachable == Some(false)).then(|| {
+            format!(
+                "this node does not reach pods of cluster {} by {}, such as {}: look at its routes to the pod ranges of that \
+                 cluster, and at firewalls that let pods pass and not nodes (--probe-peers=off ends this check)",
+                self.cluster,
+                self.family,
+                silent.join(", ")
+            )
+        })
+    }
+}
+
+impl fmt::Display for ReachReport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {} ", self.cluster, self.family)?;
+        match (self.reachable, self.round_trip_micros) {
+            (None, _) => f.write_str("not known yet"),
+            (Some(false), _) => f.write_str("NOT REACHED"),
+            (Some(true), None) => f.write_str("reached"),
+            (Some(true), Some(micros)) => {
+                let (millis, tenths) = (micros / 1000, micros % 1000 / 100);
+                write!(f, "reached in {millis}.{tenths} ms")
+            }
+        }
+    }
+}
+
+/// Logs that the way has turned.
+pub(super) fn log(id: &WayId, way: &Way<FrontendId>) {
+    let report = ReachReport::of(id, way);
+    match report.problem() {
+        Some(problem) => tracing::warn!("{problem}"),
+        None => tracing::info!("this node reaches pods of cluster {} by {}", id.0, id.1.name()),
+    }
+}
