@@ -144,6 +144,9 @@ httpGet:
 {{- end }}
 - --stale-udp={{ .Values.staleUdp.enabled | ternary "destroy" "leave" }}
 - --stale-tcp={{ .Values.staleTcp.enabled | ternary "destroy" "leave" }}
+{{- if not .Values.probePeers }}
+- --probe-peers=off
+{{- end }}
 {{- if eq .Values.orphan.policy "release" }}
 - --orphan=release
 - --orphan-after={{ int64 .Values.orphan.afterSeconds }}

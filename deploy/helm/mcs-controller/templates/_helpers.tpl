@@ -72,6 +72,9 @@ imagePullSecrets:
 {{- if eq .Values.derivedServices "write" }}
 - --derived-service
 {{- end }}
+{{- if not .Values.probePeers }}
+- --probe-peers=off
+{{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
 - --log-format={{ .Values.log.format }}
