@@ -19,6 +19,8 @@ use std::{
 use mcs_kube::reach::{Attempt, Sample, Way, connect_all};
 use tokio::time::{Instant, sleep_until};
 
+pub use mcs_kube::reach::ProbePeers;
+
 pub use self::report::ReachReport;
 use crate::model::{DesiredState, FrontendId, Protocol};
 
@@ -76,12 +78,12 @@ pub enum ReachEvent {
 
 impl Reach {
     /// Knows nothing yet.
-    pub fn new(is_wanted: bool) -> Self {
+    pub fn new(probe: ProbePeers) -> Self {
         let next_at = Instant::now() + PERIOD.mul_f64(fastrand::f64());
         Self {
             ways: BTreeMap::new(),
             reached: HashMap::new(),
-            next_at: is_wanted.then_some(next_at),
+            next_at: (probe == ProbePeers::On).then_some(next_at),
             round: None,
         }
     }
@@ -233,12 +235,12 @@ mod tests {
 
     #[tokio::test]
     async fn a_pod_that_was_reached_rests_for_ten_minutes() {
-        let mut reach = Reach::new(true);
+        let mut reach = Reach::new(ProbePeers::On);
         let one = desired(&[&["10.2.0.1:80"], &["10.2.0.1:80"]]);
         let answered = [Outcome::Answered; 12];
         assert_eq!(rounds(&mut reach, &one, &answered), [1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 1, 0]);
         assert_eq!(reach.report().unwrap()[0].reachable, Some(true));
-        let mut reach = Reach::new(true);
+        let mut reach = Reach::new(ProbePeers::On);
         let many: Vec<_> = (1..=50).map(|number| format!("10.2.0.{number}:80")).collect();
         let many = desired(&[&many.iter().map(String::as_str).collect::<Vec<_>>()]);
         assert_eq!(rounds(&mut reach, &many, &answered), [ENDPOINTS; 12]);
@@ -248,7 +250,7 @@ mod tests {
 
     #[tokio::test]
     async fn a_silent_pod_is_asked_each_minute_until_it_answers_twice() {
-        let mut reach = Reach::new(true);
+        let mut reach = Reach::new(ProbePeers::On);
         let one = desired(&[&["10.2.0.1:80"], &["[fd02::1]:80"]]);
         let silent = [Outcome::Timeout; 3];
         assert_eq!(rounds(&mut reach, &one, &silent), [2; 3]);
@@ -262,7 +264,7 @@ mod tests {
 
     #[tokio::test]
     async fn who_opts_out_connects_to_nobody() {
-        let mut reach = Reach::new(false);
+        let mut reach = Reach::new(ProbePeers::Off);
         let next = tokio::time::timeout(Duration::from_millis(10), reach.next());
         assert!(next.await.is_err());
         assert_eq!(reach.report(), None);

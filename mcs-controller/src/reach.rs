@@ -98,8 +98,8 @@ fn choose(
 fn endpoints(believed: &Believed, family: IpFamily, rules: &EndpointRules) -> Vec<SocketAddr> {
     let mut all = Vec::new();
     for slice in believed.slices.iter().filter(|slice| slice.family == family) {
-        let is_tcp = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
-        let Some(port) = is_tcp.filter_map(|port| port.port).next() else { continue };
+        let mut tcp = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
+        let Some(port) = tcp.find_map(|port| port.port) else { continue };
         let ready = slice.endpoints.iter().filter(|one| one.conditions.ready != Some(false));
         let accepted = ready.filter(|one| rules.refusal(one.address).is_none());
         all.extend(accepted.map(|one| SocketAddr::new(one.address, port)));

@@ -10,6 +10,7 @@ use crate::{
     flows::FlowCapacity,
     loader::capacity_within,
     model::{Memory, NodeContext, NodeFacts},
+    reach::ProbePeers,
     source::{KubernetesOptions, ReadScope},
 };
 
@@ -47,8 +48,8 @@ pub struct Config {
     pub stale_udp: bool,
     /// `--stale-tcp=destroy`.
     pub stale_tcp: bool,
-    /// `--probe-peers=on`.
-    pub probe_peers: bool,
+    /// `--probe-peers`.
+    pub probe_peers: ProbePeers,
     /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.
     pub release_after: Option<Duration>,
     /// `--health-address`; absent if it is off.

@@ -3,7 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, path::PathBuf, process::ExitCode, time::Duration};
 
 use anyhow::bail;
-use clap::{ArgAction, Args, ValueEnum, builder::BoolishValueParser};
+use clap::{Args, ValueEnum, builder::BoolishValueParser};
 use ipnet::IpNet;
 use mcs_kube::program::{self, Listen, LogFilter, LogFormat, ParseError};
 
@@ -14,6 +14,7 @@ use crate::{
     flows::FlowCapacity,
     loader::SOCKET_SLOT_BITS,
     model::{Controller, Memory, MemoryError, NodeFacts},
+    reach::ProbePeers,
     source::{ANTREA, GKE, KARMADA, KubeconfigFile, KubernetesOptions, ReadScope},
 };
 
@@ -154,11 +155,10 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_STALE_TCP", value_name = "WHAT", default_value = "leave")]
     stale_tcp: StaleArg,
 
-    /// Connect to two pods a minute of each other cluster, from this node, to see whether packets get there: on or off. Nothing
-    /// is sent over the connections
-    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on",
-        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
-    probe_peers: bool,
+    /// Connect to two pods a minute of each other cluster, from this node, to see whether packets get there. Nothing is sent over
+    /// the connections
+    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
+    probe_peers: ProbePeers,
 
     /// What the programs do once no agent that has read its source has given a sign of life for --orphan-after: it was
     /// deleted, or cannot start

@@ -78,8 +78,9 @@ impl fmt::Display for ReachReport {
 /// Logs that the way has turned.
 pub(super) fn log(id: &WayId, way: &Way<FrontendId>) {
     let report = ReachReport::of(id, way);
-    match report.problem() {
-        Some(problem) => tracing::warn!("{problem}"),
-        None => tracing::info!("this node reaches pods of cluster {} by {}", id.0, id.1.name()),
+    if let Some(problem) = report.problem() {
+        tracing::warn!("{problem}");
+    } else {
+        tracing::info!("this node reaches pods of cluster {} by {}", id.0, id.1.name());
     }
 }

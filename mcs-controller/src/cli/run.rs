@@ -3,11 +3,12 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::bail;
-use clap::{ArgAction, Args, builder::BoolishValueParser};
+use clap::Args;
 use ipnet::IpNet;
 use mcs_kube::{
     KubeconfigFile,
     program::{self, Listen, LogFilter, LogFormat, ParseError, http},
+    reach::ProbePeers,
 };
 
 use crate::{
@@ -117,11 +118,10 @@ pub struct RunArgs {
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     peer_writes: u32,
 
-    /// Connect to a few pods of each peer every 30 seconds, for the condition PodsReachable of ClusterPeers and its metrics:
-    /// on or off. Nothing is sent over the connections
-    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on",
-        action = ArgAction::Set, value_parser = BoolishValueParser::new())]
-    probe_peers: bool,
+    /// Connect to a few pods of each peer every 30 seconds, for the condition `PodsReachable` of ClusterPeers and its
+    /// metrics. Nothing is sent over the connections
+    #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
+    probe_peers: ProbePeers,
 
     /// How often that is: for tests
     #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 30,
@@ -212,7 +212,8 @@ impl RunArgs {
             create_namespaces: self.create_namespaces,
             derived_services: self.derived_service,
             peer_writes: self.peer_writes,
-            probe_period: self.probe_peers.then(|| Duration::from_secs(self.probe_period)),
+            probe_period: (self.probe_peers == ProbePeers::On)
+                .then(|| Duration::from_secs(self.probe_period)),
             identity: self.replica,
         })
     }

@@ -17,6 +17,7 @@ use mcs_agent::{
     flows::FlowCapacity,
     loader::Pins,
     model::{EventBatch, Memory, NodeFacts},
+    reach::ProbePeers,
     source::ReadScope,
 };
 use mcs_common::{
@@ -207,7 +208,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         min_sync_period: Duration::ZERO,
         stale_udp: false,
         stale_tcp: false,
-        probe_peers: false,
+        probe_peers: ProbePeers::Off,
         release_after: None,
         health_address: None,
         metrics_address: None,
