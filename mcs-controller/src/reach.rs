@@ -126,7 +126,7 @@ pub fn problem(family: IpFamily, way: &Way<ServiceName>, peer: &Peer) -> String 
 
 /// What to do about pods in these ranges that are not reached.
 pub fn advice(ranges: &str, outcomes: &[Outcome]) -> String {
-    let ranges = if ranges.is_empty() { "its pod ranges" } else { ranges };
+    let ranges = if ranges.is_empty() { "the pod ranges" } else { ranges };
     if outcomes.iter().all(|outcome| *outcome == Outcome::Unreachable) {
         return format!(
             "A router or firewall says so: let the nodes of this cluster route {ranges} to the nodes of that one"
