@@ -27,7 +27,8 @@ use mcs_kube::program::until_signal;
 use tokio::sync::mpsc;
 
 pub use audit::{AuditPass, AuditReport};
-pub use config::{Config, SocketLb, SourceConfig, TcAttach};
+pub(crate) use addresses::of_this_node as node_addresses;
+pub use config::{Config, ReadFrom, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
 pub use malloc::share_heap;
 pub(crate) use programs::run_directory_mark;

@@ -4,6 +4,7 @@
 mod backends;
 mod cleanup;
 mod cleanup_nodes;
+mod explain;
 mod flows;
 mod run;
 mod services;
@@ -33,6 +34,7 @@ Examples:
   mcs-agent services --namespace shop --watch
   mcs-agent backends shop/cart -o json
   mcs-agent flows shop/cart
+  mcs-agent explain shop/cart --probe
   mcs-agent status || echo degraded
   mcs-agent cleanup
 
@@ -44,6 +46,7 @@ enum Command {
     Services(services::ServicesArgs),
     Backends(backends::BackendsArgs),
     Flows(flows::FlowsArgs),
+    Explain(explain::ExplainArgs),
     /// Show agent health: hooks, devices, source, capacity, rejected objects with the reason, counters
     ///
     /// Exits with 0 if the agent runs, has read all objects and has attached its programs, else with 1.
@@ -115,6 +118,7 @@ pub fn main() -> ExitCode {
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Flows(args) => flows::run(&args),
+        Command::Explain(args) => explain::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::CleanupNodes(args) => cleanup_nodes::run(&args),

@@ -1,5 +1,6 @@
 //! The maps in the kernel: written by the agent, read by the command line.
 
+mod affinity;
 mod counters;
 mod fallback;
 mod hand_back;
@@ -9,6 +10,7 @@ mod liveness;
 mod run;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
+pub use affinity::count as count_affinity;
 pub use counters::{Counts, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;
 pub use hand_back::hand_back_vips;

@@ -35,6 +35,8 @@ mod coverage;
 mod departure;
 mod eligibility;
 mod endpoint;
+mod explain;
+mod fate;
 mod full_round;
 mod ip_family;
 mod name;
@@ -60,7 +62,13 @@ mod traffic_policy;
 mod vip;
 
 pub(crate) use self::address::forbidden;
-pub use self::{round::Round, rules::Rules, totals::Totals};
+pub use self::{
+    explain::{ExplainedEndpoint, ExplainedSlice, Explanation, claimants, explain},
+    fate::{Fate, PortFate},
+    round::Round,
+    rules::Rules,
+    totals::Totals,
+};
 
 /// The result of a full round, which every sequence of rounds has to reach.
 #[cfg(test)]

@@ -22,6 +22,8 @@ pub struct Device {
     pub link_type: LinkType,
     /// Whether its other end is in another network namespace.
     pub peer_elsewhere: bool,
+    /// The interface index of its other end, or of the device below it, there.
+    pub peer: Option<u32>,
 }
 
 /// The header that the packets of a device begin with.

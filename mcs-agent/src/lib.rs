@@ -25,6 +25,7 @@ pub mod dataplane;
 pub mod desired;
 pub mod devices;
 pub mod engine;
+mod explain;
 pub mod flows;
 pub mod loader;
 pub mod model;

@@ -6,7 +6,7 @@ mod kubernetes;
 mod manifests;
 mod objects;
 
-pub use adopt::{ANTREA, GKE, KARMADA, offer};
+pub use adopt::{ANTREA, GKE, KARMADA, controller, offer};
 pub use kubernetes::{AccessError, KubeconfigFile, KubernetesOptions, KubernetesSource};
 pub use manifests::ManifestSource;
 pub use objects::ReadScope;

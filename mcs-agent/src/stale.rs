@@ -19,7 +19,7 @@ mod thread;
 
 pub use connections::{Connection, Connections};
 pub use lost_slots::LostSlots;
-pub use namespaces::NetNamespaces;
+pub use namespaces::{NetNamespace, NetNamespaces};
 pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
 pub use report::StaleReport;

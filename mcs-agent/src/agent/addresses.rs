@@ -38,7 +38,7 @@ impl AddressReader {
 }
 
 /// The addresses of this network namespace's interfaces that no import may have as a VIP.
-pub(super) fn of_this_node() -> io::Result<BTreeSet<IpAddr>> {
+pub(crate) fn of_this_node() -> io::Result<BTreeSet<IpAddr>> {
     let addresses = getifaddrs()?.filter_map(|interface| {
         let address = interface.address?;
         let v4 = address.as_sockaddr_in().map(|address| IpAddr::V4(address.ip()));

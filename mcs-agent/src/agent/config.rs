@@ -1,6 +1,10 @@
 //! The configuration of the agent.
 
-use std::{net::SocketAddr, path::PathBuf, time::Duration};
+use std::{
+    net::SocketAddr,
+    path::{Path, PathBuf},
+    time::Duration,
+};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
@@ -87,6 +91,44 @@ pub enum SourceConfig {
     Manifests(PathBuf, ReadScope),
     /// `--kubeconfig`, or the pod's service account.
     Kubernetes(KubernetesOptions),
+}
+
+/// Where an agent reads objects, so that another process can read them too. Part of `status -o json`: fields are added,
+/// never renamed.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct ReadFrom {
+    /// `--manifests`.
+    pub manifests: Option<PathBuf>,
+    /// `--kubeconfig`; without it and manifests, the pod's service account.
+    pub kubeconfig: Option<PathBuf>,
+    /// `--context`.
+    pub context: Option<String>,
+    /// `--import-group`.
+    pub import_group: String,
+    /// `--import-selector`.
+    pub import_selector: Option<String>,
+    /// `--adopt`.
+    pub adopt: Vec<String>,
+}
+
+impl ReadFrom {
+    pub(super) fn of(source: &SourceConfig) -> Self {
+        let (scope, manifests, options) = match source {
+            SourceConfig::Manifests(directory, scope) => (scope, Some(directory), None),
+            SourceConfig::Kubernetes(options) => (&options.scope, None, Some(options)),
+        };
+        let kubeconfig = options.and_then(|options| options.kubeconfig.as_ref());
+        // The reader may be in another directory.
+        let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+        Self {
+            manifests: manifests.map(|path| absolute(path)),
+            kubeconfig: kubeconfig.map(|file| absolute(&file.path)),
+            context: kubeconfig.and_then(|file| file.context.clone()),
+            import_group: scope.import_group.clone(),
+            import_selector: options.and_then(|options| options.import_selector.clone()),
+            adopt: scope.adopt.iter().map(ToString::to_string).collect(),
+        }
+    }
 }
 
 /// Which processes get socket load balancing.

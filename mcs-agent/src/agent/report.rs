@@ -14,7 +14,7 @@ use mcs_kube::program::http::ListenerReport;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use super::{audit::AuditReport, config::SocketLb, repairs::Repairs, start, tc::TcReport};
+use super::{audit::AuditReport, config::{ReadFrom, SocketLb}, repairs::Repairs, start, tc::TcReport};
 use crate::{
     dataplane::Run,
     engine::Usage,
@@ -43,6 +43,9 @@ pub struct Report {
     pub synced: bool,
     /// The state of the source: what is synced, and what cannot be read.
     pub source: Arc<SourceStatus>,
+    /// Where the source is. An earlier version does not say.
+    #[serde(default)]
+    pub reads: Option<ReadFrom>,
     /// `--node-name`.
     pub node_name: Option<String>,
     /// `--vip-cidr`; empty allows any address as a ClusterSetIP.

@@ -340,6 +340,7 @@ impl RunArgs {
                 zone: self.zone.is_none(),
                 cluster_id: self.cluster_id.is_none(),
                 service_ranges: self.service_cidr.is_empty(),
+                only: None,
             }),
         };
         if matches!(source, SourceConfig::Kubernetes(_)) && self.node_name.is_none() {

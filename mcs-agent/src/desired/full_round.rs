@@ -52,7 +52,7 @@ pub(super) fn evaluate(
     {
         let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
-        services.push(claim.service(import, snapshot, &vips, node));
+        services.push(claim.service(import, snapshot, &vips, node, &mut ()));
         claims.push((import.key.clone(), claim));
     }
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);

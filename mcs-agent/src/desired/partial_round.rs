@@ -41,7 +41,7 @@ impl<'a> PartialRound<'a> {
             let Some(import) = snapshot.import(key) else { continue };
             // Slices do not give an import a claim: it still has none.
             let Some(claim) = latest.claims.get(key) else { continue };
-            let service = claim.service(import, snapshot, &latest.vips, node);
+            let service = claim.service(import, snapshot, &latest.vips, node, &mut ());
             for (id, frontend) in &service.frontends {
                 totals.remove(latest.desired.frontends.get(id)?);
                 totals.add(frontend);

@@ -9,6 +9,7 @@
 
 use super::{
     candidate::Candidate,
+    fate::{Fate, Recorder},
     problem::ObjectProblem,
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
@@ -79,30 +80,48 @@ impl Preferences {
     }
 
     /// Keeps the candidates that become backends. There is one candidate per address.
-    pub(super) fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
+    pub(super) fn keep(
+        &self,
+        candidates: &mut Vec<Candidate<'_>>,
+        node: &NodeContext,
+        recorder: &mut impl Recorder,
+    ) {
         for preference in &self.0 {
-            preference.keep(candidates, node);
+            recorder.step(candidates, |candidates| preference.keep(candidates, node));
         }
     }
 }
 
 impl Preference {
-    fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) {
+    /// Returns the fate of the candidates that it does not keep.
+    fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
         let ready = |candidate: &Candidate<'_>| candidate.conditions().ready;
         match self {
-            Self::OnThisNode => match LocalNode::of(node) {
-                Ok(local) => {
-                    candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
+            Self::OnThisNode => {
+                match LocalNode::of(node) {
+                    Ok(local) => {
+                        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
+                    }
+                    Err(_) => candidates.clear(),
                 }
-                Err(_) => candidates.clear(),
-            },
-            Self::Clusters(tiers) => keep_first_tier(candidates, tiers, node),
-            Self::ReadyElseDraining if candidates.iter().any(ready) => candidates.retain(ready),
-            Self::ReadyElseDraining => candidates.retain(|c| c.conditions().draining()),
-            Self::Near(distribution) if candidates.iter().all(ready) => {
-                topology::prefer(candidates, *distribution, node);
+                Fate::OtherNode
             }
-            Self::Near(_) => {}
+            Self::Clusters(tiers) => {
+                keep_first_tier(candidates, tiers, node);
+                Fate::OtherTier
+            }
+            Self::ReadyElseDraining => {
+                if candidates.iter().any(ready) {
+                    candidates.retain(ready);
+                } else {
+                    candidates.retain(|c| c.conditions().draining());
+                }
+                Fate::NotReady
+            }
+            Self::Near(distribution) if candidates.iter().all(ready) => {
+                topology::prefer(candidates, *distribution, node)
+            }
+            Self::Near(_) => Fate::Farther,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use super::{
     candidate::{self, Candidate},
+    fate::{Fate, Recorder},
     preference::Preferences,
 };
 use crate::model::{Backend, NodeContext, Protocol};
@@ -21,15 +22,20 @@ pub(super) fn select(
     protocol: Protocol,
     preferences: &Preferences,
     node: &NodeContext,
+    recorder: &mut impl Recorder,
 ) -> Selection {
-    candidate::keep_one_per_address(&mut candidates);
+    recorder.step(&mut candidates, |candidates| {
+        candidate::keep_one_per_address(candidates);
+        Fate::Duplicate
+    });
     let answers = |candidate: &&Candidate<'_>| candidate.conditions().answers();
     let mut others = match protocol {
         Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
         // A TCP connection keeps its backend in any case.
         Protocol::Tcp => Vec::new(),
     };
-    preferences.keep(&mut candidates, node);
+    preferences.keep(&mut candidates, node, recorder);
+    recorder.used(&candidates);
     let backends: Vec<_> = candidates.iter().map(Candidate::backend).collect();
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
@@ -64,7 +70,7 @@ mod tests {
         endpoints: &[(&str, Endpoint)],
     ) -> [Vec<u16>; 2] {
         let endpoints = of_clusters(endpoints);
-        let selection = select(numbered(&endpoints), protocol, &policy.into(), node);
+        let selection = select(numbered(&endpoints), protocol, &policy.into(), node, &mut ());
         [selection.backends, selection.also_serving]
             .map(|list| list.iter().map(|b| b.address.port()).collect())
     }

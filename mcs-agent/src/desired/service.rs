@@ -9,6 +9,7 @@ use std::{
 use super::{
     assignment::Assignment,
     claim::Claim,
+    fate::Recorder,
     ip_family::IpFamily,
     problem::ObjectProblem,
     selection::{self, Selection},
@@ -57,9 +58,10 @@ impl AssignedClaim {
         snapshot: &Snapshot,
         vips: &BTreeMap<IpAddr, ObjectKey>,
         node: &NodeContext,
+        recorder: &mut impl Recorder,
     ) -> Service<'a> {
         let Self { claim, assignment, problems, .. } = self;
-        let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips);
+        let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
         let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
         let mut frontends: Vec<(FrontendId, Frontend)> =
@@ -73,7 +75,14 @@ impl AssignedClaim {
                     Selection { backends, also_serving }
                 } else {
                     let candidates = slices.candidates(port, family);
-                    selection::select(candidates, port.protocol, &claim.preferences, node)
+                    recorder.port(port);
+                    selection::select(
+                        candidates,
+                        port.protocol,
+                        &claim.preferences,
+                        node,
+                        recorder,
+                    )
                 };
             let value = Frontend {
                 import: import.key.clone(),

@@ -9,6 +9,7 @@ use std::{
 use super::{
     candidate::Candidate,
     endpoint,
+    fate::Recorder,
     ip_family::IpFamily,
     port::{self, Port},
     problem::ObjectProblem,
@@ -58,11 +59,12 @@ impl<'a> UsableSlices<'a> {
     pub(super) fn read(
         slices: impl Iterator<Item = &'a EndpointSlice>,
         vips: &BTreeMap<IpAddr, ObjectKey>,
+        recorder: &mut impl Recorder,
     ) -> (Self, Vec<Rejection>) {
         let mut usable = Self::default();
         let mut rejections = Vec::new();
         for slice in slices {
-            let (usable_slice, problems) = UsableSlice::read(slice, vips);
+            let (usable_slice, problems) = UsableSlice::read(slice, vips, recorder);
             let object = ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() };
             rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
             usable.slices.extend(usable_slice);
@@ -96,6 +98,7 @@ impl<'a> UsableSlice<'a> {
     fn read(
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
+        recorder: &mut impl Recorder,
     ) -> (Option<Self>, Vec<ObjectProblem>) {
         let cluster = &slice.source_cluster;
         let family = match IpFamily::of_slice(&slice.address_type) {
@@ -114,7 +117,10 @@ impl<'a> UsableSlice<'a> {
         for endpoint in &slice.endpoints {
             match endpoint::address(endpoint, family, vips) {
                 Ok(ip) => endpoints.push(UsableEndpoint { ip, endpoint }),
-                Err(problem) => problems.push(problem),
+                Err(problem) => {
+                    recorder.rejected(endpoint, &problem);
+                    problems.push(problem);
+                }
             }
         }
         (Some(Self { family, cluster, ports, endpoints }), problems)
@@ -142,7 +148,7 @@ mod tests {
     use crate::model::fixture::slice;
 
     fn read(slices: &[EndpointSlice]) -> (UsableSlices<'_>, Vec<RejectionReason>) {
-        let (usable, rejections) = UsableSlices::read(slices.iter(), &BTreeMap::new());
+        let (usable, rejections) = UsableSlices::read(slices.iter(), &BTreeMap::new(), &mut ());
         (usable, rejections.iter().map(|rejection| rejection.reason).collect())
     }
 

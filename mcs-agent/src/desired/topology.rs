@@ -1,6 +1,8 @@
 //! Prefers the endpoints that are near this node, by their hints or by where they run.
 
-use super::{candidate::Candidate, problem::ObjectProblem, traffic_policy::LocalNode};
+use super::{
+    candidate::Candidate, fate::Fate, problem::ObjectProblem, traffic_policy::LocalNode,
+};
 use crate::model::{NodeContext, RejectionReason, ServiceImport};
 
 /// `trafficDistribution` of an import (KEP-3015).
@@ -31,18 +33,19 @@ impl Distribution {
 }
 
 /// Keeps the endpoints whose hints name this node or zone. Without such hints the import's
-/// `trafficDistribution` decides by where the endpoints run. The candidates are ready.
+/// `trafficDistribution` decides by where the endpoints run. The candidates are ready. Returns the fate of the others.
 pub(super) fn prefer(
     candidates: &mut Vec<Candidate<'_>>,
     distribution: Option<Distribution>,
     node: &NodeContext,
-) {
+) -> Fate {
     if prefer_hinted(candidates, node) {
-        return;
+        return Fate::TopologyHint;
     }
     if let Some(distribution) = distribution {
         prefer_near(candidates, distribution, node);
     }
+    Fate::Farther
 }
 
 /// Keeps the endpoints on this node if it is asked for and there is one, else those of this node's zone,

@@ -115,6 +115,7 @@ mod tests {
             kind: kind.to_owned(),
             link_type: LinkType::Ethernet,
             peer_elsewhere: false,
+            peer: None,
         }
     }
 

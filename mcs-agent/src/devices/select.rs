@@ -265,6 +265,7 @@ mod tests {
             kind: kind.to_owned(),
             link_type,
             peer_elsewhere,
+            peer: None,
         };
         let ethernet = LinkType::Ethernet;
         DeviceList {

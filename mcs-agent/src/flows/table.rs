@@ -1,11 +1,11 @@
 //! The pinned flow table.
 
-use std::{io, path::Path};
+use std::{io, net::SocketAddr, path::Path};
 
-use mcs_common::{Flow, Tuple};
+use mcs_common::{Address, Flow, Tuple};
 
 use super::{FlowCapacity, FlowEntry, FlowPair, Pairing};
-use crate::bpf::PinnedHash;
+use crate::{bpf::PinnedHash, model::FrontendId};
 
 /// The pinned flow table. The programs write it at the same time. A read from here makes no entry more recently
 /// used.
@@ -35,6 +35,30 @@ impl FlowTable {
         self.for_each(|entry| flows.extend(pairing.add(entry)))?;
         flows.extend(pairing.rest());
         Ok(flows)
+    }
+
+    /// How many flows a frontend has, and so many of them: client and backend.
+    pub fn of_frontend(
+        &self,
+        frontend: &FrontendId,
+        most: usize,
+    ) -> io::Result<(usize, Vec<(SocketAddr, SocketAddr)>)> {
+        let vip = Address::from(frontend.ip);
+        let mut some = Vec::new();
+        let mut count = 0;
+        self.for_each(|FlowEntry { key, flow }| {
+            let is_of_frontend = (key.dst, key.dst_port, key.protocol)
+                == (vip, frontend.port, frontend.protocol.number());
+            if flow.is_reply() || !is_of_frontend {
+                return;
+            }
+            count += 1;
+            if some.len() < most {
+                let at = |ip: Address, port| SocketAddr::new(ip.to_ip(), port);
+                some.push((at(key.src, key.src_port), at(flow.to.dst, flow.to.dst_port)));
+            }
+        })?;
+        Ok((count, some))
     }
 
     /// The entry for packets with this tuple.

@@ -30,10 +30,12 @@ fn device(message: &LinkMessage) -> Option<Device> {
     let mut name = None;
     let mut kind = String::new();
     let mut peer_elsewhere = false;
+    let mut peer = None;
     for attribute in &message.attributes {
         match attribute {
             LinkAttribute::IfName(text) => name = Some(text.clone()),
             LinkAttribute::LinkNetNsId(_) => peer_elsewhere = true,
+            LinkAttribute::Link(index) => peer = Some(*index),
             LinkAttribute::LinkInfo(infos) => {
                 for info in infos {
                     if let LinkInfo::Kind(found) = info {
@@ -50,7 +52,7 @@ fn device(message: &LinkMessage) -> Option<Device> {
         LinkLayerType::Loopback => LinkType::Loopback,
         other => LinkType::Other(other.to_string()),
     };
-    Some(Device { index: message.header.index, name: name?, kind, link_type, peer_elsewhere })
+    Some(Device { index: message.header.index, name: name?, kind, link_type, peer_elsewhere, peer })
 }
 
 #[cfg(test)]
@@ -78,7 +80,7 @@ mod tests {
     fn a_device_is_read_from_its_message() {
         let expected = |kind: &str, link_type, peer_elsewhere| {
             let (name, kind) = ("a".to_owned(), kind.to_owned());
-            Some(Device { index: 7, name, kind, link_type, peer_elsewhere })
+            Some(Device { index: 7, name, kind, link_type, peer_elsewhere, peer: None })
         };
         let peer = || LinkAttribute::LinkNetNsId(0);
         let cases = [

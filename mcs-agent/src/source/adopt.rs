@@ -75,6 +75,11 @@ pub(super) fn adoptable_groups<'a>(
         .collect()
 }
 
+/// The controller with this word of `--adopt`.
+pub fn controller(word: &str) -> Option<Controller> {
+    [ANTREA, GKE, KARMADA].into_iter().find(|controller| controller.to_string() == word)
+}
+
 /// What `--adopt` would do with the objects of a group.
 pub fn offer(AdoptableGroup { controller, group }: &AdoptableGroup) -> String {
     let objects = match GROUPS.iter().find(|(known, _)| known == group) {

@@ -48,6 +48,8 @@ pub struct KubernetesOptions {
     pub cluster_id: bool,
     /// Whether the ServiceCIDRs are watched. The cluster need not have them, and the right may be missing.
     pub service_ranges: bool,
+    /// The names of the imports whose slices are read, and no others, at once; `None`: all, after a random delay.
+    pub only: Option<BTreeSet<String>>,
 }
 
 /// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's Node, the cluster's id
@@ -59,6 +61,8 @@ pub struct KubernetesSource {
     access: ApiAccess,
     state: ClusterState,
     targets: WatchTargets,
+    /// The longest delay before the first request.
+    spread: Duration,
     /// The Services whose local slices have to be watched.
     local_services: latest::Receiver<Coverage>,
 }
@@ -86,15 +90,16 @@ impl KubernetesSource {
         let targets = WatchTargets::new(&options);
         let (wanted, local_services) = latest::channel(Coverage::NONE);
         let state = ClusterState::new(format!("Kubernetes at {url}"), &targets, wanted);
-        Ok(Self { access, state, targets, local_services })
+        let spread = if options.only.is_some() { Duration::ZERO } else { START_SPREAD };
+        Ok(Self { access, state, targets, spread, local_services })
     }
 
     /// Sends a batch for each change, until the receiver is dropped. Errors are part of the batches'
     /// status.
     pub async fn run(self, batches: mpsc::Sender<EventBatch>) {
-        let Self { access, mut state, targets, local_services } = self;
+        let Self { access, mut state, targets, spread, local_services } = self;
         let (updates, mut waiting) = mpsc::channel(WAITING_UPDATES);
-        let watch = watch_all(&access, targets, local_services, updates);
+        let watch = watch_all(&access, targets, spread, local_services, updates);
         let send = async {
             while let Some(update) = waiting.recv().await {
                 if let Some(batch) = state.update(update)
@@ -116,6 +121,7 @@ impl KubernetesSource {
 async fn watch_all(
     access: &ApiAccess,
     mut targets: WatchTargets,
+    spread: Duration,
     local_services: latest::Receiver<Coverage>,
     updates: mpsc::Sender<ClusterUpdate>,
 ) {
@@ -146,7 +152,7 @@ async fn watch_all(
         );
     };
     let requests = async {
-        sleep(START_SPREAD.mul_f64(fastrand::f64())).await;
+        sleep(spread.mul_f64(fastrand::f64())).await;
         tokio::join!(discovery::follow(access, first, &updates, ClusterUpdate::Groups), watches);
     };
     tokio::join!(servers, requests);
@@ -207,7 +213,7 @@ impl WatchTargets {
         let named = |name: &str| Some(format!("metadata.name={name}"));
         Self {
             imports: imports(&scope.import_group, import_versions(&scope.import_group)),
-            slices: slices(SERVICE_NAME_LABEL.to_owned()),
+            slices: slices(slice_selector(options.only.as_ref())),
             other_imports: scope
                 .reads_gke_beside()
                 .then(|| imports(adopt::GKE_GROUP, import_versions(adopt::GKE_GROUP))),
@@ -245,6 +251,18 @@ impl WatchTargets {
         for target in imports.into_iter().chain([self.cluster_id.as_mut()]).flatten() {
             discovery::prefer_served(target, groups);
         }
+    }
+}
+
+/// The label selector of imported slices: all, or those of the imports with these names.
+fn slice_selector(only: Option<&BTreeSet<String>>) -> String {
+    let Some(names) = only else { return SERVICE_NAME_LABEL.to_owned() };
+    // No slice has the name of an import that is longer.
+    let names: Vec<_> = names.iter().map(String::as_str).filter(|name| name.len() <= 63).collect();
+    match names.join(",") {
+        // Of none.
+        names if names.is_empty() => format!("{SERVICE_NAME_LABEL},!{SERVICE_NAME_LABEL}"),
+        names => format!("{SERVICE_NAME_LABEL} in ({names})"),
     }
 }
 

@@ -24,6 +24,23 @@ const NSFS: FsWord = 0x6e73_6673;
 pub struct NetNamespace(File);
 
 impl NetNamespace {
+    /// Opens the one at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    pub fn open(path: &Path) -> io::Result<Self> {
+        // A FIFO in its place must not block.
+        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
+        if fstatfs(&file)?.f_type == NSFS {
+            Ok(Self(file))
+        } else {
+            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"))
+        }
+    }
+
+    /// Whether this process is in it.
+    pub fn is_own(&self) -> io::Result<bool> {
+        let (this, own) = (self.0.metadata()?, fs::metadata("/proc/self/ns/net")?);
+        Ok((this.dev(), this.ino()) == (own.dev(), own.ino()))
+    }
+
     /// Moves the current thread there, for as long as it lives or moves on.
     pub fn enter(&self) -> io::Result<()> {
         Ok(move_into_link_name_space(self.0.as_fd(), Some(LinkNameSpaceType::Network))?)

@@ -101,7 +101,7 @@ impl DeviceReport {
 
     /// The hooks that the agent attached by tcx and that are no longer attached. Filters are not checked: they are
     /// visible only in the agent's network namespace.
-    fn detached(&self, links: &[TcLink]) -> impl Iterator<Item = &String> {
+    pub(crate) fn detached(&self, links: &[TcLink]) -> impl Iterator<Item = &String> {
         let by_tcx = self.attached_by == Some(Mechanism::Tcx);
         let hooks = self.programs.keys().filter(move |_| by_tcx);
         hooks.filter(|hook| self.link(hook, links).is_none_or(|link| !link.attached))

@@ -25,6 +25,7 @@ fn options() -> KubernetesOptions {
         zone: false,
         cluster_id: false,
         service_ranges: false,
+        only: None,
     }
 }
 

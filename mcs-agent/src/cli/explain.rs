@@ -1,0 +1,73 @@
+//! `mcs-agent explain`: why a name or an address is served, or not.
+
+use std::{path::PathBuf, process::ExitCode};
+
+use clap::Args;
+
+use super::{ReadArgs, print, view};
+use crate::{
+    explain::{ClientOptions, Explained, Target},
+    loader::Pins,
+};
+
+/// Could not be found out.
+const UNKNOWN: u8 = 3;
+/// Columns of the tree, where no terminal says otherwise.
+const WIDTH: usize = 80;
+
+/// Explain why a name or an address is served, or not: the import, each endpoint, the maps, the hooks
+///
+/// It runs the agent's own rules on the import and its EndpointSlices, which it reads from where the agent reads them.
+/// Run it in the agent's pod, or on the node as root. It works while the agent is down: it explains what the maps have,
+/// and says how old the last report is. Each finding has a code; deploy/explain.md lists them.
+///
+/// Exits with 0 if it is served, with 1 if something is wrong, with 3 if it could not be found out.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-agent explain shop/cart
+  mcs-agent explain 10.99.0.10:80
+  mcs-agent explain cart.shop.svc.clusterset.local --probe
+  mcs-agent explain shop/cart:80 --pid 4711
+  mcs-agent explain shop/cart -o json | jq -r '.findings[].code'")]
+pub(super) struct ExplainArgs {
+    /// VIP:PORT or VIP:PORT/TCP, NAMESPACE/NAME or NAMESPACE/NAME:PORT of a ServiceImport, or
+    /// NAME.NAMESPACE.svc.clusterset.local
+    #[arg(value_name = "TARGET")]
+    target: Target,
+
+    /// Take the point of view of this process: its cgroup's hooks, and its device
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Take the point of view of this network namespace: a name in /run/netns, or a path
+    #[arg(long, value_name = "NAME")]
+    netns: Option<PathBuf>,
+
+    /// Connect by TCP to the VIP and to some backends, from the client's network namespace
+    #[arg(long)]
+    probe: bool,
+
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+    let pins = Pins::new(&args.read.bpffs.bpffs);
+    let client = ClientOptions { pid: args.pid, netns: args.netns.clone() };
+    let read = || {
+        let view = view::of(&view::read_maps(&pins)?);
+        let report = view::read_report(&pins).ok();
+        Ok(Explained::read(&pins, &args.target, report.as_ref(), view, &client, args.probe))
+    };
+    let show = |explained: &Explained, style: super::Style| {
+        print(&explained.tree(WIDTH, style.wide))
+    };
+    match args.read.output.show(read, show) {
+        Ok(explained) => Ok(explained.exit_status().into()),
+        Err(error) => {
+            eprintln!("mcs-agent: {error:#}");
+            Ok(UNKNOWN.into())
+        }
+    }
+}

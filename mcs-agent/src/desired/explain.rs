@@ -1,0 +1,349 @@
+//! Explains one import: what the rules make of it and of each endpoint of its slices.
+//!
+//! It runs the rules themselves, with a recorder. The caller need not have read every object: of other imports those
+//! count that claim a VIP of this one, with their slices.
+
+use std::{net::IpAddr, sync::Arc};
+
+use super::{
+    fate::{Fate, Fates, PortFate},
+    full_round,
+    ip_family::IpFamily,
+    report,
+};
+use crate::{
+    model::{
+        Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportReport,
+        NodeContext, ObjectKey, Protocol, Rejection,
+    },
+    store::Snapshot,
+};
+
+/// What the rules make of one import.
+#[derive(Debug)]
+pub struct Explanation {
+    /// Its state; absent if there is no such import.
+    pub report: Option<ImportReport>,
+    /// What is rejected of it and of its slices.
+    pub rejections: Vec<Rejection>,
+    /// The addresses that it lists, as written.
+    pub ips: Vec<String>,
+    /// The ports that it lists.
+    pub ports: Vec<PortOfImport>,
+    /// The frontends that it holds.
+    pub frontends: Vec<(FrontendId, Frontend)>,
+    /// Its slices, by name.
+    pub slices: Vec<ExplainedSlice>,
+}
+
+/// An entry of `spec.ports`.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PortOfImport {
+    /// Empty if unnamed.
+    pub name: String,
+    /// As written.
+    pub protocol: String,
+    /// As written.
+    pub number: i32,
+}
+
+/// A slice and the fates of its endpoints.
+#[derive(Debug)]
+pub struct ExplainedSlice {
+    /// Its name.
+    pub key: ObjectKey,
+    /// The source cluster; empty if it names none.
+    pub cluster: Arc<str>,
+    /// `addressType`.
+    pub address_type: String,
+    /// Its ports: `http 8080/TCP`.
+    pub ports: Vec<String>,
+    /// In its order.
+    pub endpoints: Vec<ExplainedEndpoint>,
+}
+
+/// An endpoint and its fate for each port. Without a fate the rules have not come so far.
+#[derive(Debug)]
+pub struct ExplainedEndpoint {
+    /// As written.
+    pub address: String,
+    /// One for each port of the import, or one for all.
+    pub fates: Vec<PortFate>,
+}
+
+/// Explains an import. `in_force`: what the maps hold.
+///
+/// What all imports together want is not known here, so the limits of `--max-memory` do not count: the report of the
+/// agent says what they reject.
+pub fn explain(
+    snapshot: &Snapshot,
+    node: &NodeContext,
+    in_force: &DesiredState,
+    key: &ObjectKey,
+) -> Explanation {
+    let node = NodeContext { capacity: Capacity::MOST, ..node.clone() };
+    let evaluation = full_round::evaluate(snapshot, &node, in_force);
+    let import = snapshot.import(key);
+    let mut explanation = Explanation {
+        report: evaluation.desired.report(key).cloned(),
+        rejections: evaluation.desired.rejections,
+        ips: import.map(|import| import.ips.clone()).unwrap_or_default(),
+        ports: import.into_iter().flat_map(|import| &import.ports).map(PortOfImport::of).collect(),
+        frontends: Vec::new(),
+        slices: Vec::new(),
+    };
+    let is_slice = |name: &ObjectKey| snapshot.slices(key).any(|slice| slice.key == *name);
+    explanation.rejections.retain(|rejection| {
+        rejection.object.key == *key || is_slice(&rejection.object.key)
+    });
+    let mut fates = Fates::default();
+    let mut wanted: Vec<(String, Protocol, IpFamily)> = Vec::new();
+    if let Some((import, claim)) = import.zip(evaluation.claims.get(key)) {
+        let mut vips = evaluation.vips.clone();
+        for (id, frontend) in &in_force.frontends {
+            vips.entry(id.ip).or_insert_with(|| frontend.import.clone());
+        }
+        let service = claim.service(import, snapshot, &vips, &node, &mut fates);
+        explanation.report = Some(report::of_service(&service));
+        wanted.extend(service.frontends.iter().map(|(id, frontend)| {
+            (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
+        }));
+        explanation.frontends = service.frontends;
+    }
+    explanation.slices =
+        snapshot.slices(key).map(|slice| explained(slice, &fates, &wanted)).collect();
+    explanation
+}
+
+/// The imports that list one of these addresses.
+pub fn claimants(snapshot: &Snapshot, ips: &[IpAddr]) -> Vec<ObjectKey> {
+    let lists = |texts: &[String]| {
+        texts.iter().filter_map(|text| text.parse().ok()).any(|ip: IpAddr| ips.contains(&ip))
+    };
+    let imports = snapshot.imports().filter(|import| lists(&import.ips));
+    imports.map(|import| import.key.clone()).collect()
+}
+
+/// `wanted`: the ports for which the import has frontends.
+fn explained(
+    slice: &EndpointSlice,
+    fates: &Fates,
+    wanted: &[(String, Protocol, IpFamily)],
+) -> ExplainedSlice {
+    let family = IpFamily::of_slice(&slice.address_type);
+    let lacks_port = family.is_ok_and(|family| wanted.iter().any(|(.., one)| *one == family));
+    let endpoints = slice.endpoints.iter().map(|endpoint| {
+        let mut of_endpoint = fates.of(endpoint);
+        // The rules made no candidate of it, and did not reject it: its slice has none of the ports.
+        if of_endpoint.is_empty() && lacks_port {
+            let fate = Fate::NoSuchPort;
+            of_endpoint.push(PortFate { port: None, protocol: None, backend: None, fate, message: None });
+        }
+        ExplainedEndpoint { address: text(&endpoint.address), fates: of_endpoint }
+    });
+    let ports = slice.ports.iter().map(|port| {
+        let protocol = port.protocol.as_deref().unwrap_or("TCP");
+        let number = port.port.map_or_else(|| "-".to_owned(), |number| number.to_string());
+        let name = if port.name.is_empty() { "unnamed" } else { &port.name };
+        format!("{name} {number}/{protocol}")
+    });
+    ExplainedSlice {
+        key: slice.key.clone(),
+        cluster: Arc::clone(&slice.source_cluster),
+        address_type: slice.address_type.clone(),
+        ports: ports.collect(),
+        endpoints: endpoints.collect(),
+    }
+}
+
+fn text(address: &EndpointAddress) -> String {
+    match address {
+        EndpointAddress::Absent => "no address".to_owned(),
+        EndpointAddress::Ip(ip) => ip.to_string(),
+        EndpointAddress::Other(text) => text.to_string(),
+    }
+}
+
+impl PortOfImport {
+    fn of(port: &crate::model::ImportPort) -> Self {
+        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
+        Self { name: port.name.clone(), protocol, number: port.port }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{
+        ClusterAffinity, ImportState, RejectionReason, ServiceImport,
+        fixture::{endpoint, import, key, node, plain_node, slice, snapshot},
+    };
+
+    fn web() -> ServiceImport {
+        import("shop/web").ip("10.0.0.1").port("http", 80)
+    }
+
+    fn east() -> EndpointSlice {
+        slice("shop/web-east", "web").cluster("east").port("http", 8080)
+    }
+
+    fn west() -> EndpointSlice {
+        slice("shop/web-west", "web").cluster("west").port("http", 8080)
+    }
+
+    fn here() -> NodeContext {
+        NodeContext { service_ranges: plain_node().service_ranges, ..node() }
+    }
+
+    fn of(import: ServiceImport, slices: Vec<EndpointSlice>) -> Explanation {
+        let objects: Vec<crate::model::Object> =
+            std::iter::once(import.into()).chain(slices.into_iter().map(Into::into)).collect();
+        explain(&snapshot(objects), &here(), &DesiredState::default(), &key("shop/web"))
+    }
+
+    /// `address fate`, of every endpoint.
+    fn fates(explanation: &Explanation) -> Vec<String> {
+        let endpoints = explanation.slices.iter().flat_map(|slice| &slice.endpoints);
+        let one = |endpoint: &ExplainedEndpoint| {
+            let fates: Vec<_> = endpoint.fates.iter().map(|one| one.fate.to_string()).collect();
+            format!("{} {}", endpoint.address, fates.join(","))
+        };
+        endpoints.map(one).collect()
+    }
+
+    #[test]
+    fn readiness_decides() {
+        let explanation = of(
+            web(),
+            vec![
+                east()
+                    .address("10.1.0.1")
+                    .endpoint(endpoint("10.1.0.2").conditions(false, false, false))
+                    .endpoint(endpoint("10.1.0.3").draining()),
+            ],
+        );
+        assert_eq!(
+            fates(&explanation),
+            ["10.1.0.1 used", "10.1.0.2 not-ready", "10.1.0.3 terminating"]
+        );
+        assert_eq!(explanation.report.unwrap().state, ImportState::Ready);
+        let backends: Vec<_> =
+            explanation.frontends[0].1.backends.iter().map(|one| one.address.to_string()).collect();
+        assert_eq!(backends, ["10.1.0.1:8080"]);
+    }
+
+    #[test]
+    fn those_that_drain_are_used_if_none_is_ready() {
+        let explanation = of(
+            web(),
+            vec![
+                east()
+                    .endpoint(endpoint("10.1.0.1").draining())
+                    .endpoint(endpoint("10.1.0.2").conditions(false, false, false)),
+            ],
+        );
+        assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.1.0.2 not-ready"]);
+    }
+
+    #[test]
+    fn each_preference_has_a_fate() {
+        let local = ServiceImport { internal_traffic_policy: Some("Local".to_owned()), ..web() };
+        let explanation = of(
+            local,
+            vec![
+                east()
+                    .endpoint(endpoint("10.1.0.1").node("n1"))
+                    .endpoint(endpoint("10.1.0.2").node("n2")),
+            ],
+        );
+        assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.1.0.2 other-node"]);
+
+        let affinity =
+            ClusterAffinity { annotation: "example.io/affinity", value: "local".to_owned() };
+        let tiers = ServiceImport { cluster_affinity: Some(affinity.into()), ..web() };
+        let explanation =
+            of(tiers, vec![east().address("10.1.0.1"), west().address("10.2.0.1")]);
+        assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.2.0.1 other-tier"]);
+
+        let hints = east()
+            .endpoint(endpoint("10.1.0.1").for_zone("z1"))
+            .endpoint(endpoint("10.1.0.2").for_zone("z2"));
+        assert_eq!(fates(&of(web(), vec![hints])), ["10.1.0.1 used", "10.1.0.2 topology-hint"]);
+
+        let near = ServiceImport { traffic_distribution: Some("PreferSameZone".into()), ..web() };
+        let zones = east()
+            .endpoint(endpoint("10.1.0.1").in_zone("z1"))
+            .endpoint(endpoint("10.1.0.2").in_zone("z2"));
+        assert_eq!(fates(&of(near, vec![zones])), ["10.1.0.1 used", "10.1.0.2 farther"]);
+    }
+
+    #[test]
+    fn duplicates_and_what_is_rejected_have_fates() {
+        let explanation = of(
+            web(),
+            vec![
+                east().address("10.1.0.1").address("127.0.0.1").address("fd00::1"),
+                west().address("10.1.0.1"),
+            ],
+        );
+        assert_eq!(
+            fates(&explanation),
+            [
+                "10.1.0.1 used",
+                "127.0.0.1 endpoint-forbidden",
+                "fd00::1 endpoint-invalid",
+                "10.1.0.1 duplicate",
+            ]
+        );
+        let message = explanation.slices[0].endpoints[1].fates[0].message.clone().unwrap();
+        assert!(message.contains("loopback"), "{message}");
+        let reasons: Vec<_> = explanation.rejections.iter().map(|one| one.reason).collect();
+        assert_eq!(
+            reasons,
+            [RejectionReason::EndpointInvalid, RejectionReason::EndpointForbidden]
+        );
+    }
+
+    #[test]
+    fn a_slice_without_the_port_says_so() {
+        let other = slice("shop/web-west", "web").cluster("west").port("web", 8080);
+        let explanation = of(web(), vec![east().address("10.1.0.1"), other.address("10.2.0.1")]);
+        assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.2.0.1 no-such-port"]);
+        // Of another family, for which the import has no VIP: the rules do not ask for it.
+        let v6 = slice("shop/web-v6", "web").v6().port("http", 8080).address("fd00:1::1");
+        assert_eq!(fates(&of(web(), vec![v6])), ["fd00:1::1 "]);
+    }
+
+    #[test]
+    fn a_fate_for_each_port() {
+        let two = web().port("admin", 81);
+        let both = east().port("admin", 9090).address("10.1.0.1");
+        let explanation = of(two, vec![both]);
+        assert_eq!(fates(&explanation), ["10.1.0.1 used,used"]);
+        let fates = &explanation.slices[0].endpoints[0].fates;
+        assert_eq!(fates[0].port.as_deref(), Some("http"));
+        assert_eq!(fates[1].backend, Some("10.1.0.1:9090".parse().unwrap()));
+    }
+
+    #[test]
+    fn who_holds_the_vip_decides() {
+        let older = import("shop/older").ip("10.0.0.1").port("http", 80).created(1);
+        let of_older = slice("shop/older-east", "older").port("http", 8080).address("10.1.0.9");
+        let snapshot = snapshot([
+            crate::model::Object::from(web().created(2)),
+            older.into(),
+            of_older.into(),
+            east().address("10.1.0.1").into(),
+        ]);
+        let explained =
+            |name| explain(&snapshot, &here(), &DesiredState::default(), &key(name));
+        let web = explained("shop/web");
+        assert_eq!(web.report.unwrap().state, ImportState::Rejected);
+        assert_eq!(web.rejections[0].reason, RejectionReason::FrontendTaken);
+        assert!(web.frontends.is_empty());
+        assert_eq!(explained("shop/older").frontends.len(), 1);
+        let ip = "10.0.0.1".parse().unwrap();
+        assert_eq!(claimants(&snapshot, &[ip]), [key("shop/older"), key("shop/web")]);
+        assert!(explained("shop/none").report.is_none());
+    }
+}

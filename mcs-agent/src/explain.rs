@@ -1,0 +1,397 @@
+//! Explains why a name or an address is served, or not: the rules with a recorder on that import, what the maps have, the
+//! hooks that run for a client, and what a probe finds. It reads, and changes nothing.
+
+mod client;
+mod code;
+mod frontends;
+mod objects;
+mod probe;
+mod target;
+mod tree;
+
+use std::{collections::BTreeSet, net::IpAddr};
+
+use serde::Serialize;
+
+pub(crate) use self::{client::ClientOptions, target::Target};
+use self::{
+    client::ClientView,
+    code::{Code, Finding, Severity, is_ignored, left_alone},
+    frontends::FrontendView,
+    objects::Objects,
+    probe::ProbeView,
+    target::What,
+};
+use crate::{
+    agent::{self, Report, SocketLb, age},
+    dataplane::SignOfLife,
+    desired::{self, ExplainedSlice, Explanation, Fate, PortFate},
+    loader::{Pins, is_held},
+    model::{
+        Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
+        ObjectKey, Rejection, RejectionReason,
+    },
+    reconcile::MapView,
+};
+
+/// How many imports that claim one address are explained.
+const CLAIMANTS: usize = 8;
+
+/// What is explained. `explain -o json`: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+pub(crate) struct Explained {
+    /// As it was understood.
+    target: String,
+    /// Whether nothing wrong was found.
+    served: bool,
+    /// What was found, the worst first.
+    findings: Vec<Finding>,
+    /// Where objects were read; absent if they were not, and the last report stands in for them.
+    source: Option<String>,
+    /// The import that is asked about, or those that claim the address: the one that serves it comes first.
+    imports: Vec<ImportView>,
+    /// The frontends that are asked about.
+    frontends: Vec<FrontendView>,
+    /// What runs for the client.
+    client: ClientView,
+    /// What the probe found; absent without `--probe`.
+    probe: Option<ProbeView>,
+}
+
+/// An import.
+#[derive(Debug, Serialize)]
+pub(super) struct ImportView {
+    #[serde(flatten)]
+    import: ObjectKey,
+    /// Absent if there is no such import.
+    state: Option<ImportState>,
+    /// Why.
+    message: String,
+    /// `spec.ips`.
+    ips: Vec<String>,
+    /// `spec.ports`: `http 80/TCP`.
+    ports: Vec<String>,
+    /// Its slices.
+    slices: Vec<SliceView>,
+}
+
+/// A slice.
+#[derive(Debug, Serialize)]
+pub(super) struct SliceView {
+    name: String,
+    /// Empty if it names none.
+    cluster: String,
+    address_type: String,
+    /// `http 8080/TCP`.
+    ports: Vec<String>,
+    endpoints: Vec<EndpointView>,
+}
+
+/// An endpoint.
+#[derive(Debug, Serialize)]
+pub(super) struct EndpointView {
+    address: String,
+    /// One for each port that is asked about, or one for all; none if the rules have not come so far.
+    fates: Vec<PortFate>,
+}
+
+impl Explained {
+    /// Explains it, as far as the maps, the report and the source can be read.
+    pub(crate) fn read(
+        pins: &Pins,
+        target: &Target,
+        report: Option<&Report>,
+        view: MapView,
+        options: &ClientOptions,
+        probes: bool,
+    ) -> Self {
+        let mut findings = about_agent(pins, report);
+        let known: BTreeSet<ObjectKey> = match target.what {
+            What::Import(_) => BTreeSet::new(),
+            What::Vip(ip) => view.frontends.iter().filter(|(id, _)| id.ip == ip).map(|(_, one)| one.import.clone()).collect(),
+        };
+        let known: Vec<_> = known.into_iter().collect();
+        let objects = report.and_then(|report| report.reads.as_ref()).map(|reads| Objects::read(reads, &target.what, &known));
+        let (objects, unread) = match objects {
+            Some(Ok(objects)) => (Some(objects), None),
+            Some(Err(error)) => (None, Some(format!("{error:#}"))),
+            None => (None, Some("no report of an agent says where it reads".to_owned())),
+        };
+        findings.extend(unread.map(|why| Finding::new(Code::SourceUnread, why)));
+        let mut explained = match (&objects, report) {
+            (Some(objects), report) => by_rules(objects, report, &view),
+            (None, report) => by_report(target, report, &known, &view),
+        };
+        put_first(&mut explained, target);
+        let frontends = frontends::compare(pins, target, &explained, &view, objects.is_some());
+        judge(target, &mut explained, &frontends, &view, report, &mut findings);
+        let client = ClientView::read(pins, report, options, &mut findings);
+        let probe = probes.then(|| ProbeView::run(&frontends, &client, options, &mut findings));
+        findings.sort_by(|a, b| a.severity.cmp(&b.severity));
+        findings.dedup();
+        Self {
+            target: target.to_string(),
+            served: findings.iter().all(|finding| finding.severity != Severity::Wrong),
+            findings,
+            source: objects.map(|objects| objects.source),
+            imports: explained.into_iter().map(|(key, one)| ImportView::of(key, one, target)).collect(),
+            frontends,
+            client,
+            probe,
+        }
+    }
+
+    /// 0: it is served. 1: something is wrong. 3: something could not be found out.
+    pub(crate) fn exit_status(&self) -> u8 {
+        match self.findings.first().map(|finding| finding.severity) {
+            Some(Severity::Wrong) => 1,
+            Some(Severity::Unknown) => 3,
+            Some(Severity::Note) | None => 0,
+        }
+    }
+
+    /// The tree, with lines of at most so many columns.
+    pub(crate) fn tree(&self, width: usize, all: bool) -> String {
+        tree::of(self, width, all)
+    }
+}
+
+type ExplainedImports = Vec<(ObjectKey, Explanation)>;
+
+/// Whether an agent keeps the maps up to date.
+fn about_agent(pins: &Pins, report: Option<&Report>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let alive = SignOfLife::read(&pins.alive()).ok();
+    if !is_held(pins.root()).unwrap_or(false) {
+        let since = report.map(|report| {
+            format!("; its last report is {} old", age(report.agent.updated))
+        });
+        let what = format!("no agent runs on {}{}", pins.root().display(), since.unwrap_or_default());
+        findings.push(Finding::new(Code::AgentDown, what));
+    }
+    if alive.is_some_and(|alive| alive.release_in.is_some_and(|left| left.is_zero())) {
+        let what = "the programs leave every ClusterSetIP alone, since no agent gives a sign of life";
+        findings.push(Finding::new(Code::Released, what));
+    }
+    match report {
+        None => findings.push(Finding::new(Code::NoReport, "there is no report of an agent")),
+        Some(report) if !report.synced || report.outdated => {
+            let what = "the agent has not read its source, or its programs are not attached yet";
+            findings.push(Finding::new(Code::AgentBehind, what));
+        }
+        Some(_) => {}
+    }
+    findings
+}
+
+/// What the rules make of the imports, with the facts about the node that the agent has.
+fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> ExplainedImports {
+    let mut node = NodeContext {
+        node_name: report.and_then(|report| report.node_name.clone()),
+        vip_cidrs: report.map(|report| report.vip_cidrs.clone()).unwrap_or_default(),
+        node_addresses: agent::node_addresses().unwrap_or_default(),
+        ..NodeContext::default()
+    };
+    node.learn(report.map(|report| report.node.clone()).unwrap_or_default());
+    let in_force = in_force(view);
+    let keys = objects.keys.iter().take(CLAIMANTS);
+    let explain = |key: &ObjectKey| desired::explain(&objects.snapshot, &node, &in_force, key);
+    keys.map(|key| (key.clone(), explain(key))).collect()
+}
+
+/// What the report and the maps say of the imports.
+fn by_report(target: &Target, report: Option<&Report>, known: &[ObjectKey], view: &MapView) -> ExplainedImports {
+    let keys = match &target.what {
+        What::Import(key) => std::slice::from_ref(key),
+        What::Vip(_) => known,
+    };
+    let explain = |key: &ObjectKey| {
+        let reported = report.into_iter().flat_map(|report| report.imports.iter());
+        let has = |frontend: &&crate::reconcile::FrontendView| frontend.import == *key;
+        let frontends: Vec<_> = view.frontends.values().filter(has).map(wanted).collect();
+        let served = (!frontends.is_empty()).then(|| ImportReport {
+            import: key.clone(),
+            state: ImportState::Ready,
+            message: String::new(),
+            left_alone: None,
+        });
+        let rejections = report.into_iter().flat_map(|report| report.rejections.iter());
+        let ips: BTreeSet<IpAddr> = frontends.iter().map(|(id, _)| id.ip).collect();
+        Explanation {
+            report: reported.filter(|one| one.import == *key).map(|one| (**one).clone()).next().or(served),
+            rejections: rejections.filter(|one| one.object.key == *key).cloned().collect(),
+            ips: ips.iter().map(ToString::to_string).collect(),
+            ports: Vec::new(),
+            frontends,
+            slices: Vec::new(),
+        }
+    };
+    keys.iter().take(CLAIMANTS).map(|key| (key.clone(), explain(key))).collect()
+}
+
+/// What the maps hold, for the rules.
+fn in_force(view: &MapView) -> DesiredState {
+    DesiredState {
+        vips: view.vips.clone(),
+        frontends: view.frontends.values().map(wanted).collect(),
+        ..DesiredState::default()
+    }
+}
+
+fn wanted(frontend: &crate::reconcile::FrontendView) -> (FrontendId, Frontend) {
+    let backends = |list: &[crate::reconcile::BackendView]| {
+        let backend = |one: &crate::reconcile::BackendView| Backend {
+            address: one.address,
+            cluster: one.cluster.as_str().into(),
+        };
+        list.iter().map(backend).collect()
+    };
+    let value = Frontend {
+        import: frontend.import.clone(),
+        port_name: String::new(),
+        affinity_seconds: frontend.affinity_seconds,
+        backends: backends(&frontend.backends),
+        also_serving: backends(&frontend.kept),
+    };
+    (frontend.frontend, value)
+}
+
+/// Moves the import that holds a frontend that is asked about to the front.
+fn put_first(explained: &mut ExplainedImports, target: &Target) {
+    let rank = |one: &Explanation| {
+        let holds = one.frontends.iter().any(|(id, _)| target.has(id));
+        (!holds, one.frontends.is_empty())
+    };
+    explained.sort_by_key(|(_, one)| rank(one));
+}
+
+/// Finds what is wrong with the import that is asked about, and with its frontends.
+fn judge(
+    target: &Target,
+    explained: &mut ExplainedImports,
+    frontends: &[FrontendView],
+    view: &MapView,
+    report: Option<&Report>,
+    findings: &mut Vec<Finding>,
+) {
+    let Some((key, first)) = explained.first_mut() else {
+        let What::Vip(ip) = target.what else { return };
+        findings.push(match view.departed.get(&ip) {
+            Some(departure) => Finding::new(Code::Departed, format!("{ip} is {departure}: {}", departure.meaning())),
+            None => Finding::new(Code::UnknownVip, format!("no ServiceImport has {ip}")),
+        });
+        return;
+    };
+    let no_room = no_room(report, key);
+    if let Some(why) = no_room {
+        findings.push(Finding::new(Code::NoRoom, why.message.clone()));
+    }
+    about_import(key, first, target, frontends, findings);
+    let is_unwritten = frontends.iter().flat_map(|frontend| &frontend.missing);
+    let unwritten: BTreeSet<_> = is_unwritten.copied().collect();
+    let fate = if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten };
+    let fates = first.slices.iter_mut().flat_map(|slice| &mut slice.endpoints).flat_map(|one| &mut one.fates);
+    for one in fates {
+        if one.fate == Fate::Used && one.backend.is_some_and(|backend| unwritten.contains(&backend)) {
+            one.fate = fate;
+        }
+    }
+    frontends.iter().for_each(|frontend| frontend.judge(no_room.is_some(), &first.slices, findings));
+    for (other, one) in &explained[1..] {
+        let rejected = one.rejections.iter().find(|one| one.reason == RejectionReason::FrontendTaken);
+        if let Some(rejection) = rejected {
+            let message = format!("{other} asks for it too: {}", rejection.message);
+            findings.push(Finding::of_rule(Severity::Note, rejection.reason, &message));
+        }
+    }
+}
+
+/// Why the agent has no room for all of an import. The rules know it only with every object.
+fn no_room<'a>(report: Option<&'a Report>, key: &ObjectKey) -> Option<&'a Rejection> {
+    let mut rejections = report?.rejections.iter();
+    rejections.find(|one| one.reason == RejectionReason::Capacity && one.object.key == *key)
+}
+
+fn about_import(
+    key: &ObjectKey,
+    explanation: &Explanation,
+    target: &Target,
+    frontends: &[FrontendView],
+    findings: &mut Vec<Finding>,
+) {
+    let Some(report) = &explanation.report else {
+        findings.push(Finding::new(Code::UnknownImport, format!("there is no ServiceImport {key}")));
+        return;
+    };
+    for rejection in &explanation.rejections {
+        let Rejection { object, reason, message } = rejection;
+        if *reason == RejectionReason::Capacity {
+            continue;
+        }
+        let is_of_import = object.key == *key && object.kind != crate::model::Kind::EndpointSlice;
+        let severity = if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
+        findings.push(Finding::of_rule(severity, reason, &format!("{object}: {message}")));
+    }
+    if let Some(reason) = report.left_alone {
+        findings.push(left_alone(reason, &report.message));
+        return;
+    }
+    let is_served = !matches!(report.state, ImportState::Rejected);
+    if is_served && explanation.slices.is_empty() && frontends.iter().all(|one| one.backends.is_empty()) {
+        findings.push(Finding::new(Code::NoSlices, format!("{key}: no EndpointSlice")));
+    }
+    if is_served && target.port.is_some() && frontends.is_empty() {
+        let ports: Vec<_> = explanation.frontends.iter().map(|(id, _)| format!("{}/{}", id.port, id.protocol)).collect::<BTreeSet<_>>().into_iter().collect();
+        let what = format!("{target}: {key} has no such port; it has {}", if ports.is_empty() { "none".to_owned() } else { ports.join(", ") });
+        findings.push(Finding::new(Code::UnknownPort, what));
+    }
+    let rejected = || explanation.rejections.iter().any(|one| one.object.key == *key);
+    if matches!(report.state, ImportState::Rejected) && !rejected() {
+        findings.push(Finding::of_rule(Severity::Wrong, "rejected", &report.message));
+    }
+}
+
+impl ImportView {
+    fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
+        let Explanation { report, ips, ports, slices, .. } = explanation;
+        let (state, message) = report.map(|report| (report.state, report.message)).unzip();
+        let named = |name: &str| if name.is_empty() { "unnamed".to_owned() } else { name.to_owned() };
+        let asked: BTreeSet<String> = ports
+            .iter()
+            .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.number))
+            .map(|port| port.name.clone())
+            .collect();
+        Self {
+            import,
+            state,
+            message: message.unwrap_or_default(),
+            ips,
+            ports: ports.iter().map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol)).collect(),
+            slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),
+        }
+    }
+}
+
+impl SliceView {
+    /// With the fates for these ports of the import.
+    fn of(slice: ExplainedSlice, asked: &BTreeSet<String>) -> Self {
+        let ExplainedSlice { key, cluster, address_type, ports, endpoints } = slice;
+        let is_asked = |one: &PortFate| one.port.as_ref().is_none_or(|port| asked.contains(port));
+        let endpoints = endpoints.into_iter().map(|endpoint| EndpointView {
+            address: endpoint.address,
+            fates: endpoint.fates.into_iter().filter(is_asked).collect(),
+        });
+        Self {
+            name: key.name.to_string(),
+            cluster: cluster.to_string(),
+            address_type,
+            ports,
+            endpoints: endpoints.collect(),
+        }
+    }
+}
+
+/// Whether the hooks leave clients of other network namespaces than the agent's out.
+fn hooks_only_host(report: Option<&Report>) -> bool {
+    report.is_some_and(|report| report.socket_lb == SocketLb::Host)
+}

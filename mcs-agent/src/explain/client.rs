@@ -1,0 +1,276 @@
+//! What runs for a client: the socket hooks of its cgroup, and the programs of its device.
+
+use std::{
+    fs::{self, File},
+    io,
+    os::fd::AsFd as _,
+    path::{Path, PathBuf},
+    thread,
+};
+
+use mcs_kube::program;
+use serde::Serialize;
+
+use super::{
+    code::{Code, Finding},
+    hooks_only_host,
+};
+use crate::{
+    agent::{Attachments, Report, SocketLb},
+    bpf::program_name,
+    loader::{CgroupRoot, HOOKS, Hook, TcLink},
+    loader::Pins,
+    netlink::Netlink,
+    stale::NetNamespace,
+};
+
+/// Whose point of view is taken.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(crate) struct ClientOptions {
+    /// A process: its cgroup and network namespace.
+    pub(crate) pid: Option<u32>,
+    /// A network namespace: a name in `/run/netns`, or a path.
+    pub(crate) netns: Option<PathBuf>,
+}
+
+impl ClientOptions {
+    /// The client's network namespace; `None` if it is that of this process.
+    pub(super) fn namespace(&self) -> Option<io::Result<NetNamespace>> {
+        let path = match (&self.netns, self.pid) {
+            (Some(path), _) if path.components().count() == 1 => Path::new("/run/netns").join(path),
+            (Some(path), _) => path.clone(),
+            (None, Some(pid)) => format!("/proc/{pid}/ns/net").into(),
+            (None, None) => return None,
+        };
+        let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        Some(NetNamespace::open(&path).map_err(at))
+    }
+}
+
+/// What runs for a client.
+#[derive(Debug, Default, Serialize)]
+pub(super) struct ClientView {
+    /// `process 12`, `network namespace red`, or `any process of this node`.
+    pub(super) who: String,
+    /// Its cgroup: the one that the hooks are attached to, unless a process was given.
+    pub(super) cgroup: Option<PathBuf>,
+    /// The socket hooks.
+    pub(super) hooks: Vec<HookView>,
+    /// The host side of the client's interface; absent for a client of the host.
+    pub(super) device: Option<DeviceView>,
+}
+
+/// A socket hook.
+#[derive(Debug, Serialize)]
+pub(super) struct HookView {
+    pub(super) name: &'static str,
+    /// The id of the program that is pinned for it.
+    pub(super) program: Option<u32>,
+    /// Whether the kernel runs that program for the client's sockets; absent if the kernel was not asked.
+    pub(super) runs: Option<bool>,
+    /// Programs of others that run before it.
+    pub(super) before: Vec<String>,
+}
+
+/// A device.
+#[derive(Debug, Serialize)]
+pub(super) struct DeviceView {
+    pub(super) name: String,
+    pub(super) index: u32,
+    /// The programs that the agent attaches to it.
+    pub(super) programs: Vec<String>,
+    /// Those that are not attached any more.
+    pub(super) detached: Vec<String>,
+    /// Why it gets none.
+    pub(super) left_alone: Option<String>,
+}
+
+impl ClientView {
+    pub(super) fn read(
+        pins: &Pins,
+        report: Option<&Report>,
+        options: &ClientOptions,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
+        let mut view = Self {
+            who: match (options.pid, &options.netns) {
+                (Some(pid), _) => format!("process {pid}"),
+                (None, Some(netns)) => format!("network namespace {}", netns.display()),
+                (None, None) => "any process of this node".to_owned(),
+            },
+            ..Self::default()
+        };
+        let attachments = Attachments::read(pins);
+        let socket_lb = report.map_or(SocketLb::All, |report| report.socket_lb);
+        if socket_lb == SocketLb::Off {
+            findings.push(Finding::new(Code::SocketLbOff, "the agent runs with --socket-lb=off"));
+        } else if let Err(error) = view.read_hooks(&attachments, report, options, findings) {
+            findings.push(Finding::new(Code::ClientUnseen, error));
+        }
+        let namespace = match options.namespace() {
+            None => return view,
+            Some(Err(error)) => {
+                findings.push(Finding::new(Code::ClientUnseen, error.to_string()));
+                return view;
+            }
+            Some(Ok(namespace)) => namespace,
+        };
+        let is_host = namespace.is_own().unwrap_or(false);
+        if hooks_only_host(report) && !is_host {
+            let what = "the agent runs with --socket-lb=host, which leaves pods out";
+            findings.push(Finding::new(Code::SocketLbOff, what));
+        }
+        if !is_host {
+            match host_devices(namespace) {
+                Ok(indices) => view.read_device(&indices, report, &attachments.links, findings),
+                Err(error) => {
+                    let what = format!("cannot look into the network namespace: {error}");
+                    findings.push(Finding::new(Code::ClientUnseen, what));
+                }
+            }
+        }
+        view
+    }
+
+    fn read_hooks(
+        &mut self,
+        attachments: &Attachments,
+        report: Option<&Report>,
+        options: &ClientOptions,
+        findings: &mut Vec<Finding>,
+    ) -> Result<(), String> {
+        let named = report.map(|report| report.cgroup_path.as_path()).filter(|path| path.is_dir());
+        let root = CgroupRoot::find(named).map_err(|error| error.to_string())?;
+        let cgroup = match options.pid {
+            None => root.path.clone(),
+            Some(pid) => cgroup_of(pid, &root.path).map_err(|error| format!("process {pid}: {error}"))?,
+        };
+        let directory =
+            File::open(&cgroup).map_err(|error| format!("{}: {error}", cgroup.display()))?;
+        let pinned = |hook: &Hook| {
+            attachments.hooks.iter().find(|one| one.name == hook.name).and_then(|one| one.program_id)
+        };
+        let mut lacking = Vec::new();
+        for hook in &HOOKS {
+            let program = pinned(hook);
+            let running = hook
+                .effective_programs(directory.as_fd())
+                .map_err(|error| format!("cannot ask which programs run: {error}; run as root"))?;
+            let place = running.iter().position(|id| Some(*id) == program);
+            let before = running[..place.unwrap_or(0)].iter().map(|id| named_program(*id));
+            if place.is_none() {
+                lacking.push(hook.name);
+            }
+            let before: Vec<_> = before.collect();
+            for other in &before {
+                let what = format!("{other} runs before {}", hook.name);
+                findings.push(Finding::new(Code::ForeignFirst, what));
+            }
+            self.hooks.push(HookView { name: hook.name, program, runs: Some(place.is_some()), before });
+        }
+        if !lacking.is_empty() {
+            let is_outside = lacking.len() == HOOKS.len() && !cgroup.starts_with(&root.path);
+            let (code, what) = if is_outside {
+                let what = format!("{} is not below {}", cgroup.display(), root.path.display());
+                (Code::OutsideCgroup, what)
+            } else {
+                let what = format!("{} not run in {}", lacking.join(", "), cgroup.display());
+                (Code::HookMissing, format!("{what}: connections go where the VIP leads without the agent"))
+            };
+            findings.push(Finding::new(code, what));
+        }
+        self.cgroup = Some(cgroup);
+        Ok(())
+    }
+
+    fn read_device(
+        &mut self,
+        indices: &[u32],
+        report: Option<&Report>,
+        links: &[TcLink],
+        findings: &mut Vec<Finding>,
+    ) {
+        let devices = report.map(|report| report.tc.devices.as_slice()).unwrap_or_default();
+        let device = devices.iter().find(|device| indices.contains(&device.index));
+        let Some(device) = device else {
+            let what = "no device of the client is one that the agent knows: packets are not translated (--tc=off, or another CNI)";
+            findings.push(Finding::new(Code::DeviceLeftAlone, what));
+            return;
+        };
+        let detached: Vec<_> = device.detached(links).cloned().collect();
+        if !detached.is_empty() {
+            let what = format!("{} on {}", detached.join(", "), device.name);
+            findings.push(Finding::new(Code::DeviceHookMissing, what));
+        }
+        if let Some(why) = &device.left_alone {
+            findings.push(Finding::new(Code::DeviceLeftAlone, format!("{}: {why}", device.name)));
+        }
+        self.device = Some(DeviceView {
+            name: device.name.clone(),
+            index: device.index,
+            programs: device.hooks.clone(),
+            detached,
+            left_alone: device.left_alone.clone(),
+        });
+    }
+}
+
+fn named_program(id: u32) -> String {
+    match program_name(id) {
+        Ok(Some(name)) => format!("program {id} ({name})"),
+        Ok(None) | Err(_) => format!("program {id}"),
+    }
+}
+
+/// The cgroup of a process, below the mount that has the agent's.
+fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
+    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
+    let own = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let own = own.ok_or_else(|| io::Error::other("it is in no cgroup of version 2"))?;
+    // In a cgroup namespace of its own this process sees the others from there.
+    if own.contains("/..") {
+        return find_process(pid, root);
+    }
+    let mount = mount_of(root);
+    Ok(mount.join(own.trim_start_matches('/')))
+}
+
+/// The first directory above a cgroup that is the root of its hierarchy.
+fn mount_of(cgroup: &Path) -> PathBuf {
+    // Every cgroup but the root has this file.
+    let root = cgroup.ancestors().find(|path| {
+        path.join("cgroup.controllers").exists() && !path.join("cgroup.events").exists()
+    });
+    root.unwrap_or(cgroup).to_owned()
+}
+
+/// The cgroup below this one that has the process.
+fn find_process(pid: u32, root: &Path) -> io::Result<PathBuf> {
+    let mut rest = vec![root.to_owned()];
+    while let Some(cgroup) = rest.pop() {
+        let processes = fs::read_to_string(cgroup.join("cgroup.procs")).unwrap_or_default();
+        if processes.lines().any(|line| line.parse() == Ok(pid)) {
+            return Ok(cgroup);
+        }
+        for entry in fs::read_dir(&cgroup).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                rest.push(entry.path());
+            }
+        }
+    }
+    Err(io::Error::other(format!("it is in no cgroup below {}", root.display())))
+}
+
+/// The interface indices of the other ends of a namespace's devices.
+fn host_devices(namespace: NetNamespace) -> io::Result<Vec<u32>> {
+    let list = move || {
+        namespace.enter()?;
+        program::block_on(async {
+            let devices = Netlink::open()?.list_devices().await?.devices;
+            Ok(devices.iter().filter(|device| device.peer_elsewhere).filter_map(|one| one.peer).collect())
+        })
+        .map_err(|error| io::Error::other(format!("{error:#}")))
+    };
+    // The thread stays in the namespace.
+    thread::spawn(list).join().map_err(|_| io::Error::other("the thread ended"))?
+}

@@ -1,0 +1,210 @@
+//! What `explain` finds: a code for programs, a sentence for people, and what to do.
+
+use std::fmt;
+
+use serde::Serialize;
+
+use crate::model::{LeftAloneReason, RejectionReason};
+
+/// What a finding means for the exit status.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// Clients are not served as they should be: exit 1.
+    Wrong,
+    /// It could not be found out: exit 3, if nothing is wrong.
+    Unknown,
+    /// It is worth knowing.
+    Note,
+}
+
+impl Severity {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Wrong => "wrong",
+            Self::Unknown => "unknown",
+            Self::Note => "note",
+        }
+    }
+}
+
+macro_rules! codes {
+    ($($(#[doc = $doc:literal])+ $code:ident $name:literal $severity:ident $advice:literal;)+) => {
+        /// What is found beside the reasons of the rules. The names are stable.
+        #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
+        pub(super) enum Code {
+            $($(#[doc = $doc])+ $code,)+
+        }
+
+        impl Code {
+            /// Every code.
+            #[cfg(test)]
+            pub(super) const ALL: &[Self] = &[$(Self::$code),+];
+
+            /// For programs.
+            pub(super) const fn name(self) -> &'static str {
+                match self { $(Self::$code => $name,)+ }
+            }
+
+            pub(super) const fn severity(self) -> Severity {
+                match self { $(Self::$code => Severity::$severity,)+ }
+            }
+
+            /// What to do.
+            pub(super) const fn advice(self) -> &'static str {
+                match self { $(Self::$code => $advice,)+ }
+            }
+        }
+    };
+}
+
+codes! {
+    /// No ServiceImport has this name.
+    UnknownImport "unknown-import" Wrong "compare the name with `mcs-agent services`; does the namespace exist here, and is the service exported?";
+    /// No ServiceImport has this address.
+    UnknownVip "unknown-vip" Wrong "`mcs-agent services` lists every ClusterSetIP; a name that resolves to this address is out of date";
+    /// The import has no such port.
+    UnknownPort "unknown-port" Wrong "connect to a port of the import, or add the port to the exported Service";
+    /// The import has no EndpointSlice.
+    NoSlices "no-slices" Wrong "look at the exporting clusters: do pods run, and does the controller write EndpointSlices with the label multicluster.kubernetes.io/service-name?";
+    /// No endpoint of the port is used.
+    NoUsableEndpoint "no-usable-endpoint" Wrong "the fates of the endpoints above say why; make a pod ready in one of the clusters";
+    /// The maps lack what the rules want.
+    NotWritten "not-written" Wrong "the agent has not written it: `mcs-agent status` says what is pending; start the agent if it does not run";
+    /// The maps lead to an endpoint that the rules do not want.
+    StaleBackend "stale-backend" Wrong "the agent has not removed it: `mcs-agent status` says what is pending; start the agent if it does not run";
+    /// `--max-memory` has no room for it.
+    NoRoom "no-room" Wrong "raise --max-memory (chart: capacity.memory)";
+    /// The address was a VIP.
+    Departed "departed" Wrong "no import asks for the address any more; resolve the name again";
+    /// The maps and the rules do not agree which import a frontend belongs to.
+    OtherImport "other-import" Wrong "the maps lead to another import: `mcs-agent status` says what is pending";
+    /// A socket hook does not run for the client.
+    HookMissing "hook-missing" Wrong "start the agent, which attaches its hooks again within a second; find out who detaches them";
+    /// `--socket-lb` leaves this client out.
+    SocketLbOff "socket-lb-off" Wrong "start the agent with --socket-lb=all, or rely on the packet path alone";
+    /// The client is not below the agent's cgroup.
+    OutsideCgroup "outside-cgroup" Wrong "start the agent with a --cgroup-root that has the client below it";
+    /// The program of a device is not attached.
+    DeviceHookMissing "device-hook-missing" Wrong "start the agent, which attaches it again within seconds";
+    /// The client's device has no programs.
+    DeviceLeftAlone "device-left-alone" Note "nothing to do for sockets; packets of VMs and gVisor pods are not translated";
+    /// A program of others runs before ours.
+    ForeignFirst "foreign-first" Note "it may send connections elsewhere: `bpftool prog show id ID` says whose it is";
+    /// The programs leave every VIP alone.
+    Released "released" Wrong "start the agent (--orphan=release)";
+    /// No agent runs.
+    AgentDown "agent-down" Wrong "start the agent: the programs go on with the maps as they are, and follow no change";
+    /// The agent has not read its source, or its programs are not attached.
+    AgentBehind "agent-behind" Wrong "`mcs-agent status` says what the agent waits for";
+    /// The source could not be read.
+    SourceUnread "source-unread" Note "what follows is from the maps and from the last report of the agent; fates of endpoints are unknown";
+    /// The agent has left no report.
+    NoReport "no-report" Unknown "run this where the agent's --run-dir is: in its pod, or on the node with host.runDirectory";
+    /// The client cannot be looked at.
+    ClientUnseen "client-unseen" Unknown "run this on the node as root; in the pod it takes SYS_ADMIN and SYS_PTRACE (extraCapabilities) and the node's namespaces in /run/netns";
+    /// The VIP does not answer.
+    VipSilent "vip-silent" Wrong "no hook translates for this client, or the backend that was chosen is silent: see the hooks and the backends";
+    /// The VIP refuses.
+    VipRefused "vip-refused" Wrong "the programs or the backend refuse: see the frontend and the backends";
+    /// Backends do not answer.
+    BackendSilent "backend-silent" Wrong "their addresses are not routed from this client, or a network policy drops: connect the pod networks, allow the client";
+    /// Backends refuse.
+    BackendRefused "backend-refused" Wrong "the pods do not listen on this port: compare targetPort of the exported Service";
+    /// The probe could not connect from the client.
+    ProbeNotAllowed "probe-not-allowed" Unknown "it takes CAP_SYS_ADMIN to enter a network namespace: run this on the node as root, or add SYS_ADMIN (staleUdp.enabled=true)";
+    /// The probe does not run in a cgroup that the hooks see.
+    ProbeOutside "probe-outside" Note "run this in a cgroup below the agent's: the probe's own connections to the VIP are not translated";
+    /// UDP is not probed.
+    ProbeTcpOnly "probe-tcp-only" Note "the probe connects by TCP alone";
+}
+
+/// Something that was found.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    /// A [`Code`], or a reason of the rules, with hyphens.
+    pub(super) code: String,
+    /// What is so.
+    pub(super) message: String,
+    /// What to do; empty if the message says it.
+    pub(super) advice: &'static str,
+}
+
+impl Finding {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        let (severity, advice) = (code.severity(), code.advice());
+        Self { severity, code: code.name().to_owned(), message: message.into(), advice }
+    }
+
+    /// The rules' own reasons say what to do.
+    pub(super) fn of_rule(severity: Severity, code: impl fmt::Display, message: &str) -> Self {
+        let code = code.to_string().replace('_', "-");
+        Self { severity, code, message: message.to_owned(), advice: "" }
+    }
+}
+
+/// Whether the import is served all the same.
+pub(super) const fn is_ignored(reason: RejectionReason) -> bool {
+    matches!(
+        reason,
+        RejectionReason::ClusterAffinityUnknown
+            | RejectionReason::ClusterAffinityNeedsIdentity
+            | RejectionReason::TrafficDistributionUnknown
+    )
+}
+
+/// The code of an import that is left alone.
+pub(super) fn left_alone(reason: LeftAloneReason, message: &str) -> Finding {
+    Finding::of_rule(Severity::Wrong, reason, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::desired::Fate;
+
+    /// Rows of a table: the code, and the cell after it.
+    fn rows(document: &str) -> Vec<(String, String)> {
+        let cells = |line: &str| {
+            let mut cells = line.split(" | ").map(|cell| cell.trim_matches(['|', ' ']).to_owned());
+            let code = cells.next()?.strip_prefix('`')?.strip_suffix('`')?.to_owned();
+            Some((code, cells.next()?))
+        };
+        document.lines().filter(|line| line.starts_with("| `")).filter_map(cells).collect()
+    }
+
+    #[test]
+    fn the_document_has_every_code() {
+        let written = rows(include_str!("../../../deploy/explain.md"));
+        let fates = [
+            Fate::Used,
+            Fate::NotReady,
+            Fate::Terminating,
+            Fate::OtherNode,
+            Fate::OtherTier,
+            Fate::TopologyHint,
+            Fate::Farther,
+            Fate::Duplicate,
+            Fate::NoSuchPort,
+            Fate::NoRoom,
+            Fate::NotWritten,
+        ];
+        let codes = Code::ALL.iter().map(|code| (code.name(), code.severity().name()));
+        let codes = codes.map(|(name, severity)| (name.to_owned(), severity.to_owned()));
+        let fates = fates.map(|fate| (fate.to_string(), "fate".to_owned()));
+        let mut expected: Vec<_> = codes.chain(fates).collect();
+        let mut written: Vec<_> = written.into_iter().collect();
+        expected.sort();
+        written.sort();
+        assert_eq!(written, expected);
+    }
+
+    #[test]
+    fn reasons_of_the_rules_have_hyphens() {
+        let finding = Finding::of_rule(Severity::Wrong, RejectionReason::VipOutsideCidr, "x");
+        assert_eq!(finding.code, "vip-outside-cidr");
+        assert_eq!(left_alone(LeftAloneReason::Headless, "x").code, "headless");
+        assert_eq!(Fate::Rejected(RejectionReason::EndpointIsVip).to_string(), "endpoint-is-vip");
+    }
+}

@@ -1,0 +1,258 @@
+//! Connects from the client's network namespace, to the VIP and to each backend.
+
+use std::{
+    collections::BTreeMap,
+    io,
+    net::{SocketAddr, TcpStream},
+    sync::Mutex,
+    thread,
+    time::{Duration, Instant},
+};
+
+use serde::Serialize;
+
+use super::{
+    client::{ClientOptions, ClientView},
+    code::{Code, Finding},
+    frontends::{FrontendView, some},
+};
+use crate::{model::Protocol, stale::NetNamespace};
+
+/// How long a connection may take.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Connections at a time.
+const AT_ONCE: usize = 8;
+/// Connections to backends at most.
+const MOST: usize = 16;
+
+/// What the probe found.
+#[derive(Debug, Serialize)]
+pub(super) struct ProbeView {
+    pub(super) vips: Vec<ProbeResult>,
+    /// Some backends of each source cluster.
+    pub(super) backends: Vec<ProbeResult>,
+    /// Backends that were left out.
+    pub(super) left_out: usize,
+}
+
+/// The result for one address.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
+pub(super) struct ProbeResult {
+    pub(super) address: SocketAddr,
+    /// The source cluster of a backend.
+    pub(super) cluster: Option<String>,
+    pub(super) outcome: Outcome,
+    /// Milliseconds until then.
+    pub(super) milliseconds: u128,
+}
+
+/// How a connection ended.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Outcome {
+    /// The connection was made.
+    Connected,
+    /// It was refused.
+    Refused,
+    /// Nobody answered in time.
+    Silent,
+    /// There is no way to the address.
+    Unreachable,
+    /// It failed in another way.
+    Failed,
+}
+
+impl Outcome {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Connected => "connected",
+            Self::Refused => "refused",
+            Self::Silent => "silent",
+            Self::Unreachable => "unreachable",
+            Self::Failed => "failed",
+        }
+    }
+
+    fn of(result: io::Result<TcpStream>) -> Self {
+        let Err(error) = result else { return Self::Connected };
+        match error.kind() {
+            // EPERM: the programs refuse so before Linux 5.18.
+            io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied => Self::Refused,
+            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Silent,
+            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Unreachable,
+            _ => Self::Failed,
+        }
+    }
+}
+
+impl ProbeView {
+    pub(super) fn run(
+        frontends: &[FrontendView],
+        client: &ClientView,
+        options: &ClientOptions,
+        findings: &mut Vec<Finding>,
+    ) -> Self {
+        let mut view = Self { vips: Vec::new(), backends: Vec::new(), left_out: 0 };
+        if frontends.iter().any(|one| one.frontend.protocol == Protocol::Udp) {
+            findings.push(Finding::new(Code::ProbeTcpOnly, "frontends of UDP were left out"));
+        }
+        let tcp = || frontends.iter().filter(|one| one.frontend.protocol == Protocol::Tcp);
+        let vips = tcp().map(|one| (SocketAddr::new(one.frontend.ip, one.frontend.port), None));
+        let backends: BTreeMap<SocketAddr, Option<String>> = tcp()
+            .flat_map(|one| &one.backends)
+            .map(|one| (one.address, Some(one.cluster().to_owned())))
+            .collect();
+        view.left_out = backends.len().saturating_sub(MOST);
+        let wanted: Vec<_> = vips.chain(spread(backends)).collect();
+        match connect_all(options, &wanted) {
+            Ok(results) => {
+                (view.backends, view.vips) = results.into_iter().partition(|one| one.cluster.is_some());
+            }
+            Err(error) => {
+                findings.push(Finding::new(Code::ProbeNotAllowed, error.to_string()));
+                return view;
+            }
+        }
+        view.judge(client, findings);
+        view
+    }
+
+    fn judge(&self, client: &ClientView, findings: &mut Vec<Finding>) {
+        let reachable = self.backends.iter().filter(|one| one.outcome == Outcome::Connected).count();
+        let is_outside = client.cgroup.as_ref().is_some_and(|root| !has_this_process(root));
+        for vip in self.vips.iter().filter(|vip| vip.outcome != Outcome::Connected) {
+            let what = format!("{} is {}", vip.address, vip.outcome.name());
+            if is_outside {
+                findings.push(Finding::new(Code::ProbeOutside, what));
+                continue;
+            }
+            let code = match vip.outcome {
+                Outcome::Refused => Code::VipRefused,
+                _ => Code::VipSilent,
+            };
+            let backends = self.backends.len();
+            findings.push(Finding::new(code, format!("{what}; {reachable} of {backends} backends can be connected to")));
+        }
+        let mut clusters = BTreeMap::<&str, Vec<&ProbeResult>>::new();
+        for one in &self.backends {
+            clusters.entry(one.cluster.as_deref().unwrap_or_default()).or_default().push(one);
+        }
+        for (cluster, results) in clusters {
+            for (outcome, code) in [
+                (Outcome::Silent, Code::BackendSilent),
+                (Outcome::Unreachable, Code::BackendSilent),
+                (Outcome::Failed, Code::BackendSilent),
+                (Outcome::Refused, Code::BackendRefused),
+            ] {
+                let found: Vec<_> =
+                    results.iter().filter(|one| one.outcome == outcome).map(|one| one.address).collect();
+                if !found.is_empty() {
+                    let what = format!(
+                        "{cluster}: {} of {} {}: {}",
+                        found.len(),
+                        results.len(),
+                        outcome.name(),
+                        some(&found)
+                    );
+                    findings.push(Finding::new(code, what));
+                }
+            }
+        }
+    }
+}
+
+/// Some backends, as many of one source cluster as of another.
+fn spread(backends: BTreeMap<SocketAddr, Option<String>>) -> Vec<(SocketAddr, Option<String>)> {
+    let mut clusters = BTreeMap::<Option<String>, usize>::new();
+    let mut ranked: Vec<_> = backends
+        .into_iter()
+        .map(|(address, cluster)| {
+            let rank = clusters.entry(cluster.clone()).or_default();
+            *rank += 1;
+            (*rank, address, cluster)
+        })
+        .collect();
+    ranked.sort();
+    ranked.into_iter().take(MOST).map(|(_, address, cluster)| (address, cluster)).collect()
+}
+
+/// Whether this process is in the cgroup or below it: programs see the sockets of its processes alone.
+fn has_this_process(cgroup: &std::path::Path) -> bool {
+    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    // In a cgroup namespace of its own it sees no more than that.
+    let own = own.trim_start_matches('/');
+    let is_root = !cgroup.join("cgroup.events").exists();
+    is_root || cgroup.ancestors().any(|above| std::path::Path::new(above).join(own).starts_with(cgroup))
+}
+
+fn connect_all(
+    options: &ClientOptions,
+    wanted: &[(SocketAddr, Option<String>)],
+) -> io::Result<Vec<ProbeResult>> {
+    let rest = Mutex::new(wanted.iter().collect::<Vec<_>>());
+    let take = || rest.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+    let work = || -> io::Result<Vec<ProbeResult>> {
+        if let Some(namespace) = options.namespace() {
+            enter(&namespace?)?;
+        }
+        let mut results = Vec::new();
+        while let Some((address, cluster)) = take() {
+            results.push(connect(*address, cluster.clone()));
+        }
+        Ok(results)
+    };
+    let mut results = Vec::new();
+    thread::scope(|scope| {
+        let threads: Vec<_> = (0..AT_ONCE.min(wanted.len())).map(|_| scope.spawn(work)).collect();
+        for thread in threads {
+            let found = thread.join().map_err(|_| io::Error::other("a thread of the probe ended"))?;
+            results.extend(found?);
+        }
+        io::Result::Ok(())
+    })?;
+    results.sort_by(|a, b| (&a.cluster, a.address).cmp(&(&b.cluster, b.address)));
+    Ok(results)
+}
+
+/// The thread stays in the namespace.
+fn enter(namespace: &NetNamespace) -> io::Result<()> {
+    namespace.enter().map_err(|error| {
+        io::Error::new(error.kind(), format!("cannot enter the network namespace: {error}"))
+    })
+}
+
+fn connect(address: SocketAddr, cluster: Option<String>) -> ProbeResult {
+    let began = Instant::now();
+    let outcome = Outcome::of(TcpStream::connect_timeout(&address, PATIENCE));
+    ProbeResult { address, cluster, outcome, milliseconds: began.elapsed().as_millis() }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn the_probe_tells_who_listens() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let open = listener.local_addr().unwrap();
+        let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let wanted = [(open, Some("east".to_owned())), (closed, Some("west".to_owned()))];
+        let results = connect_all(&ClientOptions::default(), &wanted).unwrap();
+        let outcomes: Vec<_> = results.iter().map(|one| one.outcome).collect();
+        assert_eq!(outcomes, [Outcome::Connected, Outcome::Refused]);
+    }
+
+    #[test]
+    fn every_cluster_is_probed() {
+        let backend = |cluster: &str, last: u8| {
+            (SocketAddr::from(([10, 0, 0, last], 80)), Some(cluster.to_owned()))
+        };
+        let many = (1..=40).map(|last| backend("east", last));
+        let chosen = spread(many.chain([backend("west", 200)]).collect());
+        assert_eq!(chosen.len(), MOST);
+        assert!(chosen.contains(&backend("west", 200)));
+    }
+}

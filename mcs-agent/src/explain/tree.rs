@@ -1,0 +1,204 @@
+//! The explanation as a tree of lines.
+
+use std::{collections::BTreeMap, fmt::Write as _};
+
+use mcs_kube::one_line_of;
+
+use super::{
+    Explained, ImportView, SliceView, client::ClientView, code::Finding, frontends::FrontendView,
+    probe::ProbeView,
+};
+use crate::reconcile::BackendView;
+
+/// How many addresses a line names.
+const NAMED: usize = 4;
+/// The bytes of one line before it is wrapped.
+const LONGEST: usize = 700;
+
+struct Tree {
+    text: String,
+    width: usize,
+    /// Whether all addresses are named.
+    all: bool,
+}
+
+/// The tree, with lines of at most so many columns.
+pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
+    let mut tree = Tree { text: String::new(), width, all };
+    let verdict = if explained.served { "is served" } else { "is not served as it should be" };
+    tree.line(0, &format!("{} {verdict}", explained.target));
+    for import in &explained.imports {
+        tree.import(import);
+    }
+    if explained.source.is_none() {
+        tree.line(1, "endpoints: unknown, since the source was not read");
+    }
+    for frontend in &explained.frontends {
+        tree.frontend(frontend);
+    }
+    tree.client(&explained.client);
+    if let Some(probe) = &explained.probe {
+        tree.probe(probe);
+    }
+    for finding in &explained.findings {
+        tree.finding(finding);
+    }
+    tree.text.pop();
+    tree.text
+}
+
+impl Tree {
+    /// Adds a line at this depth. What does not fit continues two columns further in.
+    fn line(&mut self, depth: usize, text: &str) {
+        let indent = depth * 2;
+        let mut column = 0;
+        for word in one_line_of(text, LONGEST).split(' ') {
+            let length = word.chars().count();
+            if column > 0 && column + 1 + length > self.width {
+                self.text.push('\n');
+                column = 0;
+            }
+            // Writing to a string does not fail.
+            let lead = match column {
+                0 if self.text.ends_with('\n') || self.text.is_empty() => indent,
+                0 => indent + 2,
+                _ => 1,
+            };
+            let _ = write!(self.text, "{:lead$}{word}", "");
+            column += lead + length;
+        }
+        self.text.push('\n');
+    }
+
+    fn import(&mut self, import: &ImportView) {
+        let ImportView { import: key, state, message, ips, ports, slices } = import;
+        let state = state.map_or_else(|| "not found".to_owned(), |state| state.to_string());
+        let why = if message.is_empty() { String::new() } else { format!(": {message}") };
+        self.line(1, &format!("ServiceImport {key}: {state}{why}"));
+        if !ips.is_empty() {
+            self.line(2, &format!("ClusterSetIP {}", ips.join(", ")));
+        }
+        if !ports.is_empty() {
+            self.line(2, &format!("ports {}", ports.join(", ")));
+        }
+        let mut clusters = BTreeMap::<&str, Vec<&SliceView>>::new();
+        for slice in slices {
+            clusters.entry(&slice.cluster).or_default().push(slice);
+        }
+        for (cluster, slices) in clusters {
+            self.cluster(cluster, &slices);
+        }
+    }
+
+    fn cluster(&mut self, cluster: &str, slices: &[&SliceView]) {
+        let cluster = if cluster.is_empty() { "unknown cluster" } else { cluster };
+        let endpoints = slices.iter().map(|slice| slice.endpoints.len()).sum::<usize>();
+        let mut ports: Vec<_> = slices.iter().flat_map(|slice| &slice.ports).map(String::as_str).collect();
+        ports.sort_unstable();
+        ports.dedup();
+        let ports = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
+        let count = slices.len();
+        self.line(2, &format!("{cluster}: {endpoints} endpoints in {count} EndpointSlices, ports {ports}"));
+        let mut fates = BTreeMap::<(String, String), Vec<String>>::new();
+        for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {
+            for one in &endpoint.fates {
+                let port = one.port.as_deref().filter(|port| !port.is_empty());
+                let port = port.map(|port| format!(" for {port}")).unwrap_or_default();
+                let at = one.backend.map_or_else(|| endpoint.address.clone(), |backend| backend.to_string());
+                let message = one.message.clone().map(|why| format!(" ({why})")).unwrap_or_default();
+                fates.entry((one.fate.to_string(), port)).or_default().push(format!("{at}{message}"));
+            }
+        }
+        for ((fate, port), addresses) in fates {
+            let named = self.named(&addresses);
+            self.line(3, &format!("{} {fate}{port}: {named}", addresses.len()));
+        }
+    }
+
+    fn named(&self, addresses: &[String]) -> String {
+        let shown = if self.all { addresses.len() } else { NAMED };
+        let more = addresses.len().saturating_sub(shown);
+        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+        format!("{}{more}", addresses.iter().take(shown).cloned().collect::<Vec<_>>().join(", "))
+    }
+
+    fn frontend(&mut self, view: &FrontendView) {
+        let Some(state) = view.state else {
+            self.line(1, &format!("frontend {}: not in the maps", view.frontend));
+            return;
+        };
+        let differs = match (view.missing.len(), view.stale.len()) {
+            (0, 0) => String::new(),
+            (missing, 0) => format!("; the rules want {missing} more"),
+            (0, stale) => format!("; the rules do not want {stale} of them"),
+            (missing, stale) => format!("; the rules want {missing} more, and not {stale} of them"),
+        };
+        self.line(
+            1,
+            &format!("frontend {} of {}: {state}, {} slots in the maps{differs}", view.frontend, view.import, view.slots),
+        );
+        let mut clusters = BTreeMap::<&str, Vec<String>>::new();
+        for backend in &view.backends {
+            clusters.entry(backend.cluster()).or_default().push(told(backend));
+        }
+        for (cluster, backends) in clusters {
+            let named = self.named(&backends);
+            self.line(2, &format!("{cluster}: {named}"));
+        }
+        if !view.kept.is_empty() {
+            let kept: Vec<_> = view.kept.iter().map(told).collect();
+            let named = self.named(&kept);
+            self.line(2, &format!("kept for their UDP clients: {named}"));
+        }
+        if let Some((clients, seconds)) = view.affinity_clients.zip(view.affinity_seconds) {
+            self.line(2, &format!("affinity of {seconds} s: {clients} clients"));
+        }
+        if let Some(flows) = view.flows.filter(|flows| *flows > 0) {
+            let some: Vec<_> = view.some_flows.iter().map(|one| format!("{} to {}", one.client, one.backend)).collect();
+            self.line(2, &format!("{flows} flows of the packet path: {}", some.join(", ")));
+        }
+    }
+
+    fn client(&mut self, client: &ClientView) {
+        let cgroup = client.cgroup.as_ref().map(|path| format!(", cgroup {}", path.display()));
+        self.line(1, &format!("client: {}{}", client.who, cgroup.unwrap_or_default()));
+        let (run, others): (Vec<_>, Vec<_>) =
+            client.hooks.iter().partition(|hook| hook.runs == Some(true));
+        for (hooks, what) in [(run, "hooks that run"), (others, "hooks that do not run")] {
+            if !hooks.is_empty() {
+                let names: Vec<_> = hooks.iter().map(|hook| hook.name).collect();
+                self.line(2, &format!("{what}: {}", names.join(", ")));
+            }
+        }
+        if let Some(device) = &client.device {
+            let programs = if device.programs.is_empty() { "no programs".to_owned() } else { device.programs.join(", ") };
+            self.line(2, &format!("device {}: {programs}", device.name));
+        }
+    }
+
+    fn probe(&mut self, probe: &ProbeView) {
+        self.line(1, "probe, by TCP:");
+        for one in probe.vips.iter().chain(&probe.backends) {
+            let cluster = one.cluster.as_ref().map(|cluster| format!(" ({cluster})"));
+            self.line(
+                2,
+                &format!("{}{} {} in {} ms", one.address, cluster.unwrap_or_default(), one.outcome.name(), one.milliseconds),
+            );
+        }
+        if probe.left_out > 0 {
+            self.line(2, &format!("{} backends were left out", probe.left_out));
+        }
+    }
+
+    fn finding(&mut self, finding: &Finding) {
+        let Finding { severity, code, message, advice } = finding;
+        self.line(0, &format!("{} [{code}] {message}", severity.name()));
+        if !advice.is_empty() {
+            self.line(1, &format!("-> {advice}"));
+        }
+    }
+}
+
+fn told(backend: &BackendView) -> String {
+    backend.address.to_string()
+}
