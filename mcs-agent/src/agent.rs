@@ -26,8 +26,8 @@ use anyhow::{Context as _, bail};
 use mcs_kube::program::until_signal;
 use tokio::sync::mpsc;
 
-pub use audit::{AuditPass, AuditReport};
 pub(crate) use addresses::of_this_node as node_addresses;
+pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, ReadFrom, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
 pub use malloc::share_heap;

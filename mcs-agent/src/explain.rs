@@ -34,6 +34,28 @@ use crate::{
     reconcile::MapView,
 };
 
+/// A question.
+#[derive(Debug)]
+pub(crate) struct Question {
+    /// What it is about.
+    pub(crate) target: Target,
+    /// Whose point of view is taken.
+    pub(crate) client: ClientOptions,
+    /// Whether to connect.
+    pub(crate) probes: bool,
+}
+
+/// What an agent has left.
+#[derive(Debug)]
+pub(crate) struct Left {
+    /// The pinned maps.
+    pub(crate) maps: MapView,
+    /// The status file.
+    pub(crate) report: Option<Report>,
+    /// Whether it is that of an agent before the one that started last.
+    pub(crate) is_former: bool,
+}
+
 /// How many imports that claim one address are explained.
 const CLAIMANTS: usize = 8;
 
@@ -97,21 +119,23 @@ pub(super) struct EndpointView {
 
 impl Explained {
     /// Explains it, as far as the maps, the report and the source can be read.
-    pub(crate) fn read(
-        pins: &Pins,
-        target: &Target,
-        report: Option<&Report>,
-        view: MapView,
-        options: &ClientOptions,
-        probes: bool,
-    ) -> Self {
-        let mut findings = about_agent(pins, report);
+    pub(crate) fn read(pins: &Pins, question: &Question, left: &Left) -> Self {
+        let Question { target, client: options, probes } = question;
+        let (view, report) = (&left.maps, left.report.as_ref());
+        let mut findings = about_agent(pins, left);
         let known: BTreeSet<ObjectKey> = match target.what {
             What::Import(_) => BTreeSet::new(),
-            What::Vip(ip) => view.frontends.iter().filter(|(id, _)| id.ip == ip).map(|(_, one)| one.import.clone()).collect(),
+            What::Vip(ip) => view
+                .frontends
+                .iter()
+                .filter(|(id, _)| id.ip == ip)
+                .map(|(_, one)| one.import.clone())
+                .collect(),
         };
         let known: Vec<_> = known.into_iter().collect();
-        let objects = report.and_then(|report| report.reads.as_ref()).map(|reads| Objects::read(reads, &target.what, &known));
+        let objects = report
+            .and_then(|report| report.reads.as_ref())
+            .map(|reads| Objects::read(reads, &target.what, &known));
         let (objects, unread) = match objects {
             Some(Ok(objects)) => (Some(objects), None),
             Some(Err(error)) => (None, Some(format!("{error:#}"))),
@@ -119,12 +143,12 @@ impl Explained {
         };
         findings.extend(unread.map(|why| Finding::new(Code::SourceUnread, why)));
         let mut explained = match (&objects, report) {
-            (Some(objects), report) => by_rules(objects, report, &view),
-            (None, report) => by_report(target, report, &known, &view),
+            (Some(objects), report) => by_rules(objects, report, view),
+            (None, report) => by_report(target, report, &known, view),
         };
         put_first(&mut explained, target);
-        let frontends = frontends::compare(pins, target, &explained, &view, objects.is_some());
-        judge(target, &mut explained, &frontends, &view, report, &mut findings);
+        let frontends = frontends::compare(pins, target, &explained, view, objects.is_some());
+        judge(target, &mut explained, &frontends, view, report, &mut findings);
         let client = ClientView::read(pins, report, options, &mut findings);
         let probe = probes.then(|| ProbeView::run(&frontends, &client, options, &mut findings));
         findings.sort_by(|a, b| a.severity.cmp(&b.severity));
@@ -134,11 +158,20 @@ impl Explained {
             served: findings.iter().all(|finding| finding.severity != Severity::Wrong),
             findings,
             source: objects.map(|objects| objects.source),
-            imports: explained.into_iter().map(|(key, one)| ImportView::of(key, one, target)).collect(),
+            imports: explained
+                .into_iter()
+                .map(|(key, one)| ImportView::of(key, one, target))
+                .collect(),
             frontends,
             client,
             probe,
         }
+    }
+
+    /// Whether the agent may just be writing what is missing.
+    pub(crate) fn may_lag(&self) -> bool {
+        let has = |code: Code| self.findings.iter().any(|finding| finding.code == code.name());
+        (has(Code::NotWritten) || has(Code::StaleBackend)) && !has(Code::AgentDown)
     }
 
     /// 0: it is served. 1: something is wrong. 3: something could not be found out.
@@ -159,24 +192,27 @@ impl Explained {
 type ExplainedImports = Vec<(ObjectKey, Explanation)>;
 
 /// Whether an agent keeps the maps up to date.
-fn about_agent(pins: &Pins, report: Option<&Report>) -> Vec<Finding> {
+fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
     let mut findings = Vec::new();
+    let report = left.report.as_ref();
+    let runs = is_held(pins.root()).unwrap_or(false);
     let alive = SignOfLife::read(&pins.alive()).ok();
-    if !is_held(pins.root()).unwrap_or(false) {
-        let since = report.map(|report| {
-            format!("; its last report is {} old", age(report.agent.updated))
-        });
-        let what = format!("no agent runs on {}{}", pins.root().display(), since.unwrap_or_default());
+    if !runs {
+        let since =
+            report.map(|report| format!("; its last report is {} old", age(report.agent.updated)));
+        let what =
+            format!("no agent runs on {}{}", pins.root().display(), since.unwrap_or_default());
         findings.push(Finding::new(Code::AgentDown, what));
     }
     if alive.is_some_and(|alive| alive.release_in.is_some_and(|left| left.is_zero())) {
-        let what = "the programs leave every ClusterSetIP alone, since no agent gives a sign of life";
+        let what =
+            "the programs leave every ClusterSetIP alone, since no agent gives a sign of life";
         findings.push(Finding::new(Code::Released, what));
     }
     match report {
         None => findings.push(Finding::new(Code::NoReport, "there is no report of an agent")),
-        Some(report) if !report.synced || report.outdated => {
-            let what = "the agent has not read its source, or its programs are not attached yet";
+        Some(report) if !report.synced || report.outdated || (runs && left.is_former) => {
+            let what = "the agent has not read its source or has not reported, or its programs are not attached yet";
             findings.push(Finding::new(Code::AgentBehind, what));
         }
         Some(_) => {}
@@ -200,7 +236,12 @@ fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> Expla
 }
 
 /// What the report and the maps say of the imports.
-fn by_report(target: &Target, report: Option<&Report>, known: &[ObjectKey], view: &MapView) -> ExplainedImports {
+fn by_report(
+    target: &Target,
+    report: Option<&Report>,
+    known: &[ObjectKey],
+    view: &MapView,
+) -> ExplainedImports {
     let keys = match &target.what {
         What::Import(key) => std::slice::from_ref(key),
         What::Vip(_) => known,
@@ -218,7 +259,11 @@ fn by_report(target: &Target, report: Option<&Report>, known: &[ObjectKey], view
         let rejections = report.into_iter().flat_map(|report| report.rejections.iter());
         let ips: BTreeSet<IpAddr> = frontends.iter().map(|(id, _)| id.ip).collect();
         Explanation {
-            report: reported.filter(|one| one.import == *key).map(|one| (**one).clone()).next().or(served),
+            report: reported
+                .filter(|one| one.import == *key)
+                .map(|one| (**one).clone())
+                .next()
+                .or(served),
             rejections: rejections.filter(|one| one.object.key == *key).cloned().collect(),
             ips: ips.iter().map(ToString::to_string).collect(),
             ports: Vec::new(),
@@ -277,7 +322,10 @@ fn judge(
     let Some((key, first)) = explained.first_mut() else {
         let What::Vip(ip) = target.what else { return };
         findings.push(match view.departed.get(&ip) {
-            Some(departure) => Finding::new(Code::Departed, format!("{ip} is {departure}: {}", departure.meaning())),
+            Some(departure) => Finding::new(
+                Code::Departed,
+                format!("{ip} is {departure}: {}", departure.meaning()),
+            ),
             None => Finding::new(Code::UnknownVip, format!("no ServiceImport has {ip}")),
         });
         return;
@@ -290,15 +338,23 @@ fn judge(
     let is_unwritten = frontends.iter().flat_map(|frontend| &frontend.missing);
     let unwritten: BTreeSet<_> = is_unwritten.copied().collect();
     let fate = if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten };
-    let fates = first.slices.iter_mut().flat_map(|slice| &mut slice.endpoints).flat_map(|one| &mut one.fates);
+    let fates = first
+        .slices
+        .iter_mut()
+        .flat_map(|slice| &mut slice.endpoints)
+        .flat_map(|one| &mut one.fates);
     for one in fates {
-        if one.fate == Fate::Used && one.backend.is_some_and(|backend| unwritten.contains(&backend)) {
+        if one.fate == Fate::Used && one.backend.is_some_and(|backend| unwritten.contains(&backend))
+        {
             one.fate = fate;
         }
     }
-    frontends.iter().for_each(|frontend| frontend.judge(no_room.is_some(), &first.slices, findings));
+    frontends
+        .iter()
+        .for_each(|frontend| frontend.judge(no_room.is_some(), &first.slices, findings));
     for (other, one) in &explained[1..] {
-        let rejected = one.rejections.iter().find(|one| one.reason == RejectionReason::FrontendTaken);
+        let rejected =
+            one.rejections.iter().find(|one| one.reason == RejectionReason::FrontendTaken);
         if let Some(rejection) = rejected {
             let message = format!("{other} asks for it too: {}", rejection.message);
             findings.push(Finding::of_rule(Severity::Note, rejection.reason, &message));
@@ -320,7 +376,8 @@ fn about_import(
     findings: &mut Vec<Finding>,
 ) {
     let Some(report) = &explanation.report else {
-        findings.push(Finding::new(Code::UnknownImport, format!("there is no ServiceImport {key}")));
+        findings
+            .push(Finding::new(Code::UnknownImport, format!("there is no ServiceImport {key}")));
         return;
     };
     for rejection in &explanation.rejections {
@@ -329,7 +386,8 @@ fn about_import(
             continue;
         }
         let is_of_import = object.key == *key && object.kind != crate::model::Kind::EndpointSlice;
-        let severity = if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
+        let severity =
+            if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
         findings.push(Finding::of_rule(severity, reason, &format!("{object}: {message}")));
     }
     if let Some(reason) = report.left_alone {
@@ -337,12 +395,24 @@ fn about_import(
         return;
     }
     let is_served = !matches!(report.state, ImportState::Rejected);
-    if is_served && explanation.slices.is_empty() && frontends.iter().all(|one| one.backends.is_empty()) {
+    if is_served
+        && explanation.slices.is_empty()
+        && frontends.iter().all(|one| one.backends.is_empty())
+    {
         findings.push(Finding::new(Code::NoSlices, format!("{key}: no EndpointSlice")));
     }
     if is_served && target.port.is_some() && frontends.is_empty() {
-        let ports: Vec<_> = explanation.frontends.iter().map(|(id, _)| format!("{}/{}", id.port, id.protocol)).collect::<BTreeSet<_>>().into_iter().collect();
-        let what = format!("{target}: {key} has no such port; it has {}", if ports.is_empty() { "none".to_owned() } else { ports.join(", ") });
+        let ports: Vec<_> = explanation
+            .frontends
+            .iter()
+            .map(|(id, _)| format!("{}/{}", id.port, id.protocol))
+            .collect::<BTreeSet<_>>()
+            .into_iter()
+            .collect();
+        let what = format!(
+            "{target}: {key} has no such port; it has {}",
+            if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
+        );
         findings.push(Finding::new(Code::UnknownPort, what));
     }
     let rejected = || explanation.rejections.iter().any(|one| one.object.key == *key);
@@ -355,7 +425,8 @@ impl ImportView {
     fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
         let Explanation { report, ips, ports, slices, .. } = explanation;
         let (state, message) = report.map(|report| (report.state, report.message)).unzip();
-        let named = |name: &str| if name.is_empty() { "unnamed".to_owned() } else { name.to_owned() };
+        let named =
+            |name: &str| if name.is_empty() { "unnamed".to_owned() } else { name.to_owned() };
         let asked: BTreeSet<String> = ports
             .iter()
             .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.number))
@@ -366,7 +437,10 @@ impl ImportView {
             state,
             message: message.unwrap_or_default(),
             ips,
-            ports: ports.iter().map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol)).collect(),
+            ports: ports
+                .iter()
+                .map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol))
+                .collect(),
             slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),
         }
     }

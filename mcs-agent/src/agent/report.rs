@@ -14,7 +14,13 @@ use mcs_kube::program::http::ListenerReport;
 use serde::{Deserialize, Serialize, de::DeserializeOwned};
 use thiserror::Error;
 
-use super::{audit::AuditReport, config::{ReadFrom, SocketLb}, repairs::Repairs, start, tc::TcReport};
+use super::{
+    audit::AuditReport,
+    config::{ReadFrom, SocketLb},
+    repairs::Repairs,
+    start,
+    tc::TcReport,
+};
 use crate::{
     dataplane::Run,
     engine::Usage,

@@ -1,12 +1,12 @@
 //! `mcs-agent explain`: why a name or an address is served, or not.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use clap::Args;
 
 use super::{ReadArgs, print, view};
 use crate::{
-    explain::{ClientOptions, Explained, Target},
+    explain::{ClientOptions, Explained, Left, Question, Target},
     loader::Pins,
 };
 
@@ -14,6 +14,8 @@ use crate::{
 const UNKNOWN: u8 = 3;
 /// Columns of the tree, where no terminal says otherwise.
 const WIDTH: usize = 80;
+/// How long an agent may take to write what it reads.
+const LAG: Duration = Duration::from_millis(500);
 
 /// Explain why a name or an address is served, or not: the import, each endpoint, the maps, the hooks
 ///
@@ -54,15 +56,26 @@ pub(super) struct ExplainArgs {
 
 pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let pins = Pins::new(&args.read.bpffs.bpffs);
-    let client = ClientOptions { pid: args.pid, netns: args.netns.clone() };
+    let question = Question {
+        target: args.target.clone(),
+        client: ClientOptions { pid: args.pid, netns: args.netns.clone() },
+        probes: args.probe,
+    };
+    let once = || -> anyhow::Result<Explained> {
+        let maps = view::of(&view::read_maps(&pins)?);
+        let view::Left { report, is_former, .. } = view::Left::read(&pins);
+        Ok(Explained::read(&pins, &question, &Left { maps, report: report.ok(), is_former }))
+    };
     let read = || {
-        let view = view::of(&view::read_maps(&pins)?);
-        let report = view::read_report(&pins).ok();
-        Ok(Explained::read(&pins, &args.target, report.as_ref(), view, &client, args.probe))
+        let explained = once()?;
+        if explained.may_lag() {
+            thread::sleep(LAG);
+            return once();
+        }
+        Ok(explained)
     };
-    let show = |explained: &Explained, style: super::Style| {
-        print(&explained.tree(WIDTH, style.wide))
-    };
+    let show =
+        |explained: &Explained, style: super::Style| print(&explained.tree(WIDTH, style.wide));
     match args.read.output.show(read, show) {
         Ok(explained) => Ok(explained.exit_status().into()),
         Err(error) => {

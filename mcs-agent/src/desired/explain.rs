@@ -93,9 +93,9 @@ pub fn explain(
         slices: Vec::new(),
     };
     let is_slice = |name: &ObjectKey| snapshot.slices(key).any(|slice| slice.key == *name);
-    explanation.rejections.retain(|rejection| {
-        rejection.object.key == *key || is_slice(&rejection.object.key)
-    });
+    explanation
+        .rejections
+        .retain(|rejection| rejection.object.key == *key || is_slice(&rejection.object.key));
     let mut fates = Fates::default();
     let mut wanted: Vec<(String, Protocol, IpFamily)> = Vec::new();
     if let Some((import, claim)) = import.zip(evaluation.claims.get(key)) {
@@ -105,9 +105,11 @@ pub fn explain(
         }
         let service = claim.service(import, snapshot, &vips, &node, &mut fates);
         explanation.report = Some(report::of_service(&service));
-        wanted.extend(service.frontends.iter().map(|(id, frontend)| {
-            (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
-        }));
+        wanted.extend(
+            service.frontends.iter().map(|(id, frontend)| {
+                (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
+            }),
+        );
         explanation.frontends = service.frontends;
     }
     explanation.slices =
@@ -137,7 +139,13 @@ fn explained(
         // The rules made no candidate of it, and did not reject it: its slice has none of the ports.
         if of_endpoint.is_empty() && lacks_port {
             let fate = Fate::NoSuchPort;
-            of_endpoint.push(PortFate { port: None, protocol: None, backend: None, fate, message: None });
+            of_endpoint.push(PortFate {
+                port: None,
+                protocol: None,
+                backend: None,
+                fate,
+                message: None,
+            });
         }
         ExplainedEndpoint { address: text(&endpoint.address), fates: of_endpoint }
     });
@@ -261,8 +269,7 @@ mod tests {
         let affinity =
             ClusterAffinity { annotation: "example.io/affinity", value: "local".to_owned() };
         let tiers = ServiceImport { cluster_affinity: Some(affinity.into()), ..web() };
-        let explanation =
-            of(tiers, vec![east().address("10.1.0.1"), west().address("10.2.0.1")]);
+        let explanation = of(tiers, vec![east().address("10.1.0.1"), west().address("10.2.0.1")]);
         assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.2.0.1 other-tier"]);
 
         let hints = east()
@@ -298,10 +305,7 @@ mod tests {
         let message = explanation.slices[0].endpoints[1].fates[0].message.clone().unwrap();
         assert!(message.contains("loopback"), "{message}");
         let reasons: Vec<_> = explanation.rejections.iter().map(|one| one.reason).collect();
-        assert_eq!(
-            reasons,
-            [RejectionReason::EndpointInvalid, RejectionReason::EndpointForbidden]
-        );
+        assert_eq!(reasons, [RejectionReason::EndpointInvalid, RejectionReason::EndpointForbidden]);
     }
 
     #[test]
@@ -335,8 +339,7 @@ mod tests {
             of_older.into(),
             east().address("10.1.0.1").into(),
         ]);
-        let explained =
-            |name| explain(&snapshot, &here(), &DesiredState::default(), &key(name));
+        let explained = |name| explain(&snapshot, &here(), &DesiredState::default(), &key(name));
         let web = explained("shop/web");
         assert_eq!(web.report.unwrap().state, ImportState::Rejected);
         assert_eq!(web.rejections[0].reason, RejectionReason::FrontendTaken);

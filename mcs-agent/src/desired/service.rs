@@ -61,7 +61,8 @@ impl AssignedClaim {
         recorder: &mut impl Recorder,
     ) -> Service<'a> {
         let Self { claim, assignment, problems, .. } = self;
-        let (slices, slice_rejections) = UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
+        let (slices, slice_rejections) =
+            UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
         let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
         let mut frontends: Vec<(FrontendId, Frontend)> =
@@ -76,13 +77,7 @@ impl AssignedClaim {
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
-                    selection::select(
-                        candidates,
-                        port.protocol,
-                        &claim.preferences,
-                        node,
-                        recorder,
-                    )
+                    selection::select(candidates, port.protocol, &claim.preferences, node, recorder)
                 };
             let value = Frontend {
                 import: import.key.clone(),

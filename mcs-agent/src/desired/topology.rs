@@ -1,8 +1,6 @@
 //! Prefers the endpoints that are near this node, by their hints or by where they run.
 
-use super::{
-    candidate::Candidate, fate::Fate, problem::ObjectProblem, traffic_policy::LocalNode,
-};
+use super::{candidate::Candidate, fate::Fate, problem::ObjectProblem, traffic_policy::LocalNode};
 use crate::model::{NodeContext, RejectionReason, ServiceImport};
 
 /// `trafficDistribution` of an import (KEP-3015).

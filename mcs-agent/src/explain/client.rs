@@ -18,8 +18,7 @@ use super::{
 use crate::{
     agent::{Attachments, Report, SocketLb},
     bpf::program_name,
-    loader::{CgroupRoot, HOOKS, Hook, TcLink},
-    loader::Pins,
+    loader::{CgroupRoot, HOOKS, Hook, Pins, TcLink},
     netlink::Netlink,
     stale::NetNamespace,
 };
@@ -42,7 +41,8 @@ impl ClientOptions {
             (None, Some(pid)) => format!("/proc/{pid}/ns/net").into(),
             (None, None) => return None,
         };
-        let at = |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
+        let at =
+            |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
         Some(NetNamespace::open(&path).map_err(at))
     }
 }
@@ -54,6 +54,9 @@ pub(super) struct ClientView {
     pub(super) who: String,
     /// Its cgroup: the one that the hooks are attached to, unless a process was given.
     pub(super) cgroup: Option<PathBuf>,
+    /// The cgroup that the hooks are attached to.
+    #[serde(skip)]
+    pub(super) root: Option<PathBuf>,
     /// The socket hooks.
     pub(super) hooks: Vec<HookView>,
     /// The host side of the client's interface; absent for a client of the host.
@@ -143,12 +146,18 @@ impl ClientView {
         let root = CgroupRoot::find(named).map_err(|error| error.to_string())?;
         let cgroup = match options.pid {
             None => root.path.clone(),
-            Some(pid) => cgroup_of(pid, &root.path).map_err(|error| format!("process {pid}: {error}"))?,
+            Some(pid) => {
+                cgroup_of(pid, &root.path).map_err(|error| format!("process {pid}: {error}"))?
+            }
         };
         let directory =
             File::open(&cgroup).map_err(|error| format!("{}: {error}", cgroup.display()))?;
         let pinned = |hook: &Hook| {
-            attachments.hooks.iter().find(|one| one.name == hook.name).and_then(|one| one.program_id)
+            attachments
+                .hooks
+                .iter()
+                .find(|one| one.name == hook.name)
+                .and_then(|one| one.program_id)
         };
         let mut lacking = Vec::new();
         for hook in &HOOKS {
@@ -166,7 +175,12 @@ impl ClientView {
                 let what = format!("{other} runs before {}", hook.name);
                 findings.push(Finding::new(Code::ForeignFirst, what));
             }
-            self.hooks.push(HookView { name: hook.name, program, runs: Some(place.is_some()), before });
+            self.hooks.push(HookView {
+                name: hook.name,
+                program,
+                runs: Some(place.is_some()),
+                before,
+            });
         }
         if !lacking.is_empty() {
             let is_outside = lacking.len() == HOOKS.len() && !cgroup.starts_with(&root.path);
@@ -175,11 +189,15 @@ impl ClientView {
                 (Code::OutsideCgroup, what)
             } else {
                 let what = format!("{} not run in {}", lacking.join(", "), cgroup.display());
-                (Code::HookMissing, format!("{what}: connections go where the VIP leads without the agent"))
+                (
+                    Code::HookMissing,
+                    format!("{what}: connections go where the VIP leads without the agent"),
+                )
             };
             findings.push(Finding::new(code, what));
         }
         self.cgroup = Some(cgroup);
+        self.root = Some(root.path);
         Ok(())
     }
 
@@ -236,7 +254,7 @@ fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
 }
 
 /// The first directory above a cgroup that is the root of its hierarchy.
-fn mount_of(cgroup: &Path) -> PathBuf {
+pub(super) fn mount_of(cgroup: &Path) -> PathBuf {
     // Every cgroup but the root has this file.
     let root = cgroup.ancestors().find(|path| {
         path.join("cgroup.controllers").exists() && !path.join("cgroup.events").exists()
@@ -267,7 +285,11 @@ fn host_devices(namespace: NetNamespace) -> io::Result<Vec<u32>> {
         namespace.enter()?;
         program::block_on(async {
             let devices = Netlink::open()?.list_devices().await?.devices;
-            Ok(devices.iter().filter(|device| device.peer_elsewhere).filter_map(|one| one.peer).collect())
+            Ok(devices
+                .iter()
+                .filter(|device| device.peer_elsewhere)
+                .filter_map(|one| one.peer)
+                .collect())
         })
         .map_err(|error| io::Error::other(format!("{error:#}")))
     };

@@ -82,7 +82,10 @@ pub(super) fn compare(
         }
     }
     let flows = FlowTable::open(&pins.flows()).ok();
-    let one = |(id, (wanted, found)): (FrontendId, (Option<&Frontend>, Option<&reconcile::FrontendView>))| {
+    let one = |(id, (wanted, found)): (
+        FrontendId,
+        (Option<&Frontend>, Option<&reconcile::FrontendView>),
+    )| {
         let mut view = FrontendView::new(id, key, wanted, found, by_rules);
         view.count(pins, flows.as_ref(), found.map(|found| found.index));
         view
@@ -100,7 +103,8 @@ impl FrontendView {
     ) -> Self {
         let backends = found.map(|found| found.backends.clone()).unwrap_or_default();
         let has = |address: SocketAddr| backends.iter().any(|one| one.address == address);
-        let wants = |address: SocketAddr| wanted.is_some_and(|wanted| wanted.backend(address).is_some());
+        let wants =
+            |address: SocketAddr| wanted.is_some_and(|wanted| wanted.backend(address).is_some());
         let missing = wanted.into_iter().flat_map(|wanted| &wanted.backends);
         let missing = missing.map(|one| one.address).filter(|one| !has(*one)).collect();
         let stale = backends.iter().map(|one| one.address);
@@ -124,7 +128,8 @@ impl FrontendView {
     }
 
     fn count(&mut self, pins: &Pins, flows: Option<&FlowTable>, index: Option<u32>) {
-        if let Some(Ok((count, some))) = flows.map(|flows| flows.of_frontend(&self.frontend, FLOWS)) {
+        if let Some(Ok((count, some))) = flows.map(|flows| flows.of_frontend(&self.frontend, FLOWS))
+        {
             self.flows = Some(count);
             self.some_flows =
                 some.into_iter().map(|(client, backend)| FlowView { client, backend }).collect();
@@ -143,8 +148,18 @@ impl FrontendView {
     ) {
         let id = self.frontend;
         let mut find = |code, what: String| findings.push(Finding::new(code, what));
-        if let Some(wanted) = self.wanted_import.as_ref().filter(|wanted| self.state.is_some() && **wanted != self.import) {
-            find(Code::OtherImport, format!("{id} belongs to {} in the maps, and to {wanted} by the rules", self.import));
+        if let Some(wanted) = self
+            .wanted_import
+            .as_ref()
+            .filter(|wanted| self.state.is_some() && **wanted != self.import)
+        {
+            find(
+                Code::OtherImport,
+                format!(
+                    "{id} belongs to {} in the maps, and to {wanted} by the rules",
+                    self.import
+                ),
+            );
         }
         if self.is_wanted && self.state.is_none() && !no_room {
             find(Code::NotWritten, format!("the maps have no frontend {id}"));
@@ -156,7 +171,10 @@ impl FrontendView {
             find(Code::StaleBackend, format!("{id} still leads to {}", some(&self.stale)));
         }
         if self.backends.is_empty() && self.missing.is_empty() {
-            find(Code::NoUsableEndpoint, format!("{id} has no usable endpoint{}: clients are refused", counts(slices)));
+            find(
+                Code::NoUsableEndpoint,
+                format!("{id} has no usable endpoint{}: clients are refused", counts(slices)),
+            );
         }
     }
 }

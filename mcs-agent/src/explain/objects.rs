@@ -1,10 +1,6 @@
 //! Reads the import that is asked about, with its slices, from where the agent reads them, and with the agent's rights.
 
-use std::{
-    collections::BTreeSet,
-    net::IpAddr,
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, bail};
 use mcs_kube::program;
@@ -39,11 +35,7 @@ pub(super) struct Objects {
 impl Objects {
     /// Reads every import, and the slices of those that are asked about or claim the same addresses. `known`: imports
     /// that the maps have for the address.
-    pub(super) fn read(
-        from: &ReadFrom,
-        what: &What,
-        known: &[ObjectKey],
-    ) -> anyhow::Result<Self> {
+    pub(super) fn read(from: &ReadFrom, what: &What, known: &[ObjectKey]) -> anyhow::Result<Self> {
         let asked: Vec<ObjectKey> = match what {
             What::Import(key) => vec![key.clone()],
             What::Vip(_) => known.to_vec(),
@@ -65,10 +57,12 @@ impl Objects {
         if names.len() > before && from.manifests.is_none() {
             store = read_once(from, &names)?;
         }
-        let keys = match what {
-            What::Import(_) => asked,
-            What::Vip(_) => claimants,
-        };
+        let mut keys = asked;
+        if matches!(what, What::Vip(_)) {
+            keys.extend(claimants);
+            keys.sort();
+            keys.dedup();
+        }
         let source = store.source().name.clone();
         Ok(Self { snapshot: store.snapshot(), keys, source })
     }
@@ -128,6 +122,12 @@ fn complete(store: ObjectStore) -> anyhow::Result<ObjectStore> {
     let source = store.source();
     let problem = source.problems.first();
     let problem = problem.map(|one| format!("{}: {}", one.place, one.message));
-    Err(anyhow::anyhow!(problem.unwrap_or_else(|| "no answer in time".to_owned())))
-        .with_context(|| format!("cannot read {}", if source.name.is_empty() { "the source" } else { &source.name }))
+    Err(anyhow::anyhow!(problem.unwrap_or_else(|| "no answer in time".to_owned()))).with_context(
+        || {
+            format!(
+                "cannot read {}",
+                if source.name.is_empty() { "the source" } else { &source.name }
+            )
+        },
+    )
 }

@@ -2,9 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    io,
+    fs, io,
     net::{SocketAddr, TcpStream},
-    sync::Mutex,
+    path::Path,
+    sync::{Mutex, PoisonError},
     thread,
     time::{Duration, Instant},
 };
@@ -12,7 +13,7 @@ use std::{
 use serde::Serialize;
 
 use super::{
-    client::{ClientOptions, ClientView},
+    client::{ClientOptions, ClientView, mount_of},
     code::{Code, Finding},
     frontends::{FrontendView, some},
 };
@@ -106,7 +107,8 @@ impl ProbeView {
         let wanted: Vec<_> = vips.chain(spread(backends)).collect();
         match connect_all(options, &wanted) {
             Ok(results) => {
-                (view.backends, view.vips) = results.into_iter().partition(|one| one.cluster.is_some());
+                (view.backends, view.vips) =
+                    results.into_iter().partition(|one| one.cluster.is_some());
             }
             Err(error) => {
                 findings.push(Finding::new(Code::ProbeNotAllowed, error.to_string()));
@@ -118,8 +120,9 @@ impl ProbeView {
     }
 
     fn judge(&self, client: &ClientView, findings: &mut Vec<Finding>) {
-        let reachable = self.backends.iter().filter(|one| one.outcome == Outcome::Connected).count();
-        let is_outside = client.cgroup.as_ref().is_some_and(|root| !has_this_process(root));
+        let reachable =
+            self.backends.iter().filter(|one| one.outcome == Outcome::Connected).count();
+        let is_outside = client.root.as_ref().is_some_and(|root| !has_this_process(root));
         for vip in self.vips.iter().filter(|vip| vip.outcome != Outcome::Connected) {
             let what = format!("{} is {}", vip.address, vip.outcome.name());
             if is_outside {
@@ -131,7 +134,10 @@ impl ProbeView {
                 _ => Code::VipSilent,
             };
             let backends = self.backends.len();
-            findings.push(Finding::new(code, format!("{what}; {reachable} of {backends} backends can be connected to")));
+            findings.push(Finding::new(
+                code,
+                format!("{what}; {reachable} of {backends} backends can be connected to"),
+            ));
         }
         let mut clusters = BTreeMap::<&str, Vec<&ProbeResult>>::new();
         for one in &self.backends {
@@ -144,8 +150,11 @@ impl ProbeView {
                 (Outcome::Failed, Code::BackendSilent),
                 (Outcome::Refused, Code::BackendRefused),
             ] {
-                let found: Vec<_> =
-                    results.iter().filter(|one| one.outcome == outcome).map(|one| one.address).collect();
+                let found: Vec<_> = results
+                    .iter()
+                    .filter(|one| one.outcome == outcome)
+                    .map(|one| one.address)
+                    .collect();
                 if !found.is_empty() {
                     let what = format!(
                         "{cluster}: {} of {} {}: {}",
@@ -177,13 +186,12 @@ fn spread(backends: BTreeMap<SocketAddr, Option<String>>) -> Vec<(SocketAddr, Op
 }
 
 /// Whether this process is in the cgroup or below it: programs see the sockets of its processes alone.
-fn has_this_process(cgroup: &std::path::Path) -> bool {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+fn has_this_process(cgroup: &Path) -> bool {
+    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
-    // In a cgroup namespace of its own it sees no more than that.
     let own = own.trim_start_matches('/');
-    let is_root = !cgroup.join("cgroup.events").exists();
-    is_root || cgroup.ancestors().any(|above| std::path::Path::new(above).join(own).starts_with(cgroup))
+    // In a cgroup namespace of its own it sees no more than that.
+    own.is_empty() || mount_of(cgroup).join(own).starts_with(cgroup)
 }
 
 fn connect_all(
@@ -191,7 +199,7 @@ fn connect_all(
     wanted: &[(SocketAddr, Option<String>)],
 ) -> io::Result<Vec<ProbeResult>> {
     let rest = Mutex::new(wanted.iter().collect::<Vec<_>>());
-    let take = || rest.lock().unwrap_or_else(std::sync::PoisonError::into_inner).pop();
+    let take = || rest.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let work = || -> io::Result<Vec<ProbeResult>> {
         if let Some(namespace) = options.namespace() {
             enter(&namespace?)?;
@@ -206,7 +214,8 @@ fn connect_all(
     thread::scope(|scope| {
         let threads: Vec<_> = (0..AT_ONCE.min(wanted.len())).map(|_| scope.spawn(work)).collect();
         for thread in threads {
-            let found = thread.join().map_err(|_| io::Error::other("a thread of the probe ended"))?;
+            let found =
+                thread.join().map_err(|_| io::Error::other("a thread of the probe ended"))?;
             results.extend(found?);
         }
         io::Result::Ok(())

@@ -139,8 +139,16 @@ mod tests {
             assert_eq!(text.parse::<Target>().map(|target| target.to_string()), Ok(shown.into()));
         }
         for wrong in [
-            "", "web", "shop/", "/web", "shop/web:x", "shop/web:0", "10.0.0.1:80/SCTP", "10.0.0.1:0",
-            "a.b.c.svc.clusterset.local", "shop/web/80",
+            "",
+            "web",
+            "shop/",
+            "/web",
+            "shop/web:x",
+            "shop/web:0",
+            "10.0.0.1:80/SCTP",
+            "10.0.0.1:0",
+            "a.b.c.svc.clusterset.local",
+            "shop/web/80",
         ] {
             assert_eq!(wrong.parse::<Target>(), Err(TargetError), "{wrong}");
         }

@@ -51,21 +51,18 @@ impl Tree {
     /// Adds a line at this depth. What does not fit continues two columns further in.
     fn line(&mut self, depth: usize, text: &str) {
         let indent = depth * 2;
+        let mut lead = indent;
         let mut column = 0;
         for word in one_line_of(text, LONGEST).split(' ') {
             let length = word.chars().count();
             if column > 0 && column + 1 + length > self.width {
                 self.text.push('\n');
-                column = 0;
+                (lead, column) = (indent + 2, 0);
             }
             // Writing to a string does not fail.
-            let lead = match column {
-                0 if self.text.ends_with('\n') || self.text.is_empty() => indent,
-                0 => indent + 2,
-                _ => 1,
-            };
             let _ = write!(self.text, "{:lead$}{word}", "");
             column += lead + length;
+            lead = 1;
         }
         self.text.push('\n');
     }
@@ -93,20 +90,30 @@ impl Tree {
     fn cluster(&mut self, cluster: &str, slices: &[&SliceView]) {
         let cluster = if cluster.is_empty() { "unknown cluster" } else { cluster };
         let endpoints = slices.iter().map(|slice| slice.endpoints.len()).sum::<usize>();
-        let mut ports: Vec<_> = slices.iter().flat_map(|slice| &slice.ports).map(String::as_str).collect();
+        let mut ports: Vec<_> =
+            slices.iter().flat_map(|slice| &slice.ports).map(String::as_str).collect();
         ports.sort_unstable();
         ports.dedup();
         let ports = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
         let count = slices.len();
-        self.line(2, &format!("{cluster}: {endpoints} endpoints in {count} EndpointSlices, ports {ports}"));
+        self.line(
+            2,
+            &format!("{cluster}: {endpoints} endpoints in {count} EndpointSlices, ports {ports}"),
+        );
         let mut fates = BTreeMap::<(String, String), Vec<String>>::new();
         for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {
             for one in &endpoint.fates {
                 let port = one.port.as_deref().filter(|port| !port.is_empty());
                 let port = port.map(|port| format!(" for {port}")).unwrap_or_default();
-                let at = one.backend.map_or_else(|| endpoint.address.clone(), |backend| backend.to_string());
-                let message = one.message.clone().map(|why| format!(" ({why})")).unwrap_or_default();
-                fates.entry((one.fate.to_string(), port)).or_default().push(format!("{at}{message}"));
+                let at = one
+                    .backend
+                    .map_or_else(|| endpoint.address.clone(), |backend| backend.to_string());
+                let message =
+                    one.message.clone().map(|why| format!(" ({why})")).unwrap_or_default();
+                fates
+                    .entry((one.fate.to_string(), port))
+                    .or_default()
+                    .push(format!("{at}{message}"));
             }
         }
         for ((fate, port), addresses) in fates {
@@ -135,7 +142,10 @@ impl Tree {
         };
         self.line(
             1,
-            &format!("frontend {} of {}: {state}, {} slots in the maps{differs}", view.frontend, view.import, view.slots),
+            &format!(
+                "frontend {} of {}: {state}, {} slots in the maps{differs}",
+                view.frontend, view.import, view.slots
+            ),
         );
         let mut clusters = BTreeMap::<&str, Vec<String>>::new();
         for backend in &view.backends {
@@ -154,7 +164,11 @@ impl Tree {
             self.line(2, &format!("affinity of {seconds} s: {clients} clients"));
         }
         if let Some(flows) = view.flows.filter(|flows| *flows > 0) {
-            let some: Vec<_> = view.some_flows.iter().map(|one| format!("{} to {}", one.client, one.backend)).collect();
+            let some: Vec<_> = view
+                .some_flows
+                .iter()
+                .map(|one| format!("{} to {}", one.client, one.backend))
+                .collect();
             self.line(2, &format!("{flows} flows of the packet path: {}", some.join(", ")));
         }
     }
@@ -171,7 +185,11 @@ impl Tree {
             }
         }
         if let Some(device) = &client.device {
-            let programs = if device.programs.is_empty() { "no programs".to_owned() } else { device.programs.join(", ") };
+            let programs = if device.programs.is_empty() {
+                "no programs".to_owned()
+            } else {
+                device.programs.join(", ")
+            };
             self.line(2, &format!("device {}: {programs}", device.name));
         }
     }
@@ -182,7 +200,13 @@ impl Tree {
             let cluster = one.cluster.as_ref().map(|cluster| format!(" ({cluster})"));
             self.line(
                 2,
-                &format!("{}{} {} in {} ms", one.address, cluster.unwrap_or_default(), one.outcome.name(), one.milliseconds),
+                &format!(
+                    "{}{} {} in {} ms",
+                    one.address,
+                    cluster.unwrap_or_default(),
+                    one.outcome.name(),
+                    one.milliseconds
+                ),
             );
         }
         if probe.left_out > 0 {
@@ -201,4 +225,19 @@ impl Tree {
 
 fn told(backend: &BackendView) -> String {
     backend.address.to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_long_line_continues_further_in() {
+        let mut tree = Tree { text: String::new(), width: 20, all: false };
+        tree.line(1, "one two three four five six");
+        assert_eq!(tree.text, "  one two three four\n    five six\n");
+        let mut tree = Tree { text: String::new(), width: 20, all: false };
+        tree.line(0, "a\u{1b}[31m\nb");
+        assert_eq!(tree.text, "a\\u{1b}[31m b\n");
+    }
 }

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use mcs_tests::suite::Suite;
 
 mod addresses;
+mod explain;
 mod failing;
 mod figures;
 mod http;
@@ -31,5 +32,6 @@ fn main() -> ExitCode {
     mistakes::cases(&mut suite);
     addresses::cases(&mut suite);
     failing::cases(&mut suite);
+    explain::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -18,6 +18,7 @@ fn schemas(world: &mut World) -> anyhow::Result<()> {
         ("services", &["services"]),
         ("backends", &["backends", "default/web"]),
         ("flows", &["flows"]),
+        ("explain", &["explain", "default/web"]),
     ] {
         let file = deploy(&format!("schema/{name}.schema.json"));
         let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;

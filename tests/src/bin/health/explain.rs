@@ -1,0 +1,258 @@
+//! `mcs-agent explain`, with the maps and hooks of a real agent.
+
+use std::{
+    collections::BTreeSet,
+    fs,
+    process::{Child, Command, Output, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    agent::{self, CAPABILITIES},
+    manifests::{Protocol, Service},
+    netns::Namespace,
+    process,
+    site::Site,
+    suite::Suite,
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::world::{EMPTY, PODS, WEB, World, pod_address, web, write};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("explain: served, without slices, wrong port, unknown", names);
+    suite.case("explain: no ready endpoint, and a VIP that another import holds", endpoints);
+    suite.case("explain: the probe, from whose namespace, and without the right to", probe);
+    suite.case("explain: whose hooks run", hooks);
+    suite.case("explain: no agent, a hook that was detached, no source", without_agent);
+}
+
+/// Runs `mcs-agent explain` in a network namespace, in the cgroup of the agent.
+fn run(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<Output> {
+    let _in_cgroup = site.cgroup.visit()?;
+    let mut command: Command = netns.command("timeout");
+    command.arg("20").arg(agent::binary()?).arg("explain").args(words);
+    command.arg("--bpffs").arg(site.agent.bpffs()).env_clear();
+    Ok(command.output()?)
+}
+
+/// Fails unless it ends with this status, and finds exactly these codes. Returns all that it says.
+fn explain(
+    site: &Site,
+    netns: &Namespace,
+    words: &[&str],
+    status: i32,
+    codes: &[&str],
+) -> anyhow::Result<Value> {
+    let output = run(site, netns, &[words, &["--output", "json"]].concat())?;
+    let said: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let findings = said["findings"].as_array().context("no findings")?;
+    let found: BTreeSet<_> = findings.iter().filter_map(|one| one["code"].as_str()).collect();
+    ensure!(found == codes.iter().copied().collect(), "{words:?}: {findings:#?}");
+    ensure!(output.status.code() == Some(status), "{words:?}: {}", output.status);
+    Ok(said)
+}
+
+/// The tree, whose lines fit a terminal.
+fn tree(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<String> {
+    let text = String::from_utf8(run(site, netns, words)?.stdout)?;
+    let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    ensure!(long.is_empty(), "too long: {long:?}");
+    Ok(text)
+}
+
+/// `address fate` of each endpoint.
+fn fates(said: &Value) -> BTreeSet<String> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let slices = list(&said["imports"][0]["slices"]);
+    let endpoints = slices.iter().flat_map(|slice| list(&slice["endpoints"]));
+    let fate =
+        |one: Value| format!("{} {}", one["address"], one["fates"][0]["fate"]).replace('"', "");
+    endpoints.map(fate).collect()
+}
+
+fn names(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = (&world.site, &world.node.netns);
+    for target in ["default/web", "default/web:80", "web.default.svc.clusterset.local"] {
+        let said = explain(site, netns, &[target], 0, &[])?;
+        let used = PODS.map(|pod| format!("{} used", pod_address(pod)));
+        ensure!(fates(&said) == used.into(), "{said:#}");
+        ensure!(said["served"] == true && said["frontends"][0]["slots"] == 2, "{said:#}");
+        ensure!(
+            said["client"]["hooks"].as_array().is_some_and(|hooks| hooks.len() == agent::HOOKS)
+        );
+    }
+    let vip = format!("{WEB}:80/TCP");
+    let said = explain(site, netns, &[&vip], 0, &[])?;
+    ensure!(said["imports"][0]["name"] == "web", "{said:#}");
+    let text = tree(site, netns, &[&vip])?;
+    for part in [
+        "10.78.0.1:80/TCP is served\n",
+        "ServiceImport default/web: Ready\n",
+        "    east: 1 endpoints in ",
+        "      1 used for tcp-80: ",
+        "2 slots in the maps\n",
+        "hooks that run: recvmsg4",
+    ] {
+        ensure!(text.contains(part), "{part:?} is missing: {text}");
+    }
+    let refused = ["no-slices", "no-usable-endpoint"];
+    explain(site, netns, &["default/empty"], 1, &refused)?;
+    explain(site, netns, &[&format!("{EMPTY}:80")], 1, &refused)?;
+    let said = explain(site, netns, &[&format!("{WEB}:81")], 1, &["unknown-port"])?;
+    ensure!(said["findings"][0]["message"].to_string().contains("it has 80/TCP"), "{said:#}");
+    explain(site, netns, &["default/web:81"], 1, &["unknown-port"])?;
+    explain(site, netns, &["default/wbe"], 1, &["unknown-import"])?;
+    explain(site, netns, &["10.78.0.99:80"], 1, &["unknown-vip"])?;
+    let usage = run(site, netns, &["web"])?;
+    ensure!(usage.status.code() == Some(2), "{usage:?}");
+    let nowhere = Command::new(agent::binary()?)
+        .args(["explain", "default/web", "--bpffs", "/nope"])
+        .output()?;
+    ensure!(nowhere.status.code() == Some(3), "{nowhere:?}");
+    Ok(())
+}
+
+fn endpoints(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = (&world.site, &world.node.netns);
+    let sick = Service::new("sick", ["10.78.0.7".parse()?])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("east", [pod_address(PODS[0])]);
+    let mut slices = sick.slices();
+    for slice in &mut slices {
+        for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+            endpoint["conditions"] = json!({"ready": false});
+        }
+    }
+    let items: Vec<_> = [sick.import()].into_iter().chain(slices).collect();
+    write(&site.manifests, "sick", &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+    wait::until("the refusal", || {
+        let said = explain(site, netns, &["default/sick"], 1, &["no-usable-endpoint"])?;
+        let expected = format!("{} not-ready", pod_address(PODS[0]));
+        ensure!(fates(&said) == [expected].into(), "{said:#}");
+        Ok(())
+    })?;
+    // Without creation times the names decide.
+    let late = Service::new("web-late", [WEB.into()])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("east", [pod_address(PODS[0])]);
+    site.manifests.write(&late)?;
+    explain(site, netns, &["default/web-late"], 1, &["frontend-taken"])?;
+    let said = explain(site, netns, &[&format!("{WEB}:80")], 0, &["frontend-taken"])?;
+    ensure!(said["imports"][0]["name"] == "web", "{said:#}");
+    let text = tree(site, netns, &["default/web-late"])?;
+    ensure!(text.contains("wrong [frontend-taken]") && text.contains("default/web,"), "{text}");
+    site.manifests.remove("web-late")?;
+    site.manifests.remove("sick")
+}
+
+fn probe(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = (&world.site, &world.node.netns);
+    let said = explain(site, netns, &["default/web", "--probe"], 0, &[])?;
+    let outcomes = |said: &Value, list: &str| -> Vec<String> {
+        let results = said["probe"][list].as_array().cloned().unwrap_or_default();
+        results.iter().filter_map(|one| one["outcome"].as_str()).map(str::to_owned).collect()
+    };
+    ensure!(outcomes(&said, "vips") == ["connected"], "{said:#}");
+    ensure!(outcomes(&said, "backends") == ["connected"; 2], "{said:#}");
+    // From elsewhere, into the node's namespace.
+    let elsewhere = Namespace::create(&world.run, "elsewhere")?;
+    let node = netns.path().display().to_string();
+    let known = ["device-left-alone"];
+    let said = explain(site, &elsewhere, &["default/web", "--probe", "--netns", &node], 0, &known)?;
+    ensure!(outcomes(&said, "vips") == ["connected"], "{said:#}");
+    let mut limited = elsewhere.command("setpriv");
+    limited.args(agent::limit(&CAPABILITIES)).arg(agent::binary()?);
+    limited.args(["explain", "default/web", "--probe", "--netns", &node, "--bpffs"]);
+    let limited = limited.arg(site.agent.bpffs()).output()?;
+    let text = String::from_utf8(limited.stdout)?;
+    ensure!(limited.status.code() == Some(3), "{}: {text}", limited.status);
+    ensure!(text.contains("unknown [probe-not-allowed]"), "{text}");
+    // Nobody has the address.
+    let lost = Service::new("lost", ["10.78.0.8".parse()?])
+        .port(Protocol::Tcp, 80, 8080)
+        .endpoints("east", [pod_address(PODS[0])])
+        .endpoints("north", [pod_address(99)]);
+    site.apply(&lost)?;
+    let output = run(site, netns, &["default/lost", "--probe"])?;
+    let text = String::from_utf8(output.stdout)?;
+    ensure!(output.status.code() == Some(1), "{text}");
+    ensure!(text.contains("wrong [backend-silent] north: 1 of 1 "), "{text}");
+    site.remove(&lost)
+}
+
+/// A process that ends when this is dropped.
+struct Sleeper(Child);
+
+impl Sleeper {
+    fn start() -> anyhow::Result<Self> {
+        Ok(Self(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn()?))
+    }
+
+    fn pid(&self) -> String {
+        self.0.id().to_string()
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        // It may have ended.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+fn hooks(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = (&world.site, &world.node.netns);
+    let inside = {
+        let _in_cgroup = site.cgroup.visit()?;
+        Sleeper::start()?
+    };
+    let outside = Sleeper::start()?;
+    // Neither is in the namespace of the agent, and no device leads there.
+    let words = |of: &Sleeper| [String::from("default/web"), String::from("--pid"), of.pid()];
+    let view = |of: &Sleeper, status, codes: &[&str]| {
+        let words = words(of);
+        explain(site, netns, &words.each_ref().map(String::as_str), status, codes)
+    };
+    let said = view(&inside, 0, &["device-left-alone"])?;
+    let cgroup = site.cgroup.path().display().to_string();
+    ensure!(said["client"]["cgroup"] == cgroup, "{said:#}");
+    view(&outside, 1, &["device-left-alone", "outside-cgroup"])?;
+    explain(site, netns, &["default/web", "--pid", "999999999"], 3, &["client-unseen"])?;
+    Ok(())
+}
+
+fn without_agent(world: &mut World) -> anyhow::Result<()> {
+    let (mut site, netns) =
+        world.another("explained", &["--tc=off"], |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    explain(&site, &netns, &["default/web"], 0, &[])?;
+    site.agent.kill()?;
+    let text = tree(&site, &netns, &["default/web"])?;
+    ensure!(text.contains("wrong [agent-down] no agent runs on "), "{text}");
+    ensure!(text.contains("its last report is "), "{text}");
+    let said = explain(&site, &netns, &["default/web"], 1, &["agent-down"])?;
+    ensure!(said["frontends"][0]["state"] == "ready", "{said:#}");
+    let pin = site.bpffs.path().join("mcs/links/connect4");
+    process::run(Command::new("bpftool").args(["link", "detach", "pinned"]).arg(pin), "")?;
+    let text = tree(&site, &netns, &["default/web"])?;
+    ensure!(text.contains("wrong [hook-missing] connect4 not run in "), "{text}");
+    explain(&site, &netns, &["default/web"], 1, &["agent-down", "hook-missing"])?;
+    // What nobody followed.
+    site.manifests.write(&web().endpoints("west", [pod_address(77)]))?;
+    let found = ["agent-down", "hook-missing", "not-written", "stale-backend"];
+    let said = explain(&site, &netns, &["default/web"], 1, &found)?;
+    ensure!(fates(&said).contains(&format!("{} not-written", pod_address(77))), "{said:#}");
+    // The maps and the report alone.
+    let away = site.manifests.path().with_extension("away");
+    fs::rename(site.manifests.path(), &away)?;
+    let found = ["agent-down", "hook-missing", "source-unread"];
+    let said = explain(&site, &netns, &["default/web"], 1, &found)?;
+    ensure!(said["imports"][0]["state"] == "Ready" && said["source"].is_null(), "{said:#}");
+    explain(&site, &netns, &[&format!("{WEB}:80")], 1, &found)?;
+    fs::rename(&away, site.manifests.path())?;
+    Ok(())
+}
