@@ -98,7 +98,7 @@ codes! {
     /// The agent has not read its source, or its programs are not attached.
     AgentBehind "agent-behind" Wrong "`mcs-agent status` says what the agent waits for";
     /// The source could not be read.
-    SourceUnread "source-unread" Note "what follows is from the maps and from the last report of the agent; fates of endpoints are unknown";
+    SourceUnread "source-unread" Note "the rest is from the maps and from the last report of the agent; fates of endpoints are unknown";
     /// The agent has left no report.
     NoReport "no-report" Unknown "run this where the agent's --run-dir is: in its pod, or on the node with host.runDirectory";
     /// The client cannot be looked at.
