@@ -188,11 +188,12 @@ impl ClientView {
                 let what = format!("{} is not below {}", cgroup.display(), root.path.display());
                 (Code::OutsideCgroup, what)
             } else {
-                let what = format!("{} not run in {}", lacking.join(", "), cgroup.display());
-                (
-                    Code::HookMissing,
-                    format!("{what}: connections go where the VIP leads without the agent"),
-                )
+                let what = format!(
+                    "hooks that do not run in {}: {}; connections go where the VIP leads without the agent",
+                    cgroup.display(),
+                    lacking.join(", ")
+                );
+                (Code::HookMissing, what)
             };
             findings.push(Finding::new(code, what));
         }

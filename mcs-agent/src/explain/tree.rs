@@ -98,7 +98,7 @@ impl Tree {
         let count = slices.len();
         self.line(
             2,
-            &format!("{cluster}: {endpoints} endpoints in {count} EndpointSlices, ports {ports}"),
+            &format!("{cluster}: endpoints {endpoints}, EndpointSlices {count}, ports {ports}"),
         );
         let mut fates = BTreeMap::<(String, String), Vec<String>>::new();
         for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {

@@ -1,10 +1,10 @@
 //! Node facts from the API server (zone, cluster id), and the choice of imports.
 
-use std::fs;
+use std::{fs, process::Command};
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    agent::Source,
+    agent::{self, Source},
     manifests::{Frontends, Protocol, Service},
     suite::Suite,
     wait,
@@ -23,6 +23,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("flags go before what the cluster says", flags_first);
     suite.case("an address of the API server is no VIP", refuses_api_server);
     suite.case("a pod's service account", in_a_pod);
+    suite.case("explain reads with the agent's rights, also while the server is away", explains);
 }
 
 fn node(zone: &str) -> Value {
@@ -173,4 +174,41 @@ fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
         api.delete(&object)?;
     }
     site.agent.wait_until_gone(target.service.name())
+}
+
+fn explains(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("explained").with(&[11]);
+    world.east.api.apply_all(&target.objects())?;
+    world.site.wait_for(&target.service)?;
+    // It has the address of the other, and the younger one loses.
+    let mut taken = world.fresh("explained-late").with(&[12]).objects();
+    taken[0]["spec"]["ips"] = target.service.import()["spec"]["ips"].take();
+    world.east.api.apply_all(&taken)?;
+    let explain = |world: &World, what: &str, status: i32| -> anyhow::Result<Value> {
+        let mut command: Command = world.node.netns.command("timeout");
+        command.arg("20").arg(agent::binary()?).args(["explain", what, "--output", "json"]);
+        let output = command.arg("--bpffs").arg(world.site.agent.bpffs()).env_clear().output()?;
+        ensure!(output.status.code() == Some(status), "{what}: {output:?}");
+        serde_json::from_slice(&output.stdout).with_context(|| format!("{output:?}"))
+    };
+    let said = explain(world, "default/explained", 0)?;
+    ensure!(said["findings"] == json!([]), "{said:#}");
+    ensure!(said["source"].to_string().contains("Kubernetes at "), "{said:#}");
+    let slice = &said["imports"][0]["slices"][0];
+    ensure!(slice["endpoints"][0]["fates"][0]["fate"] == "used", "{said:#}");
+    wait::until("the younger import", || {
+        let said = explain(world, "default/explained-late", 1)?;
+        ensure!(said["findings"][0]["code"] == "frontend-taken", "{said:#}");
+        Ok(())
+    })?;
+    let said = explain(world, &target.tcp().to_string(), 0)?;
+    ensure!(said["imports"][0]["name"] == "explained", "{said:#}");
+    ensure!(said["imports"][1]["name"] == "explained-late", "{said:#}");
+    world.east.kill()?;
+    let said = explain(world, "default/explained", 0);
+    world.east.start_again()?;
+    let said = said?;
+    ensure!(said["findings"][0]["code"] == "source-unread" && said["source"].is_null(), "{said:#}");
+    ensure!(said["frontends"][0]["state"] == "ready", "{said:#}");
+    world.site.wait_until_healthy()
 }

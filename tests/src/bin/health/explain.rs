@@ -91,7 +91,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
     for part in [
         "10.78.0.1:80/TCP is served\n",
         "ServiceImport default/web: Ready\n",
-        "    east: 1 endpoints in ",
+        "    east: endpoints 1, EndpointSlices 2, ports tcp-80 8080/TCP\n",
         "      1 used for tcp-80: ",
         "2 slots in the maps\n",
         "hooks that run: recvmsg4",
@@ -239,7 +239,7 @@ fn without_agent(world: &mut World) -> anyhow::Result<()> {
     let pin = site.bpffs.path().join("mcs/links/connect4");
     process::run(Command::new("bpftool").args(["link", "detach", "pinned"]).arg(pin), "")?;
     let text = tree(&site, &netns, &["default/web"])?;
-    ensure!(text.contains("wrong [hook-missing] connect4 not run in "), "{text}");
+    ensure!(text.contains("wrong [hook-missing] hooks that do not run in"), "{text}");
     explain(&site, &netns, &["default/web"], 1, &["agent-down", "hook-missing"])?;
     // What nobody followed.
     site.manifests.write(&web().endpoints("west", [pod_address(77)]))?;
