@@ -118,7 +118,7 @@ pub fn main() -> ExitCode {
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Flows(args) => flows::run(&args),
-        Command::Explain(args) => explain::run(&args),
+        Command::Explain(args) => Ok(explain::run(&args)),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::CleanupNodes(args) => cleanup_nodes::run(&args),

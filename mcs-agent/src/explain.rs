@@ -4,6 +4,7 @@
 mod client;
 mod code;
 mod frontends;
+mod judge;
 mod objects;
 mod probe;
 mod target;
@@ -16,8 +17,9 @@ use serde::Serialize;
 pub(crate) use self::{client::ClientOptions, target::Target};
 use self::{
     client::ClientView,
-    code::{Code, Finding, Severity, is_ignored, left_alone},
+    code::{Code, Finding, Severity},
     frontends::FrontendView,
+    judge::{Judge, Knowledge},
     objects::Objects,
     probe::ProbeView,
     target::What,
@@ -25,13 +27,13 @@ use self::{
 use crate::{
     agent::{self, Report, SocketLb, age},
     dataplane::SignOfLife,
-    desired::{self, ExplainedSlice, Explanation, Fate, PortFate},
+    desired::{self, ExplainedSlice, Explanation, PortFate},
     loader::{Pins, is_held},
     model::{
         Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
-        ObjectKey, Rejection, RejectionReason,
+        ObjectKey,
     },
-    reconcile::MapView,
+    reconcile::{self, MapView},
 };
 
 /// A question.
@@ -148,10 +150,16 @@ impl Explained {
         };
         put_first(&mut explained, target);
         let frontends = frontends::compare(pins, target, &explained, view, objects.is_some());
-        judge(target, &mut explained, &frontends, view, report, &mut findings);
+        let known = match (&objects, report) {
+            (Some(_), _) => Knowledge::Rules,
+            (None, Some(_)) => Knowledge::Report,
+            (None, None) => Knowledge::Maps,
+        };
+        let judge = Judge { target, frontends: &frontends, maps: view, report, known };
+        findings.extend(judge.judge(&mut explained));
         let client = ClientView::read(pins, report, options, &mut findings);
         let probe = probes.then(|| ProbeView::run(&frontends, &client, options, &mut findings));
-        findings.sort_by(|a, b| a.severity.cmp(&b.severity));
+        findings.sort_by_key(|finding| finding.severity);
         findings.dedup();
         Self {
             target: target.to_string(),
@@ -248,7 +256,7 @@ fn by_report(
     };
     let explain = |key: &ObjectKey| {
         let reported = report.into_iter().flat_map(|report| report.imports.iter());
-        let has = |frontend: &&crate::reconcile::FrontendView| frontend.import == *key;
+        let has = |frontend: &&reconcile::FrontendView| frontend.import == *key;
         let frontends: Vec<_> = view.frontends.values().filter(has).map(wanted).collect();
         let served = (!frontends.is_empty()).then(|| ImportReport {
             import: key.clone(),
@@ -283,9 +291,9 @@ fn in_force(view: &MapView) -> DesiredState {
     }
 }
 
-fn wanted(frontend: &crate::reconcile::FrontendView) -> (FrontendId, Frontend) {
-    let backends = |list: &[crate::reconcile::BackendView]| {
-        let backend = |one: &crate::reconcile::BackendView| Backend {
+fn wanted(frontend: &reconcile::FrontendView) -> (FrontendId, Frontend) {
+    let backends = |list: &[reconcile::BackendView]| {
+        let backend = |one: &reconcile::BackendView| Backend {
             address: one.address,
             cluster: one.cluster.as_str().into(),
         };
@@ -308,117 +316,6 @@ fn put_first(explained: &mut ExplainedImports, target: &Target) {
         (!holds, one.frontends.is_empty())
     };
     explained.sort_by_key(|(_, one)| rank(one));
-}
-
-/// Finds what is wrong with the import that is asked about, and with its frontends.
-fn judge(
-    target: &Target,
-    explained: &mut ExplainedImports,
-    frontends: &[FrontendView],
-    view: &MapView,
-    report: Option<&Report>,
-    findings: &mut Vec<Finding>,
-) {
-    let Some((key, first)) = explained.first_mut() else {
-        let What::Vip(ip) = target.what else { return };
-        findings.push(match view.departed.get(&ip) {
-            Some(departure) => Finding::new(
-                Code::Departed,
-                format!("{ip} is {departure}: {}", departure.meaning()),
-            ),
-            None => Finding::new(Code::UnknownVip, format!("no ServiceImport has {ip}")),
-        });
-        return;
-    };
-    let no_room = no_room(report, key);
-    if let Some(why) = no_room {
-        findings.push(Finding::new(Code::NoRoom, why.message.clone()));
-    }
-    about_import(key, first, target, frontends, findings);
-    let is_unwritten = frontends.iter().flat_map(|frontend| &frontend.missing);
-    let unwritten: BTreeSet<_> = is_unwritten.copied().collect();
-    let fate = if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten };
-    let fates = first
-        .slices
-        .iter_mut()
-        .flat_map(|slice| &mut slice.endpoints)
-        .flat_map(|one| &mut one.fates);
-    for one in fates {
-        if one.fate == Fate::Used && one.backend.is_some_and(|backend| unwritten.contains(&backend))
-        {
-            one.fate = fate;
-        }
-    }
-    frontends
-        .iter()
-        .for_each(|frontend| frontend.judge(no_room.is_some(), &first.slices, findings));
-    for (other, one) in &explained[1..] {
-        let rejected =
-            one.rejections.iter().find(|one| one.reason == RejectionReason::FrontendTaken);
-        if let Some(rejection) = rejected {
-            let message = format!("{other} asks for it too: {}", rejection.message);
-            findings.push(Finding::of_rule(Severity::Note, rejection.reason, &message));
-        }
-    }
-}
-
-/// Why the agent has no room for all of an import. The rules know it only with every object.
-fn no_room<'a>(report: Option<&'a Report>, key: &ObjectKey) -> Option<&'a Rejection> {
-    let mut rejections = report?.rejections.iter();
-    rejections.find(|one| one.reason == RejectionReason::Capacity && one.object.key == *key)
-}
-
-fn about_import(
-    key: &ObjectKey,
-    explanation: &Explanation,
-    target: &Target,
-    frontends: &[FrontendView],
-    findings: &mut Vec<Finding>,
-) {
-    let Some(report) = &explanation.report else {
-        findings
-            .push(Finding::new(Code::UnknownImport, format!("there is no ServiceImport {key}")));
-        return;
-    };
-    for rejection in &explanation.rejections {
-        let Rejection { object, reason, message } = rejection;
-        if *reason == RejectionReason::Capacity {
-            continue;
-        }
-        let is_of_import = object.key == *key && object.kind != crate::model::Kind::EndpointSlice;
-        let severity =
-            if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
-        findings.push(Finding::of_rule(severity, reason, &format!("{object}: {message}")));
-    }
-    if let Some(reason) = report.left_alone {
-        findings.push(left_alone(reason, &report.message));
-        return;
-    }
-    let is_served = !matches!(report.state, ImportState::Rejected);
-    if is_served
-        && explanation.slices.is_empty()
-        && frontends.iter().all(|one| one.backends.is_empty())
-    {
-        findings.push(Finding::new(Code::NoSlices, format!("{key}: no EndpointSlice")));
-    }
-    if is_served && target.port.is_some() && frontends.is_empty() {
-        let ports: Vec<_> = explanation
-            .frontends
-            .iter()
-            .map(|(id, _)| format!("{}/{}", id.port, id.protocol))
-            .collect::<BTreeSet<_>>()
-            .into_iter()
-            .collect();
-        let what = format!(
-            "{target}: {key} has no such port; it has {}",
-            if ports.is_empty() { "none".to_owned() } else { ports.join(", ") }
-        );
-        findings.push(Finding::new(Code::UnknownPort, what));
-    }
-    let rejected = || explanation.rejections.iter().any(|one| one.object.key == *key);
-    if matches!(report.state, ImportState::Rejected) && !rejected() {
-        findings.push(Finding::of_rule(Severity::Wrong, "rejected", &report.message));
-    }
 }
 
 impl ImportView {

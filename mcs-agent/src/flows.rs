@@ -29,5 +29,5 @@ pub use pair::{FlowEntry, FlowPair, Pairing};
 pub use scan::{FlowScan, ScanTotals};
 pub use sweep::FlowSweep;
 pub use sweeper::{FlowSweeper, Swept};
-pub use table::{CopiedFlows, FlowTable};
+pub use table::{CopiedFlows, FlowTable, FrontendFlows};
 pub use usage::FlowUsage;

@@ -54,7 +54,7 @@ pub(super) struct ExplainArgs {
     read: ReadArgs,
 }
 
-pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(args: &ExplainArgs) -> ExitCode {
     let pins = Pins::new(&args.read.bpffs.bpffs);
     let question = Question {
         target: args.target.clone(),
@@ -77,10 +77,10 @@ pub(super) fn run(args: &ExplainArgs) -> anyhow::Result<ExitCode> {
     let show =
         |explained: &Explained, style: super::Style| print(&explained.tree(WIDTH, style.wide));
     match args.read.output.show(read, show) {
-        Ok(explained) => Ok(explained.exit_status().into()),
+        Ok(explained) => explained.exit_status().into(),
         Err(error) => {
             eprintln!("mcs-agent: {error:#}");
-            Ok(UNKNOWN.into())
+            UNKNOWN.into()
         }
     }
 }

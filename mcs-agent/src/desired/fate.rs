@@ -162,6 +162,8 @@ impl Recorder for Fates {
     }
 
     fn used(&mut self, candidates: &[Candidate<'_>]) {
-        candidates.iter().for_each(|candidate| self.record(candidate, Fate::Used));
+        for candidate in candidates {
+            self.record(candidate, Fate::Used);
+        }
     }
 }

@@ -63,6 +63,8 @@ codes! {
     UnknownImport "unknown-import" Wrong "compare the name with `mcs-agent services`; does the namespace exist here, and is the service exported?";
     /// No ServiceImport has this address.
     UnknownVip "unknown-vip" Wrong "`mcs-agent services` lists every ClusterSetIP; a name that resolves to this address is out of date";
+    /// Nothing of the import can be used; the report does not list why.
+    Rejected "rejected" Wrong "`mcs-agent status` lists what is rejected";
     /// The import has no such port.
     UnknownPort "unknown-port" Wrong "connect to a port of the import, or add the port to the exported Service";
     /// The import has no EndpointSlice.

@@ -12,7 +12,7 @@ use super::{
 use crate::{
     dataplane::count_affinity,
     desired::{ExplainedSlice, Fate},
-    flows::FlowTable,
+    flows::{FlowTable, FrontendFlows},
     loader::Pins,
     model::{Frontend, FrontendId, ObjectKey},
     reconcile::{self, BackendView, FrontendStatus, MapView},
@@ -81,13 +81,16 @@ pub(super) fn compare(
             all.entry(*id).or_default().1 = Some(frontend);
         }
     }
-    let flows = FlowTable::open(&pins.flows()).ok();
+    let ids = all.keys().copied().collect();
+    let flows = FlowTable::open(&pins.flows()).and_then(|table| table.of_frontends(&ids, FLOWS));
+    let mut flows = flows.ok();
     let one = |(id, (wanted, found)): (
         FrontendId,
         (Option<&Frontend>, Option<&reconcile::FrontendView>),
     )| {
         let mut view = FrontendView::new(id, key, wanted, found, by_rules);
-        view.count(pins, flows.as_ref(), found.map(|found| found.index));
+        let of_frontend = flows.as_mut().map(|flows| flows.remove(&id).unwrap_or_default());
+        view.count(pins, of_frontend, found.map(|found| found.index));
         view
     };
     all.into_iter().map(one).collect()
@@ -127,9 +130,8 @@ impl FrontendView {
         }
     }
 
-    fn count(&mut self, pins: &Pins, flows: Option<&FlowTable>, index: Option<u32>) {
-        if let Some(Ok((count, some))) = flows.map(|flows| flows.of_frontend(&self.frontend, FLOWS))
-        {
+    fn count(&mut self, pins: &Pins, flows: Option<FrontendFlows>, index: Option<u32>) {
+        if let Some(FrontendFlows { count, some }) = flows {
             self.flows = Some(count);
             self.some_flows =
                 some.into_iter().map(|(client, backend)| FlowView { client, backend }).collect();

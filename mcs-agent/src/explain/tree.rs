@@ -136,9 +136,9 @@ impl Tree {
         };
         let differs = match (view.missing.len(), view.stale.len()) {
             (0, 0) => String::new(),
-            (missing, 0) => format!("; the rules want {missing} more"),
-            (0, stale) => format!("; the rules do not want {stale} of them"),
-            (missing, stale) => format!("; the rules want {missing} more, and not {stale} of them"),
+            (lacks, 0) => format!("; the rules want {lacks} more"),
+            (0, has) => format!("; the rules do not want {has} of them"),
+            (lacks, has) => format!("; the rules want {lacks} more, and not {has} of them"),
         };
         self.line(
             1,

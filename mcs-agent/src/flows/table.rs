@@ -1,11 +1,19 @@
 //! The pinned flow table.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    net::SocketAddr,
+    path::Path,
+};
 
 use mcs_common::{Address, Flow, Tuple};
 
 use super::{FlowCapacity, FlowEntry, FlowPair, Pairing};
-use crate::{bpf::PinnedHash, model::FrontendId};
+use crate::{
+    bpf::PinnedHash,
+    model::{FrontendId, Protocol},
+};
 
 /// The pinned flow table. The programs write it at the same time. A read from here makes no entry more recently
 /// used.
@@ -37,28 +45,27 @@ impl FlowTable {
         Ok(flows)
     }
 
-    /// How many flows a frontend has, and so many of them: client and backend.
-    pub fn of_frontend(
+    /// The flows of these frontends.
+    pub fn of_frontends(
         &self,
-        frontend: &FrontendId,
+        frontends: &BTreeSet<FrontendId>,
         most: usize,
-    ) -> io::Result<(usize, Vec<(SocketAddr, SocketAddr)>)> {
-        let vip = Address::from(frontend.ip);
-        let mut some = Vec::new();
-        let mut count = 0;
+    ) -> io::Result<BTreeMap<FrontendId, FrontendFlows>> {
+        let mut found = BTreeMap::<FrontendId, FrontendFlows>::new();
         self.for_each(|FlowEntry { key, flow }| {
-            let is_of_frontend = (key.dst, key.dst_port, key.protocol)
-                == (vip, frontend.port, frontend.protocol.number());
-            if flow.is_reply() || !is_of_frontend {
+            let at = |ip: Address, port| SocketAddr::new(ip.to_ip(), port);
+            let Some(protocol) = Protocol::from_number(key.protocol) else { return };
+            let id = FrontendId { ip: key.dst.to_ip(), port: key.dst_port, protocol };
+            if flow.is_reply() || !frontends.contains(&id) {
                 return;
             }
-            count += 1;
-            if some.len() < most {
-                let at = |ip: Address, port| SocketAddr::new(ip.to_ip(), port);
-                some.push((at(key.src, key.src_port), at(flow.to.dst, flow.to.dst_port)));
+            let flows = found.entry(id).or_default();
+            flows.count += 1;
+            if flows.some.len() < most {
+                flows.some.push((at(key.src, key.src_port), at(flow.to.dst, flow.to.dst_port)));
             }
         })?;
-        Ok((count, some))
+        Ok(found)
     }
 
     /// The entry for packets with this tuple.
@@ -126,4 +133,13 @@ pub struct CopiedFlows {
     pub copied: usize,
     /// Flows for which there was no room.
     pub left_out: usize,
+}
+
+/// The flows of a frontend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FrontendFlows {
+    /// How many there are.
+    pub count: usize,
+    /// Some of them: client and backend.
+    pub some: Vec<(SocketAddr, SocketAddr)>,
 }

@@ -1,0 +1,162 @@
+//! Finds what is wrong with an import that is asked about, and with its frontends.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::{
+    ExplainedImports,
+    code::{Code, Finding, Severity, is_ignored, left_alone},
+    frontends::FrontendView,
+    target::{Target, What},
+};
+use crate::{
+    agent::Report,
+    desired::{Explanation, Fate},
+    model::{ImportState, Kind, ObjectKey, Rejection, RejectionReason},
+    reconcile::MapView,
+};
+
+/// How many rejections for one reason are told.
+const REJECTIONS: usize = 5;
+
+/// From what imports are known. What was not read is not missing.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Knowledge {
+    /// From the source, by the rules.
+    Rules,
+    /// From the agent's last report.
+    Report,
+    /// From the maps alone.
+    Maps,
+}
+
+/// What is known.
+#[derive(Clone, Copy)]
+pub(super) struct Judge<'a> {
+    pub(super) target: &'a Target,
+    pub(super) frontends: &'a [FrontendView],
+    pub(super) maps: &'a MapView,
+    pub(super) report: Option<&'a Report>,
+    pub(super) known: Knowledge,
+}
+
+impl Judge<'_> {
+    /// Returns what it finds, and corrects the fates of endpoints that the maps do not have.
+    pub(super) fn judge(&self, explained: &mut ExplainedImports) -> Vec<Finding> {
+        let mut findings = Vec::new();
+        let Some((key, first)) = explained.first_mut() else {
+            findings.extend(self.without_import());
+            return findings;
+        };
+        let no_room = self.no_room(key);
+        findings.extend(no_room.map(|why| Finding::new(Code::NoRoom, why.message.clone())));
+        self.judge_import(key, first, &mut findings);
+        self.correct_fates(first, if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten });
+        for frontend in self.frontends {
+            frontend.judge(no_room.is_some(), &first.slices, &mut findings);
+        }
+        for (other, one) in &explained[1..] {
+            let mut rejections = one.rejections.iter();
+            if let Some(taken) = rejections.find(|one| one.reason == RejectionReason::FrontendTaken)
+            {
+                let message = format!("{other} asks for it too: {}", taken.message);
+                findings.push(Finding::of_rule(Severity::Note, taken.reason, &message));
+            }
+        }
+        findings
+    }
+
+    /// No import has the address.
+    fn without_import(&self) -> Option<Finding> {
+        let What::Vip(ip) = self.target.what else { return None };
+        if let Some(departure) = self.maps.departed.get(&ip) {
+            let what = format!("{ip} is {departure}: {}", departure.meaning());
+            return Some(Finding::new(Code::Departed, what));
+        }
+        let what = format!("no ServiceImport has {ip}");
+        Some(Finding::new(Code::UnknownVip, what))
+    }
+
+    /// Why the agent has no room for all of an import. The rules know it only with every object.
+    fn no_room(&self, key: &ObjectKey) -> Option<&Rejection> {
+        let mut rejections = self.report?.rejections.iter();
+        rejections.find(|one| one.reason == RejectionReason::Capacity && one.object.key == *key)
+    }
+
+    fn judge_import(
+        &self,
+        key: &ObjectKey,
+        explanation: &Explanation,
+        findings: &mut Vec<Finding>,
+    ) {
+        let Some(report) = &explanation.report else {
+            // Without a source and a report nobody knows which imports there are.
+            if self.known != Knowledge::Maps {
+                let what = format!("there is no ServiceImport {key}");
+                findings.push(Finding::new(Code::UnknownImport, what));
+            }
+            return;
+        };
+        let before = findings.len();
+        tell_rejections(key, &explanation.rejections, findings);
+        if let Some(reason) = report.left_alone {
+            findings.push(left_alone(reason, &report.message));
+            return;
+        }
+        if report.state == ImportState::Rejected {
+            if findings.len() == before {
+                findings.push(Finding::new(Code::Rejected, report.message.clone()));
+            }
+            return;
+        }
+        let has_backends = self.frontends.iter().any(|one| !one.backends.is_empty());
+        if self.known == Knowledge::Rules && explanation.slices.is_empty() && !has_backends {
+            findings.push(Finding::new(Code::NoSlices, format!("{key} has no EndpointSlice")));
+        }
+        if self.target.port.is_some() && self.frontends.is_empty() {
+            let ports = explanation.frontends.iter().map(|(id, _)| (id.port, id.protocol));
+            let ports: BTreeSet<_> = ports.collect();
+            let ports = ports.iter().map(|(port, protocol)| format!("{port}/{protocol}"));
+            let has = if ports.len() == 0 {
+                "none".to_owned()
+            } else {
+                ports.collect::<Vec<_>>().join(", ")
+            };
+            let what = format!("{}: {key} has no such port; it has {has}", self.target);
+            findings.push(Finding::new(Code::UnknownPort, what));
+        }
+    }
+
+    /// The rules use some endpoints that the maps do not have: `fate` says why.
+    fn correct_fates(&self, explanation: &mut Explanation, fate: Fate) {
+        let missing: BTreeSet<_> = self.frontends.iter().flat_map(|one| &one.missing).collect();
+        let endpoints = explanation.slices.iter_mut().flat_map(|slice| &mut slice.endpoints);
+        for one in endpoints.flat_map(|endpoint| &mut endpoint.fates) {
+            let is_missing = one.backend.is_some_and(|backend| missing.contains(&backend));
+            if one.fate == Fate::Used && is_missing {
+                one.fate = fate;
+            }
+        }
+    }
+}
+
+/// A bounded number for each reason. Those of an import are wrong, unless the rules ignore what they reject. An endpoint
+/// that is rejected is wrong only if no other is used, which its frontend tells.
+fn tell_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec<Finding>) {
+    let mut told = BTreeMap::<RejectionReason, usize>::new();
+    for Rejection { object, reason, message } in rejections {
+        let count = told.entry(*reason).or_default();
+        *count += 1;
+        // The report tells it.
+        if *reason == RejectionReason::Capacity || *count > REJECTIONS {
+            continue;
+        }
+        let is_of_import = object.key == *key && object.kind != Kind::EndpointSlice;
+        let severity =
+            if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
+        findings.push(Finding::of_rule(severity, reason, &format!("{object}: {message}")));
+    }
+    for (reason, count) in told.into_iter().filter(|(_, count)| *count > REJECTIONS) {
+        let more = format!("{} more for this reason", count - REJECTIONS);
+        findings.push(Finding::of_rule(Severity::Note, reason, &more));
+    }
+}
