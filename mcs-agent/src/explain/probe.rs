@@ -190,8 +190,14 @@ fn has_this_process(cgroup: &Path) -> bool {
     let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
     let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
     let own = own.trim_start_matches('/');
-    // In a cgroup namespace of its own it sees no more than that.
-    own.is_empty() || mount_of(cgroup).join(own).starts_with(cgroup)
+    let mount = mount_of(cgroup);
+    if !own.is_empty() {
+        return mount.join(own).starts_with(cgroup);
+    }
+    // It is in the root, or in a cgroup namespace of its own, where it sees no more.
+    let in_root = fs::read_to_string(mount.join("cgroup.procs")).unwrap_or_default();
+    let pid = std::process::id();
+    mount == cgroup || in_root.lines().all(|line| line.parse() != Ok(pid))
 }
 
 fn connect_all(

@@ -32,7 +32,7 @@ const RULES: &[Rule] = &[
         is_use: |word, rest| {
             matches!(word, "aya" | "aya_obj" | "aya_log") && rest.starts_with("::")
         },
-        only: &["model", "store", "desired", "engine", "agent", "cli"],
+        only: &["model", "store", "desired", "engine", "agent", "explain", "cli"],
         rooms: &[],
     },
     Rule {
@@ -40,7 +40,7 @@ const RULES: &[Rule] = &[
         is_use: |word, rest| {
             word == "mcs_common" && names(rest).any(|name| !VALUES.contains(&name))
         },
-        only: &["model", "store", "desired", "engine", "agent", "cli"],
+        only: &["model", "store", "desired", "engine", "agent", "explain", "cli"],
         rooms: &[("cli/flows.rs", "it prints flags of flows")],
     },
     Rule {

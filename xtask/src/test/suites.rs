@@ -144,13 +144,13 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "health",
-        about: "What an agent says over HTTP, with faults; metrics and alerts by promtool",
+        about: "What an agent says over HTTP, with faults; metrics and alerts by promtool; explain",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
         extras: &[],
         work: Work::Binary("health"),
         company: Company::Others,
-        budget: 70,
+        budget: 80,
         full: None,
     },
     Suite {
