@@ -122,7 +122,8 @@ impl ReadFrom {
         let absolute = |path: &Path| std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
         Self {
             manifests: manifests.map(|path| absolute(path)),
-            kubeconfig: kubeconfig.map(|file| absolute(&file.path)),
+            // The agent takes one file.
+            kubeconfig: kubeconfig.and_then(|file| file.paths.first()).map(|path| absolute(path)),
             context: kubeconfig.and_then(|file| file.context.clone()),
             import_group: scope.import_group.clone(),
             import_selector: options.and_then(|options| options.import_selector.clone()),

@@ -85,7 +85,7 @@ fn read_once(from: &ReadFrom, names: &BTreeSet<String>) -> anyhow::Result<Object
         kubeconfig: from
             .kubeconfig
             .clone()
-            .map(|path| KubeconfigFile { path, context: from.context.clone() }),
+            .map(|path| KubeconfigFile::new(path, from.context.clone())),
         scope,
         import_selector: from.import_selector.clone(),
         node: None,
