@@ -187,8 +187,7 @@ impl Metrics {
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;
-        let queues =
-            [&self.waiting, &self.lease_age, &self.imports, &self.exports, &self.troubled];
+        let queues = [&self.waiting, &self.lease_age, &self.imports, &self.exports, &self.troubled];
         for gauges in [due, expires].into_iter().chain(queues) {
             gauges.reset();
         }
