@@ -1,27 +1,24 @@
 #!/usr/bin/env bash
-# Two kind clusters whose pods reach each other, IPv4 and IPv6, with the types of the Multi-Cluster Services API and
-# mcs-agent on every node.
+# Two kind clusters whose pods reach each other, IPv4 and IPv6, with the types of the Multi-Cluster Services API.
 #
-#   deploy/kind/clusters.sh up          # takes docker, kind, kubectl and helm, and cargo for the images
-#   deploy/kind/clusters.sh mcs         # after `up`: makes them a clusterset; both answer the last request
+#   deploy/kind/clusters.sh up          # takes docker, kind and kubectl, and cargo for the image
+#   deploy/kind/clusters.sh mcs         # after `up`: `mcs up`, which takes helm; then both answer the last request
 #   deploy/kind/clusters.sh kubeconfig N
 #   deploy/kind/clusters.sh down
 #
-# `mcs` installs mcs-controller in both, links them, gives CoreDNS the names of clusterset.local, and exports a service.
-# Images are built unless $IMAGES names their archives: that of the agent, and that of the end-to-end suite.
+# The image of both programs is built, unless $IMAGES names archives for the nodes, or is empty: then nodes pull what charts name.
 # $NODE_IMAGE is the image of the nodes, instead of kind's own. $KIND_CONFIG is appended to the configuration of each cluster.
 # $MCS_API is a directory with the types of the Multi-Cluster Services API, instead of a URL.
+# $MCS is the program `mcs`, instead of the one that `cargo xtask image` writes. $MCS_CHART is its chart, instead of deploy/helm/mcs.
 set -euo pipefail
 
 readonly CLUSTERS=(1 2)
-# The first CoreDNS that knows clusterset.local, and the one that older ones are replaced by.
-readonly OLDEST_COREDNS=1.12.2
-readonly COREDNS=registry.k8s.io/coredns/coredns:v1.13.1
 readonly MCS_API=${MCS_API:-https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd}
 # What ClusterSetIPs are taken from, in both clusters.
 readonly VIP_RANGES='{241.0.0.0/8,fd00:241::/96}'
 
 repository=$(cd "$(dirname "${BASH_SOURCE[0]}")/../.." && pwd)
+mcs=${MCS:-$repository/target/container/mcs}
 state=${XDG_STATE_HOME:-$HOME/.local/state}/mcs-agent-kind
 
 name() { echo "mcs-c$1"; }
@@ -38,6 +35,10 @@ kube() {
 
 # kind's own network plugin masquerades what leaves a cluster's pod range, so the nodes get another one below.
 create() {
+  local kubelet=""
+  if [[ $(docker info --format '{{ .CgroupVersion }}') == 1 ]]; then
+    kubelet='kubeadmConfigPatches: ["{kind: KubeletConfiguration, failCgroupV1: false}"]'
+  fi
   if kind get clusters | grep --quiet --line-regexp "$(name "$1")"; then
     kind export kubeconfig --name "$(name "$1")" --kubeconfig "$(kubeconfig "$1")"
     return
@@ -53,6 +54,7 @@ networking:
   serviceSubnet: 10.10$1.0.0/16,fd00:10:10$1::/112
 nodes:
   - role: control-plane
+    $kubelet
   - role: worker
 ${KIND_CONFIG:-}
 CONFIG
@@ -166,29 +168,9 @@ spec:
 PROPERTIES
 }
 
-# Installs chart $2 in namespace $3 of cluster $1. If that fails, it shows what keeps the pods from being ready.
-install() {
-  local cluster=$1 chart=$2 namespace=$3
-  shift 3
-  helm upgrade --install "$chart" "$repository/deploy/helm/$chart" --create-namespace \
-    --kubeconfig "$(kubeconfig "$cluster")" --namespace "$namespace" --wait --timeout 180s "$@" || {
-    kube "$cluster" get pods,events --namespace "$namespace" --output wide
-    return 1
-  }
-}
-
-install_agent() {
-  kube "$1" apply --filename "$repository/deploy/kustomize/base/namespace.yaml"
-  install "$1" mcs-agent mcs-system --set "vipCidrs=$VIP_RANGES"
-}
-
 up() {
-  local cluster node image images=${IMAGES:-}
-  if [[ -z $images ]]; then
-    say "Building the images"
-    cd "$repository"
-    images="$(cargo xtask image | tail --lines 1) $(cargo xtask image --traffic | tail --lines 1)"
-  fi
+  local cluster node image images
+  images=${IMAGES-$(cd "$repository" && cargo xtask image | tail --lines 1)}
   mkdir -p "$state"
   for cluster in "${CLUSTERS[@]}"; do
     say "Cluster $cluster"
@@ -200,60 +182,15 @@ up() {
   say "Routes"
   connect
   for cluster in "${CLUSTERS[@]}"; do
-    say "The agent in cluster $cluster"
+    say "Types and images of cluster $cluster"
     kube "$cluster" wait --for condition=Ready --timeout 180s nodes --all
     install_types "$cluster"
     for image in $images; do
       kind load image-archive "$image" --name "$(name "$cluster")"
     done
-    install_agent "$cluster"
     kube "$cluster" rollout status --namespace kube-system --timeout 180s deployment/coredns
   done
-  say "Ready. The end-to-end suite runs on them:"
-  local flags=""
-  for cluster in "${CLUSTERS[@]}"; do
-    flags+=" --kubeconfig $(kubeconfig "$cluster")"
-  done
-  echo "cargo xtask test e2e$flags"
-}
-
-# CoreDNS answers clusterset.local.
-install_dns() {
-  kube "$1" apply --filename "$repository/deploy/dns/coredns-rbac.yaml"
-  kube "$1" create configmap coredns --namespace kube-system --from-file "$repository/deploy/dns/Corefile" \
-    --dry-run=client --output yaml | kube "$1" apply --server-side --force-conflicts --filename -
-  local image
-  image=$(kube "$1" get deployment coredns --namespace kube-system \
-    --output jsonpath='{.spec.template.spec.containers[?(@.name=="coredns")].image}')
-  if printf '%s\n' "$OLDEST_COREDNS" "${image##*:v}" | sort --check --version-sort 2>/dev/null; then
-    kube "$1" rollout restart --namespace kube-system deployment/coredns
-  else
-    kube "$1" set image --namespace kube-system deployment/coredns "coredns=$COREDNS"
-  fi
-  kube "$1" rollout status --namespace kube-system --timeout 180s deployment/coredns
-}
-
-# Each cluster imports from the other. Their API servers are reached from each other by the network of the nodes.
-link() {
-  local cluster range kubeconfigs=() flags=()
-  for cluster in "${CLUSTERS[@]}"; do
-    kubeconfigs+=("$(kubeconfig "$cluster")")
-    flags+=(--server "c$cluster=https://$(address "$(name "$cluster")-control-plane" 4):6443")
-    for range in "10.24$cluster.0.0/16" "fd00:10:24$cluster::/56"; do
-      flags+=(--pod-cidr "c$cluster=$range")
-    done
-  done
-  "$(controller)" link "${kubeconfigs[@]}" "${flags[@]}"
-}
-
-# The controller that `cargo xtask image` has built.
-controller() {
-  local built=("$repository"/target/"$(uname --machine)"-unknown-linux-gnu/release/mcs-controller)
-  if [[ ! -x ${built[0]} ]]; then
-    echo "${built[0]} is missing: cargo xtask image builds it" >&2
-    return 1
-  fi
-  echo "${built[0]}"
+  say "Ready. To make them a clusterset: deploy/kind/clusters.sh mcs"
 }
 
 # Asks cluster $1 by name until both clusters have answered.
@@ -276,15 +213,17 @@ ask() {
 }
 
 mcs() {
-  local cluster
+  local cluster kubeconfigs=()
+  if [[ ! -x $mcs ]]; then
+    echo "$mcs is missing: cargo xtask image builds it" >&2
+    return 1
+  fi
   for cluster in "${CLUSTERS[@]}"; do
-    say "The agent, the controller and DNS in cluster $cluster"
-    install_agent "$cluster"
-    install "$cluster" mcs-controller mcs-controller --set "vipCidrs=$VIP_RANGES"
-    install_dns "$cluster"
+    kubeconfigs+=("$(kubeconfig "$cluster")")
   done
-  say "Links"
-  link
+  say "A clusterset"
+  "$mcs" up "${kubeconfigs[@]}" --yes --chart "${MCS_CHART:-$repository/deploy/helm/mcs}" \
+    --set "global.vipCidrs=$VIP_RANGES"
   for cluster in "${CLUSTERS[@]}"; do
     sed "s/\$IMAGE/busybox:1.37/; s/\$CLUSTER/c$cluster/" "$repository/xtask/src/clusters/clusterset.yaml" \
       | kube "$cluster" apply --filename -

@@ -19,6 +19,7 @@ mod fuzz;
 mod image;
 mod interrupt;
 mod kernels;
+mod kind;
 mod lint;
 mod process;
 mod release;
@@ -40,6 +41,7 @@ enum Verb {
     Cost(cost::Args),
     Demo(demo::Args),
     Kernels(kernels::Args),
+    Kind(kind::Args),
     Image(image::Args),
     Deploy(deploy::Args),
     Release(release::Args),
@@ -62,6 +64,7 @@ impl Verb {
                 | Self::Demo(_)
                 | Self::Fuzz(_)
                 | Self::Kernels(_)
+                | Self::Kind(_)
                 | Self::Pod(_)
                 | Self::Test(_)
         )
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Verb::Cost(args) => cost::run(&workspace, &args),
         Verb::Demo(args) => demo::run(&workspace, &args),
         Verb::Kernels(args) => kernels::run(&workspace, &args),
+        Verb::Kind(args) => kind::run(&workspace, &args),
         Verb::Deploy(args) => deploy::run(&workspace, &args),
         Verb::Release(args) => release::run(&workspace, &args),
         Verb::Fuzz(args) => fuzz::run(&workspace, &args),

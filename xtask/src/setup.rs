@@ -33,7 +33,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything
+    /// What to prepare for; by default everything but kind
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -60,6 +60,8 @@ pub(crate) enum Purpose {
     Release,
     /// Other kernels, in virtual machines
     Kernels,
+    /// kind: Docker, and what the image of its nodes is made of
+    Kind,
 }
 
 /// One thing that is needed.
@@ -90,14 +92,16 @@ impl fmt::Display for Item {
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
-    let purposes = match args.purposes.as_slice() {
-        [] => Purpose::value_variants(),
-        some => some,
-    };
-    if !args.check {
-        ensure(workspace, purposes)?;
+    let mut purposes = args.purposes.clone();
+    if purposes.is_empty() {
+        // A Docker is installed for those who ask for it.
+        let all = Purpose::value_variants().iter().filter(|purpose| **purpose != Purpose::Kind);
+        purposes.extend(all);
     }
-    let items = items(workspace, purposes);
+    if !args.check {
+        ensure(workspace, &purposes)?;
+    }
+    let items = items(workspace, &purposes);
     for item in &items {
         println!("{item}");
     }
@@ -169,6 +173,11 @@ pub(crate) fn go_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
     Ok(directory.join(name))
 }
 
+/// The source of a Go module, in the version that a directory below tests/programs pins.
+pub(crate) fn go_source(workspace: &Workspace, family: &str, module: &str) -> Result<PathBuf> {
+    go_module::download(workspace, &workspace.root.join("tests/programs").join(family), module)
+}
+
 fn missing(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     let mut items = items(workspace, purposes);
     items.retain(|item| item.found.is_none());
@@ -185,8 +194,11 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
         items.extend(tools::lint(workspace));
     }
     items.extend(tools::programs(purposes));
-    if wanted(Purpose::Kernels) {
+    if wanted(Purpose::Kernels) || wanted(Purpose::Kind) {
         items.push(tools::debian_keyring());
+    }
+    if wanted(Purpose::Kind) {
+        items.push(tools::docker());
     }
     items.extend(kernel::items(workspace, purposes));
     items.extend(go_module::items(workspace, purposes));

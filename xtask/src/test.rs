@@ -9,7 +9,7 @@ use mcs_tests::cluster;
 use self::{
     runner::{Finished, Prepared, Runner},
     schedule::{Event, Job},
-    suites::{SKIPS_ALLOWED_IN_CI, SUITES, Suite},
+    suites::{KIND, SKIPS_ALLOWED_IN_CI, SUITES, Suite},
     summary::{Outcome, Summary},
 };
 use crate::{screen::say, workspace::Workspace};
@@ -34,13 +34,13 @@ const FAILURE_LINES: usize = 40;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Args {
-    /// The suites to run; by default all
+    /// The suites to run; by default all but kind
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]
     suites: Vec<String>,
     /// Print the suites, whether they need root, and their budgets; run nothing
     #[arg(long)]
     list: bool,
-    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice. Without budgets
+    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice, and kind. Without budgets
     #[arg(long)]
     full: bool,
     /// How many suites run side by side, at most
@@ -64,7 +64,10 @@ pub(crate) struct Args {
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let chosen = |suite: &&Suite| {
-        args.suites.is_empty() || args.suites.iter().any(|name| name == suite.name)
+        if args.suites.is_empty() {
+            return args.full || args.list || suite.name != KIND;
+        }
+        args.suites.iter().any(|name| name == suite.name)
     };
     let suites: Vec<_> = SUITES.iter().filter(chosen).collect();
     if args.list {

@@ -46,7 +46,7 @@ const KUBERNETES_STAMPS: &[(&str, Stamp)] = &[
 
 /// Every one.
 const MODULES: &[GoModule] = {
-    use Purpose::{Clusters, Lint, Release, Remote};
+    use Purpose::{Clusters, Kind, Lint, Release, Remote};
     &[
         GoModule {
             name: "kubernetes",
@@ -68,6 +68,14 @@ const MODULES: &[GoModule] = {
             provider: KUBERNETES,
             stamps: KUBERNETES_STAMPS,
             purposes: &[Clusters],
+        },
+        // kind and kubeadm. The latter's version is what counts.
+        GoModule {
+            name: "kind",
+            part_of: None,
+            provider: KUBERNETES,
+            stamps: KUBERNETES_STAMPS,
+            purposes: &[Kind],
         },
         GoModule {
             name: "etcd",
@@ -133,6 +141,14 @@ pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     let complete = modules.iter().all(|item| item.found.is_some());
     let go = if complete { Vec::new() } else { go::items(workspace) };
     go.into_iter().chain(modules).collect()
+}
+
+/// The directory with the source of a module, in the version that the go.mod in `family` requires.
+pub(super) fn download(workspace: &Workspace, family: &Path, module: &str) -> Result<PathBuf> {
+    let mut go = go::command(&go::find(workspace).context("there is no go")?);
+    let described = output(go.current_dir(family).args(["mod", "download", "-json", module]))?;
+    let described: serde_json::Value = serde_json::from_str(&described)?;
+    Ok(described["Dir"].as_str().with_context(|| format!("{module} has no source"))?.into())
 }
 
 impl GoModule {
@@ -334,6 +350,13 @@ replace a.b/f => a.b/f v0.3.0
             let pinned = Pinned::read(&programs.join(module.family()), module.provider).unwrap();
             assert!(pinned.version.starts_with('v'), "{}", module.name);
         }
+    }
+
+    #[test]
+    fn kubeadm_is_of_the_kubernetes_that_clusters_run() {
+        let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs");
+        let pinned = |family| Pinned::read(&programs.join(family), KUBERNETES).unwrap().version;
+        assert_eq!(pinned("kind"), pinned("kubernetes"));
     }
 
     #[test]

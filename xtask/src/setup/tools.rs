@@ -1,6 +1,6 @@
 //! The programs that the demonstration, the suites and the checks call.
 
-use std::path::Path;
+use std::{path::Path, process::Command};
 
 use super::{CARGO_DENY, Item, Purpose, Remedy};
 use crate::{
@@ -19,7 +19,7 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Clusters, Demo, Kernels, Lint, Test};
+    use Purpose::{Clusters, Demo, Kernels, Kind, Lint, Test};
     &[
         Program {
             name: "ip",
@@ -84,6 +84,12 @@ const PROGRAMS: &[Program] = {
             version: &["--version"],
             purposes: &[Kernels],
         },
+        Program {
+            name: "debootstrap",
+            package: "debootstrap",
+            version: &["--version"],
+            purposes: &[Kind],
+        },
         Program { name: "depmod", package: "kmod", version: &[], purposes: &[Kernels] },
         Program { name: "modprobe", package: "kmod", version: &[], purposes: &[Kernels] },
     ]
@@ -108,6 +114,18 @@ pub(super) fn debian_keyring() -> Item {
         found: file.exists().then(|| file.to_owned()),
         version: &[],
         remedy: Remedy::Apt("debian-archive-keyring"),
+    }
+}
+
+/// A Docker that answers, or a daemon to start.
+pub(super) fn docker() -> Item {
+    let answered = Command::new("docker").arg("info").output();
+    let answers = answered.is_ok_and(|output| output.status.success());
+    Item {
+        name: "docker",
+        found: process::find(if answers { "docker" } else { "dockerd" }),
+        version: &["--version"],
+        remedy: Remedy::Apt("docker.io"),
     }
 }
 

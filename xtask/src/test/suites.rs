@@ -74,6 +74,9 @@ impl Suite {
 /// The suite that can run on anybody's clusters.
 pub(super) const END_TO_END: &str = "e2e";
 
+/// The suite that runs with `--full` and by its name alone: it starts a Docker and takes minutes.
+pub(super) const KIND: &str = "kind";
+
 /// Every suite. Neighbours that run in company run side by side.
 pub(super) const SUITES: &[Suite] = &[
     Suite {
@@ -286,6 +289,17 @@ pub(super) const SUITES: &[Suite] = &[
         budget: 240,
         full: Some(Work::Binary("lifecycle")),
     },
+    Suite {
+        name: KIND,
+        about: "Two kind clusters: the end-to-end suite and `mcs up`; with --full or by this name alone",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Clusters, Purpose::Kind],
+        extras: &[],
+        work: Work::Verb(&["kind", "--e2e", "--rm"]),
+        company: Company::Alone,
+        budget: 900,
+        full: Some(Work::Verb(&["kind", "--e2e", "--rm"])),
+    },
 ];
 
 /// Suites that may be skipped where `CI` is set; any other skip fails there.
@@ -304,7 +318,8 @@ mod tests {
 
     #[test]
     fn the_budgets_fit_into_what_ci_may_take() {
-        let of = |company| SUITES.iter().filter(move |suite| suite.company == company);
+        let usual = |suite: &&Suite| suite.name != KIND;
+        let of = |company| SUITES.iter().filter(usual).filter(move |suite| suite.company == company);
         let alone: u64 = of(Company::Alone).map(|suite| suite.budget).sum();
         let beside: u64 = of(Company::Others).map(|suite| suite.budget).sum();
         // Builds and checks of the source have the rest of the 30 minutes.
