@@ -13,7 +13,7 @@ use mcs_tests::cluster;
 
 use self::docker::Docker;
 use crate::{
-    build::{self, OBJECT_VARIABLE, RELEASE},
+    build::{self, DEV, OBJECT_VARIABLE, RELEASE},
     image, process,
     screen::say,
     setup::{self, Purpose},
@@ -40,6 +40,9 @@ pub(crate) struct Args {
     /// In the end take all away
     #[arg(long)]
     rm: bool,
+    /// An archive that has the image of both programs, instead of a new one
+    #[arg(long, value_name = "ARCHIVE")]
+    image: Option<PathBuf>,
     #[command(subcommand)]
     verb: Option<Verb>,
 }
@@ -60,7 +63,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     }
     let up = match args.verb {
         Some(Verb::Down) => Ok(()),
-        None => up(workspace, args.e2e),
+        None => up(workspace, args),
     };
     if args.rm || args.verb.is_some() {
         let down = down(workspace);
@@ -71,17 +74,23 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn up(workspace: &Workspace, e2e: bool) -> Result<()> {
+fn up(workspace: &Workspace, args: &Args) -> Result<()> {
     setup::ensure(workspace, &[Purpose::Build, Purpose::Clusters, Purpose::Kind])?;
-    let mut images = vec![image::agent(workspace)?];
-    let suite = if e2e { Some(Suite::build(workspace, &mut images)?) } else { None };
+    let archive = args.image.as_ref().map(std::path::absolute).transpose()?;
+    // An image that is there is not always of an optimised build, which takes minutes.
+    let profile = if archive.is_some() { DEV } else { RELEASE };
+    let mut images = vec![archive.map_or_else(|| image::agent(workspace), Ok)?];
+    let controller = build::controller(workspace, &build::object(workspace)?, profile)?;
+    let mcs = build::command_line(&controller);
+    let suite = if args.e2e { Some(Suite::build(workspace, &mut images)?) } else { None };
     let images: Vec<_> = images.iter().map(|archive| archive.display().to_string()).collect();
     let types = setup::go_source(workspace, "mcs-api", "sigs.k8s.io/mcs-api")?.join("config/crd");
     let docker = Docker::begin(workspace)?;
     make_node_image(workspace, &docker)?;
     let clusters = |verb: &str| {
         let mut script = clusters(workspace, &docker)?;
-        script.env("NODE_IMAGE", NODE_IMAGE).env("IMAGES", images.join(" ")).env("MCS_API", &types);
+        script.env("NODE_IMAGE", NODE_IMAGE).env("IMAGES", images.join(" "));
+        script.env("MCS_API", &types).env("MCS", &mcs);
         process::run(script.arg(verb))
     };
     clusters("up")?;
