@@ -319,7 +319,8 @@ mod tests {
     #[test]
     fn the_budgets_fit_into_what_ci_may_take() {
         let usual = |suite: &&Suite| suite.name != KIND;
-        let of = |company| SUITES.iter().filter(usual).filter(move |suite| suite.company == company);
+        let of =
+            |company| SUITES.iter().filter(usual).filter(move |suite| suite.company == company);
         let alone: u64 = of(Company::Alone).map(|suite| suite.budget).sum();
         let beside: u64 = of(Company::Others).map(|suite| suite.budget).sum();
         // Builds and checks of the source have the rest of the 30 minutes.
