@@ -14,6 +14,7 @@ mod memory;
 mod node;
 mod object;
 mod rejection;
+mod slots;
 
 pub use capacity::Capacity;
 pub use controller::{Adoptable, AdoptableGroup, AdoptableObjects, Controller};
@@ -31,3 +32,4 @@ pub use object::{
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};
+pub use slots::Slots;

@@ -4,7 +4,7 @@ use std::{iter, process::ExitCode};
 
 use clap::Args;
 
-use super::{NamespaceArg, ReadArgs, Style, view};
+use super::{NamespaceArg, ReadArgs, view};
 use crate::{loader::Pins, reconcile::FrontendView};
 
 /// List the backends that clients of a ServiceImport are sent to, and those that UDP clients stay with (`kept`).
@@ -28,16 +28,14 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
         frontends.retain(|frontend| frontend.import == import);
         Ok(frontends)
     };
-    args.read.output.print(read, |frontends, style| print(frontends, style))
-}
-
-fn print(frontends: &[FrontendView], style: Style) -> anyhow::Result<()> {
-    let header = ["FRONTEND", "BACKEND", "CLUSTER", "ID", "STATE"];
-    style.table(&header, frontends.iter().flat_map(rows))
+    args.read.output.print(read, |frontends, style| {
+        let header = ["FRONTEND", "BACKEND", "CLUSTER", "SHARE", "ID", "STATE"];
+        style.table(&header, frontends.iter().flat_map(rows))
+    })
 }
 
 fn rows(frontend: &FrontendView) -> Vec<Vec<String>> {
     let name = frontend.frontend.to_string();
-    let row = |line: [String; 4]| iter::once(name.clone()).chain(line).collect();
+    let row = |line: [String; 5]| iter::once(name.clone()).chain(line).collect();
     frontend.backend_lines().into_iter().map(row).collect()
 }

@@ -1,18 +1,19 @@
 //! Removes the backends and source clusters that do not fit into `--max-memory`.
 
-use std::collections::BTreeSet;
+use std::{collections::BTreeSet, mem};
 
 use super::{
     quota::{Limit, Quota},
     service::{Service, note_dropped},
 };
-use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId};
+use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, Slots};
 
 /// Removes the backends that the capacity has no room for. The services are sorted by precedence.
 ///
 /// A source cluster without room loses its backends. A frontend keeps as many backends as it has in
 /// force. Its other backends fit all together or not at all: some of them alone would spread clients
-/// in a way nobody asked for. A later frontend that fits is served.
+/// in a way nobody asked for. A later frontend that fits is served. A backend that does not fit with all its slots
+/// gets one.
 ///
 /// Returns whether the objects want more than the capacity.
 pub(super) fn limit(
@@ -56,7 +57,7 @@ fn limit_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
 fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
     let frontends = || services.iter().flat_map(|service| &service.frontends);
     let limit =
-        Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.backends.len()).sum());
+        Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.slot_count()).sum());
     if limit.suffices() {
         return false;
     }
@@ -67,10 +68,21 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     let mut used = kept;
     for Service { frontends, problems, .. } in services {
         for (id, frontend) in frontends {
+            let reserved = base(id, frontend, in_force);
+            let others = used - reserved;
+            if limit.fits(others + frontend.slot_count()) {
+                used = others + frontend.slot_count();
+                continue;
+            }
             let count = frontend.backends.len();
+            if mem::take(&mut frontend.slots) != Slots::ONE_EACH {
+                let what = format!("frontend {id} gets one slot for each endpoint, not by weight");
+                problems.push(limit.exceeded(&what));
+            }
             let base = base(id, frontend, in_force);
-            if limit.fits(used + count - base) {
-                used += count - base;
+            used = others + base;
+            if limit.fits(others + count) {
+                used = others + count;
                 continue;
             }
             let dropped = keep(&mut frontend.backends, base, in_force.frontends.get(id));
@@ -85,10 +97,10 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     true
 }
 
-/// How many backends a frontend keeps in any case.
+/// How many slots a frontend keeps in any case.
 fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize {
-    let has = in_force.frontends.get(id).map_or(0, |former| former.backends.len());
-    frontend.backends.len().min(has)
+    let has = in_force.frontends.get(id).map_or(0, Frontend::slot_count);
+    frontend.slot_count().min(has)
 }
 
 /// Keeps `count` of these backends and returns the others. The ones that the frontend has in force come
@@ -134,6 +146,7 @@ mod tests {
                     port_name: String::new(),
                     affinity_seconds: None,
                     backends,
+                    slots: Slots::ONE_EACH,
                     also_serving: vec![],
                 };
                 (id, frontend)
@@ -251,6 +264,30 @@ mod tests {
     }
 
     #[test]
+    fn a_frontend_without_room_for_its_slots_gets_one_for_each_backend() {
+        let web = import("shop/web");
+        let nine_to_one = || {
+            let mut service = service(&web, &[&["east", "west"], &["east"]]);
+            service.frontends[0].1.slots = Slots::new([9, 1]);
+            vec![service]
+        };
+        for (endpoints, slots, backends, reasons) in [
+            (11, vec![10, 1], vec![2, 1], 0),
+            (10, vec![2, 1], vec![2, 1], 1),
+            (3, vec![2, 1], vec![2, 1], 1),
+            (1, vec![0, 1], vec![0, 1], 2),
+        ] {
+            let mut services = nine_to_one();
+            let is_limited = limit(&mut services, capacity(endpoints, 9), &DesiredState::default());
+            let counts: Vec<_> =
+                services[0].frontends.iter().map(|(_, frontend)| frontend.slot_count()).collect();
+            assert_eq!(counts, slots, "{endpoints}");
+            assert_eq!(self::backends(&services), [backends], "{endpoints}");
+            assert_eq!((services[0].problems.len(), is_limited), (reasons, reasons > 0));
+        }
+    }
+
+    #[test]
     fn a_set_can_be_replaced_where_there_is_no_room_for_more() {
         let at = |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: "".into() };
         let former = Frontend {
@@ -258,6 +295,7 @@ mod tests {
             port_name: String::new(),
             affinity_seconds: None,
             backends: vec![at(2), at(3)],
+            slots: Slots::ONE_EACH,
             also_serving: vec![],
         };
         for (wanted, count, kept) in [

@@ -76,7 +76,7 @@ mod tests {
     use crate::{
         desired::problem::ObjectProblem,
         model::{
-            Backend, Frontend, Protocol,
+            Backend, Frontend, Protocol, Slots,
             fixture::{import, key},
         },
     };
@@ -95,6 +95,7 @@ mod tests {
                     port_name: String::new(),
                     affinity_seconds: None,
                     backends: vec![backend; *count],
+                    slots: Slots::ONE_EACH,
                     also_serving: vec![],
                 };
                 (id, frontend)

@@ -5,12 +5,13 @@ use super::{
     fate::{Fate, Recorder},
     preference::Preferences,
 };
-use crate::model::{Backend, NodeContext, Protocol};
+use crate::model::{Backend, NodeContext, Protocol, Slots};
 
-/// The endpoints of a port that serve. Both lists are sorted by address.
+/// The endpoints of a port that serve. All lists are in the order of addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(super) struct Selection {
     pub(super) backends: Vec<Backend>,
+    pub(super) slots: Slots,
     /// As [`crate::model::Frontend::also_serving`].
     pub(super) also_serving: Vec<Backend>,
 }
@@ -40,7 +41,7 @@ pub(super) fn select(
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
     let also_serving = others.iter().map(Candidate::backend).collect();
-    Selection { backends, also_serving }
+    Selection { backends, slots: Slots::ONE_EACH, also_serving }
 }
 
 #[cfg(test)]

@@ -18,6 +18,7 @@ use super::{
 use crate::{
     model::{
         Backend, Frontend, FrontendId, NodeContext, ObjectKey, Protocol, Rejection, ServiceImport,
+        Slots,
     },
     store::Snapshot,
 };
@@ -70,10 +71,10 @@ impl AssignedClaim {
         for frontend in &assignment.frontends {
             let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
             let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
-            let Selection { backends, also_serving } =
+            let Selection { backends, slots, also_serving } =
                 if let Some((_, first)) = frontends.get(first) {
-                    let Frontend { backends, also_serving, .. } = first.clone();
-                    Selection { backends, also_serving }
+                    let Frontend { backends, slots, also_serving, .. } = first.clone();
+                    Selection { backends, slots, also_serving }
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
@@ -84,6 +85,7 @@ impl AssignedClaim {
                 port_name: port.name.clone(),
                 affinity_seconds: claim.affinity_seconds,
                 backends,
+                slots,
                 also_serving,
             };
             frontends.push((frontend.id, value));
@@ -112,10 +114,14 @@ impl Service<'_> {
     /// Removes the backends of these source clusters.
     pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
         for (id, frontend) in &mut self.frontends {
-            let all = mem::take(&mut frontend.backends).into_iter();
-            let (dropped, kept) = all.partition(|backend| clusters.contains(&*backend.cluster));
-            frontend.backends = kept;
-            note_dropped(id, frontend, dropped);
+            let slots = mem::take(&mut frontend.slots);
+            let all = mem::take(&mut frontend.backends);
+            let counts = slots.counts(all.len());
+            let (dropped, kept): (Vec<_>, Vec<_>) =
+                all.into_iter().zip(counts).partition(|(one, _)| clusters.contains(&*one.cluster));
+            let (kept, counts): (_, Vec<_>) = kept.into_iter().unzip();
+            (frontend.backends, frontend.slots) = (kept, Slots::new(counts));
+            note_dropped(id, frontend, dropped.into_iter().map(|(one, _)| one).collect());
         }
     }
 }

@@ -9,8 +9,8 @@ use crate::model::{Capacity, ClusterRun, DesiredState, Frontend};
 pub struct Totals {
     /// Frontends without a usable backend.
     pub refusing: usize,
-    /// Backends of all frontends.
-    pub endpoints: usize,
+    /// Slots of all frontends: one for each backend, or several.
+    pub slots: usize,
     /// Backends by source cluster. The empty name: the slice names none.
     pub clusters: BTreeMap<String, usize>,
 }
@@ -26,12 +26,12 @@ impl Totals {
     /// Whether all backends and source clusters fit.
     pub(super) fn fit(&self, capacity: Capacity) -> bool {
         let fits = |count: usize, max: u32| u32::try_from(count).is_ok_and(|count| count <= max);
-        fits(self.endpoints, capacity.endpoints) && fits(self.clusters.len(), capacity.clusters)
+        fits(self.slots, capacity.endpoints) && fits(self.clusters.len(), capacity.clusters)
     }
 
     pub(super) fn add(&mut self, frontend: &Frontend) {
         self.refusing += usize::from(frontend.backends.is_empty());
-        self.endpoints += frontend.backends.len();
+        self.slots += frontend.slot_count();
         for ClusterRun { cluster, backends } in frontend.clusters() {
             match self.clusters.get_mut(&**cluster) {
                 Some(count) => *count += backends,
@@ -45,7 +45,7 @@ impl Totals {
     /// Subtracts a frontend that was added before.
     pub(super) fn remove(&mut self, frontend: &Frontend) {
         self.refusing -= usize::from(frontend.backends.is_empty());
-        self.endpoints -= frontend.backends.len();
+        self.slots -= frontend.slot_count();
         for ClusterRun { cluster, backends } in frontend.clusters() {
             let Some(count) = self.clusters.get_mut(&**cluster) else { continue };
             *count -= backends;

@@ -15,7 +15,7 @@ pub struct Usage {
     pub vips: usize,
     /// Frontends.
     pub frontends: usize,
-    /// Backends of all frontends together.
+    /// Backends of all frontends together, each as often as it has slots.
     pub endpoints: usize,
     /// Source clusters.
     pub clusters: usize,
@@ -43,7 +43,7 @@ impl Usage {
         Self {
             vips: desired.vips.len(),
             frontends: desired.frontends.len(),
-            endpoints: totals.endpoints,
+            endpoints: totals.slots,
             clusters: totals.clusters.len(),
             imports: desired.imports.len().min(desired.frontends.len()),
             kept: realized.kept_backends(),

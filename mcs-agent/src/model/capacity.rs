@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 pub struct Capacity {
     /// Frontends; also the number of VIPs.
     pub frontends: u32,
-    /// Backends of all frontends.
+    /// Slots of all frontends: one for each backend, or several.
     pub endpoints: u32,
     /// Source clusters.
     pub clusters: u32,

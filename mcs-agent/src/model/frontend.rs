@@ -1,14 +1,14 @@
 //! Frontends and their backends, as the rules want them.
 
 use std::{
-    fmt,
+    fmt, iter,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
 use serde::{Deserialize, Serialize};
 
-use super::ObjectKey;
+use super::{ObjectKey, Slots};
 
 /// The protocols that the programs translate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -85,12 +85,25 @@ pub struct Frontend {
     pub affinity_seconds: Option<u32>,
     /// Sorted; each address comes once. If there are none, every client is refused.
     pub backends: Vec<Backend>,
+    /// The slots of `backends`.
+    pub slots: Slots,
     /// Endpoints that serve and are not in `backends`: of another zone, or terminating. New clients do
     /// not get them. A backend that leaves `backends` is kept while it is here. Sorted; empty for TCP.
     pub also_serving: Vec<Backend>,
 }
 
 impl Frontend {
+    /// The backend of each slot.
+    pub fn by_slot(&self) -> impl Iterator<Item = &Backend> {
+        let counts = self.slots.counts(self.backends.len());
+        self.backends.iter().zip(counts).flat_map(|(one, count)| iter::repeat_n(one, count as usize))
+    }
+
+    /// How many slots it has. That is the room which it takes in the maps: no backend is without a slot.
+    pub fn slot_count(&self) -> usize {
+        self.slots.total(self.backends.len())
+    }
+
     /// Whether any endpoint serves.
     pub fn serves(&self) -> bool {
         !self.backends.is_empty() || !self.also_serving.is_empty()
@@ -150,6 +163,7 @@ mod tests {
                 port_name: String::new(),
                 affinity_seconds: None,
                 backends: backends.iter().map(backend).collect(),
+                slots: Slots::ONE_EACH,
                 also_serving: also_serving.iter().map(backend).collect(),
             };
             let kept = [selected, other, gone].map(|one| frontend.keeps(one.parse().unwrap()));

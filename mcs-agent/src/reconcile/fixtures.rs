@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use super::{Foreseen, Pruning, Realized, apply, plan, testing::MemoryMaps};
-use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol};
+use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots};
 
 /// A TCP frontend.
 pub(crate) fn id(ip: &str, port: u16) -> FrontendId {
@@ -21,6 +21,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
         port_name: String::new(),
         affinity_seconds: None,
         backends: backends.iter().map(backend).collect(),
+        slots: Slots::ONE_EACH,
         also_serving: vec![],
     }
 }

@@ -111,7 +111,7 @@ impl World {
         let dump = self.maps.reader().read_all().expect("in memory");
         assert_eq!(MapView::of(self.realized.contents()), MapView::of(&dump));
         let restored = Realized::restore(dump, self.capacity).0;
-        assert_eq!(self.realized.endpoints(), restored.endpoints());
+        assert_eq!(self.realized.slots(), restored.slots());
         assert!(self.realized.kept().eq(restored.kept()));
     }
 }

@@ -32,8 +32,8 @@ pub struct Realized {
     capacity: Capacity,
     contents: MapContents,
     allocations: Allocations,
-    /// How many backends a reader can reach.
-    endpoints: u32,
+    /// How many slots a reader can reach.
+    slots: u32,
     /// Backends active in the map that no slot names any more: the next plan keeps or retires them.
     undecided: BTreeSet<u32>,
     /// Backends kept in the map, each after the index of its frontend.
@@ -53,7 +53,7 @@ impl Realized {
             capacity,
             contents,
             allocations,
-            endpoints: 0,
+            slots: 0,
             undecided: BTreeSet::new(),
             kept: Arc::default(),
             damaged: BTreeSet::new(),
@@ -86,9 +86,9 @@ impl Realized {
         vips.filter_map(|(vip, mode)| Some((vip.to_ip(), convert::departure(*mode)?))).collect()
     }
 
-    /// How many backends a reader can reach, in all frontends together.
-    pub const fn endpoints(&self) -> u32 {
-        self.endpoints
+    /// How many slots a reader can reach, in all frontends together.
+    pub const fn slots(&self) -> u32 {
+        self.slots
     }
 
     /// How many backends are kept for the UDP clients that have them.
@@ -101,7 +101,7 @@ impl Realized {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
             frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
-            endpoints: self.endpoints.saturating_add(self.kept_backends()),
+            endpoints: self.slots.saturating_add(self.kept_backends()),
             clusters: 0,
             imports: self.allocations.services.used(),
         }

@@ -89,6 +89,8 @@ pub struct BackendView {
     pub cluster: String,
     /// Its id in `backends`, as counters and logs of the programs name it.
     pub id: u32,
+    /// How many slots of the frontend name it; 0 if it is kept.
+    pub slots: u32,
     /// How often its id was used.
     #[serde(skip)]
     pub generation: u32,
@@ -183,19 +185,24 @@ impl FrontendView {
         if counts.is_empty() { "-".to_owned() } else { counts.join(" ") }
     }
 
-    /// Address, source cluster, id and state of each backend; one line that says so if new clients get none.
-    pub fn backend_lines(&self) -> Vec<[String; 4]> {
-        let none = ["none: refused", "-", "-", "-"].map(str::to_owned);
+    /// Address, source cluster, share of new clients, id and state of each backend; one line that says so if new clients
+    /// get none.
+    pub fn backend_lines(&self) -> Vec<[String; 5]> {
+        let none = ["none: refused", "-", "-", "-", "-"].map(str::to_owned);
         let none = self.backends.is_empty().then_some(none);
-        let backends = self.backends.iter().map(|backend| backend.line("active"));
-        let kept = self.kept.iter().map(|backend| backend.line("kept"));
+        let slots = self.extent.count.max(1);
+        let backends = self.backends.iter().map(|backend| backend.line("active", slots));
+        let kept = self.kept.iter().map(|backend| backend.line("kept", slots));
         none.into_iter().chain(backends).chain(kept).collect()
     }
 }
 
 impl BackendView {
-    fn line(&self, state: &str) -> [String; 4] {
-        [self.address.to_string(), self.cluster().to_owned(), self.id.to_string(), state.to_owned()]
+    /// `slots`: those of the frontend.
+    fn line(&self, state: &str, slots: u32) -> [String; 5] {
+        let share = format!("{:.1}%", f64::from(self.slots) * 100.0 / f64::from(slots));
+        let [address, id] = [self.address.to_string(), self.id.to_string()];
+        [address, self.cluster().to_owned(), share, id, state.to_owned()]
     }
 
     /// The source cluster, or `unknown`.
@@ -223,6 +230,7 @@ fn backend_view(contents: &MapContents, id: u32, backend: &BackendRecord) -> Bac
         address: backend_address(backend),
         cluster: cluster_name(&contents.cluster(backend.cluster)),
         id,
+        slots: 0,
         generation: backend.generation,
     }
 }
@@ -242,7 +250,7 @@ fn backends(
         fault(format!("{} slots from {} are out of range", extent.count, extent.block));
         return Vec::new();
     }
-    let mut backends = Vec::new();
+    let mut backends = BTreeMap::new();
     for nth in 0..u64::from(extent.count) {
         // The smallest random number that picks this slot.
         let random = (nth << 32).div_ceil(u64::from(extent.count));
@@ -257,9 +265,11 @@ fn backends(
             fault(format!("slot {slot} names backend {}, which is not in use", chosen.id));
         }
         if backend.frontend == frontend && backend.state != BackendState::FREE {
-            backends.push(backend_view(contents, chosen.id, &backend));
+            let view = || backend_view(contents, chosen.id, &backend);
+            backends.entry(chosen.id).or_insert_with(view).slots += 1;
         }
     }
+    let mut backends: Vec<BackendView> = backends.into_values().collect();
     backends.sort();
     let same = |pair: &&[BackendView]| {
         (pair[0].address, &pair[0].cluster) == (pair[1].address, &pair[1].cluster)
@@ -296,12 +306,17 @@ impl fmt::Display for FrontendView {
         if self.affinity_seconds.is_some() {
             write!(f, ", affinity {}", self.affinity())?;
         }
-        self.backend_lines().iter().try_for_each(|[address, cluster, _, state]| {
-            match state.as_str() {
-                "-" => write!(f, "\n    {address}"),
-                "kept" => write!(f, "\n    {address} {cluster} kept"),
-                _ => write!(f, "\n    {address} {cluster}"),
+        if self.backends.is_empty() {
+            f.write_str("\n    none: refused")?;
+        }
+        for backend in &self.backends {
+            write!(f, "\n    {} {}", backend.address, backend.cluster())?;
+            if backend.slots > 1 {
+                write!(f, " in {} slots", backend.slots)?;
             }
+        }
+        self.kept.iter().try_for_each(|kept| {
+            write!(f, "\n    {} {} kept", kept.address, kept.cluster())
         })
     }
 }
@@ -373,8 +388,8 @@ vip fd00::1
                 "ip": "10.0.0.1", "port": 80, "protocol": "TCP",
                 "affinity_seconds": null, "state": "ready",
                 "backends": [
-                    {"address": "10.1.0.1:8080", "cluster": "", "id": 1},
-                    {"address": "10.1.0.2:8080", "cluster": "", "id": 2},
+                    {"address": "10.1.0.1:8080", "cluster": "", "id": 1, "slots": 1},
+                    {"address": "10.1.0.2:8080", "cluster": "", "id": 2, "slots": 1},
                 ],
                 "kept": [],
             })

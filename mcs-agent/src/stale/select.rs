@@ -55,7 +55,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        model::{Backend, Capacity, Frontend, ObjectKey},
+        model::{Backend, Capacity, Frontend, ObjectKey, Slots},
         reconcile::{Foreseen, Maps as _, Pruning, Step, apply, plan, testing::MemoryMaps},
     };
 
@@ -81,6 +81,7 @@ mod tests {
             port_name: String::new(),
             affinity_seconds: None,
             backends: backends.iter().map(backend).collect(),
+            slots: Slots::ONE_EACH,
             also_serving: vec![],
         };
         let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };

@@ -11,7 +11,7 @@ use mcs_common::{ClusterRecord, Extent, FrontendState, ServiceRecord};
 use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::{
-    model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol},
+    model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots},
     reconcile::{Pruning, Step, convert::frontend_key},
 };
 
@@ -43,7 +43,7 @@ pub(super) fn frontends() -> Vec<FrontendId> {
 
 /// Holds all that can be wanted.
 pub(super) fn capacity() -> Capacity {
-    Capacity { frontends: 12, endpoints: 72, clusters: 2, imports: 12 }
+    Capacity { frontends: 12, endpoints: 216, clusters: 2, imports: 12 }
 }
 
 /// Holds each of these, and no more.
@@ -58,7 +58,7 @@ pub(super) fn tight(desired: &[DesiredState]) -> Capacity {
     let frontends = max(|desired| desired.frontends.len().max(desired.vips.len()));
     Capacity {
         frontends,
-        endpoints: max(|desired| desired.frontends.values().map(|f| f.backends.len()).sum()),
+        endpoints: max(|desired| desired.frontends.values().map(Frontend::slot_count).sum()),
         clusters: max(clusters),
         imports: frontends,
     }
@@ -70,10 +70,11 @@ pub(super) fn rotated(desired: &DesiredState) -> DesiredState {
     for is_v4 in [true, false] {
         let of_family = |(id, _): &(&FrontendId, &mut Frontend)| id.ip.is_ipv4() == is_v4;
         let sets = rotated.frontends.iter_mut().filter(of_family);
-        let mut sets: Vec<&mut Vec<Backend>> = sets.map(|(_, f)| &mut f.backends).collect();
+        let mut sets: Vec<_> = sets.map(|(_, f)| (&mut f.backends, &mut f.slots)).collect();
         for n in 1..sets.len() {
             let (former, later) = sets.split_at_mut(n);
-            std::mem::swap(former[n - 1], later[0]);
+            std::mem::swap(&mut *former[n - 1].0, &mut *later[0].0);
+            std::mem::swap(&mut *former[n - 1].1, &mut *later[0].1);
         }
     }
     rotated
@@ -206,7 +207,8 @@ fn frontend() -> impl Strategy<Value = Frontend> {
     let cluster = prop::sample::select(vec!["", "east", "west"]);
     let is_selected = prop::bool::weighted(0.7);
     let endpoints = collection::btree_map(1..=6_u8, (cluster, is_selected), 0..=6);
-    (import, affinity, endpoints).prop_map(|(import, affinity_seconds, endpoints)| {
+    let slots = option::of(collection::vec(1..=3_u32, 6));
+    (import, affinity, endpoints, slots).prop_map(|(import, affinity_seconds, endpoints, slots)| {
         let (backends, also_serving): (Vec<_>, Vec<_>) =
             endpoints.into_iter().partition(|(_, (_, is_selected))| *is_selected);
         let backend = |(n, (cluster, _)): (u8, (&str, bool))| Backend {
@@ -217,6 +219,9 @@ fn frontend() -> impl Strategy<Value = Frontend> {
             import: ObjectKey::new("demo", import),
             port_name: String::new(),
             affinity_seconds,
+            slots: slots.map_or(Slots::ONE_EACH, |counts| {
+                Slots::new(counts.into_iter().take(backends.len()))
+            }),
             backends: backends.into_iter().map(backend).collect(),
             also_serving: also_serving.into_iter().map(backend).collect(),
         }

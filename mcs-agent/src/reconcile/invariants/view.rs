@@ -12,7 +12,7 @@ use mcs_common::{
 };
 
 use crate::{
-    model::{DesiredState, Frontend, ObjectKey},
+    model::{Backend, DesiredState, Frontend, ObjectKey},
     reconcile::{FrontendView, MapContents, Pruning, convert::frontend_key},
 };
 
@@ -30,8 +30,8 @@ pub(super) enum Outcome {
 pub(super) struct Entry {
     pub(super) import: ObjectKey,
     pub(super) affinity_seconds: u32,
-    /// By address, with the source cluster.
-    pub(super) backends: BTreeMap<SocketAddr, String>,
+    /// By address, with the source cluster and the number of slots.
+    pub(super) backends: BTreeMap<SocketAddr, (String, u32)>,
 }
 
 /// All that the maps mean.
@@ -84,18 +84,20 @@ impl Entry {
         let view = FrontendView::look_up(contents, key, &mut faults).expect("a frontend");
         assert_eq!(faults, [] as [String; 0]);
         let count = view.backends.len();
-        let backends: BTreeMap<SocketAddr, String> =
-            view.backends.into_iter().map(|one| (one.address, one.cluster)).collect();
+        let backends: BTreeMap<SocketAddr, (String, u32)> =
+            view.backends.into_iter().map(|one| (one.address, (one.cluster, one.slots))).collect();
         assert_eq!(backends.len(), count, "each address once");
         Self { import: view.import, affinity_seconds: view.affinity_seconds.unwrap_or(0), backends }
     }
 
     fn wanted(frontend: &Frontend) -> Self {
-        let backends = frontend.backends.iter().cloned();
+        let counts = frontend.slots.counts(frontend.backends.len());
+        let backends = frontend.backends.iter().zip(counts);
+        let backend = |(one, slots): (&Backend, u32)| (one.address, (one.cluster.to_string(), slots));
         Self {
             import: frontend.import.clone(),
             affinity_seconds: frontend.affinity_seconds.unwrap_or(0),
-            backends: backends.map(|one| (one.address, one.cluster.to_string())).collect(),
+            backends: backends.map(backend).collect(),
         }
     }
 
@@ -145,8 +147,6 @@ pub(super) fn picks(tables: &impl Tables, extent: Extent) -> Vec<Choice> {
 
 /// A client that holds the index and the extent is sent to backends of that frontend.
 pub(super) fn assert_usable(choices: &[Choice], index: u32) {
-    let ids: BTreeSet<u32> = choices.iter().map(|choice| choice.chosen.id).collect();
-    assert_eq!(ids.len(), choices.len(), "each slot has its own backend");
     for Choice { chosen, backend } in choices {
         assert!(chosen.id != 0);
         assert!(backend.state != BackendState::FREE);

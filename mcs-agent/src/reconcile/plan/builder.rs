@@ -1,6 +1,6 @@
 //! Builds a plan step by step, and keeps up what the maps would hold after each.
 
-use std::{borrow::Cow, collections::BTreeSet};
+use std::{borrow::Cow, collections::BTreeSet, iter};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -193,8 +193,8 @@ impl<'a> PlanBuilder<'a> {
 
     /// Finds room. Retires kept backends, waits for readers, or moves blocks, if that makes room.
     fn place<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
-        let endpoints = i64::from(self.realized.endpoints()) + change.growth();
-        if change.growth() > 0 && endpoints > i64::from(self.realized.capacity().endpoints) {
+        let slots = i64::from(self.realized.slots()) + change.growth();
+        if change.growth() > 0 && slots > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
         }
         if let Ok(placement) = Placement::find(&self.realized, self.realized.allocations(), change)
@@ -290,21 +290,22 @@ impl<'a> PlanBuilder<'a> {
             self.write(Step::WriteCluster { id, record: cluster_record(name).into() });
         }
         let mut free = placement.ids.into_iter();
-        let mut ids = Vec::with_capacity(change.backends.len());
+        let mut ids = Vec::with_capacity(change.count() as usize);
         for planned in &change.backends {
-            match planned.origin {
-                Origin::Own(id) => ids.push(id),
+            let id = match planned.origin {
+                Origin::Own { id, .. } => id,
                 Origin::Kept(id) => {
                     self.push(Step::ResumeBackend { id });
-                    ids.push(id);
+                    id
                 }
                 Origin::Added(backend) => {
                     let Some(id) = free.next() else { continue };
                     let cluster = placement.clusters.get(&*backend.cluster).copied().unwrap_or(0);
                     self.write_backend(id, backend, placement.index, cluster);
-                    ids.push(id);
+                    id
                 }
-            }
+            };
+            ids.extend(iter::repeat_n(id, planned.slots as usize));
         }
         let extent = Extent { block: placement.block, count: change.count() };
         if !ids.is_empty() {

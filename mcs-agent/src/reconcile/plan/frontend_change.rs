@@ -21,7 +21,7 @@ pub(super) struct FrontendChange<'a> {
     pub(super) index: Option<u32>,
     /// By address, which is the order of their slots.
     pub(super) backends: Vec<PlannedBackend<'a>>,
-    /// How many backends it has now.
+    /// How many slots it has now.
     former_count: u32,
 }
 
@@ -29,6 +29,8 @@ pub(super) struct FrontendChange<'a> {
 pub(super) struct PlannedBackend<'a> {
     place: Place,
     pub(super) origin: Origin<'a>,
+    /// How many slots name it.
+    pub(super) slots: u32,
 }
 
 type Place = (Address, u16);
@@ -36,7 +38,7 @@ type Place = (Address, u16);
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
     /// The frontend has it already, with this id: remembered choices of it stay valid.
-    Own(u32),
+    Own { id: u32, slots: u32 },
     /// The maps keep the backend for its present UDP clients. From now on it gets new clients again.
     Kept(u32),
     /// It is new and needs an id.
@@ -46,8 +48,7 @@ pub(super) enum Origin<'a> {
 impl<'a> FrontendChange<'a> {
     /// Creates a frontend that is not in the maps.
     pub(super) fn new(id: &'a FrontendId, frontend: &'a Frontend) -> Self {
-        let backends =
-            match_up(&frontend.backends, &mut BTreeMap::new(), &BTreeSet::new(), |_, _| false);
+        let backends = match_up(frontend, &mut BTreeMap::new(), &BTreeSet::new(), |_, _| false);
         Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
@@ -61,10 +62,10 @@ impl<'a> FrontendChange<'a> {
                 && backend.port == wanted.address.port()
                 && realized.cluster(backend.cluster) == cluster_record(&wanted.cluster)
         };
-        state.extent.count as usize == frontend.backends.len()
+        state.extent.count as usize == frontend.slot_count()
             && (state.flags, state.affinity_seconds) == attributes(frontend)
             && realized.service(state.service) == service_record(&frontend.import)
-            && realized.ids(state.extent).zip(&frontend.backends).all(is_same)
+            && realized.ids(state.extent).zip(frontend.by_slot()).all(is_same)
     }
 
     /// Replaces the backends of the frontend at `index`.
@@ -102,16 +103,22 @@ impl<'a> FrontendChange<'a> {
             let backend = realized.backend(id);
             ((backend.addr, backend.port), id)
         };
-        let mut own: BTreeMap<Place, u32> = realized.ids(extent).map(at_place).collect();
+        let mut own: BTreeMap<Place, (u32, u32)> = BTreeMap::new();
+        for (place, id) in realized.ids(extent).map(at_place) {
+            own.entry(place).or_insert((id, 0)).1 += 1;
+        }
         let kept: BTreeSet<(Place, u32)> = realized.kept_of(index).map(at_place).collect();
         let same_cluster = |id, backend: &Backend| {
             realized.cluster(realized.backend(id).cluster) == cluster_record(&backend.cluster)
         };
-        let mut backends = match_up(&frontend.backends, &mut own, &kept, same_cluster);
+        let mut backends = match_up(frontend, &mut own, &kept, same_cluster);
         if keep_all {
-            let rest = own.into_iter();
-            backends
-                .extend(rest.map(|(place, id)| PlannedBackend { place, origin: Origin::Own(id) }));
+            let stays = |(place, (id, slots))| PlannedBackend {
+                place,
+                origin: Origin::Own { id, slots },
+                slots,
+            };
+            backends.extend(own.into_iter().map(stays));
         }
         backends.sort_by_key(|planned| planned.place);
         let key = frontend_key(id);
@@ -122,12 +129,12 @@ impl<'a> FrontendChange<'a> {
         self.index.is_none()
     }
 
-    /// How many backends it will have.
+    /// How many slots it will have.
     pub(super) fn count(&self) -> u32 {
-        u32::try_from(self.backends.len()).unwrap_or(u32::MAX)
+        self.backends.iter().map(|planned| planned.slots).fold(0, u32::saturating_add)
     }
 
-    /// How many backends more than now; negative for fewer.
+    /// How many slots more than now; negative for fewer.
     pub(super) fn growth(&self) -> i64 {
         i64::from(self.count()) - i64::from(self.former_count)
     }
@@ -135,15 +142,15 @@ impl<'a> FrontendChange<'a> {
     /// The backends that need an id.
     pub(super) fn added(&self) -> impl Iterator<Item = &'a Backend> {
         self.backends.iter().filter_map(|planned| match planned.origin {
-            Origin::Own(_) | Origin::Kept(_) => None,
+            Origin::Own { .. } | Origin::Kept(_) => None,
             Origin::Added(backend) => Some(backend),
         })
     }
 
-    /// Whether it gets other backends than it has.
+    /// Whether it gets other backends or slots than it has.
     pub(super) fn changes_backends(&self) -> bool {
-        let is_own = |planned: &PlannedBackend<'_>| matches!(planned.origin, Origin::Own(_));
-        self.count() != self.former_count || !self.backends.iter().all(is_own)
+        let is_same = |planned: &PlannedBackend<'_>| matches!(planned.origin, Origin::Own { slots, .. } if slots == planned.slots);
+        self.count() != self.former_count || !self.backends.iter().all(is_same)
     }
 
     /// Whether it gets another import or affinity than it has.
@@ -163,23 +170,25 @@ impl<'a> FrontendChange<'a> {
 /// Finds each desired backend among the frontend's own and its kept ones, and removes those with a desired
 /// address from `own`.
 fn match_up<'a>(
-    wanted: &'a [Backend],
-    own: &mut BTreeMap<Place, u32>,
+    wanted: &'a Frontend,
+    own: &mut BTreeMap<Place, (u32, u32)>,
     kept: &BTreeSet<(Place, u32)>,
     same_cluster: impl Fn(u32, &Backend) -> bool,
 ) -> Vec<PlannedBackend<'a>> {
-    wanted
-        .iter()
-        .map(|backend| {
+    let counts = wanted.slots.counts(wanted.backends.len());
+    let backends = wanted.backends.iter().zip(counts);
+    backends
+        .map(|(backend, slots)| {
             let place = (backend.address.ip().into(), backend.address.port());
             let is_same = |id: &u32| same_cluster(*id, backend);
-            let own = own.remove(&place).filter(is_same).map(Origin::Own);
+            let own = own.remove(&place).filter(|(id, _)| is_same(id));
+            let own = own.map(|(id, slots)| Origin::Own { id, slots });
             let kept = || {
                 let mut ids = kept.range((place, 0)..=(place, u32::MAX)).map(|(_, id)| *id);
                 ids.find(is_same).map(Origin::Kept)
             };
             let origin = own.or_else(kept).unwrap_or(Origin::Added(backend));
-            PlannedBackend { place, origin }
+            PlannedBackend { place, origin, slots }
         })
         .collect()
 }

@@ -310,7 +310,7 @@ fn what_shrinks_makes_room_for_what_grows() {
     let (mut maps, mut realized) = maps(capacity, &[&wanted((1, 2), (2, 6))]);
     for (a, b) in [((3, 6), (4, 2)), ((5, 2), (6, 6)), ((7, 8), (8, 0)), ((9, 0), (1, 8))] {
         go(&wanted(a, b), &mut maps, &mut realized);
-        assert_eq!(realized.endpoints(), 8);
+        assert_eq!(realized.slots(), 8);
     }
 }
 

@@ -6,7 +6,7 @@ use mcs_common::{BackendRecord, FrontendKey, VipMode};
 
 use super::Realized;
 use crate::{
-    model::{Backend, DesiredState, Frontend, FrontendId, Protocol},
+    model::{Backend, DesiredState, Frontend, FrontendId, Protocol, Slots},
     reconcile::convert::{backend_address, cluster_name, frontend_id, service_key},
 };
 
@@ -22,13 +22,18 @@ impl Realized {
         };
         let frontends = self.frontends().filter_map(|key| {
             let state = self.state(self.index(&key)?);
-            let mut backends: Vec<_> = self.ids(state.extent).map(served).collect();
-            backends.sort();
+            let mut by_slot: Vec<_> = self.ids(state.extent).map(served).collect();
+            by_slot.sort();
+            let runs = by_slot.chunk_by(|one, next| one == next);
+            let count = |run: &[Backend]| u32::try_from(run.len()).unwrap_or(u32::MAX);
+            let slots = Slots::new(runs.map(count));
+            by_slot.dedup();
             let frontend = Frontend {
                 import: service_key(&self.service(state.service)),
                 port_name: String::new(),
                 affinity_seconds: (state.affinity_seconds > 0).then_some(state.affinity_seconds),
-                backends,
+                backends: by_slot,
+                slots,
                 also_serving: Vec::new(),
             };
             Some((frontend_id(&key)?, frontend))

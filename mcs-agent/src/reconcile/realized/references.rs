@@ -17,6 +17,7 @@ impl Realized {
         self.allocations.indices.take(one(index));
         self.allocations.services.acquire(state.service, &self.service_name(state.service), 1);
         self.allocations.blocks.take(state.extent);
+        self.slots += state.extent.count;
         let mut ids: Vec<u32> = self.ids(state.extent).collect();
         ids.sort_unstable();
         ids.dedup();
@@ -35,6 +36,7 @@ impl Realized {
                 self.undecided.insert(id);
             }
             self.allocations.blocks.release(extent);
+            self.slots -= extent.count;
             self.allocations.services.release(service, &self.service_name(service));
             self.allocations.indices.release(one(index));
         }
@@ -59,6 +61,7 @@ impl Realized {
             self.drop_backend(*id);
         }
         self.allocations.blocks.release(former);
+        self.slots = self.slots + extent.count - former.count;
     }
 
     /// The clients of this backend stay with it, though no slot names it.
@@ -83,7 +86,6 @@ impl Realized {
 
     /// A reader can reach these backends too. The ids are sorted.
     fn adopt_backends(&mut self, ids: &[u32]) {
-        self.endpoints += count(ids);
         if !self.undecided.is_empty() {
             self.undecided.retain(|id| ids.binary_search(id).is_err());
         }
@@ -102,7 +104,6 @@ impl Realized {
     }
 
     fn drop_backend(&mut self, id: u32) {
-        self.endpoints -= 1;
         self.undecided.insert(id);
         self.release_cluster(id);
     }
