@@ -3,9 +3,9 @@
 //!
 //! ```text
 //! per import         all imports             per import              all imports
-//! claim::evaluate -> assignment::assign  ->  slice, selection    ->  capacity::limit  ->  report
-//! its own fields     precedence, VIP and     slices to backends,     endpoints and
-//!                    frontend limits         no VIP among them       source clusters
+//! claim::evaluate -> assignment::assign  ->  slice, selection,   ->  capacity::limit  ->  report
+//! its own fields     precedence, VIP and     slots: slices to        slots and
+//!                    frontend limits         backends, no VIP        source clusters
 //! ```
 //!
 //! A rejected part of an object becomes a [`crate::model::Rejection`] and affects nothing else:
@@ -21,7 +21,7 @@
 //! | slice of another address type, or with a cluster name too long | the slice is not used |
 //! | port or endpoint of a slice | that port or endpoint is not used |
 //! | more VIPs or frontends than fit | those in force stay; the younger imports' new ones are rejected first |
-//! | more endpoints than fit | a frontend keeps what it has and gets no more; one that has none refuses |
+//! | more endpoints than fit | weights do not count; a frontend keeps what it has and gets no more; one that has none refuses |
 //! | more source clusters than fit | the backends of clusters that are not in force are not used |
 
 mod address;
@@ -54,6 +54,7 @@ mod rules;
 mod selection;
 mod service;
 mod slice;
+mod slots;
 #[cfg(test)]
 mod tests;
 mod topology;

@@ -25,7 +25,7 @@ pub use self::{
     bucket::TokenBucket,
     budget::{WriteBudgets, import_writes},
     pace::ImportPace,
-    request::{mailbox_request, misnamed_request, own_request},
+    request::{mailbox_request, misnamed_request, own_request, property_request},
 };
 use crate::{
     clusterset::EndpointRules,

@@ -349,6 +349,16 @@ impl OwnCluster {
         self.properties.get(well_known::CLUSTERSET_PROPERTY).map(String::as_str)
     }
 
+    /// The value of a ClusterProperty.
+    pub fn property(&self, name: &str) -> Option<&str> {
+        self.properties.get(name).map(String::as_str)
+    }
+
+    /// The version in which ClusterProperties are served.
+    pub fn property_version(&self) -> &str {
+        self.feed(OwnResource::Properties).version.as_deref().unwrap_or(MCS_VERSIONS[0])
+    }
+
     /// Whether the namespace exists.
     pub fn has_namespace(&self, namespace: &str) -> bool {
         self.namespaces.contains(namespace)

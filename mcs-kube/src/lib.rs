@@ -25,6 +25,7 @@ pub mod reach;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;
+mod traffic;
 pub mod watch;
 
 pub use access::{
@@ -34,4 +35,5 @@ pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{one_line, one_line_of, told};
+pub use traffic::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
 pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

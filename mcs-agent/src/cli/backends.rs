@@ -4,8 +4,8 @@ use std::{iter, process::ExitCode};
 
 use clap::Args;
 
-use super::{NamespaceArg, ReadArgs, view};
-use crate::{loader::Pins, reconcile::FrontendView};
+use super::{NamespaceArg, ReadArgs, print, view};
+use crate::{loader::Pins, model::Traffic, reconcile::FrontendView};
 
 /// List the backends that clients of a ServiceImport are sent to, and those that UDP clients stay with (`kept`).
 #[derive(Debug, Args)]
@@ -30,7 +30,12 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     };
     args.read.output.print(read, |frontends, style| {
         let header = ["FRONTEND", "BACKEND", "CLUSTER", "SHARE", "ID", "STATE"];
-        style.table(&header, frontends.iter().flat_map(rows))
+        style.table(&header, frontends.iter().flat_map(rows))?;
+        let traffic = view::read_report(&pins).map(|report| report.node.traffic);
+        match traffic.unwrap_or_default() {
+            traffic if traffic == Traffic::default() => Ok(()),
+            traffic => print(&format!("Source clusters: {traffic}")),
+        }
     })
 }
 

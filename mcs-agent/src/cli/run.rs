@@ -380,6 +380,7 @@ impl RunArgs {
                 service_ranges: Some(self.service_cidr.into_iter().collect())
                     .filter(|ranges: &BTreeSet<IpNet>| !ranges.is_empty()),
                 pod_ranges: self.pod_cidr.into_iter().collect(),
+                ..NodeFacts::default()
             },
             vip_cidrs: self.vip_cidr,
             max_memory: self.max_memory,

@@ -18,7 +18,7 @@ use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::KindStatus,
+    model::{KindStatus, Traffic},
     source,
 };
 
@@ -292,6 +292,9 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         or_none(report.node.zone.as_deref()),
         or_none(report.node.cluster_id.as_deref()),
     ))?;
+    if report.node.traffic != Traffic::default() {
+        print(&format!("Source clusters: {}", report.node.traffic))?;
+    }
     print(&addresses(report))?;
     print(&format!(
         "Socket hooks: {} below {}; refusals return {refusal}",

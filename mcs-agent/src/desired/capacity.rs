@@ -12,8 +12,7 @@ use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, Slots}
 ///
 /// A source cluster without room loses its backends. A frontend keeps as many backends as it has in
 /// force. Its other backends fit all together or not at all: some of them alone would spread clients
-/// in a way nobody asked for. A later frontend that fits is served. A backend that does not fit with all its slots
-/// gets one.
+/// in a way nobody asked for. A later frontend that fits is served. If not all slots fit, each backend gets one.
 ///
 /// Returns whether the objects want more than the capacity.
 pub(super) fn limit(
@@ -61,6 +60,8 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     if limit.suffices() {
         return false;
     }
+    give_one_slot_each(services, limit);
+    let frontends = || services.iter().flat_map(|service| &service.frontends);
     let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
     // The limit is lower than before: no frontend keeps what it has.
     let nothing = DesiredState::default();
@@ -68,21 +69,10 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     let mut used = kept;
     for Service { frontends, problems, .. } in services {
         for (id, frontend) in frontends {
-            let reserved = base(id, frontend, in_force);
-            let others = used - reserved;
-            if limit.fits(others + frontend.slot_count()) {
-                used = others + frontend.slot_count();
-                continue;
-            }
             let count = frontend.backends.len();
-            if mem::take(&mut frontend.slots) != Slots::ONE_EACH {
-                let what = format!("frontend {id} gets one slot for each endpoint, not by weight");
-                problems.push(limit.exceeded(&what));
-            }
             let base = base(id, frontend, in_force);
-            used = others + base;
-            if limit.fits(others + count) {
-                used = others + count;
+            if limit.fits(used + count - base) {
+                used += count - base;
                 continue;
             }
             let dropped = keep(&mut frontend.backends, base, in_force.frontends.get(id));
@@ -97,10 +87,22 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
     true
 }
 
-/// How many slots a frontend keeps in any case.
+/// A weight must not take the room of another frontend's endpoints.
+fn give_one_slot_each(services: &mut [Service<'_>], limit: Limit) {
+    for Service { frontends, problems, .. } in services {
+        for (id, frontend) in frontends {
+            if mem::take(&mut frontend.slots) != Slots::ONE_EACH {
+                let what = format!("frontend {id} gets one slot for each endpoint, not by weight");
+                problems.push(limit.exceeded(&what));
+            }
+        }
+    }
+}
+
+/// How many backends a frontend keeps in any case.
 fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize {
     let has = in_force.frontends.get(id).map_or(0, Frontend::slot_count);
-    frontend.slot_count().min(has)
+    frontend.backends.len().min(has)
 }
 
 /// Keeps `count` of these backends and returns the others. The ones that the frontend has in force come
@@ -157,6 +159,7 @@ mod tests {
             frontends,
             has_vip: true,
             has_slices: true,
+            drain_ignored: None,
             left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],
@@ -264,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frontend_without_room_for_its_slots_gets_one_for_each_backend() {
+    fn without_room_for_all_slots_each_backend_gets_one() {
         let web = import("shop/web");
         let nine_to_one = || {
             let mut service = service(&web, &[&["east", "west"], &["east"]]);
@@ -282,7 +285,7 @@ mod tests {
             let counts: Vec<_> =
                 services[0].frontends.iter().map(|(_, frontend)| frontend.slot_count()).collect();
             assert_eq!(counts, slots, "{endpoints}");
-            assert_eq!(self::backends(&services), [backends], "{endpoints}");
+            assert_eq!(super::tests::backends(&services), [backends], "{endpoints}");
             assert_eq!((services[0].problems.len(), is_limited), (reasons, reasons > 0));
         }
     }

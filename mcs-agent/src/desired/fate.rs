@@ -19,12 +19,16 @@ pub enum Fate {
     Terminating,
     /// It is not on this node (`internalTrafficPolicy: Local`).
     OtherNode,
+    /// Its cluster is drained, and another one has a ready endpoint.
+    Drained,
     /// Another tier of clusters is preferred, and has a usable endpoint.
     OtherTier,
     /// Its hints name other nodes or zones, and those of others name this one.
     TopologyHint,
     /// It is farther away than others (`trafficDistribution`).
     Farther,
+    /// The share of its cluster is smaller than one slot for each endpoint, and other endpoints have the slots.
+    NoSlot,
     /// Another endpoint has its address.
     Duplicate,
     /// Its slice lacks the port.

@@ -1,11 +1,13 @@
 //! Which of its candidates a frontend gets as backends: each preference keeps some of what the one before kept.
 //!
 //! 1. `OnThisNode`, if the traffic policy is `Local`
-//! 2. `Clusters`, if the import prefers clusters
-//! 3. `ReadyElseDraining`, always
-//! 4. `Near`, unless the traffic policy is `Local`
+//! 2. `NotDrained`, always
+//! 3. `Clusters`, if the import prefers clusters
+//! 4. `ReadyElseDraining`, always
+//! 5. `Near`, unless the traffic policy is `Local`
 //!
-//! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters.
+//! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
+//! terminates and still serves; a cluster is drained if its operators say so.
 
 use super::{
     candidate::Candidate,
@@ -25,6 +27,8 @@ enum Preference {
     /// Keeps the endpoints on this node. If the agent does not know its node and cluster, no endpoint is
     /// local, and every client is refused.
     OnThisNode,
+    /// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
+    NotDrained,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
     Clusters([Tier; 2]),
@@ -72,6 +76,7 @@ impl Preferences {
         let local = policy == TrafficPolicy::Local;
         let list = [
             local.then_some(Preference::OnThisNode),
+            Some(Preference::NotDrained),
             tiers.map(Preference::Clusters),
             Some(Preference::ReadyElseDraining),
             (!local).then_some(Preference::Near(distribution)),
@@ -105,6 +110,13 @@ impl Preference {
                     Err(_) => candidates.clear(),
                 }
                 Fate::OtherNode
+            }
+            Self::NotDrained => {
+                let stays = |candidate: &Candidate<'_>| !node.traffic.is_drained(candidate.cluster);
+                if candidates.iter().any(|candidate| stays(candidate) && ready(candidate)) {
+                    candidates.retain(stays);
+                }
+                Fate::Drained
             }
             Self::Clusters(tiers) => {
                 keep_first_tier(candidates, tiers, node);

@@ -8,8 +8,8 @@ use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,
-        EventBatch, Hints, ImportState, Kind, Location, NodeContext, Object, ObjectEvent,
-        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Timestamp,
+        EventBatch, Frontend, Hints, ImportState, Kind, Location, NodeContext, Object, ObjectEvent,
+        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Timestamp, Traffic,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -159,16 +159,25 @@ fn nodes() -> impl Strategy<Value = NodeContext> {
         option::of(text(&["east"])),
         prop_oneof![Just(Capacity::default()), capacity],
         option::of(select(vec![&["172.30.0.0/16"][..], &["10.0.0.0/30", "fd00::/127"]])),
+        select(vec![
+            "{}",
+            r#"{"east":{"weight":3},"west":{"weight":1}}"#,
+            r#"{"west":{"weight":10}}"#,
+            r#"{"east":{"drain":true},"west":{"weight":5}}"#,
+        ]),
     )
-        .prop_map(|(node_name, zone, cluster_id, capacity, service_ranges)| NodeContext {
-            node_name,
-            zone,
-            cluster_id,
-            capacity,
-            node_addresses: [IpAddr::from([10, 0, 0, 2])].into(),
-            service_ranges: service_ranges
-                .map(|ranges| ranges.iter().map(|range| range.parse().unwrap()).collect()),
-            ..NodeContext::default()
+        .prop_map(|(node_name, zone, cluster_id, capacity, service_ranges, traffic)| {
+            NodeContext {
+                node_name,
+                zone,
+                cluster_id,
+                capacity,
+                traffic: Traffic::parse(traffic).unwrap(),
+                node_addresses: [IpAddr::from([10, 0, 0, 2])].into(),
+                service_ranges: service_ranges
+                    .map(|ranges| ranges.iter().map(|range| range.parse().unwrap()).collect()),
+                ..NodeContext::default()
+            }
         })
 }
 
@@ -290,7 +299,7 @@ proptest! {
         let fits = |count: usize, allowed: u32| count <= allowed as usize;
         prop_assert!(fits(vips.len(), node.capacity.frontends));
         prop_assert!(fits(frontends.len(), node.capacity.frontends));
-        prop_assert!(fits(backends().count(), node.capacity.endpoints));
+        prop_assert!(fits(frontends.values().map(Frontend::slot_count).sum(), node.capacity.endpoints));
         prop_assert!(fits(clusters.len(), node.capacity.clusters));
 
         prop_assert_eq!(reports.len(), imports);

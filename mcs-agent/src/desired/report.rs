@@ -32,7 +32,7 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
     } else if let [first, others @ ..] = refusing.as_slice() {
         (ImportState::Partial, why_some_refuse(*first, others.len()))
     } else {
-        (ImportState::Ready, String::new())
+        (ImportState::Ready, service.drain_ignored.map_or_else(String::new, who_serves))
     };
     report(&service.import.key, state, &message)
 }
@@ -64,6 +64,10 @@ fn why_some_refuse(first: FrontendId, others: usize) -> String {
         0 => format!("no usable endpoint for {first}"),
         _ => format!("no usable endpoint for {first} and {others} more"),
     }
+}
+
+fn who_serves(drained: FrontendId) -> String {
+    format!("no other cluster has a ready endpoint for {drained}, so drained clusters serve it")
 }
 
 fn first_problem(service: &Service<'_>) -> Option<String> {
@@ -106,6 +110,7 @@ mod tests {
             frontends,
             has_vip: true,
             has_slices: true,
+            drain_ignored: None,
             left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],

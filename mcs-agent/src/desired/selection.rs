@@ -4,6 +4,7 @@ use super::{
     candidate::{self, Candidate},
     fate::{Fate, Recorder},
     preference::Preferences,
+    slots,
 };
 use crate::model::{Backend, NodeContext, Protocol, Slots};
 
@@ -14,10 +15,12 @@ pub(super) struct Selection {
     pub(super) slots: Slots,
     /// As [`crate::model::Frontend::also_serving`].
     pub(super) also_serving: Vec<Backend>,
+    /// Whether drained clusters serve, since no other cluster has a ready endpoint.
+    pub(super) ignores_drain: bool,
 }
 
-/// Selects the backends of a port, and lists the other endpoints that serve: those of other zones or nodes,
-/// and those that terminate while others are ready.
+/// Selects the backends of a port and their slots, and lists the other endpoints that serve: those of other zones or
+/// nodes, of drained clusters, and those that terminate while others are ready.
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
@@ -36,12 +39,24 @@ pub(super) fn select(
         Protocol::Tcp => Vec::new(),
     };
     preferences.keep(&mut candidates, node, recorder);
+    let ignores_drain = candidates.iter().any(|one| node.traffic.is_drained(one.cluster));
+    let slots = match slots::by_weight(&candidates, node).filter(|_| !ignores_drain) {
+        None => Slots::ONE_EACH,
+        Some(counts) => {
+            recorder.step(&mut candidates, |candidates| {
+                let mut each = counts.iter();
+                candidates.retain(|_| each.next().is_some_and(|count| *count > 0));
+                Fate::NoSlot
+            });
+            Slots::new(counts.into_iter().filter(|count| *count > 0))
+        }
+    };
     recorder.used(&candidates);
     let backends: Vec<_> = candidates.iter().map(Candidate::backend).collect();
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
     let also_serving = others.iter().map(Candidate::backend).collect();
-    Selection { backends, slots: Slots::ONE_EACH, also_serving }
+    Selection { backends, slots, also_serving, ignores_drain }
 }
 
 #[cfg(test)]

@@ -42,6 +42,8 @@ pub(super) struct Service<'a> {
     /// As in [`Assignment`].
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
+    /// A frontend whose source clusters are all drained, and which they serve all the same.
+    pub(super) drain_ignored: Option<FrontendId>,
     /// As in [`Claim`].
     pub(super) left_vips: Vec<IpAddr>,
     /// Of the import itself.
@@ -66,20 +68,24 @@ impl AssignedClaim {
             UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
         let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
+        let mut drain_ignored = None;
         let mut frontends: Vec<(FrontendId, Frontend)> =
             Vec::with_capacity(assignment.frontends.len());
         for frontend in &assignment.frontends {
             let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
             let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
-            let Selection { backends, slots, also_serving } =
+            let Selection { backends, slots, also_serving, ignores_drain } =
                 if let Some((_, first)) = frontends.get(first) {
                     let Frontend { backends, slots, also_serving, .. } = first.clone();
-                    Selection { backends, slots, also_serving }
+                    Selection { backends, slots, also_serving, ignores_drain: false }
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
                     selection::select(candidates, port.protocol, &claim.preferences, node, recorder)
                 };
+            if ignores_drain {
+                drain_ignored.get_or_insert(frontend.id);
+            }
             let value = Frontend {
                 import: import.key.clone(),
                 port_name: port.name.clone(),
@@ -95,6 +101,7 @@ impl AssignedClaim {
             frontends,
             has_vip: assignment.has_vip,
             has_slices: slices.has_slices,
+            drain_ignored,
             left_vips: claim.left_vips.clone(),
             problems: problems.clone(),
             slice_rejections,

@@ -188,6 +188,8 @@ mod tests {
             Fate::NotReady,
             Fate::Terminating,
             Fate::OtherNode,
+            Fate::Drained,
+            Fate::NoSlot,
             Fate::OtherTier,
             Fate::TopologyHint,
             Fate::Farther,

@@ -96,7 +96,10 @@ impl Frontend {
     /// The backend of each slot.
     pub fn by_slot(&self) -> impl Iterator<Item = &Backend> {
         let counts = self.slots.counts(self.backends.len());
-        self.backends.iter().zip(counts).flat_map(|(one, count)| iter::repeat_n(one, count as usize))
+        self.backends
+            .iter()
+            .zip(counts)
+            .flat_map(|(one, count)| iter::repeat_n(one, count as usize))
     }
 
     /// How many slots it has. That is the room which it takes in the maps: no backend is without a slot.

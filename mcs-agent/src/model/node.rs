@@ -5,9 +5,9 @@ use std::{collections::BTreeSet, net::IpAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::Capacity;
+use super::{Capacity, Traffic};
 
-/// Everything about the node that the rules use.
+/// Everything about the node and its cluster that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeContext {
     /// `--node-name`.
@@ -26,6 +26,8 @@ pub struct NodeContext {
     pub service_ranges: Option<BTreeSet<IpNet>>,
     /// The ranges of pods, as far as they are known. No address in one can be a VIP.
     pub pod_ranges: BTreeSet<IpNet>,
+    /// The weights and drains of source clusters.
+    pub traffic: Traffic,
     /// The limit of `--max-memory`.
     pub capacity: Capacity,
 }
@@ -45,10 +47,14 @@ pub struct NodeFacts {
     /// The ranges of pods: those of this node, and those of a flag.
     #[serde(default)]
     pub pod_ranges: BTreeSet<IpNet>,
+    /// The weights and drains of source clusters.
+    #[serde(default)]
+    pub traffic: Traffic,
 }
 
 impl NodeFacts {
-    /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods.
+    /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods. Flags say nothing
+    /// of traffic.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.api_servers.extend(other.api_servers);
@@ -59,6 +65,7 @@ impl NodeFacts {
             api_servers: self.api_servers,
             service_ranges: self.service_ranges.or(other.service_ranges),
             pod_ranges: self.pod_ranges,
+            traffic: self.traffic,
         }
     }
 }
@@ -66,13 +73,15 @@ impl NodeFacts {
 impl NodeContext {
     /// Replaces the facts.
     pub fn learn(&mut self, facts: NodeFacts) {
-        let NodeFacts { zone, cluster_id, api_servers, service_ranges, pod_ranges } = facts;
+        let NodeFacts { zone, cluster_id, api_servers, service_ranges, pod_ranges, traffic } =
+            facts;
         *self = Self {
             zone,
             cluster_id,
             api_servers,
             service_ranges,
             pod_ranges,
+            traffic,
             ..std::mem::take(self)
         };
     }
@@ -85,6 +94,7 @@ impl NodeContext {
             api_servers: self.api_servers.clone(),
             service_ranges: self.service_ranges.clone(),
             pod_ranges: self.pod_ranges.clone(),
+            traffic: self.traffic.clone(),
         }
     }
 

@@ -3,7 +3,9 @@
 use std::net::IpAddr;
 
 use super::{Foreseen, Pruning, Realized, apply, plan, testing::MemoryMaps};
-use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots};
+use crate::model::{
+    Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots,
+};
 
 /// A TCP frontend.
 pub(crate) fn id(ip: &str, port: u16) -> FrontendId {

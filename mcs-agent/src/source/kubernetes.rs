@@ -9,7 +9,7 @@ use std::{collections::BTreeSet, time::Duration};
 
 pub use mcs_kube::{AccessError, KubeconfigFile};
 use mcs_kube::{
-    ApiAccess, Decoder, ResourceEvent, ResourceWatch, WatchTarget,
+    ApiAccess, Decoder, ResourceEvent, ResourceWatch, TRAFFIC_PROPERTY, WatchTarget,
     discovery::{self, ApiGroups},
 };
 use tokio::{
@@ -52,8 +52,8 @@ pub struct KubernetesOptions {
     pub only: Option<BTreeSet<String>>,
 }
 
-/// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's Node, the cluster's id
-/// and its ServiceCIDRs.
+/// Watches the ServiceImports and imported EndpointSlices of a cluster, this node's Node, the cluster's id, what is wanted
+/// of source clusters, and the ServiceCIDRs.
 ///
 /// It sends no object event before it has read everything once. While the API server does not answer, it
 /// sends no change: a missing answer is not an empty list.
@@ -80,6 +80,7 @@ struct WatchTargets {
     local_slices: Option<WatchTarget>,
     node: Option<WatchTarget>,
     cluster_id: Option<WatchTarget>,
+    traffic: WatchTarget,
     service_ranges: Option<WatchTarget>,
 }
 
@@ -148,6 +149,7 @@ async fn watch_all(
             watch_local_slices(access, targets.local_slices, local_services, &updates),
             watch_one(access, targets.node, &updates, ClusterUpdate::Node),
             watch_one(access, targets.cluster_id, &updates, ClusterUpdate::ClusterId),
+            watch_one(access, Some(targets.traffic), &updates, ClusterUpdate::Traffic),
             watch_one(access, targets.service_ranges, &updates, ClusterUpdate::ServiceRanges),
         );
     };
@@ -211,6 +213,15 @@ impl WatchTargets {
             ..WatchTarget::all("discovery.k8s.io", &["v1"], "EndpointSlice", "endpointslices")
         };
         let named = |name: &str| Some(format!("metadata.name={name}"));
+        let property = |name: &str| WatchTarget {
+            fields: named(name),
+            ..WatchTarget::all(
+                "about.k8s.io",
+                &MCS_VERSIONS,
+                "ClusterProperty",
+                "clusterproperties",
+            )
+        };
         Self {
             imports: imports(&scope.import_group, import_versions(&scope.import_group)),
             slices: slices(slice_selector(options.only.as_ref())),
@@ -231,10 +242,12 @@ impl WatchTargets {
                 without: (!zone).then_some("the agent does not know the addresses of its pods"),
                 ..WatchTarget::all("", &["v1"], "Node", "nodes")
             }),
-            cluster_id: options.cluster_id.then(|| WatchTarget {
-                fields: named("cluster.clusterset.k8s.io"),
-                ..WatchTarget::all("about.k8s.io", &MCS_VERSIONS, "ClusterProperty", "clusterproperties")
-            }),
+            cluster_id: options.cluster_id.then(|| property("cluster.clusterset.k8s.io")),
+            traffic: WatchTarget {
+                purpose: Some("traffic"),
+                without: Some("weights and drains of source clusters are unknown and do not count"),
+                ..property(TRAFFIC_PROPERTY)
+            },
             service_ranges: options.service_ranges.then(|| WatchTarget {
                 without: Some(
                     "the Service range is unknown, so imports without EndpointSlices are left alone: \
@@ -248,7 +261,8 @@ impl WatchTargets {
     /// Asks for the versions first that the API server serves.
     fn prefer_served(&mut self, groups: &ApiGroups) {
         let imports = [Some(&mut self.imports), self.other_imports.as_mut()];
-        for target in imports.into_iter().chain([self.cluster_id.as_mut()]).flatten() {
+        let properties = [self.cluster_id.as_mut(), Some(&mut self.traffic)];
+        for target in imports.into_iter().chain(properties).flatten() {
             discovery::prefer_served(target, groups);
         }
     }

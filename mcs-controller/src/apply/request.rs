@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use mcs_kube::ObjectKey;
+use mcs_kube::{ObjectKey, TRAFFIC_PROPERTY, Traffic};
+use serde_json::json;
 
 use super::{Action, Request};
 use crate::{
@@ -94,6 +95,18 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             Request::new(SLICES, Some(service.namespace()), name, action)
         }
     }
+}
+
+/// The request that tells agents what is wanted of source clusters. This controller takes the object over from others.
+pub fn property_request(version: &str, traffic: &Traffic) -> Request {
+    let object = json!({
+        "apiVersion": format!("about.k8s.io/{version}"),
+        "kind": "ClusterProperty",
+        "metadata": {"name": TRAFFIC_PROPERTY},
+        "spec": {"value": traffic.to_value()},
+    });
+    let api = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
+    Request::new(api, None, TRAFFIC_PROPERTY, Action::Apply { object, force: true })
 }
 
 /// The request that judges a ServiceExport with a name that no Service can have.

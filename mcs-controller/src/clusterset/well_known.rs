@@ -86,6 +86,12 @@ pub const SOFTWARE: &str = "clusterset.mcs-agent.io/version";
 pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 /// Annotation of that Lease: the number of ExportedServices in the mailbox.
 pub const PUBLISHED: &str = "clusterset.mcs-agent.io/exported-services";
+/// Annotation of that Lease: `true` if readers are to prefer other clusters.
+pub const DRAIN: &str = "clusterset.mcs-agent.io/drain";
+/// ClusterProperty: `true` if this cluster asks all importers to prefer other clusters.
+pub const DRAIN_PROPERTY: &str = "drain.clusterset.mcs-agent.io";
+/// ClusterProperty: the weight of this cluster for the clients in it.
+pub const WEIGHT_PROPERTY: &str = "weight.clusterset.mcs-agent.io";
 /// ClusterProperty with the name of the clusterset (KEP-2149).
 pub const CLUSTERSET_PROPERTY: &str = "clusterset.k8s.io";
 /// The name of a clusterset that nobody has named.

@@ -72,6 +72,8 @@ enum Done {
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
+    /// What agents are told of source clusters.
+    Traffic(String, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
     Round(Vec<(Target, Attempt)>),
@@ -123,6 +125,10 @@ struct Control {
     /// Those of the own mailbox's Lease.
     lease_renewals: OwnMailbox,
     rounds: Rounds,
+    /// Whether the ClusterProperty about source clusters is being written.
+    is_telling_traffic: bool,
+    /// Why that, or something that it says, cannot be used now.
+    traffic_failures: Failures<&'static str>,
     contests: Contests,
     writers: OtherWriters,
     /// When faults that last are told again.
@@ -236,6 +242,8 @@ impl Control {
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
             rounds: Rounds::since(now),
+            is_telling_traffic: false,
+            traffic_failures: Failures::default(),
             contests: Contests::default(),
             writers: OtherWriters::default(),
             said_synced: false,
@@ -369,6 +377,7 @@ impl Control {
         self.judge_misnamed();
         self.renew_tokens(now);
         self.probe_peers(now);
+        self.tell_traffic();
         self.report(now);
         self.measure_state(now);
     }

@@ -9,6 +9,7 @@ mod publication;
 mod scale;
 #[cfg(test)]
 mod tests;
+mod traffic;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},

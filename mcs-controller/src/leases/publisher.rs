@@ -53,6 +53,8 @@ pub struct Statement {
     pub refused: Arc<BTreeSet<ServiceName>>,
     /// The namespaces of exports of peers that this cluster lacks.
     pub lacking: Arc<BTreeSet<Arc<str>>>,
+    /// Whether readers are to prefer other clusters.
+    pub drains: bool,
 }
 
 /// What the publisher may do.
@@ -275,7 +277,7 @@ impl PublisherTerm {
         membership: &Membership,
         released: bool,
     ) -> Request {
-        let Statement { complete, services, refused, lacking } = statement.clone();
+        let Statement { complete, services, refused, lacking, drains } = statement.clone();
         let lease = PublisherLease {
             cluster: self.identity.cluster.to_string(),
             stamp: self.next_stamp(),
@@ -287,6 +289,7 @@ impl PublisherTerm {
             refused: Arc::unwrap_or_clone(refused),
             lacking,
             schema: SCHEMA,
+            drains,
             released,
             renewed: String::new(),
             version: self.version.clone(),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{Decoder, ObjectKey, Traffic};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -36,6 +36,12 @@ pub struct ClusterPeerSpec {
     /// How much of its mailbox is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PeerLimits>,
+    /// Its share of new clients in proportion to other clusters, 0 to 1000. Absent means 100 if another cluster has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// Whether new clients get other clusters.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<bool>,
 }
 
 /// How much of a peer's mailbox is kept. Absent or 0 means the default.
@@ -214,6 +220,10 @@ pub struct PeerObject {
     pub stale_after: Duration,
     /// How much of its mailbox is kept.
     pub limits: Limits,
+    /// Its weight, if it has one.
+    pub weight: Option<u32>,
+    /// Whether new clients get other clusters.
+    pub drain: bool,
     /// `metadata.uid` and `metadata.generation`.
     pub version: PeerVersion,
     /// `status` as written.
@@ -292,6 +302,12 @@ impl PeerObject {
                 format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
             })?,
             limits: spec.limits.unwrap_or_default().into(),
+            weight: spec
+                .weight
+                .map(Traffic::check_weight)
+                .transpose()
+                .map_err(|error| format!("spec.weight: {error}"))?,
+            drain: spec.drain.unwrap_or_default(),
             version: metadata,
             status,
         })

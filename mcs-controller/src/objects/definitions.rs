@@ -130,6 +130,8 @@ fn cluster_peers_have_the_fields_of_their_definition() {
         pod_cidrs: vec![text()],
         stale_after: text(),
         limits: Some(PeerLimits { services: Some(1), endpoints: Some(1), bytes: Some(1) }),
+        weight: Some(1),
+        drain: Some(true),
     };
     assert_agrees(&spec, &schema(PEERS, "spec"));
     let condition = PeerCondition {

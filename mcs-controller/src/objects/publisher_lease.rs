@@ -38,6 +38,8 @@ pub struct PublisherLease {
     pub lacking: Arc<BTreeSet<Arc<str>>>,
     /// [`SCHEMA`] of the publisher.
     pub schema: u32,
+    /// Whether readers are to prefer other clusters.
+    pub drains: bool,
     /// Whether the publisher has ended, and the next one need not wait.
     pub released: bool,
     /// When it was renewed, as written. Clocks of two clusters differ: only a change means something.
@@ -96,6 +98,7 @@ impl Decoder for PublisherLeaseDecoder {
             refused: refused.collect(),
             lacking: Arc::new(lacking.map(Into::into).collect()),
             schema: text(well_known::SCHEMA).parse().unwrap_or_default(),
+            drains: is_true(well_known::DRAIN),
             released: is_true(well_known::RELEASED),
             renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
             version: lease.metadata.resource_version,
@@ -124,6 +127,7 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
         }
     };
     say(well_known::CLUSTER_UID, lease.uid.clone());
+    say(well_known::DRAIN, lease.drains.then(|| "true".to_owned()));
     say(well_known::RELEASED, lease.released.then(|| "true".to_owned()));
     if lease.failed > 0 {
         say(well_known::FAILED, Some(lease.failed.to_string()));

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use anyhow::Context as _;
 use ipnet::IpNet;
 use mcs_agent::{
-    model::{Capacity, Controller, NodeContext},
+    model::{Capacity, Controller, NodeContext, Traffic},
     source::{ANTREA, GKE, KARMADA, ReadScope},
 };
 use serde::Deserialize;
@@ -39,6 +39,7 @@ struct Description {
     clusters: Option<u32>,
     addresses: BTreeSet<IpAddr>,
     import_group: Option<String>,
+    traffic: Traffic,
     /// The words of `--adopt`.
     adopt: BTreeSet<String>,
 }
@@ -87,6 +88,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
         },
         service_ranges: service_ranges(node.service_cidr),
         pod_ranges: node.pod_cidr,
+        traffic: node.traffic,
     };
     Ok(Node { context, scope })
 }

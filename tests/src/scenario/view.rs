@@ -3,7 +3,7 @@
 use anyhow::ensure;
 use mcs_agent::{
     model::FrontendId,
-    reconcile::{FrontendStatus, FrontendView, MapContents, MapView},
+    reconcile::{BackendView, FrontendStatus, FrontendView, MapContents, MapView},
 };
 
 /// Reads the maps. An error if any entries contradict each other.
@@ -42,7 +42,8 @@ pub(super) fn check_keeps(view: &MapView, former: &MapView) -> anyhow::Result<()
             let place = (now.address, &now.cluster);
             let mut former = before.backends.iter().chain(&before.kept);
             let former = former.find(|backend| (backend.address, &backend.cluster) == place);
-            let same = former.is_none_or(|former| former == now);
+            let identity = |one: &BackendView| (one.id, one.generation);
+            let same = former.is_none_or(|former| identity(former) == identity(now));
             ensure!(same, "{id}: clients of {} would move", now.address);
         }
     }

@@ -100,7 +100,16 @@ const CONTROLLER_RULES: &[Rule] = &[
 ];
 
 /// What of mcs-common and mcs-kube is a plain value, or nothing of Kubernetes.
-const VALUES: &[&str] = &["Address", "ObjectKey", "one_line_of", "program", "reach", "text"];
+const VALUES: &[&str] = &[
+    "Address",
+    "ClusterTraffic",
+    "ObjectKey",
+    "Traffic",
+    "one_line_of",
+    "program",
+    "reach",
+    "text",
+];
 
 /// Maps in memory and faults on purpose, with the file that declares their module. The release build has none of them.
 const DOUBLES: &[(&str, &str)] = &[("engine.rs", "mod testing;"), ("reconcile.rs", "mod testing;")];

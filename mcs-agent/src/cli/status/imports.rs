@@ -7,7 +7,7 @@ use std::{
 
 use crate::{
     cli::{Style, print},
-    model::{ImportReport, LeftAloneReason, ObjectKey},
+    model::{ImportReport, ImportState, LeftAloneReason, ObjectKey},
 };
 
 /// How many left-alone imports with one reason are listed.
@@ -23,6 +23,7 @@ pub(super) fn print_tables(
     let not_served: Vec<_> = imports
         .iter()
         .filter(|import| import.left_alone.is_none() && !import.message.is_empty())
+        .filter(|import| import.state != ImportState::Ready)
         .filter(|import| !rejected.contains(&(&import.import, &*import.message)))
         .map(|import| row(import, &import.state.to_string()))
         .collect();
@@ -30,6 +31,7 @@ pub(super) fn print_tables(
         print("\nServiceImports not fully served:")?;
         style.table(&["NAME", "STATE", "WHY"], not_served)?;
     }
+    print_drained(imports, style)?;
     let (left_alone, others) = left_alone(imports);
     if !left_alone.is_empty() {
         print("\nServiceImports left alone:")?;
@@ -39,6 +41,24 @@ pub(super) fn print_tables(
         print(&format!("and {count} more: {reason}"))?;
     }
     Ok(())
+}
+
+/// Prints some imports that drained clusters serve, since no other cluster can, and how many more there are.
+fn print_drained(imports: &[Arc<ImportReport>], style: Style) -> anyhow::Result<()> {
+    let is_drained = |import: &&Arc<ImportReport>| {
+        import.state == ImportState::Ready && !import.message.is_empty()
+    };
+    let drained: Vec<_> = imports.iter().filter(is_drained).collect();
+    if drained.is_empty() {
+        return Ok(());
+    }
+    print("\nServiceImports that drained clusters serve:")?;
+    let rows = drained.iter().take(LISTED).map(|import| row(import, &import.state.to_string()));
+    style.table(&["NAME", "STATE", "WHY"], rows)?;
+    match drained.len().checked_sub(LISTED) {
+        Some(more @ 1..) => print(&format!("and {more} more")),
+        _ => Ok(()),
+    }
 }
 
 /// A row for some imports of each reason, and how many more there are.
@@ -67,7 +87,7 @@ fn row(import: &ImportReport, state: &str) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{ImportState, fixture::key};
+    use crate::model::fixture::key;
 
     #[test]
     fn of_thousands_that_are_left_alone_a_few_are_listed() {

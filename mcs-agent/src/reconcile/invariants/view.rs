@@ -93,7 +93,8 @@ impl Entry {
     fn wanted(frontend: &Frontend) -> Self {
         let counts = frontend.slots.counts(frontend.backends.len());
         let backends = frontend.backends.iter().zip(counts);
-        let backend = |(one, slots): (&Backend, u32)| (one.address, (one.cluster.to_string(), slots));
+        let backend =
+            |(one, slots): (&Backend, u32)| (one.address, (one.cluster.to_string(), slots));
         Self {
             import: frontend.import.clone(),
             affinity_seconds: frontend.affinity_seconds.unwrap_or(0),

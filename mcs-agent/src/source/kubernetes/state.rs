@@ -9,7 +9,8 @@ use std::{
 
 use ipnet::IpNet;
 use mcs_kube::{
-    Decoder, PropertyDecoder, ResourceEvent, WatchTarget, WatchedObject, discovery::ApiGroups,
+    Decoder, PropertyDecoder, ResourceEvent, TRAFFIC_PROPERTY, WatchTarget, WatchedObject,
+    discovery::ApiGroups,
 };
 use tokio::sync::watch;
 
@@ -25,7 +26,7 @@ use super::{
 use crate::{
     model::{
         AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey,
-        SourceStatus,
+        SourceProblem, SourceStatus, Traffic, shorten,
     },
     source::adopt::{self, Coverage, List},
 };
@@ -43,6 +44,7 @@ pub(super) enum ClusterUpdate {
     LocalSlices(ResourceEvent<AdoptableSliceDecoder>),
     Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
+    Traffic(ResourceEvent<PropertyDecoder>),
     ServiceRanges(ResourceEvent<ServiceRangeDecoder>),
     ApiServers(BTreeSet<IpAddr>),
     Groups(ApiGroups),
@@ -61,6 +63,11 @@ pub(super) struct ClusterState {
     node: Option<ValueList<NodeValues>>,
     /// `None` if no ClusterProperty is watched.
     cluster_id: Option<ValueList<Option<String>>>,
+    wanted_traffic: ValueList<Option<String>>,
+    /// What `wanted_traffic` last said that can be used.
+    traffic: Traffic,
+    /// Why what it says cannot be used.
+    traffic_problem: Option<String>,
     /// `None` if no ServiceCIDR is watched.
     service_ranges: Option<ValueList<Vec<IpNet>>>,
     api_servers: BTreeSet<IpAddr>,
@@ -93,7 +100,8 @@ impl ClusterState {
         targets: &WatchTargets,
         local_services: watch::Sender<Coverage>,
     ) -> Self {
-        let WatchTargets { imports, slices, node, cluster_id, service_ranges, .. } = targets;
+        let WatchTargets { imports, slices, node, cluster_id, traffic, service_ranges, .. } =
+            targets;
         let imports = ObjectList::new(Kind::ServiceImport, imports);
         Self {
             name,
@@ -103,6 +111,9 @@ impl ClusterState {
             adoption: Adoption::new(targets, local_services),
             node: node.as_ref().map(ValueList::new),
             cluster_id: cluster_id.as_ref().map(ValueList::new),
+            wanted_traffic: ValueList::new(traffic),
+            traffic: Traffic::default(),
+            traffic_problem: None,
             service_ranges: service_ranges.as_ref().map(ValueList::new),
             api_servers: BTreeSet::new(),
             adopt: targets.adopt.clone(),
@@ -134,6 +145,11 @@ impl ClusterState {
             ClusterUpdate::LocalSlices(event) => self.adoption.take(List::LocalSlices, event),
             ClusterUpdate::Node(event) => apply_values(self.node.as_mut(), event),
             ClusterUpdate::ClusterId(event) => apply_values(self.cluster_id.as_mut(), event),
+            ClusterUpdate::Traffic(event) => {
+                self.wanted_traffic.apply(event);
+                self.read_traffic();
+                Vec::new()
+            }
             ClusterUpdate::ServiceRanges(event) => {
                 apply_values(self.service_ranges.as_mut(), event)
             }
@@ -169,11 +185,22 @@ impl ClusterState {
         let values = [
             self.node.as_ref().map(|node| &node.resource),
             self.cluster_id.as_ref().map(|cluster_id| &cluster_id.resource),
+            Some(&self.wanted_traffic.resource),
             self.service_ranges.as_ref().map(|ranges| &ranges.resource),
         ];
         let lists = [&self.imports, &self.slices].map(|list| &list.resource);
         let lists = lists.into_iter().chain(self.adoption.resources());
         lists.chain(values.into_iter().flatten())
+    }
+
+    /// A value that cannot be used changes nothing.
+    fn read_traffic(&mut self) {
+        let value = self.wanted_traffic.first().and_then(Option::as_deref);
+        let read = value.map_or_else(|| Ok(Traffic::default()), Traffic::parse);
+        self.traffic_problem = read.as_ref().err().cloned();
+        if let Ok(traffic) = read {
+            self.traffic = traffic;
+        }
     }
 
     fn facts(&self) -> Facts {
@@ -191,6 +218,7 @@ impl ClusterState {
             // Every cluster has a range. Without an object, the API server has not written it yet.
             service_ranges: (!ranges.is_empty()).then_some(ranges),
             pod_ranges: node.into_iter().flat_map(|node| &node.pod_ranges).copied().collect(),
+            traffic: self.traffic.clone(),
         }
     }
 
@@ -198,11 +226,25 @@ impl ClusterState {
         SourceStatus {
             name: self.name.clone(),
             kinds: self.resources().map(WatchedResource::status).collect(),
-            problems: self.resources().filter_map(WatchedResource::problem).collect(),
+            problems: self
+                .resources()
+                .filter_map(WatchedResource::problem)
+                .chain(self.traffic_problem.as_deref().map(traffic_problem))
+                .collect(),
             adoptable: self.adoption.adoptable(),
             adoptable_groups: self.adoptable_groups.clone(),
             skipped: BTreeMap::new(),
         }
+    }
+}
+
+fn traffic_problem(error: &str) -> SourceProblem {
+    SourceProblem {
+        place: format!("ClusterProperty {TRAFFIC_PROPERTY}"),
+        message: format!(
+            "spec.value: {}; weights and drains of source clusters stay as they were",
+            shorten(error)
+        ),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
-use mcs_kube::told;
+use mcs_kube::{TRAFFIC_PROPERTY, told};
 
 use super::{Control, Done};
 use crate::{
@@ -78,6 +78,16 @@ impl Control {
                 }
             }
             Done::Round(round) => self.rounds.note(round),
+            Done::Traffic(value, result) => {
+                self.is_telling_traffic = false;
+                let problem = result.err().map(|error| {
+                    format!("cannot write ClusterProperty {TRAFFIC_PROPERTY}: {error}")
+                });
+                if problem.is_none() {
+                    tracing::info!("agents are told of source clusters: {value}");
+                }
+                self.note_traffic("write", problem);
+            }
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
                 self.note_status(&peer, result.err());
@@ -130,6 +140,17 @@ impl Control {
             (Turn::Recovered, _) => {
                 tracing::info!("the status of ClusterPeer {peer} is written again");
             }
+            _ => {}
+        }
+    }
+
+    pub(super) fn note_traffic(&mut self, what: &'static str, problem: Option<String>) {
+        let turn = self.traffic_failures.note(what, problem.as_deref());
+        match (turn, problem) {
+            (Turn::Fails, Some(problem)) => tracing::warn!(
+                "{problem}; weights and drains of source clusters stay as agents last read them"
+            ),
+            (Turn::Recovered, _) => tracing::info!("agents get weights and drains again"),
             _ => {}
         }
     }

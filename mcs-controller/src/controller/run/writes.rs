@@ -7,7 +7,10 @@ use tokio::sync::watch;
 
 use super::{super::queue::AT_A_TIME, Control, Done};
 use crate::{
-    apply::{ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request},
+    apply::{
+        ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request,
+        property_request,
+    },
     clusterset::ServiceName,
     leases::Change,
     mailbox::MailboxWrite,
@@ -161,6 +164,21 @@ impl Control {
         self.tasks.push(Box::pin(async move {
             let result = send_all(&access, &requests).await;
             Done::Publication(name, result)
+        }));
+    }
+
+    /// Tells the agents of this cluster what is wanted of source clusters, if that has changed.
+    pub(super) fn tell_traffic(&mut self) {
+        if self.is_telling_traffic || !self.state.is_synced() {
+            return;
+        }
+        self.note_traffic("read", self.state.traffic_problem());
+        let Some(traffic) = self.state.traffic_to_tell() else { return };
+        let request = property_request(self.state.own.property_version(), &traffic);
+        self.is_telling_traffic = true;
+        let access = Arc::clone(&self.access);
+        self.tasks.push(Box::pin(async move {
+            Done::Traffic(traffic.to_value(), request.send(&access).await)
         }));
     }
 

@@ -126,6 +126,7 @@ impl State {
             services: self.outgoing.len() - self.missing.len(),
             refused: Arc::clone(&self.missing),
             lacking: self.lacking(),
+            drains: self.is_draining(),
         }
     }
 

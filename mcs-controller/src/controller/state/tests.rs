@@ -2,6 +2,7 @@
 
 mod forbidden;
 mod namespaces;
+mod traffic;
 mod vips;
 
 use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
@@ -13,7 +14,7 @@ use crate::{
     clusterset::{LostVip, NamespaceRules, Publication, Stamp},
     leases::Statement,
     mailbox::{MailboxEvent, MailboxWrite},
-    objects::{complete_lease, exported_service, publisher_lease},
+    objects::{PublisherLease, complete_lease, exported_service, publisher_lease},
     own_cluster::OwnEvent,
     plan::Write,
     status::Regarding,

@@ -18,7 +18,10 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
     for (index, rule) in rules.iter().enumerate() {
         let resource = rule["resources"][0].as_str().context("a rule without resource")?;
         let group = rule["apiGroups"][0].as_str().unwrap_or_default();
-        let place = [resource, group].join(".").trim_end_matches('.').to_owned();
+        let mut place = [resource, group].join(".").trim_end_matches('.').to_owned();
+        if rule["resourceNames"][0] == "traffic.clusterset.mcs-agent.io" {
+            place += " (traffic)";
+        }
         for (position, verb) in rule["verbs"].as_array().into_iter().flatten().enumerate() {
             let mut less = role.clone();
             let verbs = &mut less["rules"][index]["verbs"];
@@ -28,11 +31,13 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
                 if verb == "list" { (&world.west, "west") } else { (&world.east, "east") };
             server.api.apply(&less)?;
             let source = Source::Kubeconfig(world.kubeconfig(name));
-            let role_name = format!("less-{position}-{resource}");
+            let role_name = format!("less-{index}-{position}-{resource}");
             let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
             site.wait_for_problem(&place, "is forbidden")?;
-            // Without ServiceCIDRs the agent goes on, and says what it does not do.
-            if place == "servicecidrs.networking.k8s.io" {
+            // Without these the agent goes on, and says what it does not do.
+            if ["servicecidrs.networking.k8s.io", "clusterproperties.about.k8s.io (traffic)"]
+                .contains(&&*place)
+            {
                 site.wait_for_report("an agent that is synced", |report| report["synced"] == true)?;
             } else {
                 ensure!(site.report()?["synced"] == false, "synced without {verb} of {place}");

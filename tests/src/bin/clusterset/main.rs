@@ -34,6 +34,7 @@ mod sharing;
 mod silence;
 mod skew;
 mod tenants;
+mod traffic;
 mod trust;
 mod world;
 
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     imports::cases(&mut suite);
     addresses::cases(&mut suite);
     reach::cases(&mut suite);
+    traffic::cases(&mut suite);
     rebuilt::cases(&mut suite);
     migrate::cases(&mut suite);
     replicas::cases(&mut suite);

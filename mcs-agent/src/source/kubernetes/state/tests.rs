@@ -10,9 +10,12 @@ use crate::{
     source::{ReadScope, kubernetes::KubernetesOptions},
 };
 
-fn new(options: &KubernetesOptions) -> ClusterState {
+/// A state that needs no ClusterProperty about traffic.
+fn new(options: &KubernetesOptions, wanted: watch::Sender<Coverage>) -> ClusterState {
     let targets = WatchTargets::new(options);
-    ClusterState::new("Kubernetes".to_owned(), &targets, watch::Sender::new(Coverage::NONE))
+    let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+    state.wanted_traffic.resource.set_unneeded();
+    state
 }
 
 /// Those of a state that needs imports and slices alone.
@@ -32,14 +35,14 @@ fn options() -> KubernetesOptions {
 fn state(node: bool, cluster_id: bool) -> ClusterState {
     let node = node.then(|| "n1".to_owned());
     let options = KubernetesOptions { node, zone: true, cluster_id, ..options() };
-    new(&options)
+    new(&options, watch::Sender::new(Coverage::NONE))
 }
 
 /// A state that needs neither the Node nor the ServiceCIDRs.
 fn state_with_ranges() -> ClusterState {
     let node = Some("n1".to_owned());
     let options = KubernetesOptions { node, service_ranges: true, ..options() };
-    let mut state = new(&options);
+    let mut state = new(&options, watch::Sender::new(Coverage::NONE));
     state.update(ClusterUpdate::Imports(listed([])));
     state.update(ClusterUpdate::Slices(listed([])));
     state
@@ -205,6 +208,35 @@ fn a_failure_changes_no_object_and_is_reported_once() {
 }
 
 #[test]
+fn traffic_that_is_malformed_changes_nothing() {
+    let mut state = state(false, false);
+    let property = |value: &str| {
+        let object = json!({"metadata": {"name": "traffic"}, "spec": {"value": value}});
+        ClusterUpdate::Traffic(ResourceEvent::Changed(decode(object)))
+    };
+    let mut after = |update| {
+        let batch = state.update(update).unwrap();
+        let problems: Vec<_> = batch
+            .status
+            .problems
+            .iter()
+            .map(|one| format!("{}: {}", one.place, one.message))
+            .collect();
+        (batch.node.traffic.to_string(), problems)
+    };
+    assert_eq!(after(property(r#"{"west":{"weight":10}}"#)), ("west weight 10".to_owned(), vec![]));
+    let (traffic, problems) = after(property(r#"{"west":{"weight":-1}}"#));
+    let [problem] = &*problems else { panic!("{problems:?}") };
+    assert!(problem.starts_with("ClusterProperty traffic.clusterset.mcs-agent.io: spec.value: "));
+    assert_eq!(traffic, "west weight 10", "{problem}");
+    let (traffic, problems) = after(property(r#"{"west":{"drain":true}}"#));
+    assert_eq!((&*traffic, problems.len()), ("west drained", 0));
+    let gone = decode(json!({"metadata": {"name": "traffic"}, "spec": {}}));
+    let (traffic, _) = after(ClusterUpdate::Traffic(ResourceEvent::Deleted(gone)));
+    assert_eq!(traffic, "");
+}
+
+#[test]
 fn addresses_of_the_api_server_are_passed_on() {
     let mut state = state(false, false);
     let servers = BTreeSet::from(["10.0.0.1".parse().unwrap()]);
@@ -308,8 +340,7 @@ fn an_adopted_service_waits_for_its_local_slices() {
     let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
-    let targets = WatchTargets::new(&options);
-    let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+    let mut state = new(&options, wanted);
     let adoptable = |name: &str, manager: &str| {
         decode::<AdoptableSliceDecoder>(json!({
             "metadata": {"namespace": "shop", "name": name, "labels": {
@@ -351,8 +382,7 @@ fn every_service_is_adopted_beyond_the_names_of_one_request() {
     let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
-    let targets = WatchTargets::new(&options);
-    let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
+    let mut state = new(&options, wanted);
     let names: Vec<String> = (0..5000).map(|number| format!("{number:a>63}")).collect();
     let service = |name: &String| -> WatchedObject<ServiceDecoder> {
         decode(json!({

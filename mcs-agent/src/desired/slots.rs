@@ -1,0 +1,206 @@
+//! The slots of the backends of a frontend, if its source clusters have weights.
+
+use std::{
+    collections::BTreeMap,
+    hash::{DefaultHasher, Hash as _, Hasher as _},
+};
+
+use super::candidate::Candidate;
+use crate::model::{NodeContext, Traffic};
+
+/// Slots that a frontend may have for each of its backends.
+const PER_BACKEND: u64 = 8;
+/// Slots that a frontend with few backends may have: enough for shares that are right to 1 %.
+const FEW: u64 = 128;
+/// From this number of slots on, one slot more or less for a backend makes little difference.
+const MANY: u64 = 4;
+
+/// A source cluster of a frontend.
+#[derive(Clone, Copy, Debug)]
+struct Cluster {
+    weight: u64,
+    backends: u64,
+}
+
+/// The slots of each candidate, in their order. `None`: no cluster of them has a weight, so each gets one.
+///
+/// The share of a cluster follows from its weight alone, and its endpoints get equal parts of that. If a cluster has
+/// more endpoints than its share has slots, those left over get none. They are others on each node.
+pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
+    if !node.traffic.has_weights() {
+        return None;
+    }
+    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (place, candidate) in candidates.iter().enumerate() {
+        places.entry(candidate.cluster).or_default().push(place);
+    }
+    if !places.keys().any(|cluster| node.traffic.weight(cluster).is_some()) {
+        return None;
+    }
+    let clusters: Vec<Cluster> = places
+        .iter()
+        .map(|(cluster, places)| Cluster {
+            weight: node.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into(),
+            backends: places.len() as u64,
+        })
+        .collect();
+    let mut slots = vec![0; candidates.len()];
+    for ((mut places, cluster), slots_of_all) in
+        places.into_values().zip(&clusters).zip(slots_of(&clusters))
+    {
+        let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
+        places.sort_by_cached_key(|place| rank(&candidates[*place], node));
+        for (nth, place) in (0..).zip(places) {
+            slots[place] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
+        }
+    }
+    // The totals that were tried are multiples of the number of backends, which can be more than needed.
+    let common = slots.iter().copied().fold(0, greatest_common_divisor).max(1);
+    for count in &mut slots {
+        *count /= common;
+    }
+    Some(slots)
+}
+
+const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
+    if b == 0 { a } else { greatest_common_divisor(b, a % b) }
+}
+
+/// The slots of all backends of each cluster: as few as give each cluster its share to 1 %, and equal parts to its
+/// backends. If no number does, the largest one gives the shares alone.
+fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
+    let backends: u64 = clusters.iter().map(|cluster| cluster.backends).sum();
+    let weights: u64 = clusters.iter().map(|cluster| cluster.weight).sum();
+    let mut slots = Vec::new();
+    for factor in 1..=PER_BACKEND.max(FEW / backends.max(1)) {
+        let total = backends * factor;
+        slots = largest_remainder(clusters, weights, total);
+        let is_right = |(cluster, slots): (&Cluster, &u64)| {
+            let error = (slots * weights).abs_diff(cluster.weight * total);
+            error * 100 <= weights * total
+                && (slots % cluster.backends == 0 || slots / cluster.backends >= MANY)
+                && *slots >= cluster.backends
+        };
+        if clusters.iter().zip(&slots).all(is_right) {
+            break;
+        }
+    }
+    slots
+}
+
+/// Shares out `total` slots by weight. Each cluster gets its whole slots, and the largest fractions get one more.
+fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64> {
+    let weights = weights.max(1);
+    let mut slots: Vec<u64> = clusters.iter().map(|one| one.weight * total / weights).collect();
+    let mut by_fraction: Vec<usize> = (0..clusters.len()).collect();
+    by_fraction.sort_by_key(|place| std::cmp::Reverse(clusters[*place].weight * total % weights));
+    let rest = total.saturating_sub(slots.iter().sum());
+    for (_, place) in (0..rest).zip(by_fraction) {
+        slots[place] += 1;
+    }
+    slots
+}
+
+/// An order of endpoints that is another one on each node, and does not change when others come and go.
+fn rank(candidate: &Candidate<'_>, node: &NodeContext) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    (node.node_name.as_deref(), candidate.address).hash(&mut hasher);
+    hasher.finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::{collection::vec, prelude::*};
+
+    use super::*;
+    use crate::desired::candidate::numbered;
+    use crate::model::{ClusterTraffic, Endpoint, fixture::endpoint};
+
+    /// Clusters `c0`, `c1` and so on, each with a weight and a number of endpoints. Endpoints come in turn, as their
+    /// addresses do.
+    fn site(clusters: &[(Option<u32>, usize)]) -> (NodeContext, Vec<(Arc<str>, Endpoint)>) {
+        let name = |nth: usize| Arc::<str>::from(format!("c{nth}"));
+        let wanted = |(nth, (weight, _)): (usize, &(Option<u32>, usize))| {
+            (name(nth), ClusterTraffic { weight: *weight, drain: false })
+        };
+        let traffic = Traffic(clusters.iter().enumerate().map(wanted).collect());
+        let most = clusters.iter().map(|(_, count)| *count).max().unwrap_or(0);
+        let has = |nth: usize, turn: usize| turn < clusters[nth].1;
+        let endpoints = (0..most)
+            .flat_map(|turn| (0..clusters.len()).filter(move |nth| has(*nth, turn)))
+            .map(|nth| (name(nth), endpoint("")))
+            .collect();
+        (NodeContext { traffic, ..NodeContext::default() }, endpoints)
+    }
+
+    /// The slots of each cluster's endpoints.
+    fn slots(clusters: &[(Option<u32>, usize)]) -> Option<Vec<Vec<u32>>> {
+        let (node, endpoints) = site(clusters);
+        let slots = by_weight(&numbered(&endpoints), &node)?;
+        let mut by_cluster: BTreeMap<Arc<str>, Vec<u32>> = BTreeMap::new();
+        for ((cluster, _), slots) in endpoints.iter().zip(slots) {
+            by_cluster.entry(Arc::clone(cluster)).or_default().push(slots);
+        }
+        for slots in by_cluster.values_mut() {
+            slots.sort_unstable();
+        }
+        Some(by_cluster.into_values().collect())
+    }
+
+    #[test]
+    fn a_cluster_gets_its_weight_whatever_its_endpoints_are() {
+        for (clusters, expected) in [
+            (vec![(None, 3), (None, 1)], None),
+            (vec![(Some(90), 1), (Some(10), 1)], Some(vec![vec![9], vec![1]])),
+            (vec![(Some(90), 2), (Some(10), 2)], Some(vec![vec![9; 2], vec![1; 2]])),
+            (vec![(Some(50), 3), (None, 1)], Some(vec![vec![1; 3], vec![6]])),
+            (vec![(Some(100), 3), (None, 1)], Some(vec![vec![1; 3], vec![3]])),
+            (vec![(Some(100), 2), (None, 2)], Some(vec![vec![1; 2]; 2])),
+            (vec![(Some(7), 4)], Some(vec![vec![1; 4]])),
+            (vec![(Some(1000), 2), (Some(1), 1)], Some(vec![vec![1; 2], vec![0]])),
+        ] {
+            assert_eq!(slots(&clusters), expected, "{clusters:?}");
+        }
+    }
+
+    /// One percent of 160 slots is two: eight of ten endpoints get none, and other ones on another node.
+    #[test]
+    fn a_share_can_be_smaller_than_its_endpoints_are_many() {
+        let clusters = [(Some(99), 10), (Some(1), 10)];
+        let slots = slots(&clusters).unwrap();
+        assert_eq!(slots[1], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
+        let (node, endpoints) = site(&clusters);
+        let of_node = |name: &str| {
+            let node = NodeContext { node_name: Some(name.to_owned()), ..node.clone() };
+            by_weight(&numbered(&endpoints), &node)
+        };
+        let different =
+            (0..20).map(|n| of_node(&format!("node-{n}"))).filter(|one| *one != of_node("a"));
+        assert!(different.count() > 10);
+    }
+
+    proptest! {
+        #[test]
+        fn shares_are_right_and_slots_few(
+            clusters in vec((prop_oneof![Just(None), (1..=1000_u32).prop_map(Some)], 1..40_usize), 1..6),
+        ) {
+            let Some(slots) = slots(&clusters) else {
+                prop_assert!(clusters.iter().all(|(weight, _)| weight.is_none()));
+                return Ok(());
+            };
+            let weight = |(weight, _): &(Option<u32>, usize)| f64::from(weight.unwrap_or(100));
+            let weights: f64 = clusters.iter().map(weight).sum();
+            let total: u32 = slots.iter().flatten().sum();
+            let backends: usize = clusters.iter().map(|(_, count)| count).sum();
+            prop_assert!(total as usize <= (8 * backends).max(128), "{total} slots");
+            for (cluster, slots) in clusters.iter().zip(slots) {
+                let share = f64::from(slots.iter().sum::<u32>()) / f64::from(total);
+                prop_assert!((share - weight(cluster) / weights).abs() <= 0.01, "{share}");
+                let (least, most) = (slots[0], slots[slots.len() - 1]);
+                prop_assert!(most - least <= 1, "{slots:?}");
+            }
+        }
+    }
+}

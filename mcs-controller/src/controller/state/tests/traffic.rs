@@ -1,0 +1,89 @@
+//! What agents are told of source clusters.
+
+use super::*;
+
+/// A ClusterProperty of this cluster says this now.
+fn property(state: &mut State, name: &str, value: &str) {
+    let property = object(json!({
+        "metadata": {"name": format!("{name}.clusterset.mcs-agent.io")}, "spec": {"value": value},
+    }));
+    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(property))));
+}
+
+/// The ClusterPeer of west says this now, beside what it has to say.
+fn peer(state: &mut State, more: &Value) {
+    let mut peer = json!({"metadata": {"name": "west"}, "spec": {
+        "clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": ["10.2.0.0/16"],
+    }});
+    for (name, value) in more.as_object().unwrap() {
+        peer["spec"][name] = value.clone();
+    }
+    state.update(Update::Peers(ResourceEvent::Changed(object(peer))));
+}
+
+/// West says of itself whether it drains.
+fn says(state: &mut State, sequence: u64, drains: bool) {
+    let lease = PublisherLease { drains, ..complete_lease("west", 0, sequence) };
+    let lease = publisher_lease("mcs-mailbox", &lease, jiff::Timestamp::UNIX_EPOCH);
+    let event = MailboxEvent::Lease(ResourceEvent::Changed(object(lease)));
+    state.update(Update::Mailbox(MailboxId::Peer("west".into(), 1), event));
+}
+
+/// What agents are told next, and are told from then on; nothing if that is what they were told.
+fn told(state: &mut State) -> String {
+    let Some(traffic) = state.traffic_to_tell() else { return String::new() };
+    property(state, "traffic", &traffic.to_value());
+    assert_eq!(state.traffic_to_tell(), None);
+    traffic.to_string()
+}
+
+#[test]
+fn operators_and_the_cluster_itself_have_a_say() {
+    let mut state = state();
+    peer(&mut state, &json!({}));
+    assert_eq!(told(&mut state), "", "nobody wants anything");
+    peer(&mut state, &json!({"weight": 10}));
+    assert_eq!(told(&mut state), "west weight 10");
+    property(&mut state, "weight", "90");
+    assert_eq!(told(&mut state), "east weight 90, west weight 10");
+    says(&mut state, 1, true);
+    assert_eq!(told(&mut state), "east weight 90, west weight 10 drained");
+    peer(&mut state, &json!({"drain": true}));
+    assert_eq!(told(&mut state), "east weight 90, west drained");
+    says(&mut state, 2, false);
+    assert_eq!(told(&mut state), "", "it is drained here");
+    peer(&mut state, &json!({}));
+    assert_eq!(told(&mut state), "east weight 90");
+
+    assert!(!state.statement().drains);
+    property(&mut state, "drain", "true");
+    assert!(state.statement().drains);
+    assert_eq!(told(&mut state), "east weight 90 drained");
+}
+
+#[test]
+fn what_is_not_known_stays_as_it_was_told() {
+    let mut state = state();
+    property(
+        &mut state,
+        "traffic",
+        r#"{"east":{"weight":9},"north":{"drain":true},"south":{"weight":5},"west":{"drain":true}}"#,
+    );
+    peer(&mut state, &json!({}));
+    let broken = json!({"metadata": {"name": "north"}, "spec": {"clusterId": "north"}});
+    state.update(Update::Peers(ResourceEvent::Changed(object(broken))));
+    property(&mut state, "weight", "much");
+    assert_eq!(told(&mut state), "east weight 9, north drained, west drained", "south is no peer");
+    assert!(state.traffic_problem().unwrap().contains("\"much\" is no weight"));
+    says(&mut state, 1, false);
+    assert_eq!(told(&mut state), "east weight 9, north drained");
+    property(&mut state, "weight", "1001");
+    assert!(state.traffic_problem().unwrap().contains("use 0 to 1000"));
+    property(&mut state, "weight", "1000");
+    assert_eq!(
+        (told(&mut state), state.traffic_problem()),
+        ("east weight 1000, north drained".to_owned(), None)
+    );
+    property(&mut state, "traffic", "[");
+    assert_eq!(told(&mut state), "east weight 1000", "nobody knows what it said of north");
+}

@@ -1,0 +1,91 @@
+//! The weights and drains of source clusters, which the agents of this cluster follow.
+
+use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
+
+use super::State;
+use crate::{
+    clusterset::{ClusterId, well_known},
+    peers::Peer,
+};
+
+impl State {
+    /// What the agents are to be told, if they were told something else.
+    pub(in crate::controller) fn traffic_to_tell(&self) -> Option<Traffic> {
+        let told = match self.own.property(TRAFFIC_PROPERTY) {
+            None => Some(Traffic::default()),
+            Some(value) => Traffic::parse(value).ok(),
+        };
+        let wanted = self.traffic(told.as_ref().unwrap_or(&Traffic::default()));
+        (told.as_ref() != Some(&wanted)).then_some(wanted)
+    }
+
+    /// Why the weight or the drain of this cluster cannot be used.
+    pub(in crate::controller) fn traffic_problem(&self) -> Option<String> {
+        self.own_weight().err().or_else(|| self.own_drain().err())
+    }
+
+    /// Whether peers are to prefer other clusters. A value that cannot be used counts as no.
+    pub(super) fn is_draining(&self) -> bool {
+        self.own_drain().is_ok_and(|drain| drain)
+    }
+
+    /// What is wanted of each source cluster. What is not known stays as it was told.
+    fn traffic(&self, told: &Traffic) -> Traffic {
+        let mut wanted = Traffic::default();
+        let mut want = |cluster: &ClusterId, traffic: ClusterTraffic| {
+            if traffic != ClusterTraffic::default() {
+                wanted.0.insert(cluster.as_str().into(), traffic);
+            }
+        };
+        let former =
+            |cluster: &ClusterId| told.0.get(cluster.as_str()).copied().unwrap_or_default();
+        let own = former(&self.cluster);
+        want(
+            &self.cluster,
+            ClusterTraffic {
+                weight: self.own_weight().unwrap_or(own.weight),
+                drain: self.own_drain().unwrap_or(own.drain),
+            },
+        );
+        for peer in self.peers.by_cluster(&self.cluster) {
+            let cluster = &peer.object.cluster;
+            let drains = says_drain(peer).unwrap_or(former(cluster).drain);
+            let drain = peer.object.drain || drains;
+            want(cluster, ClusterTraffic { weight: peer.object.weight, drain });
+        }
+        let unread = self.peers.unread();
+        for (cluster, traffic) in &told.0 {
+            let is_unread =
+                |cluster: &ClusterId| unread.others || unread.clusters.contains(cluster);
+            if cluster.parse().is_ok_and(|cluster| is_unread(&cluster)) {
+                wanted.0.entry(cluster.clone()).or_insert(*traffic);
+            }
+        }
+        wanted
+    }
+
+    fn own_weight(&self) -> Result<Option<u32>, String> {
+        let name = well_known::WEIGHT_PROPERTY;
+        let Some(value) = self.own.property(name) else { return Ok(None) };
+        let weight = value.parse().map_err(|_| format!("{value:?} is no weight"));
+        let weight = weight.and_then(Traffic::check_weight);
+        weight.map(Some).map_err(|error| format!("ClusterProperty {name}: {error}"))
+    }
+
+    fn own_drain(&self) -> Result<bool, String> {
+        let name = well_known::DRAIN_PROPERTY;
+        match self.own.property(name) {
+            None | Some("false") => Ok(false),
+            Some("true") => Ok(true),
+            Some(value) => {
+                Err(format!("ClusterProperty {name}: {value:?} is neither true nor false"))
+            }
+        }
+    }
+}
+
+/// Whether a peer says of itself that it drains. `None`: nobody has heard it yet.
+fn says_drain(peer: &Peer) -> Option<bool> {
+    let is_itself = peer.view.identity_problem().is_none();
+    peer.view.lease().filter(|_| is_itself).map(|lease| lease.drains)
+}

@@ -1,0 +1,128 @@
+//! What operators want of source clusters: weights, and which are drained.
+//!
+//! One ClusterProperty has the result, so that a change takes effect at all imports at once. mcs-controller writes it
+//! and the agents read it. Where mcs-controller does not run, anybody else may write it.
+
+use std::{collections::BTreeMap, fmt, sync::Arc};
+
+use serde::{Deserialize, Serialize};
+
+/// The ClusterProperty of the result.
+pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
+
+/// By source cluster, what its operators want. Nothing is wanted of the others. `spec.value` has it as JSON:
+///
+/// ```text
+/// {"east":{"weight":90},"west":{"weight":10},"north":{"drain":true}}
+/// ```
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Traffic(pub BTreeMap<Arc<str>, ClusterTraffic>);
+
+/// What is wanted of one source cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ClusterTraffic {
+    /// Its share of new clients in proportion to other clusters: 0 to [`Traffic::MOST_WEIGHT`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weight: Option<u32>,
+    /// New clients get other clusters.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub drain: bool,
+}
+
+impl fmt::Display for Traffic {
+    /// `east weight 90, west weight 10 drained`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (nth, (cluster, ClusterTraffic { weight, drain })) in self.0.iter().enumerate() {
+            let comma = if nth == 0 { "" } else { ", " };
+            write!(f, "{comma}{cluster}")?;
+            if let Some(weight) = weight {
+                write!(f, " weight {weight}")?;
+            }
+            if *drain {
+                f.write_str(" drained")?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Traffic {
+    /// The greatest weight.
+    pub const MOST_WEIGHT: u32 = 1000;
+    /// The weight of a cluster without one, among clusters that have one.
+    pub const DEFAULT_WEIGHT: u32 = 100;
+
+    /// Reads `spec.value`.
+    pub fn parse(text: &str) -> Result<Self, String> {
+        let traffic: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
+        for (cluster, ClusterTraffic { weight, .. }) in &traffic.0 {
+            if let Some(weight) = weight {
+                Self::check_weight(*weight).map_err(|error| format!("{cluster}: {error}"))?;
+            }
+        }
+        Ok(traffic)
+    }
+
+    /// Fails for a weight beyond the greatest.
+    pub fn check_weight(weight: u32) -> Result<u32, String> {
+        if weight <= Self::MOST_WEIGHT {
+            Ok(weight)
+        } else {
+            Err(format!("weight {weight} is out of range; use 0 to {}", Self::MOST_WEIGHT))
+        }
+    }
+
+    /// `spec.value`.
+    pub fn to_value(&self) -> String {
+        serde_json::to_string(self).unwrap_or_default()
+    }
+
+    /// The weight of a cluster, if it has one.
+    pub fn weight(&self, cluster: &str) -> Option<u32> {
+        self.0.get(cluster)?.weight
+    }
+
+    /// Whether any cluster has a weight.
+    pub fn has_weights(&self) -> bool {
+        self.0.values().any(|wanted| wanted.weight.is_some())
+    }
+
+    /// Whether new clients are to get other clusters.
+    pub fn is_drained(&self, cluster: &str) -> bool {
+        self.0.get(cluster).is_some_and(|wanted| wanted.drain || wanted.weight == Some(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_written_is_read() {
+        let text = r#"{"east":{"weight":90},"north":{"drain":true},"south":{"weight":0}}"#;
+        let traffic = Traffic::parse(text).unwrap();
+        assert_eq!(traffic.to_value(), text);
+        assert_eq!(traffic.to_string(), "east weight 90, north drained, south weight 0");
+        assert_eq!(traffic.weight("east"), Some(90));
+        let drained = ["east", "north", "south", "west"].map(|one| traffic.is_drained(one));
+        assert_eq!(drained, [false, true, true, false]);
+        assert_eq!(Traffic::parse("{}"), Ok(Traffic::default()));
+    }
+
+    #[test]
+    fn what_is_malformed_is_refused_with_a_reason() {
+        for (text, reason) in [
+            ("", "EOF"),
+            ("90", "invalid type"),
+            (r#"{"east":90}"#, "invalid type"),
+            (r#"{"east":{"weight":1001}}"#, "east: weight 1001 is out of range; use 0 to 1000"),
+            (r#"{"east":{"weight":-1}}"#, "invalid value"),
+            (r#"{"east":{"drian":true}}"#, "unknown field"),
+        ] {
+            let error = Traffic::parse(text).unwrap_err();
+            assert!(error.contains(reason), "{text}: {error}");
+        }
+    }
+}
