@@ -34,9 +34,9 @@ pub(super) fn select(
     });
     let answers = |candidate: &&Candidate<'_>| candidate.conditions().answers();
     let mut others = match protocol {
-        Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
-        // A TCP connection keeps its backend in any case.
-        Protocol::Tcp => Vec::new(),
+        // A TCP connection keeps its backend in any case, unless the agent destroys sockets.
+        Protocol::Tcp if !node.stale_tcp => Vec::new(),
+        Protocol::Tcp | Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
     };
     preferences.keep(&mut candidates, node, recorder);
     let ignores_drain = candidates.iter().any(|one| node.traffic.is_drained(one.cluster));
@@ -120,6 +120,8 @@ mod tests {
             let endpoints: Vec<_> = endpoints.into_iter().map(|e| ("east", e)).collect();
             let found = selected(Protocol::Udp, policy, &node(), &endpoints);
             assert_eq!(found, [backends, others], "{policy:?} {endpoints:?}");
+            let destroying = NodeContext { stale_tcp: true, ..node() };
+            assert_eq!(selected(Protocol::Tcp, policy, &destroying, &endpoints), found);
         }
         let unknown = NodeContext { node_name: None, ..node() };
         let endpoints = [("east", here()), ("west", here())];

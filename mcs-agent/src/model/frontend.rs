@@ -87,8 +87,9 @@ pub struct Frontend {
     pub backends: Vec<Backend>,
     /// The slots of `backends`.
     pub slots: Slots,
-    /// Endpoints that serve and are not in `backends`: of another zone, or terminating. New clients do
-    /// not get them. A backend that leaves `backends` is kept while it is here. Sorted; empty for TCP.
+    /// Endpoints that serve and are not in `backends`: of another zone, of a drained cluster, or terminating. New clients do
+    /// not get them. A UDP backend that leaves `backends` is kept while it is here. Sorted; for TCP it is empty, unless the
+    /// agent destroys sockets.
     pub also_serving: Vec<Backend>,
 }
 

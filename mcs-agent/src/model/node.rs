@@ -28,6 +28,8 @@ pub struct NodeContext {
     pub pod_ranges: BTreeSet<IpNet>,
     /// The weights and drains of source clusters.
     pub traffic: Traffic,
+    /// `--stale-tcp=destroy`: which endpoints serve matters for TCP too.
+    pub stale_tcp: bool,
     /// The limit of `--max-memory`.
     pub capacity: Capacity,
 }
