@@ -31,7 +31,7 @@ use crate::{
     loader::{Pins, is_held},
     model::{
         Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
-        ObjectKey,
+        ObjectKey, Slots,
     },
     reconcile::{self, MapView},
 };
@@ -304,6 +304,7 @@ fn wanted(frontend: &reconcile::FrontendView) -> (FrontendId, Frontend) {
         port_name: String::new(),
         affinity_seconds: frontend.affinity_seconds,
         backends: backends(&frontend.backends),
+        slots: Slots::new(frontend.backends.iter().map(|backend| backend.slots)),
         also_serving: backends(&frontend.kept),
     };
     (frontend.frontend, value)

@@ -208,6 +208,7 @@ mod tests {
                 port_name: String::new(),
                 affinity_seconds: None,
                 backends,
+                slots: crate::model::Slots::ONE_EACH,
                 also_serving: vec![],
             };
             let id = |protocol| FrontendId { ip, port: 80, protocol };

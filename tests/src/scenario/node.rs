@@ -89,6 +89,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
         service_ranges: service_ranges(node.service_cidr),
         pod_ranges: node.pod_cidr,
         traffic: node.traffic,
+        stale_tcp: false,
     };
     Ok(Node { context, scope })
 }
