@@ -235,6 +235,11 @@ impl Cluster {
         Ok(self.property_object(name).await?.map(|property| value(&property)))
     }
 
+    /// The objects of a kind without namespace.
+    pub(super) async fn api(&self, kind: Kind) -> anyhow::Result<Api<DynamicObject>> {
+        Ok(api(self.client().await?, kind, None))
+    }
+
     /// All objects of a kind.
     pub(super) async fn list(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
         self.list_by(kind, None, &ListParams::default()).await

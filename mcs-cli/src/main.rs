@@ -6,6 +6,7 @@ mod cluster;
 mod corefile;
 mod dns;
 mod draft;
+mod drain;
 mod exit;
 mod kubeconfig;
 mod link;
@@ -55,6 +56,8 @@ enum Command {
     Rotate(link::RotateCommand),
     Unlink(link::UnlinkCommand),
     Forget(link::ForgetCommand),
+    Drain(drain::DrainCommand),
+    Undrain(drain::UndrainCommand),
     Check(check::CheckCommand),
     Status(status::StatusCommand),
     Probe(probe::ProbeCommand),
@@ -75,6 +78,8 @@ fn main() -> ExitCode {
         Command::Rotate(command) => link::rotate(command),
         Command::Unlink(command) => link::unlink(&command),
         Command::Forget(command) => link::forget(&command),
+        Command::Drain(command) => drain::drain(&command),
+        Command::Undrain(command) => drain::undrain(&command),
         Command::Check(command) => check::run(&command),
         Command::Status(command) => status::run(&command),
         Command::Probe(command) => probe::run(&command),

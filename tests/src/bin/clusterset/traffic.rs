@@ -6,7 +6,8 @@ use serde_json::{Value, from_str, json};
 
 use crate::{
     cluster::Cluster,
-    peering,
+    controller, peering,
+    silence::imported_service,
     world::{POD_RANGES, World},
 };
 
@@ -14,6 +15,7 @@ const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("weights and drains arrive in a ClusterProperty", arrive);
+    suite.case("mcs drain and undrain, for all clusters and for one", by_command);
 }
 
 fn arrive(world: &mut World) -> anyhow::Result<()> {
@@ -52,6 +54,52 @@ fn arrive(world: &mut World) -> anyhow::Result<()> {
     second.api().apply(&peer)?;
     told(second, &json!({}))?;
     told(first, &json!({}))
+}
+
+fn by_command(world: &mut World) -> anyhow::Result<()> {
+    let [first, second] = [world.first(), world.second()];
+    second.api().apply(&peering::peer(first, POD_RANGES[0]))?;
+    let run = |verb: &str, clusters: &[&Cluster], flags: &[&str]| {
+        let mut mcs = controller::command_line(&world.controllers)?;
+        mcs.args([verb, "c1", "-o", "json"]).args(flags);
+        for cluster in clusters {
+            mcs.arg(cluster.administrator()?);
+        }
+        anyhow::Ok(mcs.output()?)
+    };
+    // Only c1 exports some of the services of other cases.
+    let drain = |clusters: &[&Cluster]| {
+        let output = run("drain", clusters, &["--force"])?;
+        let text = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{text}");
+        let obeyed: Value = serde_json::from_slice(&output.stdout)?;
+        let all = obeyed.as_array().context("no list")?;
+        ensure!(
+            all.len() == clusters.len() && all.iter().all(|one| one["obeys"] == true),
+            "{obeyed}"
+        );
+        anyhow::Ok(())
+    };
+    drain(&[first, second])?;
+    told(first, &json!({"c1": {"drain": true}}))?;
+    told(second, &json!({"c1": {"drain": true}}))?;
+    ensure!(run("undrain", &[first, second], &[])?.status.success());
+    told(first, &json!({}))?;
+    told(second, &json!({}))?;
+
+    drain(&[second])?;
+    told(first, &json!({}))?;
+    told(second, &json!({"c1": {"drain": true}}))?;
+    ensure!(run("undrain", &[second], &[])?.status.success());
+    told(second, &json!({}))?;
+
+    // Nobody but c1 exports it.
+    let (namespace, _) = imported_service(world)?;
+    let refused = run("drain", &[second], &[])?;
+    let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+    ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
+    told(second, &json!({}))?;
+    first.unexport(&namespace)
 }
 
 fn property(name: &str, value: &str) -> Value {

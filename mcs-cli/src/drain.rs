@@ -1,0 +1,281 @@
+//! `mcs drain` and `mcs undrain`: new connections leave a cluster, and come back.
+
+use std::{process::ExitCode, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use clap::Args;
+use kube::api::{Patch, PatchParams};
+use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_kube::{
+    TRAFFIC_PROPERTY, Traffic,
+    program::{self, FormatArgs, Style},
+    told,
+};
+use serde::Serialize;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use crate::{
+    cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
+    kubeconfig::ClusterArgs,
+    wait,
+};
+
+/// How long a controller has to tell its agents: a Lease of the drained cluster is written and read first.
+const LIMIT: Duration = Duration::from_mins(1);
+/// How many services a message names.
+const NAMED: usize = 5;
+
+/// Send new connections elsewhere than to one cluster, for all services.
+///
+/// If the cluster itself is among those that are given, it tells all others, and every cluster that imports from it obeys.
+/// Otherwise only the given clusters obey, each by its ClusterPeer. Existing TCP connections, connected UDP sockets and flows go
+/// on. A service that no other cluster serves is served by the drained one all the same. Waits until the given clusters
+/// have told their agents. Exits with 1 if one has not within a minute.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs drain west --context west --context east
+  mcs drain west --context east                   # clients of east alone")]
+pub(crate) struct DrainCommand {
+    #[command(flatten)]
+    target: TargetArgs,
+
+    /// Drain it although no other cluster exports some services
+    #[arg(long)]
+    force: bool,
+}
+
+/// Send new connections to a cluster again.
+///
+/// It ends what `drain` has begun, in the clusters that are given.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Example:
+  mcs undrain west --context west --context east")]
+pub(crate) struct UndrainCommand {
+    #[command(flatten)]
+    target: TargetArgs,
+}
+
+#[derive(Debug, Args)]
+struct TargetArgs {
+    /// The id of the cluster to drain
+    #[arg(value_name = "CLUSTER")]
+    cluster: ClusterId,
+
+    #[command(flatten)]
+    clusters: ClusterArgs,
+
+    #[command(flatten)]
+    format: FormatArgs,
+}
+
+/// What one cluster does.
+#[derive(Debug, Serialize)]
+struct Obeyed {
+    cluster: ClusterId,
+    /// Whether its controller has told the agents.
+    obeys: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    problem: Option<String>,
+    /// Services of the drained cluster that no other one exports: it goes on serving them.
+    only_there: Vec<String>,
+}
+
+pub(crate) fn drain(command: &DrainCommand) -> anyhow::Result<ExitCode> {
+    run(&command.target, Wish::Drain { force: command.force })
+}
+
+pub(crate) fn undrain(command: &UndrainCommand) -> anyhow::Result<ExitCode> {
+    run(&command.target, Wish::Undrain)
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wish {
+    Drain { force: bool },
+    Undrain,
+}
+
+fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
+    let obeyed = program::block_on(carry_out(target, wish))?;
+    target.format.show(&obeyed, |obeyed, style| table(obeyed, style))?;
+    let all = obeyed.iter().all(|one| one.obeys);
+    Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+}
+
+fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
+    let rows = obeyed.iter().map(|one| {
+        let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
+        vec![one.cluster.to_string(), obeys, one.only_there.len().to_string()]
+    });
+    style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE"], rows)
+}
+
+async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed>> {
+    let TargetArgs { cluster: drained, clusters, .. } = target;
+    let clusters = Cluster::open_all(&clusters.named()?).await?;
+    let source = clusters.iter().find(|cluster| cluster.id == *drained);
+    let mut all = Vec::new();
+    for cluster in &clusters {
+        let is_reader = cluster.id != *drained;
+        let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
+        all.push((cluster, peer, only_there(cluster, drained).await?));
+    }
+    if wish == (Wish::Drain { force: false }) {
+        refuse_the_last(drained, all.iter().map(|(cluster, _, only)| (&cluster.id, &only[..])))?;
+    }
+    let drains = wish != Wish::Undrain;
+    if let Some(source) = source {
+        set_property(source, drains).await?;
+    }
+    for (cluster, peer, _) in &all {
+        // The cluster itself tells its readers.
+        if let Some(peer) = peer.as_deref().filter(|_| source.is_none() || !drains) {
+            set_peer(cluster, peer, drains).await?;
+        }
+    }
+    let end = Instant::now() + LIMIT;
+    let mut obeyed = Vec::new();
+    for (cluster, _, only_there) in all {
+        let problem = wait::until(end, async || tells(cluster, drained, drains).await).await.err();
+        let problem = problem.map(|error| told(&error));
+        let cluster = cluster.id.clone();
+        obeyed.push(Obeyed { cluster, obeys: problem.is_none(), problem, only_there });
+    }
+    Ok(obeyed)
+}
+
+/// The name of the ClusterPeer of a cluster.
+async fn peer_of(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<String> {
+    let peers = cluster.list(PEERS).await?;
+    let peer = peers.iter().find(|peer| peer["spec"]["clusterId"] == *drained.as_str());
+    let name = peer.and_then(|peer| peer["metadata"]["name"].as_str()).map(str::to_owned);
+    name.with_context(|| format!("cluster {} has no ClusterPeer of {drained}", cluster.id))
+}
+
+/// The services that no other cluster than this one exports.
+async fn only_there(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Vec<String>> {
+    let drained_too = told_traffic(cluster).await?;
+    let is_left = |id: &str| id != drained.as_str() && !drained_too.is_drained(id);
+    let imports = cluster.list(IMPORTS).await?;
+    Ok(imports.iter().filter(|import| is_alone(import, drained, is_left)).map(name).collect())
+}
+
+/// Whether a cluster exports a service, and none of those that are left does.
+fn is_alone(import: &Value, drained: &ClusterId, is_left: impl Fn(&str) -> bool) -> bool {
+    let clusters = import["status"]["clusters"].as_array().into_iter().flatten();
+    let ids: Vec<_> = clusters.filter_map(|one| one["cluster"].as_str()).collect();
+    ids.contains(&drained.as_str()) && !ids.into_iter().any(is_left)
+}
+
+fn name(object: &Value) -> String {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    format!("{}/{}", text("namespace"), text("name"))
+}
+
+/// Fails if services would have no other cluster.
+fn refuse_the_last<'a>(
+    drained: &ClusterId,
+    clusters: impl Iterator<Item = (&'a ClusterId, &'a [String])>,
+) -> anyhow::Result<()> {
+    for (cluster, alone) in clusters {
+        let named = alone.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let more = match alone.len().saturating_sub(NAMED) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        ensure!(
+            alone.is_empty(),
+            "nothing was changed: in cluster {cluster}, {drained} alone serves {named}{more}; with --force it goes on serving \
+             them, and is drained for all others"
+        );
+    }
+    Ok(())
+}
+
+async fn set_property(source: &Cluster, drains: bool) -> anyhow::Result<()> {
+    let name = well_known::DRAIN_PROPERTY;
+    if !drains {
+        return source.delete(PROPERTIES, None, name).await;
+    }
+    let property = json!({"metadata": {"name": name}, "spec": {"value": "true"}});
+    source.apply(PROPERTIES, property).await
+}
+
+/// Not by server-side apply: `link` applies the whole ClusterPeer, and would take the field back.
+async fn set_peer(cluster: &Cluster, peer: &str, drains: bool) -> anyhow::Result<()> {
+    let api = cluster.api(PEERS).await?;
+    let patch = json!({"spec": {"drain": drains.then_some(true)}});
+    let patched = api.patch(peer, &PatchParams::default(), &Patch::Merge(patch)).await;
+    let patched = patched.with_context(|| format!("cluster {}: ClusterPeer {peer}", cluster.id))?;
+    ensure!(
+        !drains || patched.data["spec"]["drain"] == true,
+        "the type ClusterPeer of cluster {} has no spec.drain: kubectl apply --filename \
+         deploy/helm/mcs-controller/crds",
+        cluster.id
+    );
+    Ok(())
+}
+
+async fn told_traffic(cluster: &Cluster) -> anyhow::Result<Traffic> {
+    let value = cluster.property(TRAFFIC_PROPERTY).await?;
+    let parsed = value.map_or_else(|| Ok(Traffic::default()), |value| Traffic::parse(&value));
+    parsed.map_err(|error| {
+        anyhow::anyhow!("cluster {}: ClusterProperty {TRAFFIC_PROPERTY}: {error}", cluster.id)
+    })
+}
+
+/// Whether the agents of a cluster are told so.
+async fn tells(
+    cluster: &Cluster,
+    drained: &ClusterId,
+    drains: bool,
+) -> anyhow::Result<Result<(), String>> {
+    let traffic = told_traffic(cluster).await?;
+    Ok(match (drains, traffic.is_drained(drained.as_str())) {
+        (true, true) | (false, false) => Ok(()),
+        (true, false) => Err("no: its controller has not told the agents".to_owned()),
+        (false, true) if traffic.weight(drained.as_str()) == Some(0) => {
+            Err("no: the weight of its ClusterPeer is 0".to_owned())
+        }
+        (false, true) => Err(format!("no: {drained} itself or the ClusterPeer still says drain")),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn import(clusters: &[&str]) -> Value {
+        let clusters: Vec<_> = clusters.iter().map(|id| json!({"cluster": id})).collect();
+        json!({"metadata": {"namespace": "shop", "name": "web"}, "status": {"clusters": clusters}})
+    }
+
+    #[test]
+    fn a_service_is_alone_if_no_other_cluster_is_left() {
+        let west: ClusterId = "west".parse().unwrap();
+        let is_left = |id: &str| id == "east";
+        for (clusters, alone) in [
+            (&["west"][..], true),
+            (&["west", "south"], true),
+            (&["west", "east"], false),
+            (&["east"], false),
+            (&[], false),
+        ] {
+            assert_eq!(is_alone(&import(clusters), &west, is_left), alone, "{clusters:?}");
+        }
+    }
+
+    #[test]
+    fn the_last_cluster_is_refused_by_the_names_of_services() {
+        let [east, west] = ["east", "west"].map(|id| id.parse::<ClusterId>().unwrap());
+        let services: Vec<_> = (0..7).map(|number| format!("shop/web-{number}")).collect();
+        assert!(refuse_the_last(&west, [(&east, &[][..])].into_iter()).is_ok());
+        let error = refuse_the_last(&west, [(&east, &services[..])].into_iter()).unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("in cluster east, west alone serves shop/web-0, "), "{text}");
+        assert!(text.contains("shop/web-4 and 2 more;"), "{text}");
+    }
+}
