@@ -181,7 +181,6 @@ pub(super) mod tests {
         let cases = [
             ("a slot too many", Step::Flip { index: 1, extent: Extent { block: 0, count: 3 } }),
             ("no id", Step::WriteSlots { block: 1, ids: vec![0] }),
-            ("one id twice", Step::WriteSlots { block: 1, ids: vec![1] }),
             ("one address twice", write(2, backend(1))),
             ("retired", Step::RetireBackend { id: 2 }),
             ("another's", write(2, BackendRecord { frontend: 2, ..backend(2) })),
