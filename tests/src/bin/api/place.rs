@@ -140,9 +140,9 @@ fn flags_first(world: &mut World) -> anyhow::Result<()> {
     site.wait_until_healthy()?;
     let report = site.report()?;
     ensure!(report["node"]["zone"] == "z" && report["node"]["cluster_id"] == "own", "{report}");
-    // No flag has the pod ranges of the Node.
+    // No flag has the pod ranges of the Node, or what operators want of source clusters.
     let followed = report["source"]["kinds"].as_array().map(Vec::len);
-    ensure!(followed == Some(3), "it follows {}", report["source"]["kinds"]);
+    ensure!(followed == Some(4), "it follows {}", report["source"]["kinds"]);
     api.delete(&cluster_id("remote"))?;
     api.delete(&node("b"))
 }
