@@ -223,6 +223,14 @@ fn restored(world: &mut World) -> anyhow::Result<()> {
         ensure!(found == today, "the second cluster went back to {found:?}");
         stays(world, &new, &of_new)
     };
+    // Slices of a mailbox go after the ExportedService: no request may be under way when the publisher stops.
+    wait::until("a mailbox without what was withdrawn", || {
+        let is_of_gone = |object: &Value| {
+            object["metadata"]["name"].as_str().is_some_and(|name| name.starts_with(&*gone))
+        };
+        ensure!(!contents(world.first())?.iter().any(is_of_gone), "it has some of {gone}");
+        Ok(())
+    })?;
     signal(world.first(), Signal::STOP)?;
     restore(world.first(), &yesterday)?;
     is_of_today(world).context("a reader that runs")?;
