@@ -137,8 +137,8 @@ fn lists_unnamed_clusters(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(
         rows(&["backends", "default/unnamed"])?,
         [
-            ["10.99.0.2:80/TCP", "10.77.1.10:8080", "unknown", "1", "active"],
-            ["10.99.0.2:80/TCP", "10.77.1.11:8080", "unknown", "2", "active"],
+            ["10.99.0.2:80/TCP", "10.77.1.10:8080", "unknown", "50.0%", "1", "active"],
+            ["10.99.0.2:80/TCP", "10.77.1.11:8080", "unknown", "50.0%", "2", "active"],
         ]
     );
     Ok(())
