@@ -477,12 +477,12 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
 }
 
-/// The protocols of which the plan retires a backend, or creates a frontend: sockets may have other backends of an
-/// import that was there before.
+/// The protocols of which the plan retires a backend, or creates a frontend, or lets one serve again: sockets may have
+/// backends of an import that was there before, or of the time before no endpoint served.
 fn may_leave_stale(plan: &Plan, realized: &Realized) -> impl Iterator<Item = Protocol> {
     plan.steps.iter().filter_map(|step| match step {
         Step::RetireBackend { id } => Protocol::from_number(realized.frontend_of(*id).protocol),
         Step::InsertFrontend { key, .. } => Protocol::from_number(key.protocol),
-        _ => None,
+        step => realized.serves_again(step).and_then(|key| Protocol::from_number(key.protocol)),
     })
 }

@@ -408,6 +408,10 @@ fn only_a_removal_leaves_stale_sockets() {
         assert!(world.settle().may_leave_stale.is_empty());
         world.take([dns(&["10.1.0.1"])]);
         assert_eq!(world.settle().may_leave_stale, [its].into(), "{protocol}");
+        world.take([dns(&[])]);
+        world.settle();
+        world.take([dns(&["10.1.0.9"])]);
+        assert_eq!(world.settle().may_leave_stale, [its].into(), "{protocol} serves again");
     }
 }
 

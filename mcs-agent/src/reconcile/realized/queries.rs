@@ -7,7 +7,10 @@ use mcs_common::{BackendRecord, FrontendKey, VipMode};
 use super::Realized;
 use crate::{
     model::{Backend, DesiredState, Frontend, FrontendId, Protocol, Slots},
-    reconcile::convert::{backend_address, cluster_name, frontend_id, service_key},
+    reconcile::{
+        Step,
+        convert::{backend_address, cluster_name, frontend_id, service_key},
+    },
 };
 
 impl Realized {
@@ -72,6 +75,13 @@ impl Realized {
     /// The frontend that a backend in the maps serves or served last.
     pub fn frontend_of(&self, backend: u32) -> FrontendKey {
         self.state(self.backend(backend).frontend).key
+    }
+
+    /// The frontend that refuses now and serves after a step.
+    pub fn serves_again(&self, step: &Step) -> Option<FrontendKey> {
+        let Step::Flip { index, extent } = step else { return None };
+        let state = self.state(*index);
+        (state.extent.count == 0 && extent.count > 0).then_some(state.key)
     }
 }
 
