@@ -255,6 +255,14 @@ impl Engine {
         let evaluated = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
+        let is_of_tcp = match &evaluated.changes {
+            DesiredChanges::Everything => true,
+            DesiredChanges::Backends(ids) => ids.iter().any(|id| id.protocol == Protocol::Tcp),
+        };
+        // A TCP backend is retired before it stops serving: no step tells of that.
+        if self.node.stale_tcp && is_of_tcp {
+            round.may_leave_stale.insert(Protocol::Tcp);
+        }
         self.unplanned.extend(evaluated.changes);
         if is_full {
             self.note_departures(evaluated.departures);

@@ -147,13 +147,14 @@ impl Reach {
         }
         for (id, round) in rounds {
             let Some(way) = self.ways.get_mut(&id) else { continue };
-            let addresses: Vec<_> = round.iter().map(|(_, one)| one.address.ip()).collect();
+            let reached = round.iter().filter(|(_, one)| one.outcome.is_reached());
+            let reached: Vec<_> = reached.map(|(_, one)| one.address.ip()).collect();
             let before = way.is_whole();
             way.note(round);
             let (is_whole, (_, silent)) = (way.is_whole(), way.counts());
-            // A way that is broken is asked each minute, so that its end is noticed.
-            if is_whole == Some(true) && silent == 0 {
-                self.reached.extend(addresses.into_iter().map(|ip| (ip, now)));
+            // A pod that is silent is asked each minute, so that the end of it is noticed. Those that answer rest meanwhile.
+            if is_whole == Some(true) || silent > 0 {
+                self.reached.extend(reached.into_iter().map(|ip| (ip, now)));
             }
             if before != is_whole {
                 report::log(&id, way);

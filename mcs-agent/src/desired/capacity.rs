@@ -76,7 +76,7 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
                 continue;
             }
             let dropped = keep(&mut frontend.backends, base, in_force.frontends.get(id));
-            note_dropped(id, frontend, dropped);
+            note_dropped(frontend, dropped);
             let what = match base {
                 0 => format!("frontend {id} with {count} endpoints does not fit"),
                 _ => format!("frontend {id} gets {base} of its {count} endpoints"),

@@ -17,8 +17,7 @@ use super::{
 };
 use crate::{
     model::{
-        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Protocol, Rejection, ServiceImport,
-        Slots,
+        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport, Slots,
     },
     store::Snapshot,
 };
@@ -120,7 +119,7 @@ impl Service<'_> {
 
     /// Removes the backends of these source clusters.
     pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
-        for (id, frontend) in &mut self.frontends {
+        for (_, frontend) in &mut self.frontends {
             let slots = mem::take(&mut frontend.slots);
             let all = mem::take(&mut frontend.backends);
             let counts = slots.counts(all.len());
@@ -128,14 +127,15 @@ impl Service<'_> {
                 all.into_iter().zip(counts).partition(|(one, _)| clusters.contains(&*one.cluster));
             let (kept, counts): (_, Vec<_>) = kept.into_iter().unzip();
             (frontend.backends, frontend.slots) = (kept, Slots::new(counts));
-            note_dropped(id, frontend, dropped.into_iter().map(|(one, _)| one).collect());
+            note_dropped(frontend, dropped.into_iter().map(|(one, _)| one).collect());
         }
     }
 }
 
-/// Lists backends that did not fit among those that still serve: their UDP clients stay with them.
-pub(super) fn note_dropped(id: &FrontendId, frontend: &mut Frontend, dropped: Vec<Backend>) {
-    if id.protocol == Protocol::Udp && !dropped.is_empty() {
+/// Lists backends that did not fit among those that still serve: their UDP clients stay with them, and nobody destroys
+/// their TCP sockets.
+pub(super) fn note_dropped(frontend: &mut Frontend, dropped: Vec<Backend>) {
+    if !dropped.is_empty() {
         frontend.also_serving.extend(dropped);
         frontend.also_serving.sort();
     }

@@ -15,7 +15,7 @@ use super::{
 };
 use crate::{
     model::{
-        Endpoint, EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport,
+        Endpoint, EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport, Traffic,
         fixture::{endpoint, import, key, plain_node, slice},
     },
     reconcile::{MapContents, Pruning, plan},
@@ -460,9 +460,11 @@ fn a_kept_backend_survives_a_restart_and_larger_maps() {
 #[test]
 fn facts_of_flags_take_precedence_over_those_of_the_source() {
     let mut world = World::new(BOUND);
-    let node = NodeFacts { zone: Some("a".to_owned()), ..NodeFacts::default() };
+    let traffic = Traffic::parse(r#"{"west":{"drain":true}}"#).unwrap();
+    let node = NodeFacts { zone: Some("a".to_owned()), traffic, ..NodeFacts::default() };
     world.engine.take(EventBatch { node: node.into(), ..EventBatch::default() });
     assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
+    assert!(world.engine.node().traffic.is_drained("west"), "no flag says anything of it");
     assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert_eq!(world.engine.node().zone.as_deref(), Some("a"));

@@ -55,8 +55,7 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
-    /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods. Flags say nothing
-    /// of traffic.
+    /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
         self.api_servers.extend(other.api_servers);
@@ -67,7 +66,7 @@ impl NodeFacts {
             api_servers: self.api_servers,
             service_ranges: self.service_ranges.or(other.service_ranges),
             pod_ranges: self.pod_ranges,
-            traffic: self.traffic,
+            traffic: if self.traffic == Traffic::default() { other.traffic } else { self.traffic },
         }
     }
 }

@@ -50,6 +50,8 @@ pub(super) struct Credentials {
     host: ClusterId,
     /// Whether somebody has given the URL.
     is_server_given: bool,
+    /// Whether earlier tokens of the account have ended.
+    is_anew: bool,
     pub(super) warning: Option<String>,
 }
 
@@ -80,6 +82,7 @@ impl Credentials {
             account: format!("{namespace}/{account}"),
             host: host.id.clone(),
             is_server_given: terms.server.is_some(),
+            is_anew: terms.is_anew,
             warning: shorter.map(|shorter| {
                 format!(
                     "the token of ServiceAccount {namespace}/{account} of cluster {} {shorter}",
@@ -91,7 +94,7 @@ impl Credentials {
 
     /// The credentials in an invitation of the cluster `host`.
     pub(super) fn of_invitation(kubeconfig: Value, account: String, host: ClusterId) -> Self {
-        Self { kubeconfig, account, host, is_server_given: true, warning: None }
+        Self { kubeconfig, account, host, is_server_given: true, is_anew: false, warning: None }
     }
 
     fn claims(&self) -> Option<TokenClaims> {
@@ -126,6 +129,7 @@ impl Credentials {
         if let (Some(had), Some(now)) = (had, &claims)
             && (&had.namespace, &had.account) == (&now.namespace, &now.account)
             && had.issued > now.issued
+            && !self.is_anew
         {
             return Ok(Some(format!(
                 "the Secret {name} of cluster {id} keeps its token, which is newer"

@@ -229,7 +229,11 @@ pub fn resolve(
     let is_named = current.is_some_and(|current| current.import.has_derived_service);
     import.has_derived_service = derives && (!slices.is_empty() || is_named && has_kept());
     let conflict = conflict(current, &record, &accepted, &conflicts, &endpoints);
-    let counted = if record.clusters.is_empty() && !is_past(&slices, actual) {
+    // Slices that were not read stay, and nobody knows what is ready in them.
+    let is_kept = actual.slices.iter().any(|(name, slice)| {
+        !slices.contains_key(name) && known.incomplete.contains(&slice.cluster)
+    });
+    let counted = if record.clusters.is_empty() && !is_kept && !is_past(&slices, actual) {
         Some(endpoints.condition(in_import))
     } else {
         said(current, ConditionType::EndpointsReady)

@@ -241,7 +241,8 @@ impl PublisherTerm {
             Hold::Held => statement,
             Hold::Waiting if self.is_free(self.seen.as_ref()?, now) => {
                 self.begin();
-                Statement { lacking: statement.lacking, ..Statement::default() }
+                let Statement { lacking, drains, .. } = statement;
+                Statement { lacking, drains, ..Statement::default() }
             }
             _ => return None,
         };

@@ -158,6 +158,8 @@ pub struct MailboxView {
     latest: Stamp,
     /// The namespaces that the cluster lacks, as its latest Lease has said. `None`: none has.
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
+    /// Whether its peers are to prefer other clusters, likewise.
+    drains: Option<bool>,
     services_feed: Feed,
     slices_feed: Feed,
     lease_feed: Feed,
@@ -191,6 +193,7 @@ impl MailboxView {
             lease: None,
             latest: Stamp::NONE,
             lacking: None,
+            drains: None,
             services_feed: Feed::default(),
             slices_feed: Feed::default(),
             lease_feed: Feed::default(),
@@ -273,6 +276,7 @@ impl MailboxView {
                 if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
             if !lease.stamp.is_before(self.latest) {
                 self.lacking = Some(Arc::clone(&lease.lacking));
+                self.drains = Some(lease.drains);
             }
         }
     }
@@ -506,6 +510,11 @@ impl MailboxView {
     /// The Lease.
     pub const fn lease(&self) -> Option<&PublisherLease> {
         self.lease.as_ref()
+    }
+
+    /// Whether the cluster asks its peers to prefer others. `None`: nobody has heard it yet.
+    pub const fn drains(&self) -> Option<bool> {
+        self.drains
     }
 
     /// The namespaces of exports of its peers that the cluster lacks. `None`: it has not said so.

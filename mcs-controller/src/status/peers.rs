@@ -31,6 +31,8 @@ pub struct PeerNotes<'a> {
     pub token_problem: Option<&'a str>,
     /// The ways to its pods, one for each IP family; `None`: pods are not connected to.
     pub ways: Option<Vec<(IpFamily, &'a Way<ServiceName>)>>,
+    /// Whether this replica has begun to connect to pods.
+    pub has_probed: bool,
     /// The services that it exports, and of which this cluster lacks the namespace.
     pub without_namespace: Vec<&'a ServiceName>,
 }
@@ -420,7 +422,7 @@ mod tests {
         let notes = |_: &PeerName, _: &Peer| {
             let all = [IpFamily::V4, IpFamily::V6].into_iter().zip(&ways).zip(rounds);
             let ways = all.filter(|(_, rounds)| !rounds.is_empty()).map(|(way, _)| way).collect();
-            PeerNotes { ways: Some(ways), ..PeerNotes::default() }
+            PeerNotes { ways: Some(ways), has_probed: true, ..PeerNotes::default() }
         };
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);

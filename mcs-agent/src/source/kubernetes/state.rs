@@ -195,8 +195,8 @@ impl ClusterState {
 
     /// A value that cannot be used changes nothing.
     fn read_traffic(&mut self) {
-        let value = self.wanted_traffic.first().and_then(Option::as_deref);
-        let read = value.map_or_else(|| Ok(Traffic::default()), Traffic::parse);
+        let parse = |value: &Option<String>| Traffic::parse(value.as_deref().unwrap_or_default());
+        let read = self.wanted_traffic.first().map_or_else(|| Ok(Traffic::default()), parse);
         self.traffic_problem = read.as_ref().err().cloned();
         if let Ok(traffic) = read {
             self.traffic = traffic;

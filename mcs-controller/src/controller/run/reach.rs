@@ -13,6 +13,8 @@ const FIRST: Duration = Duration::from_secs(5);
 /// When pods of peers are connected to, and what became of it.
 pub(super) struct Rounds {
     pub(super) reach: Reach,
+    /// Whether this replica has chosen pods.
+    pub(super) has_begun: bool,
     next_at: Instant,
     is_under_way: bool,
 }
@@ -20,7 +22,12 @@ pub(super) struct Rounds {
 impl Rounds {
     /// Nothing is known.
     pub(super) fn since(now: Instant) -> Self {
-        Self { reach: Reach::default(), next_at: now + FIRST, is_under_way: false }
+        Self {
+            reach: Reach::default(),
+            has_begun: false,
+            next_at: now + FIRST,
+            is_under_way: false,
+        }
     }
 
     /// Notes a round that has ended. One of a former term says nothing.
@@ -39,6 +46,7 @@ impl Control {
             return;
         }
         rounds.next_at = now + period;
+        rounds.has_begun = true;
         let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
         if chosen.is_empty() {
             return;

@@ -48,6 +48,7 @@ impl Control {
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
             ways: self.settings.probe_period.map(|_| self.rounds.reach.of(name)),
+            has_probed: self.rounds.has_begun,
         };
         let reserved = state.reserved_ranges();
         let ranges = OwnRanges::new(state.pod_ranges(), &reserved, state.own.node_addresses());

@@ -3,10 +3,7 @@
 use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
 
 use super::State;
-use crate::{
-    clusterset::{ClusterId, well_known},
-    peers::Peer,
-};
+use crate::clusterset::{ClusterId, well_known};
 
 impl State {
     /// What the agents are to be told, if they were told something else.
@@ -24,9 +21,10 @@ impl State {
         self.own_weight().err().or_else(|| self.own_drain().err())
     }
 
-    /// Whether peers are to prefer other clusters. A value that cannot be used counts as no.
+    /// Whether peers are to prefer other clusters. While the value cannot be used, the Lease says what it said.
     pub(super) fn is_draining(&self) -> bool {
-        self.own_drain().is_ok_and(|drain| drain)
+        let said = || self.own_mailbox.lease().is_some_and(|lease| lease.drains);
+        self.own_drain().unwrap_or_else(|_| said())
     }
 
     /// What is wanted of each source cluster. What is not known stays as it was told.
@@ -49,7 +47,7 @@ impl State {
         );
         for peer in self.peers.by_cluster(&self.cluster) {
             let cluster = &peer.object.cluster;
-            let drains = says_drain(peer).unwrap_or(former(cluster).drain);
+            let drains = peer.view.drains().unwrap_or(former(cluster).drain);
             let drain = peer.object.drain || drains;
             want(cluster, ClusterTraffic { weight: peer.object.weight, drain });
         }
@@ -82,10 +80,4 @@ impl State {
             }
         }
     }
-}
-
-/// Whether a peer says of itself that it drains. `None`: nobody has heard it yet.
-fn says_drain(peer: &Peer) -> Option<bool> {
-    let is_itself = peer.view.identity_problem().is_none();
-    peer.view.lease().filter(|_| is_itself).map(|lease| lease.drains)
 }

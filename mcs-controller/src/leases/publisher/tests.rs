@@ -92,6 +92,19 @@ fn both(
     last
 }
 
+/// Readers would send clients to a cluster under maintenance each time that its controller starts.
+#[test]
+fn the_first_lease_of_a_term_says_that_the_cluster_drains() {
+    let mut server = Server::new();
+    let mut term = term(&server, "u");
+    term.observe(None, server.lists, server.now);
+    let statement = Statement { complete: true, drains: true, ..Statement::default() };
+    let request = term.next(statement, &Membership::default(), server.now).unwrap();
+    server.write(&request).unwrap();
+    let lease = server.lease.unwrap();
+    assert!(lease.drains && !lease.complete);
+}
+
 #[test]
 fn a_lease_says_complete_after_it_was_taken() {
     let mut server = Server::new();

@@ -320,12 +320,19 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
         let reason = if is_dead { "NotReached" } else { "PartlyReached" };
         return condition(kind, Some(false), reason, problems.join(". "));
     }
-    if ways.is_empty() {
+    // What a new leader does not know yet stays as it was said.
+    let is_known = notes.has_probed && ways.iter().all(|(_, way)| way.is_whole().is_some());
+    let former = peer.object.status.conditions.iter().find(|one| one.condition_type == kind);
+    if let Some(former) = former.filter(|one| !is_known && one.status != "Unknown") {
+        let is_reached = Some(former.status == "True");
+        return condition(kind, is_reached, &former.reason, former.message.clone());
+    }
+    if notes.has_probed && ways.is_empty() {
         let message =
             "no ready endpoint with a TCP port was imported from it: no pod is connected to";
         return condition(kind, None, "NoEndpoints", message);
     }
-    if ways.iter().any(|(_, way)| way.is_whole().is_none()) {
+    if !is_known {
         return condition(kind, None, "Pending", "too few connections were tried yet");
     }
     let families: Vec<_> = ways.iter().map(|(family, _)| family.to_string()).collect();

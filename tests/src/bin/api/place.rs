@@ -20,6 +20,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("only imports with the labels asked for", selects_imports);
     suite.case("the node's zone is followed", follows_zone);
     suite.case("the cluster's id is followed", follows_cluster_id);
+    suite.case("weights and drains of source clusters are followed", follows_traffic);
     suite.case("flags go before what the cluster says", flags_first);
     suite.case("an address of the API server is no VIP", refuses_api_server);
     suite.case("a pod's service account", in_a_pod);
@@ -35,12 +36,31 @@ fn node(zone: &str) -> Value {
 }
 
 fn cluster_id(id: &str) -> Value {
+    property("cluster.clusterset.k8s.io", id)
+}
+
+fn property(name: &str, value: &str) -> Value {
     json!({
         "apiVersion": "about.k8s.io/v1beta1",
         "kind": "ClusterProperty",
-        "metadata": { "name": "cluster.clusterset.k8s.io" },
-        "spec": { "value": id },
+        "metadata": { "name": name },
+        "spec": { "value": value },
     })
+}
+
+/// Weights and drains come from the API server alone, and the rules get them.
+fn follows_traffic(world: &mut World) -> anyhow::Result<()> {
+    let traffic = |value: &str| property("traffic.clusterset.mcs-agent.io", value);
+    let wanted = json!({ "west": { "drain": true }, "east": { "weight": 10 } });
+    world.east.api.apply(&traffic(&wanted.to_string()))?;
+    let told = |expected: Value| move |report: &Value| report["node"]["traffic"] == expected;
+    world.site.wait_for_report("weights and drains", told(wanted.clone()))?;
+    world.east.api.apply(&traffic("much"))?;
+    world.site.wait_for_report("a problem", |report| {
+        report["source"].to_string().contains("traffic") && report["node"]["traffic"] == wanted
+    })?;
+    world.east.api.delete(&traffic(""))?;
+    world.site.wait_for_report("no weights", told(json!({})))
 }
 
 fn selects_imports(world: &mut World) -> anyhow::Result<()> {
