@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use clap::{ValueEnum, value_parser};
 
 pub use self::{
-    addons::{CLUSTER_PROPERTIES, mcs_definitions},
+    addons::{CLUSTER_PROPERTIES, cluster_property, mcs_definitions},
     claim::Claim,
     cni::Cni,
     containerd::{import, tag},

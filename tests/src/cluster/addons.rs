@@ -14,6 +14,16 @@ pub const CLUSTER_PROPERTIES: &str = include_str!("manifests/clusterproperties.y
 const PROPERTIES: &str = include_str!("manifests/properties.yaml");
 const COREDNS: &str = include_str!("manifests/coredns.yaml");
 
+/// A ClusterProperty.
+pub fn cluster_property(name: &str, value: &str) -> serde_json::Value {
+    serde_json::json!({
+        "apiVersion": "about.k8s.io/v1beta1",
+        "kind": "ClusterProperty",
+        "metadata": { "name": name },
+        "spec": { "value": value },
+    })
+}
+
 /// The definitions of ServiceImport and ServiceExport, in YAML.
 pub fn mcs_definitions(programs: &Programs) -> anyhow::Result<String> {
     // It prints those of the version that it is built from.

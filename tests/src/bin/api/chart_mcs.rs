@@ -6,7 +6,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     api_server::{ApiServer, TOKEN, documents},
     charts::Copies,
-    cluster::Programs,
+    cluster::{Programs, cluster_property},
     process,
     suite::Suite,
 };
@@ -106,12 +106,7 @@ fn core_dns_lists(world: &mut World) -> anyhow::Result<()> {
 
 fn keeps_the_id(world: &mut World) -> anyhow::Result<()> {
     let helm = Helm::new(world)?;
-    let property = json!({
-        "apiVersion": "about.k8s.io/v1beta1",
-        "kind": "ClusterProperty",
-        "metadata": { "name": "cluster.clusterset.k8s.io" },
-        "spec": { "value": "east" },
-    });
+    let property = cluster_property("cluster.clusterset.k8s.io", "east");
     let existing = world.east.api.read(&property).ok();
     world.east.api.apply(&property)?;
     let result = keeps_east(&helm);

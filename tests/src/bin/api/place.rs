@@ -5,6 +5,7 @@ use std::{fs, process::Command};
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{self, Source},
+    cluster::cluster_property,
     manifests::{Frontends, Protocol, Service},
     suite::Suite,
     wait,
@@ -36,21 +37,12 @@ fn node(zone: &str) -> Value {
 }
 
 fn cluster_id(id: &str) -> Value {
-    property("cluster.clusterset.k8s.io", id)
-}
-
-fn property(name: &str, value: &str) -> Value {
-    json!({
-        "apiVersion": "about.k8s.io/v1beta1",
-        "kind": "ClusterProperty",
-        "metadata": { "name": name },
-        "spec": { "value": value },
-    })
+    cluster_property("cluster.clusterset.k8s.io", id)
 }
 
 /// Weights and drains come from the API server alone, and the rules get them.
 fn follows_traffic(world: &mut World) -> anyhow::Result<()> {
-    let traffic = |value: &str| property("traffic.clusterset.mcs-agent.io", value);
+    let traffic = |value: &str| cluster_property("traffic.clusterset.mcs-agent.io", value);
     let wanted = json!({ "west": { "drain": true }, "east": { "weight": 10 } });
     world.east.api.apply(&traffic(&wanted.to_string()))?;
     let told = |expected: Value| move |report: &Value| report["node"]["traffic"] == expected;

@@ -5,7 +5,7 @@ use std::{fs, path::PathBuf, sync::Arc, time::Duration};
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
     api_server::{Api, ApiServer, ControlPlane},
-    cluster::CLUSTER_PROPERTIES,
+    cluster::{CLUSTER_PROPERTIES, cluster_property},
     netns::Namespace,
     run::Run,
     wait,
@@ -70,10 +70,7 @@ impl Cluster {
             server.api.apply_yaml(shipped)?;
         }
         for (name, value) in [("cluster.clusterset.k8s.io", id), ("clusterset.k8s.io", "tests")] {
-            let property = json!({
-                "apiVersion": "about.k8s.io/v1beta1", "kind": "ClusterProperty",
-                "metadata": { "name": name }, "spec": { "value": value },
-            });
+            let property = cluster_property(name, value);
             wait::until("ClusterProperties", || server.api.apply(&property))?;
         }
         let directory = run.directory().join(name);

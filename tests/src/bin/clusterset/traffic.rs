@@ -1,7 +1,7 @@
 //! Weights and drains of source clusters: what operators write in one cluster, agents are told in others.
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, wait};
+use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
 use serde_json::{Value, from_str, json};
 
 use crate::{
@@ -30,19 +30,19 @@ fn arrive(world: &mut World) -> anyhow::Result<()> {
     too_much["spec"]["weight"] = json!(1001);
     ensure!(second.api().apply(&too_much).is_err(), "a weight of 1001 is taken");
 
-    let weight = |value: &str| property("weight.clusterset.mcs-agent.io", value);
+    let weight = |value: &str| cluster_property("weight.clusterset.mcs-agent.io", value);
     second.api().apply(&weight("90"))?;
     told(second, &json!({"c1": {"weight": 10}, "c2": {"weight": 90}}))?;
 
     // A value that cannot be used changes nothing, and what is written meanwhile arrives.
     second.api().apply(&weight("much"))?;
-    let drain = property("drain.clusterset.mcs-agent.io", "true");
+    let drain = cluster_property("drain.clusterset.mcs-agent.io", "true");
     first.api().apply(&drain)?;
     told(first, &json!({"c1": {"drain": true}}))?;
     told(second, &json!({"c1": {"weight": 10, "drain": true}, "c2": {"weight": 90}}))?;
 
     // So do those of a controller that begins anew, whatever others have written.
-    second.api().apply(&property("traffic.clusterset.mcs-agent.io", "{}"))?;
+    second.api().apply(&cluster_property("traffic.clusterset.mcs-agent.io", "{}"))?;
     told(second, &json!({"c1": {"weight": 10, "drain": true}}))?;
 
     first.api().delete(&drain)?;
@@ -100,15 +100,6 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
     told(second, &json!({}))?;
     first.unexport(&namespace)
-}
-
-fn property(name: &str, value: &str) -> Value {
-    json!({
-        "apiVersion": "about.k8s.io/v1beta1",
-        "kind": "ClusterProperty",
-        "metadata": { "name": name },
-        "spec": { "value": value },
-    })
 }
 
 /// Waits until the agents of a cluster are told this.
