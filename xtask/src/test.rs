@@ -22,8 +22,11 @@ mod summary;
 /// How many suites run side by side: most of their time they wait.
 const JOBS: NonZero<usize> = NonZero::new(3).expect("three is not zero");
 
-/// How much of a failed suite's output is shown again in the end.
-const FAILURE_LINES: usize = 40;
+/// How many lines of a failed suite's output are shown again in the end.
+const LAST_LINES: usize = 40;
+
+/// How many lines are shown of the message of each failed case, which continues with logs.
+const MESSAGE_LINES: usize = 4;
 
 /// Run the test suites
 ///
@@ -97,7 +100,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let finished = schedule::run_all(&jobs, args.jobs.get(), run, |event| show(&event));
         for Finished { run, output } in finished.into_iter().flatten() {
             if let (Outcome::Failed(_), Some(file)) = (&run.outcome, &output) {
-                failures.push_str(&last_lines(run.suite, &fs::read_to_string(file)?));
+                failures.push_str(&failure(run.suite, &String::from_utf8_lossy(&fs::read(file)?)));
             }
             runs.push(run);
         }
@@ -112,11 +115,19 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     Ok(if summary.is_good() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
-/// The end of what a failed suite has printed, where libtest-mimic names the cases.
-fn last_lines(suite: &str, output: &str) -> String {
+/// The end of what a failed suite has printed, and then the failed cases, each with its message.
+fn failure(suite: &str, output: &str) -> String {
     let lines: Vec<_> = output.lines().collect();
-    let last = &lines[lines.len().saturating_sub(FAILURE_LINES)..];
-    format!("== end of {suite}\n{}\n\n", last.join("\n"))
+    let last = &lines[lines.len().saturating_sub(LAST_LINES)..];
+    let mut text = format!("== end of {suite}\n{}\n\n== failed in {suite}\n", last.join("\n"));
+    for (number, line) in lines.iter().enumerate() {
+        // So libtest-mimic and libtest begin the message of a case.
+        if line.starts_with("---- ") && line.ends_with(" ----") {
+            let message = lines[number..].iter().take(1 + MESSAGE_LINES);
+            message.for_each(|line| text.extend([line, "\n"]));
+        }
+    }
+    text + "\n"
 }
 
 /// A suite with its command, which is taken once.
@@ -150,5 +161,21 @@ fn show(event: &Event<'_, Option<Finished>>) {
             let still = if running.is_empty() { "" } else { "; running: " };
             say(format_args!("== {}{still}{}", finished.run, running.join(", ")));
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failure_names_each_case_with_its_message() {
+        let logs = "a line of the agent's log\n".repeat(LAST_LINES);
+        let output =
+            format!("failures:\n\n---- one ----\nit is not there\n{logs}\n---- two ----\nbroken\n");
+        let text = failure("api", &output);
+        let (_, cases) = text.split_once("== failed in api\n").unwrap();
+        assert!(cases.starts_with("---- one ----\nit is not there\n"), "{cases}");
+        assert!(cases.ends_with("---- two ----\nbroken\n\n"), "{cases}");
     }
 }
