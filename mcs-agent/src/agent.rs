@@ -93,11 +93,6 @@ async fn run_as(
     batches: mpsc::Receiver<EventBatch>,
 ) -> anyhow::Result<()> {
     tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    if config.vip_cidrs.is_empty() {
-        tracing::warn!(
-            "--vip-cidr is not set: an import can claim any address; set it to the range of your ClusterSetIPs"
-        );
-    }
     let metrics = SyncMetrics::new().context("cannot make the metrics")?;
     let published = Arc::new(Published::new(metrics));
     server::start(config, &published).context("cannot serve health and metrics")?;

@@ -416,17 +416,17 @@ impl Engine {
         self.rules.desired()
     }
 
-    /// The VIPs outside `--vip-cidr`: their imports had them before the flag was as it is.
+    /// The VIPs outside the ranges of ClusterSetIPs: their imports had them before the ranges were as they are.
     pub fn vips_outside_ranges(&self) -> BTreeSet<IpAddr> {
         let vips = self.desired().vips.iter().copied();
         vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
     }
 
-    /// How many imports are rejected for `--vip-cidr`, if nothing is served. Ranges without those of Services leave the
+    /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. Ranges without those of Services leave the
     /// addresses of Services to kube-proxy, and are meant so.
     pub fn imports_outside_ranges(&self) -> usize {
         let node = &self.node;
-        if node.vip_cidrs.is_empty() || !self.desired().vips.is_empty() {
+        if node.accepted_vips().is_none() || !self.desired().vips.is_empty() {
             return 0;
         }
         let is_service = |ip| node.service_ranges.is_some() && node.may_be_service(ip);

@@ -23,9 +23,9 @@ pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
-pub use mcs_kube::{ClusterTraffic, Traffic};
+pub use mcs_kube::{ClusterTraffic, Traffic, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
-pub use node::{NodeContext, NodeFacts};
+pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
     ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location,
     Object, ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort,

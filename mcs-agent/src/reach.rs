@@ -60,8 +60,8 @@ impl Family {
 /// Connects to pods of other clusters, and knows what became of it.
 pub struct Reach {
     ways: BTreeMap<WayId, Way<FrontendId>>,
-    /// When pods were reached.
-    reached: HashMap<IpAddr, Instant>,
+    /// When pods answered, or were silent beside others that answered.
+    rests: HashMap<IpAddr, Instant>,
     /// When the next round begins; `None`: never.
     next_at: Option<Instant>,
     round: Option<Pin<Box<dyn Future<Output = Round> + Send>>>,
@@ -82,7 +82,7 @@ impl Reach {
         let next_at = Instant::now() + PERIOD.mul_f64(fastrand::f64());
         Self {
             ways: BTreeMap::new(),
-            reached: HashMap::new(),
+            rests: HashMap::new(),
             next_at: (probe == ProbePeers::On).then_some(next_at),
             round: None,
         }
@@ -117,7 +117,7 @@ impl Reach {
         own: Option<&str>,
         now: Instant,
     ) -> Vec<((WayId, FrontendId), SocketAddr)> {
-        self.reached.retain(|_, at| now < *at + REST);
+        self.rests.retain(|_, at| now < *at + REST);
         let mut services = services(desired, own);
         while services.len() > WAYS {
             services.pop_last();
@@ -128,11 +128,11 @@ impl Reach {
             let endpoints = |service: &FrontendId| {
                 let backends = desired.frontends.get(service).map(|frontend| &frontend.backends);
                 let of_cluster = backends.into_iter().flatten().filter(|one| one.cluster == id.0);
-                let addresses = of_cluster.map(|backend| backend.address);
-                addresses.filter(|address| !self.reached.contains_key(&address.ip())).collect()
+                of_cluster.map(|backend| backend.address).collect()
             };
+            let rests = |ip| self.rests.contains_key(&ip);
             let way = self.ways.entry(id.clone()).or_default();
-            let chosen = way.choose(services, endpoints, ENDPOINTS);
+            let chosen = way.choose(services, endpoints, rests, ENDPOINTS);
             round.extend(
                 chosen.into_iter().map(|(service, address)| ((id.clone(), service), address)),
             );
@@ -147,14 +147,15 @@ impl Reach {
         }
         for (id, round) in rounds {
             let Some(way) = self.ways.get_mut(&id) else { continue };
-            let reached = round.iter().filter(|(_, one)| one.outcome.is_reached());
-            let reached: Vec<_> = reached.map(|(_, one)| one.address.ip()).collect();
             let before = way.is_whole();
-            way.note(round);
+            way.note(round.clone());
             let (is_whole, (_, silent)) = (way.is_whole(), way.counts());
-            // A pod that is silent is asked each minute, so that the end of it is noticed. Those that answer rest meanwhile.
+            // A pod that is lost is asked each minute, so that the end of it is noticed. The others rest meanwhile.
             if is_whole == Some(true) || silent > 0 {
-                self.reached.extend(reached.into_iter().map(|ip| (ip, now)));
+                let others = round
+                    .iter()
+                    .filter(|(_, one)| one.outcome.is_reached() || !way.is_lost(one.address));
+                self.rests.extend(others.map(|(_, one)| (one.address.ip(), now)));
             }
             if before != is_whole {
                 report::log(&id, way);
@@ -262,6 +263,28 @@ mod tests {
         assert_eq!(report[1].silent_endpoints, ["[fd02::1]:80".parse().unwrap()]);
         assert_eq!(rounds(&mut reach, &one, &[Outcome::Refused; 4]), [2, 2, 0, 0]);
         assert!(reach.report().unwrap().iter().all(|way| way.problem().is_none()));
+    }
+
+    #[tokio::test]
+    async fn a_pod_behind_a_policy_fails_no_check_and_rests() {
+        let mut reach = Reach::new(ProbePeers::On);
+        let two = desired(&[&["10.2.0.1:80"], &["10.2.0.2:80"]]);
+        let mut now = Instant::now();
+        let mut asked = 0;
+        for _ in 0..20 {
+            let chosen = reach.choose(&two, Some("east"), now);
+            asked += chosen.len();
+            let attempt = |(target, address): (_, SocketAddr)| {
+                let is_open = address.ip().to_string() == "10.2.0.1";
+                let outcome = if is_open { Outcome::Answered } else { Outcome::Timeout };
+                (target, Attempt { address, outcome, took: Duration::from_millis(1) })
+            };
+            reach.note(chosen.into_iter().map(attempt).collect(), now);
+            now += PERIOD;
+        }
+        assert!(asked <= 6, "{asked} connections in 20 minutes");
+        let report = reach.report().unwrap();
+        assert_eq!((report[0].reachable, report[0].problem()), (Some(true), None));
     }
 
     #[tokio::test]

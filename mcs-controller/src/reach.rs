@@ -91,7 +91,7 @@ fn choose(
         let believed = believed.get(name);
         believed.map(|one| endpoints(one, family, &peer.rules.endpoints)).unwrap_or_default()
     };
-    way.choose(services, endpoints, ENDPOINTS)
+    way.choose(services, endpoints, |_| false, ENDPOINTS)
 }
 
 /// The ready endpoints of a service with a TCP port that are not refused.
@@ -109,7 +109,7 @@ fn endpoints(believed: &Believed, family: IpFamily, rules: &EndpointRules) -> Ve
 
 /// What is wrong with a way, and what to do.
 pub fn problem(family: IpFamily, way: &Way<ServiceName>, peer: &Peer) -> String {
-    let (silent, probed) = way.silent();
+    let (silent, probed) = way.lost();
     let each: Vec<_> =
         silent.iter().map(|(address, outcome)| format!("{address} {}", outcome.text())).collect();
     let outcomes: Vec<_> = silent.iter().map(|(_, outcome)| *outcome).collect();

@@ -26,6 +26,7 @@ pub mod reach;
 pub mod testing;
 mod text;
 mod traffic;
+mod vip_ranges;
 pub mod watch;
 
 pub use access::{
@@ -36,4 +37,5 @@ pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{one_line, one_line_of, told};
 pub use traffic::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
+pub use vip_ranges::{VIP_RANGES_PROPERTY, VipRangeList};
 pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

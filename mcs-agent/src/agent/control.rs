@@ -12,6 +12,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use ipnet::IpNet;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, timeout_at},
@@ -38,7 +39,7 @@ use crate::{
     loader::{config_memory, state_bytes},
     model::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
-        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
+        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus, VIP_RANGES_PROPERTY,
     },
     reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
@@ -76,6 +77,8 @@ pub(super) struct Control {
     report_at: Option<Instant>,
     objects: ReportedObjects,
     object_reports: Throttle,
+    /// The ranges of ClusterSetIPs that the cluster had when they were last logged.
+    logged_vip_ranges: Option<Vec<IpNet>>,
     status_file: StatusFile,
     fallback: StorageFallback,
     state_map_bytes: u64,
@@ -119,6 +122,7 @@ impl Control {
             engine,
             installed,
             addresses: AddressReader::new(POLL_INTERVAL),
+            logged_vip_ranges: None,
             max_memory: config.max_memory,
             agent,
             reads: ReadFrom::of(&config.source),
@@ -225,12 +229,29 @@ impl Control {
         }
         log_problems(self.engine.source(), &problems);
         if self.engine.synced() {
+            self.log_vip_ranges();
             changes.iter().for_each(log_change);
         }
         if !changes.is_empty() {
             self.published.changed();
             let slices = changes.len() - imports;
             self.published.metrics.queue(imports, slices, self.engine.changes());
+        }
+    }
+
+    /// Logs which addresses can be ClusterSetIPs, whenever the cluster says others.
+    fn log_vip_ranges(&mut self) {
+        let node = self.engine.node();
+        if self.logged_vip_ranges.as_ref() == Some(&node.vip_ranges) {
+            return;
+        }
+        self.logged_vip_ranges = Some(node.vip_ranges.clone());
+        if let Some(accepted) = node.accepted_vips() {
+            tracing::info!("ClusterSetIPs are those of {accepted}");
+        } else {
+            tracing::warn!(
+                "an import can claim any address: neither --vip-cidr nor ClusterProperty {VIP_RANGES_PROPERTY} has ranges"
+            );
         }
     }
 

@@ -8,7 +8,7 @@ use std::{
 use super::{config::SocketLb, report::Report};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
-    model::SourceStatus,
+    model::{AcceptedVips, SourceStatus},
     reach::ReachReport,
     verify::AttachmentReport,
 };
@@ -179,23 +179,28 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     failings
 }
 
-/// ClusterSetIPs that the flag does not have.
+/// ClusterSetIPs outside of the ranges. An agent whose flag is wrong is not ready, so that a roll-out ends at it; for ranges
+/// that all agents of the cluster read, no agent is.
 fn outside_ranges(report: &Report) -> Option<(Check, String)> {
-    let ranges: Vec<_> = report.vip_cidrs.iter().map(ToString::to_string).collect();
-    let ranges = ranges.join(",");
+    let accepted = AcceptedVips::new(&report.vip_cidrs, &report.node.vip_ranges)?;
+    let advice = if accepted.by_flag {
+        "give the flag the range that the controllers have"
+    } else {
+        "give mcs-controller the range, or the agents --vip-cidr with both"
+    };
     if !report.vips_kept.is_empty() {
         let named: Vec<_> = report.vips_kept.iter().take(NAMED).map(ToString::to_string).collect();
         let what = format!(
-            "{} ClusterSetIPs are served, as before, although they are outside --vip-cidr {ranges}, such as {}: give the flag \
-             the range that the controllers have, or delete their imports",
+            "{} ClusterSetIPs are served, as before, although they are outside {accepted}, such as {}: {advice}, or delete \
+             their imports",
             report.vips_kept.len(),
             named.join(", ")
         );
-        return Some((Check::Ranges, what));
+        return Some((if accepted.by_flag { Check::Ranges } else { Check::Imports }, what));
     }
     (report.imports_outside > 0).then(|| {
         let what = format!(
-            "nothing is served: the ClusterSetIPs of {} imports are outside --vip-cidr {ranges}: give the flag the range that the controllers have",
+            "nothing is served: the ClusterSetIPs of {} imports are outside {accepted}: {advice}",
             report.imports_outside
         );
         (Check::Imports, what)
@@ -248,6 +253,9 @@ mod tests {
         report.vips_kept = ["241.0.0.1".parse().unwrap()].into();
         assert_eq!(failing(&report), [Check::Ranges]);
         assert!(Check::Ranges.is_of_readiness());
+        // All agents of the cluster read these: no roll-out ends at one of them.
+        report.node.vip_ranges = std::mem::take(&mut report.vip_cidrs);
+        assert_eq!(failing(&report), [Check::Imports]);
     }
 
     #[test]
@@ -264,7 +272,7 @@ mod tests {
         };
         report.reach = Some(vec![way.clone()]);
         assert_eq!(failing(&report), []);
-        assert_eq!(way.to_string(), "west IPv6 reached in 1.2 ms");
+        assert_eq!(way.to_string(), "west IPv6 reached in 1.2 ms (1 silent)");
         let silent_endpoints = vec!["[fd02::1]:80".parse().unwrap()];
         report.reach = Some(vec![ReachReport { reachable: Some(false), silent_endpoints, ..way }]);
         assert_eq!(failing(&report), [Check::Reach]);

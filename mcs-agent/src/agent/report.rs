@@ -54,7 +54,7 @@ pub struct Report {
     pub reads: Option<ReadFrom>,
     /// `--node-name`.
     pub node_name: Option<String>,
-    /// `--vip-cidr`; empty allows any address as a ClusterSetIP.
+    /// `--vip-cidr`; empty leaves it to `node.vip_ranges`.
     #[serde(default)]
     pub vip_cidrs: Vec<IpNet>,
     /// ClusterSetIPs outside of these that are served because an earlier agent served them.

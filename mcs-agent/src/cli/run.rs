@@ -107,7 +107,8 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_CLUSTER_ID", value_name = "ID")]
     cluster_id: Option<String>,
 
-    /// Accept only ClusterSetIPs in this range; repeatable [default: any]
+    /// Accept only ClusterSetIPs in this range; repeatable [default: from an API server, the ranges that
+    /// mcs-controller writes to the ClusterProperty vip-ranges.clusterset.mcs-agent.io; without it, any]
     #[arg(long, env = "MCS_VIP_CIDR", value_name = "CIDR", value_delimiter = ',',
         value_parser = range)]
     vip_cidr: Vec<IpNet>,
@@ -334,6 +335,8 @@ impl RunArgs {
             ),
             (None, kubeconfig) => SourceConfig::Kubernetes(KubernetesOptions {
                 kubeconfig: kubeconfig.map(|path| KubeconfigFile::new(path, self.context)),
+                // Other controllers have ranges of their own.
+                vip_ranges: self.vip_cidr.is_empty() && scope == ReadScope::default(),
                 scope,
                 import_selector: self.import_selector,
                 node: self.node_name.clone(),

@@ -18,7 +18,7 @@ use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::{KindStatus, Traffic},
+    model::{AcceptedVips, KindStatus, Traffic},
     source,
 };
 
@@ -169,9 +169,9 @@ fn addresses(report: &Report) -> String {
     let list = |ranges: &mut dyn Iterator<Item = &IpNet>| {
         ranges.map(ToString::to_string).collect::<Vec<_>>().join(", ")
     };
-    let allowed = match report.vip_cidrs.as_slice() {
-        [] => "any, since --vip-cidr is not set".to_owned(),
-        cidrs => list(&mut cidrs.iter()),
+    let allowed = match AcceptedVips::new(&report.vip_cidrs, &report.node.vip_ranges) {
+        None => "any, since no --vip-cidr and no ClusterProperty has ranges".to_owned(),
+        Some(accepted) => accepted.to_string(),
     };
     let services = match &report.node.service_ranges {
         None => "unknown; set --service-cidr".to_owned(),

@@ -11,7 +11,7 @@ use crate::model::{DesiredState, NodeContext, RejectionReason, ServiceImport};
 /// The addresses of `spec.ips` that can be VIPs on this node, in their order. Each other address is
 /// rejected alone.
 ///
-/// An address outside `--vip-cidr` stays a VIP of an import that has it in force: a wrong flag takes no VIP away.
+/// An address outside the ranges of ClusterSetIPs stays a VIP of an import that has it in force: a wrong flag takes no VIP away.
 pub(super) fn vips(
     import: &ServiceImport,
     node: &NodeContext,
@@ -78,12 +78,11 @@ fn check(
         let why = format!("is in the range {range} of pods; assign another");
         return Err(problem(RejectionReason::VipIsPod, ip, &why));
     }
-    if !node.is_in_vip_ranges(ip) && !is_served(ip) {
-        let allowed: Vec<String> = node.vip_cidrs.iter().map(ToString::to_string).collect();
-        let why = format!(
-            "is outside --vip-cidr {}; assign one inside, or allow its range",
-            allowed.join(",")
-        );
+    if let Some(accepted) = node.accepted_vips()
+        && !node.is_in_vip_ranges(ip)
+        && !is_served(ip)
+    {
+        let why = format!("is outside {accepted}; assign one inside, or allow its range");
         return Err(problem(RejectionReason::VipOutsideCidr, ip, &why));
     }
     Ok(ip)

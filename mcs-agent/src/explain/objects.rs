@@ -92,6 +92,7 @@ fn read_once(from: &ReadFrom, names: &BTreeSet<String>) -> anyhow::Result<Object
         zone: false,
         cluster_id: false,
         service_ranges: false,
+        vip_ranges: false,
         only: Some(names.clone()),
     };
     program::block_on(async {

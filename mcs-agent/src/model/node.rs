@@ -1,11 +1,11 @@
 //! Facts about the node that the agent runs on.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, fmt, net::IpAddr};
 
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Traffic};
+use super::{Capacity, Traffic, VIP_RANGES_PROPERTY};
 
 /// Everything about the node and its cluster that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -16,7 +16,7 @@ pub struct NodeContext {
     pub zone: Option<String>,
     /// The id of the cluster in the clusterset.
     pub cluster_id: Option<String>,
-    /// `--vip-cidr`; empty allows any.
+    /// `--vip-cidr`; empty leaves it to `vip_ranges`.
     pub vip_cidrs: Vec<IpNet>,
     /// The addresses of the node's interfaces. None of them can be a VIP.
     pub node_addresses: BTreeSet<IpAddr>,
@@ -28,6 +28,8 @@ pub struct NodeContext {
     pub pod_ranges: BTreeSet<IpNet>,
     /// The weights and drains of source clusters.
     pub traffic: Traffic,
+    /// The ranges of ClusterSetIPs of the cluster; empty while they are unknown.
+    pub vip_ranges: Vec<IpNet>,
     /// `--stale-tcp=destroy`: which endpoints serve matters for TCP too.
     pub stale_tcp: bool,
     /// The limit of `--max-memory`.
@@ -52,6 +54,9 @@ pub struct NodeFacts {
     /// The weights and drains of source clusters.
     #[serde(default)]
     pub traffic: Traffic,
+    /// The ranges of ClusterSetIPs of the cluster; empty while they are unknown.
+    #[serde(default)]
+    pub vip_ranges: Vec<IpNet>,
 }
 
 impl NodeFacts {
@@ -67,6 +72,7 @@ impl NodeFacts {
             service_ranges: self.service_ranges.or(other.service_ranges),
             pod_ranges: self.pod_ranges,
             traffic: if self.traffic == Traffic::default() { other.traffic } else { self.traffic },
+            vip_ranges: if self.vip_ranges.is_empty() { other.vip_ranges } else { self.vip_ranges },
         }
     }
 }
@@ -74,8 +80,15 @@ impl NodeFacts {
 impl NodeContext {
     /// Replaces the facts.
     pub fn learn(&mut self, facts: NodeFacts) {
-        let NodeFacts { zone, cluster_id, api_servers, service_ranges, pod_ranges, traffic } =
-            facts;
+        let NodeFacts {
+            zone,
+            cluster_id,
+            api_servers,
+            service_ranges,
+            pod_ranges,
+            traffic,
+            vip_ranges,
+        } = facts;
         *self = Self {
             zone,
             cluster_id,
@@ -83,6 +96,7 @@ impl NodeContext {
             service_ranges,
             pod_ranges,
             traffic,
+            vip_ranges,
             ..std::mem::take(self)
         };
     }
@@ -96,18 +110,61 @@ impl NodeContext {
             service_ranges: self.service_ranges.clone(),
             pod_ranges: self.pod_ranges.clone(),
             traffic: self.traffic.clone(),
+            vip_ranges: self.vip_ranges.clone(),
         }
     }
 
-    /// Whether the address is inside `--vip-cidr`.
+    /// The ranges that ClusterSetIPs have to be in, and where they come from; none if any address can be one.
+    pub fn accepted_vips(&self) -> Option<AcceptedVips<'_>> {
+        AcceptedVips::new(&self.vip_cidrs, &self.vip_ranges)
+    }
+
+    /// Whether the address is in a range of ClusterSetIPs.
     pub fn is_in_vip_ranges(&self, ip: IpAddr) -> bool {
-        self.vip_cidrs.is_empty() || self.vip_cidrs.iter().any(|range| range.contains(&ip))
+        self.accepted_vips()
+            .is_none_or(|accepted| accepted.ranges.iter().any(|range| range.contains(&ip)))
     }
 
     /// Whether a Service of this cluster can have this address. It can while the ranges are unknown.
     pub fn may_be_service(&self, ip: IpAddr) -> bool {
         let ranges = self.service_ranges.as_ref();
         ranges.is_none_or(|ranges| ranges.iter().any(|range| range.contains(&ip)))
+    }
+}
+
+/// The ranges that ClusterSetIPs have to be in.
+#[derive(Clone, Copy, Debug)]
+pub struct AcceptedVips<'a> {
+    /// At least one.
+    pub ranges: &'a [IpNet],
+    /// Whether `--vip-cidr` has them, and not the cluster.
+    pub by_flag: bool,
+}
+
+impl<'a> AcceptedVips<'a> {
+    /// How many ranges a message names.
+    const NAMED: usize = 8;
+
+    /// The flag goes before what the cluster says; none if neither has a range.
+    pub fn new(flag: &'a [IpNet], cluster: &'a [IpNet]) -> Option<Self> {
+        let by_flag = !flag.is_empty();
+        let ranges = if by_flag { flag } else { cluster };
+        (!ranges.is_empty()).then_some(Self { ranges, by_flag })
+    }
+}
+
+impl fmt::Display for AcceptedVips<'_> {
+    /// `--vip-cidr 241.0.0.0/8,fd00::/96`, or the same of a ClusterProperty. Many ranges are cut short.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.by_flag {
+            f.write_str("--vip-cidr")?;
+        } else {
+            write!(f, "ClusterProperty {VIP_RANGES_PROPERTY}")?;
+        }
+        let ranges: Vec<_> =
+            self.ranges.iter().take(Self::NAMED).map(ToString::to_string).collect();
+        let more = if self.ranges.len() > Self::NAMED { ",..." } else { "" };
+        write!(f, " {}{more}", ranges.join(","))
     }
 }
 

@@ -15,7 +15,7 @@ pub struct ReachReport {
     pub cluster: String,
     /// `IPv4` or `IPv6`.
     pub family: String,
-    /// Whether its pods are reached; absent while too few connections say so.
+    /// Whether its pods are reached, but for some that this node has never reached; absent while too few connections say so.
     pub reachable: Option<bool>,
     /// How many pods were reached in the last round.
     pub reached: usize,
@@ -23,7 +23,7 @@ pub struct ReachReport {
     pub silent: usize,
     /// The shortest round trip of the last round, in microseconds; absent if no pod was reached.
     pub round_trip_micros: Option<u64>,
-    /// While the pods are not reachable: those that were silent in the last round with one.
+    /// While the pods are not reachable: those that were lost in the last round with one.
     pub silent_endpoints: Vec<SocketAddr>,
 }
 
@@ -31,7 +31,7 @@ impl ReachReport {
     pub(super) fn of((cluster, family): &WayId, way: &Way<FrontendId>) -> Self {
         let (reached, silent) = way.counts();
         let is_broken = way.is_whole() == Some(false);
-        let silent_endpoints = way.silent().0.iter().filter(|_| is_broken);
+        let silent_endpoints = way.lost().0.iter().filter(|_| is_broken);
         Self {
             cluster: cluster.to_string(),
             family: family.name().to_owned(),
@@ -62,6 +62,7 @@ impl ReachReport {
 
 impl fmt::Display for ReachReport {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let silent = self.silent;
         write!(f, "{} {} ", self.cluster, self.family)?;
         match (self.reachable, self.round_trip_micros) {
             (None, _) => f.write_str("not known yet"),
@@ -71,6 +72,10 @@ impl fmt::Display for ReachReport {
                 let (millis, tenths) = (micros / 1000, micros % 1000 / 100);
                 write!(f, "reached in {millis}.{tenths} ms")
             }
+        }?;
+        match self.reachable {
+            Some(true) if silent > 0 => write!(f, " ({silent} silent)"),
+            _ => Ok(()),
         }
     }
 }

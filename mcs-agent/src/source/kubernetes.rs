@@ -3,13 +3,15 @@
 mod adoption;
 mod decoders;
 mod object_list;
+mod property;
 mod state;
 
 use std::{collections::BTreeSet, time::Duration};
 
 pub use mcs_kube::{AccessError, KubeconfigFile};
 use mcs_kube::{
-    ApiAccess, Decoder, ResourceEvent, ResourceWatch, TRAFFIC_PROPERTY, WatchTarget,
+    ApiAccess, Decoder, ResourceEvent, ResourceWatch, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY,
+    WatchTarget,
     discovery::{self, ApiGroups},
 };
 use tokio::{
@@ -33,6 +35,7 @@ const LOCAL_SLICES_DELAY: Duration = Duration::from_millis(200);
 
 /// Which API server and objects a [`KubernetesSource`] watches.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "what is watched and what not")]
 pub struct KubernetesOptions {
     /// The kubeconfig; `None` uses the service account of the agent's pod.
     pub kubeconfig: Option<KubeconfigFile>,
@@ -48,6 +51,8 @@ pub struct KubernetesOptions {
     pub cluster_id: bool,
     /// Whether the ServiceCIDRs are watched. The cluster need not have them, and the right may be missing.
     pub service_ranges: bool,
+    /// Whether the ClusterProperty with the ranges of ClusterSetIPs is watched. The right may be missing.
+    pub vip_ranges: bool,
     /// The names of the imports whose slices are read, and no others, at once; `None`: all, after a random delay.
     pub only: Option<BTreeSet<String>>,
 }
@@ -81,6 +86,7 @@ struct WatchTargets {
     node: Option<WatchTarget>,
     cluster_id: Option<WatchTarget>,
     traffic: WatchTarget,
+    vip_ranges: Option<WatchTarget>,
     service_ranges: Option<WatchTarget>,
 }
 
@@ -150,6 +156,7 @@ async fn watch_all(
             watch_one(access, targets.node, &updates, ClusterUpdate::Node),
             watch_one(access, targets.cluster_id, &updates, ClusterUpdate::ClusterId),
             watch_one(access, Some(targets.traffic), &updates, ClusterUpdate::Traffic),
+            watch_one(access, targets.vip_ranges, &updates, ClusterUpdate::VipRanges),
             watch_one(access, targets.service_ranges, &updates, ClusterUpdate::ServiceRanges),
         );
     };
@@ -248,6 +255,11 @@ impl WatchTargets {
                 without: Some("weights and drains of source clusters are unknown and do not count"),
                 ..property(TRAFFIC_PROPERTY)
             },
+            vip_ranges: options.vip_ranges.then(|| WatchTarget {
+                purpose: Some("VIP ranges"),
+                without: Some("without --vip-cidr, an import can claim any address"),
+                ..property(VIP_RANGES_PROPERTY)
+            }),
             service_ranges: options.service_ranges.then(|| WatchTarget {
                 without: Some(
                     "the Service range is unknown, so imports without EndpointSlices are left alone: \
@@ -261,7 +273,8 @@ impl WatchTargets {
     /// Asks for the versions first that the API server serves.
     fn prefer_served(&mut self, groups: &ApiGroups) {
         let imports = [Some(&mut self.imports), self.other_imports.as_mut()];
-        let properties = [self.cluster_id.as_mut(), Some(&mut self.traffic)];
+        let properties =
+            [self.cluster_id.as_mut(), Some(&mut self.traffic), self.vip_ranges.as_mut()];
         for target in imports.into_iter().chain(properties).flatten() {
             discovery::prefer_served(target, groups);
         }

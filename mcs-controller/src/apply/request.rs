@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use mcs_kube::{ObjectKey, TRAFFIC_PROPERTY, Traffic};
+use mcs_kube::ObjectKey;
 use serde_json::json;
 
 use super::{Action, Request};
@@ -97,16 +97,16 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
     }
 }
 
-/// The request that tells agents what is wanted of source clusters. This controller takes the object over from others.
-pub fn property_request(version: &str, traffic: &Traffic) -> Request {
+/// The request for a ClusterProperty that agents read. This controller takes the object over from others.
+pub fn property_request(version: &str, name: &str, value: &str) -> Request {
     let object = json!({
         "apiVersion": format!("about.k8s.io/{version}"),
         "kind": "ClusterProperty",
-        "metadata": {"name": TRAFFIC_PROPERTY},
-        "spec": {"value": traffic.to_value()},
+        "metadata": {"name": name},
+        "spec": {"value": value},
     });
     let api = ("about.k8s.io", version, "ClusterProperty", "clusterproperties");
-    Request::new(api, None, TRAFFIC_PROPERTY, Action::Apply { object, force: true })
+    Request::new(api, None, name, Action::Apply { object, force: true })
 }
 
 /// The request that judges a ServiceExport with a name that no Service can have.

@@ -6,6 +6,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr},
+    ops::Bound,
     time::Duration,
 };
 
@@ -106,6 +107,20 @@ impl VipsInUse {
                 number(**ip) == *expected && owners.iter().any(|other| other != owner)
             })
             .count()
+    }
+
+    /// The VIPs outside of the ranges, with the imports that have them. Looking at those inside would cost as much as there are.
+    pub fn outside(
+        &self,
+        ranges: &VipRanges,
+    ) -> impl Iterator<Item = (IpAddr, &BTreeSet<ServiceName>)> {
+        let (v4, v6) = (IpNet::V4(ranges.v4), IpNet::V6(ranges.v6));
+        let gaps = [
+            (Bound::Unbounded, Bound::Excluded(v4.network())),
+            (Bound::Excluded(v4.broadcast()), Bound::Excluded(v6.network())),
+            (Bound::Excluded(v6.broadcast()), Bound::Unbounded),
+        ];
+        gaps.into_iter().flat_map(|gap| self.owners.range(gap)).map(|(ip, owners)| (*ip, owners))
     }
 
     /// The imports that have the VIP.
@@ -312,6 +327,17 @@ mod tests {
         in_use.remove(&name("s3"), chosen.iter().copied());
         let freed = new_vips(&ranges, &in_use).choose(&name("more"), &[IpFamily::V4]);
         assert_eq!(freed.1, None);
+    }
+
+    #[test]
+    fn vips_of_other_ranges_are_found() {
+        let mut in_use = VipsInUse::default();
+        let vips =
+            ["240.255.255.255", "241.0.0.0", "241.0.0.255", "241.0.1.0", "fd00::1", "fe00::1"];
+        in_use.add(&name("web"), ips(&vips));
+        let ranges = small("241.0.0.0/24");
+        let outside: Vec<_> = in_use.outside(&ranges).map(|(ip, _)| ip).collect();
+        assert_eq!(outside, ips(&["240.255.255.255", "241.0.1.0", "fd00::1", "fe00::1"]));
     }
 
     #[test]

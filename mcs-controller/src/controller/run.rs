@@ -72,8 +72,8 @@ enum Done {
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
-    /// What agents are told of source clusters.
-    Traffic(String, Result<Option<String>, ApplyError>),
+    /// The value of a ClusterProperty that agents read.
+    Told(&'static str, String, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
     Round(Vec<(Target, Attempt)>),
@@ -125,10 +125,10 @@ struct Control {
     /// Those of the own mailbox's Lease.
     lease_renewals: OwnMailbox,
     rounds: Rounds,
-    /// Whether the ClusterProperty about source clusters is being written.
-    is_telling_traffic: bool,
-    /// Why that, or something that it says, cannot be used now.
-    traffic_failures: Failures<&'static str>,
+    /// The ClusterProperties for agents that are being written.
+    telling: BTreeSet<&'static str>,
+    /// Why one of them cannot be made, or not be written.
+    untold: Failures<(&'static str, &'static str)>,
     contests: Contests,
     writers: OtherWriters,
     /// When faults that last are told again.
@@ -242,8 +242,8 @@ impl Control {
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
             rounds: Rounds::since(now),
-            is_telling_traffic: false,
-            traffic_failures: Failures::default(),
+            telling: BTreeSet::new(),
+            untold: Failures::default(),
             contests: Contests::default(),
             writers: OtherWriters::default(),
             said_synced: false,
@@ -377,7 +377,7 @@ impl Control {
         self.judge_misnamed();
         self.renew_tokens(now);
         self.probe_peers(now);
-        self.tell_traffic();
+        self.tell_agents();
         self.report(now);
         self.measure_state(now);
     }

@@ -10,6 +10,7 @@ mod scale;
 #[cfg(test)]
 mod tests;
 mod traffic;
+mod vip_ranges;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap, HashSet},

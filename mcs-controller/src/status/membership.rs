@@ -35,8 +35,8 @@ fn difference(peer: &Membership, own: &Membership) -> Option<(&'static str, Stri
     }
     if peer.vip_ranges != own.vip_ranges {
         let message = format!(
-            "its VIPs are of {}, and those of this cluster of {}: give both controllers the same --vip-cidr, and agents both \
-             ranges until then",
+            "its VIPs are of {}, and those of this cluster of {}: give both controllers the same --vip-cidr. Until then new \
+             services have another address in each cluster",
             peer.vip_ranges, own.vip_ranges
         );
         return Some(("OtherVipRanges", message));

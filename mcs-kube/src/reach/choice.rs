@@ -1,17 +1,18 @@
 //! A few endpoints of many, of different services as far as there are some.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 /// How many services are in a sample.
 const SERVICES: usize = 16;
 
 /// Chooses `count` addresses by chance, none twice, with their services. Those that are `kept` come first, as far as they are
-/// still endpoints of their services.
+/// still endpoints of their services. No other pod that rests is chosen.
 ///
 /// `services` are some that have endpoints; `endpoints` are those of one of them.
 pub(super) fn choose<S: Clone>(
     services: Sample<S>,
     endpoints: impl Fn(&S) -> Vec<SocketAddr>,
+    rests: impl Fn(IpAddr) -> bool,
     kept: &[(S, SocketAddr)],
     count: usize,
 ) -> Vec<(S, SocketAddr)> {
@@ -21,7 +22,8 @@ pub(super) fn choose<S: Clone>(
         .taken
         .into_iter()
         .map(|service| {
-            let endpoints = endpoints(&service);
+            let mut endpoints = endpoints(&service);
+            endpoints.retain(|address| !rests(address.ip()));
             (service, endpoints)
         })
         .collect();
@@ -87,25 +89,30 @@ mod tests {
     #[test]
     fn services_take_turns_and_no_address_comes_twice() {
         for _ in 0..50 {
-            let chosen = choose((0..3).collect(), |&service| endpoints(service, 9), &[], 4);
+            let chosen =
+                choose((0..3).collect(), |&service| endpoints(service, 9), |_| false, &[], 4);
             let services: BTreeSet<_> = chosen.iter().map(|(service, _)| *service).collect();
             let addresses: BTreeSet<_> = chosen.iter().map(|(_, address)| *address).collect();
             assert_eq!((services.len(), addresses.len()), (3, 4));
         }
-        assert_eq!(choose((0..1).collect(), |_| endpoints(0, 2), &[], 4).len(), 2);
+        assert_eq!(choose((0..1).collect(), |_| endpoints(0, 2), |_| false, &[], 4).len(), 2);
         assert_eq!(
-            choose((0..2).collect(), |_| endpoints(0, 1), &[], 4).len(),
+            choose((0..2).collect(), |_| endpoints(0, 1), |_| false, &[], 4).len(),
             1,
             "one pod of two services"
         );
-        assert!(choose(Sample::default(), |&service| endpoints(service, 9), &[], 4).is_empty());
+        assert!(
+            choose(Sample::default(), |&service| endpoints(service, 9), |_| false, &[], 4)
+                .is_empty()
+        );
     }
 
     #[test]
     fn others_are_chosen_from_time_to_time() {
         let mut seen = BTreeSet::new();
         for _ in 0..2000 {
-            let chosen = choose((0..100).collect(), |&service| endpoints(service, 3), &[], 4);
+            let chosen =
+                choose((0..100).collect(), |&service| endpoints(service, 3), |_| false, &[], 4);
             seen.extend(chosen.into_iter().map(|(_, address)| address));
         }
         assert_eq!(seen.len(), 300);
@@ -114,7 +121,8 @@ mod tests {
     #[test]
     fn what_is_kept_comes_again_while_it_is_there() {
         let kept = [(1, endpoints(1, 9)[8]), (2, endpoints(2, 10)[9]), (1, endpoints(1, 9)[0])];
-        let chosen = choose((0..3).collect(), |&service| endpoints(service, 9), &kept, 3);
+        let chosen =
+            choose((0..3).collect(), |&service| endpoints(service, 9), |_| false, &kept, 3);
         assert_eq!(chosen[..2], [kept[0], kept[2]], "one is gone");
         assert_eq!(chosen.len(), 3);
     }

@@ -1,30 +1,41 @@
 //! The way to the pods of one cluster in one IP family, as several rounds of connections show it.
 
-use std::{net::SocketAddr, time::Duration};
+use std::{
+    collections::VecDeque,
+    net::{IpAddr, SocketAddr},
+    time::Duration,
+};
 
 use super::{
     Attempt, Outcome,
     choice::{Sample, choose},
 };
 
-/// After how many rounds with a silent endpoint the way counts as broken. The endpoints of a node that dies are not ready any more
+/// After how many rounds with a lost endpoint the way counts as broken. The endpoints of a node that dies are not ready any more
 /// by then.
 pub const SILENT_ROUNDS: u32 = 3;
 /// After how many rounds without one it counts as whole again.
 pub const REACHED_ROUNDS: u32 = 2;
-/// How many silent endpoints are asked again in the next round. The others of a round are chosen anew.
+/// How many endpoints of a round are asked again in the next one. The others are chosen anew.
 const KEPT: usize = 2;
+/// How many endpoints are remembered that were reached.
+const KNOWN: usize = 256;
 
 /// What the rounds of connections say. `S` names a service.
+///
+/// A silent endpoint is lost if it was reached before, or if none ever was: the way may be broken. One that was never reached, where
+/// others are, may be behind a policy of its own. Then some of the others are asked next.
 #[derive(Clone, Debug)]
 pub struct Way<S> {
-    /// Whether all endpoints are reached. `None`: too few rounds say so, or the contrary.
+    /// Whether no endpoint is lost. `None`: too few rounds say so, or the contrary.
     is_whole: Option<bool>,
-    silent_rounds: u32,
+    lost_rounds: u32,
     reached_rounds: u32,
     kept: Vec<(S, SocketAddr)>,
-    /// Those of the last round with a silent endpoint.
-    silent: Vec<(SocketAddr, Outcome)>,
+    /// The endpoints that were reached, the latest last.
+    known: VecDeque<(S, SocketAddr)>,
+    /// Those that were lost in the last round with one.
+    lost: Vec<(SocketAddr, Outcome)>,
     /// How many endpoints that round had.
     probed: usize,
     /// How many endpoints were reached in the last round, and how many were not.
@@ -36,10 +47,11 @@ impl<S> Default for Way<S> {
     fn default() -> Self {
         Self {
             is_whole: None,
-            silent_rounds: 0,
+            lost_rounds: 0,
             reached_rounds: 0,
             kept: vec![],
-            silent: vec![],
+            known: VecDeque::new(),
+            lost: vec![],
             probed: 0,
             counts: (0, 0),
             round_trip: None,
@@ -48,14 +60,16 @@ impl<S> Default for Way<S> {
 }
 
 impl<S: Clone> Way<S> {
-    /// The endpoints of the next round: `services` are some that have endpoints, `endpoints` those of one of them.
+    /// The endpoints of the next round: `services` are some that have endpoints, `endpoints` those of one of them. Pods that
+    /// rest are chosen only if they are to be asked again.
     pub fn choose(
         &self,
         services: Sample<S>,
         endpoints: impl Fn(&S) -> Vec<SocketAddr>,
+        rests: impl Fn(IpAddr) -> bool,
         count: usize,
     ) -> Vec<(S, SocketAddr)> {
-        choose(services, endpoints, &self.kept, count)
+        choose(services, endpoints, rests, &self.kept, count)
     }
 
     /// Notes a round. Connections that this machine did not let begin say nothing.
@@ -64,41 +78,62 @@ impl<S: Clone> Way<S> {
         if round.is_empty() {
             return;
         }
+        let probed = round.len();
         let (reached, silent): (Vec<_>, Vec<_>) =
             round.into_iter().partition(|(_, attempt)| attempt.outcome.is_reached());
         self.counts = (reached.len(), silent.len());
         self.round_trip = reached.iter().map(|(_, attempt)| attempt.took).min();
-        if silent.is_empty() {
-            self.kept.clear();
-            self.silent_rounds = 0;
+        for (service, Attempt { address, .. }) in &reached {
+            self.known.retain(|(_, known)| known != address);
+            self.known.push_back((service.clone(), *address));
+        }
+        let is_lost = |(_, attempt): &(S, Attempt)| self.is_lost(attempt.address);
+        let (lost, strange): (Vec<_>, Vec<_>) = silent.into_iter().partition(is_lost);
+        while self.known.len() > KNOWN {
+            self.known.pop_front();
+        }
+        if !lost.is_empty() {
+            self.reached_rounds = 0;
+            self.lost_rounds += 1;
+            if self.lost_rounds >= SILENT_ROUNDS {
+                self.is_whole = Some(false);
+            }
+            self.probed = probed;
+            self.lost =
+                lost.iter().map(|(_, attempt)| (attempt.address, attempt.outcome)).collect();
+            let kept = lost.into_iter().take(KEPT);
+            self.kept = kept.map(|(service, attempt)| (service, attempt.address)).collect();
+            return;
+        }
+        self.kept.clear();
+        if !strange.is_empty() {
+            let known = &mut fastrand::choose_multiple(self.known.iter(), KEPT).into_iter();
+            self.kept = known.cloned().collect();
+        }
+        if !reached.is_empty() {
+            self.lost_rounds = 0;
             self.reached_rounds += 1;
             if self.is_whole.is_none() || self.reached_rounds >= REACHED_ROUNDS {
                 self.is_whole = Some(true);
             }
-            return;
         }
-        self.reached_rounds = 0;
-        self.silent_rounds += 1;
-        if self.silent_rounds >= SILENT_ROUNDS {
-            self.is_whole = Some(false);
-        }
-        self.probed = reached.len() + silent.len();
-        self.silent =
-            silent.iter().map(|(_, attempt)| (attempt.address, attempt.outcome)).collect();
-        let kept = silent.into_iter().take(KEPT);
-        self.kept = kept.map(|(service, attempt)| (service, attempt.address)).collect();
+    }
+
+    /// Whether an endpoint that is silent was reached before, or none ever was.
+    pub fn is_lost(&self, address: SocketAddr) -> bool {
+        self.known.is_empty() || self.known.iter().any(|(_, known)| *known == address)
     }
 }
 
 impl<S> Way<S> {
-    /// Whether all endpoints are reached. `None`: that is not known yet.
+    /// Whether no endpoint is lost. `None`: that is not known yet.
     pub const fn is_whole(&self) -> Option<bool> {
         self.is_whole
     }
 
-    /// The silent endpoints of the last round with one, and how many endpoints that round had.
-    pub fn silent(&self) -> (&[(SocketAddr, Outcome)], usize) {
-        (&self.silent, self.probed)
+    /// The endpoints that were lost in the last round with one, and how many endpoints that round had.
+    pub fn lost(&self) -> (&[(SocketAddr, Outcome)], usize) {
+        (&self.lost, self.probed)
     }
 
     /// How many endpoints were reached in the last round, and how many were not.
@@ -124,14 +159,15 @@ mod tests {
         outcomes.iter().zip(1u8..).map(one).collect()
     }
 
-    /// What is said after each of these rounds: `+` is one in which all answer, `-` one with a silent endpoint, `.` one that could
-    /// not be tried.
+    /// What is said after each of these rounds: `+` is one in which all answer, `-` one in which the second endpoint is silent, `0` one
+    /// in which both are, `.` one that could not be tried.
     fn said(rounds: &str) -> String {
         let mut way = Way::default();
         let mut after = |of: char| {
             way.note(round(match of {
                 '+' => &[Outcome::Answered, Outcome::Refused],
                 '-' => &[Outcome::Answered, Outcome::Timeout],
+                '0' => &[Outcome::Timeout, Outcome::Timeout],
                 _ => &[Outcome::Failed],
             }));
             way.is_whole().map_or('?', |is_whole| if is_whole { '+' } else { '-' })
@@ -142,21 +178,37 @@ mod tests {
     #[test]
     fn one_lost_packet_changes_nothing() {
         assert_eq!(said("+-+--+---"), "++++++++-");
-        assert_eq!(said("---+-++"), "??----+", "and one answer changes nothing either");
-        assert_eq!(said("--+"), "??+");
-        assert_eq!(said(".-.-.-."), "?????--", "what is not tried says nothing");
+        assert_eq!(said("000+0++"), "??----+", "and one answer changes nothing either");
+        assert_eq!(said("00+"), "??+");
+        assert_eq!(said(".0.0.0."), "?????--", "what is not tried says nothing");
     }
 
     #[test]
-    fn silent_endpoints_are_named_and_asked_again() {
+    fn an_endpoint_that_was_never_reached_breaks_no_way() {
+        assert_eq!(said("-----"), "+++++");
+        assert_eq!(said("-0000"), "+++--", "the first one was reached before");
+        assert_eq!(said("000-"), "??--", "nothing was");
         let mut way = Way::default();
+        way.note(round(&[Outcome::Answered, Outcome::Timeout]));
+        let endpoints =
+            |_: &u8| round(&[Outcome::Answered; 9]).iter().map(|one| one.1.address).collect();
+        for _ in 0..20 {
+            let chosen = way.choose((1..=9).collect(), endpoints, |_| true, 2);
+            assert_eq!(chosen, [(1, SocketAddr::from(([10, 2, 0, 1], 80)))], "although all rest");
+        }
+    }
+
+    #[test]
+    fn lost_endpoints_are_named_and_asked_again() {
+        let mut way = Way::default();
+        way.note(round(&[Outcome::Answered; 3]));
         way.note(round(&[Outcome::Answered, Outcome::Timeout, Outcome::Unreachable]));
-        let (silent, probed) = way.silent();
-        assert_eq!((silent.len(), probed, way.counts()), (2, 3, (1, 2)));
+        let (lost, probed) = way.lost();
+        assert_eq!((lost.len(), probed, way.counts()), (2, 3, (1, 2)));
         assert_eq!(way.round_trip(), Some(Duration::from_millis(1)));
         let endpoints =
             |_: &u8| round(&[Outcome::Answered; 9]).iter().map(|one| one.1.address).collect();
-        let chosen = way.choose((1..=9).collect(), endpoints, 4);
+        let chosen = way.choose((1..=9).collect(), endpoints, |_| false, 4);
         assert_eq!(chosen.iter().map(|(service, _)| *service).take(2).collect::<Vec<_>>(), [2, 3]);
         assert_eq!(chosen.len(), 4);
         way.note(round(&[Outcome::Timeout; 4]));

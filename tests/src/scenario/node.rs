@@ -78,6 +78,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
         zone: node.zone,
         cluster_id: node.cluster_id,
         vip_cidrs: node.vip_cidr,
+        vip_ranges: vec![],
         node_addresses: node.addresses,
         api_servers: node.api_server,
         capacity: Capacity {

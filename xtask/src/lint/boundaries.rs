@@ -105,6 +105,7 @@ const VALUES: &[&str] = &[
     "ClusterTraffic",
     "ObjectKey",
     "Traffic",
+    "VIP_RANGES_PROPERTY",
     "one_line_of",
     "program",
     "reach",

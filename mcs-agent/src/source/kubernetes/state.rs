@@ -9,8 +9,8 @@ use std::{
 
 use ipnet::IpNet;
 use mcs_kube::{
-    Decoder, PropertyDecoder, ResourceEvent, TRAFFIC_PROPERTY, WatchTarget, WatchedObject,
-    discovery::ApiGroups,
+    Decoder, PropertyDecoder, ResourceEvent, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY, VipRangeList,
+    WatchTarget, WatchedObject, discovery::ApiGroups,
 };
 use tokio::sync::watch;
 
@@ -22,11 +22,12 @@ use super::{
         ServiceRangeDecoder, SliceDecoder,
     },
     object_list::{ObjectList, WatchedResource},
+    property::Property,
 };
 use crate::{
     model::{
         AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey,
-        SourceProblem, SourceStatus, Traffic, shorten,
+        SourceStatus, Traffic,
     },
     source::adopt::{self, Coverage, List},
 };
@@ -45,6 +46,7 @@ pub(super) enum ClusterUpdate {
     Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
     Traffic(ResourceEvent<PropertyDecoder>),
+    VipRanges(ResourceEvent<PropertyDecoder>),
     ServiceRanges(ResourceEvent<ServiceRangeDecoder>),
     ApiServers(BTreeSet<IpAddr>),
     Groups(ApiGroups),
@@ -63,11 +65,9 @@ pub(super) struct ClusterState {
     node: Option<ValueList<NodeValues>>,
     /// `None` if no ClusterProperty is watched.
     cluster_id: Option<ValueList<Option<String>>>,
-    wanted_traffic: ValueList<Option<String>>,
-    /// What `wanted_traffic` last said that can be used.
-    traffic: Traffic,
-    /// Why what it says cannot be used.
-    traffic_problem: Option<String>,
+    traffic: Property<Traffic>,
+    /// `None` if no such ClusterProperty is watched.
+    vip_ranges: Option<Property<VipRangeList>>,
     /// `None` if no ServiceCIDR is watched.
     service_ranges: Option<ValueList<Vec<IpNet>>>,
     api_servers: BTreeSet<IpAddr>,
@@ -88,8 +88,8 @@ struct Facts {
 }
 
 /// A resource with few objects, of each of which one value is used. A cluster need not have it.
-struct ValueList<V> {
-    resource: WatchedResource,
+pub(super) struct ValueList<V> {
+    pub(super) resource: WatchedResource,
     values: BTreeMap<ObjectKey, V>,
 }
 
@@ -100,8 +100,16 @@ impl ClusterState {
         targets: &WatchTargets,
         local_services: watch::Sender<Coverage>,
     ) -> Self {
-        let WatchTargets { imports, slices, node, cluster_id, traffic, service_ranges, .. } =
-            targets;
+        let WatchTargets {
+            imports,
+            slices,
+            node,
+            cluster_id,
+            traffic,
+            vip_ranges,
+            service_ranges,
+            ..
+        } = targets;
         let imports = ObjectList::new(Kind::ServiceImport, imports);
         Self {
             name,
@@ -111,9 +119,10 @@ impl ClusterState {
             adoption: Adoption::new(targets, local_services),
             node: node.as_ref().map(ValueList::new),
             cluster_id: cluster_id.as_ref().map(ValueList::new),
-            wanted_traffic: ValueList::new(traffic),
-            traffic: Traffic::default(),
-            traffic_problem: None,
+            traffic: Property::new(TRAFFIC_PROPERTY, traffic, Traffic::parse),
+            vip_ranges: vip_ranges
+                .as_ref()
+                .map(|target| Property::new(VIP_RANGES_PROPERTY, target, VipRangeList::parse)),
             service_ranges: service_ranges.as_ref().map(ValueList::new),
             api_servers: BTreeSet::new(),
             adopt: targets.adopt.clone(),
@@ -146,8 +155,13 @@ impl ClusterState {
             ClusterUpdate::Node(event) => apply_values(self.node.as_mut(), event),
             ClusterUpdate::ClusterId(event) => apply_values(self.cluster_id.as_mut(), event),
             ClusterUpdate::Traffic(event) => {
-                self.wanted_traffic.apply(event);
-                self.read_traffic();
+                self.traffic.apply(event);
+                Vec::new()
+            }
+            ClusterUpdate::VipRanges(event) => {
+                if let Some(ranges) = &mut self.vip_ranges {
+                    ranges.apply(event);
+                }
                 Vec::new()
             }
             ClusterUpdate::ServiceRanges(event) => {
@@ -185,22 +199,13 @@ impl ClusterState {
         let values = [
             self.node.as_ref().map(|node| &node.resource),
             self.cluster_id.as_ref().map(|cluster_id| &cluster_id.resource),
-            Some(&self.wanted_traffic.resource),
+            Some(self.traffic.resource()),
+            self.vip_ranges.as_ref().map(Property::resource),
             self.service_ranges.as_ref().map(|ranges| &ranges.resource),
         ];
         let lists = [&self.imports, &self.slices].map(|list| &list.resource);
         let lists = lists.into_iter().chain(self.adoption.resources());
         lists.chain(values.into_iter().flatten())
-    }
-
-    /// A value that cannot be used changes nothing.
-    fn read_traffic(&mut self) {
-        let parse = |value: &Option<String>| Traffic::parse(value.as_deref().unwrap_or_default());
-        let read = self.wanted_traffic.first().map_or_else(|| Ok(Traffic::default()), parse);
-        self.traffic_problem = read.as_ref().err().cloned();
-        if let Ok(traffic) = read {
-            self.traffic = traffic;
-        }
     }
 
     fn facts(&self) -> Facts {
@@ -218,7 +223,12 @@ impl ClusterState {
             // Every cluster has a range. Without an object, the API server has not written it yet.
             service_ranges: (!ranges.is_empty()).then_some(ranges),
             pod_ranges: node.into_iter().flat_map(|node| &node.pod_ranges).copied().collect(),
-            traffic: self.traffic.clone(),
+            traffic: self.traffic.value(),
+            vip_ranges: self
+                .vip_ranges
+                .as_ref()
+                .map(|ranges| ranges.value().ranges().to_vec())
+                .unwrap_or_default(),
         }
     }
 
@@ -229,22 +239,13 @@ impl ClusterState {
             problems: self
                 .resources()
                 .filter_map(WatchedResource::problem)
-                .chain(self.traffic_problem.as_deref().map(traffic_problem))
+                .chain(self.traffic.problem())
+                .chain(self.vip_ranges.as_ref().and_then(Property::problem))
                 .collect(),
             adoptable: self.adoption.adoptable(),
             adoptable_groups: self.adoptable_groups.clone(),
             skipped: BTreeMap::new(),
         }
-    }
-}
-
-fn traffic_problem(error: &str) -> SourceProblem {
-    SourceProblem {
-        place: format!("ClusterProperty {TRAFFIC_PROPERTY}"),
-        message: format!(
-            "spec.value: {}; weights and drains of source clusters stay as they were",
-            shorten(error)
-        ),
     }
 }
 
@@ -260,15 +261,15 @@ fn apply_values<D: Decoder>(
 }
 
 impl<V> ValueList<V> {
-    fn new(target: &WatchTarget) -> Self {
+    pub(super) fn new(target: &WatchTarget) -> Self {
         Self { resource: WatchedResource::new(target), values: BTreeMap::new() }
     }
 
-    fn first(&self) -> Option<&V> {
+    pub(super) fn first(&self) -> Option<&V> {
         self.values.values().next()
     }
 
-    fn apply<D: Decoder<Value = V>>(&mut self, event: ResourceEvent<D>) {
+    pub(super) fn apply<D: Decoder<Value = V>>(&mut self, event: ResourceEvent<D>) {
         self.resource.record(&event);
         match event {
             ResourceEvent::Listed { objects, .. } => {

@@ -3,7 +3,7 @@
 use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
-use mcs_kube::{TRAFFIC_PROPERTY, told};
+use mcs_kube::told;
 
 use super::{Control, Done};
 use crate::{
@@ -78,15 +78,15 @@ impl Control {
                 }
             }
             Done::Round(round) => self.rounds.note(round),
-            Done::Traffic(value, result) => {
-                self.is_telling_traffic = false;
-                let problem = result.err().map(|error| {
-                    format!("cannot write ClusterProperty {TRAFFIC_PROPERTY}: {error}")
-                });
+            Done::Told(name, value, result) => {
+                self.telling.remove(name);
+                let problem = result
+                    .err()
+                    .map(|error| format!("cannot write ClusterProperty {name}: {error}"));
                 if problem.is_none() {
-                    tracing::info!("agents are told of source clusters: {value}");
+                    tracing::info!("agents are told by ClusterProperty {name}: {value}");
                 }
-                self.note_traffic("write", problem);
+                self.note_untold(name, "write", problem);
             }
             Done::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
@@ -144,13 +144,20 @@ impl Control {
         }
     }
 
-    pub(super) fn note_traffic(&mut self, what: &'static str, problem: Option<String>) {
-        let turn = self.traffic_failures.note(what, problem.as_deref());
+    pub(super) fn note_untold(
+        &mut self,
+        name: &'static str,
+        what: &'static str,
+        problem: Option<String>,
+    ) {
+        let turn = self.untold.note((name, what), problem.as_deref());
         match (turn, problem) {
-            (Turn::Fails, Some(problem)) => tracing::warn!(
-                "{problem}; weights and drains of source clusters stay as agents last read them"
-            ),
-            (Turn::Recovered, _) => tracing::info!("agents get weights and drains again"),
+            (Turn::Fails, Some(problem)) => {
+                tracing::warn!("{problem}; ClusterProperty {name} stays as agents last read it");
+            }
+            (Turn::Recovered, _) => {
+                tracing::info!("agents are told by ClusterProperty {name} again");
+            }
             _ => {}
         }
     }

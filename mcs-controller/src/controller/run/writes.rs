@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use mcs_kube::ApiAccess;
+use mcs_kube::{ApiAccess, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY};
 use tokio::sync::watch;
 
 use super::{super::queue::AT_A_TIME, Control, Done};
@@ -167,19 +167,27 @@ impl Control {
         }));
     }
 
-    /// Tells the agents of this cluster what is wanted of source clusters, if that has changed.
-    pub(super) fn tell_traffic(&mut self) {
-        if self.is_telling_traffic || !self.state.is_synced() {
+    /// Tells the agents of this cluster what is wanted of source clusters and the ranges of ClusterSetIPs, if that has changed.
+    pub(super) fn tell_agents(&mut self) {
+        if !self.state.is_synced() {
             return;
         }
-        self.note_traffic("read", self.state.traffic_problem());
-        let Some(traffic) = self.state.traffic_to_tell() else { return };
-        let request = property_request(self.state.own.property_version(), &traffic);
-        self.is_telling_traffic = true;
+        self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
+        let traffic = self.state.traffic_to_tell().map(|traffic| traffic.to_value());
+        self.tell_property(TRAFFIC_PROPERTY, traffic);
+        let ranges = self.state.vip_ranges_to_tell();
+        self.note_untold(VIP_RANGES_PROPERTY, "read", ranges.as_ref().err().cloned());
+        let ranges = ranges.ok().flatten().map(|ranges| ranges.to_value());
+        self.tell_property(VIP_RANGES_PROPERTY, ranges);
+    }
+
+    fn tell_property(&mut self, name: &'static str, value: Option<String>) {
+        let Some(value) = value.filter(|_| !self.telling.contains(name)) else { return };
+        let request = property_request(self.state.own.property_version(), name, &value);
+        self.telling.insert(name);
         let access = Arc::clone(&self.access);
-        self.tasks.push(Box::pin(async move {
-            Done::Traffic(traffic.to_value(), request.send(&access).await)
-        }));
+        self.tasks
+            .push(Box::pin(async move { Done::Told(name, value, request.send(&access).await) }));
     }
 
     /// Takes notice of who publishes in the mailbox.

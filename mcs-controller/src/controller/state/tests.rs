@@ -3,6 +3,7 @@
 mod forbidden;
 mod namespaces;
 mod traffic;
+mod vip_ranges;
 mod vips;
 
 use mcs_kube::{Decoder, ResourceEvent, WatchedObject};

@@ -6,7 +6,7 @@ use super::State;
 use crate::clusterset::{ClusterId, well_known};
 
 impl State {
-    /// What the agents are to be told, if they were told something else.
+    /// What the agents are to be told of source clusters, if they were told something else.
     pub(in crate::controller) fn traffic_to_tell(&self) -> Option<Traffic> {
         let told = match self.own.property(TRAFFIC_PROPERTY) {
             None => Some(Traffic::default()),

@@ -316,7 +316,7 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let problems: Vec<_> =
         broken().map(|(family, way)| reach::problem(*family, way, peer)).collect();
     if !problems.is_empty() {
-        let is_dead = broken().all(|(_, way)| way.silent().0.len() == way.silent().1);
+        let is_dead = broken().all(|(_, way)| way.lost().0.len() == way.lost().1);
         let reason = if is_dead { "NotReached" } else { "PartlyReached" };
         return condition(kind, Some(false), reason, problems.join(". "));
     }

@@ -22,6 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the node's zone is followed", follows_zone);
     suite.case("the cluster's id is followed", follows_cluster_id);
     suite.case("weights and drains of source clusters are followed", follows_traffic);
+    suite.case("ranges of ClusterSetIPs are followed", follows_vip_ranges);
     suite.case("flags go before what the cluster says", flags_first);
     suite.case("an address of the API server is no VIP", refuses_api_server);
     suite.case("a pod's service account", in_a_pod);
@@ -53,6 +54,48 @@ fn follows_traffic(world: &mut World) -> anyhow::Result<()> {
     })?;
     world.east.api.delete(&traffic(""))?;
     world.site.wait_for_report("no weights", told(json!({})))
+}
+
+/// An agent without `--vip-cidr` accepts what the cluster says, and takes no address away that it serves.
+fn follows_vip_ranges(world: &mut World) -> anyhow::Result<()> {
+    let [inside, outside] = ["inside", "outside"].map(|name| world.fresh(name).with(&[11]));
+    let api = &world.east.api;
+    let vips = |service: &Service| {
+        let import = service.import();
+        let ips = import["spec"]["ips"].as_array().into_iter().flatten();
+        let range = |ip: &str| format!("{ip}/{}", if ip.contains(':') { 128 } else { 32 });
+        ips.filter_map(Value::as_str).map(range).collect::<Vec<_>>().join(",")
+    };
+    let property = |ranges: &str| cluster_property("vip-ranges.clusterset.mcs-agent.io", ranges);
+    let (first, second) = (vips(&inside.service), vips(&outside.service));
+    api.apply(&property(&first))?;
+    api.apply_all(&inside.objects())?;
+    api.apply_all(&outside.objects())?;
+    let mut site = world.start("ranges", &[])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&inside.service)?;
+    let reports = |what: &str, check: &dyn Fn(&Value) -> bool| site.wait_for_report(what, check);
+    reports("an address outside", &|report| {
+        let reasons = rejections(report, "outside");
+        !reasons.is_empty() && reasons.iter().all(|reason| reason == "vip_outside_cidr")
+    })?;
+    api.apply(&property(&format!("{first},{second}")))?;
+    site.wait_for(&outside.service)?;
+    reports("a node that is content", &|report| report["vips_kept"] == json!([]))?;
+    api.apply(&property("10.0.0.0"))?;
+    reports("a problem", &|report| report["source"].to_string().contains("is no range"))?;
+    api.apply(&property(&first))?;
+    reports("addresses that stay", &|report| report["vips_kept"] != json!([]))?;
+    let degraded = site.agent.status()?["degraded"].to_string();
+    let expected = "outside ClusterProperty vip-ranges.clusterset.mcs-agent.io";
+    ensure!(degraded.contains(expected), "{degraded}");
+    site.wait_for(&outside.service)?;
+    api.delete(&property(""))?;
+    reports("no ranges", &|report| report["node"]["vip_ranges"] == json!([]))?;
+    for target in [&inside, &outside] {
+        target.objects().iter().try_for_each(|object| api.delete(object))?;
+    }
+    Ok(())
 }
 
 fn selects_imports(world: &mut World) -> anyhow::Result<()> {
@@ -147,8 +190,8 @@ fn flags_first(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     api.apply_all(&[node("b"), cluster_id("remote")])?;
     let flags = ["--node-name", "n1", "--zone", "z", "--cluster-id", "own"];
-    let range = ["--service-cidr", "10.96.0.0/16"];
-    let mut site = world.start("flags", &[&flags[..], &range].concat())?;
+    let ranges = ["--service-cidr", "10.96.0.0/16", "--vip-cidr", "0.0.0.0/0,::/0"];
+    let mut site = world.start("flags", &[&flags[..], &ranges].concat())?;
     site.wait_until_healthy()?;
     let report = site.report()?;
     ensure!(report["node"]["zone"] == "z" && report["node"]["cluster_id"] == "own", "{report}");

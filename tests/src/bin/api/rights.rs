@@ -19,8 +19,10 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
         let resource = rule["resources"][0].as_str().context("a rule without resource")?;
         let group = rule["apiGroups"][0].as_str().unwrap_or_default();
         let mut place = [resource, group].join(".").trim_end_matches('.').to_owned();
-        if rule["resourceNames"][0] == "traffic.clusterset.mcs-agent.io" {
-            place += " (traffic)";
+        match rule["resourceNames"][0].as_str() {
+            Some("traffic.clusterset.mcs-agent.io") => place += " (traffic)",
+            Some("vip-ranges.clusterset.mcs-agent.io") => place += " (VIP ranges)",
+            _ => {}
         }
         for (position, verb) in rule["verbs"].as_array().into_iter().flatten().enumerate() {
             let mut less = role.clone();
@@ -35,9 +37,12 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
             let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
             site.wait_for_problem(&place, "is forbidden")?;
             // Without these the agent goes on, and says what it does not do.
-            if ["servicecidrs.networking.k8s.io", "clusterproperties.about.k8s.io (traffic)"]
-                .contains(&&*place)
-            {
+            let goes_on = [
+                "servicecidrs.networking.k8s.io",
+                "clusterproperties.about.k8s.io (traffic)",
+                "clusterproperties.about.k8s.io (VIP ranges)",
+            ];
+            if goes_on.contains(&&*place) {
                 site.wait_for_report("an agent that is synced", |report| report["synced"] == true)?;
             } else {
                 ensure!(site.report()?["synced"] == false, "synced without {verb} of {place}");

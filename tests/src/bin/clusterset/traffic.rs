@@ -16,6 +16,7 @@ const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("weights and drains arrive in a ClusterProperty", arrive);
     suite.case("mcs drain and undrain, for all clusters and for one", by_command);
+    suite.case("agents are told the ranges of ClusterSetIPs", tells_ranges);
 }
 
 fn arrive(world: &mut World) -> anyhow::Result<()> {
@@ -100,6 +101,30 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
     told(second, &json!({}))?;
     first.unexport(&namespace)
+}
+
+fn tells_ranges(world: &mut World) -> anyhow::Result<()> {
+    let ranges = |cluster: &Cluster| {
+        let path = format!("{PROPERTIES}/vip-ranges.clusterset.mcs-agent.io");
+        let property = cluster.api().get(&path)?;
+        anyhow::Ok(property["spec"]["value"].as_str().context("no value")?.to_owned())
+    };
+    let is = |world: &World, expected: &str| {
+        wait::until(&format!("the ranges {expected}"), || {
+            let found = ranges(world.second())?;
+            ensure!(found == expected, "they are {found}");
+            Ok(())
+        })
+    };
+    let (namespace, _) = imported_service(world)?;
+    let before = ranges(world.second())?;
+    ensure!(before == ranges(world.first())?, "{before}");
+    ensure!(before.starts_with("241.0.0.0/8,fd"), "{before}");
+    world.clusters[1].controller.restart_with(&["--vip-cidr=242.0.0.0/8"])?;
+    is(world, &before.replace("241.0.0.0/8", "241.0.0.0/8,242.0.0.0/8"))?;
+    world.clusters[1].controller.restart_with(&[])?;
+    is(world, &before)?;
+    world.first().unexport(&namespace)
 }
 
 /// Waits until the agents of a cluster are told this.

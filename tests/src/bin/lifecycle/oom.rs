@@ -1,6 +1,7 @@
 //! The kernel kills the agent because its cgroup has no memory left.
 
 use anyhow::ensure;
+use mcs_agent::reconcile::MapContents;
 use mcs_tests::{
     suite::{Suite, is_full, tell},
     wait,
@@ -52,8 +53,12 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             site.agent.start_again(&world.node.netns, &[])?;
             wait_for(&site, there * 1000)?;
             let (after, same) = found(&site)?;
-            let grew = before.backends.len() != after.backends.len() || maps != same;
-            ensure!(grew || before == after, "a restart changed what was right");
+            // Some agents die after they have written backends, and before the frontends that lead there.
+            let counts = |maps: &MapContents| {
+                (maps.backends.len(), maps.frontends.len(), maps.vips.len(), maps.states.len())
+            };
+            let was_whole = counts(&before) == counts(&after) && maps == same;
+            ensure!(!was_whole || before == after, "a restart changed what was right");
             limit.set(u64::MAX >> 1)?;
         }
         Ok(())

@@ -14,7 +14,7 @@ use crate::{
 fn new(options: &KubernetesOptions, wanted: watch::Sender<Coverage>) -> ClusterState {
     let targets = WatchTargets::new(options);
     let mut state = ClusterState::new("Kubernetes".to_owned(), &targets, wanted);
-    state.wanted_traffic.resource.set_unneeded();
+    state.traffic.resource_mut().set_unneeded();
     state
 }
 
@@ -28,6 +28,7 @@ fn options() -> KubernetesOptions {
         zone: false,
         cluster_id: false,
         service_ranges: false,
+        vip_ranges: false,
         only: None,
     }
 }
@@ -234,6 +235,19 @@ fn traffic_that_is_malformed_changes_nothing() {
     let gone = decode(json!({"metadata": {"name": "traffic"}, "spec": {}}));
     let (traffic, _) = after(ClusterUpdate::Traffic(ResourceEvent::Deleted(gone)));
     assert_eq!(traffic, "");
+}
+
+#[test]
+fn vip_ranges_of_the_cluster_are_read_before_any_object() {
+    let options = KubernetesOptions { vip_ranges: true, ..options() };
+    let mut state = new(&options, watch::Sender::new(Coverage::NONE));
+    state.update(ClusterUpdate::Imports(listed([import("web")])));
+    assert_eq!(events(state.update(ClusterUpdate::Slices(listed([])))), [""; 0]);
+    let property = json!({"metadata": {"name": "ranges"}, "spec": {"value": "241.0.0.0/8"}});
+    let batch = state.update(ClusterUpdate::VipRanges(listed([decode(property)])));
+    let ranges = batch.as_ref().map(|batch| batch.node.vip_ranges.clone());
+    assert_eq!(ranges, Some(vec!["241.0.0.0/8".parse().unwrap()]));
+    assert_eq!(events(batch), ["ServiceImports: web", "EndpointSlices: "]);
 }
 
 #[test]

@@ -1,0 +1,59 @@
+//! A ClusterProperty with a value for the agents of the cluster.
+
+use mcs_kube::{PropertyDecoder, ResourceEvent, WatchTarget};
+
+use super::{object_list::WatchedResource, state::ValueList};
+use crate::model::{SourceProblem, shorten};
+
+/// The value that a ClusterProperty last had that can be used. Without the object it is the default.
+pub(super) struct Property<V> {
+    name: &'static str,
+    list: ValueList<Option<String>>,
+    parse: fn(&str) -> Result<V, String>,
+    value: V,
+    /// Why the present value cannot be used.
+    problem: Option<String>,
+}
+
+impl<V: Clone + Default> Property<V> {
+    pub(super) fn new(
+        name: &'static str,
+        target: &WatchTarget,
+        parse: fn(&str) -> Result<V, String>,
+    ) -> Self {
+        Self { name, list: ValueList::new(target), parse, value: V::default(), problem: None }
+    }
+
+    /// A value that cannot be used changes nothing.
+    pub(super) fn apply(&mut self, event: ResourceEvent<PropertyDecoder>) {
+        self.list.apply(event);
+        let parse = |value: &Option<String>| (self.parse)(value.as_deref().unwrap_or_default());
+        match self.list.first().map_or_else(|| Ok(V::default()), parse) {
+            Ok(value) => (self.value, self.problem) = (value, None),
+            Err(problem) => self.problem = Some(problem),
+        }
+    }
+
+    pub(super) fn value(&self) -> V {
+        self.value.clone()
+    }
+
+    pub(super) const fn resource(&self) -> &WatchedResource {
+        &self.list.resource
+    }
+
+    #[cfg(test)]
+    pub(super) const fn resource_mut(&mut self) -> &mut WatchedResource {
+        &mut self.list.resource
+    }
+
+    pub(super) fn problem(&self) -> Option<SourceProblem> {
+        Some(SourceProblem {
+            place: format!("ClusterProperty {}", self.name),
+            message: format!(
+                "spec.value: {}; what the agent last read there still counts",
+                shorten(self.problem.as_deref()?)
+            ),
+        })
+    }
+}
