@@ -437,11 +437,12 @@ mod tests {
     fn pods_that_are_not_reached_are_named() {
         for (rounds, status, reason, part) in [
             (["", ""], "Unknown", "NoEndpoints", "no ready endpoint"),
-            (["--", "+"], "Unknown", "Pending", "too few"),
+            (["xx", "+"], "Unknown", "Pending", "too few"),
+            (["---", "+"], "True", "Reached", "are reached by IPv4 and IPv6"),
             (["+--", ""], "True", "Reached", "are reached by IPv4"),
             (["+", "+"], "True", "Reached", "by IPv4 and IPv6"),
             (
-                ["---", "+"],
+                ["+---", "+"],
                 "False",
                 "PartlyReached",
                 "IPv4: 1 of 2 pods are not reached, 3 times in a row or more: 10.2.0.2:80 does not answer. Packets are lost",
@@ -459,7 +460,7 @@ mod tests {
             assert_eq!((&*said.0, &*said.1), (status, reason), "{rounds:?}: {}", said.2);
             assert!(said.2.contains(part), "{rounds:?}: {}", said.2);
         }
-        let message = reach(["xxx", "---"]).2;
+        let message = reach(["xxx", "+---"]).2;
         assert!(
             message.contains("route 10.2.0.0/16 to") && message.contains(". IPv6: 1 of 2"),
             "{message}"
