@@ -117,9 +117,11 @@ fn tells_ranges(world: &mut World) -> anyhow::Result<()> {
         })
     };
     let (namespace, _) = imported_service(world)?;
-    let before = ranges(world.second())?;
-    ensure!(before == ranges(world.first())?, "{before}");
-    ensure!(before.starts_with("241.0.0.0/8,fd"), "{before}");
+    let before = wait::until("ranges in both clusters", || {
+        let [first, second] = [ranges(world.first())?, ranges(world.second())?];
+        ensure!(first == second && first.starts_with("241.0.0.0/8,fd"), "{first}, {second}");
+        Ok(first)
+    })?;
     world.clusters[1].controller.restart_with(&["--vip-cidr=242.0.0.0/8"])?;
     is(world, &before.replace("241.0.0.0/8", "241.0.0.0/8,242.0.0.0/8"))?;
     world.clusters[1].controller.restart_with(&[])?;
