@@ -9,6 +9,7 @@ use mcs_tests::{
     cluster::{Programs, cluster_property},
     process,
     suite::Suite,
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -97,7 +98,8 @@ fn core_dns_lists(world: &mut World) -> anyhow::Result<()> {
     for object in &objects {
         world.east.api.apply(object)?;
     }
-    let listed = core_dns.get(IMPORTS).map(drop);
+    // The API server takes a moment to know a new role.
+    let listed = wait::until("the right to list imports", || core_dns.get(IMPORTS).map(drop));
     for object in &objects {
         world.east.api.delete(object)?;
     }
