@@ -49,7 +49,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         rustix::process::geteuid().is_root(),
         "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask bench"
     );
-    setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters])?;
+    setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters, Purpose::Bench])?;
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
     build::suites(workspace, &object, RELEASE, &["bench"])?;

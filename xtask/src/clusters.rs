@@ -7,7 +7,7 @@ use std::{
 
 use anyhow::{Context as _, Result};
 use clap::{Subcommand, ValueEnum};
-use mcs_tests::cluster::{self, Claim, ClusterSet, Kubectl, Observer, Plan, Programs};
+use mcs_tests::cluster::{self, Claim, ClusterSet, Kubectl, Kubernetes, Observer, Plan, Programs};
 
 use crate::{
     interrupt::{INTERRUPTED, Interrupt},
@@ -115,7 +115,11 @@ fn up(
     mcs: bool,
     image: Option<&Path>,
 ) -> Result<ExitCode> {
-    setup::ensure(workspace, &[Purpose::Clusters])?;
+    if plan.kubernetes.contains(&Kubernetes::Oldest) {
+        setup::ensure(workspace, &[Purpose::Clusters])?;
+    } else {
+        setup::ensure_newest(workspace)?;
+    }
     if mcs {
         setup::ensure(workspace, &[Purpose::Build])?;
     }

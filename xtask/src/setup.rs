@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
-use mcs_tests::cluster;
+use mcs_tests::cluster::{self, OLDEST_KUBERNETES};
 
 pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
 use self::{go_module::GoModule, install::Remedy, lock::Lock};
@@ -33,7 +33,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind
+    /// What to prepare for; by default everything but kind and bench
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -62,6 +62,8 @@ pub(crate) enum Purpose {
     Kernels,
     /// kind: Docker, and what the image of its nodes is made of
     Kind,
+    /// The bench beside programs of others, which it compiles
+    Bench,
 }
 
 /// One thing that is needed.
@@ -94,8 +96,9 @@ impl fmt::Display for Item {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let mut purposes = args.purposes.clone();
     if purposes.is_empty() {
-        // A Docker is installed for those who ask for it.
-        let all = Purpose::value_variants().iter().filter(|purpose| **purpose != Purpose::Kind);
+        // A Docker and a clang are installed for those who ask for them.
+        let is_asked_for = |purpose: &&Purpose| matches!(purpose, Purpose::Kind | Purpose::Bench);
+        let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);
     }
     if !args.check {
@@ -111,20 +114,33 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Installs what `purposes` lack; quick and silent when nothing is missing.
 pub(crate) fn ensure(workspace: &Workspace, purposes: &[Purpose]) -> Result<()> {
-    if missing(workspace, purposes).is_empty() {
+    ensure_all(workspace, &|| missing(workspace, purposes))
+}
+
+/// Installs what clusters of the newest Kubernetes lack. Building another version takes minutes.
+pub(crate) fn ensure_newest(workspace: &Workspace) -> Result<()> {
+    ensure_all(workspace, &|| {
+        let mut missing = missing(workspace, &[Purpose::Clusters]);
+        missing.retain(|item| item.name != OLDEST_KUBERNETES);
+        missing
+    })
+}
+
+fn ensure_all(workspace: &Workspace, missing: &dyn Fn() -> Vec<Item>) -> Result<()> {
+    if missing().is_empty() {
         return Ok(());
     }
     // Another setup may install the same.
     let _lock = Lock::take(&workspace.cache, &mut |holder| {
         eprintln!("setup: waiting for another setup, {holder}");
     })?;
-    let missing = missing(workspace, purposes);
-    if missing.is_empty() {
+    let lacking = missing();
+    if lacking.is_empty() {
         return Ok(());
     }
-    let remedies: Vec<_> = missing.iter().map(|item| &item.remedy).collect();
+    let remedies: Vec<_> = lacking.iter().map(|item| &item.remedy).collect();
     install::apply(workspace, &remedies)?;
-    let left = self::missing(workspace, purposes);
+    let left = missing();
     let left: Vec<_> = left.iter().map(|item| format!("{} ({})", item.name, item.remedy)).collect();
     ensure!(
         left.is_empty(),
@@ -151,7 +167,12 @@ pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Resul
             .find(workspace)
             .with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
     };
-    go_module::of(&[purpose]).map(directory).collect()
+    let purposes = [purpose];
+    let modules = go_module::of(&purposes);
+    // Clusters of the newest version do without.
+    let needed = modules
+        .filter(|module| module.name != OLDEST_KUBERNETES || module.find(workspace).is_some());
+    needed.map(directory).collect()
 }
 
 /// Tells a command where the programs of [`cluster_programs`] lie.

@@ -19,7 +19,7 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Clusters, Demo, Kernels, Kind, Lint, Test};
+    use Purpose::{Bench, Clusters, Demo, Kernels, Kind, Lint, Test};
     &[
         Program {
             name: "ip",
@@ -66,6 +66,7 @@ const PROGRAMS: &[Program] = {
             version: &["--version"],
             purposes: &[Clusters],
         },
+        Program { name: "clang", package: "clang", version: &["--version"], purposes: &[Bench] },
         Program {
             name: "shellcheck",
             package: "shellcheck",
