@@ -20,6 +20,7 @@ pub mod controller;
 pub mod feed;
 pub mod leases;
 pub mod mailbox;
+pub mod names;
 pub mod objects;
 pub mod own_cluster;
 pub mod peers;

@@ -47,6 +47,7 @@ use crate::{
     clusterset::{ImportState, ServiceName},
     leases::{Election, PublisherIdentity, PublisherTerm},
     mailbox::Scope,
+    names::{Answer, Question},
     own_cluster::OwnCluster,
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
     reach::Target,
@@ -77,6 +78,8 @@ enum Done {
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
     Round(Vec<(Target, Attempt)>),
+    /// What cluster DNS says of the name of an import.
+    Name(Question, Answer),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
     /// The conditions of a ServiceExport with a name that no Service can have.

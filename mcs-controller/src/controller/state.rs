@@ -31,6 +31,7 @@ use crate::{
         well_known,
     },
     mailbox::MailboxView,
+    names::Question,
     objects::Membership,
     own_cluster::OwnCluster,
     peers::{PeerName, Peers},
@@ -261,6 +262,14 @@ impl State {
                 self.queue_all();
             }
         }
+    }
+
+    /// The name of some import that this controller writes, and its VIPs.
+    pub(super) fn question(&self) -> Option<Question> {
+        let nth = fastrand::usize(..self.planned_vips.len().max(1));
+        let (name, vips) = self.planned_vips.iter().nth(nth)?;
+        self.own.import_object(name)?;
+        Some(Question::new(name.clone(), vips.clone()))
     }
 
     fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {

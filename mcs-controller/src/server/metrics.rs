@@ -51,6 +51,8 @@ pub struct Metrics {
     pub troubled: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
+    /// Whether cluster DNS answers names.
+    names: IntGaugeVec,
     /// By source cluster: from a change of endpoints to the slice of this cluster.
     pub propagation: HistogramVec,
 }
@@ -122,6 +124,11 @@ impl Metrics {
                 "Since when this replica knows that the import is in that state, which is not ready: the first 20 services by name",
                 &["namespace", "service", "state"],
             )?,
+            names: gauges(
+                "mcs_controller_names_answered",
+                "1 while cluster DNS answers names in clusterset.local, 0 if it has and does not; absent before",
+                &[],
+            )?,
             contested: gauge(
                 "mcs_controller_contested_exports",
                 "ServiceExports whose conditions another controller rewrites again and again",
@@ -183,11 +190,25 @@ impl Metrics {
         }
     }
 
+    /// Whether cluster DNS answers names.
+    pub fn set_names(&self, is_answered: Option<bool>) {
+        if let Some(is_answered) = is_answered {
+            self.names.with_label_values::<&str>(&[]).set(is_answered.into());
+        }
+    }
+
     /// Another replica writes now, and tells of everything but itself.
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;
-        let queues = [&self.waiting, &self.lease_age, &self.imports, &self.exports, &self.troubled];
+        let queues = [
+            &self.waiting,
+            &self.lease_age,
+            &self.imports,
+            &self.exports,
+            &self.troubled,
+            &self.names,
+        ];
         for gauges in [due, expires].into_iter().chain(queues) {
             gauges.reset();
         }
@@ -254,6 +275,7 @@ mod tests {
         metrics.peers.set_since("west", &status);
         metrics.peers.set_bounds("west", &PeerBounds::default());
         metrics.peers.set_reach("west", &[(IpFamily::V4, &reached())]);
+        metrics.set_names(Some(true));
         metrics.waiting.with_label_values(&["cluster"]).set(1);
         metrics.writes.with_label_values(&["cluster", "ok"]).inc();
         let token = TokenClaims {

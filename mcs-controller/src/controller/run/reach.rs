@@ -1,11 +1,14 @@
-//! Connections to a few pods of each peer, again and again.
+//! Connections to a few pods of each peer and a question to cluster DNS, again and again.
 
 use std::time::{Duration, Instant};
 
 use mcs_kube::reach::{Attempt, connect_all};
 
 use super::{Control, Done};
-use crate::reach::{Reach, Target};
+use crate::{
+    names::Names,
+    reach::{Reach, Target},
+};
 
 /// How long a replica that has just begun to lead reads mailboxes before it connects to pods.
 const FIRST: Duration = Duration::from_secs(5);
@@ -13,6 +16,7 @@ const FIRST: Duration = Duration::from_secs(5);
 /// When pods of peers are connected to, and what became of it.
 pub(super) struct Rounds {
     pub(super) reach: Reach,
+    pub(super) names: Names,
     /// Whether this replica has chosen pods.
     pub(super) has_begun: bool,
     next_at: Instant,
@@ -24,6 +28,7 @@ impl Rounds {
     pub(super) fn since(now: Instant) -> Self {
         Self {
             reach: Reach::default(),
+            names: Names::default(),
             has_begun: false,
             next_at: now + FIRST,
             is_under_way: false,
@@ -47,6 +52,12 @@ impl Control {
         }
         rounds.next_at = now + period;
         rounds.has_begun = true;
+        if let Some(question) = self.state.question() {
+            self.tasks.push(Box::pin(async move {
+                let answer = question.ask().await;
+                Done::Name(question, answer)
+            }));
+        }
         let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
         if chosen.is_empty() {
             return;

@@ -78,6 +78,10 @@ impl Control {
                 }
             }
             Done::Round(round) => self.rounds.note(round),
+            Done::Name(question, answer) => {
+                self.rounds.names.note(&question, &answer);
+                self.published.metrics.set_names(self.rounds.names.is_answered());
+            }
             Done::Told(name, value, result) => {
                 self.telling.remove(name);
                 let problem = result
