@@ -9,11 +9,14 @@ mod affinity;
 mod capabilities;
 mod change;
 mod counters;
+mod datagrams;
 mod direct;
 mod earlier;
 mod foreign;
 mod hints;
+mod holders;
 mod modes;
+mod options;
 mod pairs;
 mod reconnect;
 mod refusal;
@@ -23,6 +26,7 @@ mod storage;
 mod tcp;
 mod tools;
 mod udp;
+mod uring;
 mod world;
 
 use self::{
@@ -50,6 +54,10 @@ fn main() -> ExitCode {
     restart::cases(&mut suite);
     hints::cases(&mut suite);
     slots::cases(&mut suite);
+    holders::cases(&mut suite);
+    options::cases(&mut suite);
+    datagrams::cases(&mut suite);
+    uring::cases(&mut suite);
     suite.main(World::begin)
 }
 

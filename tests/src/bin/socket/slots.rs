@@ -455,7 +455,7 @@ fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()
 }
 
 /// Waits until no slot is taken. The kernel may close sockets after close(2).
-fn until_free(site: &Site) -> anyhow::Result<()> {
+pub(crate) fn until_free(site: &Site) -> anyhow::Result<()> {
     wait::until("all slots to be free", || ensure_free(&site.bpffs))
 }
 
