@@ -1,7 +1,7 @@
 //! What each pinned map must look like. aya adopts whatever is pinned under a name; a map of
 //! another shape would be read as garbage.
 
-use std::path::Path;
+use std::{io, path::Path};
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
@@ -9,7 +9,7 @@ use mcs_common::{
     maps::{self, Entries, Kind, Map, Place},
 };
 
-use crate::{flows::FlowCapacity, model::Capacity};
+use crate::{bpf::into_io, flows::FlowCapacity, model::Capacity};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -67,24 +67,24 @@ impl Sizes {
 
 impl MapLayout {
     /// Whether the map that is pinned at `path` has this shape and size.
-    pub(super) fn matches(&self, path: &Path) -> bool {
-        self.found(path).is_some_and(|entries| entries == self.entries)
+    pub(super) fn matches(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.found(path)? == Some(self.entries))
     }
 
     /// Whether the map that is pinned at `path` has this shape, but another size.
-    pub(super) fn differs_in_size(&self, path: &Path) -> bool {
-        self.found(path).is_some_and(|entries| entries != self.entries)
+    pub(super) fn differs_in_size(&self, path: &Path) -> io::Result<bool> {
+        Ok(self.found(path)?.is_some_and(|entries| entries != self.entries))
     }
 
     /// The size of the map that is pinned at `path`, if it has this shape.
-    fn found(&self, path: &Path) -> Option<u32> {
-        let found = MapInfo::from_pin(path).ok()?;
+    fn found(&self, path: &Path) -> io::Result<Option<u32>> {
+        let Some(found) = map_at(path)? else { return Ok(None) };
         let (kind, flags) = kernel_kind(self.map.kind);
-        let is_same = found.map_type().ok()? == kind
+        let is_same = found.map_type().is_ok_and(|found| found == kind)
             && found.key_size() as usize == self.map.key
             && found.value_size() as usize == self.map.value
             && found.map_flags() == flags;
-        is_same.then(|| found.max_entries())
+        Ok(is_same.then(|| found.max_entries()))
     }
 
     /// Bytes that the map's entries take. Arrays keep each value at a multiple of 8.
@@ -120,16 +120,38 @@ const fn kernel_kind(kind: Kind) -> (MapType, u32) {
     }
 }
 
+/// The map that is pinned at `path`, or `None` if there is nothing or no map.
+///
+/// A map that the kernel does not show may be right, and sockets may depend on it: that is an error, and the pin stays.
+fn map_at(path: &Path) -> io::Result<Option<MapInfo>> {
+    const MAY_BE_THERE: [i32; 5] =
+        [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EPERM];
+    match MapInfo::from_pin(path).map_err(into_io) {
+        Err(error) if error.raw_os_error().is_some_and(|code| MAY_BE_THERE.contains(&code)) => {
+            Err(error)
+        }
+        found => Ok(found.ok()),
+    }
+}
+
 /// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is
 /// missing.
-pub(super) fn capacity(directory: &Path) -> Option<Capacity> {
-    let entries = |name| Some(MapInfo::from_pin(directory.join(name)).ok()?.max_entries());
-    Some(Capacity {
-        frontends: entries(maps::FRONTENDS)?,
-        endpoints: Capacity::endpoints_of(entries(maps::SLOTS)?.saturating_mul(2)),
-        clusters: entries(maps::CLUSTERS)? / 2,
-        imports: Capacity::imports_of(entries(maps::SERVICES)?),
-    })
+pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
+    let entries = |name| map_at(&directory.join(name)).map(|map| Some(map?.max_entries()));
+    let (Some(frontends), Some(slot_pairs), Some(clusters), Some(services)) = (
+        entries(maps::FRONTENDS)?,
+        entries(maps::SLOTS)?,
+        entries(maps::CLUSTERS)?,
+        entries(maps::SERVICES)?,
+    ) else {
+        return Ok(None);
+    };
+    Ok(Some(Capacity {
+        frontends,
+        endpoints: Capacity::endpoints_of(slot_pairs.saturating_mul(2)),
+        clusters: clusters / 2,
+        imports: Capacity::imports_of(services),
+    }))
 }
 
 /// The names of the maps that make the table of connected sockets.

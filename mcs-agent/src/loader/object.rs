@@ -19,7 +19,7 @@ use super::{
     BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
     bpffs, ebpf_loader,
-    layout::{self, Sizes},
+    layout::{self, MapLayout, Sizes},
     program_log::{ProgramLog, ProgramLogError},
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
 };
@@ -137,7 +137,7 @@ impl Programs {
         let sizes = options.sizes();
         let staged = prepare(&pins, sizes)?;
         let directory = if staged { pins.new_config() } else { pins.config() };
-        let hints = hints_beside(&pins, sizes, staged);
+        let hints = hints_beside(&pins, sizes, staged)?;
         Self::load_into(options, directory, hints, staged)
     }
 
@@ -350,7 +350,7 @@ impl Pins {
     /// lock of the directory, since this finishes first what a killed agent left half done.
     pub fn capacity(&self) -> Result<Option<Capacity>, LoadError> {
         finish_commit(self)?;
-        Ok(layout::capacity(&self.config()))
+        layout::capacity(&self.config()).map_err(pin_error("look at the maps in", &self.config()))
     }
 
     /// Removes what a failed [`Programs::load`] has made beside the maps of the attached programs. What stays is removed by
@@ -401,8 +401,8 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     // Whatever was written since they were made is in the pinned hints too.
     remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
     let state = sizes.layouts(Place::State);
-    let mut slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
-    if !slots.all(|layout| layout.matches(&pins.pin(layout.map))) {
+    let slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
+    if !all_match(pins, slots)? {
         // Both or none: a tag says that a connection is right.
         pins.remove_socket_slots()?;
     }
@@ -410,25 +410,34 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     let beside = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
     for layout in state.chain(beside) {
         let pin = pins.pin(layout.map);
-        if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin) {
+        let unseen = || pin_error("look at", &pin);
+        if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin).map_err(unseen())? {
             // In place of a table that a killed agent was about to move: most of that is in this.
             let old = pins.old_flows();
             fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
-        } else if pin.exists() && !layout.matches(&pin) {
+        } else if pin.exists() && !layout.matches(&pin).map_err(unseen())? {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         }
     }
-    let complete = sizes.layouts(Place::Config).all(|layout| layout.matches(&pins.pin(layout.map)));
+    let complete = all_match(pins, sizes.layouts(Place::Config))?;
     Ok(!complete && (live.exists() || pins.has_links()))
+}
+
+/// Whether all these maps are pinned as they should be.
+fn all_match(pins: &Pins, mut layouts: impl Iterator<Item = MapLayout>) -> Result<bool, LoadError> {
+    layouts.try_fold(true, |all, layout| {
+        let pin = pins.pin(layout.map);
+        Ok(all & layout.matches(&pin).map_err(pin_error("look at", &pin))?)
+    })
 }
 
 /// Where the programs find their hints. With the pinned config maps they share the pinned hints too: a device can keep
 /// the program of an earlier agent, which must not miss what is written from now on.
-fn hints_beside(pins: &Pins, sizes: Sizes, staged: bool) -> PathBuf {
-    let pinned = pins.hints();
-    let mut hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
-    if !staged && hints.all(|layout| layout.matches(&pinned)) { pinned } else { pins.new_hints() }
+fn hints_beside(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
+    let hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
+    let are_shared = !staged && all_match(pins, hints)?;
+    Ok(if are_shared { pins.hints() } else { pins.new_hints() })
 }
 
 /// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the

@@ -20,6 +20,7 @@ mod oom;
 mod orphan;
 mod others;
 mod process;
+mod refused;
 mod restart;
 mod stale;
 mod steady;
@@ -30,6 +31,9 @@ mod world;
 use self::world::World;
 
 fn main() -> ExitCode {
+    if let Some(code) = refused::limited() {
+        return code;
+    }
     let mut suite = Suite::default();
     restart::cases(&mut suite);
     oom::cases(&mut suite);
@@ -37,6 +41,7 @@ fn main() -> ExitCode {
     bound::cases(&mut suite);
     versions::cases(&mut suite);
     faults::cases(&mut suite);
+    refused::cases(&mut suite);
     stale::cases(&mut suite);
     orphan::cases(&mut suite);
     junk::cases(&mut suite);
