@@ -17,6 +17,7 @@ use super::{
     tc::{self, PacketPath},
 };
 use crate::{
+    bpf::is_withheld,
     dataplane::{
         FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run, read_run_record,
         write_run_record,
@@ -112,7 +113,11 @@ impl InstalledPrograms {
             log_programs: config.log_programs,
         };
         let has_state = pins.has_state();
-        let former = read_run_record(&pins.run()).ok();
+        let former = match read_run_record(&pins.run()) {
+            // Without it, what sockets have would count as wrong.
+            Err(error) if is_withheld(&error.source) => return Err(error.into()),
+            former => former.ok(),
+        };
         let keeps_hints = former.as_ref().is_some_and(|run| run.keeps_hints);
         if !former.is_some_and(|run| run.keeps_slots) {
             pins.remove_socket_slots()?;

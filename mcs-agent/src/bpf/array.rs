@@ -17,7 +17,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-use super::ReaderBarrier;
+use super::{ReaderBarrier, into_io};
 
 /// How a map is opened: [`ReadOnly`] or [`ReadWrite`].
 pub trait Access: Debug + 'static {
@@ -104,8 +104,8 @@ impl<T: Pod, A: Access> MappedArray<T, A> {
     /// A reader maps the array of another version too, since values grow at their end: it reads the
     /// beginning of a longer value, and a shorter one as if zeros followed.
     pub(crate) fn open(pin: &Path) -> io::Result<Self> {
-        let map = MapData::from_pin(pin).map_err(io::Error::other)?;
-        let info = map.info().map_err(io::Error::other)?;
+        let map = MapData::from_pin(pin).map_err(into_io)?;
+        let info = map.info().map_err(into_io)?;
         let value_size = info.value_size() as usize;
         let is_version = value_size.is_multiple_of(8) && size_of::<T>().is_multiple_of(8);
         if value_size != size_of::<T>() && !(A::OTHER_SIZES && is_version) {

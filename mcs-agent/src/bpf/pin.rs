@@ -26,6 +26,13 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     unsafe { open(bpf_cmd::BPF_OBJ_GET, &mut attr) }
 }
 
+/// Whether the kernel lacked memory or descriptors, or the process a right: what was asked for may be there and right.
+pub(crate) fn is_withheld(error: &io::Error) -> bool {
+    const WITHHELD: [i32; 5] =
+        [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EPERM];
+    error.raw_os_error().is_some_and(|code| WITHHELD.contains(&code))
+}
+
 /// Pins an object at `path`, in the place of whatever is there. A directory is moved aside, since it holds
 /// files of others. aya pins only what it made itself, and replaces nothing.
 ///

@@ -9,7 +9,11 @@ use mcs_common::{
     maps::{self, Entries, Kind, Map, Place},
 };
 
-use crate::{bpf::into_io, flows::FlowCapacity, model::Capacity};
+use crate::{
+    bpf::{into_io, is_withheld},
+    flows::FlowCapacity,
+    model::Capacity,
+};
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
@@ -124,12 +128,8 @@ const fn kernel_kind(kind: Kind) -> (MapType, u32) {
 ///
 /// A map that the kernel does not show may be right, and sockets may depend on it: that is an error, and the pin stays.
 fn map_at(path: &Path) -> io::Result<Option<MapInfo>> {
-    const MAY_BE_THERE: [i32; 5] =
-        [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EPERM];
     match MapInfo::from_pin(path).map_err(into_io) {
-        Err(error) if error.raw_os_error().is_some_and(|code| MAY_BE_THERE.contains(&code)) => {
-            Err(error)
-        }
+        Err(error) if is_withheld(&error) => Err(error),
         found => Ok(found.ok()),
     }
 }
