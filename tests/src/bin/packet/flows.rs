@@ -12,6 +12,8 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "flow: TCP from SYN to FIN", tcp);
     each(suite, "flow: TCP that is reset", reset);
+    each(suite, "flow: TCP that both sides open at once", simultaneous);
+    each(suite, "flow: TCP whose SYN has data", syn_with_data);
     each(suite, "flow: TCP whose flow was evicted", middle);
     each(suite, "flow: UDP", udp);
 }
@@ -52,6 +54,31 @@ fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
         fixture.carries(&flow, side, &Packet::tcp(from, to, flag::RST))?;
     }
     Ok(())
+}
+
+/// RFC 9293, 3.5: each side sends a SYN before it has the other's.
+fn simultaneous(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    fixture.opens(&flow, &flow.first())?;
+    for flags in [flag::SYN, flag::SYN | flag::ACK, flag::ACK] {
+        for side in [Side::Backend, Side::Client] {
+            let (from, to) = flow.ends(side);
+            fixture.carries(&flow, side, &Packet::tcp(from, to, flags))?;
+        }
+    }
+    Ok(())
+}
+
+/// TCP fast open.
+fn syn_with_data(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = flow(fixture, Protocol::Tcp)?;
+    let syn = flow.first().payload(&[0x5a; 600]);
+    fixture.opens(&flow, &syn)?;
+    // Again, since nobody has answered.
+    fixture.carries(&flow, Side::Client, &syn)?;
+    let (from, to) = flow.ends(Side::Backend);
+    fixture.carries(&flow, Side::Backend, &Packet::tcp(from, to, flag::SYN | flag::ACK))?;
+    Side::BOTH.into_iter().try_for_each(|side| fixture.carries(&flow, side, &flow.later(side)))
 }
 
 fn middle(fixture: &mut Fixture) -> anyhow::Result<()> {
