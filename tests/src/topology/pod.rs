@@ -109,6 +109,16 @@ impl Pod {
         self.wire.as_ref()
     }
 
+    /// Brings a routed pod's device up again, which was in another namespace meanwhile.
+    pub fn reconnect(&self, node: &Node) -> anyhow::Result<()> {
+        let (device, v4, v6) = (&self.device, self.v4(), self.v6());
+        node.netns.ip(&format!("link set {device} up"))?;
+        node.netns
+            .ip(&format!("route add {v4}/32 dev {device}\nroute add {v6}/128 dev {device}"))?;
+        node.netns.sysctl(&format!("ipv4/conf/{device}/proxy_arp"), "1")?;
+        Ok(node.netns.sysctl(&format!("ipv4/neigh/{device}/proxy_delay"), "0")?)
+    }
+
     fn connect(&mut self, node: &Node) -> anyhow::Result<()> {
         match self.layout {
             Layout::Routed => {

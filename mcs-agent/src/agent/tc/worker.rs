@@ -130,6 +130,12 @@ impl Watcher {
             }
         }
         self.leave_others(&present, &found, &devices).await;
+        let is_away =
+            |was: &&DeviceReport| present.devices.iter().all(|one| one.index != was.index);
+        for was in before.iter().filter(is_away) {
+            // A device that was moved to another namespace has kept its links.
+            self.attacher.let_go(was.index)?;
+        }
         self.attacher.collect().await?;
         Ok(Inspection { devices, repairs })
     }

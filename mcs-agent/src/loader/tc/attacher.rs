@@ -304,6 +304,16 @@ impl TcAttacher {
         Ok(())
     }
 
+    /// Detaches the links of a device that has left this namespace.
+    pub fn let_go(&self, device: u32) -> Result<(), TcError> {
+        let error = |error| TcError::bpf("detach the links of a device that is elsewhere", error);
+        TcHook::ALL
+            .into_iter()
+            .rev()
+            .try_for_each(|hook| self.links.remove(hook, device))
+            .map_err(error)
+    }
+
     /// Removes pins of devices that are gone, and qdiscs that the agent added and nobody uses.
     pub async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("remove the links of devices that are gone", error);

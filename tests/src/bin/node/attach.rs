@@ -119,7 +119,7 @@ impl Bench {
     }
 
     /// What the agent says of each device.
-    fn devices(&self) -> anyhow::Result<BTreeMap<String, Value>> {
+    pub(crate) fn devices(&self) -> anyhow::Result<BTreeMap<String, Value>> {
         let status = self.site.agent.status()?;
         let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
         let named = |device: &Value| Some((device["name"].as_str()?.to_owned(), device.clone()));

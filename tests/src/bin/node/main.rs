@@ -15,6 +15,7 @@ mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
+mod moves;
 mod netfilter;
 mod refusal;
 mod resize;
@@ -45,6 +46,7 @@ fn main() -> ExitCode {
     resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
+    moves::cases(&mut suite);
     stuck_device::cases(&mut suite);
     coverage::cases(&mut suite);
     suite.main(World::begin)
