@@ -111,7 +111,12 @@ impl Api {
 
     /// The same for its status.
     pub fn replace_status(&self, object: &Value) -> anyhow::Result<()> {
-        self.ask(&Method::PUT, &format!("{}/status", path(object)?), Some(object)).map(drop)
+        self.replace_below(object, "status")
+    }
+
+    /// Replaces a part of an existing object.
+    pub fn replace_below(&self, object: &Value, what: &str) -> anyhow::Result<()> {
+        self.ask(&Method::PUT, &format!("{}/{what}", path(object)?), Some(object)).map(drop)
     }
 
     /// Creates many objects, none of which there is yet.

@@ -5,7 +5,7 @@ use std::{
     net::{SocketAddr, TcpListener, TcpStream},
     sync::{
         Arc,
-        atomic::{AtomicBool, Ordering},
+        atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, sleep},
     time::{Duration, Instant},
@@ -31,39 +31,46 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a proxy that answers with a page of 1 MiB", meanwhile(page_of_a_proxy));
+    suite.case("an API server of a peer that redirects elsewhere", meanwhile(redirects));
     suite.case("a second controller that rewrites conditions", second_controller);
     suite.case("a cluster that only imports sees a conflict", only_imports);
 }
 
-/// A proxy that refuses every request with a page. It ends when this is dropped.
+/// A proxy that answers every request in the same way. It ends when this is dropped.
 struct Proxy {
     address: SocketAddr,
+    asked: Arc<AtomicUsize>,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Proxy {
-    fn start(netns: &Namespace) -> anyhow::Result<Self> {
+    /// Answers with this status line and these fields, and a page.
+    fn start(netns: &Namespace, head: String, page: String) -> anyhow::Result<Self> {
         let listener = netns.run(|| TcpListener::bind("127.0.0.1:0"))??;
         listener.set_nonblocking(true)?;
         let address = listener.local_addr()?;
         let stop = Arc::new(AtomicBool::new(false));
         let stopped = Arc::clone(&stop);
+        let asked = Arc::new(AtomicUsize::new(0));
+        let counted = Arc::clone(&asked);
         let thread = thread::spawn(move || {
-            let page = format!("<html>{}</html>", "<p>blocked</p>\n".repeat(70_000));
             while !stopped.load(Ordering::Relaxed) {
                 match listener.accept() {
                     // A client that goes away is none of its business.
-                    Ok((stream, _)) => drop(answer(stream, &page)),
+                    Ok((stream, _)) => {
+                        counted.fetch_add(1, Ordering::Relaxed);
+                        drop(answer(stream, &head, &page));
+                    }
                     Err(_) => sleep(Duration::from_millis(5)),
                 }
             }
         });
-        Ok(Self { address, stop, thread: Some(thread) })
+        Ok(Self { address, asked, stop, thread: Some(thread) })
     }
 }
 
-fn answer(stream: TcpStream, page: &str) -> anyhow::Result<()> {
+fn answer(stream: TcpStream, head: &str, page: &str) -> anyhow::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(Duration::from_secs(1)))?;
     let mut stream = BufReader::new(stream);
@@ -71,9 +78,12 @@ fn answer(stream: TcpStream, page: &str) -> anyhow::Result<()> {
     while stream.read_line(&mut line)? > 2 {
         line.clear();
     }
-    let head = "HTTP/1.1 503 Blocked\r\nContent-Type: text/html\r\nConnection: close\r\n";
     let stream = stream.get_mut();
-    write!(stream, "{head}Content-Length: {}\r\n\r\n{page}", page.len())?;
+    write!(
+        stream,
+        "HTTP/1.1 {head}\r\nConnection: close\r\nContent-Length: {}\r\n\r\n{page}",
+        page.len()
+    )?;
     Ok(())
 }
 
@@ -86,9 +96,28 @@ impl Drop for Proxy {
 }
 
 fn page_of_a_proxy(world: &mut World) -> anyhow::Result<()> {
+    let head = "503 Blocked\r\nContent-Type: text/html".to_owned();
+    let page = format!("<html>{}</html>", "<p>blocked</p>\n".repeat(70_000));
+    let proxy = Proxy::start(&world.controllers, head, page)?;
+    in_place_of_a_peer(world, &proxy)
+}
+
+/// As who can write the kubeconfig of a peer would make the controller ask a metadata service.
+fn redirects(world: &mut World) -> anyhow::Result<()> {
+    let elsewhere = Proxy::start(&world.controllers, "200 OK".to_owned(), "secret".to_owned())?;
+    let head = format!("302 Found\r\nLocation: http://{}/latest/meta-data", elsewhere.address);
+    let proxy = Proxy::start(&world.controllers, head, String::new())?;
+    in_place_of_a_peer(world, &proxy)?;
+    ensure!(proxy.asked.load(Ordering::Relaxed) > 0, "nobody has asked the API server");
+    let asked = elsewhere.asked.load(Ordering::Relaxed);
+    ensure!(asked == 0, "the redirection was followed {asked} times");
+    Ok(())
+}
+
+/// The peer counts as silent, and says so in few words.
+fn in_place_of_a_peer(world: &World, proxy: &Proxy) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     let (first, second) = (world.first(), world.second());
-    let proxy = Proxy::start(&world.controllers)?;
     let mut kubeconfig: Value = serde_json::from_str(&first.kubeconfig("any")?)?;
     kubeconfig["clusters"][0]["cluster"] = json!({ "server": format!("http://{}", proxy.address) });
     peering::store_credentials(second, "peer-c1", &kubeconfig.to_string())?;

@@ -23,6 +23,7 @@ mod imports;
 mod memory;
 mod migrate;
 mod objects;
+mod orders;
 mod peering;
 mod publisher;
 mod reach;
@@ -59,6 +60,7 @@ fn main() -> ExitCode {
     trust::cases(&mut suite);
     hostile::cases(&mut suite);
     imports::cases(&mut suite);
+    orders::cases(&mut suite);
     addresses::cases(&mut suite);
     reach::cases(&mut suite);
     traffic::cases(&mut suite);

@@ -1,0 +1,110 @@
+//! Objects that come, change and go in orders that nobody plans: Services that are replaced, exports and namespaces that
+//! are deleted and made again.
+
+use anyhow::ensure;
+use mcs_tests::{suite::Suite, wait};
+use serde_json::{Value, json};
+
+use crate::{
+    cluster::{ARRIVAL, Cluster},
+    objects::{self, headless, service},
+    silence::{follows_again, imported_service},
+    world::{World, slice_of},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a Service that is replaced: headless, ExternalName, and as it was", is_replaced);
+    suite.case("an export that is deleted and made again at once", comes_again);
+    suite.case("a namespace that is deleted and made again", namespace_comes_again);
+}
+
+/// The addresses of an import.
+fn vips(import: &Value) -> Vec<String> {
+    let ips = import["spec"]["ips"].as_array().into_iter().flatten();
+    ips.filter_map(|ip| ip.as_str().map(str::to_owned)).collect()
+}
+
+/// The addresses of the import of a case, once it has any.
+fn wait_for_vips(cluster: &Cluster, namespace: &str) -> anyhow::Result<Vec<String>> {
+    let import = cluster.wait_for_import(namespace, |import| {
+        ensure!(import["spec"]["type"] == "ClusterSetIP", "it is {}", import["spec"]["type"]);
+        ensure!(!vips(import).is_empty(), "no address");
+        Ok(())
+    })?;
+    Ok(vips(&import))
+}
+
+fn is_replaced(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let before = wait_for_vips(second, &namespace)?;
+    let replace = |by: &Value| {
+        first.api().delete(&service(&namespace))?;
+        first.api().apply(by)
+    };
+    replace(&headless(&namespace))?;
+    second.wait_for_import(&namespace, |import| {
+        ensure!(import["spec"]["type"] == "Headless", "it is {}", import["spec"]["type"]);
+        ensure!(vips(import).is_empty(), "it has {:?}", vips(import));
+        Ok(())
+    })?;
+    let mut elsewhere = objects::namespaced("v1", "Service", &namespace, objects::NAME);
+    elsewhere["spec"] = json!({ "type": "ExternalName", "externalName": "example.org" });
+    replace(&elsewhere)?;
+    first.wait_for_conditions(&namespace, &["Valid=False/InvalidServiceType"])?;
+    second.wait_for_nothing(&namespace)?;
+    replace(&service(&namespace))?;
+    let after = wait_for_vips(second, &namespace)?;
+    ensure!(after == before, "the address was {before:?} and is {after:?}");
+    follows_again(world, &namespace)
+}
+
+/// Whatever the readers see of it, the service ends up as it was.
+fn comes_again(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let before = wait_for_vips(second, &namespace)?;
+    for _ in 0..5 {
+        first.unexport(&namespace)?;
+        first.api().apply(&objects::export(&namespace))?;
+    }
+    // Written after all of them.
+    first.api().apply(&slice_of(&namespace, 0, 3))?;
+    second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18", "10.77.9.19"])?;
+    let after = wait_for_vips(second, &namespace)?;
+    ensure!(after == before, "the address was {before:?} and is {after:?}");
+    first.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
+    follows_again(world, &namespace)
+}
+
+/// While a namespace ends, nothing can be created in it: services of others do not wait for that.
+fn namespace_comes_again(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let second = world.second();
+    let before = wait_for_vips(second, &namespace)?;
+    let object =
+        json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": namespace } });
+    second.api().delete_in_foreground(&object)?;
+    // The controller manager, which no case runs, would delete what is left.
+    second.wait_for_nothing(&namespace)?;
+    let (other, _) = imported_service(world)?;
+    ensure!(second.import(&namespace)?.is_none(), "an import in a namespace that ends");
+
+    let mut ended = second.api().read(&object)?;
+    ended["metadata"]["finalizers"] = json!([]);
+    second.api().replace(&ended)?;
+    let mut ended = second.api().read(&object)?;
+    ended["spec"]["finalizers"] = json!([]);
+    let path = format!("/api/v1/namespaces/{namespace}");
+    second.api().replace_below(&ended, "finalize")?;
+    wait::within(ARRIVAL, "the namespace to be gone", || {
+        ensure!(second.api().get(&path).is_err(), "it is there");
+        Ok(())
+    })?;
+    second.add_namespace(&namespace)?;
+    let after = wait_for_vips(second, &namespace)?;
+    ensure!(after == before, "the address was {before:?} and is {after:?}");
+    second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    follows_again(world, &other)?;
+    follows_again(world, &namespace)
+}
