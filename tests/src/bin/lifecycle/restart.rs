@@ -16,6 +16,7 @@ use mcs_tests::{
     suite::{Suite, is_full, tell},
     wait,
 };
+use rustix::process::Signal;
 
 use crate::{
     load::Load,
@@ -24,6 +25,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("SIGTERM and a new start, under load", ends);
+    suite.case("SIGTERM in every phase of a start, under load", ends_early);
     suite.case("SIGKILL at random instants while services change, under load", is_killed);
     suite.case("1,000 connections a second, and the agent is killed every second", every_second);
     suite.case("a restart changes nothing that is right", adopts);
@@ -42,6 +44,28 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
         }
         Ok(())
     })
+}
+
+/// An agent that has just begun ends when it is asked to, and the next one takes over what it has left.
+fn ends_early(world: &mut World) -> anyhow::Result<()> {
+    // A start takes less than these together.
+    const PHASES: u32 = 12;
+    const PHASE: Duration = Duration::from_millis(25);
+    let target = world.target("brief");
+    let mut site = world.site("brief", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    site.agent.stop()?;
+    Load::of(&target).during(&world.pod, || {
+        for phase in 0..PHASES {
+            site.agent.start_again(&world.node.netns, &[])?;
+            thread::sleep(PHASE * phase);
+            site.agent.signal(Signal::TERM)?;
+            site.agent.wait_until_ended()?;
+        }
+        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.wait_until_healthy()
+    })?;
+    site.agent.wait_for(&target.service)
 }
 
 /// Bystanders keep the agent in the midst of plans.
