@@ -20,16 +20,19 @@ use mcs_tests::{
     suite::{Suite, tell},
     wait,
 };
+use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 
 use crate::{
     load::Load,
+    restart::found,
     world::{SETS, World},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("bpf(2) is refused to an agent that takes over, under load", takes_over);
     suite.case("bpf(2) is refused to the first agent, and to cleanup", begins_and_cleans_up);
+    suite.case("a running agent may open nothing more, under load", may_open_nothing);
 }
 
 /// What the kernel says to one operation of bpf(2).
@@ -243,4 +246,34 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         site.agent.wait_until_healthy()?;
     }
     site.agent.wait_for(&target.service)
+}
+
+/// What it cannot read does not count as gone. It goes on once it can.
+fn may_open_nothing(world: &mut World) -> anyhow::Result<()> {
+    const WITHOUT: Duration = Duration::from_secs(3);
+    let target = world.target("closed");
+    let site = world.site("closed", &[], &target)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let pid = Pid::from_raw(site.agent.pid().try_into()?);
+    let (before, _) = found(&site)?;
+    Load::of(&target).during(&world.pod, || {
+        let usual = prlimit(
+            pid,
+            Resource::Nofile,
+            Rlimit { current: Some(3), maximum: getrlimit(Resource::Nofile).maximum },
+        )?;
+        let other = world.target("other");
+        site.manifests.write(&other.service)?;
+        site.manifests.write(&target.clone().with(SETS[1]).service)?;
+        thread::sleep(WITHOUT);
+        let (after, _) = found(&site)?;
+        prlimit(pid, Resource::Nofile, usual)?;
+        ensure!(before.frontends == after.frontends, "what could not be read has changed the maps");
+        site.agent.wait_for(&target.clone().with(SETS[1]).service)?;
+        site.agent.wait_for(&other.service)
+    })?;
+    wait::until("the agent to be healthy", || {
+        ensure!(site.agent.is_healthy()?, "{}", site.agent.status()?["degraded"]);
+        Ok(())
+    })
 }
