@@ -127,10 +127,13 @@ fn is_unit_test(path: &str) -> bool {
     let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
     // A module `tests` is a file of its own or at the end of its parent's.
     let modules = [module, module.strip_suffix("::tests").unwrap_or(module)];
-    ["mcs-agent/src", "mcs-cli/src", "mcs-controller/src", "mcs-kube/src"].iter().any(|directory| {
+    const CRATES: [&str; 5] =
+        ["mcs-agent/src", "mcs-cli/src", "mcs-common/src", "mcs-controller/src", "mcs-kube/src"];
+    CRATES.iter().any(|directory| {
         modules.iter().any(|module| {
             let file = root().join(directory).join(format!("{}.rs", module.replace("::", "/")));
-            fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}()")))
+            // A property has arguments.
+            fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}(")))
         })
     })
 }
@@ -217,6 +220,27 @@ fn named_cases_exist() {
         let missing = missing.filter(|_| document.ends_with("ledger.md"));
         missing.map(|(suite, case)| format!("{suite} has no case {case}")).collect()
     });
+}
+
+/// Each way to be wrong has a case, or says why it has none.
+#[test]
+fn ways_to_be_wrong_are_answered() {
+    let text = fs::read_to_string(root().join("tests/ledger.md")).unwrap();
+    let (_, section) = text.split_once("## Ways to be wrong\n").unwrap();
+    let rows = section.lines().filter(|line| line.starts_with("| "));
+    let rows: Vec<Vec<&str>> = rows.map(|row| row.split('|').map(str::trim).collect()).collect();
+    let is_answered = |answer: &str| {
+        let units = answer.split('`').skip(1).step_by(2).filter(|code| is_unit_test(code));
+        let has_case = !cases(answer).is_empty() || units.count() > 0;
+        let why = ["read only: ", "not shown: "].map(|word| answer.strip_prefix(word));
+        has_case || why.iter().flatten().any(|why| !why.is_empty())
+    };
+    let open = rows.iter().skip(1).filter(|row| row.len() != 6 || !is_answered(row[3]));
+    assert_eq!(open.collect::<Vec<_>>(), Vec::<&Vec<&str>>::new());
+    for line in 1..=18 {
+        let is_there = rows.iter().any(|row| row[1] == line.to_string());
+        assert!(is_there, "line {line} has no row");
+    }
 }
 
 #[test]
