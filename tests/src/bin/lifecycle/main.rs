@@ -20,6 +20,7 @@ mod oom;
 mod orphan;
 mod others;
 mod process;
+mod refusal;
 mod refused;
 mod restart;
 mod stale;
@@ -31,7 +32,7 @@ mod world;
 use self::world::World;
 
 fn main() -> ExitCode {
-    if let Some(code) = refused::limited() {
+    if let Some(code) = refusal::play() {
         return code;
     }
     let mut suite = Suite::default();
