@@ -124,11 +124,11 @@ fn named_source_files_exist() {
 
 /// Whether a program has the unit test of this path, such as `desired::vip::a_test`.
 fn is_unit_test(path: &str) -> bool {
+    const CRATES: [&str; 5] =
+        ["mcs-agent/src", "mcs-cli/src", "mcs-common/src", "mcs-controller/src", "mcs-kube/src"];
     let (module, test) = path.rsplit_once("::").unwrap_or(("", path));
     // A module `tests` is a file of its own or at the end of its parent's.
     let modules = [module, module.strip_suffix("::tests").unwrap_or(module)];
-    const CRATES: [&str; 5] =
-        ["mcs-agent/src", "mcs-cli/src", "mcs-common/src", "mcs-controller/src", "mcs-kube/src"];
     CRATES.iter().any(|directory| {
         modules.iter().any(|module| {
             let file = root().join(directory).join(format!("{}.rs", module.replace("::", "/")));

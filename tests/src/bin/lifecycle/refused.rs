@@ -124,10 +124,10 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
             let changed = target.clone().with(SETS[turn % SETS.len()]).service;
             match found {
                 Outcome::Healthy => site.apply(&changed).context(name)?,
-                Outcome::Ended => ensure!(!site.agent.is_healthy()?, "{}: healthy", name),
+                Outcome::Ended => ensure!(!site.agent.is_healthy()?, "{name}: healthy"),
                 Outcome::Degraded => {}
             }
-            outcomes.push(format!("{}: {found:?}", name));
+            outcomes.push(format!("{name}: {found:?}"));
         }
         site.agent.kill()?;
         site.agent.start_again(&world.node.netns, &[])?;
@@ -186,11 +186,11 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         let refused = site.agent.cleanup()?;
         site.agent.set_binary(&limited.agent);
         let is_told = !refused.status.success() && !refused.stderr.is_empty();
-        ensure!(is_told || !pins.exists(), "{}: {refused:?}", name);
+        ensure!(is_told || !pins.exists(), "{name}: {refused:?}");
         let removed = |site: &Site| {
             let cleanup = site.agent.cleanup()?;
-            ensure!(cleanup.status.success(), "{}: {cleanup:?}", name);
-            ensure!(!pins.exists(), "{}: {} is left", name, pins.display());
+            ensure!(cleanup.status.success(), "{name}: {cleanup:?}");
+            ensure!(!pins.exists(), "{name}: {} is left", pins.display());
             Ok(())
         };
         removed(&site)?;
@@ -199,7 +199,7 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         let found = outcome(&mut site).context(name)?;
         let _ = site.agent.kill();
         removed(&site)?;
-        tell(format!("{}: cleanup {}, start {found:?}", name, refused.status));
+        tell(format!("{name}: cleanup {}, start {found:?}", refused.status));
 
         site.agent.start_again(&world.node.netns, &[])?;
         site.agent.wait_until_healthy()?;
