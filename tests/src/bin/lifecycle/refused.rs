@@ -32,6 +32,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a running agent may open nothing more, under load", may_open_nothing);
 }
 
+/// Socket hooks, and programs on devices.
+const FLAGS: &[&str] = &["--tc=on"];
+
 /// Refusals, each with its name.
 const REFUSALS: [(&str, Refusal); 14] = [
     ("BPF_MAP_CREATE: ENOMEM", Refusal::always(0, libc::ENOMEM)),
@@ -67,7 +70,7 @@ impl<'a> Limited<'a> {
 
     fn start(&self, site: &mut Site, refusal: Refusal, netns: &Namespace) -> anyhow::Result<()> {
         site.agent.set_binary(&self.program(refusal)?);
-        let started = site.agent.start_again(netns, &[]);
+        let started = site.agent.start_again(netns, FLAGS);
         site.agent.set_binary(&self.agent);
         started
     }
@@ -112,7 +115,7 @@ fn outcome(site: &mut Site) -> anyhow::Result<Outcome> {
 /// Clients notice nothing. An agent that says that it is healthy does its work.
 fn takes_over(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("refused");
-    let mut site = world.site("refused", &[], &target)?;
+    let mut site = world.site("refused", FLAGS, &target)?;
     let limited = Limited::of(world, &site.agent);
     let _in_cgroup = site.cgroup.visit()?;
     let mut outcomes = Vec::new();
@@ -130,7 +133,7 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
             outcomes.push(format!("{name}: {found:?}"));
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&world.node.netns, FLAGS)?;
         site.agent.wait_until_healthy()?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
@@ -141,11 +144,11 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
 /// The same, at one call somewhere in the start.
 fn once(world: &mut World) -> anyhow::Result<()> {
     /// Operations, and how many of their calls a start makes at least.
-    const CALLS: [(u32, u32); 8] =
-        [(0, 20), (2, 4), (5, 12), (6, 20), (7, 40), (15, 60), (26, 1), (29, 9)];
-    let turns = if is_full() { 200 } else { 16 };
+    const CALLS: [(u32, u32); 9] =
+        [(0, 20), (2, 4), (5, 12), (6, 20), (7, 40), (15, 60), (26, 1), (28, 4), (29, 12)];
+    let turns = if is_full() { 200 } else { 18 };
     let target = world.target("once");
-    let mut site = world.site("once", &[], &target)?;
+    let mut site = world.site("once", FLAGS, &target)?;
     let limited = Limited::of(world, &site.agent);
     let _in_cgroup = site.cgroup.visit()?;
     let mut random = fastrand::Rng::with_seed(33);
@@ -165,7 +168,7 @@ fn once(world: &mut World) -> anyhow::Result<()> {
             fared[found as usize] += 1;
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&world.node.netns, FLAGS)?;
         site.agent.wait_until_healthy()?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
@@ -177,7 +180,7 @@ fn once(world: &mut World) -> anyhow::Result<()> {
 /// What is left on the way can be removed, and what could not be removed can be removed later.
 fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("barred");
-    let mut site = world.site("barred", &[], &target)?;
+    let mut site = world.site("barred", FLAGS, &target)?;
     let limited = Limited::of(world, &site.agent);
     let pins = site.bpffs.path().join("mcs");
     for (name, refusal) in REFUSALS.into_iter().step_by(2) {
@@ -201,7 +204,7 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         removed(&site)?;
         tell(format!("{name}: cleanup {}, start {found:?}", refused.status));
 
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&world.node.netns, FLAGS)?;
         site.agent.wait_until_healthy()?;
     }
     site.agent.wait_for(&target.service)
