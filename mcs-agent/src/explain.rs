@@ -263,6 +263,7 @@ fn by_report(
             state: ImportState::Ready,
             message: String::new(),
             left_alone: None,
+            tiers: None,
         });
         let rejections = report.into_iter().flat_map(|report| report.rejections.iter());
         let ips: BTreeSet<IpAddr> = frontends.iter().map(|(id, _)| id.ip).collect();

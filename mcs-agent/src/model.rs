@@ -23,7 +23,7 @@ pub use desired::{DesiredChanges, DesiredState};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
-pub use mcs_kube::{ClusterTraffic, Traffic, VIP_RANGES_PROPERTY};
+pub use mcs_kube::{ClusterTraffic, Tiers, Traffic, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{

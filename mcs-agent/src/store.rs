@@ -328,6 +328,7 @@ mod tests {
             imports: false,
             slices: [key("shop/a")].into(),
             services: services.iter().copied().map(key).collect(),
+            ..DirtyObjects::default()
         };
         store.apply(batch([slice_of("web")]));
         assert_eq!(store.take_dirty(), of(&["shop/web"]));
@@ -338,6 +339,28 @@ mod tests {
         assert_eq!(store.take_dirty(), of(&["shop/web", "shop/api"]));
         store.apply(batch([malformed(import_ref("shop/web"))]));
         assert_eq!(store.take_dirty(), DirtyObjects { imports: true, ..DirtyObjects::default() });
+    }
+
+    #[test]
+    fn other_tiers_of_an_import_make_it_dirty_alone() {
+        let mut store = ObjectStore::default();
+        let tiered = |results: &str| ServiceImport {
+            tiers: Some(Box::new(crate::model::Tiers::parse(results))),
+            ..import("shop/web")
+        };
+        store.apply(batch([apply_import(import("shop/web"))]));
+        store.take_dirty();
+        store.apply(batch([apply_import(tiered(r#"[{"clusters":["east"]}]"#))]));
+        let web: BTreeSet<_> = [key("shop/web")].into();
+        let expected =
+            DirtyObjects { tiers: web.clone(), services: web, ..DirtyObjects::default() };
+        assert_eq!(store.take_dirty(), expected);
+        store.apply(batch([apply_import(tiered("[{}]"))]));
+        assert!(!store.dirty().imports);
+        store.apply(batch([apply_import(tiered("[{}]").ip("10.0.0.1"))]));
+        assert!(store.take_dirty().imports);
+        store.apply(batch([apply_import(import("shop/web"))]));
+        assert!(store.take_dirty().imports, "something else changes too");
     }
 
     #[test]

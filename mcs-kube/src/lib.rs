@@ -25,6 +25,7 @@ pub mod reach;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;
+mod tiers;
 mod traffic;
 mod vip_ranges;
 pub mod watch;
@@ -36,6 +37,7 @@ pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{one_line, one_line_of, told};
+pub use tiers::{SELECTOR_RESULTS, Tier, Tiers};
 pub use traffic::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
 pub use vip_ranges::{VIP_RANGES_PROPERTY, VipRangeList};
 pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

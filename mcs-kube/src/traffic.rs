@@ -1,4 +1,4 @@
-//! What operators want of source clusters: weights, and which are drained.
+//! What operators want of source clusters: weights, and which are drained or preferred.
 //!
 //! One ClusterProperty has the result, so that a change takes effect at all imports at once. mcs-controller writes it
 //! and the agents read it. Where mcs-controller does not run, anybody else may write it.
@@ -13,7 +13,7 @@ pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
 /// By source cluster, what its operators want. Nothing is wanted of the others. `spec.value` has it as JSON:
 ///
 /// ```text
-/// {"east":{"weight":90},"west":{"weight":10},"north":{"drain":true}}
+/// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true}}
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -28,12 +28,16 @@ pub struct ClusterTraffic {
     /// New clients get other clusters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
+    /// New clients of services whose owners prefer no cluster get this one first.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub preferred: bool,
 }
 
 impl fmt::Display for Traffic {
     /// `east weight 90, west weight 10 drained`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (nth, (cluster, ClusterTraffic { weight, drain })) in self.0.iter().enumerate() {
+        for (nth, (cluster, wanted)) in self.0.iter().enumerate() {
+            let ClusterTraffic { weight, drain, preferred } = wanted;
             let comma = if nth == 0 { "" } else { ", " };
             write!(f, "{comma}{cluster}")?;
             if let Some(weight) = weight {
@@ -41,6 +45,9 @@ impl fmt::Display for Traffic {
             }
             if *drain {
                 f.write_str(" drained")?;
+            }
+            if *preferred {
+                f.write_str(" preferred")?;
             }
         }
         Ok(())
@@ -88,6 +95,16 @@ impl Traffic {
         self.0.values().any(|wanted| wanted.weight.is_some())
     }
 
+    /// Whether any cluster is preferred.
+    pub fn has_preferred(&self) -> bool {
+        self.0.values().any(|wanted| wanted.preferred)
+    }
+
+    /// Whether new clients are to get this cluster first.
+    pub fn is_preferred(&self, cluster: &str) -> bool {
+        self.0.get(cluster).is_some_and(|wanted| wanted.preferred)
+    }
+
     /// Whether new clients are to get other clusters.
     pub fn is_drained(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| wanted.drain || wanted.weight == Some(0))
@@ -100,13 +117,14 @@ mod tests {
 
     #[test]
     fn what_was_written_is_read() {
-        let text = r#"{"east":{"weight":90},"north":{"drain":true},"south":{"weight":0}}"#;
+        let text = r#"{"east":{"weight":90,"preferred":true},"north":{"drain":true},"south":{"weight":0}}"#;
         let traffic = Traffic::parse(text).unwrap();
         assert_eq!(traffic.to_value(), text);
-        assert_eq!(traffic.to_string(), "east weight 90, north drained, south weight 0");
+        assert_eq!(traffic.to_string(), "east weight 90 preferred, north drained, south weight 0");
         assert_eq!(traffic.weight("east"), Some(90));
         let drained = ["east", "north", "south", "west"].map(|one| traffic.is_drained(one));
         assert_eq!(drained, [false, true, true, false]);
+        assert!(traffic.is_preferred("east") && !traffic.is_preferred("south"));
         assert_eq!(Traffic::parse("{}"), Ok(Traffic::default()));
         // A later version may add fields.
         let later = Traffic::parse(r#"{"east":{"drain":true,"until":5}}"#).unwrap();

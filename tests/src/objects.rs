@@ -40,6 +40,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         internal_traffic_policy: None,
         traffic_distribution: None,
         cluster_affinity: None,
+        tiers: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     })

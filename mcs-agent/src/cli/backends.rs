@@ -5,7 +5,11 @@ use std::{iter, process::ExitCode};
 use clap::Args;
 
 use super::{NamespaceArg, ReadArgs, print, view};
-use crate::{loader::Pins, model::Traffic, reconcile::FrontendView};
+use crate::{
+    loader::Pins,
+    model::{Tiers, Traffic},
+    reconcile::FrontendView,
+};
 
 /// List the backends that clients of a ServiceImport are sent to, and those that UDP clients stay with (`kept`).
 #[derive(Debug, Args)]
@@ -29,18 +33,32 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
         Ok(frontends)
     };
     args.read.output.print(read, |frontends, style| {
+        let report = view::read_report(&pins).ok();
+        let imports = report.iter().flat_map(|report| report.imports.iter());
+        let tiers = imports.filter(|one| one.import == import).find_map(|one| one.tiers.as_ref());
+        let tier = tiers.map(|_| "TIER");
         let header = ["FRONTEND", "BACKEND", "CLUSTER", "SHARE", "ID", "STATE"];
-        style.table(&header, frontends.iter().flat_map(rows))?;
-        let traffic = view::read_report(&pins).map(|report| report.node.traffic);
-        match traffic.unwrap_or_default() {
-            traffic if traffic == Traffic::default() => Ok(()),
-            traffic => print(&format!("Source clusters: {traffic}")),
+        let header: Vec<_> = header.into_iter().chain(tier).collect();
+        style.table(&header, frontends.iter().flat_map(|frontend| rows(frontend, tiers)))?;
+        if let Some(tiers) = tiers {
+            print(&format!("Tiers: {tiers}"))?;
+        }
+        match report.as_ref().map(|report| &report.node.traffic) {
+            Some(traffic) if *traffic != Traffic::default() => {
+                print(&format!("Source clusters: {traffic}"))
+            }
+            _ => Ok(()),
         }
     })
 }
 
-fn rows(frontend: &FrontendView) -> Vec<Vec<String>> {
+/// With `tiers`, each row ends with the first one that has the backend's cluster.
+fn rows(frontend: &FrontendView, tiers: Option<&Tiers>) -> Vec<Vec<String>> {
     let name = frontend.frontend.to_string();
-    let row = |line: [String; 5]| iter::once(name.clone()).chain(line).collect();
+    let row = |line: [String; 5]| {
+        let tier = tiers.map(|tiers| tiers.number_of(&line[1]));
+        let tier = tier.map(|tier| tier.map_or_else(|| "-".to_owned(), |tier| tier.to_string()));
+        iter::once(name.clone()).chain(line).chain(tier).collect()
+    };
     frontend.backend_lines().into_iter().map(row).collect()
 }

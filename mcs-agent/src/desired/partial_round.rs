@@ -1,4 +1,4 @@
-//! A partial round: the rules evaluate only the imports whose slices changed.
+//! A partial round: the rules evaluate only the imports whose slices or tiers changed.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -10,7 +10,7 @@ use super::{
     problem::ObjectProblem,
     report,
     round::{Round, new_rejections},
-    service::Service,
+    service::{AssignedClaim, Service},
     totals::Totals,
 };
 use crate::{
@@ -18,10 +18,12 @@ use crate::{
     store::{DirtyObjects, Snapshot},
 };
 
-/// The new services of the imports whose slices changed.
+/// The new services of the imports whose slices or tiers changed.
 #[derive(Debug)]
 pub(super) struct PartialRound<'a> {
     services: Vec<Service<'a>>,
+    /// Those with other tiers than before.
+    claims: Vec<(ObjectKey, AssignedClaim)>,
     /// Of all frontends, with these services.
     pub(super) totals: Totals,
 }
@@ -36,11 +38,18 @@ impl<'a> PartialRound<'a> {
         node: &NodeContext,
     ) -> Option<Self> {
         let mut services = Vec::new();
+        let mut claims = Vec::new();
         let mut totals = totals.clone();
         for key in &dirty.services {
             let Some(import) = snapshot.import(key) else { continue };
             // Slices do not give an import a claim: it still has none.
-            let Some(claim) = latest.claims.get(key) else { continue };
+            let Some(mut claim) = latest.claims.get(key) else { continue };
+            let retiered;
+            if dirty.tiers.contains(key) {
+                retiered = claim.with_tiers(import, node)?;
+                claim = &retiered;
+                claims.push((key.clone(), claim.clone()));
+            }
             let service = claim.service(import, snapshot, &latest.vips, node, &mut ());
             for (id, frontend) in &service.frontends {
                 totals.remove(latest.desired.frontends.get(id)?);
@@ -48,7 +57,7 @@ impl<'a> PartialRound<'a> {
             }
             services.push(service);
         }
-        totals.fit(node.capacity).then_some(Self { services, totals })
+        totals.fit(node.capacity).then_some(Self { services, claims, totals })
     }
 
     /// Replaces the reports, frontends and rejections of these imports and slices in `latest`.
@@ -67,6 +76,7 @@ impl<'a> PartialRound<'a> {
                 Some(ObjectProblem::new(RejectionReason::Malformed, message).of(object))
             })
             .collect();
+        latest.claims.extend(self.claims);
         let desired = &mut latest.desired;
         let mut changed = BTreeSet::new();
         for service in self.services {

@@ -2,12 +2,14 @@
 //!
 //! 1. `OnThisNode`, if the traffic policy is `Local`
 //! 2. `NotDrained`, always
-//! 3. `Clusters`, if the import prefers clusters
+//! 3. `Clusters`, if the import or the operator prefers clusters
 //! 4. `ReadyElseDraining`, always
 //! 5. `Near`, unless the traffic policy is `Local`
 //!
 //! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
 //! terminates and still serves; a cluster is drained if its operators say so.
+
+use std::sync::Arc;
 
 use super::{
     candidate::Candidate,
@@ -31,7 +33,7 @@ enum Preference {
     NotDrained,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
-    Clusters([Tier; 2]),
+    Clusters(Vec<Tier>),
     /// Keeps the ready endpoints, else those that drain.
     ReadyElseDraining,
     /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
@@ -39,10 +41,14 @@ enum Preference {
 }
 
 /// The source clusters of one step of `Clusters`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, PartialEq, Eq, Debug)]
 enum Tier {
     ThisCluster,
     OtherClusters,
+    /// Those that the operator prefers.
+    Preferred,
+    /// Those that a selector matches.
+    Selected(Vec<Arc<str>>),
 }
 
 impl Preferences {
@@ -59,7 +65,7 @@ impl Preferences {
         }
         let tiers = tiers(import, node).unwrap_or_else(|problem| {
             problems.push(problem);
-            None
+            Vec::new()
         });
         let distribution = Distribution::of(import).unwrap_or_else(|problem| {
             problems.push(problem);
@@ -70,14 +76,14 @@ impl Preferences {
 
     fn in_order(
         policy: TrafficPolicy,
-        tiers: Option<[Tier; 2]>,
+        tiers: Vec<Tier>,
         distribution: Option<Distribution>,
     ) -> Self {
         let local = policy == TrafficPolicy::Local;
         let list = [
             local.then_some(Preference::OnThisNode),
             Some(Preference::NotDrained),
-            tiers.map(Preference::Clusters),
+            (!tiers.is_empty()).then_some(Preference::Clusters(tiers)),
             Some(Preference::ReadyElseDraining),
             (!local).then_some(Preference::Near(distribution)),
         ];
@@ -140,18 +146,44 @@ impl Preference {
 
 impl Tier {
     /// An endpoint whose slice names no cluster counts as one of another cluster.
-    fn has(self, cluster: &str, cluster_id: &str) -> bool {
-        (cluster == cluster_id) == (self == Self::ThisCluster)
+    fn has(&self, cluster: &str, node: &NodeContext) -> bool {
+        match self {
+            Self::ThisCluster => node.cluster_id.as_deref() == Some(cluster),
+            Self::OtherClusters => node.cluster_id.as_deref() != Some(cluster),
+            Self::Preferred => node.traffic.is_preferred(cluster),
+            Self::Selected(clusters) => clusters.iter().any(|one| **one == *cluster),
+        }
     }
 }
 
-/// The tiers that the annotation about preferred clusters asks for, in order. The case of its value does not matter.
-fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>, ObjectProblem> {
-    let Some(ClusterAffinity { annotation, value }) = import.cluster_affinity.as_deref() else {
-        return Ok(None);
+/// The tiers that the owner of the service asks for, in order: by cluster selectors, else by the annotation about
+/// preferred clusters. The operator decides where the owner says nothing.
+fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Vec<Tier>, ObjectProblem> {
+    match import.tiers.as_deref() {
+        Some(Ok(tiers)) => {
+            return Ok(tiers.0.iter().map(|tier| Tier::Selected(tier.clusters.clone())).collect());
+        }
+        Some(Err(error)) => {
+            return Err(ObjectProblem::new(
+                RejectionReason::SelectorResultsInvalid,
+                format!("the results of the cluster selectors are ignored: {error}"),
+            ));
+        }
+        None => {}
+    }
+    let Some(affinity) = import.cluster_affinity.as_deref() else {
+        return Ok(node.traffic.has_preferred().then_some(Tier::Preferred).into_iter().collect());
     };
+    by_affinity(affinity, node)
+}
+
+/// The case of the annotation's value does not matter.
+fn by_affinity(
+    ClusterAffinity { annotation, value }: &ClusterAffinity,
+    node: &NodeContext,
+) -> Result<Vec<Tier>, ObjectProblem> {
     let tiers = match &*value.to_ascii_lowercase() {
-        "" | "none" => return Ok(None),
+        "" | "none" => return Ok(vec![]),
         "local" => [Tier::ThisCluster, Tier::OtherClusters],
         "remote" => [Tier::OtherClusters, Tier::ThisCluster],
         _ => {
@@ -173,20 +205,19 @@ fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Option<[Tier; 2]>
             ),
         ));
     }
-    Ok(Some(tiers))
+    Ok(tiers.into())
 }
 
 fn keep_first_tier(candidates: &mut Vec<Candidate<'_>>, tiers: &[Tier], node: &NodeContext) {
-    let Some(cluster_id) = node.cluster_id.as_deref() else { return };
     let usable = |candidate: &Candidate<'_>| {
         let conditions = candidate.conditions();
         conditions.ready || conditions.draining()
     };
     let first = tiers
         .iter()
-        .find(|tier| candidates.iter().any(|one| tier.has(one.cluster, cluster_id) && usable(one)));
+        .find(|tier| candidates.iter().any(|one| tier.has(one.cluster, node) && usable(one)));
     if let Some(tier) = first {
-        candidates.retain(|candidate| tier.has(candidate.cluster, cluster_id));
+        candidates.retain(|candidate| tier.has(candidate.cluster, node));
     }
 }
 
@@ -194,7 +225,7 @@ fn keep_first_tier(candidates: &mut Vec<Candidate<'_>>, tiers: &[Tier], node: &N
 impl From<TrafficPolicy> for Preferences {
     /// With nothing but this policy.
     fn from(policy: TrafficPolicy) -> Self {
-        Self::in_order(policy, None, None)
+        Self::in_order(policy, vec![], None)
     }
 }
 
@@ -203,7 +234,7 @@ mod tests {
     use super::*;
     use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
-        Endpoint,
+        Endpoint, Tiers, Traffic,
         fixture::{endpoint, import, node},
     };
 
@@ -217,9 +248,7 @@ mod tests {
     fn kept(affinity: &str, endpoints: &[(&str, Endpoint)]) -> Vec<u16> {
         let endpoints = of_clusters(endpoints);
         let mut candidates = numbered(&endpoints);
-        if let Some(tiers) = tiers(&wants(affinity), &node()).unwrap() {
-            keep_first_tier(&mut candidates, &tiers, &node());
-        }
+        keep_first_tier(&mut candidates, &tiers(&wants(affinity), &node()).unwrap(), &node());
         candidates.iter().map(|candidate| candidate.address.port()).collect()
     }
 
@@ -258,8 +287,54 @@ mod tests {
             assert_eq!(problem.reason, expected);
             assert!(problem.message.contains(affinity), "{}", problem.message);
         }
-        assert_eq!(tiers(&wants("none"), &nowhere), Ok(None));
-        assert_eq!(tiers(&import("shop/web"), &nowhere), Ok(None));
+        assert_eq!(tiers(&wants("none"), &nowhere), Ok(vec![]));
+        assert_eq!(tiers(&import("shop/web"), &nowhere), Ok(vec![]));
+    }
+
+    /// The first tier of clusters with a usable endpoint serves; all clusters do if none has one.
+    #[test]
+    fn results_of_selectors_are_tiers() {
+        let ready = || endpoint("");
+        let draining = || endpoint("").draining();
+        let unready = || endpoint("").conditions(false, true, false);
+        let serving = |results: &str, endpoints: &[(&str, Endpoint)]| -> Vec<u16> {
+            let import =
+                ServiceImport { tiers: Some(Box::new(Tiers::parse(results))), ..wants("remote") };
+            let endpoints = of_clusters(endpoints);
+            let mut candidates = numbered(&endpoints);
+            keep_first_tier(&mut candidates, &tiers(&import, &node()).unwrap(), &node());
+            candidates.iter().map(|candidate| candidate.address.port()).collect()
+        };
+        let near = r#"[{"clusters":["east"]},{"clusters":["east","west"]}]"#;
+        for (endpoints, expected) in [
+            (vec![("east", ready()), ("west", ready()), ("north", ready())], vec![1]),
+            (vec![("east", unready()), ("west", ready()), ("north", ready())], vec![1, 2]),
+            (vec![("east", draining()), ("west", ready())], vec![1]),
+            (vec![("east", unready()), ("west", draining()), ("north", ready())], vec![1, 2]),
+            (vec![("east", unready()), ("north", ready())], vec![1, 2]),
+            (vec![("north", ready()), ("", ready())], vec![1, 2]),
+        ] {
+            assert_eq!(serving(near, &endpoints), expected, "{endpoints:?}");
+        }
+        let all = [("east", ready()), ("west", ready())];
+        assert_eq!(serving(r#"[{},{"clusters":["west"]}]"#, &all), [2], "an empty tier is skipped");
+        assert_eq!(serving("[{}]", &all), [1, 2]);
+        let broken = ServiceImport { tiers: Some(Box::new(Tiers::parse("["))), ..wants("local") };
+        let problem = tiers(&broken, &node()).unwrap_err();
+        assert_eq!(problem.reason, RejectionReason::SelectorResultsInvalid);
+    }
+
+    #[test]
+    fn the_operator_decides_where_the_owner_does_not() {
+        let traffic = Traffic::parse(r#"{"east":{"preferred":true},"west":{"weight":1}}"#).unwrap();
+        let node = NodeContext { traffic, cluster_id: None, ..node() };
+        assert_eq!(tiers(&import("shop/web"), &node), Ok(vec![Tier::Preferred]));
+        assert_eq!(tiers(&wants("none"), &node), Ok(vec![]));
+        let endpoints = of_clusters(&[("west", endpoint("")), ("east", endpoint(""))]);
+        let mut candidates = numbered(&endpoints);
+        keep_first_tier(&mut candidates, &[Tier::Preferred], &node);
+        assert_eq!(candidates.len(), 1);
+        assert_eq!(&**candidates[0].cluster, "east");
     }
 
     #[test]

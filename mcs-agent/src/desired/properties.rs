@@ -9,7 +9,8 @@ use crate::{
     model::{
         Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,
         EventBatch, Frontend, Hints, ImportState, Kind, Location, NodeContext, Object, ObjectEvent,
-        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Timestamp, Traffic,
+        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Tiers, Timestamp,
+        Traffic,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -52,12 +53,13 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
         (
             option::weighted(0.3, text(&["PreferSameZone", "PreferSameNode", "PreferPlanet"])),
             option::weighted(0.3, text(&["local", "remote", "nearby"])),
+            tiers(),
         ),
     )
         .prop_map(
             |(name, created, ips, ports, headless, affinity, policy, publication, preferences)| {
                 let (derived_service, endpoint_slice_objects, clusters) = publication;
-                let (distribution, affinity_of_clusters) = preferences;
+                let (distribution, affinity_of_clusters, tiers) = preferences;
                 let served = import(&name).port("http", 80);
                 let import = ports.into_iter().fold(served, |import, (name, port, protocol)| {
                     import.port_of(&name, port, protocol.as_deref())
@@ -76,6 +78,7 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
                     cluster_affinity: affinity_of_clusters.map(|value| {
                         Box::new(ClusterAffinity { annotation: "example.io/affinity", value })
                     }),
+                    tiers,
                     derived_service,
                     endpoint_slice_objects,
                     clusters: clusters.iter().copied().map(Arc::from).collect(),
@@ -83,6 +86,16 @@ fn imports() -> impl Strategy<Value = ServiceImport> {
                 }
             },
         )
+}
+
+fn tiers() -> impl Strategy<Value = Option<Box<Result<Tiers, String>>>> {
+    let results = [
+        r#"[{"clusters":["east"]},{"clusters":["east","west"]}]"#,
+        r#"[{},{"clusters":["west"]},{"clusters":["north"]}]"#,
+        "?",
+    ];
+    option::weighted(0.4, select(results.to_vec()))
+        .prop_map(|results| results.map(|results| Box::new(Tiers::parse(results))))
 }
 
 fn endpoints() -> impl Strategy<Value = Endpoint> {
@@ -164,6 +177,7 @@ fn nodes() -> impl Strategy<Value = NodeContext> {
             r#"{"east":{"weight":3},"west":{"weight":1}}"#,
             r#"{"west":{"weight":10}}"#,
             r#"{"east":{"drain":true},"west":{"weight":5}}"#,
+            r#"{"east":{"preferred":true}}"#,
         ]),
     )
         .prop_map(|(node_name, zone, cluster_id, capacity, service_ranges, traffic)| {
@@ -238,6 +252,7 @@ proptest! {
     fn every_sequence_of_rounds_ends_as_a_full_round_does(
         batches in vec(events(), 1..8),
         nodes in vec(nodes(), 1..3),
+        retiered in vec((any::<prop::sample::Index>(), tiers()), 8),
     ) {
         let mut store = ObjectStore::default();
         let mut rules = Rules::default();
@@ -251,6 +266,13 @@ proptest! {
                 for event in events.iter_mut().skip(1).step_by(3) {
                     *event = ObjectEvent::Delete(reference(event));
                 }
+            }
+            // Sometimes the tiers of an import change with them.
+            let (which, tiers) = &retiered[turn];
+            let known: Vec<_> = store.snapshot().imports().cloned().collect();
+            if turn % 4 > 1 && !known.is_empty() {
+                let import = which.get(&known).clone();
+                events.push(ObjectEvent::Apply(ServiceImport { tiers: tiers.clone(), ..import }.into()));
             }
             store.apply(EventBatch { events, ..EventBatch::default() });
             let before = rules.desired().clone();

@@ -5,16 +5,15 @@ use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionRe
 
 /// The report of an import that is not left alone.
 pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> ImportReport {
-    ImportReport { import: import.clone(), state, message: shorten(message), left_alone: None }
+    let (import, message) = (import.clone(), shorten(message));
+    ImportReport { import, state, message, left_alone: None, tiers: None }
 }
 
 /// The report of an import that is left alone.
 pub(super) fn of_left_alone(import: &ObjectKey, why: &LeftAlone) -> ImportReport {
     ImportReport {
-        import: import.clone(),
-        state: ImportState::LeftAlone,
-        message: shorten(&why.message),
         left_alone: Some(why.reason),
+        ..report(import, ImportState::LeftAlone, &why.message)
     }
 }
 
@@ -34,7 +33,8 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
     } else {
         (ImportState::Ready, service.drain_ignored.map_or_else(String::new, who_serves))
     };
-    report(&service.import.key, state, &message)
+    let tiers = service.import.tiers.as_deref().and_then(|tiers| tiers.as_ref().ok()).cloned();
+    ImportReport { tiers, ..report(&service.import.key, state, &message) }
 }
 
 fn why_all_refuse(service: &Service<'_>) -> String {

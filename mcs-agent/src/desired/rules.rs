@@ -22,8 +22,8 @@ use crate::{
 
 /// The rules and their latest result.
 ///
-/// A slice affects only the frontends of its own import, as long as all backends fit. An import can
-/// affect every other import, because imports claim the same VIPs and ports.
+/// A slice affects only the frontends of its own import, as long as all backends fit, and so do an import's tiers of
+/// source clusters. Else an import can affect every other import, because imports claim the same VIPs and ports.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: NodeContext,
@@ -63,7 +63,7 @@ impl Rules {
     pub fn needs_full_round(&self, snapshot: &Snapshot, dirty: &DirtyObjects) -> bool {
         let mut imports = dirty.services.iter().filter_map(|key| snapshot.import(key));
         dirty.imports
-            || (self.latest.is_limited && !dirty.slices.is_empty())
+            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.tiers.is_empty()))
             || imports.any(|import| self.changes_eligibility(import, snapshot))
     }
 

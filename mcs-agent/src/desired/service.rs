@@ -11,19 +11,21 @@ use super::{
     claim::Claim,
     fate::Recorder,
     ip_family::IpFamily,
+    preference::Preferences,
     problem::ObjectProblem,
     selection::{self, Selection},
     slice::UsableSlices,
 };
 use crate::{
     model::{
-        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport, Slots,
+        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, RejectionReason,
+        ServiceImport, Slots,
     },
     store::Snapshot,
 };
 
 /// An import's claim with its frontends, before its slices count. A partial round reuses it.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct AssignedClaim {
     pub(super) claim: Claim,
     pub(super) assignment: Assignment,
@@ -52,6 +54,22 @@ pub(super) struct Service<'a> {
 }
 
 impl AssignedClaim {
+    /// The claim with the tiers of source clusters that the import has now. `None`: something else follows from them too.
+    pub(super) fn with_tiers(&self, import: &ServiceImport, node: &NodeContext) -> Option<Self> {
+        let (preferences, problems) = Preferences::of(import, node).ok()?;
+        let were_preferred = |problem: &ObjectProblem| {
+            matches!(
+                problem.reason,
+                RejectionReason::SelectorResultsInvalid
+                    | RejectionReason::ClusterAffinityUnknown
+                    | RejectionReason::ClusterAffinityNeedsIdentity
+            )
+        };
+        let is_plain = problems.is_empty() && !self.problems.iter().any(were_preferred);
+        let claim = || Claim { preferences, ..self.claim.clone() };
+        is_plain.then(|| Self { claim: claim(), ..self.clone() })
+    }
+
     /// Selects the backends of every frontend from the import's slices. No endpoint may be one of
     /// `vips`.
     pub(super) fn service<'a>(

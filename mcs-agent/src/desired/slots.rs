@@ -123,7 +123,7 @@ mod tests {
     fn site(clusters: &[(Option<u32>, usize)]) -> (NodeContext, Vec<(Arc<str>, Endpoint)>) {
         let name = |nth: usize| Arc::<str>::from(format!("c{nth}"));
         let wanted = |(nth, (weight, _)): (usize, &(Option<u32>, usize))| {
-            (name(nth), ClusterTraffic { weight: *weight, drain: false })
+            (name(nth), ClusterTraffic { weight: *weight, ..ClusterTraffic::default() })
         };
         let traffic = Traffic(clusters.iter().enumerate().map(wanted).collect());
         let most = clusters.iter().map(|(_, count)| *count).max().unwrap_or(0);

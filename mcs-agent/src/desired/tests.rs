@@ -3,8 +3,8 @@
 use super::{Rules, compute};
 use crate::{
     model::{
-        Capacity, DesiredState, EndpointSlice, EventBatch, ImportState, Kind, NodeContext, Object,
-        ObjectEvent, ObjectRef, RejectionReason, ServiceImport,
+        Capacity, DesiredChanges, DesiredState, EndpointSlice, EventBatch, ImportState, Kind,
+        NodeContext, Object, ObjectEvent, ObjectRef, RejectionReason, ServiceImport, Tiers,
         fixture::{endpoint, import, key, plain_node, slice, snapshot},
     },
     store::ObjectStore,
@@ -360,4 +360,35 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         let needed = first_slice(import.clone(), others, &node);
         assert_eq!(needed, expected, "{import:?} {:?}", node.service_ranges);
     }
+}
+
+#[test]
+fn other_tiers_concern_their_import_alone() {
+    let tiered =
+        |results: &str| ServiceImport { tiers: Some(Box::new(Tiers::parse(results))), ..web() };
+    let mut store = ObjectStore::default();
+    let mut rules = Rules::default();
+    let mut round = |store: &mut ObjectStore, objects: Vec<Object>| {
+        let events = objects.into_iter().map(ObjectEvent::Apply).collect();
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        let round = rules.evaluate(&store.snapshot(), &store.take_dirty(), &plain_node(), None);
+        let is_partial = matches!(round.changes, DesiredChanges::Backends(_));
+        (is_partial, frontends(rules.desired()), rules.desired().rejections.len())
+    };
+    let other = import("shop/api").ip("10.0.0.9").port("http", 80);
+    let slices = [east().address("10.1.0.1"), west().address("10.2.0.1")];
+    let objects = [web().into(), other.into()].into_iter().chain(slices.map(Object::from));
+    let with = |backends: &str| {
+        vec![format!("10.0.0.1:80/TCP ->{backends}"), "10.0.0.9:80/TCP ->".to_owned()]
+    };
+    let both = with(" east/10.1.0.1:8080 west/10.2.0.1:8081");
+    assert_eq!(round(&mut store, objects.collect()), (false, both.clone(), 0));
+    let west_first = tiered(r#"[{"clusters":["west"]}]"#);
+    let west_alone = with(" west/10.2.0.1:8081");
+    assert_eq!(round(&mut store, vec![west_first.into()]), (true, west_alone.clone(), 0));
+    let moved = east().address("10.1.0.7").into();
+    assert_eq!(round(&mut store, vec![moved]), (true, west_alone, 0), "a slice keeps the tiers");
+    assert_eq!(round(&mut store, vec![tiered("?").into()]).2, 1);
+    let (is_partial, _, rejections) = round(&mut store, vec![web().into()]);
+    assert_eq!((is_partial, rejections), (false, 0));
 }

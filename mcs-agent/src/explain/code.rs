@@ -151,6 +151,7 @@ pub(super) const fn is_ignored(reason: RejectionReason) -> bool {
     matches!(
         reason,
         RejectionReason::ClusterAffinityUnknown
+            | RejectionReason::SelectorResultsInvalid
             | RejectionReason::ClusterAffinityNeedsIdentity
             | RejectionReason::TrafficDistributionUnknown
     )

@@ -59,6 +59,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         internal_traffic_policy: None,
         traffic_distribution: None,
         cluster_affinity: None,
+        tiers: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ObjectKey;
+use super::{ObjectKey, Tiers};
 
 /// The state of a ServiceImport. Part of `mcs-agent status -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -19,6 +19,9 @@ pub struct ImportReport {
     /// Why it is left alone; absent in every other state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub left_alone: Option<LeftAloneReason>,
+    /// The tiers of source clusters, if the service has cluster selectors.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tiers: Option<Tiers>,
 }
 
 /// Why the agent does not serve an import on purpose. The serialised names are stable.

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 pub use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::Adoptable;
+use super::{Adoptable, Tiers};
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -89,6 +89,8 @@ pub struct ServiceImport {
     pub traffic_distribution: Option<Box<str>>,
     /// Which clusters' endpoints are preferred.
     pub cluster_affinity: Option<Box<ClusterAffinity>>,
+    /// `status.clusterSelectorResults`, else the annotation that stands for it; or why they cannot be read.
+    pub tiers: Option<Box<Result<Tiers, String>>>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
     /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no
@@ -158,6 +160,11 @@ impl ServiceImport {
     /// The object that the import was read from.
     pub fn read_from(&self) -> ObjectRef {
         ObjectRef { kind: self.kind, key: self.key.clone() }
+    }
+
+    /// Whether nothing differs but the tiers of source clusters.
+    pub fn differs_in_tiers_alone(&self, other: &Self) -> bool {
+        self.tiers != other.tiers && Self { tiers: other.tiers.clone(), ..self.clone() } == *other
     }
 
     /// The Service that serves it without the agent, if it has one.

@@ -43,6 +43,8 @@ pub enum RejectionReason {
     ClusterAffinityUnknown,
     /// The annotation about preferred clusters needs `--cluster-id`.
     ClusterAffinityNeedsIdentity,
+    /// The results of the cluster selectors cannot be read.
+    SelectorResultsInvalid,
     /// The agent does not know this `trafficDistribution`.
     TrafficDistributionUnknown,
     /// The slice's `addressType` is neither IPv4 nor IPv6.

@@ -8,11 +8,13 @@ use crate::model::{Kind, ObjectKey, ObjectRef};
 /// The objects that changed since the rules last evaluated them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DirtyObjects {
-    /// Whether any ServiceImport changed.
+    /// Whether any ServiceImport changed, but for those in `tiers`.
     pub imports: bool,
     /// The changed EndpointSlices, whether they can be read or not.
     pub slices: BTreeSet<ObjectKey>,
-    /// The imports that these slices belong to now, or did before, whether they exist or not.
+    /// The imports of which nothing but the tiers of source clusters changed.
+    pub tiers: BTreeSet<ObjectKey>,
+    /// These imports, and those that these slices belong to now, or did before, whether they exist or not.
     pub services: BTreeSet<ObjectKey>,
 }
 
@@ -20,7 +22,15 @@ impl DirtyObjects {
     /// Adds an object that changed, with its versions before and after the change.
     pub(super) fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
         if object.kind != Kind::EndpointSlice {
-            self.imports = true;
+            match versions {
+                [Some(StoredObject::Import(before)), Some(StoredObject::Import(now))]
+                    if before.differs_in_tiers_alone(now) =>
+                {
+                    self.tiers.insert(object.key.clone());
+                    self.services.insert(object.key.clone());
+                }
+                _ => self.imports = true,
+            }
             return;
         }
         self.slices.insert(object.key.clone());

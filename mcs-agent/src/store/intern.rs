@@ -25,6 +25,10 @@ impl Interner {
         self.names.intern(&mut import.key.namespace);
         self.names.intern(&mut import.key.name);
         import.clusters.iter_mut().for_each(|cluster| self.names.intern(cluster));
+        if let Some(Ok(tiers)) = import.tiers.as_deref_mut() {
+            let names = tiers.0.iter_mut().flat_map(|tier| &mut tier.clusters);
+            names.for_each(|cluster| self.names.intern(cluster));
+        }
     }
 
     fn intern_slice(&mut self, slice: &mut EndpointSlice) {

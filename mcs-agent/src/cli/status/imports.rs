@@ -97,6 +97,7 @@ mod tests {
                 state: ImportState::LeftAlone,
                 message: "why; what to do".to_owned(),
                 left_alone: Some(reason),
+                tiers: None,
             })
         };
         let mut imports: Vec<_> = (0..5_000).map(|n| report(n, LeftAloneReason::Record)).collect();

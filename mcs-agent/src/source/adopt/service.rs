@@ -53,6 +53,7 @@ impl Service {
                 internal_traffic_policy: spec.internal_traffic_policy,
                 traffic_distribution: spec.traffic_distribution.map(Into::into),
                 cluster_affinity: None,
+                tiers: None,
                 endpoint_slice_objects: None,
                 clusters: [].into(),
                 key: key.clone(),

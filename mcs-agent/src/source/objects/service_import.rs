@@ -3,12 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
+use mcs_kube::SELECTOR_RESULTS;
 use serde::{Deserialize, Serialize};
+use serde_json::Value;
 
 use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
 use crate::{
     model::{
-        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Tiers,
+        Timestamp,
     },
     source::adopt,
 };
@@ -71,12 +74,13 @@ struct ClientIpConfig {
     timeout_seconds: Option<i32>,
 }
 
-#[derive(Clone, Debug, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct ServiceImportStatus {
     clusters: Option<Vec<ClusterStatus>>,
     conditions: Option<Vec<Condition>>,
     endpoint_slice_objects: Option<String>,
+    cluster_selector_results: Option<Value>,
 }
 
 #[derive(Clone, Debug, Serialize, Deserialize)]
@@ -93,12 +97,13 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
     let cluster_affinity = annotations
         .remove(adopt::AFFINITY_ANNOTATION)
         .map(|value| ClusterAffinity { annotation: adopt::AFFINITY_ANNOTATION, value });
+    let noted_tiers = annotations.remove(SELECTOR_RESULTS);
     let adoptable = match derived_service {
         Some(_) => None,
         None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
     };
-    let (endpoint_slice_objects, clusters) =
-        status.map_or((None, None), |status| (status.endpoint_slice_objects, status.clusters));
+    let ServiceImportStatus { clusters, endpoint_slice_objects, cluster_selector_results, .. } =
+        status.unwrap_or_default();
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
     // GKE names its Service, which serves the import until the agent adopts it.
     let of_gke = adoptable.as_ref().filter(|one| one.controller == adopt::GKE);
@@ -124,9 +129,17 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
         internal_traffic_policy: spec.internal_traffic_policy,
         traffic_distribution: spec.traffic_distribution.map(Into::into),
         cluster_affinity: cluster_affinity.map(Box::new),
+        tiers: tiers(cluster_selector_results, noted_tiers.as_deref()).map(Box::new),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
+}
+
+/// The results of the field, else those of the annotation. No results mean no selectors.
+fn tiers(field: Option<Value>, annotation: Option<&str>) -> Option<Result<Tiers, String>> {
+    let field = field.map(Tiers::read);
+    let tiers = field.or_else(|| annotation.map(Tiers::parse))?;
+    (tiers != Ok(Tiers::default())).then_some(tiers)
 }
 
 /// The service that the labels or annotations name, unless it has the name of this import. The KEP has
@@ -200,6 +213,7 @@ mod tests {
                     "lastTransitionTime": "2026-01-01T00:00:00Z",
                 }],
                 "endpointSliceObjects": "Present",
+                "clusterSelectorResults": [{"clusters": ["a"]}],
             },
         }));
         assert_eq!(
@@ -229,6 +243,7 @@ mod tests {
                     annotation: "service.cilium.io/affinity",
                     value: "local".to_owned(),
                 })),
+                tiers: Some(Box::new(Tiers::parse(r#"[{"clusters":["a"]}]"#))),
                 endpoint_slice_objects: Some("Present".to_owned()),
                 clusters: [].into(),
             })
@@ -252,6 +267,7 @@ mod tests {
             internal_traffic_policy: None,
             traffic_distribution: None,
             cluster_affinity: None,
+            tiers: None,
             endpoint_slice_objects: None,
             clusters: [].into(),
         });
@@ -310,6 +326,34 @@ mod tests {
         assert_eq!(clusters(derived(), json!(null)), ["east", "west"].map(Arc::from).into());
         assert_eq!(clusters(derived(), json!("Present")), [].into());
         assert_eq!(clusters(json!({}), json!(null)), [].into());
+    }
+
+    #[test]
+    fn tiers_are_in_the_status_or_else_in_an_annotation() {
+        let read = |field: serde_json::Value, annotation: Option<&str>| {
+            let annotations = json!({SELECTOR_RESULTS: annotation.unwrap_or("[]")});
+            let spec = json!({"type": "ClusterSetIP", "ports": []});
+            let status = json!({"clusterSelectorResults": field});
+            let metadata = json!({"annotations": annotations});
+            let import = json!({"metadata": metadata, "spec": spec, "status": status});
+            let tiers = decode(import).unwrap().tiers?;
+            Some(tiers.map_or_else(|_| "unreadable".to_owned(), |tiers| tiers.to_string()))
+        };
+        let noted = Some(r#"[{"clusters":["a"]},{"clusters":["b"]}]"#);
+        for (field, annotation, expected) in [
+            (json!(null), None, None),
+            (json!(null), noted, Some("1 a; 2 b")),
+            (json!([{"clusters": ["c"]}]), noted, Some("1 c")),
+            (json!([{}]), None, Some("1 none")),
+            (json!("c"), noted, Some("unreadable")),
+            (json!(null), Some("c"), Some("unreadable")),
+        ] {
+            assert_eq!(
+                read(field.clone(), annotation).as_deref(),
+                expected,
+                "{field} {annotation:?}"
+            );
+        }
     }
 
     #[test]
