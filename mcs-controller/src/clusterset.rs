@@ -22,6 +22,7 @@ mod name;
 mod namespaces;
 mod property;
 mod resolve;
+mod selectors;
 mod slice;
 mod spec;
 mod stamp;
@@ -56,6 +57,7 @@ pub use resolve::{
     Importer, Known, KnownExport, SourceRules, Wanted, WantedImport, WantedSlice, resolve,
     vip_order,
 };
+pub use selectors::{Properties, Selectors, published, read_published};
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
 pub use stamp::Stamp;

@@ -28,7 +28,7 @@ pub use self::{
         BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, Limits, PEER_CONDITIONS, PeerCondition,
         PeerDecoder, PeerObject, PeerVersion, SecretReference,
     },
-    export_rule::{ExportRuleDecoder, ExportRuleSpec},
+    export_rule::{ExportRule, ExportRuleDecoder, ExportRuleSpec},
     exported_service::{
         Exported, ExportedObject, ExportedServiceDecoder, ExportedServiceSpec, exported_name,
         exported_service, service_of,

@@ -14,13 +14,13 @@ use std::{
 };
 
 use ipnet::IpNet;
-use mcs_kube::{ObjectKey, PropertyDecoder, ResourceEvent, WatchTarget};
+use mcs_kube::{ObjectKey, PropertyDecoder, ResourceEvent, SELECTOR_RESULTS, WatchTarget};
 
 use self::rules::ExportRules;
 use crate::{
     clusterset::{
         Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily,
-        Owner, Selection, ServiceName, SourceSlice, derived_name, well_known,
+        Owner, Properties, Selection, ServiceName, SourceSlice, derived_name, well_known,
     },
     feed::Feed,
     objects::{
@@ -55,8 +55,6 @@ pub enum OwnEvent {
     Nodes(ResourceEvent<NodeDecoder>),
 }
 
-/// ClusterProperty with the id of the cluster (KEP-2149).
-const CLUSTER_ID: &str = "cluster.clusterset.k8s.io";
 /// The namespace and name of the Service of the API server, and of its slice.
 const API_SERVERS: (&str, &str) = ("default", "kubernetes");
 
@@ -163,6 +161,8 @@ pub struct OwnCluster {
     local_owners: HashMap<ObjectKey, ServiceName>,
     namespaces: BTreeSet<Arc<str>>,
     properties: BTreeMap<Arc<str>, String>,
+    /// Those of them that peers get, and how many they do not get.
+    published_properties: (Arc<Properties>, usize),
     imported: HashMap<ServiceName, Imported>,
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
@@ -237,6 +237,7 @@ impl OwnCluster {
             local_owners: HashMap::new(),
             namespaces: BTreeSet::new(),
             properties: BTreeMap::new(),
+            published_properties: Default::default(),
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
@@ -341,7 +342,7 @@ impl OwnCluster {
 
     /// The id of the cluster as its ClusterProperty says it.
     pub fn cluster_id(&self) -> Option<&str> {
-        self.properties.get(CLUSTER_ID).map(String::as_str)
+        self.properties.get(well_known::CLUSTER_ID_PROPERTY).map(String::as_str)
     }
 
     /// The name of the clusterset as its ClusterProperty says it.
@@ -352,6 +353,11 @@ impl OwnCluster {
     /// The value of a ClusterProperty.
     pub fn property(&self, name: &str) -> Option<&str> {
         self.properties.get(name).map(String::as_str)
+    }
+
+    /// The ClusterProperties that peers get, and how many they do not get.
+    pub const fn published_properties(&self) -> &(Arc<Properties>, usize) {
+        &self.published_properties
     }
 
     /// The version in which ClusterProperties are served.
@@ -387,7 +393,7 @@ impl OwnCluster {
             Some(ExportSource::Service(spec)) => {
                 let mut spec = spec.clone();
                 spec.labels.clone_from(&object.labels);
-                spec.annotations.clone_from(&object.annotations);
+                spec.annotations = self.exported_annotations(name, object);
                 ExportSource::Service(spec)
             }
             Some(other) => other.clone(),
@@ -400,6 +406,20 @@ impl OwnCluster {
             vips: self.vips(name).to_vec(),
             audience: object.audience.clone(),
         })
+    }
+
+    /// Those of the ServiceExport, and of one that an ExportRule has made also those of the rule.
+    fn exported_annotations(
+        &self,
+        name: &ServiceName,
+        export: &ExportObject,
+    ) -> BTreeMap<Arc<str>, Arc<str>> {
+        let mut annotations = BTreeMap::new();
+        if let Some(service) = self.services.get(name).filter(|_| export.is_made) {
+            annotations = self.rules.annotations(name.namespace(), &service.labels);
+        }
+        annotations.extend(export.annotations.clone());
+        annotations
     }
 
     /// The slices of a Service of this cluster.
@@ -455,6 +475,7 @@ impl OwnCluster {
                 actual.import.spec.annotations.retain(|key, _| annotations.contains(key));
                 actual.import.has_derived_service &=
                     annotations.contains(well_known::DERIVED_SERVICE);
+                actual.import.tiers.take_if(|_| !annotations.contains(SELECTOR_RESULTS));
             }
             Some(actual)
         });
@@ -477,6 +498,7 @@ impl OwnCluster {
         let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect();
         let mut annotations: BTreeSet<Arc<str>> = keys(&import.spec.annotations);
         annotations.extend(import.has_derived_service.then(|| well_known::DERIVED_SERVICE.into()));
+        annotations.extend(import.tiers.iter().map(|_| SELECTOR_RESULTS.into()));
         let imported = self.imported.entry(import.name.clone()).or_default();
         imported.applied = Some([keys(&import.spec.labels), annotations]);
     }

@@ -385,10 +385,11 @@ impl Peers {
             |peer: &Peer| (peer.view.counts(), peer.view.is_renewed(), peer.view.was_complete());
         let before_event = says(peer);
         let lacked = peer.view.lacking().cloned().unwrap_or_default();
+        let properties = peer.view.properties().cloned();
         if event.is_answer() {
             peer.last_contact = Some(Timestamp::now());
         }
-        let services = peer.view.apply(event);
+        let mut services = peer.view.apply(event);
         let namespaces = peer.view.lacking().filter(|lacks| !Arc::ptr_eq(lacks, &lacked));
         let namespaces =
             namespaces.map(|lacks| lacked.symmetric_difference(lacks).cloned().collect());
@@ -406,7 +407,12 @@ impl Peers {
             );
         }
         let has_more_say = peer.view.counts() && before_event != says(peer);
-        let known = has_more_say.then(|| peer.object.cluster.clone());
+        // Cluster selectors can be about each of its properties.
+        let is_other = peer.view.properties() != properties.as_ref();
+        if is_other {
+            services.extend(peer.view.believed().keys().cloned());
+        }
+        let known = (has_more_say || is_other).then(|| peer.object.cluster.clone());
         let all = before != self.choice() || is_new && self.are_known();
         let namespaces = namespaces.unwrap_or_default();
         PeerChanges { services, all, known, namespaces, ..PeerChanges::default() }

@@ -193,6 +193,7 @@ mod tests {
                 ips: vec![],
                 spec: spec(),
                 has_derived_service: false,
+                tiers: None,
             })
         };
         let slice = Write::ApplySlice(imported_slice("busy"));

@@ -1,5 +1,7 @@
 //! What a write costs: one token, and more if it is large. The bytes are an estimate, never far below the JSON.
 
+use mcs_kube::Tiers;
+
 use crate::{
     clusterset::{Condition, Import, ImportedSlice, ServicePort},
     mailbox::MailboxWrite,
@@ -30,6 +32,10 @@ pub(super) fn of_slice(slice: &ImportedSlice) -> f64 {
     tokens(OBJECT + endpoints.chain(ports).sum::<usize>())
 }
 
+fn of_tiers(tiers: Option<&Tiers>) -> usize {
+    tiers.into_iter().flat_map(|tiers| &tiers.0).map(|tier| (1 + tier.clusters.len()) * PART).sum()
+}
+
 /// The bytes of a write that belongs to the import of a service; `None`: it belongs to its slices, or takes something away.
 pub(super) fn of_import(write: &Write) -> Option<usize> {
     let ports = |ports: &[ServicePort]| ports.iter().map(|port| PART + port.name.len()).sum();
@@ -39,14 +45,15 @@ pub(super) fn of_import(write: &Write) -> Option<usize> {
     Some(
         OBJECT
             + match write {
-                Write::ApplyImport(Import { spec, .. }) => {
+                Write::ApplyImport(Import { spec, tiers, .. }) => {
                     let pairs = spec.labels.iter().chain(&spec.annotations);
                     let pairs: usize = pairs.map(|(key, value)| key.len() + value.len()).sum();
                     let ports: usize = ports(&spec.ports);
-                    pairs + ports
+                    pairs + ports + of_tiers(tiers.as_ref())
                 }
                 Write::SetImportStatus(_, status) => {
-                    status.clusters.len() * PART + messages(&status.conditions)
+                    let tiers = of_tiers(status.tiers.as_ref());
+                    status.clusters.len() * PART + messages(&status.conditions) + tiers
                 }
                 Write::SetExportConditions(_, conditions) => messages(conditions),
                 Write::ApplyDerivedService(_, derived) => ports(derived),

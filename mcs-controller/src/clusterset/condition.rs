@@ -28,6 +28,8 @@ pub enum ConditionType {
     EndpointsReady,
     /// Of a ServiceExport: absent, or false because a cluster does not import it. The API has no such type.
     Imported,
+    /// Of a ServiceImport: absent, or false because its cluster selectors cannot be resolved. The API has no such type.
+    SelectorsResolved,
 }
 
 impl fmt::Display for ConditionType {

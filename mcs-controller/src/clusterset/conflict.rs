@@ -85,6 +85,8 @@ pub enum ConflictReason {
     InternalTrafficPolicyConflict,
     /// `trafficDistribution`.
     TrafficDistributionConflict,
+    /// `clusterSelectors` (KEP-5939).
+    ClusterSelectorsConflict,
     /// `ipFamilies`.
     IPFamilyConflict,
 }
@@ -101,6 +103,7 @@ impl ConflictReason {
             Self::AnnotationsConflict => "exportedAnnotations",
             Self::InternalTrafficPolicyConflict => "internalTrafficPolicy",
             Self::TrafficDistributionConflict => "trafficDistribution",
+            Self::ClusterSelectorsConflict => "clusterSelectors",
             Self::IPFamilyConflict => "ipFamilies",
         }
     }

@@ -62,6 +62,7 @@ mod tests {
                 ips: vec![],
                 spec: super::super::ServiceSpec { ports, ..spec() },
                 has_derived_service: true,
+                tiers: None,
             };
             derived_ports(&import).len()
         };

@@ -6,7 +6,7 @@ use super::{
     Audience, ClusterId, Condition,
     ConditionStatus::{False, True, Unknown},
     ConditionType::{Conflict as ConflictCondition, Imported, Ready, Valid},
-    Conflict, Export, ExportSource, NamespaceRules,
+    Conflict, Export, ExportSource, NamespaceRules, Selectors, ServiceType,
     label::{is_valid_key, is_valid_label, usable_annotations, usable_labels},
     well_known,
 };
@@ -34,11 +34,31 @@ pub fn export_conditions(
     match problem(export, namespaces) {
         Some((reason, message)) => invalid(reason, message),
         None => vec![
-            Condition::new(Valid, True, "Valid", valid_message(export)),
+            selector_problem(export)
+                .unwrap_or_else(|| Condition::new(Valid, True, "Valid", valid_message(export))),
             ready(&export.audience, publication),
             conflict(conflicts),
         ],
     }
+}
+
+/// That selectors cannot be used. The Service is exported all the same.
+fn selector_problem(export: &Export) -> Option<Condition> {
+    let spec = export.spec()?;
+    let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
+    let (reason, problem) = match Selectors::parse(text) {
+        Err(error) => ("InvalidClusterSelector", error),
+        Ok(selectors) if spec.service_type == ServiceType::Headless && !selectors.is_empty() => (
+            "InvalidServiceType",
+            "a headless Service has none, as its names resolve to the pods of all clusters"
+                .to_owned(),
+        ),
+        Ok(_) => return None,
+    };
+    let message = format!(
+        "the cluster selectors are not used, and the Service is exported with the preference that it had: {problem}"
+    );
+    Some(Condition::new(Valid, False, reason, bounded(message)))
 }
 
 fn invalid(reason: &str, message: impl Into<String>) -> Vec<Condition> {
@@ -245,6 +265,7 @@ fn cut(mut message: String, longest: usize) -> String {
 mod tests {
     use super::*;
     use crate::clusterset::{
+        ServiceSpec,
         fixture::{cluster, export, map, name, port, spec},
         merge,
     };
@@ -253,7 +274,7 @@ mod tests {
     fn told(export: &Export, publication: &Publication, conflicts: &[Conflict]) -> Vec<String> {
         let rules = NamespaceRules::default();
         let conditions = export_conditions(export, &rules, publication, conflicts);
-        assert_eq!(is_exportable(export, &rules), conditions[0].status == True);
+        assert_eq!(is_exportable(export, &rules), conditions.len() > 2);
         let told =
             |one: &Condition| format!("{}={}/{}", one.condition_type, one.status, one.reason);
         conditions.iter().map(told).collect()
@@ -328,6 +349,25 @@ mod tests {
         check(None, "kube-system", "NamespaceNotExportable");
         check(Some(ExportSource::Missing), "shop", "NoService");
         check(Some(ExportSource::ExternalName), "shop", "InvalidServiceType");
+    }
+
+    #[test]
+    fn selectors_that_are_refused_keep_nothing_from_being_exported() {
+        let with = |selectors: &str, service_type| {
+            let annotations = map(&[(well_known::CLUSTER_SELECTORS, selectors)]);
+            export("c1", 1, ServiceSpec { annotations, service_type, ..spec() })
+        };
+        let good = r#"[{"propertySelector":{"matchProperties":{"region.example":"eu"}}}]"#;
+        let rules = NamespaceRules::default();
+        for (export, valid) in [
+            (with(good, ServiceType::ClusterSetIp), "Valid=True/Valid"),
+            (with("[{}]", ServiceType::ClusterSetIp), "Valid=False/InvalidClusterSelector"),
+            (with(good, ServiceType::Headless), "Valid=False/InvalidServiceType"),
+        ] {
+            let told = told(&export, &Publication::Published, &[]);
+            assert_eq!(told, [valid, "Ready=True/Exported", "Conflict=False/NoConflicts"]);
+            assert!(is_exportable(&export, &rules));
+        }
     }
 
     #[test]

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
+use mcs_kube::Tiers;
+
 use super::{
     ClusterId, Condition, ConditionType, ServiceName, ServiceSpec, condition::differ_in_words,
 };
@@ -17,6 +19,8 @@ pub struct Import {
     pub spec: ServiceSpec,
     /// Whether an annotation names the derived Service.
     pub has_derived_service: bool,
+    /// What the cluster selectors match, if there are some: an annotation, whatever fields the definition has.
+    pub tiers: Option<Tiers>,
 }
 
 /// `status` of a ServiceImport. It has no times: a change of an import costs every node of the cluster a full
@@ -29,6 +33,8 @@ pub struct ImportStatus {
     pub endpoint_slice_objects: Option<EndpointSliceObjects>,
     /// `conditions`.
     pub conditions: Vec<Condition>,
+    /// `clusterSelectorResults`, if the definition has it (KEP-5939).
+    pub tiers: Option<Tiers>,
 }
 
 impl ImportStatus {
@@ -41,6 +47,7 @@ impl ImportStatus {
     pub fn differs_in_words(&self, other: &Self) -> bool {
         self.clusters == other.clusters
             && self.endpoint_slice_objects == other.endpoint_slice_objects
+            && self.tiers == other.tiers
             && differ_in_words(&self.conditions, &other.conditions)
     }
 }

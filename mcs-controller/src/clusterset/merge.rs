@@ -13,8 +13,9 @@ use std::{
 };
 
 use super::{
-    ClusterId, Conflict, ConflictReason, Export, IpFamily, ServiceSpec,
-    label::{usable_annotations, usable_labels},
+    ClusterId, Conflict, ConflictReason, Export, IpFamily, Selectors, ServiceSpec,
+    label::{Pairs, usable_annotations, usable_labels},
+    well_known,
 };
 use voice::{Voice, disagreement};
 
@@ -88,15 +89,27 @@ fn other_conflicts<'a>(voices: &'a [Voice<'a>]) -> impl Iterator<Item = Conflict
             |value| value.unwrap_or("none").to_owned(),
         ),
         disagreement(voices, Reason::LabelsConflict, |spec| &spec.labels, |map| shown(map)),
-        disagreement(
-            voices,
-            Reason::AnnotationsConflict,
-            |spec| &spec.annotations,
-            |map| shown(map),
-        ),
+        disagreement(voices, Reason::AnnotationsConflict, other_annotations, shown),
+        disagreement(voices, Reason::ClusterSelectorsConflict, selectors, |value| match value {
+            Some(Ok(selectors)) => selectors.to_value(),
+            Some(Err(text)) => (*text).to_owned(),
+            None => "none".to_owned(),
+        }),
     ]
     .into_iter()
     .flatten()
+}
+
+fn other_annotations(spec: &ServiceSpec) -> Pairs {
+    let mut annotations = spec.annotations.clone();
+    annotations.remove(well_known::CLUSTER_SELECTORS);
+    annotations
+}
+
+/// The text if it cannot be read. Spaces in it do not matter.
+fn selectors(spec: &ServiceSpec) -> Option<Result<Selectors, &str>> {
+    let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
+    Some(Selectors::parse(text).map_err(|_| &**text))
 }
 
 /// Only clusters with affinity have a configuration of it.

@@ -7,18 +7,20 @@ use std::{
 };
 
 use ipnet::IpNet;
+use mcs_kube::Tiers;
 
 use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
     ConditionType, Conflict, CopyRules, EndpointCount, EndpointRules, EndpointSliceObjects, Export,
     Import, ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip,
-    Owner, Refusal, ServiceName, ServiceSpec, ServiceType, SliceCopier, SourceSlice, Stamp,
-    VipRanges, VipsInUse,
+    Owner, Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
+    SourceSlice, Stamp, VipRanges, VipsInUse,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
     memo::Copied,
     merge,
     vips::{SharedVip, VipSources},
+    well_known,
 };
 
 /// The cluster that imports.
@@ -76,6 +78,8 @@ pub struct Known<'a> {
     pub incomplete: &'a BTreeSet<ClusterId>,
     /// VIPs of the import that it cannot keep.
     pub lost: &'a [LostVip],
+    /// The ClusterProperties of each cluster, as far as they are known.
+    pub properties: &'a BTreeMap<ClusterId, Arc<Properties>>,
 }
 
 /// What this cluster should have of one service.
@@ -239,11 +243,16 @@ pub fn resolve(
         said(current, ConditionType::EndpointsReady)
     };
     let ready = with_endpoints(ready, counted.as_ref());
-    let clusters = merged.contributions.into_keys().chain(record.clusters).collect();
+    let clusters =
+        merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();
+    let (tiers, unresolved) = tiers(importer, known, &merged.spec, &clusters, &record, current);
+    import.tiers.clone_from(&tiers);
+    let conditions = [ready].into_iter().chain(conflict).chain(counted).chain(unresolved);
     let status = ImportStatus {
         clusters,
         endpoint_slice_objects: Some(EndpointSliceObjects::Present),
-        conditions: [ready].into_iter().chain(conflict).chain(counted).collect(),
+        conditions: conditions.collect(),
+        tiers,
     };
     Wanted {
         import: WantedImport::Present(Box::new(import), status),
@@ -281,6 +290,46 @@ fn conflict(
         endpoints.weigh(&mut merged.conflicts);
         import_conflict(&merged.conflicts)
     })
+}
+
+/// What the cluster selectors match. If that is not known, the import keeps all results that it has, and a condition says
+/// so.
+fn tiers(
+    importer: &Importer,
+    known: &Known<'_>,
+    spec: &ServiceSpec,
+    clusters: &BTreeSet<ClusterId>,
+    record: &Record<'_>,
+    current: Option<&ActualImport>,
+) -> (Option<Tiers>, Option<Condition>) {
+    // The names of a headless service resolve to the pods of all clusters.
+    let text = spec.annotations.get(well_known::CLUSTER_SELECTORS);
+    let Some(text) = text.filter(|_| spec.service_type == ServiceType::ClusterSetIp) else {
+        return (None, None);
+    };
+    let resolved = match Selectors::parse(text) {
+        Ok(selectors) if selectors.is_empty() => return (None, None),
+        Ok(selectors) => selectors.resolve(&importer.cluster, clusters.iter(), known.properties),
+        Err(error) => Err(("InvalidClusterSelector", error)),
+    };
+    let (reason, error) = match resolved {
+        Ok(tiers) => return (Some(tiers), None),
+        Err(problem) => problem,
+    };
+    let stays =
+        current.and_then(|now| now.import.tiers.clone().or_else(|| now.status.tiers.clone()));
+    // Nobody has heard of a cluster that cannot be read, and each change of the import costs every node.
+    if reason == Selectors::PROPERTIES_UNKNOWN && !record.clusters.is_empty() {
+        return (stays, said(current, ConditionType::SelectorsResolved));
+    }
+    let message = format!("clusters are preferred as before: {error}");
+    let condition = Condition::new(
+        ConditionType::SelectorsResolved,
+        ConditionStatus::False,
+        reason,
+        in_import(message),
+    );
+    (stays, Some(condition))
 }
 
 /// Whether the cluster has later slices than what is known, which is of a backup.
@@ -461,7 +510,7 @@ fn import(
     let (ips, problem) = vips.choose(name, families);
     let ready =
         readiness(&spec, supported, problem, vips.first_lost(&ips), vips.shared(name, &ips));
-    (Import { name: name.clone(), ips, spec, has_derived_service: false }, ready)
+    (Import { name: name.clone(), ips, spec, has_derived_service: false, tiers: None }, ready)
 }
 
 fn readiness(

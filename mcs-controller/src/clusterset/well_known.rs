@@ -33,6 +33,10 @@ pub const SOURCE_GENERATION: &str = "clusterset.mcs-agent.io/source-generation";
 /// the export is for all clusters.
 pub const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";
 
+/// Exported annotation of a ServiceExport, and with it annotation of the ServiceImports: the cluster selectors of the
+/// service as JSON, as long as the definition of ServiceExport has no `spec.clusterSelectors`.
+pub const CLUSTER_SELECTORS: &str = "traffic.clusterset.mcs-agent.io/cluster-selectors";
+
 /// Whether a label or annotation belongs to controllers of ServiceImports, so that no export can set it.
 pub(super) fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
@@ -88,6 +92,13 @@ pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 pub const PUBLISHED: &str = "clusterset.mcs-agent.io/exported-services";
 /// Annotation of that Lease: `true` if readers are to prefer other clusters.
 pub const DRAIN: &str = "clusterset.mcs-agent.io/drain";
+/// Annotation of that Lease: the ClusterProperties of the cluster that readers may know, as JSON.
+pub const PROPERTIES: &str = "clusterset.mcs-agent.io/properties";
+/// ClusterProperty with the id of the cluster (KEP-2149).
+pub const CLUSTER_ID_PROPERTY: &str = "cluster.clusterset.k8s.io";
+/// ClusterProperty: `local-first` if clients in this cluster are to prefer its own endpoints, where the owner of a service
+/// says nothing.
+pub const PREFERENCE_PROPERTY: &str = "preference.clusterset.mcs-agent.io";
 /// ClusterProperty: `true` if this cluster asks all importers to prefer other clusters.
 pub const DRAIN_PROPERTY: &str = "drain.clusterset.mcs-agent.io";
 /// ClusterProperty: the weight of this cluster for the clients in it.

@@ -91,6 +91,8 @@ pub(super) struct State {
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
     /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
     has_slice_objects: Option<bool>,
+    /// Whether ServiceImports have no `status.clusterSelectorResults` (KEP-5939).
+    lacks_selector_results: bool,
     /// Derived Services that the controller may not delete, each until it tries again.
     kept_derived: HashMap<ServiceName, Instant>,
     /// The endpoints of each service that are refused, by source cluster and reason.
@@ -131,6 +133,7 @@ impl State {
             export_states: States::default(),
             lacking: None,
             has_slice_objects: None,
+            lacks_selector_results: false,
             kept_derived: HashMap::new(),
             refused: HashMap::new(),
             left_alone: BTreeSet::new(),
@@ -394,6 +397,11 @@ impl State {
                  sigs.k8s.io/mcs-api v0.5.1 or newer"
             );
         }
+    }
+
+    /// The definition of ServiceImport has no `status.clusterSelectorResults`: the annotation has them.
+    pub(super) const fn leave_out_selector_results(&mut self) {
+        self.lacks_selector_results = true;
     }
 
     /// What this cluster should have in common with all others.

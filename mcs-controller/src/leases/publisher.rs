@@ -14,7 +14,7 @@ use jiff::Timestamp;
 
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, ServiceName, Stamp, well_known},
+    clusterset::{ClusterId, Properties, ServiceName, Stamp, well_known},
     objects::{Membership, PublisherLease, SCHEMA, publisher_lease},
 };
 
@@ -55,6 +55,8 @@ pub struct Statement {
     pub lacking: Arc<BTreeSet<Arc<str>>>,
     /// Whether readers are to prefer other clusters.
     pub drains: bool,
+    /// The ClusterProperties of this cluster that readers may know.
+    pub properties: Arc<Properties>,
 }
 
 /// What the publisher may do.
@@ -241,8 +243,8 @@ impl PublisherTerm {
             Hold::Held => statement,
             Hold::Waiting if self.is_free(self.seen.as_ref()?, now) => {
                 self.begin();
-                let Statement { lacking, drains, .. } = statement;
-                Statement { lacking, drains, ..Statement::default() }
+                let Statement { lacking, drains, properties, .. } = statement;
+                Statement { lacking, drains, properties, ..Statement::default() }
             }
             _ => return None,
         };
@@ -278,7 +280,8 @@ impl PublisherTerm {
         membership: &Membership,
         released: bool,
     ) -> Request {
-        let Statement { complete, services, refused, lacking, drains } = statement.clone();
+        let Statement { complete, services, refused, lacking, drains, properties } =
+            statement.clone();
         let lease = PublisherLease {
             cluster: self.identity.cluster.to_string(),
             stamp: self.next_stamp(),
@@ -291,6 +294,7 @@ impl PublisherTerm {
             lacking,
             schema: SCHEMA,
             drains,
+            properties: Some(properties),
             released,
             renewed: String::new(),
             version: self.version.clone(),

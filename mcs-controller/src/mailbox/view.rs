@@ -21,7 +21,7 @@ use mcs_kube::{ResourceEvent, one_line_of};
 
 use super::contents::Contents;
 use crate::{
-    clusterset::{ClusterId, Export, ServiceName, SourceSlice, Stamp},
+    clusterset::{ClusterId, Export, Properties, ServiceName, SourceSlice, Stamp},
     feed::Feed,
     objects::{
         ExportedObject, ExportedServiceDecoder, Limits, MailboxSliceDecoder, PublisherLease,
@@ -160,6 +160,8 @@ pub struct MailboxView {
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
     /// Whether its peers are to prefer other clusters, likewise.
     drains: Option<bool>,
+    /// Its ClusterProperties, likewise.
+    properties: Option<Arc<Properties>>,
     services_feed: Feed,
     slices_feed: Feed,
     lease_feed: Feed,
@@ -194,6 +196,7 @@ impl MailboxView {
             latest: Stamp::NONE,
             lacking: None,
             drains: None,
+            properties: None,
             services_feed: Feed::default(),
             slices_feed: Feed::default(),
             lease_feed: Feed::default(),
@@ -277,6 +280,9 @@ impl MailboxView {
             if !lease.stamp.is_before(self.latest) {
                 self.lacking = Some(Arc::clone(&lease.lacking));
                 self.drains = Some(lease.drains);
+                if lease.properties.is_some() && lease.properties != self.properties {
+                    self.properties.clone_from(&lease.properties);
+                }
             }
         }
     }
@@ -515,6 +521,11 @@ impl MailboxView {
     /// Whether the cluster asks its peers to prefer others. `None`: nobody has heard it yet.
     pub const fn drains(&self) -> Option<bool> {
         self.drains
+    }
+
+    /// The ClusterProperties of the cluster. `None`: nobody has heard them yet.
+    pub const fn properties(&self) -> Option<&Arc<Properties>> {
+        self.properties.as_ref()
     }
 
     /// The namespaces of exports of its peers that the cluster lacks. `None`: it has not said so.

@@ -20,6 +20,7 @@ fn decode_one(condition: &v1::Condition) -> Option<Condition> {
         "Conflict" => ConditionType::Conflict,
         "EndpointsReady" => ConditionType::EndpointsReady,
         "Imported" => ConditionType::Imported,
+        "SelectorsResolved" => ConditionType::SelectorsResolved,
         _ => return None,
     };
     let status = match &*condition.status {

@@ -162,7 +162,8 @@ fn export_rules_have_the_fields_of_their_definition() {
     };
     let service_selector =
         LabelSelector { match_labels: Some(texts()), match_expressions: Some(vec![expression]) };
-    assert_agrees(&ExportRuleSpec { service_selector }, &schema(RULES, "spec"));
+    let rule = ExportRuleSpec { service_selector, exported_annotations: texts() };
+    assert_agrees(&rule, &schema(RULES, "spec"));
 }
 
 #[test]

@@ -1,12 +1,14 @@
 //! `ExportRule`: every Service of its namespace that it selects is exported.
 
+use std::collections::BTreeMap;
+
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::LabelSelector;
 use kube::core::Selector;
 use mcs_kube::{Decoder, ObjectKey};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::typed;
+use super::{Map, map, typed};
 
 /// `spec` of an ExportRule. `deploy/helm/mcs-controller/crds` has its schema.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
@@ -15,6 +17,18 @@ pub struct ExportRuleSpec {
     /// The Services by their labels. Absent or empty means all.
     #[serde(default)]
     pub service_selector: LabelSelector,
+    /// `spec.exportedAnnotations` of the ServiceExports that the controller makes.
+    #[serde(default)]
+    pub exported_annotations: BTreeMap<String, String>,
+}
+
+/// An ExportRule.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ExportRule {
+    /// The Services by their labels.
+    pub selector: Selector,
+    /// `spec.exportedAnnotations`.
+    pub annotations: Map,
 }
 
 #[derive(Deserialize)]
@@ -23,15 +37,19 @@ struct Fields {
     spec: ExportRuleSpec,
 }
 
-/// Decodes an ExportRule to what it selects.
+/// Decodes ExportRules.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExportRuleDecoder;
 
 impl Decoder for ExportRuleDecoder {
-    type Value = Selector;
+    type Value = ExportRule;
 
-    fn decode(_: ObjectKey, object: &Value) -> Result<Selector, String> {
+    fn decode(_: ObjectKey, object: &Value) -> Result<ExportRule, String> {
         let Fields { spec } = typed(object)?;
-        spec.service_selector.try_into().map_err(|error| format!("spec.serviceSelector: {error}"))
+        let selector = spec.service_selector.try_into();
+        Ok(ExportRule {
+            selector: selector.map_err(|error| format!("spec.serviceSelector: {error}"))?,
+            annotations: map(Some(spec.exported_annotations)),
+        })
     }
 }

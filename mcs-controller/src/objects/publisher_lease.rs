@@ -8,7 +8,7 @@ use mcs_kube::{Decoder, ObjectKey};
 use serde_json::{Value, json};
 
 use super::typed;
-use crate::clusterset::{ServiceName, Stamp, well_known};
+use crate::clusterset::{Properties, ServiceName, Stamp, read_published, well_known};
 
 /// The version of what publishers write. A reader of a lower one reads what it knows.
 pub const SCHEMA: u32 = if cfg!(feature = "next") { 2 } else { 1 };
@@ -40,6 +40,8 @@ pub struct PublisherLease {
     pub schema: u32,
     /// Whether readers are to prefer other clusters.
     pub drains: bool,
+    /// The ClusterProperties of the cluster. None if they cannot be read. Publishers of earlier versions say none.
+    pub properties: Option<Arc<Properties>>,
     /// Whether the publisher has ended, and the next one need not wait.
     pub released: bool,
     /// When it was renewed, as written. Clocks of two clusters differ: only a change means something.
@@ -99,6 +101,9 @@ impl Decoder for PublisherLeaseDecoder {
             lacking: Arc::new(lacking.map(Into::into).collect()),
             schema: text(well_known::SCHEMA).parse().unwrap_or_default(),
             drains: is_true(well_known::DRAIN),
+            properties: said(well_known::PROPERTIES)
+                .map_or_else(|| Some(Properties::new()), |text| read_published(&text))
+                .map(Arc::new),
             released: is_true(well_known::RELEASED),
             renewed: spec.renew_time.map(|time| time.0.to_string()).unwrap_or_default(),
             version: lease.metadata.resource_version,
@@ -128,6 +133,8 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
     };
     say(well_known::CLUSTER_UID, lease.uid.clone());
     say(well_known::DRAIN, lease.drains.then(|| "true".to_owned()));
+    let properties = lease.properties.as_deref().filter(|properties| !properties.is_empty());
+    say(well_known::PROPERTIES, properties.and_then(|all| serde_json::to_string(all).ok()));
     say(well_known::RELEASED, lease.released.then(|| "true".to_owned()));
     if lease.failed > 0 {
         say(well_known::FAILED, Some(lease.failed.to_string()));
@@ -181,6 +188,7 @@ pub(crate) fn complete_lease(cluster: &str, services: usize, sequence: u64) -> P
         run: "run".to_owned(),
         complete: true,
         services,
+        properties: Some(Arc::default()),
         ..PublisherLease::default()
     }
 }
@@ -203,6 +211,7 @@ mod tests {
             refused: [shop("a"), shop("b")].into(),
             lacking: Arc::new(["cart".into(), "shop".into()].into()),
             schema: SCHEMA,
+            properties: Some(Arc::new([("region.example".into(), "eu".into())].into())),
             released: true,
             renewed: "1970-01-01T00:00:07Z".to_owned(),
             version: Some("9".to_owned()),
@@ -224,6 +233,10 @@ mod tests {
         assert_eq!((earlier.stamp, &*earlier.run), (Stamp::NONE, "1"), "of an earlier version");
         assert_eq!((earlier.complete, earlier.services, earlier.failed), (true, 3, 0));
         assert!(earlier.lacking.is_empty());
+        assert_eq!(earlier.properties, Some(Arc::default()));
+        let mut object = publisher_lease("mcs-mailbox", &lease, now);
+        object["metadata"]["annotations"][well_known::PROPERTIES] = json!("[");
+        assert_eq!(read(&object).properties, None, "missing input is not empty input");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub struct ExportObject {
     pub created: Timestamp,
     /// `spec.exportedLabels`.
     pub labels: Map,
-    /// `spec.exportedAnnotations`.
+    /// `spec.exportedAnnotations`, in which `spec.clusterSelectors` is an annotation too.
     pub annotations: Map,
     /// Whether this controller made it, because an ExportRule selects the Service.
     pub is_made: bool,
@@ -46,6 +46,7 @@ struct Fields {
 struct SpecFields {
     exported_labels: Option<BTreeMap<String, String>>,
     exported_annotations: Option<BTreeMap<String, String>>,
+    cluster_selectors: Option<Value>,
 }
 
 #[derive(Default, Deserialize)]
@@ -64,6 +65,10 @@ impl Decoder for ExportDecoder {
         let Fields { metadata, spec, status } = typed(object)?;
         let created = metadata.creation_timestamp.map_or(0, |time| time.0.as_second());
         let annotations = metadata.annotations.unwrap_or_default();
+        let mut exported = map(spec.exported_annotations);
+        if let Some(selectors) = spec.cluster_selectors {
+            exported.insert(well_known::CLUSTER_SELECTORS.into(), selectors.to_string().into());
+        }
         let writer = metadata.labels.unwrap_or_default().remove(well_known::MANAGED_BY);
         Ok(ExportObject {
             created: Timestamp(created),
@@ -71,7 +76,7 @@ impl Decoder for ExportDecoder {
             uid: metadata.uid.unwrap_or_default(),
             version: metadata.resource_version.unwrap_or_default(),
             labels: map(spec.exported_labels),
-            annotations: map(spec.exported_annotations),
+            annotations: exported,
             audience: audience(annotations.get(well_known::AUDIENCE)),
             conditions: status.conditions.unwrap_or_default(),
         })

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use jiff::Timestamp as Time;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{Decoder, ObjectKey, SELECTOR_RESULTS, Tiers};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -79,6 +79,7 @@ struct StatusFields {
     clusters: Option<Vec<ClusterFields>>,
     conditions: Option<Vec<v1::Condition>>,
     endpoint_slice_objects: Option<String>,
+    cluster_selector_results: Option<Value>,
 }
 
 #[derive(Deserialize)]
@@ -107,8 +108,10 @@ impl Decoder for ImportDecoder {
         let mut annotations = map(metadata.annotations);
         let derived = annotations.remove(well_known::DERIVED_SERVICE);
         let has_derived_service = derived.is_some_and(|derived| *derived == *derived_name(&name));
+        let tiers = annotations.remove(SELECTOR_RESULTS);
+        let tiers = tiers.and_then(|text| Tiers::parse(&text).ok());
         let spec = ServiceSpec { labels, annotations, ..properties(spec) };
-        let import = Import { name, ips, spec, has_derived_service };
+        let import = Import { name, ips, spec, has_derived_service, tiers };
         let conditions = status.conditions.unwrap_or_default();
         let clusters = status.clusters.unwrap_or_default();
         let status = ImportStatus {
@@ -118,6 +121,7 @@ impl Decoder for ImportDecoder {
                 .filter(|objects| objects == EndpointSliceObjects::Present.name())
                 .map(|_| EndpointSliceObjects::Present),
             conditions: self::conditions::decode(&conditions),
+            tiers: status.cluster_selector_results.and_then(|value| Tiers::read(value).ok()),
         };
         let uid = metadata.uid.unwrap_or_default();
         Ok(ImportObject { actual: ActualImport { owner, import, status }, conditions, uid })
@@ -152,10 +156,13 @@ fn properties(spec: SpecFields) -> ServiceSpec {
 
 /// A ServiceImport as the controller applies it.
 pub fn import(version: &str, import: &Import) -> Value {
-    let Import { name, ips, spec, has_derived_service } = import;
+    let Import { name, ips, spec, has_derived_service, tiers } = import;
     let mut annotations = spec.annotations.clone();
     if *has_derived_service {
         annotations.insert(well_known::DERIVED_SERVICE.into(), derived_name(name).into());
+    }
+    if let Some(tiers) = tiers {
+        annotations.insert(SELECTOR_RESULTS.into(), tiers.to_value().into());
     }
     let mut labels = spec.labels.clone();
     labels.insert(well_known::MANAGED_BY.into(), well_known::CONTROLLER.into());
@@ -200,6 +207,9 @@ pub fn import_status(
     });
     if let Some(objects) = status.endpoint_slice_objects {
         fields["endpointSliceObjects"] = json!(objects.name());
+    }
+    if let Some(tiers) = &status.tiers {
+        fields["clusterSelectorResults"] = json!(tiers);
     }
     json!({
         "apiVersion": format!("{MCS_GROUP}/{version}"),

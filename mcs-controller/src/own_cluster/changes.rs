@@ -6,7 +6,7 @@ use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject
 
 use super::{API_SERVERS, OwnChanges, OwnCluster, OwnResource};
 use crate::{
-    clusterset::{ServiceName, SourceSlice},
+    clusterset::{ServiceName, SourceSlice, published},
     feed::{Change, changes},
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
@@ -170,7 +170,7 @@ impl OwnCluster {
         OwnChanges { namespaces: changed, ..OwnChanges::default() }
     }
 
-    /// The name of the clusterset decides the range of VIPs.
+    /// The name of the clusterset decides the range of VIPs, and cluster selectors can be about each of the others.
     pub(super) fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
         let former = self.clusterset().map(str::to_owned);
         match change {
@@ -184,10 +184,13 @@ impl OwnCluster {
                 }
             }
         }
-        let all = self.clusterset() != former.as_deref();
-        if all {
+        let is_renamed = self.clusterset() != former.as_deref();
+        if is_renamed {
             self.pod_ranges.take();
         }
+        let (properties, left_out) = published(self.properties.iter());
+        let all = is_renamed || properties != *self.published_properties.0;
+        self.published_properties = (Arc::new(properties), left_out);
         OwnChanges { all, ..OwnChanges::default() }
     }
 

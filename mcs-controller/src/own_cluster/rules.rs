@@ -6,9 +6,13 @@ use std::{
     time::{Duration, Instant},
 };
 
-use kube::core::{Selector, SelectorExt as _};
+use kube::core::SelectorExt as _;
 
-use crate::{clusterset::Selection, feed::Change, objects::ExportRuleDecoder};
+use crate::{
+    clusterset::Selection,
+    feed::Change,
+    objects::{ExportRule, ExportRuleDecoder},
+};
 
 /// How long the exports of a rule stay after the rule. When their type is deleted, the API server deletes all rules
 /// first.
@@ -18,7 +22,7 @@ const GRACE: Duration = Duration::from_secs(10);
 #[derive(Default, Debug)]
 pub(super) struct ExportRules {
     /// By namespace and name. `None`: a rule that cannot be used.
-    by_namespace: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<Selector>>>,
+    by_namespace: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<ExportRule>>>,
     /// The namespaces that have lost a rule, and since when.
     removed: BTreeMap<Arc<str>, Instant>,
 }
@@ -47,11 +51,11 @@ impl ExportRules {
             }
             Change::Set(object) => {
                 let key = object.key();
-                let selector = object.decoded.inspect_err(|error| {
+                let rule = object.decoded.inspect_err(|error| {
                     tracing::warn!("ExportRule {key} cannot be used: {error}. Its exports stay");
                 });
                 let rules = self.by_namespace.entry(Arc::clone(&key.namespace)).or_default();
-                rules.insert(key.name, selector.ok());
+                rules.insert(key.name, rule.ok());
                 [key.namespace].into()
             }
         }
@@ -73,13 +77,25 @@ impl ExportRules {
         let mut is_certain = !self.removed.contains_key(namespace);
         let is_selected = rules.any(|rule| {
             is_certain &= rule.is_some();
-            rule.as_ref().is_some_and(|selector| selector.matches(labels))
+            rule.as_ref().is_some_and(|rule| rule.selector.matches(labels))
         });
         match (is_selected, is_certain) {
             (true, _) => Selection::Selected,
             (false, true) => Selection::NotSelected,
             (false, false) => Selection::Unknown,
         }
+    }
+
+    /// The exported annotations that rules give a Service with these labels. The rule whose name sorts first decides.
+    pub(super) fn annotations(
+        &self,
+        namespace: &str,
+        labels: &BTreeMap<String, String>,
+    ) -> BTreeMap<Arc<str>, Arc<str>> {
+        let rules = self.by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values);
+        let selecting = rules.flatten().filter(|rule| rule.selector.matches(labels));
+        let pairs = selecting.flat_map(|rule| &rule.annotations).rev();
+        pairs.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
     }
 
     /// Forgets rules that are gone for good. Returns their namespaces.
@@ -119,6 +135,27 @@ mod tests {
         let broken = json!({"matchExpressions": [{"key": "app", "operator": "Is"}]});
         rules.change(Change::Set(rule(&broken)));
         assert_eq!(said(&rules, "shop", "web"), Selection::Unknown, "it may select it again");
+    }
+
+    #[test]
+    fn rules_give_annotations_to_what_they_select() {
+        let mut rules = ExportRules::default();
+        let mut rule = |name: &str, selector: Value, annotations: Value| {
+            let metadata = json!({"namespace": "shop", "name": name});
+            let spec = json!({"serviceSelector": selector, "exportedAnnotations": annotations});
+            let rule = from_value(json!({"metadata": metadata, "spec": spec})).unwrap();
+            rules.change(Change::Set(rule));
+        };
+        rule("a", json!({"matchLabels": {"app": "web"}}), json!({"one": "a"}));
+        rule("b", json!({}), json!({"one": "b", "two": "b"}));
+        let of = |app: &str| -> Vec<String> {
+            let labels = [("app".to_owned(), app.to_owned())].into();
+            let given = rules.annotations("shop", &labels);
+            given.iter().map(|(key, value)| format!("{key}={value}")).collect()
+        };
+        assert_eq!(of("web"), ["one=a", "two=b"]);
+        assert_eq!(of("cart"), ["one=b", "two=b"]);
+        assert!(rules.annotations("bank", &BTreeMap::new()).is_empty());
     }
 
     #[test]

@@ -132,6 +132,7 @@ fn an_import_without_slices_names_no_derived_service() {
         ips: vec![],
         spec: spec(),
         has_derived_service: true,
+        tiers: None,
     });
     let service = Write::ApplyDerivedService(name("shop/web"), vec![]);
     let all = [waits, vec![import.clone(), service.clone(), deletion("quiet")]].concat();
@@ -165,6 +166,7 @@ fn import_of(service: &str, annotation: usize) -> Write {
         ips: vec![],
         spec,
         has_derived_service: false,
+        tiers: None,
     })
 }
 

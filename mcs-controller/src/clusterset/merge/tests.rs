@@ -84,6 +84,7 @@ fn every_property_has_its_reason() {
         ),
         (spec(), with(|s| s.labels = map(&[("a", "1")])), Reason::LabelsConflict),
         (spec(), with(|s| s.annotations = map(&[("a", "1")])), Reason::AnnotationsConflict),
+        (spec(), with(|s| s.annotations = selectors("[]")), Reason::ClusterSelectorsConflict),
         (spec(), with(|s| s.ip_families = vec![IpFamily::V6]), Reason::IPFamilyConflict),
         (spec(), with(|s| s.ports = vec![]), Reason::PortConflict),
     ] {
@@ -288,6 +289,21 @@ pub(crate) fn any_spec() -> impl Strategy<Value = ServiceSpec> {
             }
         })
     })
+}
+
+fn selectors(text: &str) -> BTreeMap<Arc<str>, Arc<str>> {
+    map(&[(well_known::CLUSTER_SELECTORS, text)])
+}
+
+#[test]
+fn selectors_that_say_the_same_agree() {
+    let of = |text: &str| with(|spec| spec.annotations = selectors(text));
+    let one = r#"[{"propertySelector":{"matchProperties":{"a":"b"}}}]"#;
+    let spaced = r#"[ {"propertySelector": {"matchProperties": {"a": "b"}}} ]"#;
+    assert_eq!(merged(&[of(one), of(spaced)]).conflicts, []);
+    let conflicts = merged(&[of(one), of("near")]).conflicts;
+    let told = conflicts[0].to_string();
+    assert!(told.contains("c2 has near") && told.ends_with(&format!("uses {one}")), "{told}");
 }
 
 fn any_exports() -> impl Strategy<Value = Vec<Export>> {

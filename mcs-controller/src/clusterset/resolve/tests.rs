@@ -1,5 +1,7 @@
 //! What a cluster should have of one service.
 
+mod tiers;
+
 use super::*;
 use crate::clusterset::{
     Audience, Endpoint, ExportSource, ImportState, Protocol, SlicePort,
@@ -13,6 +15,8 @@ pub(crate) struct World {
     pub(crate) has_namespace: bool,
     /// When the exports were written.
     pub(crate) stamp: Stamp,
+    /// What is known of each cluster.
+    pub(crate) properties: BTreeMap<ClusterId, Arc<Properties>>,
 }
 
 impl World {
@@ -20,7 +24,13 @@ impl World {
         let shared = |slices: Vec<SourceSlice>| slices.into_iter().map(Arc::new).collect();
         let exports =
             exports.into_iter().map(|(export, slices)| (export, shared(slices))).collect();
-        Self { exports, incomplete: BTreeSet::new(), has_namespace: true, stamp: Stamp::NONE }
+        Self {
+            exports,
+            incomplete: BTreeSet::new(),
+            has_namespace: true,
+            stamp: Stamp::NONE,
+            properties: BTreeMap::new(),
+        }
     }
 
     pub(crate) fn incomplete(mut self, ids: &[&str]) -> Self {
@@ -53,6 +63,7 @@ impl World {
             exports: &exports,
             incomplete: &self.incomplete,
             lost: &[],
+            properties: &self.properties,
         };
         resolve(importer, &known, actual, &VipsInUse::default())
     }

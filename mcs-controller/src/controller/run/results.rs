@@ -31,6 +31,9 @@ impl Control {
                     if error.is_unknown_field("endpointSliceObjects") {
                         self.state.leave_out_slice_objects();
                     }
+                    if error.is_unknown_field("clusterSelectorResults") {
+                        self.state.leave_out_selector_results();
+                    }
                     tracing::warn!("cannot import {name}: {error}; trying again");
                 }
                 self.state.imports.end(&name, sent.failure.is_some(), now);
@@ -162,6 +165,19 @@ impl Control {
             (Turn::Recovered, _) => {
                 tracing::info!("agents are told by ClusterProperty {name} again");
             }
+            _ => {}
+        }
+    }
+
+    /// Tells that peers do not get all ClusterProperties.
+    pub(super) fn note_properties(&mut self, left_out: usize) {
+        let problem = (left_out > 0).then(|| {
+            format!("{left_out} ClusterProperties are more than peers get: no cluster selector sees them")
+        });
+        let turn = self.untold.note(("properties", "publish"), problem.as_deref());
+        match (turn, problem) {
+            (Turn::Fails, Some(problem)) => tracing::warn!("{problem}"),
+            (Turn::Recovered, _) => tracing::info!("peers get all ClusterProperties again"),
             _ => {}
         }
     }

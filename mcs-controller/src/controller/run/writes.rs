@@ -172,6 +172,7 @@ impl Control {
         if !self.state.is_synced() {
             return;
         }
+        self.note_properties(self.state.own.published_properties().1);
         self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
         let traffic = self.state.traffic_to_tell().map(|traffic| traffic.to_value());
         self.tell_property(TRAFFIC_PROPERTY, traffic);

@@ -1,6 +1,9 @@
 //! What one service needs: a query of the state, and what the state keeps of its answer.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::State;
 use crate::{
@@ -44,6 +47,11 @@ impl State {
             (self.has_slice_objects != Some(false), &mut wanted.import)
         {
             status.endpoint_slice_objects = None;
+        }
+        if let (true, WantedImport::Present(_, status)) =
+            (self.lacks_selector_results, &mut wanted.import)
+        {
+            status.tiers = None;
         }
         let mut writes = plan(name, &actual, &wanted);
         if self.kept_derived.contains_key(name) {
@@ -108,6 +116,8 @@ impl State {
         });
         let peers = self.peers.by_cluster(&self.cluster);
         let mut exports: Vec<_> = own.into_iter().collect();
+        let own_properties = Arc::clone(&self.own.published_properties().0);
+        let mut properties = BTreeMap::from([(self.cluster.clone(), own_properties)]);
         let mut incomplete = BTreeSet::new();
         for peer in &peers {
             let believed = peer.view.believed().get(name);
@@ -117,6 +127,8 @@ impl State {
                 rules: &peer.rules,
                 stamp: believed.stamp.of(peer.mailbox),
             }));
+            let known = peer.view.properties();
+            properties.extend(known.map(|known| (peer.object.cluster.clone(), Arc::clone(known))));
             let is_allowed = peer.rules.namespaces.allows(name.namespace());
             if is_allowed && !peer.view.allows_removal(name) {
                 incomplete.insert(peer.object.cluster.clone());
@@ -140,6 +152,7 @@ impl State {
             exports: &exports,
             incomplete: &incomplete,
             lost,
+            properties: &properties,
         };
         let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
         let rules = peers.iter().filter_map(|peer| {

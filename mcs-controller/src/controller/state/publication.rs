@@ -127,6 +127,7 @@ impl State {
             refused: Arc::clone(&self.missing),
             lacking: self.lacking(),
             drains: self.is_draining(),
+            properties: Arc::clone(&self.own.published_properties().0),
         }
     }
 

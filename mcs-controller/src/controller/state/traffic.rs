@@ -1,4 +1,4 @@
-//! The weights and drains of source clusters, which the agents of this cluster follow.
+//! The weights, drains and preference of source clusters, which the agents of this cluster follow.
 
 use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
 
@@ -16,9 +16,10 @@ impl State {
         (told.as_ref() != Some(&wanted)).then_some(wanted)
     }
 
-    /// Why the weight or the drain of this cluster cannot be used.
+    /// Why the weight, the drain or the preference of this cluster cannot be used.
     pub(in crate::controller) fn traffic_problem(&self) -> Option<String> {
-        self.own_weight().err().or_else(|| self.own_drain().err())
+        let problem = self.own_weight().err().or_else(|| self.own_drain().err());
+        problem.or_else(|| self.own_preference().err())
     }
 
     /// Whether peers are to prefer other clusters. While the value cannot be used, the Lease says what it said.
@@ -43,13 +44,15 @@ impl State {
             ClusterTraffic {
                 weight: self.own_weight().unwrap_or(own.weight),
                 drain: self.own_drain().unwrap_or(own.drain),
+                preferred: self.own_preference().unwrap_or(own.preferred),
             },
         );
         for peer in self.peers.by_cluster(&self.cluster) {
             let cluster = &peer.object.cluster;
             let drains = peer.view.drains().unwrap_or(former(cluster).drain);
             let drain = peer.object.drain || drains;
-            want(cluster, ClusterTraffic { weight: peer.object.weight, drain });
+            let weight = peer.object.weight;
+            want(cluster, ClusterTraffic { weight, drain, preferred: false });
         }
         let unread = self.peers.unread();
         for (cluster, traffic) in &told.0 {
@@ -78,6 +81,16 @@ impl State {
             Some(value) => {
                 Err(format!("ClusterProperty {name}: {value:?} is neither true nor false"))
             }
+        }
+    }
+
+    /// Whether clients in this cluster are to prefer it, where the owner of a service says nothing.
+    fn own_preference(&self) -> Result<bool, String> {
+        let name = well_known::PREFERENCE_PROPERTY;
+        match self.own.property(name) {
+            None => Ok(false),
+            Some("local-first") => Ok(true),
+            Some(value) => Err(format!("ClusterProperty {name}: {value:?} is not local-first")),
         }
     }
 }

@@ -59,6 +59,11 @@ fn operators_and_the_cluster_itself_have_a_say() {
     property(&mut state, "drain", "true");
     assert!(state.statement().drains);
     assert_eq!(told(&mut state), "east weight 90 drained");
+    property(&mut state, "preference", "local-first");
+    assert_eq!(told(&mut state), "east weight 90 drained preferred");
+    property(&mut state, "preference", "nearest");
+    assert_eq!(told(&mut state), "", "what cannot be used changes nothing");
+    assert!(state.traffic_problem().unwrap().contains("\"nearest\" is not local-first"));
 }
 
 #[test]
