@@ -400,8 +400,12 @@ impl State {
     }
 
     /// The definition of ServiceImport has no `status.clusterSelectorResults`: the annotation has them.
-    pub(super) const fn leave_out_selector_results(&mut self) {
-        self.lacks_selector_results = true;
+    pub(super) fn leave_out_selector_results(&mut self) {
+        if !std::mem::replace(&mut self.lacks_selector_results, true) {
+            tracing::info!(
+                "ServiceImports of this cluster have no status.clusterSelectorResults: an annotation has the results"
+            );
+        }
     }
 
     /// What this cluster should have in common with all others.

@@ -33,8 +33,9 @@ impl Control {
                     }
                     if error.is_unknown_field("clusterSelectorResults") {
                         self.state.leave_out_selector_results();
+                    } else {
+                        tracing::warn!("cannot import {name}: {error}; trying again");
                     }
-                    tracing::warn!("cannot import {name}: {error}; trying again");
                 }
                 self.state.imports.end(&name, sent.failure.is_some(), now);
             }

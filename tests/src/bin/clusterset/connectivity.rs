@@ -103,9 +103,20 @@ impl Dataplane {
         port: u16,
         clusters: &[u8],
     ) -> anyhow::Result<()> {
-        let expected: BTreeSet<_> =
-            clusters.iter().map(|number| pod(*number, 0).to_string()).collect();
-        for (node, cluster) in world.clusters[..2].iter().enumerate() {
+        self.reach_each(world, namespace, port, [clusters; 2])
+    }
+
+    /// The same, with other pods for the clients of each cluster.
+    pub(crate) fn reach_each(
+        &self,
+        world: &World,
+        namespace: &str,
+        port: u16,
+        clusters: [&[u8]; 2],
+    ) -> anyhow::Result<()> {
+        for (node, (cluster, pods)) in world.clusters.iter().zip(clusters).enumerate() {
+            let expected: BTreeSet<_> =
+                pods.iter().map(|number| pod(*number, 0).to_string()).collect();
             let vip = vip(cluster, namespace)?;
             wait::until(&format!("clients of {} at port {port}", cluster.id), || {
                 let found = self.answers(world, node, SocketAddr::new(vip, port))?;

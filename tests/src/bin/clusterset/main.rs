@@ -31,6 +31,7 @@ mod rebuilt;
 mod replicas;
 mod rules;
 mod scale;
+mod selectors;
 mod sharing;
 mod silence;
 mod skew;
@@ -64,6 +65,7 @@ fn main() -> ExitCode {
     addresses::cases(&mut suite);
     reach::cases(&mut suite);
     traffic::cases(&mut suite);
+    selectors::cases(&mut suite);
     rebuilt::cases(&mut suite);
     migrate::cases(&mut suite);
     replicas::cases(&mut suite);

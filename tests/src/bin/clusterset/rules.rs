@@ -35,9 +35,13 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     world.second().wait_for_nothing(&namespace)?;
     let mut whole = public.clone();
     whole["metadata"]["name"] = json!("everything");
-    whole["spec"] = json!({});
+    whole["spec"] = json!({ "exportedAnnotations": { "example.com/team": "shop" } });
     tenant.apply(&whole)?;
     world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    world.second().wait_for_import(&namespace, |import| {
+        ensure!(import["metadata"]["annotations"]["example.com/team"] == "shop", "no annotation");
+        Ok(())
+    })?;
     exporter.api().delete(&service)?;
     wait::until("an end of the export", || {
         ensure!(exporter.api().read(&export(&namespace)).is_err(), "it is there");

@@ -130,7 +130,7 @@ fn tells_ranges(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Waits until the agents of a cluster are told this.
-fn told(cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
+pub(crate) fn told(cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
     wait::until(&format!("{expected} in {}", cluster.id), || {
         let property =
             cluster.api().get(&format!("{PROPERTIES}/traffic.clusterset.mcs-agent.io"))?;
