@@ -355,7 +355,7 @@ mod tests {
     fn selectors_that_are_refused_keep_nothing_from_being_exported() {
         let with = |selectors: &str, service_type| {
             let annotations = map(&[(well_known::CLUSTER_SELECTORS, selectors)]);
-            export("c1", 1, ServiceSpec { annotations, service_type, ..spec() })
+            export("c1", 1, ServiceSpec { service_type, annotations, ..spec() })
         };
         let good = r#"[{"propertySelector":{"matchProperties":{"region.example":"eu"}}}]"#;
         let rules = NamespaceRules::default();

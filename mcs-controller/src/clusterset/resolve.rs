@@ -309,7 +309,7 @@ fn tiers(
     };
     let resolved = match Selectors::parse(text) {
         Ok(selectors) if selectors.is_empty() => return (None, None),
-        Ok(selectors) => selectors.resolve(&importer.cluster, clusters.iter(), known.properties),
+        Ok(selectors) => selectors.resolve(&importer.cluster, clusters, known.properties),
         Err(error) => Err(("InvalidClusterSelector", error)),
     };
     let (reason, error) = match resolved {

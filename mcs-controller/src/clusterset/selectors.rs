@@ -1,6 +1,9 @@
 //! Cluster selectors (KEP-5939): which clusters should serve a service first, by the ClusterProperties of each.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use mcs_kube::{Tier, Tiers};
 use serde::{Deserialize, Serialize};
@@ -86,10 +89,10 @@ impl Selectors {
     /// The clusters that each selector matches, in the order of the selectors. `known`: the ClusterProperties of each
     /// cluster. Fails with the reason of a condition and its message if it is not known what a cluster matches: then nothing
     /// is known of the tiers as a whole.
-    pub fn resolve<'a>(
+    pub fn resolve(
         &self,
         importer: &ClusterId,
-        clusters: impl Iterator<Item = &'a ClusterId> + Clone,
+        clusters: &BTreeSet<ClusterId>,
         known: &BTreeMap<ClusterId, Arc<Properties>>,
     ) -> Result<Tiers, (&'static str, String)> {
         let cluster = |id| Cluster { id, properties: known.get(id).map(AsRef::as_ref) };
@@ -104,7 +107,7 @@ impl Selectors {
             let requirements =
                 selector.resolved(&importing).map_err(|Unknown| unknown(importer))?;
             let mut tier = Tier::default();
-            for id in clusters.clone() {
+            for id in clusters {
                 let Some(requirements) = &requirements else { break };
                 if matches(requirements, &cluster(id)).map_err(|Unknown| unknown(id))? {
                     tier.clusters.push(id.as_str().into());
@@ -257,9 +260,9 @@ mod tests {
     }
 
     fn resolved_for(selectors: &str, importer: &str, clusters: &[&str]) -> Result<String, String> {
-        let clusters: Vec<_> = clusters.iter().map(|id| cluster(id)).collect();
+        let clusters = clusters.iter().map(|id| cluster(id)).collect();
         let selectors = Selectors::parse(selectors).unwrap();
-        let tiers = selectors.resolve(&cluster(importer), clusters.iter(), &known());
+        let tiers = selectors.resolve(&cluster(importer), &clusters, &known());
         tiers.map(|tiers| tiers.to_string()).map_err(|(_, message)| message)
     }
 
@@ -357,11 +360,12 @@ mod tests {
 
     #[test]
     fn results_are_bounded() {
-        let clusters: Vec<_> = (0..1000).map(|n| cluster(&format!("cluster-{n:050}"))).collect();
+        let clusters: BTreeSet<_> =
+            (0..1000).map(|n| cluster(&format!("cluster-{n:050}"))).collect();
         let none = expression("a", "DoesNotExist", &[]);
         let selectors = Selectors::parse(&format!(r#"[{{"propertySelector":{none}}}]"#)).unwrap();
         let known = clusters.iter().map(|id| (id.clone(), Arc::default())).collect();
-        let error = selectors.resolve(&clusters[0], clusters.iter(), &known).unwrap_err();
+        let error = selectors.resolve(&cluster("c"), &clusters, &known).unwrap_err();
         assert_eq!(error.0, "TooManyResults");
     }
 

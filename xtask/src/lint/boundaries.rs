@@ -83,10 +83,9 @@ const CONTROLLER_RULES: &[Rule] = &[
     Rule {
         what: "a Kubernetes type, I/O or a clock: the rules of a clusterset and its plans are pure",
         is_use: |word, rest| {
-            matches!(
-                word,
-                "k8s_openapi" | "kube" | "mcs_kube" | "tokio" | "jiff" | "Instant" | "SystemTime"
-            ) && rest.starts_with("::")
+            matches!(word, "k8s_openapi" | "kube" | "tokio" | "jiff" | "Instant" | "SystemTime")
+                && rest.starts_with("::")
+                || word == "mcs_kube" && names(rest).any(|name| !VALUES.contains(&name))
         },
         only: &["clusterset", "plan"],
         rooms: &[],
@@ -104,6 +103,8 @@ const VALUES: &[&str] = &[
     "Address",
     "ClusterTraffic",
     "ObjectKey",
+    "Tier",
+    "Tiers",
     "Traffic",
     "VIP_RANGES_PROPERTY",
     "one_line_of",
