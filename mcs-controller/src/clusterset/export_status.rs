@@ -46,18 +46,18 @@ pub fn export_conditions(
 fn selector_problem(export: &Export) -> Option<Condition> {
     let spec = export.spec()?;
     let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
-    let (reason, problem) = match Selectors::parse(text) {
-        Err(error) => ("InvalidClusterSelector", error),
+    let (reason, message) = match Selectors::parse(text) {
+        Err(error) => (
+            "InvalidClusterSelector",
+            format!("importing clusters prefer the clusters that they preferred before: {error}"),
+        ),
         Ok(selectors) if spec.service_type == ServiceType::Headless && !selectors.is_empty() => (
             "InvalidServiceType",
-            "a headless Service has none, as its names resolve to the pods of all clusters"
+            "the Service is headless: its names resolve to the pods of all clusters, whatever its cluster selectors are"
                 .to_owned(),
         ),
         Ok(_) => return None,
     };
-    let message = format!(
-        "the cluster selectors are not used, and the Service is exported with the preference that it had: {problem}"
-    );
     Some(Condition::new(Valid, False, reason, bounded(message)))
 }
 

@@ -73,11 +73,9 @@ impl Selectors {
     /// Reads selectors as JSON, as `spec.clusterSelectors` of a ServiceExport has them. The error says which one is wrong.
     pub fn parse(text: &str) -> Result<Self, String> {
         let selectors: Self = serde_json::from_str(text).map_err(|error| error.to_string())?;
-        match selectors.0.len() {
-            count if count > Tiers::MOST => {
-                return Err(format!("{count} selectors are too many: use {} at most", Tiers::MOST));
-            }
-            _ => {}
+        let count = selectors.0.len();
+        if count > Tiers::MOST {
+            return Err(format!("{count} selectors are too many: use {} at most", Tiers::MOST));
         }
         for (number, selector) in (1..).zip(&selectors.0) {
             let checked = selector.property_selector.check();
@@ -100,7 +98,7 @@ impl Selectors {
             let message = format!("the ClusterProperties of cluster {id} are not known");
             (Self::PROPERTIES_UNKNOWN, message)
         };
-        let importing = Cluster { id: importer, ..cluster(importer) };
+        let importing = cluster(importer);
         let mut tiers = Tiers::default();
         for selector in &self.0 {
             let selector = &selector.property_selector;
