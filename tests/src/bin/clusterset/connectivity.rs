@@ -48,7 +48,7 @@ pub(crate) struct Dataplane {
 
 /// An agent that follows a cluster, and the cgroup of its clients.
 struct AgentNode {
-    _agent: Agent,
+    agent: Agent,
     cgroup: Cgroup,
     _bpffs: BpfDirectory,
 }
@@ -60,7 +60,7 @@ impl AgentNode {
         let (config, cgroup, bpffs) = site::place(&world.run, &role, source, &["--tc=off"])?;
         let mut agent = Agent::start(&world.node.netns, config)?;
         wait::within(Duration::from_secs(30), "a healthy agent", || agent.wait_until_healthy())?;
-        Ok(Self { _agent: agent, cgroup, _bpffs: bpffs })
+        Ok(Self { agent, cgroup, _bpffs: bpffs })
     }
 }
 
@@ -81,6 +81,12 @@ impl Dataplane {
     /// Moves this process into the cgroup of the clients of a cluster.
     pub(crate) fn visit(&self, node: usize) -> anyhow::Result<Visit> {
         self.nodes[node].cgroup.visit()
+    }
+
+    /// What a command of the agent of a cluster prints.
+    pub(crate) fn prints(&self, node: usize, words: &[&str]) -> anyhow::Result<String> {
+        let output = self.nodes[node].agent.command(words)?;
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
     }
 
     /// Who answers clients in a cluster. Nobody does where the connection is refused.

@@ -9,7 +9,7 @@ use serde_json::{Value, from_str, json};
 use crate::{
     cluster::{Cluster, conditions},
     connectivity::TARGET,
-    objects::{export, service},
+    objects::{NAME, export, service},
     traffic::told,
     world::{World, slice_of},
 };
@@ -60,6 +60,9 @@ fn preferred(world: &mut World) -> anyhow::Result<()> {
         results(cluster, &namespace, &["c1"])?;
     }
     dataplane.reach(world, &namespace, 42, &[0])?;
+    let import = format!("{namespace}/{NAME}");
+    let told = dataplane.prints(1, &["backends", &import])?;
+    ensure!(told.contains(" TIER") && told.contains("Tiers: 1 c1\n"), "{told}");
     first.api().apply(&tcp_slice(&namespace, 0, 0))?;
     dataplane.reach(world, &namespace, 42, &[1])?;
     first.api().apply(&tcp_slice(&namespace, 0, 1))?;
