@@ -183,7 +183,7 @@ impl PortOfImport {
 mod tests {
     use super::*;
     use crate::model::{
-        ClusterAffinity, ImportState, RejectionReason, ServiceImport,
+        ClusterAffinity, ImportState, RejectionReason, ServiceImport, Tiers,
         fixture::{endpoint, import, key, node, plain_node, slice, snapshot},
     };
 
@@ -268,9 +268,13 @@ mod tests {
 
         let affinity =
             ClusterAffinity { annotation: "example.io/affinity", value: "local".to_owned() };
-        let tiers = ServiceImport { cluster_affinity: Some(affinity.into()), ..web() };
-        let explanation = of(tiers, vec![east().address("10.1.0.1"), west().address("10.2.0.1")]);
-        assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.2.0.1 other-tier"]);
+        let affinity = ServiceImport { cluster_affinity: Some(affinity.into()), ..web() };
+        let results = Tiers::parse(r#"[{"clusters":["east"]}]"#);
+        let results = ServiceImport { tiers: Some(Box::new(results)), ..web() };
+        for import in [affinity, results] {
+            let slices = vec![east().address("10.1.0.1"), west().address("10.2.0.1")];
+            assert_eq!(fates(&of(import, slices)), ["10.1.0.1 used", "10.2.0.1 other-tier"]);
+        }
 
         let hints = east()
             .endpoint(endpoint("10.1.0.1").for_zone("z1"))
