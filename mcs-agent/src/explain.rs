@@ -6,6 +6,7 @@ mod code;
 mod frontends;
 mod judge;
 mod objects;
+mod pod;
 mod probe;
 mod target;
 mod tree;

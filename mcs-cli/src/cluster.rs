@@ -72,6 +72,8 @@ pub(super) struct Cluster {
     pub(super) server_name: Option<String>,
     /// Whether this process runs in it as a pod.
     pub(super) is_own: bool,
+    /// What leads to it, for tools. `None` for that of the pod.
+    pub(super) kubeconfig: Option<KubeconfigArg>,
     /// Takes every write, in a dry run.
     pub(super) draft: Option<Draft>,
     access: ApiAccess,
@@ -121,6 +123,7 @@ impl Cluster {
             authority: None,
             server_name: None,
             is_own: true,
+            kubeconfig: None,
             draft: None,
             access,
         })
@@ -139,12 +142,31 @@ impl Cluster {
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
         let (access, _) = ApiAccess::new(Some(argument.of_files())).await?;
-        Ok(Self { id, server, authority, server_name, is_own: false, draft: None, access })
+        let kubeconfig = Some(argument.clone());
+        Ok(Self {
+            id,
+            server,
+            authority,
+            server_name,
+            is_own: false,
+            kubeconfig,
+            draft: None,
+            access,
+        })
     }
 
     /// The cluster that a connection leads to.
     pub(super) fn by(access: ApiAccess, server: String, id: ClusterId) -> Self {
-        Self { id, server, authority: None, server_name: None, is_own: false, draft: None, access }
+        Self {
+            id,
+            server,
+            authority: None,
+            server_name: None,
+            is_own: false,
+            kubeconfig: None,
+            draft: None,
+            access,
+        }
     }
 
     /// Its uid: that of its namespace `kube-system`.
@@ -284,7 +306,8 @@ impl Cluster {
         self.list_by(kind, namespace, &ListParams::default().labels(selector)).await
     }
 
-    async fn list_by(
+    /// The objects of a kind as a query asks for them.
+    pub(super) async fn list_by(
         &self,
         kind: Kind,
         namespace: Option<&str>,
@@ -321,11 +344,16 @@ fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject
     }
 }
 
+/// The cluster is in no clusterset.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value"
+)]
+pub(super) struct NoId;
+
 /// The id that the ClusterProperty says.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
-    let property = property(client, ID_PROPERTY).await?.context(
-        "it has no id: create the ClusterProperty cluster.clusterset.k8s.io (about.k8s.io) with the id as spec.value",
-    )?;
+    let property = property(client, ID_PROPERTY).await?.ok_or(NoId)?;
     Ok(value(&property).parse()?)
 }
 

@@ -19,6 +19,25 @@ pub(crate) struct ClusterArgs {
     contexts: Vec<String>,
 }
 
+/// The clusters of a command that has other arguments too.
+#[derive(Debug, Args)]
+pub(crate) struct ContextArgs {
+    /// A context of KUBECONFIG or of ~/.kube/config; repeatable [default: all]
+    #[arg(long = "context", value_name = "NAME")]
+    contexts: Vec<String>,
+
+    /// A kubeconfig instead: `FILE` or `FILE:CONTEXT`; repeatable
+    #[arg(long = "kubeconfig", value_name = "KUBECONFIG")]
+    kubeconfigs: Vec<KubeconfigArg>,
+}
+
+impl ContextArgs {
+    /// The kubeconfigs of all clusters that are named.
+    pub(crate) fn named(&self) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
+        named(&self.kubeconfigs, &self.contexts)
+    }
+}
+
 /// A kubeconfig on the command line: `FILE` or `FILE:CONTEXT`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(crate) struct KubeconfigArg {
@@ -64,6 +83,11 @@ pub(crate) enum KubeconfigError {
     /// There is no kubeconfig.
     #[error("KUBECONFIG names no file, and there is no ~/.kube/config: give kubeconfigs")]
     None,
+    /// No context leads to a cluster of a clusterset.
+    #[error(
+        "no context of the kubeconfig leads to a cluster with an id (ClusterProperty cluster.clusterset.k8s.io): name kubeconfigs or contexts"
+    )]
+    NoMember,
 }
 
 impl ClusterArgs {
@@ -74,15 +98,22 @@ impl ClusterArgs {
 
     /// The kubeconfigs of all clusters that are named.
     pub(crate) fn named(&self) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
-        let mut all = self.kubeconfigs.clone();
-        if !self.contexts.is_empty() {
-            let files = default_files();
-            for context in &self.contexts {
-                all.push(with_context(&files, context)?);
-            }
-        }
-        Ok(all)
+        named(&self.kubeconfigs, &self.contexts)
     }
+}
+
+fn named(
+    kubeconfigs: &[KubeconfigArg],
+    contexts: &[String],
+) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
+    let mut all = kubeconfigs.to_vec();
+    if !contexts.is_empty() {
+        let files = default_files();
+        for context in contexts {
+            all.push(with_context(&files, context)?);
+        }
+    }
+    Ok(all)
 }
 
 impl KubeconfigArg {
@@ -94,6 +125,20 @@ impl KubeconfigArg {
         }
         found.context = found.read()?.current_context;
         Ok(Some(found))
+    }
+
+    /// Every context of the environment's kubeconfig, the current one first.
+    pub(crate) fn of_all_contexts() -> Result<Vec<Self>, KubeconfigError> {
+        let all = Self { files: default_files(), context: None };
+        if all.files.is_empty() {
+            return Ok(Vec::new());
+        }
+        let config = all.read()?;
+        let is_current = |name: &String| config.current_context.as_ref() == Some(name);
+        let mut names: Vec<_> = config.contexts.iter().map(|one| one.name.clone()).collect();
+        names.sort_by_key(|name| !is_current(name));
+        let with = |name| Self { files: all.files.clone(), context: Some(name) };
+        Ok(names.into_iter().map(with).collect())
     }
 
     /// The name of the context.

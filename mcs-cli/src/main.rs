@@ -1,18 +1,24 @@
 //! mcs: the command line of a clusterset. It links clusters, checks them, and says what is imported, with the rights of the
 //! kubeconfigs that it is given.
 
+mod agent_pod;
+mod bundle;
 mod check;
 mod cluster;
+mod contexts;
 mod corefile;
 mod dns;
 mod draft;
 mod drain;
 mod exit;
+mod explain;
 mod kubeconfig;
 mod link;
 mod pod_ranges;
 mod progress;
+mod services;
 mod status;
+mod tool;
 mod up;
 mod wait;
 
@@ -36,6 +42,8 @@ Examples:
   mcs invite west --context east --output east-for-west.yaml
   mcs check east.conf west.conf
   mcs status
+  mcs services
+  mcs explain -n shop web-7d9c cart
 
 As `kubectl-mcs` in the PATH it is `kubectl mcs` too.
 
@@ -60,6 +68,9 @@ enum Command {
     Undrain(drain::UndrainCommand),
     Check(check::CheckCommand),
     Status(status::StatusCommand),
+    Services(services::ServicesCommand),
+    Explain(explain::ExplainCommand),
+    Bundle(bundle::BundleCommand),
     Probe(probe::ProbeCommand),
     Completion(shell::CompletionArgs),
     #[command(hide = true)]
@@ -82,6 +93,9 @@ fn main() -> ExitCode {
         Command::Undrain(command) => drain::undrain(&command),
         Command::Check(command) => check::run(&command),
         Command::Status(command) => status::run(&command),
+        Command::Services(command) => services::run(&command),
+        Command::Explain(command) => explain::run(&command),
+        Command::Bundle(command) => bundle::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Completion(args) => Ok(shell::complete(&args, command())),
         Command::Man(args) => shell::man(&args, command()),
@@ -96,6 +110,7 @@ fn main() -> ExitCode {
 fn is_unasked(error: &anyhow::Error) -> bool {
     let is_lost = |error: &kube::Error| !matches!(error, kube::Error::Api(_));
     error.is::<kubeconfig::KubeconfigError>()
+        || error.is::<explain::NotAsked>()
         || error.chain().any(|cause| cause.downcast_ref().is_some_and(is_lost))
 }
 

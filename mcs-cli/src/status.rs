@@ -1,6 +1,6 @@
 //! `mcs status`: the peers of clusters, their exports and imports.
 
-mod service;
+pub(crate) mod service;
 
 use std::{fmt, process::ExitCode};
 
@@ -49,7 +49,7 @@ pub(super) struct StatusCommand {
 
 /// What one cluster says.
 #[derive(Debug, Default, Serialize)]
-struct ClusterStatus {
+pub(crate) struct ClusterStatus {
     /// Its id; its kubeconfig if it does not answer.
     cluster: String,
     server: String,
@@ -130,7 +130,8 @@ async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterSt
     Ok(all)
 }
 
-async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
+/// What a cluster says.
+pub(crate) async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
     let imports = cluster.list(IMPORTS).await?;
     let of_imports = |name: &str, status: &str| {

@@ -36,7 +36,7 @@ pub use access::{
 pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
-pub use text::{one_line, one_line_of, told};
+pub use text::{hanging, one_line, one_line_of, told};
 pub use tiers::{SELECTOR_RESULTS, Tier, Tiers};
 pub use traffic::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
 pub use vip_ranges::{VIP_RANGES_PROPERTY, VipRangeList};

@@ -47,6 +47,25 @@ pub fn one_line_of(text: &str, most: usize) -> String {
     line
 }
 
+/// A text of others in lines of at most so many columns, with a line break after each. The first begins at this column,
+/// the others two further in.
+pub fn hanging(indent: usize, text: &str, width: usize) -> String {
+    let (mut lines, mut lead, mut column) = (String::new(), indent, 0);
+    for word in one_line(text).split(' ') {
+        let length = word.chars().count();
+        if column > 0 && column + 1 + length > width {
+            lines.push('\n');
+            (lead, column) = (indent + 2, 0);
+        }
+        lines.extend(std::iter::repeat_n(' ', lead));
+        lines.push_str(word);
+        column += lead + length;
+        lead = 1;
+    }
+    lines.push('\n');
+    lines
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -60,6 +79,13 @@ mod tests {
             assert!(line.len() <= MOST + 20, "{}", line.len());
             assert!(line.ends_with(&format!("... ({} bytes)", long.len())), "{line}");
         }
+    }
+
+    #[test]
+    fn a_long_line_continues_further_in() {
+        let lines = hanging(2, "one two three four five six", 20);
+        assert_eq!(lines, "  one two three four\n    five six\n");
+        assert_eq!(hanging(0, "a\u{1b}[31m\nb", 20), "a\\u{1b}[31m b\n");
     }
 
     #[test]

@@ -46,6 +46,10 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "NAME")]
     netns: Option<PathBuf>,
 
+    /// Take the point of view of this pod of the node: its cgroup's hooks, and its device if its processes are visible
+    #[arg(long, value_name = "UID", conflicts_with_all = ["pid", "netns"])]
+    pod: Option<String>,
+
     /// Connect by TCP to the VIP and to some backends, from the client's network namespace
     #[arg(long)]
     probe: bool,
@@ -58,7 +62,7 @@ pub(super) fn run(args: &ExplainArgs) -> ExitCode {
     let pins = Pins::new(&args.read.bpffs.bpffs);
     let question = Question {
         target: args.target.clone(),
-        client: ClientOptions { pid: args.pid, netns: args.netns.clone() },
+        client: ClientOptions { pid: args.pid, netns: args.netns.clone(), pod: args.pod.clone() },
         probes: args.probe,
     };
     let once = || -> anyhow::Result<Explained> {

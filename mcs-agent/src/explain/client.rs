@@ -13,7 +13,7 @@ use serde::Serialize;
 
 use super::{
     code::{Code, Finding},
-    hooks_only_host,
+    hooks_only_host, pod,
 };
 use crate::{
     agent::{Attachments, Report, SocketLb},
@@ -30,12 +30,27 @@ pub(crate) struct ClientOptions {
     pub(crate) pid: Option<u32>,
     /// A network namespace: a name in `/run/netns`, or a path.
     pub(crate) netns: Option<PathBuf>,
+    /// The uid of a pod of this node: its cgroup, and its network namespace if its processes are visible.
+    pub(crate) pod: Option<String>,
 }
 
 impl ClientOptions {
-    /// The client's network namespace; `None` if it is that of this process.
-    pub(super) fn namespace(&self) -> Option<io::Result<NetNamespace>> {
-        let path = match (&self.netns, self.pid) {
+    /// The client's network namespace; `None` if it is that of this process. `cgroup`: that of the client.
+    pub(super) fn namespace(&self, cgroup: Option<&Path>) -> Option<io::Result<NetNamespace>> {
+        let pid = match (&self.pod, self.pid) {
+            (Some(pod), _) => {
+                match cgroup.filter(|path| pod::is_of(path, pod)).and_then(pod::process) {
+                    Some(pid) => Some(pid),
+                    None => {
+                        return Some(Err(io::Error::other(format!(
+                            "no process of pod {pod} is visible"
+                        ))));
+                    }
+                }
+            }
+            (None, pid) => pid,
+        };
+        let path = match (&self.netns, pid) {
             (Some(path), _) if path.components().count() == 1 => Path::new("/run/netns").join(path),
             (Some(path), _) => path.clone(),
             (None, Some(pid)) => format!("/proc/{pid}/ns/net").into(),
@@ -50,9 +65,9 @@ impl ClientOptions {
 /// What runs for a client.
 #[derive(Debug, Default, Serialize)]
 pub(super) struct ClientView {
-    /// `process 12`, `network namespace red`, or `any process of this node`.
+    /// `process 12`, `network namespace red`, `pod UID`, or `any process of this node`.
     pub(super) who: String,
-    /// Its cgroup: the one that the hooks are attached to, unless a process was given.
+    /// Its cgroup: the one that the hooks are attached to, unless a process or a pod was given and has another.
     pub(super) cgroup: Option<PathBuf>,
     /// The cgroup that the hooks are attached to.
     #[serde(skip)]
@@ -96,10 +111,11 @@ impl ClientView {
         findings: &mut Vec<Finding>,
     ) -> Self {
         let mut view = Self {
-            who: match (options.pid, &options.netns) {
-                (Some(pid), _) => format!("process {pid}"),
-                (None, Some(netns)) => format!("network namespace {}", netns.display()),
-                (None, None) => "any process of this node".to_owned(),
+            who: match (&options.pod, options.pid, &options.netns) {
+                (Some(pod), ..) => format!("pod {pod}"),
+                (None, Some(pid), _) => format!("process {pid}"),
+                (None, None, Some(netns)) => format!("network namespace {}", netns.display()),
+                (None, None, None) => "any process of this node".to_owned(),
             },
             ..Self::default()
         };
@@ -110,8 +126,14 @@ impl ClientView {
         } else if let Err(error) = view.read_hooks(&attachments, report, options, findings) {
             findings.push(Finding::new(Code::ClientUnseen, error));
         }
-        let namespace = match options.namespace() {
+        let namespace = match options.namespace(view.cgroup.as_deref()) {
             None => return view,
+            Some(Err(error)) if options.pod.is_some() => {
+                let is_told = findings.iter().any(|one| one.code == Code::PodUnseen.name());
+                let what = format!("{error}, so the programs of its device were not looked at");
+                findings.extend((!is_told).then(|| Finding::new(Code::PodUnseen, what)));
+                return view;
+            }
             Some(Err(error)) => {
                 findings.push(Finding::new(Code::ClientUnseen, error.to_string()));
                 return view;
@@ -144,9 +166,17 @@ impl ClientView {
     ) -> Result<(), String> {
         let named = report.map(|report| report.cgroup_path.as_path()).filter(|path| path.is_dir());
         let root = CgroupRoot::find(named).map_err(|error| error.to_string())?;
-        let cgroup = match options.pid {
-            None => root.path.clone(),
-            Some(pid) => {
+        let cgroup = match (&options.pod, options.pid) {
+            (Some(pod), _) => pod::cgroup(&root.path, pod).unwrap_or_else(|| {
+                let shown = root.path.display();
+                let what = format!(
+                    "no cgroup below {shown} is that of pod {pod}; the hooks are those of {shown}"
+                );
+                findings.push(Finding::new(Code::PodUnseen, what));
+                root.path.clone()
+            }),
+            (None, None) => root.path.clone(),
+            (None, Some(pid)) => {
                 cgroup_of(pid, &root.path).map_err(|error| format!("process {pid}: {error}"))?
             }
         };

@@ -105,7 +105,7 @@ impl ProbeView {
             .collect();
         view.left_out = backends.len().saturating_sub(MOST);
         let wanted: Vec<_> = vips.chain(spread(backends)).collect();
-        match connect_all(options, &wanted) {
+        match connect_all(options, client.cgroup.as_deref(), &wanted) {
             Ok(results) => {
                 (view.backends, view.vips) =
                     results.into_iter().partition(|one| one.cluster.is_some());
@@ -202,12 +202,13 @@ fn has_this_process(cgroup: &Path) -> bool {
 
 fn connect_all(
     options: &ClientOptions,
+    cgroup: Option<&Path>,
     wanted: &[(SocketAddr, Option<String>)],
 ) -> io::Result<Vec<ProbeResult>> {
     let rest = Mutex::new(wanted.iter().collect::<Vec<_>>());
     let take = || rest.lock().unwrap_or_else(PoisonError::into_inner).pop();
     let work = || -> io::Result<Vec<ProbeResult>> {
-        if let Some(namespace) = options.namespace() {
+        if let Some(namespace) = options.namespace(cgroup) {
             enter(&namespace?)?;
         }
         let mut results = Vec::new();
@@ -255,7 +256,7 @@ mod tests {
         let open = listener.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let wanted = [(open, Some("east".to_owned())), (closed, Some("west".to_owned()))];
-        let results = connect_all(&ClientOptions::default(), &wanted).unwrap();
+        let results = connect_all(&ClientOptions::default(), None, &wanted).unwrap();
         let outcomes: Vec<_> = results.iter().map(|one| one.outcome).collect();
         assert_eq!(outcomes, [Outcome::Connected, Outcome::Refused]);
     }

@@ -1,8 +1,8 @@
 //! The explanation as a tree of lines.
 
-use std::{collections::BTreeMap, fmt::Write as _};
+use std::collections::BTreeMap;
 
-use mcs_kube::one_line_of;
+use mcs_kube::hanging;
 
 use super::{
     Explained, ImportView, SliceView, client::ClientView, code::Finding, frontends::FrontendView,
@@ -12,8 +12,6 @@ use crate::reconcile::BackendView;
 
 /// How many addresses a line names.
 const NAMED: usize = 4;
-/// The bytes of one line before it is wrapped.
-const LONGEST: usize = 700;
 
 struct Tree {
     text: String,
@@ -50,21 +48,7 @@ pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
 impl Tree {
     /// Adds a line at this depth. What does not fit continues two columns further in.
     fn line(&mut self, depth: usize, text: &str) {
-        let indent = depth * 2;
-        let mut lead = indent;
-        let mut column = 0;
-        for word in one_line_of(text, LONGEST).split(' ') {
-            let length = word.chars().count();
-            if column > 0 && column + 1 + length > self.width {
-                self.text.push('\n');
-                (lead, column) = (indent + 2, 0);
-            }
-            // Writing to a string does not fail.
-            let _ = write!(self.text, "{:lead$}{word}", "");
-            column += lead + length;
-            lead = 1;
-        }
-        self.text.push('\n');
+        self.text.push_str(&hanging(depth * 2, text, self.width));
     }
 
     fn import(&mut self, import: &ImportView) {
@@ -225,19 +209,4 @@ impl Tree {
 
 fn told(backend: &BackendView) -> String {
     backend.address.to_string()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_long_line_continues_further_in() {
-        let mut tree = Tree { text: String::new(), width: 20, all: false };
-        tree.line(1, "one two three four five six");
-        assert_eq!(tree.text, "  one two three four\n    five six\n");
-        let mut tree = Tree { text: String::new(), width: 20, all: false };
-        tree.line(0, "a\u{1b}[31m\nb");
-        assert_eq!(tree.text, "a\\u{1b}[31m b\n");
-    }
 }

@@ -11,7 +11,8 @@ use crate::{
     status::condition,
 };
 
-const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
+/// The label of the agent's pods.
+pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 
 pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     let nodes = cluster.list(NODES).await?;
@@ -46,12 +47,12 @@ fn result(nodes: &[Value], pods: &[Value]) -> anyhow::Result<String> {
     Ok(format!("ready on each of {} nodes", nodes.len()))
 }
 
-fn is_ready(pod: &Value) -> bool {
+pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
 /// Why a pod is not ready, as the kubelet says, and as the agent said last before it ended.
-fn obstacle(pod: &Value) -> String {
+pub(crate) fn obstacle(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let statuses = ["initContainerStatuses", "containerStatuses"];
     let statuses = statuses.iter().filter_map(|field| pod["status"][field].as_array()).flatten();

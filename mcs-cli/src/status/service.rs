@@ -19,21 +19,22 @@ use mcs_controller::clusterset::ServiceName;
 
 /// What a cluster makes of a service.
 #[derive(Debug, Default, Serialize)]
-struct ServiceStatus {
+pub(crate) struct ServiceStatus {
     /// The id of the cluster; its kubeconfig if it does not answer.
-    cluster: String,
+    pub(crate) cluster: String,
     /// `none`, or the reason of the condition that says most.
-    export: String,
+    pub(crate) export: String,
     /// The same of the import.
-    import: String,
-    addresses: Vec<String>,
+    pub(crate) import: String,
+    pub(crate) addresses: Vec<String>,
     /// The clusters that contribute to the import.
-    clusters: Vec<String>,
+    pub(crate) clusters: Vec<String>,
     /// What is not as it should be.
-    problems: Vec<String>,
+    pub(crate) problems: Vec<String>,
 }
 
-pub(super) fn name(text: &str) -> Result<ServiceName, String> {
+/// Reads `NAMESPACE/NAME`.
+pub(crate) fn name(text: &str) -> Result<ServiceName, String> {
     let (namespace, name) = text.split_once('/').ok_or("write it as NAMESPACE/NAME")?;
     ServiceName::new(namespace, name).map_err(|error| error.to_string())
 }
@@ -84,17 +85,20 @@ async fn read_all(
     Ok(all)
 }
 
-async fn read(cluster: &Cluster, name: &ServiceName) -> anyhow::Result<ServiceStatus> {
+/// What this cluster makes of it.
+pub(crate) async fn read(cluster: &Cluster, name: &ServiceName) -> anyhow::Result<ServiceStatus> {
     let namespace = name.namespace();
     // Who may not read namespaces learns the rest.
     let found = cluster.get(NAMESPACES, None, namespace).await;
     let has_namespace = found.map_or(true, |found| found.is_some());
     let export = cluster.get(EXPORTS, Some(namespace), name.name()).await?;
     let import = cluster.get(IMPORTS, Some(namespace), name.name()).await?;
-    Ok(judged(namespace, has_namespace, export.as_ref(), import.as_ref()))
+    let judged = judged(namespace, has_namespace, export.as_ref(), import.as_ref());
+    Ok(ServiceStatus { cluster: cluster.id.to_string(), ..judged })
 }
 
-fn judged(
+/// What a cluster with these objects makes of it.
+pub(crate) fn judged(
     namespace: &str,
     has_namespace: bool,
     export: Option<&Value>,

@@ -1,17 +1,23 @@
 //! The types and the chart of a cluster, by kubectl and helm.
 
-use std::{env, path::Path, process::Stdio, time::Duration};
+use std::{path::Path, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::json;
-use tokio::{io::AsyncWriteExt as _, process::Command, time::Instant};
+use tokio::{process::Command, time::Instant};
 
 use super::{
     member::{Member, TYPES_NEEDED},
     pending,
 };
-use crate::{check, draft::Draft, kubeconfig::KubeconfigArg, wait};
+use crate::{
+    check,
+    draft::Draft,
+    kubeconfig::KubeconfigArg,
+    tool::{output, run, tool},
+    wait,
+};
 
 /// The release, and the namespace of the agents.
 const RELEASE: &str = "mcs";
@@ -189,41 +195,4 @@ pub(super) async fn uninstall(kubeconfig: &KubeconfigArg) -> anyhow::Result<()> 
     helm.args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"]);
     helm.args(["--wait", "--timeout", READY_WITHIN]);
     run(helm).await
-}
-
-/// A tool for the cluster of a kubeconfig.
-fn tool(name: &str, context_flag: &str, kubeconfig: &KubeconfigArg) -> anyhow::Result<Command> {
-    let mut command = Command::new(name);
-    match &*kubeconfig.files {
-        [file] => command.arg("--kubeconfig").arg(file),
-        // The tool merges them itself.
-        files => command.env("KUBECONFIG", env::join_paths(files)?),
-    };
-    command.args([context_flag, &kubeconfig.context_name()?]);
-    Ok(command)
-}
-
-/// Runs a tool.
-async fn run(command: Command) -> anyhow::Result<()> {
-    output(command, &[]).await.map(drop)
-}
-
-/// What a tool prints that gets this input. An error has what it said last.
-async fn output(mut command: Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let name = command.as_std().get_program().to_string_lossy().into_owned();
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child =
-        command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
-    if let Some(mut stdin) = child.stdin.take() {
-        // One that has failed says so itself.
-        let _ = stdin.write_all(input).await;
-    }
-    let output = child.wait_with_output().await.with_context(|| format!("cannot run {name}"))?;
-    if output.status.success() {
-        return Ok(output.stdout);
-    }
-    let said = String::from_utf8_lossy(&output.stderr);
-    let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = said[said.len().saturating_sub(3)..].join(" ");
-    bail!("{name}: {last}")
 }

@@ -71,6 +71,11 @@ impl FormatArgs {
 }
 
 impl OutputArgs {
+    /// The format.
+    pub const fn format(&self) -> Format {
+        self.format.output
+    }
+
     /// Prints what `read` returns: as a document, or as `table` prints it.
     ///
     /// # Errors

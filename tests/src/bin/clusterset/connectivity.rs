@@ -4,6 +4,7 @@ use std::{
     collections::BTreeSet,
     io::Read as _,
     net::{IpAddr, SocketAddr, TcpStream},
+    path::Path,
     time::Duration,
 };
 
@@ -50,7 +51,7 @@ pub(crate) struct Dataplane {
 struct AgentNode {
     agent: Agent,
     cgroup: Cgroup,
-    _bpffs: BpfDirectory,
+    bpffs: BpfDirectory,
 }
 
 impl AgentNode {
@@ -60,7 +61,7 @@ impl AgentNode {
         let (config, cgroup, bpffs) = site::place(&world.run, &role, source, &["--tc=off"])?;
         let mut agent = Agent::start(&world.node.netns, config)?;
         wait::within(Duration::from_secs(30), "a healthy agent", || agent.wait_until_healthy())?;
-        Ok(Self { agent, cgroup, _bpffs: bpffs })
+        Ok(Self { agent, cgroup, bpffs })
     }
 }
 
@@ -76,6 +77,11 @@ impl Dataplane {
             .map(|cluster| AgentNode::start(world, cluster))
             .collect::<anyhow::Result<_>>()?;
         Ok(Self { nodes, _servers: servers, _pods: pods })
+    }
+
+    /// Where the agent of a cluster pins its maps.
+    pub(crate) fn bpffs(&self, node: usize) -> &Path {
+        self.nodes[node].bpffs.path()
     }
 
     /// Moves this process into the cgroup of the clients of a cluster.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use mcs_tests::suite::Suite;
 
 mod addresses;
+mod ask;
 mod beside;
 mod check;
 mod clients;
@@ -45,6 +46,7 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     check::cases(&mut suite);
+    ask::cases(&mut suite);
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
     rules::cases(&mut suite);

@@ -1,0 +1,99 @@
+//! The agent's pods of a cluster, and commands in them.
+
+use std::{process::Output, time::Duration};
+
+use anyhow::Context as _;
+use kube::api::ListParams;
+use serde_json::Value;
+use tokio::{process::Command, time::timeout};
+
+use crate::{
+    check::agents,
+    cluster::{Cluster, PODS},
+    tool::{ended, tool},
+};
+
+/// How long a command may take in a pod. A probe of 16 backends that are all silent takes 9 seconds.
+const LIMIT: Duration = Duration::from_secs(30);
+
+/// A pod of the agent.
+#[derive(Clone, Debug)]
+pub(crate) struct AgentPod {
+    pub(crate) namespace: String,
+    pub(crate) name: String,
+    pub(crate) node: String,
+    /// Why it is not ready.
+    pub(crate) obstacle: Option<String>,
+}
+
+/// The agent's pods of all nodes, or of one: one for each node, which is ready if any is.
+pub(crate) async fn pods(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<AgentPod>> {
+    let params = ListParams::default().labels(agents::SELECTOR);
+    let params = match node {
+        Some(node) => params.fields(&format!("spec.nodeName={node}")),
+        None => params,
+    };
+    Ok(of_nodes(&cluster.list_by(PODS, None, &params).await?))
+}
+
+fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    let has_ended =
+        |pod: &&Value| ["Succeeded", "Failed"].map(Value::from).contains(&pod["status"]["phase"]);
+    let mut all: Vec<_> = pods
+        .iter()
+        .filter(|pod| !has_ended(pod) && pod["spec"]["nodeName"].is_string())
+        .map(|pod| AgentPod {
+            namespace: text(&pod["metadata"]["namespace"]),
+            name: text(&pod["metadata"]["name"]),
+            node: text(&pod["spec"]["nodeName"]),
+            obstacle: (!agents::is_ready(pod)).then(|| agents::obstacle(pod)),
+        })
+        .collect();
+    all.sort_by(|a, b| (&a.node, a.obstacle.is_some()).cmp(&(&b.node, b.obstacle.is_some())));
+    all.dedup_by(|a, b| a.node == b.node);
+    all
+}
+
+impl AgentPod {
+    /// Runs `mcs-agent` with these words in the pod, by kubectl.
+    pub(crate) async fn run(&self, cluster: &Cluster, words: &[&str]) -> anyhow::Result<Output> {
+        let mut kubectl = match &cluster.kubeconfig {
+            Some(kubeconfig) => tool("kubectl", "--context", kubeconfig)?,
+            None => Command::new("kubectl"),
+        };
+        kubectl.args(["exec", "--namespace", &self.namespace, &self.name]);
+        kubectl.args(["--container", "mcs-agent", "--", "mcs-agent"]).args(words);
+        let ended = timeout(LIMIT, ended(kubectl, &[])).await;
+        ended.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_node_has_the_pod_that_is_ready() {
+        let pod = |name: &str, node: &str, phase: &str, ready: &str| {
+            json!({
+                "metadata": {"namespace": "mcs-system", "name": name},
+                "spec": {"nodeName": node},
+                "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
+            })
+        };
+        let mut pending = pod("e", "n3", "Pending", "False");
+        pending["spec"] = json!({});
+        let found = of_nodes(&[
+            pod("a", "n1", "Running", "False"),
+            pod("b", "n1", "Running", "True"),
+            pod("c", "n2", "Failed", "False"),
+            pod("d", "n2", "Running", "False"),
+            pending,
+        ]);
+        let found: Vec<_> = found.iter().map(|one| (&*one.name, one.obstacle.as_deref())).collect();
+        assert_eq!(found, [("b", None), ("d", Some("pod d is not ready"))]);
+    }
+}

@@ -1,0 +1,275 @@
+//! `mcs explain`: why a pod reaches a service of the clusterset, or not, from whichever cluster the pod is in.
+
+mod client;
+mod finding;
+mod target;
+
+use std::process::ExitCode;
+
+use clap::Args;
+use mcs_controller::clusterset::ServiceName;
+use mcs_kube::{
+    hanging, one_line,
+    program::{self, Format, OutputArgs, print},
+    told,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+pub(super) use self::client::NotAsked;
+use self::{
+    client::Client,
+    finding::{Code, Finding, Severity},
+    target::Target,
+};
+use crate::{
+    agent_pod::{self, AgentPod},
+    cluster::Cluster,
+    contexts::{self, Contexts},
+    exit::UNASKED,
+    kubeconfig::ContextArgs,
+    status::service::{self, ServiceStatus},
+    tool::said_last,
+};
+
+/// Explain why a pod reaches a service, or not: in the agent of its node, and in the controllers of all clusters
+///
+/// Finds the pod in the clusters of all contexts, or of the given ones, and runs `mcs-agent explain` in the agent's pod of its
+/// node, by kubectl. It takes the rights to get the pod, to list pods, and to exec into the agent's. Then it says what the
+/// clusters export and import. Each finding has a code; deploy/explain.md lists them.
+///
+/// Exits with 0 if the service is served, with 1 if something is wrong, with 3 if a cluster or the agent could not be asked.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs explain -n shop web-7d9c cart
+  mcs explain web-7d9c cart.shop.svc.clusterset.local:80 --probe
+  mcs explain -n shop web-7d9c shop/cart --context east -o json")]
+pub(super) struct ExplainCommand {
+    /// The pod that connects
+    #[arg(value_name = "POD")]
+    pod: String,
+
+    /// The service: NAME, NAMESPACE/NAME or NAME.NAMESPACE.svc.clusterset.local, with or without :PORT. Without namespace it is
+    /// one of the pod's
+    #[arg(value_name = "SERVICE")]
+    service: Target,
+
+    /// The namespace of the pod [default: that of the context]
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    #[command(flatten)]
+    contexts: ContextArgs,
+
+    /// Connect by TCP to the VIP and to some backends, from the agent's pod: where it may, in the pod's network namespace
+    #[arg(long)]
+    probe: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What is explained. `explain -o json`: fields are added, never renamed.
+#[derive(Debug, Serialize)]
+struct Explained {
+    pod: Client,
+    /// `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
+    service: String,
+    /// Whether nothing wrong was found.
+    served: bool,
+    /// What was found beside the agent, the worst first.
+    findings: Vec<Finding>,
+    /// The pod that was asked: `NAMESPACE/NAME`.
+    agent: Option<String>,
+    /// What the agent says, as `mcs-agent explain -o json`; absent if it could not be asked.
+    explained: Option<Value>,
+    /// The agent's tree, for people.
+    #[serde(skip)]
+    tree: Option<String>,
+    /// What each cluster exports and imports.
+    clusters: Vec<ServiceStatus>,
+    #[serde(skip)]
+    severity: Option<Severity>,
+}
+
+/// The answer of an agent.
+struct Answer {
+    explained: Option<Value>,
+    tree: Option<String>,
+    severity: Option<Severity>,
+}
+
+pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
+    let read = || program::block_on(explain(command));
+    let explained = command.output.show(read, |explained, _| print(&explained.text()))?;
+    Ok(match explained.severity {
+        Some(Severity::Wrong) => ExitCode::FAILURE,
+        Some(Severity::Unknown) => UNASKED.into(),
+        Some(Severity::Note) | None => ExitCode::SUCCESS,
+    })
+}
+
+async fn explain(command: &ExplainCommand) -> anyhow::Result<Explained> {
+    let contexts = contexts::open(&command.contexts.named()?).await?;
+    let found = client::find(&contexts, command.namespace.as_deref(), &command.pod).await?;
+    let (pod, cluster) = (found.client, found.cluster);
+    let name = command.service.name_in(&pod.namespace)?;
+    let service = command.service.shown(&name);
+    let mut findings = Vec::new();
+    let mut answer = None;
+    let mut agent = None;
+    if let Some(node) = &pod.node {
+        match agent_pod::pods(cluster, Some(node)).await {
+            Ok(pods) => match pods.into_iter().next() {
+                Some(one) => {
+                    answer = ask(command, (cluster, &one), &pod, &service, &mut findings).await;
+                    agent = Some(format!("{}/{}", one.namespace, one.name));
+                }
+                None => {
+                    let what = format!("no agent runs on node {node} of {}", pod.cluster);
+                    findings.push(Finding::new(Code::NoAgent, what));
+                }
+            },
+            Err(error) => {
+                let what = format!("the agents of {}: {}", pod.cluster, told(&error));
+                findings.push(Finding::new(Code::AgentUnasked, what));
+            }
+        }
+    }
+    findings.extend(pod.obstacle());
+    let clusters = statuses(&contexts, &name, &pod.cluster, &mut findings).await;
+    findings.sort_by_key(|finding| finding.severity);
+    let of_agent = answer.as_ref().and_then(|answer| answer.severity);
+    let severity = findings.iter().map(|one| one.severity).chain(of_agent).min();
+    Ok(Explained {
+        pod,
+        service,
+        served: severity.is_none_or(|severity| severity == Severity::Note),
+        findings,
+        agent,
+        explained: answer.as_mut().and_then(|answer| answer.explained.take()),
+        tree: answer.and_then(|answer| answer.tree),
+        clusters,
+        severity,
+    })
+}
+
+/// Runs `mcs-agent explain` in the agent's pod.
+async fn ask(
+    command: &ExplainCommand,
+    (cluster, agent): (&Cluster, &AgentPod),
+    pod: &Client,
+    service: &str,
+    findings: &mut Vec<Finding>,
+) -> Option<Answer> {
+    let format = match command.output.format() {
+        Format::Table => "table",
+        Format::Wide => "wide",
+        Format::Json | Format::Yaml => "json",
+    };
+    let mut words = vec!["explain", service, "--pod", &*pod.cgroup_uid, "--output", format];
+    words.extend(command.probe.then_some("--probe"));
+    let mut unasked = |what: String| {
+        let obstacle = agent.obstacle.iter().map(|why| format!("; {why}")).collect::<String>();
+        let what = format!("pod {}/{}: {what}{obstacle}", agent.namespace, agent.name);
+        findings.push(Finding::new(Code::AgentUnasked, one_line(&what)));
+    };
+    let output = match agent.run(cluster, &words).await {
+        Ok(output) => output,
+        Err(error) => {
+            unasked(told(&error));
+            return None;
+        }
+    };
+    let severity = match output.status.code() {
+        Some(0) => None,
+        Some(1) => Some(Severity::Wrong),
+        Some(3) => Some(Severity::Unknown),
+        _ => {
+            unasked(said_last(&output));
+            return None;
+        }
+    };
+    let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
+    // kubectl itself ends with 1 too.
+    if text.is_empty() {
+        unasked(said_last(&output));
+        return None;
+    }
+    if format != "json" {
+        return Some(Answer { explained: None, tree: Some(text), severity });
+    }
+    match serde_json::from_str(&text) {
+        Ok(explained) => Some(Answer { explained: Some(explained), tree: None, severity }),
+        Err(error) => {
+            unasked(format!("its answer is no JSON: {error}"));
+            None
+        }
+    }
+}
+
+/// What each cluster makes of the service. That of the pod has to import it; what is so elsewhere is a note.
+async fn statuses(
+    contexts: &Contexts,
+    name: &ServiceName,
+    own: &str,
+    findings: &mut Vec<Finding>,
+) -> Vec<ServiceStatus> {
+    let mut all = Vec::new();
+    for cluster in &contexts.clusters {
+        match service::read(cluster, name).await {
+            Ok(status) => {
+                let is_own = status.cluster == own;
+                let code = match &*status.import {
+                    "Ready" => Code::ClusterNote,
+                    _ if is_own => Code::NotImported,
+                    _ => Code::ClusterNote,
+                };
+                let problems = status.problems.join("; ");
+                if code == Code::NotImported || !problems.is_empty() {
+                    let what = format!("{}: import {}: {problems}", status.cluster, status.import);
+                    findings.push(Finding::new(code, one_line(&what)));
+                }
+                all.push(status);
+            }
+            Err(error) => {
+                let what = format!("{}: {}", cluster.id, told(&error));
+                findings.push(Finding::new(Code::ClusterUnasked, what));
+            }
+        }
+    }
+    let unasked = contexts.unasked.iter().map(|one| format!("{}: {}", one.name, one.error));
+    findings.extend(unasked.map(|what| Finding::new(Code::ClusterUnasked, what)));
+    all
+}
+
+impl Explained {
+    fn text(&self) -> String {
+        const WIDTH: usize = 80;
+        let mut text = hanging(0, &self.pod.line(self.agent.as_deref()), WIDTH);
+        match &self.tree {
+            // The agent escapes what others wrote, but who runs there?
+            Some(tree) => text.push_str(&tree.replace(|c: char| c.is_control() && c != '\n', "?")),
+            None => {
+                text.push_str(&format!("{}: the agent of its node was not asked", self.service))
+            }
+        }
+        text.push_str("\nclusters:\n");
+        for one in &self.clusters {
+            let list = |before: &str, all: &[String]| match all {
+                [] => String::new(),
+                all => format!("{before}{}", all.join(", ")),
+            };
+            let ServiceStatus { cluster, export, import, addresses, clusters, .. } = one;
+            let (at, from) = (list(" at ", addresses), list(" from ", clusters));
+            let line = format!("{cluster}: export {export}, import {import}{at}{from}");
+            text.push_str(&hanging(2, &line, WIDTH));
+        }
+        for finding in &self.findings {
+            text.push_str(&hanging(0, &finding.line(), WIDTH));
+            text.push_str(&hanging(2, &format!("-> {}", finding.advice), WIDTH));
+        }
+        text.trim_end().to_owned()
+    }
+}

@@ -1,0 +1,137 @@
+//! The pod that connects.
+
+use anyhow::{Context as _, bail};
+use mcs_kube::{program::suggest, told};
+use serde::Serialize;
+use serde_json::Value;
+
+use super::finding::{Code, Finding};
+use crate::{
+    cluster::{Cluster, PODS},
+    contexts::{Contexts, Unasked},
+};
+
+/// The kubelet names the cgroup of a pod that is in no API by this annotation of its copy there.
+const STATIC_UID: &str = "kubernetes.io/config.hash";
+
+/// The pod that connects.
+#[derive(Debug, Serialize)]
+pub(super) struct Client {
+    pub(super) cluster: String,
+    pub(super) namespace: String,
+    name: String,
+    /// Absent while it is not scheduled.
+    pub(super) node: Option<String>,
+    ip: Option<String>,
+    /// Whether it is in the network namespace of its node.
+    host_network: bool,
+    phase: String,
+    /// As the kubelet names its cgroup.
+    #[serde(skip)]
+    pub(super) cgroup_uid: String,
+}
+
+/// A pod, and its cluster.
+pub(super) struct Found<'a> {
+    pub(super) client: Client,
+    pub(super) cluster: &'a Cluster,
+}
+
+/// Finds the pod in one of the clusters.
+pub(super) async fn find<'a>(
+    contexts: &'a Contexts,
+    namespace: Option<&str>,
+    pod: &str,
+) -> anyhow::Result<Found<'a>> {
+    let (mut found, mut alike, mut unread) = (Vec::new(), None, contexts.unasked.clone());
+    let mut looked = Vec::new();
+    for cluster in &contexts.clusters {
+        let default = cluster.client().await?.default_namespace().to_owned();
+        let namespace = namespace.unwrap_or(&default);
+        looked.push(format!("{namespace} of {}", cluster.id));
+        match cluster.get(PODS, Some(namespace), pod).await {
+            Ok(Some(object)) => {
+                let client = Client::of(cluster, &object);
+                found.push(Found { client, cluster });
+            }
+            Ok(None) if alike.is_none() => alike = similar(cluster, namespace, pod).await,
+            Ok(None) => {}
+            Err(error) => {
+                unread.push(Unasked { name: cluster.id.to_string(), error: told(&error) });
+            }
+        }
+    }
+    let clusters: Vec<_> = found.iter().map(|one| one.client.cluster.clone()).collect();
+    match clusters.len() {
+        1 => found.pop().context("one was found"),
+        0 => {
+            let meant = alike.map(|name| format!(": did you mean {name}?")).unwrap_or_default();
+            let unread: Vec<_> =
+                unread.iter().map(|one| format!("; {}: {}", one.name, one.error)).collect();
+            let what =
+                format!("there is no pod {pod} in {}{meant}{}", looked.join(", "), unread.concat());
+            if unread.is_empty() {
+                bail!(what)
+            }
+            Err(NotAsked(what).into())
+        }
+        _ => bail!("{} each have such a pod: name one by --context", clusters.join(" and ")),
+    }
+}
+
+/// The pod was not found, and not every cluster could be asked.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(crate) struct NotAsked(String);
+
+/// A pod of the namespace with a similar name: of a Deployment, people know the beginning.
+async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String> {
+    let pods = cluster.list_in(PODS, Some(namespace), "").await.ok()?;
+    let names: Vec<_> = pods.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
+    let begins = names.iter().find(|name| name.starts_with(pod)).copied();
+    begins.or_else(|| suggest::closest(pod, names)).map(str::to_owned)
+}
+
+impl Client {
+    fn of(cluster: &Cluster, pod: &Value) -> Self {
+        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+        let maybe = |value: &Value| value.as_str().map(str::to_owned);
+        let metadata = &pod["metadata"];
+        let uid = metadata["annotations"][STATIC_UID].as_str().map(str::to_owned);
+        Self {
+            cluster: cluster.id.to_string(),
+            namespace: text(&metadata["namespace"]),
+            name: text(&metadata["name"]),
+            node: maybe(&pod["spec"]["nodeName"]),
+            ip: maybe(&pod["status"]["podIP"]),
+            host_network: pod["spec"]["hostNetwork"] == true,
+            phase: text(&pod["status"]["phase"]),
+            cgroup_uid: uid.unwrap_or_else(|| text(&metadata["uid"])),
+        }
+    }
+
+    /// Why it connects to nothing.
+    pub(super) fn obstacle(&self) -> Option<Finding> {
+        let what = match &self.node {
+            None => "no node has it yet".to_owned(),
+            Some(_) if self.phase == "Running" => return None,
+            Some(_) => format!("it is {}", self.phase),
+        };
+        Some(Finding::new(
+            Code::PodNotRunning,
+            format!("pod {}/{}: {what}", self.namespace, self.name),
+        ))
+    }
+
+    /// Where it is.
+    pub(super) fn line(&self, agent: Option<&str>) -> String {
+        let node = self.node.as_ref().map(|node| format!(", node {node}")).unwrap_or_default();
+        let agent = agent.map(|agent| format!(", agent {agent}")).unwrap_or_default();
+        let ip = match (&self.ip, self.host_network) {
+            (Some(ip), true) => format!(", {ip} (of the node)"),
+            (Some(ip), false) => format!(", {ip}"),
+            (None, _) => String::new(),
+        };
+        format!("pod {}/{} of {}{ip}{node}{agent}", self.namespace, self.name, self.cluster)
+    }
+}

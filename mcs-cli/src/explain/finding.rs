@@ -1,0 +1,126 @@
+//! What `mcs explain` finds beside the agent: a code for programs, a sentence for people, and what to do.
+
+use serde::Serialize;
+
+/// What a finding means for the exit code.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) enum Severity {
+    /// The pod is not served as it should be: exit 1.
+    Wrong,
+    /// It could not be found out: exit 3, if nothing is wrong.
+    Unknown,
+    /// It is worth knowing.
+    Note,
+}
+
+impl Severity {
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Wrong => "wrong",
+            Self::Unknown => "unknown",
+            Self::Note => "note",
+        }
+    }
+}
+
+/// What is found. The names are stable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Code {
+    /// The node of the pod has no agent.
+    NoAgent,
+    /// The pod does not run.
+    PodNotRunning,
+    /// The cluster of the pod does not import the service.
+    NotImported,
+    /// The agent could not be asked.
+    AgentUnasked,
+    /// A cluster could not be asked.
+    ClusterUnasked,
+    /// What a cluster says of its export or its import.
+    ClusterNote,
+}
+
+impl Code {
+    /// Every code.
+    #[cfg(test)]
+    pub(super) const ALL: [Self; 6] = [
+        Self::NoAgent,
+        Self::PodNotRunning,
+        Self::NotImported,
+        Self::AgentUnasked,
+        Self::ClusterUnasked,
+        Self::ClusterNote,
+    ];
+
+    const fn row(self) -> (&'static str, Severity, &'static str) {
+        match self {
+            Self::NoAgent => (
+                "no-agent",
+                Severity::Wrong,
+                "ClusterSetIPs lead nowhere from this node: let the DaemonSet mcs-agent run there (`kubectl describe daemonset`; \
+                 tolerations and nodeSelector of the chart), or move the pod",
+            ),
+            Self::PodNotRunning => (
+                "pod-not-running",
+                Severity::Wrong,
+                "`kubectl describe pod` says what it waits for",
+            ),
+            Self::NotImported => (
+                "not-imported",
+                Severity::Wrong,
+                "`mcs status --service` shows every cluster; `kubectl describe serviceimport` and `serviceexport` say why",
+            ),
+            Self::AgentUnasked => (
+                "agent-unasked",
+                Severity::Unknown,
+                "it takes kubectl in the PATH, list of pods, and create of pods/exec in the agents' namespace; on the node, \
+                 `mcs-agent explain` says the same",
+            ),
+            Self::ClusterUnasked => {
+                ("cluster-unasked", Severity::Unknown, "name contexts that answer by --context")
+            }
+            Self::ClusterNote => {
+                ("cluster-note", Severity::Note, "`mcs status --service` shows every cluster")
+            }
+        }
+    }
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Finding {
+    pub(super) severity: Severity,
+    pub(super) code: &'static str,
+    /// What is so.
+    pub(super) message: String,
+    /// What to do.
+    pub(super) advice: &'static str,
+}
+
+impl Finding {
+    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
+        let (name, severity, advice) = code.row();
+        Self { severity, code: name, message: message.into(), advice }
+    }
+
+    pub(super) fn line(&self) -> String {
+        format!("{} [{}] {}", self.severity.name(), self.code, self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_document_has_every_code() {
+        let document = include_str!("../../../deploy/explain.md");
+        for code in Code::ALL {
+            let finding = Finding::new(code, "");
+            let row = format!("| `{}` | {} |", finding.code, finding.severity.name());
+            let own = &document[document.find("## mcs explain").unwrap()..];
+            assert!(own.contains(&row), "{row}");
+        }
+    }
+}

@@ -1,0 +1,258 @@
+//! `mcs services`: what clusters import, from which clusters it is ready, and which nodes serve it.
+
+mod nodes;
+mod ready;
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    process::ExitCode,
+};
+
+use clap::Args;
+use mcs_kube::{
+    one_line,
+    program::{self, OutputArgs, Style},
+    told,
+};
+use serde::Serialize;
+use serde_json::Value;
+
+use self::{
+    nodes::{AgentViews, Nodes},
+    ready::{Ready, by_cluster},
+};
+use crate::{
+    cluster::{Cluster, EXPORTS, IMPORTS, SLICES},
+    contexts,
+    exit::UNASKED,
+    kubeconfig::ClusterArgs,
+    status::{condition, service::judged},
+};
+use mcs_controller::clusterset::well_known;
+
+/// Show what each cluster imports: which clusters it is ready from, and which nodes serve it
+///
+/// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
+/// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
+/// conflicts, and exports without import. Without kubeconfigs it asks the clusters of all contexts.
+///
+/// Exits with 0 if every import is ready, has a ready endpoint and is served on every node, with 1 if not, with 3 if clusters
+/// or agents could not be asked and nothing is wrong elsewhere.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs services
+  mcs services -n shop --context east --context west
+  mcs services -o json | jq -r '.services[] | select(.problems != []) | .name'")]
+pub(super) struct ServicesCommand {
+    #[command(flatten)]
+    clusters: ClusterArgs,
+
+    /// Only services of this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Do not ask the agents: column NODES is empty
+    #[arg(long)]
+    no_nodes: bool,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+/// What was found. `services -o json`: fields are added, never renamed.
+#[derive(Debug, Default, Serialize)]
+struct Services {
+    services: Vec<Service>,
+    /// The clusters, and the agents, that could not be asked, with the reason.
+    unasked: Vec<String>,
+}
+
+/// A service in one cluster.
+#[derive(Debug, Serialize)]
+struct Service {
+    cluster: String,
+    namespace: String,
+    name: String,
+    /// `ClusterSetIP` or `Headless`; empty without import.
+    #[serde(rename = "type")]
+    service_type: String,
+    addresses: Vec<String>,
+    /// The reason of the import's condition that says most; `none`: it is exported, and not imported.
+    import: String,
+    /// The same of the cluster's own export.
+    export: String,
+    /// The endpoints of each source cluster.
+    ready: BTreeMap<String, Ready>,
+    /// Absent if no agent was asked.
+    nodes: Option<Nodes>,
+    /// What is not as it should be.
+    problems: Vec<String>,
+    #[serde(skip)]
+    is_wrong: bool,
+}
+
+pub(super) fn run(command: &ServicesCommand) -> anyhow::Result<ExitCode> {
+    let read = || program::block_on(read_all(command));
+    let found = command.output.show(read, table)?;
+    Ok(match (found.services.iter().any(|one| one.is_wrong), found.unasked.is_empty()) {
+        (true, _) => ExitCode::FAILURE,
+        (false, false) => UNASKED.into(),
+        (false, true) => ExitCode::SUCCESS,
+    })
+}
+
+async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
+    let contexts = contexts::open(&command.clusters.named()?).await?;
+    let mut all = Services::default();
+    for one in contexts.unasked {
+        all.unasked.push(format!("{}: {}", one.name, one.error));
+    }
+    for cluster in &contexts.clusters {
+        let views = if command.no_nodes { None } else { Some(nodes::ask(cluster).await) };
+        match read(cluster, command.namespace.as_deref(), views.as_ref()).await {
+            Ok(found) => all.services.extend(found),
+            Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
+        }
+        let unasked = views.into_iter().flat_map(|views| views.unasked);
+        all.unasked.extend(unasked.map(|one| format!("{}: {one}", cluster.id)));
+    }
+    all.services.sort_by(|a, b| {
+        (&a.namespace, &a.name, &a.cluster).cmp(&(&b.namespace, &b.name, &b.cluster))
+    });
+    Ok(all)
+}
+
+async fn read(
+    cluster: &Cluster,
+    namespace: Option<&str>,
+    views: Option<&AgentViews>,
+) -> anyhow::Result<Vec<Service>> {
+    let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
+    let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
+    let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
+    let mut ready = by_cluster(&slices);
+    let names: BTreeSet<_> = exports.keys().chain(imports.keys()).collect();
+    let service = |key: &(String, String)| {
+        let (export, import) = (exports.get(key), imports.get(key));
+        Service::of(cluster.id.as_str(), key, export, import, ready.remove(key), views)
+    };
+    Ok(names.into_iter().map(service).collect())
+}
+
+fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
+    objects.into_iter().map(|object| (key_of(&object), object)).collect()
+}
+
+fn key_of(object: &Value) -> (String, String) {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
+    (text("namespace"), text("name"))
+}
+
+impl Service {
+    fn of(
+        cluster: &str,
+        key: &(String, String),
+        export: Option<&Value>,
+        import: Option<&Value>,
+        ready: Option<BTreeMap<String, Ready>>,
+        views: Option<&AgentViews>,
+    ) -> Self {
+        let (namespace, name) = key;
+        let status = judged(namespace, true, export, import);
+        let mut problems = status.problems;
+        let is_false = |kind: &str| {
+            let condition = import.and_then(|import| condition(import, kind));
+            condition.is_some_and(|condition| condition["status"] == "False")
+        };
+        let service_type = import.and_then(|import| import["spec"]["type"].as_str());
+        // DNS alone serves one without address.
+        let has_address = service_type == Some("ClusterSetIP") && !status.addresses.is_empty();
+        let nodes = views.filter(|_| has_address).map(|views| views.of(key));
+        problems.extend(nodes.iter().flat_map(|nodes| nodes.reasons.iter().cloned()));
+        let is_wrong = import.is_none()
+            || is_false("Ready")
+            || is_false("EndpointsReady")
+            || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
+        // Controllers of others need not say that theirs is ready.
+        let is_silent = import.is_some_and(|import| condition(import, "Ready").is_none());
+        let import = if is_silent { "-".to_owned() } else { status.import };
+        Self {
+            cluster: cluster.to_owned(),
+            namespace: namespace.clone(),
+            name: name.clone(),
+            service_type: service_type.unwrap_or_default().to_owned(),
+            addresses: status.addresses,
+            import,
+            export: status.export,
+            ready: ready.unwrap_or_default(),
+            nodes,
+            problems: problems.iter().map(|problem| one_line(problem)).collect(),
+            is_wrong,
+        }
+    }
+
+    /// `east 3/3 west 0/2`.
+    fn ready(&self) -> String {
+        let counts = self.ready.iter().map(|(cluster, ready)| {
+            let cluster = if cluster.is_empty() { "?" } else { cluster };
+            format!("{} {}/{}", one_line(cluster), ready.ready, ready.total)
+        });
+        counts.collect::<Vec<_>>().join(" ")
+    }
+}
+
+fn table(all: &Services, style: Style) -> anyhow::Result<()> {
+    let rows = all.services.iter().map(|one| {
+        let nodes = one.nodes.as_ref().map(|nodes| nodes.text(style.wide));
+        let mut row = vec![
+            format!("{}/{}", one.namespace, one.name),
+            one.cluster.clone(),
+            one.import.clone(),
+            one.ready(),
+            nodes.unwrap_or_else(|| "-".to_owned()),
+        ];
+        if style.wide {
+            row.extend([one.export.clone(), one.addresses.join(",")]);
+        }
+        row.push(one.problems.join("; "));
+        row
+    });
+    let mut header = vec!["SERVICE", "CLUSTER", "IMPORT", "READY", "NODES"];
+    if style.wide {
+        header.extend(["EXPORT", "ADDRESSES"]);
+    }
+    header.push("PROBLEMS");
+    style.table(&header, rows)?;
+    if all.unasked.is_empty() {
+        return Ok(());
+    }
+    program::print("")?;
+    style.table(&["NOT ASKED"], all.unasked.iter().map(|one| vec![one.clone()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_service_says_what_is_wrong_with_it() {
+        let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": format!("{kind}!")});
+        let import = |conditions: Value| {
+            json!({
+                "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.1"]},
+                "status": {"conditions": conditions},
+            })
+        };
+        let key = ("shop".to_owned(), "cart".to_owned());
+        let of = |import: Option<&Value>| Service::of("east", &key, None, import, None, None);
+        let fine = of(Some(&import(json!([one("Ready", "True")]))));
+        assert_eq!((&*fine.import, fine.is_wrong, fine.problems.len()), ("R", false, 0));
+        let none = of(Some(&import(json!([one("Ready", "True"), one("EndpointsReady", "False")]))));
+        assert_eq!((none.is_wrong, &*none.problems), (true, &["EndpointsReady!".to_owned()][..]));
+        assert_eq!(of(Some(&import(json!([])))).import, "-", "another controller writes it");
+        assert!(of(None).is_wrong, "it is exported, and not imported");
+    }
+}

@@ -1,0 +1,178 @@
+//! Which nodes serve an import, as their agents say.
+
+use std::collections::BTreeMap;
+
+use futures_util::{StreamExt as _, stream};
+use mcs_kube::{one_line, told};
+use serde::{Deserialize, Serialize};
+
+use crate::{
+    agent_pod::{self, AgentPod},
+    cluster::{Cluster, NODES},
+    tool::said_last,
+};
+
+/// How many agents are asked at a time.
+const AT_A_TIME: usize = 8;
+
+/// What the agents of a cluster say.
+#[derive(Debug, Default)]
+pub(super) struct AgentViews {
+    /// The imports of each node, by namespace and name.
+    nodes: BTreeMap<String, BTreeMap<(String, String), State>>,
+    /// The nodes that could not be asked, and those without agent.
+    unknown: Vec<String>,
+    /// Why nodes could not be asked.
+    pub(super) unasked: Vec<String>,
+}
+
+#[derive(Debug)]
+struct State {
+    state: String,
+    message: String,
+}
+
+/// The nodes of a cluster, for one import.
+#[derive(Debug, Serialize)]
+pub(super) struct Nodes {
+    /// The agent serves it there.
+    pub(super) serving: Vec<String>,
+    /// The agent does not.
+    pub(super) without: Vec<String>,
+    /// No agent said anything.
+    pub(super) unknown: Vec<String>,
+    /// Why agents do not serve it.
+    #[serde(skip)]
+    pub(super) reasons: Vec<String>,
+}
+
+/// The part of `mcs-agent services -o json` that counts.
+#[derive(Deserialize)]
+struct Listed {
+    imports: Vec<ListedImport>,
+}
+
+#[derive(Deserialize)]
+struct ListedImport {
+    import: Key,
+    state: String,
+    message: String,
+}
+
+#[derive(Deserialize)]
+struct Key {
+    namespace: String,
+    name: String,
+}
+
+/// Asks the agent of every node.
+pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
+    let mut views = AgentViews::default();
+    let pods = match agent_pod::pods(cluster, None).await {
+        Ok(pods) => pods,
+        Err(error) => {
+            views.unasked.push(format!("agents: {}", told(&error)));
+            return views;
+        }
+    };
+    let asked = pods.iter().map(|pod| async move { (pod, list(cluster, pod).await) });
+    let mut answers = stream::iter(asked).buffered(AT_A_TIME);
+    while let Some((pod, answer)) = answers.next().await {
+        match answer {
+            Ok(imports) => _ = views.nodes.insert(pod.node.clone(), imports),
+            Err(error) => {
+                views.unknown.push(pod.node.clone());
+                views.unasked.push(format!("agent of node {}: {}", pod.node, told(&error)));
+            }
+        }
+    }
+    // Who may not list nodes learns of those with an agent.
+    for node in cluster.list(NODES).await.unwrap_or_default() {
+        let name = node["metadata"]["name"].as_str().unwrap_or_default();
+        if !pods.iter().any(|pod| pod.node == name) {
+            views.unknown.push(name.to_owned());
+            views.unasked.push(format!("node {name} has no agent"));
+        }
+    }
+    views
+}
+
+async fn list(
+    cluster: &Cluster,
+    pod: &AgentPod,
+) -> anyhow::Result<BTreeMap<(String, String), State>> {
+    let output = pod.run(cluster, &["services", "--output", "json"]).await?;
+    anyhow::ensure!(output.status.success(), "{}", said_last(&output));
+    Ok(states(serde_json::from_slice(&output.stdout)?))
+}
+
+fn states(listed: Listed) -> BTreeMap<(String, String), State> {
+    let state = |one: ListedImport| {
+        let (key, state) = ((one.import.namespace, one.import.name), one.state);
+        (key, State { state, message: one.message })
+    };
+    listed.imports.into_iter().map(state).collect()
+}
+
+impl AgentViews {
+    /// What they say of an import.
+    pub(super) fn of(&self, key: &(String, String)) -> Nodes {
+        let (mut serving, mut without) = (Vec::new(), Vec::new());
+        let mut reasons = BTreeMap::<String, usize>::new();
+        for (node, imports) in &self.nodes {
+            let reason = match imports.get(key) {
+                Some(one) if ["Ready", "Partial"].contains(&&*one.state) => {
+                    serving.push(node.clone());
+                    continue;
+                }
+                Some(one) => format!("{}: {}", one.state, one.message),
+                None => "the agent does not know it".to_owned(),
+            };
+            without.push(node.clone());
+            *reasons.entry(one_line(&reason)).or_default() += 1;
+        }
+        let total = self.nodes.len();
+        let told = |(reason, count): (String, usize)| format!("{count} of {total} nodes: {reason}");
+        let reasons = reasons.into_iter().map(told).collect();
+        Nodes { serving, without, unknown: self.unknown.clone(), reasons }
+    }
+}
+
+impl Nodes {
+    /// `2/3`, or the names.
+    pub(super) fn text(&self, wide: bool) -> String {
+        if wide {
+            return self.serving.join(",");
+        }
+        let total = self.serving.len() + self.without.len() + self.unknown.len();
+        format!("{}/{total}", self.serving.len())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nodes_that_do_not_serve_an_import_say_why() {
+        let listed = |state: &str| {
+            let text = format!(
+                r#"{{"frontends": [], "imports": [{{"import": {{"namespace": "shop", "name": "cart"}},
+                    "state": "{state}", "message": "why"}}]}}"#
+            );
+            states(serde_json::from_str(&text).unwrap())
+        };
+        let nodes = [("n1", "Ready"), ("n2", "Rejected"), ("n3", "Rejected")];
+        let mut nodes: BTreeMap<_, _> =
+            nodes.map(|(node, state)| (node.to_owned(), listed(state))).into();
+        nodes.insert("n4".to_owned(), BTreeMap::new());
+        let views = AgentViews { nodes, unknown: vec!["n5".to_owned()], unasked: vec![] };
+        let found = views.of(&("shop".to_owned(), "cart".to_owned()));
+        assert_eq!((found.text(false), found.text(true)), ("1/5".to_owned(), "n1".to_owned()));
+        assert_eq!(found.without, ["n2", "n3", "n4"]);
+        assert_eq!(
+            found.reasons,
+            ["2 of 4 nodes: Rejected: why", "1 of 4 nodes: the agent does not know it"]
+        );
+    }
+}
