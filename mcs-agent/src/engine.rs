@@ -29,7 +29,7 @@ use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, thr
 pub use self::{
     departed::REFUSED_FOR,
     maps::SizedMaps,
-    pending::PendingChanges,
+    pending::{PendingChanges, Trigger},
     round::{Outcome, RoundSummary, Taken},
     usage::Usage,
 };
@@ -165,8 +165,10 @@ impl Engine {
                     self.changes.add_deletion(&object.key);
                 }
                 Kind::EndpointSlice => {
-                    let trigger = objects.slice(&object.key).and_then(|slice| slice.trigger_time);
-                    let trigger = trigger.filter(|trigger| *trigger > self.began);
+                    let trigger = objects.slice(&object.key).and_then(|slice| {
+                        let time = slice.trigger_time.filter(|time| *time > self.began)?;
+                        Some(Trigger { time, cluster: Arc::clone(&slice.source_cluster) })
+                    });
                     self.changes.add_slice(&object.key, trigger);
                 }
             }

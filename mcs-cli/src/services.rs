@@ -169,10 +169,15 @@ impl Service {
         // DNS alone serves one without address.
         let has_address = service_type == Some("ClusterSetIP") && !status.addresses.is_empty();
         let nodes = views.filter(|_| has_address).map(|views| views.of(key));
+        // The other conditions of an import of this project say the same.
+        let accepted = import.and_then(|import| condition(import, well_known::ACCEPTED));
+        let refused = accepted.filter(|one| one["status"] != "True" && problems.is_empty());
+        problems.extend(refused.and_then(|one| one["message"].as_str()).map(str::to_owned));
         problems.extend(nodes.iter().flat_map(|nodes| nodes.reasons.iter().cloned()));
         let is_wrong = import.is_none()
             || is_false("Ready")
             || is_false("EndpointsReady")
+            || is_false(well_known::ACCEPTED)
             || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
         // Controllers of others need not say that theirs is ready.
         let is_silent = import.is_some_and(|import| condition(import, "Ready").is_none());

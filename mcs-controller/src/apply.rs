@@ -79,6 +79,9 @@ pub enum Action {
     Restrict(Arc<EndpointRules>),
     /// Changes `status`.
     ApplyStatus(Value),
+    /// Changes one condition of an object whose status another controller writes. What this controller had applied to
+    /// `status` before stays.
+    ApplyCondition(Value),
     /// Changes the given fields of `status`, and removes each field that is null. An API server leaves out fields that
     /// its type does not declare.
     MergeStatus(Value),
@@ -183,6 +186,11 @@ impl Request {
             }
             Action::ApplyStatus(object) => {
                 api.patch_status(&self.name, &params(true), &Patch::Apply(object)).await?;
+            }
+            Action::ApplyCondition(object) => {
+                let manager = Some(format!("{FIELD_MANAGER}-condition"));
+                let params = PatchParams { field_manager: manager, ..params(true) };
+                api.patch_status(&self.name, &params, &Patch::Apply(object)).await?;
             }
             Action::MergeStatus(status) => {
                 let object = json!({ "status": status });

@@ -1,6 +1,7 @@
 //! The rules of a clusterset: from what the clusters export to what this cluster imports. The rules are
 //! pure functions without Kubernetes types, clock and I/O.
 
+mod acceptance;
 mod actual;
 mod addresses;
 mod condition;

@@ -1,5 +1,6 @@
 //! The control task: it waits for events, asks the rules, and carries out what they plan.
 
+mod acceptances;
 mod causes;
 mod connection;
 mod contests;

@@ -40,7 +40,7 @@ pub use self::{
     secret::{SecretDecoder, SecretObject},
     service::{ServiceDecoder, ServiceObject, derived_service},
     service_export::{ExportDecoder, ExportObject, export_status, made_export},
-    service_import::{ImportDecoder, ImportObject, import, import_status},
+    service_import::{ImportDecoder, ImportObject, accepted, import, import_status},
     slice::{
         ImportedObject, ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice,
         MailboxSliceDecoder, imported_slice, mailbox_slice, mailbox_slice_name, restrict,

@@ -31,6 +31,8 @@ pub enum Write {
     ApplyImport(Import),
     /// Replaces `status` of a ServiceImport.
     SetImportStatus(ServiceName, ImportStatus),
+    /// Sets one condition of a ServiceImport that another controller writes.
+    SetAccepted(ServiceName, Condition),
     /// Replaces `status.conditions` of a ServiceExport.
     SetExportConditions(ServiceName, Vec<Condition>),
     /// Creates the ServiceExport of a Service that an ExportRule selects.
@@ -74,6 +76,7 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     {
         writes.push(Write::SetExportConditions(name.clone(), then.clone()));
     }
+    writes.extend(acceptance(name, actual, wanted));
     if wanted.needs_namespace {
         writes.push(Write::CreateNamespace(name.namespace().into()));
     }
@@ -142,6 +145,12 @@ fn import_writes(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Wr
     let import = (!is_written).then(|| Write::ApplyImport(Import::clone(import)));
     let status = (!has_status).then(|| Write::SetImportStatus(name.clone(), status.clone()));
     import.into_iter().chain(status).chain(derived_service(name, actual, wanted)).collect()
+}
+
+fn acceptance(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Option<Write> {
+    let (now, then) = (actual.import.as_ref()?, wanted.accepted.as_ref()?);
+    let is_said = now.status.condition(then.condition_type) == Some(then);
+    (!is_said).then(|| Write::SetAccepted(name.clone(), then.clone()))
 }
 
 /// The write of the derived Service. The import does not wait for it, as clients of the VIP need none.

@@ -5,8 +5,14 @@
 
 mod families;
 mod process;
+mod propagation;
 mod scrape;
 mod sync;
 
 pub(super) use scrape::Scrape;
 pub(super) use sync::SyncMetrics;
+
+/// Counts what is of source clusters without series of their own.
+const OTHER: &str = "other";
+/// Counts what is of slices that name no source cluster.
+const UNKNOWN: &str = "unknown";

@@ -1,6 +1,6 @@
 //! Changes of objects that the maps do not follow yet.
 
-use std::{collections::BTreeMap, time::SystemTime};
+use std::{collections::BTreeMap, sync::Arc, time::SystemTime};
 
 use crate::model::ObjectKey;
 
@@ -11,7 +11,16 @@ pub struct PendingChanges {
     slices: usize,
     /// The time of the event that made a controller change an EndpointSlice, by slice: the oldest of
     /// several.
-    triggers: BTreeMap<ObjectKey, SystemTime>,
+    triggers: BTreeMap<ObjectKey, Trigger>,
+}
+
+/// What made a controller change an EndpointSlice.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Trigger {
+    /// `endpoints.kubernetes.io/last-change-trigger-time`.
+    pub time: SystemTime,
+    /// The source cluster of the slice; empty if it names none.
+    pub cluster: Arc<str>,
 }
 
 impl PendingChanges {
@@ -20,9 +29,8 @@ impl PendingChanges {
         self.imports += 1;
     }
 
-    /// Counts an EndpointSlice that was added or updated. `trigger` is its
-    /// `endpoints.kubernetes.io/last-change-trigger-time`.
-    pub(super) fn add_slice(&mut self, slice: &ObjectKey, trigger: Option<SystemTime>) {
+    /// Counts an EndpointSlice that was added or updated.
+    pub(super) fn add_slice(&mut self, slice: &ObjectKey, trigger: Option<Trigger>) {
         self.slices += 1;
         if let Some(trigger) = trigger {
             self.triggers.entry(slice.clone()).or_insert(trigger);
@@ -46,8 +54,8 @@ impl PendingChanges {
     }
 
     /// The oldest trigger of each changed EndpointSlice that names one.
-    pub fn triggers(&self) -> impl Iterator<Item = SystemTime> {
-        self.triggers.values().copied()
+    pub fn triggers(&self) -> impl Iterator<Item = &Trigger> {
+        self.triggers.values()
     }
 }
 
@@ -57,8 +65,8 @@ mod tests {
 
     use super::*;
 
-    fn at(second: u64) -> SystemTime {
-        UNIX_EPOCH + Duration::from_secs(second)
+    fn at(second: u64) -> Trigger {
+        Trigger { time: UNIX_EPOCH + Duration::from_secs(second), cluster: "east".into() }
     }
 
     #[test]
@@ -68,7 +76,7 @@ mod tests {
         changes.add_slice(&web, Some(at(1)));
         changes.add_slice(&web, Some(at(2)));
         changes.add_slice(&dns, None);
-        assert_eq!(changes.triggers().collect::<Vec<_>>(), [at(1)]);
+        assert_eq!(changes.triggers().collect::<Vec<_>>(), [&at(1)]);
         changes.add_deletion(&web);
         assert_eq!(changes.triggers().count(), 0);
         assert_eq!(changes.slices(), 4);

@@ -228,6 +228,7 @@ fn leave_out(
         Write::SetImportStatus(..) => !import_waits && !lacks_slices,
         Write::ApplyImport(_)
         | Write::SetExportConditions(..)
+        | Write::SetAccepted(..)
         | Write::CreateExport(_)
         | Write::ApplyDerivedService(..)
         | Write::CreateNamespace(_) => !import_waits,

@@ -107,7 +107,10 @@ impl ImportPace {
 const fn is_paced(write: &Write) -> bool {
     matches!(
         write,
-        Write::ApplyImport(_) | Write::SetImportStatus(..) | Write::SetExportConditions(..)
+        Write::ApplyImport(_)
+            | Write::SetImportStatus(..)
+            | Write::SetAccepted(..)
+            | Write::SetExportConditions(..)
     )
 }
 

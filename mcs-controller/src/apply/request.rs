@@ -14,9 +14,9 @@ use crate::{
     },
     mailbox::{MailboxView, MailboxWrite},
     objects::{
-        MCS_GROUP, OWN_VERSION, derived_service, export_status, exported_name, exported_service,
-        import, import_status, imported_slice, made_export, made_namespace, mailbox_slice,
-        mailbox_slice_name,
+        MCS_GROUP, OWN_VERSION, accepted, derived_service, export_status, exported_name,
+        exported_service, import, import_status, imported_slice, made_export, made_namespace,
+        mailbox_slice, mailbox_slice_name,
     },
     own_cluster::OwnCluster,
     plan::Write,
@@ -53,6 +53,11 @@ pub fn own_request(write: &Write, own: &OwnCluster, adopts: bool) -> Request {
             let former = own.import_object(name).map_or(&[][..], |object| &object.conditions);
             let status = import_status(imports, name, status, former, now);
             let action = Action::ApplyStatus(status);
+            Request::new(imports_api, Some(name.namespace()), name.name(), action)
+        }
+        Write::SetAccepted(name, condition) => {
+            let former = own.import_object(name).map_or(&[][..], |object| &object.conditions);
+            let action = Action::ApplyCondition(accepted(imports, name, condition, former, now));
             Request::new(imports_api, Some(name.namespace()), name.name(), action)
         }
         Write::SetExportConditions(name, conditions) => {

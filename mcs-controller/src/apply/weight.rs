@@ -56,6 +56,7 @@ pub(super) fn of_import(write: &Write) -> Option<usize> {
                     status.clusters.len() * PART + messages(&status.conditions) + tiers
                 }
                 Write::SetExportConditions(_, conditions) => messages(conditions),
+                Write::SetAccepted(_, condition) => PART + condition.message.len(),
                 Write::ApplyDerivedService(_, derived) => ports(derived),
                 Write::CreateExport(_) | Write::CreateNamespace(_) => 0,
                 Write::ApplySlice(_)

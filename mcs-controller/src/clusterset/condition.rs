@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use super::well_known;
+
 /// An entry of `status.conditions`, without times: the writer keeps `lastTransitionTime` while `status` stays.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
@@ -30,11 +32,18 @@ pub enum ConditionType {
     Imported,
     /// Of a ServiceImport: absent, or false because its cluster selectors cannot be resolved. The API has no such type.
     SelectorsResolved,
+    /// Of a ServiceImport, whoever writes it: whether the controller knows what keeps agents from serving it. The API has no
+    /// such type.
+    Accepted,
 }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Debug::fmt(self, f)
+        match self {
+            // It is written beside conditions of other controllers.
+            Self::Accepted => f.write_str(well_known::ACCEPTED),
+            _ => fmt::Debug::fmt(self, f),
+        }
     }
 }
 
@@ -58,7 +67,9 @@ impl fmt::Display for ConditionStatus {
 /// Whether two lists of conditions differ in words alone: in messages, and in what they count.
 pub fn differ_in_words(one: &[Condition], other: &[Condition]) -> bool {
     let turns = |all: &[Condition]| -> Vec<_> {
-        let turns = all.iter().filter(|one| one.condition_type != ConditionType::EndpointsReady);
+        // `Accepted` turns with `EndpointsReady`, or with `Ready`.
+        let counts = [ConditionType::EndpointsReady, ConditionType::Accepted];
+        let turns = all.iter().filter(|one| !counts.contains(&one.condition_type));
         turns.map(|one| (one.condition_type, one.status, one.reason.clone())).collect()
     };
     one != other && turns(one) == turns(other)

@@ -14,7 +14,7 @@ use super::{
     ConditionType, Conflict, CopyRules, EndpointCount, EndpointRules, EndpointSliceObjects, Export,
     Import, ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip,
     Owner, Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
-    SourceSlice, Stamp, VipRanges, VipsInUse,
+    SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
     memo::Copied,
@@ -105,6 +105,8 @@ pub struct Wanted {
     pub needs_namespace: bool,
     /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
     pub export_conditions: Option<Vec<Condition>>,
+    /// The condition `Accepted` of the ServiceImport, if another controller writes it and everything else of it.
+    pub accepted: Option<Condition>,
 }
 
 /// A slice that a cluster should have.
@@ -142,6 +144,7 @@ impl Wanted {
             lacks_namespace: false,
             needs_namespace: false,
             export_conditions: None,
+            accepted: None,
         }
     }
 
@@ -188,6 +191,18 @@ pub fn resolve(
     actual: &Actual,
     in_use: &VipsInUse,
 ) -> Wanted {
+    let mut wanted = decide(importer, known, actual, in_use);
+    let of_another = actual.import.as_ref().filter(|current| current.owner == Owner::Other);
+    if let Some(current) =
+        of_another.filter(|_| !matches!(wanted.import, WantedImport::Present(..)))
+    {
+        let ranges = &importer.vip_ranges;
+        wanted.accepted = Some(acceptance::of_another(&current.import, in_use, ranges));
+    }
+    wanted
+}
+
+fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &VipsInUse) -> Wanted {
     let current = actual.import.as_ref();
     if !known.has_namespace {
         let wanted = Wanted::without_import(WantedImport::Absent, known);
@@ -242,6 +257,7 @@ pub fn resolve(
     } else {
         said(current, ConditionType::EndpointsReady)
     };
+    let accepted = acceptance::of_own(&import, &ready, counted.as_ref(), &importer.vip_ranges);
     let ready = with_endpoints(ready, counted.as_ref());
     let clusters =
         merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();
@@ -251,7 +267,7 @@ pub fn resolve(
     let status = ImportStatus {
         clusters,
         endpoint_slice_objects: Some(EndpointSliceObjects::Present),
-        conditions: conditions.collect(),
+        conditions: conditions.chain([accepted]).collect(),
         tiers,
     };
     Wanted {
@@ -265,6 +281,7 @@ pub fn resolve(
         lacks_namespace: false,
         needs_namespace: false,
         export_conditions: None,
+        accepted: None,
     }
 }
 

@@ -36,6 +36,7 @@ use self::{
 };
 use super::{
     MailboxId, Settings, Update,
+    acceptances::Acceptances,
     connection::Connection,
     contests::{Contests, OtherWriters},
     outbox::Outbox,
@@ -133,6 +134,7 @@ struct Control {
     /// Why one of them cannot be made, or not be written.
     untold: Failures<(&'static str, &'static str)>,
     contests: Contests,
+    acceptances: Acceptances,
     writers: OtherWriters,
     /// When faults that last are told again.
     tell_again_at: Instant,
@@ -248,6 +250,7 @@ impl Control {
             telling: BTreeSet::new(),
             untold: Failures::default(),
             contests: Contests::default(),
+            acceptances: Acceptances::default(),
             writers: OtherWriters::default(),
             said_synced: false,
             tell_again_at: now + TOLD_AGAIN,
@@ -363,6 +366,7 @@ impl Control {
         if !self.is_leader {
             return;
         }
+        self.acceptances.forget(now);
         for name in self.contests.due(now) {
             self.state.imports.add(name);
         }

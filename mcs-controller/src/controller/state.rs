@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Export, ExportState, Refusal, ServiceName, Timestamp, VipRanges, VipsInUse,
-        well_known,
+        ClusterId, Condition, Export, ExportState, Refusal, ServiceName, Timestamp, VipRanges,
+        VipsInUse, well_known,
     },
     mailbox::MailboxView,
     names::Question,
@@ -99,6 +99,8 @@ pub(super) struct State {
     refused: HashMap<ServiceName, BTreeMap<(ClusterId, Refusal), usize>>,
     /// The services whose ServiceImports another controller writes.
     left_alone: BTreeSet<ServiceName>,
+    /// What keeps imports from being served.
+    unaccepted: HashMap<ServiceName, Condition>,
     /// What is to be told about objects.
     notices: Vec<Notice>,
 }
@@ -137,6 +139,7 @@ impl State {
             kept_derived: HashMap::new(),
             refused: HashMap::new(),
             left_alone: BTreeSet::new(),
+            unaccepted: HashMap::new(),
             notices: vec![],
         };
         state.claim();

@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use serde_json::{Value, json};
 
-use crate::clusterset::{Condition, ConditionStatus, ConditionType};
+use crate::clusterset::{Condition, ConditionStatus, ConditionType, well_known};
 
 /// The conditions of known types, in the order of the types.
 pub(super) fn decode(conditions: &[v1::Condition]) -> Vec<Condition> {
@@ -21,6 +21,7 @@ fn decode_one(condition: &v1::Condition) -> Option<Condition> {
         "EndpointsReady" => ConditionType::EndpointsReady,
         "Imported" => ConditionType::Imported,
         "SelectorsResolved" => ConditionType::SelectorsResolved,
+        well_known::ACCEPTED => ConditionType::Accepted,
         _ => return None,
     };
     let status = match &*condition.status {

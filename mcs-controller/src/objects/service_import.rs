@@ -14,8 +14,8 @@ use super::{
     typed,
 };
 use crate::clusterset::{
-    ActualImport, EndpointSliceObjects, Import, ImportStatus, Owner, ServiceName, ServicePort,
-    ServiceSpec, ServiceType, derived_name, well_known,
+    ActualImport, Condition, EndpointSliceObjects, Import, ImportStatus, Owner, ServiceName,
+    ServicePort, ServiceSpec, ServiceType, derived_name, well_known,
 };
 
 /// A ServiceImport.
@@ -216,5 +216,22 @@ pub fn import_status(
         "kind": "ServiceImport",
         "metadata": {"namespace": name.namespace(), "name": name.name()},
         "status": fields,
+    })
+}
+
+/// `status` of a ServiceImport that another controller writes, with one condition.
+pub fn accepted(
+    version: &str,
+    name: &ServiceName,
+    condition: &Condition,
+    former: &[v1::Condition],
+    now: Time,
+) -> Value {
+    let conditions = std::slice::from_ref(condition);
+    json!({
+        "apiVersion": format!("{MCS_GROUP}/{version}"),
+        "kind": "ServiceImport",
+        "metadata": {"namespace": name.namespace(), "name": name.name()},
+        "status": {"conditions": conditions::encode(conditions, former, now)},
     })
 }

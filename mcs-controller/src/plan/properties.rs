@@ -78,6 +78,11 @@ fn apply(actual: &mut Actual, write: Write) {
             actual.import.as_mut().expect("a status belongs to an import").status = status;
         }
         Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
+        Write::SetAccepted(_, condition) => {
+            let status = &mut actual.import.as_mut().expect("an import of another").status;
+            status.conditions.retain(|one| one.condition_type != condition.condition_type);
+            status.conditions.push(condition);
+        }
         Write::ApplyDerivedService(_, ports) => {
             actual.derived = Some(ActualDerived {
                 owner: Owner::Us,

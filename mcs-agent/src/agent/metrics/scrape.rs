@@ -7,7 +7,7 @@ use std::{
 
 use prometheus::{Result, TextEncoder};
 
-use super::{families::Families, process, sync::seconds_since_epoch};
+use super::{OTHER, UNKNOWN, families::Families, process, sync::seconds_since_epoch};
 use crate::{
     agent::{
         config::SocketLb,
@@ -25,9 +25,6 @@ use crate::{
 
 /// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
 const CLUSTERS: usize = 250;
-const OTHER: &str = "other";
-/// Counts the backends whose slice names no source cluster.
-const UNKNOWN: &str = "unknown";
 
 /// A scrape.
 ///

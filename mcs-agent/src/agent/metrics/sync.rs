@@ -7,6 +7,7 @@ use prometheus::{
     core::Collector, exponential_buckets, proto::MetricFamily,
 };
 
+use super::propagation::Propagation;
 use crate::engine::PendingChanges;
 
 /// Metrics of rounds and of health requests, with kube-proxy's names and buckets. Updates do not wait.
@@ -14,6 +15,7 @@ pub(in crate::agent) struct SyncMetrics {
     registry: Registry,
     duration: Histogram,
     latency: Histogram,
+    propagation: Propagation,
     queued: Gauge,
     synced: Gauge,
     endpoint_changes: IntCounter,
@@ -40,7 +42,10 @@ impl SyncMetrics {
             "Seconds from the last-change-trigger-time of a changed EndpointSlice until it is in the maps",
         )
         .buckets(latency_buckets());
+        let propagation = Propagation::new()?;
+        of.add(propagation.family().clone())?;
         Ok(Self {
+            propagation,
             duration: of.add(Histogram::with_opts(duration)?)?,
             latency: of.add(Histogram::with_opts(latency)?)?,
             queued: of.add(Gauge::new(
@@ -97,8 +102,9 @@ impl SyncMetrics {
         let now = SystemTime::now();
         for trigger in written.triggers() {
             // Zero if this clock is behind that of the API server's machine.
-            let latency = now.duration_since(trigger).unwrap_or_default();
+            let latency = now.duration_since(trigger.time).unwrap_or_default();
             self.latency.observe(latency.as_secs_f64());
+            self.propagation.observe(&trigger.cluster, latency);
         }
         self.synced.set(seconds_since_epoch(now));
         self.note_pending(&PendingChanges::default());

@@ -441,6 +441,7 @@ fn an_import_says_what_its_exporters_disagree_about() {
         "Ready=True/Ready",
         "Conflict=True/PortConflict,AnnotationsConflict",
         "EndpointsReady=True/Ready",
+        "clusterset.mcs-agent.io/Accepted=True/Accepted",
     ];
     assert_eq!(told, expected);
     assert!(status.conditions.iter().all(|one| one.message.len() <= 1024), "each node reads it");

@@ -70,6 +70,7 @@ impl Control {
         if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
             self.ask_for_writer(name.clone());
         }
+        self.acceptances.take(&mut writes, now);
         let wanted = import_writes(&writes);
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);

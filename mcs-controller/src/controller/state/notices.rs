@@ -75,7 +75,30 @@ impl State {
         self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
-    /// A conflict, and a cluster that lacks the namespace of an export, are told when they come and when they go.
+    /// What keeps an import from being served is told when it comes and when it goes.
+    pub(super) fn note_acceptance(&mut self, name: &ServiceName, wanted: &Wanted) {
+        let now = match &wanted.import {
+            WantedImport::Present(_, status) => status.condition(ConditionType::Accepted),
+            WantedImport::Absent | WantedImport::LeftAlone => wanted.accepted.as_ref(),
+        };
+        let fault = now.filter(|one| one.status != ConditionStatus::True);
+        // Before there is an import, nobody looks at it.
+        let former = self.unaccepted.remove(name);
+        if self.own.import_object(name).is_none() {
+            return;
+        }
+        let accepted = now.map_or("", |one| &*one.message);
+        let turn = turn([former.as_ref(), fault], |one| &one.reason, ("Accepted", accepted));
+        if let Some(fault) = fault {
+            self.unaccepted.insert(name.clone(), fault.clone());
+        }
+        if let Some((is_warning, reason, note)) = turn {
+            self.tell(name, is_warning, &reason, note);
+        }
+    }
+
+    /// A Service that cannot be exported, a conflict, and a cluster that lacks the namespace of an export, are told when they
+    /// come and when they go.
     pub(super) fn note_turns(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
         let written = writes.iter().find_map(|write| match write {
             Write::SetExportConditions(_, conditions) => Some(conditions),
@@ -96,7 +119,12 @@ impl State {
             |one| &one.message,
             ("NamespaceFound", "no cluster lacks its namespace any more"),
         );
-        for (is_warning, reason, note) in conflict.into_iter().chain(import) {
+        let valid = turn(
+            [former, written].map(|all| having(all, ConditionType::Valid, ConditionStatus::False)),
+            |one| &one.reason,
+            ("Valid", "the Service can be exported"),
+        );
+        for (is_warning, reason, note) in valid.into_iter().chain(conflict).chain(import) {
             let regarding =
                 regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
             self.notices.push(Notice { regarding, is_warning, reason, note });

@@ -80,6 +80,7 @@ impl State {
             self.planned_vips.insert(name.clone(), wanted.vips().to_vec());
         }
         self.note_vips(&name);
+        self.note_acceptance(&name, &wanted);
         self.note_turns(&name, &actual, &writes);
         writes
     }

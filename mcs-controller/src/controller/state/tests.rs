@@ -385,12 +385,18 @@ fn an_import_that_is_left_alone_is_told_once() {
     ] {
         state.update(Update::Own(event));
     }
-    state.plan_and_note(&name);
-    let [notice] = &*state.take_notices() else { panic!("one notice") };
+    let writes = state.plan_and_note(&name);
+    let [notice, address] = &*state.take_notices() else { panic!("two notices") };
     let Regarding { kind, uid, .. } = &notice.regarding;
     assert_eq!((*kind, &**uid, &*notice.reason), ("ServiceImport", "u", "LeftAlone"));
+    assert_eq!(address.reason, "NoAddress");
+    let accepted = writes.iter().find_map(|write| match write {
+        Write::SetAccepted(_, condition) => Some(&*condition.reason),
+        _ => None,
+    });
+    assert_eq!(accepted, Some("NoAddress"), "its namespace can read that");
     state.plan_and_note(&name);
-    assert_eq!(state.take_notices(), []);
+    assert!(state.take_notices().iter().all(|notice| notice.reason != "LeftAlone"), "once");
 }
 #[test]
 fn services_are_exported_as_rules_say() {

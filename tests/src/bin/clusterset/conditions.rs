@@ -14,6 +14,7 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an import says how many endpoints are ready, and what a conflict costs", counts);
     suite.case("an exporter is told where its namespace is missing", namespace_missing);
+    suite.case("an import says what keeps agents from serving it, whoever writes it", accepted);
 }
 
 fn counts(world: &mut World) -> anyhow::Result<()> {
@@ -97,4 +98,60 @@ fn namespace_missing(world: &mut World) -> anyhow::Result<()> {
     second.wait_for_import(&namespace, |_| Ok(()))?;
     first.unexport(&namespace)?;
     second.wait_for_nothing(&namespace)
+}
+
+/// The condition's type, which no other controller has.
+const ACCEPTED: &str = "clusterset.mcs-agent.io/Accepted";
+
+fn accepted(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let [first, second] = [world.first(), world.second()];
+    let mut slice = slice_of(&namespace, 0, 1);
+    slice["endpoints"][0]["conditions"] = json!({ "ready": false });
+    first.export(&service(&namespace), Some(&slice))?;
+    let says =
+        |turn: &str, words: &str| says(second, &namespace, (&format!("{ACCEPTED}={turn}"), words));
+    says("False/NoneReady", "clients are refused")?;
+    wait_for_event(second, &namespace, "ServiceImport", "NoneReady")?;
+    first.api().apply(&slice_of(&namespace, 0, 1))?;
+    says("True/Accepted", "knows of nothing")?;
+    wait_for_event(second, &namespace, "ServiceImport", "Accepted")?;
+    first.unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)?;
+
+    // One that another controller writes, and that nobody exports to this cluster.
+    let mut import = objects::import(&namespace);
+    import["spec"] = json!({ "type": "ClusterSetIP", "ips": ["241.0.0.7"], "ports": [] });
+    second.api().apply(&import)?;
+    let mut theirs = objects::import(&namespace);
+    theirs["status"] = json!({
+        "clusters": [{ "cluster": "c9" }],
+        "conditions": [{
+            "type": "Ready", "status": "True", "reason": "Theirs", "message": "",
+            "lastTransitionTime": "2026-01-02T03:04:05Z",
+        }],
+    });
+    second.api().apply_status(&theirs)?;
+    says("False/NoPorts", "no port")?;
+    wait_for_event(second, &namespace, "ServiceImport", "NoPorts")?;
+    let tenant = second.tenant(&namespace)?;
+    let path = format!(
+        "/apis/multicluster.x-k8s.io/v1beta1/namespaces/{namespace}/serviceimports/{}",
+        objects::NAME
+    );
+    let seen = wait::until("the rights of a tenant", || tenant.get(&path))?;
+    let found = conditions(&seen);
+    ensure!(found.iter().any(|one| one == "Ready=True/Theirs"), "{found:?}");
+    ensure!(found.contains(&format!("{ACCEPTED}=False/NoPorts")), "{found:?}");
+    ensure!(seen["status"]["clusters"] == json!([{ "cluster": "c9" }]), "{seen}");
+    import["spec"]["ports"] = json!([{ "name": "tcp", "port": 42, "protocol": "TCP" }]);
+    import["spec"]["ips"] = json!(["10.9.8.7"]);
+    second.api().apply(&import)?;
+    says("Unknown/AddressOutsideRanges", "agents that have these ranges")?;
+    import["spec"]["ips"] = json!(["241.0.0.7"]);
+    second.api().apply(&import)?;
+    says("True/Accepted", "knows of nothing")?;
+    let found = conditions(&second.api().get(&path)?);
+    ensure!(found.iter().any(|one| one == "Ready=True/Theirs"), "{found:?}");
+    second.api().delete(&import)
 }

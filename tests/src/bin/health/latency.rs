@@ -6,6 +6,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     manifests::{Protocol, Service},
     suite::Suite,
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -16,6 +17,8 @@ use crate::{
 
 const COUNT: &str = "kubeproxy_network_programming_duration_seconds_count";
 const SUM: &str = "kubeproxy_network_programming_duration_seconds_sum";
+/// The same by source cluster.
+const OF_EAST: &str = "mcs_propagation_duration_seconds_count{source_cluster=\"east\"}";
 const SLICES: &str = "kubeproxy_sync_proxy_rules_endpoint_changes_total";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -52,6 +55,11 @@ fn latency(world: &mut World) -> anyhow::Result<()> {
     let came = |changes: f64| world.wait_for_sample(SLICES, before[SLICES] + changes);
     let count = || anyhow::Ok(samples(netns)?[COUNT] - before[COUNT]);
     let ago = |seconds| SystemTime::now() - Duration::from_secs(seconds);
+    wait::until("an agent that is older than the first change", || {
+        let started = Duration::from_secs_f64(before["process_start_time_seconds"]);
+        ensure!(ago(3) > SystemTime::UNIX_EPOCH + started, "it has just started");
+        Ok(())
+    })?;
 
     write(manifests, "late", &slice(&[11], None)?)?;
     came(1.0)?;
@@ -59,7 +67,10 @@ fn latency(world: &mut World) -> anyhow::Result<()> {
     write(manifests, "late", &slice(&[11, 12], Some(ago(1)))?)?;
     came(2.0)?;
     assert_eq!(count()?, 1.0, "a change");
-    let took = samples(netns)?[SUM] - before[SUM];
+    let after = samples(netns)?;
+    let of_east = after.get(OF_EAST).copied().unwrap_or_default();
+    assert_eq!(of_east, 1.0 + before.get(OF_EAST).copied().unwrap_or_default());
+    let took = after[SUM] - before[SUM];
     ensure!((1.0..4.0).contains(&took), "{took} s instead of one and a little");
     write(manifests, "late", &slice(&[11], Some(ago(24 * 3600)))?)?;
     came(3.0)?;

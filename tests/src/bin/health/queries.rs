@@ -19,7 +19,8 @@ use crate::{
 const ADDED: [&str; 2] = ["job", "instance"];
 /// Series that come with something to tell: an example of each.
 const RARE: &str = "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repairs_total{map=\"slots\"} 1\n\
-     mcs_reach_ok{source_cluster=\"west\",family=\"IPv4\"} 1\n";
+     mcs_reach_ok{source_cluster=\"west\",family=\"IPv4\"} 1\n\
+     mcs_propagation_duration_seconds_bucket{source_cluster=\"west\",le=\"1\"} 1\n";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("alerts and the dashboard ask for metrics and labels that there are", ask);
