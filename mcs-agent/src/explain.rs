@@ -3,6 +3,7 @@
 
 mod client;
 mod code;
+mod dns;
 mod frontends;
 mod judge;
 mod objects;
@@ -19,6 +20,7 @@ pub(crate) use self::{client::ClientOptions, target::Target};
 use self::{
     client::ClientView,
     code::{Code, Finding, Severity},
+    dns::DnsView,
     frontends::FrontendView,
     judge::{Judge, Knowledge},
     objects::Objects,
@@ -46,6 +48,8 @@ pub(crate) struct Question {
     pub(crate) client: ClientOptions,
     /// Whether to connect.
     pub(crate) probes: bool,
+    /// The DNS server to ask for the name. Without it that of the client's process is asked, if the target is a name.
+    pub(crate) dns_server: Option<IpAddr>,
 }
 
 /// What an agent has left.
@@ -81,6 +85,8 @@ pub(crate) struct Explained {
     client: ClientView,
     /// What the probe found; absent without `--probe`.
     probe: Option<ProbeView>,
+    /// What the name resolves to; absent if no DNS server was asked.
+    dns: Option<DnsView>,
 }
 
 /// An import.
@@ -123,7 +129,7 @@ pub(super) struct EndpointView {
 impl Explained {
     /// Explains it, as far as the maps, the report and the source can be read.
     pub(crate) fn read(pins: &Pins, question: &Question, left: &Left) -> Self {
-        let Question { target, client: options, probes } = question;
+        let Question { target, client: options, probes, dns_server } = question;
         let (view, report) = (&left.maps, left.report.as_ref());
         let mut findings = about_agent(pins, left);
         let known: BTreeSet<ObjectKey> = match target.what {
@@ -156,9 +162,20 @@ impl Explained {
             (None, Some(_)) => Knowledge::Report,
             (None, None) => Knowledge::Maps,
         };
-        let judge = Judge { target, frontends: &frontends, maps: view, report, known };
+        let imports: Vec<_> = match (&objects, report) {
+            (Some(objects), _) => objects.imports(),
+            (None, Some(report)) => report.imports.iter().map(|one| one.import.clone()).collect(),
+            (None, None) => Vec::new(),
+        };
+        let judge =
+            Judge { target, frontends: &frontends, maps: view, report, known, imports: &imports };
         findings.extend(judge.judge(&mut explained));
         let client = ClientView::read(pins, report, options, &mut findings);
+        let own_server = || options.process(client.cgroup.as_deref()).and_then(dns::server_of);
+        let server = dns_server.or_else(|| own_server().filter(|_| target.is_dns_name));
+        let dns = server
+            .zip(explained.first())
+            .map(|(server, (import, one))| DnsView::ask(server, import, &one.ips, &mut findings));
         let probe = probes.then(|| ProbeView::run(&frontends, &client, options, &mut findings));
         findings.sort_by_key(|finding| finding.severity);
         findings.dedup();
@@ -174,6 +191,7 @@ impl Explained {
             frontends,
             client,
             probe,
+            dns,
         }
     }
 

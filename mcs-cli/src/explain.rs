@@ -4,7 +4,7 @@ mod client;
 mod finding;
 mod target;
 
-use std::process::ExitCode;
+use std::{net::IpAddr, process::ExitCode};
 
 use clap::Args;
 use mcs_controller::clusterset::ServiceName;
@@ -24,8 +24,9 @@ use self::{
 };
 use crate::{
     agent_pod::{self, AgentPod},
-    cluster::Cluster,
+    cluster::{Cluster, SERVICES},
     contexts::{self, Contexts},
+    dns::SYSTEM,
     exit::UNASKED,
     kubeconfig::ContextArgs,
     status::service::{self, ServiceStatus},
@@ -170,6 +171,11 @@ async fn ask(
     };
     let mut words = vec!["explain", service, "--pod", &*pod.cgroup_uid, "--output", format];
     words.extend(command.probe.then_some("--probe"));
+    // Who may not read the Service learns the rest.
+    let dns = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await.ok().flatten();
+    let dns = dns.as_ref().and_then(|service| service["spec"]["clusterIP"].as_str());
+    let dns = dns.filter(|address| address.parse::<IpAddr>().is_ok());
+    words.extend(dns.iter().flat_map(|address| ["--dns-server", address]));
     let mut unasked = |what: String| {
         let obstacle = agent.obstacle.iter().map(|why| format!("; {why}")).collect::<String>();
         let what = format!("pod {}/{}: {what}{obstacle}", agent.namespace, agent.name);

@@ -1,6 +1,6 @@
 //! `mcs-agent explain`: why a name or an address is served, or not.
 
-use std::{path::PathBuf, process::ExitCode, thread, time::Duration};
+use std::{net::IpAddr, path::PathBuf, process::ExitCode, thread, time::Duration};
 
 use clap::Args;
 
@@ -54,6 +54,10 @@ pub(super) struct ExplainArgs {
     #[arg(long)]
     probe: bool,
 
+    /// Ask this DNS server what the name resolves to [default: that of the process of --pid or --pod, if TARGET is a name]
+    #[arg(long, value_name = "ADDRESS")]
+    dns_server: Option<IpAddr>,
+
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -64,6 +68,7 @@ pub(super) fn run(args: &ExplainArgs) -> ExitCode {
         target: args.target.clone(),
         client: ClientOptions { pid: args.pid, netns: args.netns.clone(), pod: args.pod.clone() },
         probes: args.probe,
+        dns_server: args.dns_server,
     };
     let once = || -> anyhow::Result<Explained> {
         let maps = view::of(&view::read_maps(&pins)?);

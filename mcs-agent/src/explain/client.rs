@@ -35,21 +35,20 @@ pub(crate) struct ClientOptions {
 }
 
 impl ClientOptions {
+    /// A process of the client, if one is given or visible.
+    pub(super) fn process(&self, cgroup: Option<&Path>) -> Option<u32> {
+        let of_pod =
+            |uid: &String| cgroup.filter(|path| pod::is_of(path, uid)).and_then(pod::process);
+        self.pid.or_else(|| self.pod.as_ref().and_then(of_pod))
+    }
+
     /// The client's network namespace; `None` if it is that of this process. `cgroup`: that of the client.
     pub(super) fn namespace(&self, cgroup: Option<&Path>) -> Option<io::Result<NetNamespace>> {
-        let pid = match (&self.pod, self.pid) {
-            (Some(pod), _) => {
-                match cgroup.filter(|path| pod::is_of(path, pod)).and_then(pod::process) {
-                    Some(pid) => Some(pid),
-                    None => {
-                        return Some(Err(io::Error::other(format!(
-                            "no process of pod {pod} is visible"
-                        ))));
-                    }
-                }
-            }
-            (None, pid) => pid,
-        };
+        let pid = self.process(cgroup);
+        if let (Some(pod), None) = (&self.pod, pid) {
+            let what = format!("no process of pod {pod} is visible");
+            return Some(Err(io::Error::other(what)));
+        }
         let path = match (&self.netns, pid) {
             (Some(path), _) if path.components().count() == 1 => Path::new("/run/netns").join(path),
             (Some(path), _) => path.clone(),
@@ -152,6 +151,14 @@ impl ClientView {
                     let what = format!("cannot look into the network namespace: {error}");
                     findings.push(Finding::new(Code::ClientUnseen, what));
                 }
+            }
+        }
+        // The packet path serves a client whose device has its programs.
+        let has_programs =
+            |device: &DeviceView| !device.programs.is_empty() && device.detached.is_empty();
+        if view.device.as_ref().is_some_and(has_programs) {
+            for one in findings.iter_mut().filter(|one| one.code == Code::SocketLbOff.name()) {
+                *one = Finding::new(Code::PacketsOnly, one.message.clone());
             }
         }
         view

@@ -85,6 +85,8 @@ codes! {
     HookMissing "hook-missing" Wrong "start the agent, which attaches its hooks again within a second; find out who detaches them";
     /// `--socket-lb` leaves this client out.
     SocketLbOff "socket-lb-off" Wrong "start the agent with --socket-lb=all, or rely on the packet path alone";
+    /// `--socket-lb` leaves this client out, and the programs of its device translate its packets.
+    PacketsOnly "packets-only" Note "nothing to do: the programs of the client's device translate its packets";
     /// The client is not below the agent's cgroup.
     OutsideCgroup "outside-cgroup" Wrong "start the agent with a --cgroup-root that has the client below it";
     /// The program of a device is not attached.
@@ -107,6 +109,12 @@ codes! {
     ClientUnseen "client-unseen" Unknown "run this on the node as root; in the pod it takes SYS_ADMIN and SYS_PTRACE (extraCapabilities) and the node's namespaces in /run/netns";
     /// The cgroup or the processes of a pod are not visible.
     PodUnseen "pod-unseen" Note "nothing to do for sockets; to look at the pod's own cgroup and device, run this on the node as root";
+    /// The name resolves to nothing.
+    DnsNoName "dns-no-name" Wrong "see deploy/dns/README.md, If a name has no answer; does this DNS server serve clusterset.local?";
+    /// The name resolves to an address that the import does not have.
+    DnsOtherAddress "dns-other-address" Wrong "an answer from before is kept for its time to live; if it stays, another zone or server answers clusterset.local: deploy/dns/README.md";
+    /// The DNS server does not answer.
+    DnsSilent "dns-silent" Unknown "is it the DNS server of the client, and is it reached from this node?";
     /// The VIP does not answer.
     VipSilent "vip-silent" Wrong "no hook translates for this client, or the backend that was chosen is silent: see the hooks and the backends";
     /// The VIP refuses.

@@ -2,6 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use mcs_kube::program::suggest;
+
 use super::{
     ExplainedImports,
     code::{Code, Finding, Severity, is_ignored, left_alone},
@@ -37,6 +39,8 @@ pub(super) struct Judge<'a> {
     pub(super) maps: &'a MapView,
     pub(super) report: Option<&'a Report>,
     pub(super) known: Knowledge,
+    /// The imports that there are.
+    pub(super) imports: &'a [ObjectKey],
 }
 
 impl Judge<'_> {
@@ -91,7 +95,9 @@ impl Judge<'_> {
         let Some(report) = &explanation.report else {
             // Without a source and a report nobody knows which imports there are.
             if self.known != Knowledge::Maps {
-                let what = format!("there is no ServiceImport {key}");
+                let meant = similar(key, self.imports);
+                let meant = meant.map(|meant| format!(": did you mean {meant}?"));
+                let what = format!("there is no ServiceImport {key}{}", meant.unwrap_or_default());
                 findings.push(Finding::new(Code::UnknownImport, what));
             }
             return;
@@ -139,6 +145,14 @@ impl Judge<'_> {
     }
 }
 
+/// An import whose name is close, or one of that name in another namespace.
+fn similar<'a>(key: &ObjectKey, imports: &'a [ObjectKey]) -> Option<&'a ObjectKey> {
+    let names: Vec<_> = imports.iter().map(ToString::to_string).collect();
+    let close = suggest::closest(&key.to_string(), names.iter().map(String::as_str));
+    let close = close.and_then(|close| imports.iter().find(|one| one.to_string() == close));
+    close.or_else(|| imports.iter().find(|one| one.name == key.name))
+}
+
 /// A bounded number for each reason. Those of an import are wrong, unless the rules ignore what they reject. An endpoint
 /// that is rejected is wrong only if no other is used, which its frontend tells.
 fn tell_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec<Finding>) {
@@ -158,5 +172,21 @@ fn tell_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec
     for (reason, count) in told.into_iter().filter(|(_, count)| *count > REJECTIONS) {
         let more = format!("{} more for this reason", count - REJECTIONS);
         findings.push(Finding::of_rule(Severity::Note, reason, &more));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_similar_import_is_suggested() {
+        let imports = [ObjectKey::new("bank", "ledger"), ObjectKey::new("shop", "cart")];
+        let meant = |namespace, name| {
+            similar(&ObjectKey::new(namespace, name), &imports).map(ToString::to_string)
+        };
+        assert_eq!(meant("shop", "crat").as_deref(), Some("shop/cart"));
+        assert_eq!(meant("store", "ledger").as_deref(), Some("bank/ledger"));
+        assert_eq!(meant("shop", "payment"), None);
     }
 }

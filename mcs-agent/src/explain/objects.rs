@@ -68,6 +68,13 @@ impl Objects {
     }
 }
 
+impl Objects {
+    /// Every import that there is.
+    pub(super) fn imports(&self) -> Vec<ObjectKey> {
+        self.snapshot.imports().map(|import| import.key.clone()).collect()
+    }
+}
+
 /// Reads all imports, and the slices of those with these names.
 fn read_once(from: &ReadFrom, names: &BTreeSet<String>) -> anyhow::Result<ObjectStore> {
     let scope = ReadScope {

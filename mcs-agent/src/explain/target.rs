@@ -19,6 +19,8 @@ pub(crate) struct Target {
     pub(super) port: Option<u16>,
     /// Both if absent.
     pub(super) protocol: Option<Protocol>,
+    /// Whether it was given as a name of DNS.
+    pub(super) is_dns_name: bool,
 }
 
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -73,7 +75,7 @@ impl FromStr for Target {
             return Err(TargetError);
         }
         let what = What::Import(ObjectKey::new(namespace, name));
-        Ok(Self { what, port, protocol: None })
+        Ok(Self { what, port, protocol: None, is_dns_name: dns.is_some() })
     }
 }
 
@@ -97,7 +99,12 @@ fn vip(text: &str) -> Option<Result<Target, TargetError>> {
     if port == Some(0) {
         return Some(Err(TargetError));
     }
-    Some(protocol.map(|protocol| Target { what: What::Vip(ip), port, protocol }))
+    Some(protocol.map(|protocol| Target {
+        what: What::Vip(ip),
+        port,
+        protocol,
+        is_dns_name: false,
+    }))
 }
 
 fn number(text: &str) -> Result<u16, TargetError> {

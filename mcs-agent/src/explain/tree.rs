@@ -31,6 +31,12 @@ pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
     if explained.source.is_none() {
         tree.line(1, "endpoints: unknown, since the source was not read");
     }
+    if let Some(dns) = &explained.dns {
+        let addresses: Vec<_> = dns.addresses.iter().map(ToString::to_string).collect();
+        let addresses =
+            if addresses.is_empty() { "nothing".to_owned() } else { addresses.join(", ") };
+        tree.line(1, &format!("name {} by {}: {addresses}", dns.name, dns.server));
+    }
     for frontend in &explained.frontends {
         tree.frontend(frontend);
     }

@@ -3,7 +3,14 @@
 use std::{
     collections::BTreeSet,
     fs,
+    net::{Ipv4Addr, UdpSocket},
     process::{Child, Command, Output, Stdio},
+    sync::{
+        Arc,
+        atomic::{AtomicBool, Ordering},
+    },
+    thread::{self, JoinHandle},
+    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
@@ -17,6 +24,10 @@ use mcs_tests::{
     wait,
 };
 use serde_json::{Value, json};
+use simple_dns::{
+    CLASS, Packet, QTYPE, RCODE, ResourceRecord, TYPE,
+    rdata::{A, RData},
+};
 
 use crate::world::{EMPTY, PODS, WEB, World, pod_address, web, write};
 
@@ -25,6 +36,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("explain: no ready endpoint, and a VIP that another import holds", endpoints);
     suite.case("explain: the probe, from whose namespace, and without the right to", probe);
     suite.case("explain: whose hooks run", hooks);
+    suite.case("explain: what a DNS server makes of the name", dns);
     suite.case("explain: no agent, a hook that was detached, no source", without_agent);
 }
 
@@ -104,7 +116,11 @@ fn names(world: &mut World) -> anyhow::Result<()> {
     let said = explain(site, netns, &[&format!("{WEB}:81")], 1, &["unknown-port"])?;
     ensure!(said["findings"][0]["message"].to_string().contains("it has 80/TCP"), "{said:#}");
     explain(site, netns, &["default/web:81"], 1, &["unknown-port"])?;
-    explain(site, netns, &["default/wbe"], 1, &["unknown-import"])?;
+    let said = explain(site, netns, &["default/wbe"], 1, &["unknown-import"])?;
+    ensure!(
+        said["findings"][0]["message"].to_string().contains("did you mean default/web?"),
+        "{said:#}"
+    );
     explain(site, netns, &["10.78.0.99:80"], 1, &["unknown-vip"])?;
     let usage = run(site, netns, &["web"])?;
     ensure!(usage.status.code() == Some(2), "{usage:?}");
@@ -222,6 +238,84 @@ fn hooks(world: &mut World) -> anyhow::Result<()> {
     ensure!(said["client"]["cgroup"] == cgroup, "{said:#}");
     view(&outside, 1, &["device-left-alone", "outside-cgroup"])?;
     explain(site, netns, &["default/web", "--pid", "999999999"], 3, &["client-unseen"])?;
+    // As a kubelet puts it.
+    let pod = site.cgroup.path().join("kubepods-besteffort-pod1b_2c.slice");
+    fs::create_dir(&pod)?;
+    fs::write(pod.join("cgroup.procs"), inside.pid())?;
+    let said = explain(site, netns, &["default/web", "--pod", "1b-2c"], 0, &["device-left-alone"]);
+    explain(site, netns, &["default/web", "--pod", "3d-4e"], 0, &["pod-unseen"])?;
+    drop(inside);
+    fs::remove_dir(&pod)?;
+    let client = &said?["client"];
+    ensure!(
+        client["who"] == "pod 1b-2c" && client["cgroup"] == *pod.display().to_string(),
+        "{client:#}"
+    );
+    Ok(())
+}
+
+/// A DNS server that gives every name this address, until this is dropped.
+struct NameServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
+
+impl NameServer {
+    fn start(
+        netns: &Namespace,
+        server: Ipv4Addr,
+        answer: Option<Ipv4Addr>,
+    ) -> anyhow::Result<Self> {
+        let socket = netns.run(|| UdpSocket::bind((server, 53)))??;
+        socket.set_read_timeout(Some(Duration::from_millis(50)))?;
+        let is_over = Arc::new(AtomicBool::new(false));
+        let ends = Arc::clone(&is_over);
+        let serve = move || {
+            let mut buffer = [0; 512];
+            while !ends.load(Ordering::Relaxed) {
+                let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+                let reply = reply(&buffer[..length], answer);
+                let _ = reply.map(|reply| socket.send_to(&reply, from));
+            }
+        };
+        Ok(Self(is_over, Some(thread::spawn(serve))))
+    }
+}
+
+impl Drop for NameServer {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+        let _ = self.1.take().map(JoinHandle::join);
+    }
+}
+
+/// Names without address do not exist, and no name has one of IPv6.
+fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> anyhow::Result<Vec<u8>> {
+    let mut reply = Packet::parse(query)?.into_reply();
+    let question = reply.questions.first().context("no question")?.clone();
+    match answer {
+        Some(address) if question.qtype == QTYPE::TYPE(TYPE::A) => {
+            let address = RData::A(A { address: address.into() });
+            reply.answers.push(ResourceRecord::new(question.qname, CLASS::IN, 5, address));
+        }
+        Some(_) => {}
+        None => *reply.rcode_mut() = RCODE::NameError,
+    }
+    Ok(reply.build_bytes_vec()?)
+}
+
+fn dns(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = (&world.site, &world.node.netns);
+    let server = Ipv4Addr::new(127, 0, 0, 53);
+    let words = ["web.default.svc.clusterset.local", "--dns-server", "127.0.0.53"];
+    for (answer, status, codes) in [
+        (Some(WEB), 0, &[][..]),
+        (Some(EMPTY), 1, &["dns-other-address"]),
+        (None, 1, &["dns-no-name"]),
+    ] {
+        let _server = NameServer::start(netns, server, answer)?;
+        let said = explain(site, netns, &words, status, codes)?;
+        let addresses: Vec<_> = answer.iter().map(ToString::to_string).collect();
+        ensure!(said["dns"]["addresses"] == json!(addresses), "{said:#}");
+    }
+    explain(site, netns, &words, 3, &["dns-silent"])?;
     Ok(())
 }
 

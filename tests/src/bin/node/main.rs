@@ -10,6 +10,7 @@ mod change;
 mod coverage;
 mod direct;
 mod exchange;
+mod explain;
 mod foreign;
 mod guard;
 mod hairpin;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     moves::cases(&mut suite);
+    explain::cases(&mut suite);
     stuck_device::cases(&mut suite);
     coverage::cases(&mut suite);
     suite.main(World::begin)

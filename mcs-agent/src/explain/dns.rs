@@ -1,0 +1,130 @@
+//! What the name of an import resolves to, as the DNS server of a client answers.
+
+use std::{
+    collections::BTreeSet,
+    fs, io,
+    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, UdpSocket},
+    time::Duration,
+};
+
+use serde::Serialize;
+use simple_dns::{
+    CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE, rdata::RData,
+};
+
+use super::code::{Code, Finding};
+use crate::model::ObjectKey;
+
+/// How long the server has for an answer; it is asked twice.
+const PATIENCE: Duration = Duration::from_secs(2);
+const PORT: u16 = 53;
+
+/// The answer of a DNS server.
+#[derive(Debug, Serialize)]
+pub(super) struct DnsView {
+    pub(super) name: String,
+    pub(super) server: IpAddr,
+    pub(super) addresses: BTreeSet<IpAddr>,
+}
+
+impl DnsView {
+    /// Asks for the addresses of the import, and compares them with its own, `ips`.
+    pub(super) fn ask(
+        server: IpAddr,
+        import: &ObjectKey,
+        ips: &[String],
+        findings: &mut Vec<Finding>,
+    ) -> Self {
+        let name = format!("{}.{}.svc.clusterset.local", import.name, import.namespace);
+        let mut addresses = BTreeSet::new();
+        let mut refusal = None;
+        for kind in [TYPE::A, TYPE::AAAA] {
+            match resolve(server, &name, kind) {
+                Ok(Ok(found)) => addresses.extend(found),
+                Ok(Err(code)) => refusal = Some(format!("{code:?}")),
+                Err(error) => {
+                    let what = format!("the DNS server {server} does not answer {name}: {error}");
+                    findings.push(Finding::new(Code::DnsSilent, what));
+                    return Self { name, server, addresses };
+                }
+            }
+        }
+        let own: BTreeSet<IpAddr> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
+        let told = |all: &BTreeSet<IpAddr>| {
+            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+        };
+        if addresses.is_empty() {
+            let why = refusal.unwrap_or_else(|| "it has no address".to_owned());
+            let what = format!("the DNS server {server} resolves {name} to nothing: {why}");
+            findings.push(Finding::new(Code::DnsNoName, what));
+        } else if !own.is_empty() && !addresses.is_subset(&own) {
+            let what = format!(
+                "the DNS server {server} resolves {name} to {}; the import has {}",
+                told(&addresses),
+                told(&own)
+            );
+            findings.push(Finding::new(Code::DnsOtherAddress, what));
+        }
+        Self { name, server, addresses }
+    }
+}
+
+/// The first DNS server that a process asks.
+pub(super) fn server_of(pid: u32) -> Option<IpAddr> {
+    first_server(&fs::read_to_string(format!("/proc/{pid}/root/etc/resolv.conf")).ok()?)
+}
+
+fn first_server(resolv_conf: &str) -> Option<IpAddr> {
+    let servers = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
+    servers.filter_map(|server| server.trim().parse().ok()).next()
+}
+
+/// The addresses of a name, or why the server has none.
+fn resolve(server: IpAddr, name: &str, kind: TYPE) -> io::Result<Result<Vec<IpAddr>, RCODE>> {
+    let mut query = Packet::new_query(fastrand::u16(..));
+    query.set_flags(PacketFlag::RECURSION_DESIRED);
+    let (qtype, qclass) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+    let name = Name::new(name).map_err(io::Error::other)?;
+    query.questions.push(Question::new(name, qtype, qclass, false));
+    let query = query.build_bytes_vec().map_err(io::Error::other)?;
+    let answer = exchange(server, &query).or_else(|_| exchange(server, &query))?;
+    let answer = Packet::parse(&answer).map_err(io::Error::other)?;
+    if answer.rcode() != RCODE::NoError {
+        return Ok(Err(answer.rcode()));
+    }
+    let addresses = answer.answers.iter().filter_map(|record| match &record.rdata {
+        RData::A(found) => Some(Ipv4Addr::from(found.address).into()),
+        RData::AAAA(found) => Some(Ipv6Addr::from(found.address).into()),
+        _ => None,
+    });
+    Ok(Ok(addresses.collect()))
+}
+
+fn exchange(server: IpAddr, query: &[u8]) -> io::Result<Vec<u8>> {
+    let any: IpAddr =
+        if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
+    let socket = UdpSocket::bind((any, 0))?;
+    socket.set_read_timeout(Some(PATIENCE))?;
+    socket.connect(SocketAddr::new(server, PORT))?;
+    socket.send(query)?;
+    let mut answer = vec![0; 4096];
+    let length = socket.recv(&mut answer)?;
+    answer.truncate(length);
+    // The id comes first.
+    if answer.get(..2) != query.get(..2) {
+        return Err(io::Error::other("an answer to another query"));
+    }
+    Ok(answer)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_server_that_is_an_address_counts() {
+        let text = "search shop.svc.cluster.local\n# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver fd00::a\n";
+        assert_eq!(first_server(text), Some(Ipv4Addr::new(10, 96, 0, 10).into()));
+        assert_eq!(first_server("options ndots:5\n"), None);
+    }
+}
