@@ -73,7 +73,7 @@ pub(super) struct ExplainCommand {
 
 /// What is explained. `explain -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
-struct Explained {
+struct Found {
     pod: Client,
     /// `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
     service: String,
@@ -111,7 +111,7 @@ pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
     })
 }
 
-async fn explain(command: &ExplainCommand) -> anyhow::Result<Explained> {
+async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     let contexts = contexts::open(&command.contexts.named()?).await?;
     let found = client::find(&contexts, command.namespace.as_deref(), &command.pod).await?;
     let (pod, cluster) = (found.client, found.cluster);
@@ -120,22 +120,25 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Explained> {
     let mut findings = Vec::new();
     let mut answer = None;
     let mut agent = None;
-    if let Some(node) = &pod.node {
-        match agent_pod::pods(cluster, Some(node)).await {
-            Ok(pods) => match pods.into_iter().next() {
-                Some(one) => {
-                    answer = ask(command, (cluster, &one), &pod, &service, &mut findings).await;
-                    agent = Some(format!("{}/{}", one.namespace, one.name));
-                }
-                None => {
-                    let what = format!("no agent runs on node {node} of {}", pod.cluster);
-                    findings.push(Finding::new(Code::NoAgent, what));
-                }
-            },
-            Err(error) => {
-                let what = format!("the agents of {}: {}", pod.cluster, told(&error));
-                findings.push(Finding::new(Code::AgentUnasked, what));
+    let agents = match &pod.node {
+        Some(node) => agent_pod::pods(cluster, Some(node)).await.map(Some),
+        None => Ok(None),
+    };
+    match agents {
+        Ok(None) => {}
+        Ok(Some(pods)) => {
+            if let Some(one) = pods.first() {
+                answer = ask(command, (cluster, one), &pod, &service, &mut findings).await;
+                agent = Some(format!("{}/{}", one.namespace, one.name));
+            } else {
+                let node = pod.node.as_deref().unwrap_or_default();
+                let what = format!("no agent runs on node {node} of {}", pod.cluster);
+                findings.push(Finding::new(Code::NoAgent, what));
             }
+        }
+        Err(error) => {
+            let what = format!("the agents of {}: {}", pod.cluster, told(&error));
+            findings.push(Finding::new(Code::AgentUnasked, what));
         }
     }
     findings.extend(pod.obstacle());
@@ -143,7 +146,7 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Explained> {
     findings.sort_by_key(|finding| finding.severity);
     let of_agent = answer.as_ref().and_then(|answer| answer.severity);
     let severity = findings.iter().map(|one| one.severity).chain(of_agent).min();
-    Ok(Explained {
+    Ok(Found {
         pod,
         service,
         served: severity.is_none_or(|severity| severity == Severity::Note),
@@ -177,7 +180,7 @@ async fn ask(
     let dns = dns.filter(|address| address.parse::<IpAddr>().is_ok());
     words.extend(dns.iter().flat_map(|address| ["--dns-server", address]));
     let mut unasked = |what: String| {
-        let obstacle = agent.obstacle.iter().map(|why| format!("; {why}")).collect::<String>();
+        let obstacle = agent.obstacle.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
         let what = format!("pod {}/{}: {what}{obstacle}", agent.namespace, agent.name);
         findings.push(Finding::new(Code::AgentUnasked, one_line(&what)));
     };
@@ -250,16 +253,15 @@ async fn statuses(
     all
 }
 
-impl Explained {
+impl Found {
     fn text(&self) -> String {
         const WIDTH: usize = 80;
+        let unasked = format!("{}: the agent of its node was not asked", self.service);
         let mut text = hanging(0, &self.pod.line(self.agent.as_deref()), WIDTH);
         match &self.tree {
             // The agent escapes what others wrote, but who runs there?
             Some(tree) => text.push_str(&tree.replace(|c: char| c.is_control() && c != '\n', "?")),
-            None => {
-                text.push_str(&format!("{}: the agent of its node was not asked", self.service))
-            }
+            None => text.push_str(hanging(0, &unasked, WIDTH).trim_end()),
         }
         text.push_str("\nclusters:\n");
         for one in &self.clusters {

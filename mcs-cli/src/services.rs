@@ -76,7 +76,7 @@ struct Service {
     name: String,
     /// `ClusterSetIP` or `Headless`; empty without import.
     #[serde(rename = "type")]
-    service_type: String,
+    kind: String,
     addresses: Vec<String>,
     /// The reason of the import's condition that says most; `none`: it is exported, and not imported.
     import: String,
@@ -165,9 +165,9 @@ impl Service {
             let condition = import.and_then(|import| condition(import, kind));
             condition.is_some_and(|condition| condition["status"] == "False")
         };
-        let service_type = import.and_then(|import| import["spec"]["type"].as_str());
+        let kind = import.and_then(|import| import["spec"]["type"].as_str());
         // DNS alone serves one without address.
-        let has_address = service_type == Some("ClusterSetIP") && !status.addresses.is_empty();
+        let has_address = kind == Some("ClusterSetIP") && !status.addresses.is_empty();
         let nodes = views.filter(|_| has_address).map(|views| views.of(key));
         // The other conditions of an import of this project say the same.
         let accepted = import.and_then(|import| condition(import, well_known::ACCEPTED));
@@ -186,7 +186,7 @@ impl Service {
             cluster: cluster.to_owned(),
             namespace: namespace.clone(),
             name: name.clone(),
-            service_type: service_type.unwrap_or_default().to_owned(),
+            kind: kind.unwrap_or_default().to_owned(),
             addresses: status.addresses,
             import,
             export: status.export,

@@ -76,7 +76,7 @@ pub(super) fn server_of(pid: u32) -> Option<IpAddr> {
 
 fn first_server(resolv_conf: &str) -> Option<IpAddr> {
     let servers = resolv_conf.lines().filter_map(|line| line.trim().strip_prefix("nameserver"));
-    servers.filter_map(|server| server.trim().parse().ok()).next()
+    servers.map(str::trim).find_map(|server| server.parse().ok())
 }
 
 /// The addresses of a name, or why the server has none.

@@ -60,7 +60,7 @@ mod tests {
         let found = by_cluster(&[
             slice("east", "IPv4", &[yes.clone(), no.clone()]),
             slice("east", "IPv4", &[unknown]),
-            slice("east", "IPv6", &[yes.clone()]),
+            slice("east", "IPv6", std::slice::from_ref(&yes)),
             slice("west", "IPv4", &[no]),
         ]);
         let found = &found[&("shop".to_owned(), "cart".to_owned())];

@@ -41,12 +41,8 @@ impl Operator<'_> {
     fn run(&self, words: &[&str], has_kubectl: bool) -> anyhow::Result<Output> {
         let mut command: Command = controller::command_line(&self.world.node.netns)?;
         command.args(words).args(["--namespace", &self.namespace]);
-        if words[0] != "services" {
-            for kubeconfig in &self.kubeconfigs {
-                command.arg("--kubeconfig").arg(kubeconfig);
-            }
-        } else {
-            command.args(&self.kubeconfigs);
+        for kubeconfig in &self.kubeconfigs {
+            command.args((words[0] == "explain").then_some("--kubeconfig")).arg(kubeconfig);
         }
         if has_kubectl {
             command.env("PATH", &self.path);
