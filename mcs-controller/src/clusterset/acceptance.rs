@@ -3,13 +3,9 @@
 
 use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, VipRanges, VipsInUse};
 
-/// That of an import of this controller. `ready` and `counted` are its other conditions.
-pub(super) fn of_own(
-    import: &Import,
-    ready: &Condition,
-    counted: Option<&Condition>,
-    ranges: &VipRanges,
-) -> Condition {
+/// That of an import of this controller, which tells agents the ranges of its addresses. `ready` and `counted` are its
+/// other conditions.
+pub(super) fn of_own(ready: &Condition, counted: Option<&Condition>) -> Condition {
     if ready.status != ConditionStatus::True {
         return refused(&ready.reason, ready.message.clone());
     }
@@ -17,7 +13,7 @@ pub(super) fn of_own(
         let message = "clients are refused, as no endpoint is ready: see condition EndpointsReady";
         return refused(&counted.reason, message.to_owned());
     }
-    of_addresses(import, ranges)
+    nothing_known()
 }
 
 /// That of an import which another controller writes.
@@ -40,19 +36,19 @@ pub(super) fn of_another(import: &Import, in_use: &VipsInUse, ranges: &VipRanges
     if import.spec.service_type == ServiceType::ClusterSetIp && import.spec.ports.is_empty() {
         return refused("NoPorts", "it has no port that agents know (TCP, UDP)".to_owned());
     }
-    of_addresses(import, ranges)
-}
-
-/// Agents need not have the ranges of this controller.
-fn of_addresses(import: &Import, ranges: &VipRanges) -> Condition {
     if let Some(ip) = import.ips.iter().find(|ip| !ranges.contains(**ip)) {
         let message = format!(
-            "{ip} is outside of {} and {}, the ranges of ClusterSetIPs: agents that have these ranges (chart: vipCidrs) \
-             reject it",
+            "{ip} is outside of {} and {}, the ranges of ClusterSetIPs of this controller: agents that accept these alone \
+             reject it (`mcs-agent status`)",
             ranges.v4, ranges.v6
         );
+        // Agents can have other ranges by a flag.
         return accepted(ConditionStatus::Unknown, "AddressOutsideRanges", message);
     }
+    nothing_known()
+}
+
+fn nothing_known() -> Condition {
     let message = "the controller knows of nothing that keeps agents from serving it";
     accepted(ConditionStatus::True, "Accepted", message.to_owned())
 }
@@ -99,14 +95,12 @@ mod tests {
 
     #[test]
     fn an_own_import_says_what_its_other_conditions_do() {
-        let ranges = VipRanges::for_clusterset("test");
         let condition = |kind, status, reason: &str| Condition::new(kind, status, reason, "why");
         let ready = condition(ConditionType::Ready, ConditionStatus::True, "Ready");
         let shared = condition(ConditionType::Ready, ConditionStatus::False, "AddressShared");
         let none = condition(ConditionType::EndpointsReady, ConditionStatus::False, "NoneReady");
-        let web = import(&["241.0.0.1"]);
-        assert_eq!(of_own(&web, &ready, None, &ranges).status, ConditionStatus::True);
-        assert_eq!(of_own(&web, &shared, None, &ranges).message, "why");
-        assert_eq!(of_own(&web, &ready, Some(&none), &ranges).reason, "NoneReady");
+        assert_eq!(of_own(&ready, None).status, ConditionStatus::True);
+        assert_eq!(of_own(&shared, None).message, "why");
+        assert_eq!(of_own(&ready, Some(&none)).reason, "NoneReady");
     }
 }

@@ -257,7 +257,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     } else {
         said(current, ConditionType::EndpointsReady)
     };
-    let accepted = acceptance::of_own(&import, &ready, counted.as_ref(), &importer.vip_ranges);
+    let accepted = acceptance::of_own(&ready, counted.as_ref());
     let ready = with_endpoints(ready, counted.as_ref());
     let clusters =
         merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();

@@ -147,7 +147,7 @@ fn accepted(world: &mut World) -> anyhow::Result<()> {
     import["spec"]["ports"] = json!([{ "name": "tcp", "port": 42, "protocol": "TCP" }]);
     import["spec"]["ips"] = json!(["10.9.8.7"]);
     second.api().apply(&import)?;
-    says("Unknown/AddressOutsideRanges", "agents that have these ranges")?;
+    says("Unknown/AddressOutsideRanges", "agents that accept these alone")?;
     import["spec"]["ips"] = json!(["241.0.0.7"]);
     second.api().apply(&import)?;
     says("True/Accepted", "knows of nothing")?;
