@@ -32,7 +32,7 @@ pub(super) struct BundleCommand {
     #[command(flatten)]
     clusters: ClusterArgs,
 
-    /// The archive, which its owner alone may read [default: mcs-bundle-TIME.tar.gz]
+    /// The archive, which its owner alone may read, and which must not be there yet [default: mcs-bundle-TIME.tar.gz]
     #[arg(short, long, value_name = "FILE")]
     output: Option<PathBuf>,
 

@@ -229,14 +229,11 @@ async fn statuses(
     for cluster in &contexts.clusters {
         match service::read(cluster, name).await {
             Ok(status) => {
-                let is_own = status.cluster == own;
-                let code = match &*status.import {
-                    "Ready" => Code::ClusterNote,
-                    _ if is_own => Code::NotImported,
-                    _ => Code::ClusterNote,
-                };
                 let problems = status.problems.join("; ");
-                if code == Code::NotImported || !problems.is_empty() {
+                // Controllers of others need not say that theirs is ready.
+                if !problems.is_empty() {
+                    let is_imported = status.import == "Ready" || status.cluster != own;
+                    let code = if is_imported { Code::ClusterNote } else { Code::NotImported };
                     let what = format!("{}: import {}: {problems}", status.cluster, status.import);
                     findings.push(Finding::new(code, one_line(&what)));
                 }

@@ -26,10 +26,9 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Creates the file, which its owner alone may read.
+    /// Creates the file, which its owner alone may read. One that is there could be read by others.
     pub(super) fn create(path: &Path, mask: Option<Mask>) -> io::Result<Self> {
-        let file =
-            OpenOptions::new().write(true).create(true).truncate(true).mode(0o600).open(path)?;
+        let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let tar = Builder::new(GzEncoder::new(file, Compression::default()));
         Ok(Self { tar, mask, failures: Vec::new() })
     }
