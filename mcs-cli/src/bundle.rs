@@ -76,6 +76,8 @@ pub(super) fn run(command: &BundleCommand) -> anyhow::Result<ExitCode> {
     if failures == 0 {
         return Ok(ExitCode::SUCCESS);
     }
-    eprintln!("mcs: {failures} parts could not be collected: see failures.txt in the archive");
+    eprintln!(
+        "mcs: parts that could not be collected: {failures}; failures.txt in the archive lists them"
+    );
     Ok(UNASKED.into())
 }

@@ -66,6 +66,9 @@ pub(super) async fn find<'a>(
         1 => found.pop().context("one was found"),
         0 => {
             let meant = alike.map(|name| format!(": did you mean {name}?")).unwrap_or_default();
+            if looked.is_empty() {
+                looked.push("any cluster that answers".to_owned());
+            }
             let unread: Vec<_> =
                 unread.iter().map(|one| format!("; {}: {}", one.name, one.error)).collect();
             let what =
