@@ -68,7 +68,8 @@ mod tests {
 
     fn import(ips: &[&str]) -> Import {
         let ips = ips.iter().map(|ip| ip.parse().unwrap()).collect();
-        Import { name: name("shop/web"), ips, spec: spec(), has_derived_service: false }
+        let name = name("shop/web");
+        Import { name, ips, spec: spec(), has_derived_service: false, tiers: None }
     }
 
     #[test]
