@@ -3,8 +3,8 @@
 //!
 //! The load on pods: a node connects to two endpoints a minute of each source cluster and IP family, and to a pod that was reached
 //! not again for ten minutes. So N nodes open at most N/10 connections a minute to a pod, however few pods there are: 1,000 nodes
-//! 1.7 a second, 5,000 nodes 8. Of a cluster with many pods it is 2N a minute to all of them together. Only a pod that is silent
-//! gets one a minute from each node that notices.
+//! 1.7 a second, 5,000 nodes 8. Of a cluster with many pods it is 2N a minute to all of them together. Only a pod that is lost
+//! gets one a minute from each node that notices, and one in two minutes while a round has reached none.
 
 mod report;
 
@@ -152,9 +152,9 @@ impl Reach {
             let (is_whole, (_, silent)) = (way.is_whole(), way.counts());
             // A pod that is lost is asked each minute, so that the end of it is noticed. The others rest meanwhile.
             if is_whole == Some(true) || silent > 0 {
-                let others = round
-                    .iter()
-                    .filter(|(_, one)| one.outcome.is_reached() || !way.is_lost(one.address));
+                let others = round.iter().filter(|(service, one)| {
+                    one.outcome.is_reached() || !way.is_lost(service, one.address)
+                });
                 self.rests.extend(others.map(|(_, one)| (one.address.ip(), now)));
             }
             if before != is_whole {

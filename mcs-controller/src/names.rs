@@ -8,8 +8,11 @@ use crate::clusterset::ServiceName;
 
 /// How long an answer may take. Resolvers ask again after 5 s.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// After how many wrong answers in a row names count as unanswered: DNS learns of a new import a moment later.
+/// After how many wrong rounds in a row names count as unanswered: DNS learns of a new import a moment later.
 const WRONG: u32 = 2;
+
+/// How many imports a round asks for.
+pub const QUESTIONS: usize = 3;
 
 /// The name of an import, and the ClusterSetIPs that answer it.
 #[derive(Clone, Debug)]
@@ -78,9 +81,17 @@ impl Names {
         self.is_answered
     }
 
-    /// Notes an answer, and logs that names are answered no more, or again.
-    pub fn note(&mut self, question: &Question, answer: &Answer) {
+    /// Notes a round of answers, and logs that names are answered no more, or again. A name of one import alone can lack an
+    /// answer, such as one without ports: a round is wrong if each answer is.
+    pub fn note(&mut self, round: &[(Question, Answer)]) {
         let before = self.is_answered;
+        let Some((question, answer)) =
+            round.iter().find(|(_, answer)| *answer == Answer::Right).or(round.first())
+        else {
+            // There is no name to ask for.
+            *self = Self::default();
+            return;
+        };
         if *answer == Answer::Right {
             (self.is_answered, self.wrong) = (Some(true), 0);
         } else {
@@ -123,7 +134,7 @@ mod tests {
         let mut after = |of| {
             let answer =
                 if of == '+' { Answer::Right } else { Answer::Nothing("no such name".to_owned()) };
-            names.note(&question(), &answer);
+            names.note(&[(question(), Answer::Nothing(String::new())), (question(), answer)]);
             names.is_answered().map_or('?', |is| if is { '+' } else { '-' })
         };
         answers.chars().map(&mut after).collect()
@@ -132,6 +143,10 @@ mod tests {
     #[test]
     fn names_that_were_never_answered_are_not_missed() {
         assert_eq!(said("---+-+--+"), "???++++-+");
+        let mut names = Names::default();
+        names.note(&[(question(), Answer::Right)]);
+        names.note(&[]);
+        assert_eq!(names.is_answered(), None, "there is no import");
     }
 
     #[test]

@@ -340,6 +340,18 @@ impl OwnCluster {
         feed.synced || feed.absent
     }
 
+    /// Whether the ClusterProperties are known. One that may not be read may say anything.
+    pub fn knows_properties(&self) -> bool {
+        let feed = self.feed(OwnResource::Properties);
+        feed.version.is_some() || feed.absent
+    }
+
+    /// Whether the ClusterProperties were read, and can be written.
+    pub fn may_write_properties(&self) -> bool {
+        let feed = self.feed(OwnResource::Properties);
+        feed.version.is_some() && !feed.absent
+    }
+
     /// The id of the cluster as its ClusterProperty says it.
     pub fn cluster_id(&self) -> Option<&str> {
         self.properties.get(well_known::CLUSTER_ID_PROPERTY).map(String::as_str)

@@ -32,8 +32,8 @@ impl Reach {
         for (name, peer) in peers.all() {
             for &family in &families {
                 let key = (Arc::clone(name), family);
-                let way = self.ways.remove(&key).unwrap_or_default();
-                let chosen = choose(&way, peer, own, family);
+                let mut way = self.ways.remove(&key).unwrap_or_default();
+                let chosen = choose(&mut way, peer, own, family);
                 if chosen.is_empty() {
                     continue;
                 }
@@ -72,7 +72,7 @@ impl Reach {
 }
 
 fn choose(
-    way: &Way<ServiceName>,
+    way: &mut Way<ServiceName>,
     peer: &Peer,
     own: &OwnCluster,
     family: IpFamily,

@@ -186,7 +186,7 @@ fn outside_ranges(report: &Report) -> Option<(Check, String)> {
     let advice = if accepted.by_flag {
         "give the flag the range that the controllers have"
     } else {
-        "give mcs-controller the range, or the agents --vip-cidr with both"
+        "give mcs-controller the range, or the agents --vip-cidr with both; where mcs-controller is gone, delete the ClusterProperty"
     };
     if !report.vips_kept.is_empty() {
         let named: Vec<_> = report.vips_kept.iter().take(NAMED).map(ToString::to_string).collect();

@@ -1,7 +1,11 @@
 //! The condition `Accepted` of a ServiceImport, for people who have rights in its namespace alone: what the controller knows
 //! that keeps agents from serving it. What agents refuse by their own rules is in their reports.
 
-use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, VipRanges, VipsInUse};
+use std::net::IpAddr;
+
+use ipnet::IpNet;
+
+use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, VipsInUse};
 
 /// That of an import of this controller, which tells agents the ranges of its addresses. `ready` and `counted` are its
 /// other conditions.
@@ -16,36 +20,34 @@ pub(super) fn of_own(ready: &Condition, counted: Option<&Condition>) -> Conditio
     nothing_known()
 }
 
-/// That of an import which another controller writes.
-pub(super) fn of_another(import: &Import, in_use: &VipsInUse, ranges: &VipRanges) -> Condition {
+/// That of an import which another controller writes; none for one without ClusterSetIP, which agents do not serve. `told` are the
+/// ranges that agents were told: none of them means any.
+pub(super) fn of_another(import: &Import, in_use: &VipsInUse, told: &[IpNet]) -> Option<Condition> {
+    if import.spec.service_type != ServiceType::ClusterSetIp || import.ips.is_empty() {
+        return None;
+    }
+    if import.spec.ports.is_empty() {
+        let message = "it has no port that agents know (TCP, UDP)";
+        return Some(refused("NoPorts", message.to_owned()));
+    }
     let shared =
         import.ips.iter().find_map(|ip| Some((ip, in_use.other_owner(&import.name, *ip)?)));
     if let Some((ip, other)) = shared {
+        // One of them can be a record for a hub, which nobody serves.
         let message = format!(
-            "ServiceImport {other} has {ip} too, and agents serve one of the two there: let their controllers give them \
-             addresses of their own"
+            "ServiceImport {other} has {ip} too, and agents serve one of the two there (`mcs-agent status`)"
         );
-        return refused("AddressShared", message);
+        return Some(accepted(ConditionStatus::Unknown, "AddressShared", message));
     }
-    if import.spec.service_type == ServiceType::ClusterSetIp && import.ips.is_empty() {
-        return refused(
-            "NoAddress",
-            "it has no ClusterSetIP: its controller gives it one".to_owned(),
-        );
-    }
-    if import.spec.service_type == ServiceType::ClusterSetIp && import.spec.ports.is_empty() {
-        return refused("NoPorts", "it has no port that agents know (TCP, UDP)".to_owned());
-    }
-    if let Some(ip) = import.ips.iter().find(|ip| !ranges.contains(**ip)) {
+    let is_inside = |ip: &IpAddr| told.is_empty() || told.iter().any(|range| range.contains(ip));
+    if let Some(ip) = import.ips.iter().find(|ip| !is_inside(ip)) {
         let message = format!(
-            "{ip} is outside of {} and {}, the ranges of ClusterSetIPs of this controller: agents that accept these alone \
-             reject it (`mcs-agent status`)",
-            ranges.v4, ranges.v6
+            "{ip} is outside of the ranges of ClusterSetIPs that agents of this cluster are told: those without ranges of their own \
+             reject it (`mcs-agent status`)"
         );
-        // Agents can have other ranges by a flag.
-        return accepted(ConditionStatus::Unknown, "AddressOutsideRanges", message);
+        return Some(accepted(ConditionStatus::Unknown, "AddressOutsideRanges", message));
     }
-    nothing_known()
+    Some(nothing_known())
 }
 
 fn nothing_known() -> Condition {
@@ -74,21 +76,23 @@ mod tests {
 
     #[test]
     fn an_import_of_another_controller_is_judged_by_its_addresses_and_ports() {
-        let ranges = VipRanges::for_clusterset("test");
+        let told: Vec<IpNet> = vec!["241.0.0.0/8".parse().unwrap()];
         let mut in_use = VipsInUse::default();
         in_use.add(&name("shop/other"), ["241.0.0.9".parse().unwrap()]);
         in_use.add(&name("shop/web"), ["241.0.0.1".parse().unwrap()]);
         let judged = |import: &Import| {
-            let found = of_another(import, &in_use, &ranges);
+            let found = of_another(import, &in_use, &told).unwrap();
             (found.status, found.reason)
         };
         let said = |status, reason: &str| (status, reason.to_owned());
         let [yes, no, unknown] =
             [ConditionStatus::True, ConditionStatus::False, ConditionStatus::Unknown];
         assert_eq!(judged(&import(&["241.0.0.1"])), said(yes, "Accepted"));
-        assert_eq!(judged(&import(&["241.0.0.9"])), said(no, "AddressShared"));
+        assert_eq!(judged(&import(&["241.0.0.9"])), said(unknown, "AddressShared"));
         assert_eq!(judged(&import(&["10.96.0.1"])), said(unknown, "AddressOutsideRanges"));
-        assert_eq!(judged(&import(&[])), said(no, "NoAddress"));
+        let accepted = of_another(&import(&["10.96.0.1"]), &in_use, &[]).unwrap();
+        assert_eq!(accepted.status, yes, "agents that are told no ranges accept any");
+        assert_eq!(of_another(&import(&[]), &in_use, &told), None);
         let mut bare = import(&["241.0.0.1"]);
         bare.spec.ports.clear();
         assert_eq!(judged(&bare), said(no, "NoPorts"));

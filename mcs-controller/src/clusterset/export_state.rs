@@ -37,7 +37,11 @@ impl ExportState {
                 one.condition_type == condition_type && one.status != ConditionStatus::True
             })
         };
-        if lacks(ConditionType::Valid) {
+        let is_ready = conditions.iter().any(|one| {
+            one.condition_type == ConditionType::Ready && one.status == ConditionStatus::True
+        });
+        // Peers get an export of which a part cannot be used, such as its cluster selectors.
+        if lacks(ConditionType::Valid) && !is_ready {
             Self::Invalid
         } else if lacks(ConditionType::Ready) {
             Self::Unpublished

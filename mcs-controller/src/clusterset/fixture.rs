@@ -114,6 +114,7 @@ pub(crate) fn importer(id: &str) -> Importer {
         cluster: cluster(id),
         families: vec![IpFamily::V4, IpFamily::V6],
         vip_ranges: VipRanges::for_clusterset("test"),
+        told_ranges: vec![],
         reserved: vec![],
         adopts: false,
         creates_namespaces: false,

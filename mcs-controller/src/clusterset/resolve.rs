@@ -32,6 +32,8 @@ pub struct Importer {
     pub families: Vec<IpFamily>,
     /// Where new VIPs come from.
     pub vip_ranges: VipRanges,
+    /// The ranges of VIPs that agents were told; empty if they were told none, and accept any.
+    pub told_ranges: Vec<IpNet>,
     /// Addresses that no new VIP can have: those of the cluster's Services, and of its pods as far as they are known.
     pub reserved: Vec<IpNet>,
     /// Whether ServiceImports of others become this controller's. They keep their VIPs.
@@ -196,8 +198,8 @@ pub fn resolve(
     if let Some(current) =
         of_another.filter(|_| !matches!(wanted.import, WantedImport::Present(..)))
     {
-        let ranges = &importer.vip_ranges;
-        wanted.accepted = Some(acceptance::of_another(&current.import, in_use, ranges));
+        let told = &importer.told_ranges;
+        wanted.accepted = acceptance::of_another(&current.import, in_use, told);
     }
     wanted
 }

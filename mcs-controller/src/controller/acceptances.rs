@@ -1,5 +1,5 @@
-//! Conditions of imports that other controllers write. One that replaces the whole status takes the condition away, and a
-//! definition without conditions never has it: each condition is written once in a while, and not for ever.
+//! Conditions of imports that other controllers write. One that replaces the whole status takes the condition away, so each
+//! one is written once in a while. A definition without conditions refuses it, and then none is written.
 
 use std::{
     collections::HashMap,
@@ -16,26 +16,39 @@ const PAUSE: Duration = Duration::from_mins(10);
 
 /// The conditions that were written lately.
 #[derive(Debug, Default)]
-pub(super) struct Acceptances(HashMap<ServiceName, (Condition, Instant)>);
+pub(super) struct Acceptances {
+    written: HashMap<ServiceName, (Condition, Instant)>,
+    /// Whether the definition of ServiceImports lacks conditions.
+    is_refused: bool,
+}
 
 impl Acceptances {
     /// Leaves out the condition that was written lately.
-    pub(super) fn take(&mut self, writes: &mut Vec<Write>, now: Instant) {
+    pub(super) fn leave_out(&self, writes: &mut Vec<Write>, now: Instant) {
         writes.retain(|write| {
             let Write::SetAccepted(name, condition) = write else { return true };
-            let is_said = self.0.get(name).is_some_and(|(said, at)| {
+            let is_said = self.written.get(name).is_some_and(|(said, at)| {
                 said == condition && now.saturating_duration_since(*at) < PAUSE
             });
-            if !is_said {
-                self.0.insert(name.clone(), (condition.clone(), now));
-            }
-            !is_said
+            !self.is_refused && !is_said
         });
+    }
+
+    /// Takes notice of a write that was made.
+    pub(super) fn note(&mut self, write: &Write, now: Instant) {
+        if let Write::SetAccepted(name, condition) = write {
+            self.written.insert(name.clone(), (condition.clone(), now));
+        }
+    }
+
+    /// The definition lacks conditions. Returns whether that is new.
+    pub(super) fn refuse(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_refused, true)
     }
 
     /// Forgets what was written a while ago.
     pub(super) fn forget(&mut self, now: Instant) {
-        self.0.retain(|_, (_, at)| now.saturating_duration_since(*at) < PAUSE);
+        self.written.retain(|_, (_, at)| now.saturating_duration_since(*at) < PAUSE);
     }
 }
 
@@ -53,16 +66,28 @@ mod tests {
             message: String::new(),
         };
         let (begin, mut acceptances) = (Instant::now(), Acceptances::default());
-        let mut is_written = |status, seconds| {
+        let mut is_written = |status, seconds, is_sent: bool| {
+            let now = begin + Duration::from_secs(seconds);
             let mut writes = vec![Write::SetAccepted(name("shop/web"), condition(status))];
-            acceptances.take(&mut writes, begin + Duration::from_secs(seconds));
+            acceptances.leave_out(&mut writes, now);
+            if is_sent {
+                for write in &writes {
+                    acceptances.note(write, now);
+                }
+            }
             !writes.is_empty()
         };
-        assert!(is_written(ConditionStatus::False, 0));
-        assert!(!is_written(ConditionStatus::False, 1), "somebody took it away");
-        assert!(is_written(ConditionStatus::True, 2), "it has turned");
-        assert!(is_written(ConditionStatus::True, 700));
+        assert!(is_written(ConditionStatus::False, 0, false), "it waits for its turn");
+        assert!(is_written(ConditionStatus::False, 0, true));
+        assert!(!is_written(ConditionStatus::False, 1, true), "somebody took it away");
+        assert!(is_written(ConditionStatus::True, 2, true), "it has turned");
+        assert!(is_written(ConditionStatus::True, 700, true));
         acceptances.forget(begin + Duration::from_hours(1));
-        assert!(acceptances.0.is_empty());
+        assert!(acceptances.written.is_empty());
+        assert!(acceptances.refuse() && !acceptances.refuse());
+        let mut writes =
+            vec![Write::SetAccepted(name("shop/web"), condition(ConditionStatus::True))];
+        acceptances.leave_out(&mut writes, begin);
+        assert!(writes.is_empty());
     }
 }

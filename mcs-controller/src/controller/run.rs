@@ -4,6 +4,7 @@ mod connections;
 mod reach;
 mod reports;
 mod results;
+mod telling;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -31,6 +32,7 @@ use tokio::{
 use self::{
     connections::Connections,
     reach::Rounds,
+    telling::Telling,
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
 };
@@ -79,8 +81,8 @@ enum Done {
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
     Round(Vec<(Target, Attempt)>),
-    /// What cluster DNS says of the name of an import.
-    Name(Question, Answer),
+    /// What cluster DNS says of the names of some imports.
+    Names(Vec<(Question, Answer)>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
     /// The conditions of a ServiceExport with a name that no Service can have.
@@ -130,7 +132,7 @@ struct Control {
     lease_renewals: OwnMailbox,
     rounds: Rounds,
     /// The ClusterProperties for agents that are being written.
-    telling: BTreeSet<&'static str>,
+    telling: Telling,
     /// Why one of them cannot be made, or not be written.
     untold: Failures<(&'static str, &'static str)>,
     contests: Contests,
@@ -247,7 +249,7 @@ impl Control {
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
             rounds: Rounds::since(now),
-            telling: BTreeSet::new(),
+            telling: Telling::default(),
             untold: Failures::default(),
             contests: Contests::default(),
             acceptances: Acceptances::default(),

@@ -31,7 +31,7 @@ use crate::{
         VipsInUse, well_known,
     },
     mailbox::MailboxView,
-    names::Question,
+    names::{QUESTIONS, Question},
     objects::Membership,
     own_cluster::OwnCluster,
     peers::{PeerName, Peers},
@@ -270,12 +270,12 @@ impl State {
         }
     }
 
-    /// The name of some import that this controller writes, and its VIPs.
-    pub(super) fn question(&self) -> Option<Question> {
-        let nth = fastrand::usize(..self.planned_vips.len().max(1));
-        let (name, vips) = self.planned_vips.iter().nth(nth)?;
-        self.own.import_object(name)?;
-        Some(Question::new(name.clone(), vips.clone()))
+    /// The names of some imports that this controller writes, and their VIPs.
+    pub(super) fn questions(&self) -> Vec<Question> {
+        let there =
+            self.planned_vips.iter().filter(|(name, _)| self.own.import_object(name).is_some());
+        let chosen = fastrand::choose_multiple(there, QUESTIONS);
+        chosen.into_iter().map(|(name, vips)| Question::new(name.clone(), vips.clone())).collect()
     }
 
     fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {

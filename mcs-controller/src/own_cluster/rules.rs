@@ -23,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(10);
 pub(super) struct ExportRules {
     /// By namespace and name. `None`: a rule that cannot be used.
     by_namespace: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<ExportRule>>>,
+    /// The same as they could last be used, with those that were removed lately: their exports stay, and keep their annotations.
+    usable: BTreeMap<Arc<str>, BTreeMap<Arc<str>, ExportRule>>,
     /// The namespaces that have lost a rule, and since when.
     removed: BTreeMap<Arc<str>, Instant>,
 }
@@ -54,8 +56,13 @@ impl ExportRules {
                 let rule = object.decoded.inspect_err(|error| {
                     tracing::warn!("ExportRule {key} cannot be used: {error}. Its exports stay");
                 });
+                let rule = rule.ok();
+                if let Some(rule) = &rule {
+                    let usable = self.usable.entry(Arc::clone(&key.namespace)).or_default();
+                    usable.insert(Arc::clone(&key.name), rule.clone());
+                }
                 let rules = self.by_namespace.entry(Arc::clone(&key.namespace)).or_default();
-                rules.insert(key.name, rule.ok());
+                rules.insert(key.name, rule);
                 [key.namespace].into()
             }
         }
@@ -92,8 +99,8 @@ impl ExportRules {
         namespace: &str,
         labels: &BTreeMap<String, String>,
     ) -> BTreeMap<Arc<str>, Arc<str>> {
-        let rules = self.by_namespace.get(namespace).into_iter().flat_map(BTreeMap::values);
-        let selecting = rules.flatten().filter(|rule| rule.selector.matches(labels));
+        let rules = self.usable.get(namespace).into_iter().flat_map(BTreeMap::values);
+        let selecting = rules.filter(|rule| rule.selector.matches(labels));
         let pairs = selecting.flat_map(|rule| &rule.annotations).rev();
         pairs.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
     }
@@ -102,7 +109,16 @@ impl ExportRules {
     pub(super) fn forget(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
         let is_over =
             |_: &Arc<str>, since: &mut Instant| now.saturating_duration_since(*since) >= GRACE;
-        self.removed.extract_if(.., is_over).map(|(name, _)| name).collect()
+        let over: BTreeSet<_> =
+            self.removed.extract_if(.., is_over).map(|(name, _)| name).collect();
+        for namespace in &over {
+            let rules = self.by_namespace.get(namespace);
+            if let Some(usable) = self.usable.get_mut(namespace) {
+                usable.retain(|name, _| rules.is_some_and(|rules| rules.contains_key(name)));
+            }
+        }
+        self.usable.retain(|_, rules| !rules.is_empty());
+        over
     }
 }
 

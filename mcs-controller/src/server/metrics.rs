@@ -192,6 +192,7 @@ impl Metrics {
 
     /// Whether cluster DNS answers names.
     pub fn set_names(&self, is_answered: Option<bool>) {
+        self.names.reset();
         if let Some(is_answered) = is_answered {
             self.names.with_label_values::<&str>(&[]).set(is_answered.into());
         }

@@ -1,7 +1,8 @@
 //! The way to the pods of one cluster in one IP family, as several rounds of connections show it.
 
 use std::{
-    collections::VecDeque,
+    collections::{HashMap, VecDeque},
+    hash::Hash,
     net::{IpAddr, SocketAddr},
     time::Duration,
 };
@@ -19,7 +20,7 @@ pub const REACHED_ROUNDS: u32 = 2;
 /// How many endpoints of a round are asked again in the next one. The others are chosen anew.
 const KEPT: usize = 2;
 /// How many endpoints are remembered that were reached.
-const KNOWN: usize = 256;
+const KNOWN: usize = 64;
 
 /// What the rounds of connections say. `S` names a service.
 ///
@@ -59,16 +60,22 @@ impl<S> Default for Way<S> {
     }
 }
 
-impl<S: Clone> Way<S> {
+impl<S: Clone + Eq + Hash> Way<S> {
     /// The endpoints of the next round: `services` are some that have endpoints, `endpoints` those of one of them. Pods that
     /// rest are chosen only if they are to be asked again.
     pub fn choose(
-        &self,
+        &mut self,
         services: Sample<S>,
         endpoints: impl Fn(&S) -> Vec<SocketAddr>,
         rests: impl Fn(IpAddr) -> bool,
         count: usize,
     ) -> Vec<(S, SocketAddr)> {
+        // One that is gone proves nothing of the others, and its address may be another pod's.
+        let mut there: HashMap<S, Vec<SocketAddr>> = HashMap::new();
+        self.known.retain(|(service, address)| {
+            let there = there.entry(service.clone()).or_insert_with(|| endpoints(service));
+            there.contains(address)
+        });
         choose(services, endpoints, rests, &self.kept, count)
     }
 
@@ -84,10 +91,10 @@ impl<S: Clone> Way<S> {
         self.counts = (reached.len(), silent.len());
         self.round_trip = reached.iter().map(|(_, attempt)| attempt.took).min();
         for (service, Attempt { address, .. }) in &reached {
-            self.known.retain(|(_, known)| known != address);
+            self.known.retain(|known| *known != (service.clone(), *address));
             self.known.push_back((service.clone(), *address));
         }
-        let is_lost = |(_, attempt): &(S, Attempt)| self.is_lost(attempt.address);
+        let is_lost = |(service, attempt): &(S, Attempt)| self.is_lost(service, attempt.address);
         let (lost, strange): (Vec<_>, Vec<_>) = silent.into_iter().partition(is_lost);
         while self.known.len() > KNOWN {
             self.known.pop_front();
@@ -106,7 +113,7 @@ impl<S: Clone> Way<S> {
             return;
         }
         self.kept.clear();
-        if !strange.is_empty() {
+        if !strange.is_empty() && reached.is_empty() {
             let known = &mut fastrand::choose_multiple(self.known.iter(), KEPT).into_iter();
             self.kept = known.cloned().collect();
         }
@@ -120,8 +127,9 @@ impl<S: Clone> Way<S> {
     }
 
     /// Whether an endpoint that is silent was reached before, or none ever was.
-    pub fn is_lost(&self, address: SocketAddr) -> bool {
-        self.known.is_empty() || self.known.iter().any(|(_, known)| *known == address)
+    pub fn is_lost(&self, service: &S, address: SocketAddr) -> bool {
+        self.known.is_empty()
+            || self.known.iter().any(|(of, known)| of == service && *known == address)
     }
 }
 
@@ -189,13 +197,19 @@ mod tests {
         assert_eq!(said("-0000"), "+++--", "the first one was reached before");
         assert_eq!(said("000-"), "??--", "nothing was");
         let mut way = Way::default();
-        way.note(round(&[Outcome::Answered, Outcome::Timeout]));
+        way.note(round(&[Outcome::Answered]));
+        let strange: Vec<_> = round(&[Outcome::Timeout; 2]).into_iter().skip(1).collect();
+        way.note(strange.clone());
         let endpoints =
             |_: &u8| round(&[Outcome::Answered; 9]).iter().map(|one| one.1.address).collect();
         for _ in 0..20 {
             let chosen = way.choose((1..=9).collect(), endpoints, |_| true, 2);
             assert_eq!(chosen, [(1, SocketAddr::from(([10, 2, 0, 1], 80)))], "although all rest");
         }
+        // The only one that was ever reached is gone: nothing shows that the way is whole.
+        way.choose((2..=9).collect(), |_| vec![], |_| false, 2);
+        (0..SILENT_ROUNDS).for_each(|_| way.note(strange.clone()));
+        assert_eq!(way.is_whole(), Some(false));
     }
 
     #[test]

@@ -2,11 +2,12 @@
 
 use std::time::{Duration, Instant};
 
+use futures_util::future::join_all;
 use mcs_kube::reach::{Attempt, connect_all};
 
 use super::{Control, Done};
 use crate::{
-    names::Names,
+    names::{Names, Question},
     reach::{Reach, Target},
 };
 
@@ -52,12 +53,14 @@ impl Control {
         }
         rounds.next_at = now + period;
         rounds.has_begun = true;
-        if let Some(question) = self.state.question() {
-            self.tasks.push(Box::pin(async move {
+        let questions = self.state.questions();
+        self.tasks.push(Box::pin(async move {
+            let ask = |question: Question| async move {
                 let answer = question.ask().await;
-                Done::Name(question, answer)
-            }));
-        }
+                (question, answer)
+            };
+            Done::Names(join_all(questions.into_iter().map(ask)).await)
+        }));
         let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
         if chosen.is_empty() {
             return;

@@ -26,6 +26,7 @@ impl Control {
                     if let Write::ApplyImport(import) = write {
                         self.state.own.note_applied(import);
                     }
+                    self.acceptances.note(write, now);
                 }
                 if let Some(error) = &sent.failure {
                     if error.is_unknown_field("endpointSliceObjects") {
@@ -33,6 +34,13 @@ impl Control {
                     }
                     if error.is_unknown_field("clusterSelectorResults") {
                         self.state.leave_out_selector_results();
+                    } else if error.is_unknown_field(".status.conditions") {
+                        if self.acceptances.refuse() {
+                            tracing::warn!(
+                                "the type ServiceImport has no conditions: imports of other controllers do not say whether \
+                                 they are accepted"
+                            );
+                        }
                     } else {
                         tracing::warn!("cannot import {name}: {error}; trying again");
                     }
@@ -82,12 +90,15 @@ impl Control {
                 }
             }
             Done::Round(round) => self.rounds.note(round),
-            Done::Name(question, answer) => {
-                self.rounds.names.note(&question, &answer);
-                self.published.metrics.set_names(self.rounds.names.is_answered());
+            Done::Names(round) => {
+                // A standby says nothing.
+                if self.is_leader {
+                    self.rounds.names.note(&round);
+                    self.published.metrics.set_names(self.rounds.names.is_answered());
+                }
             }
             Done::Told(name, value, result) => {
-                self.telling.remove(name);
+                self.telling.end(name);
                 let problem = result
                     .err()
                     .map(|error| format!("cannot write ClusterProperty {name}: {error}"));

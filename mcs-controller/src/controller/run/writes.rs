@@ -70,7 +70,7 @@ impl Control {
         if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
             self.ask_for_writer(name.clone());
         }
-        self.acceptances.take(&mut writes, now);
+        self.acceptances.leave_out(&mut writes, now);
         let wanted = import_writes(&writes);
         let none = BTreeMap::new();
         let present = self.state.own.imported_slices(&name).unwrap_or(&none);
@@ -170,7 +170,7 @@ impl Control {
 
     /// Tells the agents of this cluster what is wanted of source clusters and the ranges of ClusterSetIPs, if that has changed.
     pub(super) fn tell_agents(&mut self) {
-        if !self.state.is_synced() {
+        if !self.state.is_synced() || !self.state.own.may_write_properties() {
             return;
         }
         self.note_properties(self.state.own.published_properties().1);
@@ -184,9 +184,11 @@ impl Control {
     }
 
     fn tell_property(&mut self, name: &'static str, value: Option<String>) {
-        let Some(value) = value.filter(|_| !self.telling.contains(name)) else { return };
+        let Some(value) = value else { return };
+        if !self.telling.begin(name, &value, Instant::now()) {
+            return;
+        }
         let request = property_request(self.state.own.property_version(), name, &value);
-        self.telling.insert(name);
         let access = Arc::clone(&self.access);
         self.tasks
             .push(Box::pin(async move { Done::Told(name, value, request.send(&access).await) }));

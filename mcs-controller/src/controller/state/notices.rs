@@ -81,14 +81,20 @@ impl State {
             WantedImport::Present(_, status) => status.condition(ConditionType::Accepted),
             WantedImport::Absent | WantedImport::LeftAlone => wanted.accepted.as_ref(),
         };
-        let fault = now.filter(|one| one.status != ConditionStatus::True);
+        let is_fault = |one: &&Condition| one.status == ConditionStatus::False;
+        let fault = now.filter(is_fault);
         // Before there is an import, nobody looks at it.
-        let former = self.unaccepted.remove(name);
-        if self.own.import_object(name).is_none() {
+        let Some(object) = self.own.import_object(name) else {
+            self.unaccepted.remove(name);
             return;
-        }
-        let accepted = now.map_or("", |one| &*one.message);
-        let turn = turn([former.as_ref(), fault], |one| &one.reason, ("Accepted", accepted));
+        };
+        // A controller that starts knows what the one before has told.
+        let said =
+            object.actual.status.condition(ConditionType::Accepted).filter(is_fault).cloned();
+        let former = self.unaccepted.remove(name).or(said);
+        // An import that goes is not accepted for that.
+        let Some(now) = now else { return };
+        let turn = turn([former.as_ref(), fault], |one| &one.reason, ("Accepted", &now.message));
         if let Some(fault) = fault {
             self.unaccepted.insert(name.clone(), fault.clone());
         }

@@ -117,8 +117,8 @@ impl State {
         });
         let peers = self.peers.by_cluster(&self.cluster);
         let mut exports: Vec<_> = own.into_iter().collect();
-        let own_properties = Arc::clone(&self.own.published_properties().0);
-        let mut properties = BTreeMap::from([(self.cluster.clone(), own_properties)]);
+        let mut properties: BTreeMap<_, _> =
+            self.own_properties().into_iter().map(|own| (self.cluster.clone(), own)).collect();
         let mut incomplete = BTreeSet::new();
         for peer in &peers {
             let believed = peer.view.believed().get(name);
@@ -169,6 +169,7 @@ impl State {
             cluster: self.cluster.clone(),
             families: self.own.families(),
             vip_ranges: self.vip_ranges(),
+            told_ranges: self.told_ranges(),
             reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,

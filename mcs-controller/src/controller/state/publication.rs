@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::State;
 use crate::{
     apply::ApplyError,
-    clusterset::{Publication, ServiceName},
+    clusterset::{Properties, Publication, ServiceName},
     leases::Statement,
     mailbox::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
 };
@@ -127,8 +127,16 @@ impl State {
             refused: Arc::clone(&self.missing),
             lacking: self.lacking(),
             drains: self.is_draining(),
-            properties: Arc::clone(&self.own.published_properties().0),
+            properties: self.own_properties().unwrap_or_default(),
         }
+    }
+
+    /// The properties of this cluster that peers read: while they may not be read, those that peers were told.
+    pub(super) fn own_properties(&self) -> Option<Arc<Properties>> {
+        if self.own.knows_properties() {
+            return Some(Arc::clone(&self.own.published_properties().0));
+        }
+        self.own_mailbox.lease().and_then(|lease| lease.properties.clone())
     }
 
     pub(super) fn note_missing(&mut self, name: &ServiceName) {

@@ -374,7 +374,7 @@ fn an_import_that_is_left_alone_is_told_once() {
     let name = ServiceName::new("shop", "web").unwrap();
     let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
     let service = json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}});
-    let spec = json!({"type": "ClusterSetIP", "ips": [], "ports": []});
+    let spec = json!({"type": "ClusterSetIP", "ips": ["241.0.0.1"], "ports": []});
     let import = json!({"metadata": metadata, "spec": spec});
     let namespace = json!({"metadata": {"name": "shop"}});
     for event in [
@@ -386,15 +386,15 @@ fn an_import_that_is_left_alone_is_told_once() {
         state.update(Update::Own(event));
     }
     let writes = state.plan_and_note(&name);
-    let [notice, address] = &*state.take_notices() else { panic!("two notices") };
+    let [notice, ports] = &*state.take_notices() else { panic!("two notices") };
     let Regarding { kind, uid, .. } = &notice.regarding;
     assert_eq!((*kind, &**uid, &*notice.reason), ("ServiceImport", "u", "LeftAlone"));
-    assert_eq!(address.reason, "NoAddress");
+    assert_eq!(ports.reason, "NoPorts");
     let accepted = writes.iter().find_map(|write| match write {
         Write::SetAccepted(_, condition) => Some(&*condition.reason),
         _ => None,
     });
-    assert_eq!(accepted, Some("NoAddress"), "its namespace can read that");
+    assert_eq!(accepted, Some("NoPorts"), "its namespace can read that");
     state.plan_and_note(&name);
     assert!(state.take_notices().iter().all(|notice| notice.reason != "LeftAlone"), "once");
 }

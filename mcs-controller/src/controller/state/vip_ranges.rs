@@ -8,22 +8,22 @@ use crate::clusterset::{Owner, ServiceName};
 
 impl State {
     /// What the agents are to be told, if they were told something else: the ranges that new addresses come from, and those that
-    /// imports of this controller still have addresses of.
+    /// imports still have addresses of.
     ///
     /// Agents that were told nothing accept any address. So they are told nothing while imports of other controllers have
-    /// addresses outside: the first ranges would take those away.
+    /// addresses outside: the first ranges would take those away. Later only an import that is adopted brings an address of its
+    /// own, since whoever may write a ServiceImport would else choose one.
     pub(in crate::controller) fn vip_ranges_to_tell(&self) -> Result<Option<VipRangeList>, String> {
-        let told = self.own.property(VIP_RANGES_PROPERTY);
-        let told = told.and_then(|value| VipRangeList::parse(value).ok());
+        let told = self.told_list();
         let new = self.vip_ranges();
         let mut ranges: Vec<IpNet> = vec![new.v4.into(), new.v6.into()];
         for (ip, owners) in self.in_use.outside(&new) {
             if ranges.iter().any(|range| range.contains(&ip)) {
                 continue;
             }
-            if let Some(told) = &told
-                && let Some(former) = told.ranges().iter().find(|range| range.contains(&ip))
-            {
+            let former =
+                told.iter().flat_map(VipRangeList::ranges).find(|range| range.contains(&ip));
+            if let Some(former) = former {
                 ranges.push(*former);
             } else if let Some(other) = owners.iter().find(|owner| !self.is_own_import(owner)) {
                 if told.is_none() {
@@ -31,17 +31,25 @@ impl State {
                         "agents accept any ClusterSetIP, since ServiceImport {other} of another controller has {ip}"
                     ));
                 }
-            } else {
+            } else if told.is_none() || self.settings.adopt {
                 ranges.push(IpNet::from(ip));
             }
         }
-        let wanted = VipRangeList::new(&ranges).ok_or_else(|| {
-            format!(
-                "imports have addresses of more than {} ranges: give the agents --vip-cidr",
-                VipRangeList::MOST
-            )
-        })?;
-        Ok((told.as_ref() != Some(&wanted)).then_some(wanted))
+        let wanted = VipRangeList::new(&ranges).or_else(|| {
+            // Single addresses stay where agents have them in force.
+            ranges.retain(|range| range.prefix_len() < range.max_prefix_len());
+            VipRangeList::new(&ranges)
+        });
+        Ok(wanted.filter(|wanted| told.as_ref() != Some(wanted)))
+    }
+
+    fn told_list(&self) -> Option<VipRangeList> {
+        VipRangeList::parse(self.own.property(VIP_RANGES_PROPERTY)?).ok()
+    }
+
+    /// The ranges that agents were told; none if they were told none.
+    pub(super) fn told_ranges(&self) -> Vec<IpNet> {
+        self.told_list().map(|told| told.ranges().to_vec()).unwrap_or_default()
     }
 
     fn is_own_import(&self, name: &ServiceName) -> bool {

@@ -45,6 +45,8 @@ fn what_peers_say_of_themselves_decides() {
         });
         import.and_then(|import| import.tiers).map(|tiers| tiers.to_string())
     };
+    assert_eq!(tiers(&mut state), None, "the properties of this cluster are not known yet");
+    state.update(Update::Own(OwnEvent::Properties(listed())));
     assert_eq!(tiers(&mut state).as_deref(), Some("1 none"));
     property(&mut state, "region.example", "eu");
     property(&mut state, "weight.clusterset.mcs-agent.io", "5");

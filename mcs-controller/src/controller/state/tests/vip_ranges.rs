@@ -68,6 +68,8 @@ fn addresses_of_another_controller_outside_hold_the_first_ranges_back_and_no_oth
     import(&mut state, "web", OTHERS, "10.96.0.9");
     assert_eq!(told(&mut state), "", "nobody gets an address of his own choice");
     import(&mut state, "web", US, "10.96.0.9");
+    assert_eq!(told(&mut state), "", "its label alone says so");
+    state.settings.adopt = true;
     let default = ranges(&state);
     assert_eq!(told(&mut state), format!("10.96.0.9/32,{default}"), "it was adopted");
     deleted(&mut state, "web");
