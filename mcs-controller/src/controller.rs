@@ -27,6 +27,7 @@ use crate::{
 
 /// What the controller is told on its command line.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Settings {
     /// Leads to this cluster's API server; `None` uses the service account of the pod.
     pub kubeconfig: Option<KubeconfigFile>,
@@ -62,6 +63,8 @@ pub struct Settings {
     pub peer_writes: u32,
     /// How often pods of peers are connected to; `None`: never.
     pub probe_period: Option<Duration>,
+    /// Whether agents are told the ranges of VIPs.
+    pub tells_vip_ranges: bool,
     /// The name of this replica, if it takes part in an election.
     pub identity: Option<String>,
 }

@@ -28,6 +28,7 @@ Examples:
   mcs-controller run
   mcs-controller run --kubeconfig east.conf --cluster-id east --clusterset shop
   mcs-controller run --mailbox-secret mailbox --mailbox mcs-east")]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct RunArgs {
     /// Follow the API server that this file leads to [default: that of the pod's service account]
     #[arg(long, env = "MCS_KUBECONFIG", value_name = "FILE")]
@@ -117,6 +118,11 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_PEER_WRITES", value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100_000))]
     peer_writes: u32,
+
+    /// Tell agents which ranges ClusterSetIPs are in, by the ClusterProperty vip-ranges.clusterset.mcs-agent.io: those without
+    /// ranges of their own then reject other addresses, also of imports that other controllers write
+    #[arg(long, env = "MCS_TELL_VIP_RANGES")]
+    tell_vip_ranges: bool,
 
     /// Connect to a few pods of each peer every 30 seconds, for the condition `PodsReachable` of ClusterPeers and its
     /// metrics. Nothing is sent over the connections
@@ -212,6 +218,7 @@ impl RunArgs {
             create_namespaces: self.create_namespaces,
             derived_services: self.derived_service,
             peer_writes: self.peer_writes,
+            tells_vip_ranges: self.tell_vip_ranges,
             probe_period: (self.probe_peers == ProbePeers::On)
                 .then(|| Duration::from_secs(self.probe_period)),
             identity: self.replica,

@@ -72,6 +72,10 @@ imagePullSecrets:
 {{- if eq .Values.derivedServices "write" }}
 - --derived-service
 {{- end }}
+{{- /* Where others write imports, agents are to serve their addresses too. */}}
+{{- if .Values.admissionPolicy }}
+- --tell-vip-ranges
+{{- end }}
 {{- if not .Values.probePeers }}
 - --probe-peers=off
 {{- end }}

@@ -42,6 +42,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
         derived_services: false,
         peer_writes: 1,
         probe_period: None,
+        tells_vip_ranges: true,
         identity: None,
     };
     let (kubeconfig, _file) = testing::kubeconfig("http://127.0.0.1:9");

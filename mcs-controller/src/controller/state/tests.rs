@@ -46,6 +46,7 @@ fn state_of(own: OwnCluster) -> State {
         derived_services: false,
         peer_writes: 1,
         probe_period: None,
+        tells_vip_ranges: true,
         identity: None,
     };
     State::new(settings, "east".parse().unwrap(), own)

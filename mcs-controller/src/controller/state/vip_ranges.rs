@@ -1,6 +1,6 @@
 //! The ranges of ClusterSetIPs, which the agents of this cluster accept.
 
-use ipnet::IpNet;
+use ipnet::{IpNet, Ipv4Net, Ipv6Net};
 use mcs_kube::{VIP_RANGES_PROPERTY, VipRangeList};
 
 use super::State;
@@ -15,6 +15,11 @@ impl State {
     /// own, since whoever may write a ServiceImport would else choose one.
     pub(in crate::controller) fn vip_ranges_to_tell(&self) -> Result<Option<VipRangeList>, String> {
         let told = self.told_list();
+        if !self.settings.tells_vip_ranges {
+            // Agents follow what an earlier controller has told them.
+            let any = VipRangeList::new(&[Ipv4Net::default().into(), Ipv6Net::default().into()]);
+            return Ok(any.filter(|any| told.as_ref().is_some_and(|told| told != any)));
+        }
         let new = self.vip_ranges();
         let mut ranges: Vec<IpNet> = vec![new.v4.into(), new.v6.into()];
         for (ip, owners) in self.in_use.outside(&new) {

@@ -61,8 +61,12 @@ fn preferred(world: &mut World) -> anyhow::Result<()> {
     }
     dataplane.reach(world, &namespace, 42, &[0])?;
     let import = format!("{namespace}/{NAME}");
-    let told = dataplane.prints(1, &["backends", &import])?;
-    ensure!(told.contains(" TIER") && told.contains("Tiers: 1 c1\n"), "{told}");
+    // A report comes a little later than what it is about.
+    wait::until("the tiers of the import", || {
+        let told = dataplane.prints(1, &["backends", &import])?;
+        ensure!(told.contains(" TIER") && told.contains("Tiers: 1 c1\n"), "{told}");
+        Ok(())
+    })?;
     first.api().apply(&tcp_slice(&namespace, 0, 0))?;
     dataplane.reach(world, &namespace, 42, &[1])?;
     first.api().apply(&tcp_slice(&namespace, 0, 1))?;

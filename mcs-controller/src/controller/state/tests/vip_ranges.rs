@@ -75,3 +75,12 @@ fn addresses_of_another_controller_outside_hold_the_first_ranges_back_and_no_oth
     deleted(&mut state, "web");
     assert_eq!(told(&mut state), default);
 }
+
+#[test]
+fn a_controller_that_tells_no_ranges_lifts_those_of_an_earlier_one() {
+    let mut state = state();
+    state.settings.tells_vip_ranges = false;
+    assert_eq!(told(&mut state), "");
+    property(&mut state, "241.0.0.0/8");
+    assert_eq!(told(&mut state), "0.0.0.0/0,::/0");
+}
