@@ -44,13 +44,13 @@ const AT_A_TIME: usize = 8;
 /// The bytes of a log, the last ones. The API server's limit would keep the first ones.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Adds everything of a cluster. What fails is noted.
+/// Adds everything of a cluster, in the directory `id`. What fails is noted.
 pub(super) async fn collect(
     cluster: &Cluster,
+    id: &str,
     log_lines: u32,
     archive: &mut Archive,
 ) -> anyhow::Result<()> {
-    let id = cluster.id.to_string();
     match status::read(cluster).await {
         Ok(found) => archive.json(&format!("{id}/status.json"), &found)?,
         Err(error) => archive.fail(&format!("{id}/status.json"), &told(&error)),
@@ -77,7 +77,7 @@ pub(super) async fn collect(
         leases.into_iter().filter(is_ours).collect()
     });
     objects(archive, &format!("{id}/objects/leases.json"), leases)?;
-    ask_agents(cluster, &id, archive).await
+    ask_agents(cluster, id, archive).await
 }
 
 /// Who has written which field says nothing here.
