@@ -23,7 +23,10 @@ impl Mask {
             let length = match found {
                 Some((_, length)) => length,
                 // A letter that is part of an escape is no part of an address: `\nfd00::1`.
-                None if c == '\\' => rest.chars().take(2).map(char::len_utf8).sum(),
+                None if c == '\\' => {
+                    let is_escaped = |c: char| c == '\\' || c.is_ascii_alphabetic();
+                    1 + usize::from(rest[1..].starts_with(is_escaped))
+                }
                 None => c.len_utf8(),
             };
             let (word, after) = rest.split_at(length);
@@ -113,6 +116,7 @@ mod tests {
             ("10.0.0.1.80 > 10.0.0.2.443: x10.0.0.1x", "ip-1.80 > ip-2.443: xip-1x"),
             (r"a\n10.0.0.1\tfd00::1\ffd00::1", r"a\nip-1\tip-3\fip-3"),
             ("a\nfd00::1\t10.0.0.1", "a\nip-3\tip-1"),
+            (r"a\10.0.0.1 a\\fd00::1", r"a\ip-1 a\\ip-3"),
             ("::ffff:10.0.0.1", "ip-1"),
         ] {
             assert_eq!(mask.text(text), masked);

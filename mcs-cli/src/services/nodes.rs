@@ -19,7 +19,7 @@ const AT_A_TIME: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct AgentViews {
     /// The imports of each node, by namespace and name.
-    nodes: BTreeMap<String, BTreeMap<(String, String), State>>,
+    nodes: BTreeMap<String, BTreeMap<(String, String), Said>>,
     /// The nodes that could not be asked, and those without agent.
     unknown: Vec<String>,
     /// Why nodes could not be asked.
@@ -27,7 +27,7 @@ pub(super) struct AgentViews {
 }
 
 #[derive(Debug)]
-struct State {
+struct Said {
     state: String,
     message: String,
     is_left_alone: bool,
@@ -108,18 +108,18 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
 async fn list(
     cluster: &Cluster,
     pod: &AgentPod,
-) -> anyhow::Result<BTreeMap<(String, String), State>> {
+) -> anyhow::Result<BTreeMap<(String, String), Said>> {
     let output = pod.run(cluster, &["services", "--output", "json"]).await?;
     anyhow::ensure!(output.status.success(), "{}", said_last(&output));
     states(serde_json::from_slice(&output.stdout)?)
 }
 
-fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), State>> {
+fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
     let is_reported = listed.reported.unwrap_or(!listed.imports.is_empty());
     anyhow::ensure!(is_reported, "it has no report yet");
     let state = |one: ListedImport| {
         let (key, state) = ((one.import.namespace, one.import.name), one.state);
-        (key, State { state, message: one.message, is_left_alone: one.left_alone.is_some() })
+        (key, Said { state, message: one.message, is_left_alone: one.left_alone.is_some() })
     };
     Ok(listed.imports.into_iter().map(state).collect())
 }
