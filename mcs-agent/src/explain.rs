@@ -48,7 +48,7 @@ pub(crate) struct Question {
     pub(crate) client: ClientOptions,
     /// Whether to connect.
     pub(crate) probes: bool,
-    /// The DNS server to ask for the name. Without it that of the client's process is asked, if the target is a name.
+    /// The DNS server to ask for the name where that of the client's process is not known.
     pub(crate) dns_server: Option<IpAddr>,
 }
 
@@ -172,7 +172,7 @@ impl Explained {
         findings.extend(judge.judge(&mut explained));
         let client = ClientView::read(pins, report, options, &mut findings);
         let own_server = || options.process(client.cgroup.as_deref()).and_then(dns::server_of);
-        let server = dns_server.or_else(|| own_server().filter(|_| target.is_dns_name));
+        let server = dns::server_to_ask(own_server, *dns_server, target.is_dns_name);
         let dns = server
             .zip(explained.first())
             .map(|(server, (import, one))| DnsView::ask(server, import, &one.ips, &mut findings));

@@ -1,9 +1,8 @@
 //! The agent's pods of a cluster, and commands in them.
 
-use std::{process::Output, time::Duration};
+use std::{cmp::Reverse, collections::BTreeMap, process::Output, time::Duration};
 
 use anyhow::Context as _;
-use kube::api::ListParams;
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
@@ -27,22 +26,31 @@ pub(crate) struct AgentPod {
 }
 
 /// The agent's pods of all nodes, or of one: one for each node, which is ready if any is.
+///
+/// Whoever may create a pod may give it the agent's label. Those of a DaemonSet count, in the namespace that has most of them.
 pub(crate) async fn pods(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<AgentPod>> {
-    let params = ListParams::default().labels(agents::SELECTOR);
-    let params = match node {
-        Some(node) => params.fields(&format!("spec.nodeName={node}")),
-        None => params,
-    };
-    Ok(of_nodes(&cluster.list_by(PODS, None, &params).await?))
+    // The pods of one node do not say which namespace has most.
+    let mut pods = of_nodes(&cluster.list_in(PODS, None, agents::SELECTOR).await?);
+    pods.retain(|pod| node.is_none_or(|node| pod.node == node));
+    Ok(pods)
 }
 
 fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let has_ended =
         |pod: &&Value| ["Succeeded", "Failed"].map(Value::from).contains(&pod["status"]["phase"]);
+    let is_agent = |pod: &&Value| {
+        !has_ended(pod) && pod["spec"]["nodeName"].is_string() && is_of_daemon_set(pod)
+    };
+    let mut counts = BTreeMap::<&str, usize>::new();
+    for pod in pods.iter().filter(is_agent) {
+        *counts.entry(pod["metadata"]["namespace"].as_str().unwrap_or_default()).or_default() += 1;
+    }
+    let most = counts.into_iter().min_by_key(|(_, count)| Reverse(*count));
     let mut all: Vec<_> = pods
         .iter()
-        .filter(|pod| !has_ended(pod) && pod["spec"]["nodeName"].is_string())
+        .filter(is_agent)
+        .filter(|pod| most.is_some_and(|(most, _)| pod["metadata"]["namespace"] == most))
         .map(|pod| AgentPod {
             namespace: text(&pod["metadata"]["namespace"]),
             name: text(&pod["metadata"]["name"]),
@@ -53,6 +61,14 @@ fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
     all.sort_by(|a, b| (&a.node, a.obstacle.is_some()).cmp(&(&b.node, b.obstacle.is_some())));
     all.dedup_by(|a, b| a.node == b.node);
     all
+}
+
+fn is_of_daemon_set(pod: &Value) -> bool {
+    let is_daemon_set = |owner: &Value| {
+        let version = owner["apiVersion"].as_str().unwrap_or_default();
+        owner["kind"] == "DaemonSet" && version.starts_with("apps/") && owner["controller"] == true
+    };
+    pod["metadata"]["ownerReferences"].as_array().is_some_and(|all| all.iter().any(is_daemon_set))
 }
 
 impl AgentPod {
@@ -79,14 +95,22 @@ mod tests {
     fn a_node_has_the_pod_that_is_ready() {
         let pod = |name: &str, node: &str, phase: &str, ready: &str| {
             json!({
-                "metadata": {"namespace": "mcs-system", "name": name},
+                "metadata": {"namespace": "mcs-system", "name": name, "ownerReferences": [
+                    {"apiVersion": "apps/v1", "kind": "DaemonSet", "controller": true},
+                ]},
                 "spec": {"nodeName": node},
                 "status": {"phase": phase, "conditions": [{"type": "Ready", "status": ready}]},
             })
         };
         let mut pending = pod("e", "n3", "Pending", "False");
         pending["spec"] = json!({});
+        let (mut alone, mut elsewhere) =
+            (pod("f", "n1", "Running", "True"), pod("g", "n1", "Running", "True"));
+        alone["metadata"]["ownerReferences"] = json!([]);
+        elsewhere["metadata"]["namespace"] = json!("a");
         let found = of_nodes(&[
+            alone,
+            elsewhere,
             pod("a", "n1", "Running", "False"),
             pod("b", "n1", "Running", "True"),
             pod("c", "n2", "Failed", "False"),

@@ -4,7 +4,7 @@ mod archive;
 mod mask;
 mod sources;
 
-use std::{path::PathBuf, process::ExitCode};
+use std::{collections::BTreeSet, path::PathBuf, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
@@ -57,18 +57,19 @@ pub(super) fn run(command: &BundleCommand) -> anyhow::Result<ExitCode> {
         let mask = command.mask_addresses.then(Mask::default);
         let mut archive = Archive::create(&path, mask)
             .with_context(|| format!("cannot write {}", path.display()))?;
+        let directories = directories(contexts.clusters.iter().map(|one| one.id.as_str()));
         let about = json!({
             "time": now.to_string(),
             "mcs": env!("CARGO_PKG_VERSION"),
             "addresses_masked": command.mask_addresses,
-            "clusters": contexts.clusters.iter().map(|one| one.id.to_string()).collect::<Vec<_>>(),
+            "clusters": directories,
         });
         archive.json("bundle.json", &about)?;
         for one in &contexts.unasked {
             archive.fail(&one.name, &one.error);
         }
-        for cluster in &contexts.clusters {
-            sources::collect(cluster, command.log_lines, &mut archive).await?;
+        for (cluster, directory) in contexts.clusters.iter().zip(&directories) {
+            sources::collect(cluster, directory, command.log_lines, &mut archive).await?;
         }
         archive.finish()
     })?;
@@ -80,4 +81,26 @@ pub(super) fn run(command: &BundleCommand) -> anyhow::Result<ExitCode> {
         "mcs: parts that could not be collected: {failures}; failures.txt in the archive lists them"
     );
     Ok(UNASKED.into())
+}
+
+/// A name for each cluster: its id, and `id-2` for another with this id.
+fn directories<'a>(ids: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let mut taken = BTreeSet::new();
+    let name = |id: &str| {
+        let others = (2..).map(|number| format!("{id}-{number}"));
+        let mut names = std::iter::once(id.to_owned()).chain(others);
+        names.find(|name| taken.insert(name.clone())).unwrap_or_default()
+    };
+    ids.map(name).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn two_clusters_of_one_id_have_two_directories() {
+        let ids = ["east", "east", "east-2", "west"];
+        assert_eq!(directories(ids.into_iter()), ["east", "east-2", "east-2-2", "west"]);
+    }
 }

@@ -1,7 +1,7 @@
 //! The clusters of commands that look at a whole clusterset: those that are given, or those of all contexts.
 
 use futures_util::future::join_all;
-use mcs_kube::told;
+use mcs_kube::{one_line, told};
 
 use crate::{
     cluster::{Cluster, NoId},
@@ -23,8 +23,8 @@ pub(crate) struct Unasked {
     pub(crate) error: String,
 }
 
-/// Opens the given clusters; without any, those of all contexts. Of several contexts that lead to one API server the first
-/// counts, and a cluster without id is no member of a clusterset.
+/// Opens the given clusters; without any, those of all contexts. Of several contexts that lead to one cluster the first
+/// counts. A cluster without id is no member of a clusterset: its context is named on standard error.
 pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
     let all = if given.is_empty() { KubeconfigArg::of_all_contexts()? } else { given.to_vec() };
     let mut contexts = Contexts::default();
@@ -33,16 +33,34 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
         contexts.clusters = Cluster::open_all(&[]).await?;
         return Ok(contexts);
     }
-    for (argument, cluster) in all.iter().zip(join_all(all.iter().map(Cluster::open)).await) {
-        match cluster {
-            Ok(cluster) if given.is_empty() && has(&contexts, &cluster) => {}
-            Ok(cluster) => contexts.clusters.push(cluster),
-            Err(error) if given.is_empty() && error.is::<NoId>() => {}
+    let open = |argument| async move {
+        let cluster = Cluster::open(argument).await?;
+        let uid = if given.is_empty() { cluster.uid().await.ok() } else { None };
+        anyhow::Ok((cluster, uid))
+    };
+    let (mut identities, mut skipped) = (Vec::<Identity>::new(), Vec::new());
+    for (argument, opened) in all.iter().zip(join_all(all.iter().map(open)).await) {
+        match opened {
+            Ok((cluster, uid)) => {
+                let (id, server) = (cluster.id.to_string(), cluster.server.clone());
+                let identity = Identity { id, uid, server };
+                let is_known = identities.iter().any(|other| other.is_of_one(&identity));
+                if !(given.is_empty() && is_known) {
+                    identities.push(identity);
+                    contexts.clusters.push(cluster);
+                }
+            }
+            Err(error) if given.is_empty() && error.is::<NoId>() => {
+                skipped.push(one_line(&argument.to_string()));
+            }
             Err(error) => {
                 let (name, error) = (argument.to_string(), told(&error));
                 contexts.unasked.push(Unasked { name, error });
             }
         }
+    }
+    if !skipped.is_empty() {
+        eprintln!("mcs: skipped, since the cluster has no id: {}", skipped.join(", "));
     }
     if contexts.clusters.is_empty() && contexts.unasked.is_empty() {
         return Err(KubeconfigError::NoMember.into());
@@ -50,6 +68,41 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
     Ok(contexts)
 }
 
-fn has(contexts: &Contexts, cluster: &Cluster) -> bool {
-    contexts.clusters.iter().any(|other| other.server == cluster.server)
+/// What tells clusters apart.
+struct Identity {
+    id: String,
+    /// That of namespace `kube-system`; absent if it may not be read.
+    uid: Option<String>,
+    server: String,
+}
+
+impl Identity {
+    /// Whether both are of one cluster. One URL can lead to several, by tunnels, and one cluster can have several URLs.
+    fn is_of_one(&self, other: &Self) -> bool {
+        self.id == other.id
+            && match (&self.uid, &other.uid) {
+                (Some(own), Some(other)) => own == other,
+                _ => self.server == other.server,
+            }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clusters_are_told_apart_by_id_and_uid() {
+        let of = |id: &str, uid: Option<&str>, server: &str| Identity {
+            id: id.to_owned(),
+            uid: uid.map(str::to_owned),
+            server: server.to_owned(),
+        };
+        let east = of("east", Some("1"), "https://localhost:6443");
+        assert!(east.is_of_one(&of("east", Some("1"), "https://east")));
+        assert!(!east.is_of_one(&of("east", Some("2"), "https://localhost:6443")));
+        assert!(!east.is_of_one(&of("west", Some("1"), "https://localhost:6443")));
+        assert!(east.is_of_one(&of("east", None, "https://localhost:6443")));
+        assert!(!east.is_of_one(&of("east", None, "https://east")));
+    }
 }

@@ -9,7 +9,7 @@ use std::{net::IpAddr, process::ExitCode};
 use clap::Args;
 use mcs_controller::clusterset::ServiceName;
 use mcs_kube::{
-    hanging, one_line,
+    hanging, one_line, one_line_of,
     program::{self, Format, OutputArgs, print},
     told,
 };
@@ -63,7 +63,8 @@ pub(super) struct ExplainCommand {
     #[command(flatten)]
     contexts: ContextArgs,
 
-    /// Connect by TCP to the VIP and to some backends, from the agent's pod: where it may, in the pod's network namespace
+    /// Connect by TCP to the VIP and to some backends, from the pod's network namespace. It takes an agent that sees the pod's
+    /// processes, with hostPID; `mcs-agent explain --probe` on the node does the same
     #[arg(long)]
     probe: bool,
 
@@ -85,6 +86,8 @@ struct Found {
     agent: Option<String>,
     /// What the agent says, as `mcs-agent explain -o json`; absent if it could not be asked.
     explained: Option<Value>,
+    /// Why no DNS server was asked; absent if one was to be asked.
+    dns_unasked: Option<String>,
     /// The agent's tree, for people.
     #[serde(skip)]
     tree: Option<String>,
@@ -120,6 +123,10 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     let mut findings = Vec::new();
     let mut answer = None;
     let mut agent = None;
+    let (dns, dns_unasked) = match dns_server(cluster, &pod).await {
+        Ok(address) => (Some(address), None),
+        Err(why) => (None, Some(why)),
+    };
     let agents = match &pod.node {
         Some(node) => agent_pod::pods(cluster, Some(node)).await.map(Some),
         None => Ok(None),
@@ -128,7 +135,8 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
         Ok(None) => {}
         Ok(Some(pods)) => {
             if let Some(one) = pods.first() {
-                answer = ask(command, (cluster, one), &pod, &service, &mut findings).await;
+                let client = (&pod, dns.as_deref());
+                answer = ask(command, (cluster, one), client, &service, &mut findings).await;
                 agent = Some(format!("{}/{}", one.namespace, one.name));
             } else {
                 let node = pod.node.as_deref().unwrap_or_default();
@@ -153,17 +161,34 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
         findings,
         agent,
         explained: answer.as_mut().and_then(|answer| answer.explained.take()),
+        dns_unasked,
         tree: answer.and_then(|answer| answer.tree),
         clusters,
         severity,
     })
 }
 
+/// The server that the pod asks, as far as its object says, or why it is not known.
+async fn dns_server(cluster: &Cluster, pod: &Client) -> Result<String, String> {
+    if let Some(why) = pod.other_dns() {
+        return Err(why.to_owned());
+    }
+    let found = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await;
+    cluster_ip(found.map_err(|error| told(&error))?.as_ref())
+}
+
+fn cluster_ip(service: Option<&Value>) -> Result<String, String> {
+    let service = service.ok_or_else(|| format!("there is no Service kube-dns in {SYSTEM}"))?;
+    let address = service["spec"]["clusterIP"].as_str();
+    let address = address.filter(|address| address.parse::<IpAddr>().is_ok());
+    address.map(str::to_owned).ok_or_else(|| format!("Service kube-dns in {SYSTEM} has no address"))
+}
+
 /// Runs `mcs-agent explain` in the agent's pod.
 async fn ask(
     command: &ExplainCommand,
     (cluster, agent): (&Cluster, &AgentPod),
-    pod: &Client,
+    (pod, dns): (&Client, Option<&str>),
     service: &str,
     findings: &mut Vec<Finding>,
 ) -> Option<Answer> {
@@ -174,10 +199,6 @@ async fn ask(
     };
     let mut words = vec!["explain", service, "--pod", &*pod.cgroup_uid, "--output", format];
     words.extend(command.probe.then_some("--probe"));
-    // Who may not read the Service learns the rest.
-    let dns = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await.ok().flatten();
-    let dns = dns.as_ref().and_then(|service| service["spec"]["clusterIP"].as_str());
-    let dns = dns.filter(|address| address.parse::<IpAddr>().is_ok());
     words.extend(dns.iter().flat_map(|address| ["--dns-server", address]));
     let mut unasked = |what: String| {
         let obstacle = agent.obstacle.as_ref().map(|why| format!("; {why}")).unwrap_or_default();
@@ -230,10 +251,9 @@ async fn statuses(
         match service::read(cluster, name).await {
             Ok(status) => {
                 let problems = status.problems.join("; ");
-                // Controllers of others need not say that theirs is ready.
-                if !problems.is_empty() {
-                    let is_imported = status.import == "Ready" || status.cluster != own;
-                    let code = if is_imported { Code::ClusterNote } else { Code::NotImported };
+                let is_refused = status.is_refused && status.cluster == own;
+                if is_refused || !problems.is_empty() {
+                    let code = if is_refused { Code::NotImported } else { Code::ClusterNote };
                     let what = format!("{}: import {}: {problems}", status.cluster, status.import);
                     findings.push(Finding::new(code, one_line(&what)));
                 }
@@ -257,8 +277,12 @@ impl Found {
         let mut text = hanging(0, &self.pod.line(self.agent.as_deref()), WIDTH);
         match &self.tree {
             // The agent escapes what others wrote, but who runs there?
-            Some(tree) => text.push_str(&tree.replace(|c: char| c.is_control() && c != '\n', "?")),
+            Some(tree) => text.push_str(&escaped(tree)),
             None => text.push_str(hanging(0, &unasked, WIDTH).trim_end()),
+        }
+        if let Some(why) = &self.dns_unasked {
+            text.push('\n');
+            text.push_str(hanging(0, &format!("DNS not asked: {why}"), WIDTH).trim_end());
         }
         text.push_str("\nclusters:\n");
         for one in &self.clusters {
@@ -276,5 +300,32 @@ impl Found {
             text.push_str(&hanging(2, &format!("-> {}", finding.advice), WIDTH));
         }
         text.trim_end().to_owned()
+    }
+}
+
+/// Lines of others as they are, without what moves the cursor or changes the direction of writing.
+fn escaped(text: &str) -> String {
+    let word = |word: &str| one_line_of(word, usize::MAX);
+    let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");
+    text.split('\n').map(line).collect::<Vec<_>>().join("\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_tree_keeps_its_lines_and_moves_no_cursor() {
+        assert_eq!(escaped("a  b\n    \u{1b}[2J \u{202e}c"), "a  b\n    \\u{1b}[2J \\u{202e}c");
+    }
+
+    #[test]
+    fn the_dns_server_is_an_address_of_kube_dns() {
+        let service = |ip: &str| json!({"spec": {"clusterIP": ip}});
+        assert_eq!(cluster_ip(Some(&service("10.96.0.10"))), Ok("10.96.0.10".to_owned()));
+        assert!(cluster_ip(Some(&service("None"))).is_err());
+        assert!(cluster_ip(None).unwrap_err().starts_with("there is no Service kube-dns"));
     }
 }

@@ -36,8 +36,8 @@ use mcs_controller::clusterset::well_known;
 /// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
 /// conflicts, and exports without import. Without kubeconfigs it asks the clusters of all contexts.
 ///
-/// Exits with 0 if every import is ready, has a ready endpoint and is served on every node, with 1 if not, with 3 if clusters
-/// or agents could not be asked and nothing is wrong elsewhere.
+/// Exits with 0 if every import is ready, has a ready endpoint and is served on every node whose agent does not leave it alone
+/// by design, with 1 if not, with 3 if clusters or agents could not be asked and nothing is wrong elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

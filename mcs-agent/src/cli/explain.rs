@@ -50,11 +50,13 @@ pub(super) struct ExplainArgs {
     #[arg(long, value_name = "UID", conflicts_with_all = ["pid", "netns"])]
     pod: Option<String>,
 
-    /// Connect by TCP to the VIP and to some backends, from the client's network namespace
+    /// Connect by TCP to the VIP and to some backends, from the client's network namespace. With --pod it takes a visible process of
+    /// the pod: on the node, or in an agent's pod with hostPID
     #[arg(long)]
     probe: bool,
 
-    /// Ask this DNS server what the name resolves to [default: that of the process of --pid or --pod, if TARGET is a name]
+    /// Ask this DNS server what the name resolves to, unless the process of --pid or --pod names one. Without it that one is asked if
+    /// TARGET is a name
     #[arg(long, value_name = "ADDRESS")]
     dns_server: Option<IpAddr>,
 

@@ -22,6 +22,8 @@ use crate::{
 struct Services {
     /// Every frontend in the maps.
     frontends: Vec<FrontendView>,
+    /// Whether the status file was read. If not, nothing is known of imports without frontend.
+    reported: bool,
     /// Every ServiceImport and its state, from the status file.
     imports: Arc<Vec<Arc<ImportReport>>>,
     /// Addresses that were VIPs, which the maps keep for a while.
@@ -50,11 +52,13 @@ impl Services {
         let mut frontends = view::frontends(view);
         frontends.retain(|frontend| namespace.has(&frontend.import));
         // Without a report, only the imports that have no frontend are missing.
-        let imports = view::read_report(pins).map(|report| report.imports).unwrap_or_default();
+        let report = view::read_report(pins);
+        let reported = report.is_ok();
+        let imports = report.map(|report| report.imports).unwrap_or_default();
         let of_namespace = imports.iter().filter(|import| namespace.has(&import.import)).cloned();
         // No namespace has an address that departed.
         departed.retain(|_, _| namespace.namespace.is_none());
-        Ok(Self { frontends, imports: Arc::new(of_namespace.collect()), departed })
+        Ok(Self { frontends, reported, imports: Arc::new(of_namespace.collect()), departed })
     }
 
     fn print(&self, style: Style) -> anyhow::Result<()> {

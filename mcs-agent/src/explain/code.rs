@@ -124,7 +124,7 @@ codes! {
     /// Backends refuse.
     BackendRefused "backend-refused" Wrong "the pods do not listen on this port: compare targetPort of the exported Service";
     /// The probe could not connect from the client.
-    ProbeNotAllowed "probe-not-allowed" Unknown "it takes CAP_SYS_ADMIN to enter a network namespace: run this on the node as root, or add SYS_ADMIN (staleUdp.enabled=true)";
+    ProbeNotAllowed "probe-not-allowed" Unknown "the probe runs where a process of the client is visible, with CAP_SYS_ADMIN: on the node as root, or in an agent's pod that has hostPID";
     /// The probe does not run in a cgroup that the hooks see.
     ProbeOutside "probe-outside" Note "run this in a cgroup below the agent's: the probe's own connections to the VIP are not translated";
     /// UDP is not probed.

@@ -71,6 +71,15 @@ impl DnsView {
     }
 }
 
+/// The server that the client asks, or the one that stands in for it. Without a name and without such a one none is asked.
+pub(super) fn server_to_ask(
+    own: impl FnOnce() -> Option<IpAddr>,
+    stand_in: Option<IpAddr>,
+    is_name: bool,
+) -> Option<IpAddr> {
+    if is_name || stand_in.is_some() { own().or(stand_in) } else { None }
+}
+
 /// The first DNS server that a process asks. Whoever runs there chooses what the file is.
 pub(super) fn server_of(pid: u32) -> Option<IpAddr> {
     const MOST: u64 = 64 << 10;
@@ -134,5 +143,14 @@ mod tests {
         let text = "search shop.svc.cluster.local\n# nameserver 1.1.1.1\nnameserver 10.96.0.10\nnameserver fd00::a\n";
         assert_eq!(first_server(text), Some(Ipv4Addr::new(10, 96, 0, 10).into()));
         assert_eq!(first_server("options ndots:5\n"), None);
+    }
+
+    #[test]
+    fn a_server_that_is_given_stands_in_for_the_clients() {
+        let (own, other) = (IpAddr::from([10, 0, 0, 53]), IpAddr::from([10, 96, 0, 10]));
+        assert_eq!(server_to_ask(|| Some(own), Some(other), false), Some(own));
+        assert_eq!(server_to_ask(|| None, Some(other), false), Some(other));
+        assert_eq!(server_to_ask(|| Some(own), None, true), Some(own));
+        assert_eq!(server_to_ask(|| Some(own), None, false), None, "nobody asks for a name");
     }
 }

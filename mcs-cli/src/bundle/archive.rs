@@ -36,7 +36,12 @@ impl Archive {
     /// Adds a text.
     pub(super) fn text(&mut self, name: &str, text: &str) -> io::Result<()> {
         let masked = self.mask.as_mut().map(|mask| mask.text(text));
-        let content = masked.as_deref().unwrap_or(text);
+        self.file(name, masked.as_deref().unwrap_or(text))
+    }
+
+    fn file(&mut self, name: &str, content: &str) -> io::Result<()> {
+        let masked = self.mask.as_mut().map(|mask| mask.text(name));
+        let name = masked.as_deref().unwrap_or(name);
         let mut header = Header::new_gnu();
         header.set_entry_type(EntryType::Regular);
         header.set_mode(0o600);
@@ -47,7 +52,11 @@ impl Archive {
 
     /// Adds a value.
     pub(super) fn json(&mut self, name: &str, value: &impl Serialize) -> io::Result<()> {
-        self.text(name, &serde_json::to_string_pretty(value)?)
+        let mut value = serde_json::to_value(value)?;
+        if let Some(mask) = &mut self.mask {
+            value = mask.value(value);
+        }
+        self.file(name, &serde_json::to_string_pretty(&value)?)
     }
 
     /// Notes what could not be collected.
@@ -80,6 +89,7 @@ mod tests {
         let path = directory.path().join("b.tar.gz");
         let mut archive = Archive::create(&path, Some(Mask::default())).unwrap();
         archive.text("east/log.txt", "from 10.0.0.1:80\n").unwrap();
+        archive.json("node-10.0.0.1/report.json", &["a\nfd00::1"]).unwrap();
         archive.fail("west", "no answer of\n10.0.0.1");
         assert_eq!(archive.finish().unwrap(), 1);
         assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o600);
@@ -91,6 +101,7 @@ mod tests {
         };
         let files: BTreeMap<_, _> = tar.entries().unwrap().map(read).collect();
         assert_eq!(files["mcs-bundle/east/log.txt"], "from ip-1:80\n");
+        assert!(files["mcs-bundle/node-ip-1/report.json"].contains("a\\nip-2"));
         assert_eq!(files["mcs-bundle/failures.txt"], "west: no answer of ip-1\n");
     }
 }

@@ -1,6 +1,8 @@
 //! What a cluster has to say: its objects, its logs, and its agents.
 
-use futures_util::{StreamExt as _, stream};
+use std::io;
+
+use futures_util::{AsyncRead, AsyncReadExt as _, StreamExt as _, stream};
 use k8s_openapi::api::core::v1::Pod;
 use kube::{Api, api::LogParams};
 use mcs_kube::told;
@@ -39,16 +41,16 @@ const QUESTIONS: [(&str, &[&str]); 3] = [
 ];
 /// Agents that are asked at a time.
 const AT_A_TIME: usize = 8;
-/// The bytes of a log.
-const MOST_BYTES: i64 = 1 << 20;
+/// The bytes of a log, the last ones. The API server's limit would keep the first ones.
+const MOST_BYTES: usize = 1 << 20;
 
-/// Adds everything of a cluster. What fails is noted.
+/// Adds everything of a cluster, in the directory `id`. What fails is noted.
 pub(super) async fn collect(
     cluster: &Cluster,
+    id: &str,
     log_lines: u32,
     archive: &mut Archive,
 ) -> anyhow::Result<()> {
-    let id = cluster.id.to_string();
     match status::read(cluster).await {
         Ok(found) => archive.json(&format!("{id}/status.json"), &found)?,
         Err(error) => archive.fail(&format!("{id}/status.json"), &told(&error)),
@@ -75,7 +77,7 @@ pub(super) async fn collect(
         leases.into_iter().filter(is_ours).collect()
     });
     objects(archive, &format!("{id}/objects/leases.json"), leases)?;
-    ask_agents(cluster, &id, archive).await
+    ask_agents(cluster, id, archive).await
 }
 
 /// Who has written which field says nothing here.
@@ -109,29 +111,62 @@ async fn logs(
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let (namespace, name) = (text(&pod["metadata"]["namespace"]), text(&pod["metadata"]["name"]));
     let pods: Api<Pod> = Api::namespaced(cluster.client().await?, &namespace);
-    let containers = pod["spec"]["containers"].as_array().into_iter().flatten();
-    for container in containers.map(|one| text(&one["name"])) {
-        let statuses = pod["status"]["containerStatuses"].as_array().into_iter().flatten();
-        let restarts =
-            statuses.filter(|one| one["name"] == container).map(|one| &one["restartCount"]);
-        let was_restarted = restarts.into_iter().any(|count| count.as_u64() > Some(0));
+    for (container, was_restarted) in containers(pod) {
         for previous in [false, true].into_iter().filter(|previous| !previous || was_restarted) {
             let params = LogParams {
                 container: Some(container.clone()),
-                limit_bytes: Some(MOST_BYTES),
                 tail_lines: Some(lines.into()),
                 previous,
                 ..LogParams::default()
             };
             let suffix = if previous { "-previous" } else { "" };
             let file = format!("{directory}/logs/{name}-{container}{suffix}.txt");
-            match pods.logs(&name, &params).await {
+            let log = async {
+                let log = pods.log_stream(&name, &params).await?;
+                anyhow::Ok(newest(Box::pin(log), MOST_BYTES).await?)
+            };
+            match log.await {
                 Ok(log) => archive.text(&file, &log)?,
-                Err(error) => archive.fail(&file, &told(&error.into())),
+                Err(error) => archive.fail(&file, &told(&error)),
             }
         }
     }
     Ok(())
+}
+
+/// The containers of a pod, and whether there was one before it.
+fn containers(pod: &Value) -> Vec<(String, bool)> {
+    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
+    let kinds = [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")];
+    let of_kind = kinds.into_iter().flat_map(|(kind, statuses)| {
+        let statuses = list(&pod["status"][statuses]);
+        list(&pod["spec"][kind]).into_iter().map(move |container| {
+            let mut own = statuses.iter().filter(|one| one["name"] == container["name"]);
+            let was_restarted = own.any(|one| one["restartCount"].as_u64() > Some(0));
+            (container["name"].as_str().unwrap_or_default().to_owned(), was_restarted)
+        })
+    });
+    of_kind.collect()
+}
+
+/// The last bytes of a log, in whole lines.
+async fn newest(mut log: impl AsyncRead + Unpin, most: usize) -> io::Result<String> {
+    let (mut kept, mut buffer, mut is_cut) = (Vec::new(), vec![0; 16 << 10], false);
+    loop {
+        let count = log.read(&mut buffer).await?;
+        kept.extend_from_slice(&buffer[..count]);
+        // At the end, or before it takes too much memory.
+        if kept.len() > most && (count == 0 || kept.len() > 2 * most) {
+            kept.drain(..kept.len() - most);
+            is_cut = true;
+        }
+        if count == 0 {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&kept);
+    let rest = text.split_once('\n').filter(|_| is_cut).map(|(_, rest)| rest);
+    Ok(rest.unwrap_or(&text).to_owned())
 }
 
 async fn ask_agents(cluster: &Cluster, id: &str, archive: &mut Archive) -> anyhow::Result<()> {
@@ -149,7 +184,11 @@ async fn ask_agents(cluster: &Cluster, id: &str, archive: &mut Archive) -> anyho
     let mut answers = stream::iter(asked).buffered(AT_A_TIME);
     while let Some((file, answer)) = answers.next().await {
         match answer {
-            Ok(text) => archive.text(&file, &text)?,
+            // Texts of a value are masked before they are escaped.
+            Ok(text) => match serde_json::from_str::<Value>(&text) {
+                Ok(value) => archive.json(&file, &value)?,
+                Err(_) => archive.text(&file, &text)?,
+            },
             Err(error) => archive.fail(&file, &told(&error)),
         }
     }
@@ -162,4 +201,32 @@ async fn ask(cluster: &Cluster, pod: &AgentPod, words: &[&str]) -> anyhow::Resul
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     anyhow::ensure!(!text.trim().is_empty(), "{}", said_last(&output));
     Ok(text)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::iter::repeat_n;
+
+    use serde_json::json;
+
+    use super::*;
+
+    #[tokio::test(flavor = "current_thread")]
+    async fn the_newest_lines_of_a_log_are_kept() {
+        let lines: Vec<_> = (0..90_000).map(|line| format!("line {line}\n")).collect();
+        let kept = newest(lines.concat().as_bytes(), 26).await.unwrap();
+        assert_eq!(kept, "line 89998\nline 89999\n");
+        assert_eq!(newest(&b"a\nb\n"[..], 4).await.unwrap(), "a\nb\n");
+        let one: String = repeat_n('x', 40_000).collect();
+        assert_eq!(newest(one.as_bytes(), 8).await.unwrap(), "xxxxxxxx", "it has no line's end");
+    }
+
+    #[test]
+    fn init_containers_have_logs_too() {
+        let pod = json!({
+            "spec": {"initContainers": [{"name": "wait"}], "containers": [{"name": "run"}]},
+            "status": {"initContainerStatuses": [{"name": "wait", "restartCount": 2}]},
+        });
+        assert_eq!(containers(&pod), [("wait".to_owned(), true), ("run".to_owned(), false)]);
+    }
 }

@@ -1,6 +1,7 @@
 //! The pod that connects.
 
 use anyhow::{Context as _, bail};
+use mcs_controller::clusterset::ClusterId;
 use mcs_kube::{program::suggest, told};
 use serde::Serialize;
 use serde_json::Value;
@@ -26,6 +27,8 @@ pub(super) struct Client {
     /// Whether it is in the network namespace of its node.
     host_network: bool,
     phase: String,
+    #[serde(skip)]
+    dns_policy: String,
     /// As the kubelet names its cgroup.
     #[serde(skip)]
     pub(super) cgroup_uid: String,
@@ -51,7 +54,7 @@ pub(super) async fn find<'a>(
         looked.push(format!("{namespace} of {}", cluster.id));
         match cluster.get(PODS, Some(namespace), pod).await {
             Ok(Some(object)) => {
-                let client = Client::of(cluster, &object);
+                let client = Client::of(&cluster.id, &object);
                 found.push(Found { client, cluster });
             }
             Ok(None) if alike.is_none() => alike = similar(cluster, namespace, pod).await,
@@ -96,19 +99,20 @@ async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String
 }
 
 impl Client {
-    fn of(cluster: &Cluster, pod: &Value) -> Self {
+    fn of(cluster: &ClusterId, pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let maybe = |value: &Value| value.as_str().map(str::to_owned);
         let metadata = &pod["metadata"];
         let uid = metadata["annotations"][STATIC_UID].as_str().map(str::to_owned);
         Self {
-            cluster: cluster.id.to_string(),
+            cluster: cluster.to_string(),
             namespace: text(&metadata["namespace"]),
             name: text(&metadata["name"]),
             node: maybe(&pod["spec"]["nodeName"]),
             ip: maybe(&pod["status"]["podIP"]),
             host_network: pod["spec"]["hostNetwork"] == true,
             phase: text(&pod["status"]["phase"]),
+            dns_policy: text(&pod["spec"]["dnsPolicy"]),
             cgroup_uid: uid.unwrap_or_else(|| text(&metadata["uid"])),
         }
     }
@@ -126,6 +130,16 @@ impl Client {
         ))
     }
 
+    /// Why it does not ask the DNS server of the cluster, if so.
+    pub(super) fn other_dns(&self) -> Option<&'static str> {
+        match (&*self.dns_policy, self.host_network) {
+            ("ClusterFirstWithHostNet", _) => None,
+            ("None", _) => Some("dnsPolicy None gives the pod servers of its own"),
+            (_, true) | ("Default", _) => Some("the pod asks the server of its node"),
+            _ => None,
+        }
+    }
+
     /// Where it is.
     pub(super) fn line(&self, agent: Option<&str>) -> String {
         let node = self.node.as_ref().map(|node| format!(", node {node}")).unwrap_or_default();
@@ -136,5 +150,23 @@ impl Client {
             (None, _) => String::new(),
         };
         format!("pod {}/{} of {}{ip}{node}{agent}", self.namespace, self.name, self.cluster)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn not_every_pod_asks_the_dns_server_of_the_cluster() {
+        let asks = |policy: &str, host_network: bool| {
+            let pod = json!({"spec": {"dnsPolicy": policy, "hostNetwork": host_network}});
+            Client::of(&"east".parse().unwrap(), &pod).other_dns().is_none()
+        };
+        assert!(asks("ClusterFirst", false) && asks("ClusterFirstWithHostNet", true));
+        assert!(!asks("ClusterFirst", true), "that of its node");
+        assert!(!asks("None", false) && !asks("Default", false));
     }
 }

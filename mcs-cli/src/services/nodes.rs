@@ -19,7 +19,7 @@ const AT_A_TIME: usize = 8;
 #[derive(Debug, Default)]
 pub(super) struct AgentViews {
     /// The imports of each node, by namespace and name.
-    nodes: BTreeMap<String, BTreeMap<(String, String), State>>,
+    nodes: BTreeMap<String, BTreeMap<(String, String), Said>>,
     /// The nodes that could not be asked, and those without agent.
     unknown: Vec<String>,
     /// Why nodes could not be asked.
@@ -27,9 +27,10 @@ pub(super) struct AgentViews {
 }
 
 #[derive(Debug)]
-struct State {
+struct Said {
     state: String,
     message: String,
+    is_left_alone: bool,
 }
 
 /// The nodes of a cluster, for one import.
@@ -39,9 +40,11 @@ pub(super) struct Nodes {
     pub(super) serving: Vec<String>,
     /// The agent does not.
     pub(super) without: Vec<String>,
+    /// The agent leaves it alone by design.
+    pub(super) left_alone: Vec<String>,
     /// No agent said anything.
     pub(super) unknown: Vec<String>,
-    /// Why agents do not serve it.
+    /// Why agents do not serve it, or leave it alone.
     #[serde(skip)]
     pub(super) reasons: Vec<String>,
 }
@@ -49,6 +52,9 @@ pub(super) struct Nodes {
 /// The part of `mcs-agent services -o json` that counts.
 #[derive(Deserialize)]
 struct Listed {
+    /// Absent: an older agent, whose list is empty without report.
+    #[serde(default)]
+    reported: Option<bool>,
     imports: Vec<ListedImport>,
 }
 
@@ -57,6 +63,8 @@ struct ListedImport {
     import: Key,
     state: String,
     message: String,
+    #[serde(default)]
+    left_alone: Option<String>,
 }
 
 #[derive(Deserialize)]
@@ -100,24 +108,26 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
 async fn list(
     cluster: &Cluster,
     pod: &AgentPod,
-) -> anyhow::Result<BTreeMap<(String, String), State>> {
+) -> anyhow::Result<BTreeMap<(String, String), Said>> {
     let output = pod.run(cluster, &["services", "--output", "json"]).await?;
     anyhow::ensure!(output.status.success(), "{}", said_last(&output));
-    Ok(states(serde_json::from_slice(&output.stdout)?))
+    states(serde_json::from_slice(&output.stdout)?)
 }
 
-fn states(listed: Listed) -> BTreeMap<(String, String), State> {
+fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
+    let is_reported = listed.reported.unwrap_or(!listed.imports.is_empty());
+    anyhow::ensure!(is_reported, "it has no report yet");
     let state = |one: ListedImport| {
         let (key, state) = ((one.import.namespace, one.import.name), one.state);
-        (key, State { state, message: one.message })
+        (key, Said { state, message: one.message, is_left_alone: one.left_alone.is_some() })
     };
-    listed.imports.into_iter().map(state).collect()
+    Ok(listed.imports.into_iter().map(state).collect())
 }
 
 impl AgentViews {
     /// What they say of an import.
     pub(super) fn of(&self, key: &(String, String)) -> Nodes {
-        let (mut serving, mut without) = (Vec::new(), Vec::new());
+        let (mut serving, mut without, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         let mut reasons = BTreeMap::<String, usize>::new();
         for (node, imports) in &self.nodes {
             let reason = match imports.get(key) {
@@ -125,16 +135,22 @@ impl AgentViews {
                     serving.push(node.clone());
                     continue;
                 }
-                Some(one) => format!("{}: {}", one.state, one.message),
-                None => "the agent does not know it".to_owned(),
+                Some(one) => {
+                    let list = if one.is_left_alone { &mut left_alone } else { &mut without };
+                    list.push(node.clone());
+                    format!("{}: {}", one.state, one.message)
+                }
+                None => {
+                    without.push(node.clone());
+                    "the agent does not know it".to_owned()
+                }
             };
-            without.push(node.clone());
             *reasons.entry(one_line(&reason)).or_default() += 1;
         }
         let total = self.nodes.len();
         let told = |(reason, count): (String, usize)| format!("{count} of {total} nodes: {reason}");
         let reasons = reasons.into_iter().map(told).collect();
-        Nodes { serving, without, unknown: self.unknown.clone(), reasons }
+        Nodes { serving, without, left_alone, unknown: self.unknown.clone(), reasons }
     }
 }
 
@@ -144,35 +160,54 @@ impl Nodes {
         if wide {
             return self.serving.join(",");
         }
-        let total = self.serving.len() + self.without.len() + self.unknown.len();
+        let others = [&self.without, &self.left_alone, &self.unknown];
+        let total = self.serving.len() + others.map(Vec::len).iter().sum::<usize>();
         format!("{}/{total}", self.serving.len())
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::{Value, json};
+
     use super::*;
 
     #[test]
     fn nodes_that_do_not_serve_an_import_say_why() {
         let listed = |state: &str| {
-            let text = format!(
-                r#"{{"frontends": [], "imports": [{{"import": {{"namespace": "shop", "name": "cart"}},
-                    "state": "{state}", "message": "why"}}]}}"#
-            );
-            states(serde_json::from_str(&text).unwrap())
+            let mut import = json!({
+                "import": {"namespace": "shop", "name": "cart"}, "state": state, "message": "why",
+            });
+            if state == "LeftAlone" {
+                import["left_alone"] = json!("record");
+            }
+            let listed = json!({"frontends": [], "reported": true, "imports": [import]});
+            states(serde_json::from_value(listed).unwrap()).unwrap()
         };
-        let nodes = [("n1", "Ready"), ("n2", "Rejected"), ("n3", "Rejected")];
+        let nodes = [("n1", "Ready"), ("n2", "Rejected"), ("n3", "Rejected"), ("n6", "LeftAlone")];
         let mut nodes: BTreeMap<_, _> =
             nodes.map(|(node, state)| (node.to_owned(), listed(state))).into();
         nodes.insert("n4".to_owned(), BTreeMap::new());
         let views = AgentViews { nodes, unknown: vec!["n5".to_owned()], unasked: vec![] };
         let found = views.of(&("shop".to_owned(), "cart".to_owned()));
-        assert_eq!((found.text(false), found.text(true)), ("1/5".to_owned(), "n1".to_owned()));
+        assert_eq!((found.text(false), found.text(true)), ("1/6".to_owned(), "n1".to_owned()));
         assert_eq!(found.without, ["n2", "n3", "n4"]);
+        assert_eq!(found.left_alone, ["n6"]);
         assert_eq!(
             found.reasons,
-            ["2 of 4 nodes: Rejected: why", "1 of 4 nodes: the agent does not know it"]
+            [
+                "1 of 5 nodes: LeftAlone: why",
+                "2 of 5 nodes: Rejected: why",
+                "1 of 5 nodes: the agent does not know it"
+            ]
         );
+    }
+
+    #[test]
+    fn an_agent_without_report_is_unknown() {
+        let of = |listed: Value| states(serde_json::from_value(listed).unwrap());
+        assert!(of(json!({"reported": false, "imports": []})).is_err());
+        assert!(of(json!({"imports": []})).is_err(), "an older agent");
+        assert!(of(json!({"reported": true, "imports": []})).unwrap().is_empty());
     }
 }

@@ -3,6 +3,7 @@
 use std::process::ExitCode;
 
 use mcs_kube::{
+    one_line,
     program::{self, OutputArgs},
     told,
 };
@@ -31,6 +32,9 @@ pub(crate) struct ServiceStatus {
     pub(crate) clusters: Vec<String>,
     /// What is not as it should be.
     pub(crate) problems: Vec<String>,
+    /// The import is missing, or a controller says that it is not ready. Controllers of others need not say anything.
+    #[serde(skip)]
+    pub(crate) is_refused: bool,
 }
 
 /// Reads `NAMESPACE/NAME`.
@@ -109,10 +113,10 @@ pub(crate) fn judged(
         let Some(object) = object else { return "none".to_owned() };
         let found = kinds.iter().filter_map(|(kind, good)| Some((condition(object, kind)?, *good)));
         let failing: Vec<_> = found.filter(|(one, good)| one["status"] != *good).collect();
-        problems.extend(failing.iter().map(|(one, _)| text(&one["message"])));
+        problems.extend(failing.iter().map(|(one, _)| one_line(&text(&one["message"]))));
         let first = failing.first().map(|(one, _)| *one);
         let shown = first.or_else(|| condition(object, "Ready"));
-        shown.map_or_else(|| "Pending".to_owned(), |one| text(&one["reason"]))
+        shown.map_or_else(|| "Pending".to_owned(), |one| one_line(&text(&one["reason"])))
     };
     let wanted =
         [("Valid", "True"), ("Ready", "True"), ("Imported", "True"), ("Conflict", "False")];
@@ -133,8 +137,11 @@ pub(crate) fn judged(
         );
     }
     problems.dedup();
+    let is_refused = found.is_none_or(|import| {
+        condition(import, "Ready").is_some_and(|ready| ready["status"] != "True")
+    });
     let texts = |list: &Value, one: fn(&Value) -> &Value| {
-        list.as_array().into_iter().flatten().map(|item| text(one(item))).collect()
+        list.as_array().into_iter().flatten().map(|item| one_line(&text(one(item)))).collect()
     };
     let found = found.unwrap_or(&Value::Null);
     ServiceStatus {
@@ -144,6 +151,7 @@ pub(crate) fn judged(
         addresses: texts(&found["spec"]["ips"], |ip| ip),
         clusters: texts(&found["status"]["clusters"], |one| &one["cluster"]),
         problems,
+        is_refused,
     }
 }
 
@@ -176,6 +184,25 @@ mod tests {
         let problems = ["NotRenewed!", "NamespaceMissing!", "NoneReady!", "PortConflict!"];
         assert_eq!(found.problems, problems);
         assert_eq!((&*found.addresses[0], &*found.clusters[0]), ("241.0.0.1", "west"));
+    }
+
+    #[test]
+    fn a_controller_of_others_need_not_say_that_an_import_is_ready() {
+        let with = |ready: Option<&str>| {
+            let ready: Vec<_> =
+                ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
+            let other = json!({"type": "Conflict", "status": "True", "message": "b\u{202e}\na"});
+            let conditions = [vec![other], ready].concat();
+            json!({"spec": {"ips": ["1\u{1b}[2J"]}, "status": {"conditions": conditions}})
+        };
+        let refused =
+            |import: Option<Value>| judged("shop", true, None, import.as_ref()).is_refused;
+        assert!(refused(None) && refused(Some(with(Some("False")))));
+        assert!(refused(Some(with(Some("Unknown")))));
+        assert!(!refused(Some(with(Some("True")))) && !refused(Some(with(None))));
+        let found = judged("shop", true, None, Some(&with(None)));
+        assert_eq!(found.addresses, [r"1\u{1b}[2J"]);
+        assert_eq!(found.problems, [r"b\u{202e} a"]);
     }
 
     #[test]

@@ -183,6 +183,10 @@ fn make_pods(cluster: &Cluster, namespace: &str) -> anyhow::Result<Vec<Value>> {
         let mut pod = namespaced("v1", "Pod", namespace, name);
         if name == "agent" {
             pod["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "mcs-agent" });
+            pod["metadata"]["ownerReferences"] = json!([{
+                "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "mcs-agent",
+                "uid": "2f4a1f0e-0000-4000-8000-000000000000", "controller": true,
+            }]);
         }
         pod["spec"] = json!({
             "nodeName": node, "containers": [{ "name": container, "image": "none" }],
