@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_tests::{cluster::cluster_property, suite::Suite};
+use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
 use serde_json::{Value, from_str, json};
 
 use crate::{
