@@ -84,14 +84,10 @@ impl State {
         let is_fault = |one: &&Condition| one.status == ConditionStatus::False;
         let fault = now.filter(is_fault);
         // Before there is an import, nobody looks at it.
-        let Some(object) = self.own.import_object(name) else {
-            self.unaccepted.remove(name);
+        let former = self.unaccepted.remove(name);
+        if self.own.import_object(name).is_none() {
             return;
-        };
-        // A controller that starts knows what the one before has told.
-        let said =
-            object.actual.status.condition(ConditionType::Accepted).filter(is_fault).cloned();
-        let former = self.unaccepted.remove(name).or(said);
+        }
         // An import that goes is not accepted for that.
         let Some(now) = now else { return };
         let turn = turn([former.as_ref(), fault], |one| &one.reason, ("Accepted", &now.message));
