@@ -204,7 +204,7 @@ impl Engine {
 
     fn combine_facts(&mut self) {
         self.node.clone_from(&self.configured);
-        self.node.learn(self.configured.facts().or(NodeFacts::clone(&self.learned)));
+        self.node.facts = self.configured.facts.clone().or(NodeFacts::clone(&self.learned));
     }
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.
@@ -431,7 +431,7 @@ impl Engine {
         if node.accepted_vips().is_none() || !self.desired().vips.is_empty() {
             return 0;
         }
-        let is_service = |ip| node.service_ranges.is_some() && node.may_be_service(ip);
+        let is_service = |ip| node.facts.service_ranges.is_some() && node.may_be_service(ip);
         let is_outside = |text: &String| {
             text.parse().is_ok_and(|ip| !node.is_in_vip_ranges(ip) && !is_service(ip))
         };

@@ -249,13 +249,13 @@ fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
 
 /// What the rules make of the imports, with the facts about the node that the agent has.
 fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> ExplainedImports {
-    let mut node = NodeContext {
+    let node = NodeContext {
+        facts: report.map(|report| report.node.clone()).unwrap_or_default(),
         node_name: report.and_then(|report| report.node_name.clone()),
         vip_cidrs: report.map(|report| report.vip_cidrs.clone()).unwrap_or_default(),
         node_addresses: agent::node_addresses().unwrap_or_default(),
         ..NodeContext::default()
     };
-    node.learn(report.map(|report| report.node.clone()).unwrap_or_default());
     let in_force = in_force(view);
     let keys = objects.keys.iter().take(CLAIMANTS);
     let explain = |key: &ObjectKey| desired::explain(&objects.snapshot, &node, &in_force, key);

@@ -73,15 +73,14 @@ pub struct Config {
 impl Config {
     /// What the flags tell the rules about the node. Its addresses and the facts of the source are added later.
     pub(super) fn node_context(&self) -> NodeContext {
-        let mut node = NodeContext {
+        NodeContext {
             stale_tcp: self.stale_tcp,
             node_name: self.node_name.clone(),
+            facts: self.node.clone(),
             vip_cidrs: self.vip_cidrs.clone(),
             capacity: capacity_within(self.max_memory),
             ..NodeContext::default()
-        };
-        node.learn(self.node.clone());
-        node
+        }
     }
 }
 

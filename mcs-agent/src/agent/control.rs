@@ -180,7 +180,7 @@ impl Control {
                 () = self.lost_slots.next() => {}
                 event = self.reach.next() => match event {
                     ReachEvent::Due => {
-                        let own = self.engine.node().cluster_id.as_deref();
+                        let own = self.engine.node().facts.cluster_id.as_deref();
                         self.reach.begin(self.engine.desired(), own);
                     }
                     ReachEvent::Ended => self.report_soon(),
@@ -242,10 +242,10 @@ impl Control {
     /// Logs which addresses can be ClusterSetIPs, whenever the cluster says others.
     fn log_vip_ranges(&mut self) {
         let node = self.engine.node();
-        if self.logged_vip_ranges.as_ref() == Some(&node.vip_ranges) {
+        if self.logged_vip_ranges.as_ref() == Some(&node.facts.vip_ranges) {
             return;
         }
-        self.logged_vip_ranges = Some(node.vip_ranges.clone());
+        self.logged_vip_ranges = Some(node.facts.vip_ranges.clone());
         if let Some(accepted) = node.accepted_vips() {
             tracing::info!("ClusterSetIPs are those of {accepted}");
         } else {
@@ -485,7 +485,7 @@ impl Control {
             vip_cidrs: node.vip_cidrs.clone(),
             vips_kept: engine.vips_outside_ranges(),
             imports_outside: engine.imports_outside_ranges(),
-            node: node.facts(),
+            node: node.facts.clone(),
             socket_lb: installed.socket_lb,
             tc: installed.packets.report(),
             cgroup_path: installed.cgroup.path.clone(),

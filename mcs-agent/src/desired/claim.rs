@@ -105,7 +105,10 @@ mod tests {
     use super::*;
     use crate::{
         desired::traffic_policy::TrafficPolicy,
-        model::{LeftAloneReason, RejectionReason, fixture::import},
+        model::{
+            LeftAloneReason, RejectionReason,
+            fixture::{import, knowing},
+        },
     };
 
     fn evaluated_on(
@@ -160,12 +163,15 @@ mod tests {
         ranges: Option<&[&str]>,
     ) -> Option<(usize, usize)> {
         let ranges = ranges.map(|ranges| ranges.iter().map(|one| one.parse().unwrap()).collect());
-        let node = NodeContext { service_ranges: ranges, ..NodeContext::default() };
+        let node = knowing(NodeContext::default(), |facts| facts.service_ranges = ranges);
         match evaluated_on(import, &Coverage::NoSlices, &node).0 {
             ClaimResult::Claimed(claim) => Some((claim.vips.len(), claim.left_vips.len())),
             ClaimResult::LeftAlone(why) => {
                 assert_eq!(why.reason, LeftAloneReason::ServiceRange);
-                assert_eq!(why.message.contains("--service-cidr"), node.service_ranges.is_none());
+                assert_eq!(
+                    why.message.contains("--service-cidr"),
+                    node.facts.service_ranges.is_none()
+                );
                 None
             }
             ClaimResult::Rejected => Some((0, 0)),
@@ -192,7 +198,7 @@ mod tests {
     #[test]
     fn with_slices_a_vip_in_the_service_range_is_claimed() {
         let range = ["10.0.0.0/24".parse().unwrap()].into();
-        let node = NodeContext { service_ranges: Some(range), ..NodeContext::default() };
+        let node = knowing(NodeContext::default(), |facts| facts.service_ranges = Some(range));
         let (result, _) = evaluated_on(&web(), &Coverage::Complete, &node);
         assert!(matches!(result, ClaimResult::Claimed(claim) if claim.left_vips.is_empty()));
     }

@@ -34,7 +34,8 @@ impl Coverage {
         node: &NodeContext,
     ) -> Self {
         let (mut some, mut families, mut here) = (false, Families::default(), BTreeSet::new());
-        let service_ranges = node.service_ranges.as_ref().filter(|_| may_lead_to_services(import));
+        let service_ranges =
+            node.facts.service_ranges.as_ref().filter(|_| may_lead_to_services(import));
         let mut clusters_are_known = !import.clusters.is_empty();
         for slice in slices {
             some = true;

@@ -115,7 +115,7 @@ pub(super) fn yields_to_services(import: &ServiceImport, has_slices: bool) -> bo
 /// The reason why an import without slices is left alone: a Service can have each of its VIPs, of which this is
 /// the first.
 pub(super) fn service_range(vip: IpAddr, node: &NodeContext) -> LeftAlone {
-    let (place, flag) = match node.service_ranges {
+    let (place, flag) = match node.facts.service_ranges {
         Some(_) => ("is in the Service range", ""),
         None => ("can be in the Service range, which is unknown", "set --service-cidr; or "),
     };

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
     use crate::model::{
         ClusterAffinity, ImportState, RejectionReason, ServiceImport, Tiers,
-        fixture::{endpoint, import, key, node, plain_node, slice, snapshot},
+        fixture::{endpoint, import, key, knowing, node, plain_node, slice, snapshot},
     };
 
     fn web() -> ServiceImport {
@@ -200,7 +200,7 @@ mod tests {
     }
 
     fn here() -> NodeContext {
-        NodeContext { service_ranges: plain_node().service_ranges, ..node() }
+        knowing(node(), |facts| facts.service_ranges = plain_node().facts.service_ranges)
     }
 
     fn of(import: ServiceImport, slices: Vec<EndpointSlice>) -> Explanation {

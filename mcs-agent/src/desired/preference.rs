@@ -118,7 +118,8 @@ impl Preference {
                 Fate::OtherNode
             }
             Self::NotDrained => {
-                let stays = |candidate: &Candidate<'_>| !node.traffic.is_drained(candidate.cluster);
+                let stays =
+                    |candidate: &Candidate<'_>| !node.facts.traffic.is_drained(candidate.cluster);
                 if candidates.iter().any(|candidate| stays(candidate) && ready(candidate)) {
                     candidates.retain(stays);
                 }
@@ -148,9 +149,9 @@ impl Tier {
     /// An endpoint whose slice names no cluster counts as one of another cluster.
     fn has(&self, cluster: &str, node: &NodeContext) -> bool {
         match self {
-            Self::ThisCluster => node.cluster_id.as_deref() == Some(cluster),
-            Self::OtherClusters => node.cluster_id.as_deref() != Some(cluster),
-            Self::Preferred => node.traffic.is_preferred(cluster),
+            Self::ThisCluster => node.facts.cluster_id.as_deref() == Some(cluster),
+            Self::OtherClusters => node.facts.cluster_id.as_deref() != Some(cluster),
+            Self::Preferred => node.facts.traffic.is_preferred(cluster),
             Self::Selected(clusters) => clusters.iter().any(|one| **one == *cluster),
         }
     }
@@ -172,7 +173,13 @@ fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Vec<Tier>, Object
         None => {}
     }
     let Some(affinity) = import.cluster_affinity.as_deref() else {
-        return Ok(node.traffic.has_preferred().then_some(Tier::Preferred).into_iter().collect());
+        return Ok(node
+            .facts
+            .traffic
+            .has_preferred()
+            .then_some(Tier::Preferred)
+            .into_iter()
+            .collect());
     };
     by_affinity(affinity, node)
 }
@@ -196,7 +203,7 @@ fn by_affinity(
             ));
         }
     };
-    if node.cluster_id.is_none() {
+    if node.facts.cluster_id.is_none() {
         return Err(ObjectProblem::new(
             RejectionReason::ClusterAffinityNeedsIdentity,
             format!(
@@ -235,7 +242,7 @@ mod tests {
     use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
         Endpoint, Tiers, Traffic,
-        fixture::{endpoint, import, node},
+        fixture::{endpoint, import, knowing, node},
     };
 
     fn wants(affinity: &str) -> ServiceImport {
@@ -278,7 +285,7 @@ mod tests {
 
     #[test]
     fn affinity_needs_a_known_value_and_the_cluster() {
-        let nowhere = NodeContext { cluster_id: None, ..node() };
+        let nowhere = knowing(node(), |facts| facts.cluster_id = None);
         for (affinity, node, expected) in [
             ("nearby", node(), RejectionReason::ClusterAffinityUnknown),
             ("local", nowhere.clone(), RejectionReason::ClusterAffinityNeedsIdentity),
@@ -327,7 +334,7 @@ mod tests {
     #[test]
     fn the_operator_decides_where_the_owner_does_not() {
         let traffic = Traffic::parse(r#"{"east":{"preferred":true},"west":{"weight":1}}"#).unwrap();
-        let node = NodeContext { traffic, cluster_id: None, ..node() };
+        let node = knowing(node(), |facts| (facts.traffic, facts.cluster_id) = (traffic, None));
         assert_eq!(tiers(&import("shop/web"), &node), Ok(vec![Tier::Preferred]));
         assert_eq!(tiers(&wants("none"), &node), Ok(vec![]));
         let endpoints = of_clusters(&[("west", endpoint("")), ("east", endpoint(""))]);

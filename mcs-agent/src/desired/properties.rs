@@ -8,9 +8,9 @@ use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,
-        EventBatch, Frontend, Hints, ImportState, Kind, Location, NodeContext, Object, ObjectEvent,
-        ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Tiers, Timestamp,
-        Traffic,
+        EventBatch, Frontend, Hints, ImportState, Kind, Location, NodeContext, NodeFacts, Object,
+        ObjectEvent, ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Tiers,
+        Timestamp, Traffic,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -183,13 +183,16 @@ fn nodes() -> impl Strategy<Value = NodeContext> {
         .prop_map(|(node_name, zone, cluster_id, capacity, service_ranges, traffic)| {
             NodeContext {
                 node_name,
-                zone,
-                cluster_id,
+                facts: NodeFacts {
+                    zone,
+                    cluster_id,
+                    traffic: Traffic::parse(traffic).unwrap(),
+                    service_ranges: service_ranges
+                        .map(|ranges| ranges.iter().map(|range| range.parse().unwrap()).collect()),
+                    ..NodeFacts::default()
+                },
                 capacity,
-                traffic: Traffic::parse(traffic).unwrap(),
                 node_addresses: [IpAddr::from([10, 0, 0, 2])].into(),
-                service_ranges: service_ranges
-                    .map(|ranges| ranges.iter().map(|range| range.parse().unwrap()).collect()),
                 ..NodeContext::default()
             }
         })

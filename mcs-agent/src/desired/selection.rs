@@ -39,7 +39,7 @@ pub(super) fn select(
         Protocol::Tcp | Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
     };
     preferences.keep(&mut candidates, node, recorder);
-    let ignores_drain = candidates.iter().any(|one| node.traffic.is_drained(one.cluster));
+    let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
     let slots = match slots::by_weight(&candidates, node).filter(|_| !ignores_drain) {
         None => Slots::ONE_EACH,
         Some(counts) => {
@@ -68,7 +68,7 @@ mod tests {
     };
     use crate::model::{
         Endpoint,
-        fixture::{endpoint, node},
+        fixture::{endpoint, knowing, node},
     };
 
     fn here() -> Endpoint {
@@ -162,9 +162,10 @@ mod tests {
     #[test]
     fn local_is_never_widened() {
         let endpoints = [("east", here()), ("", here())];
-        for node in
-            [NodeContext { node_name: None, ..node() }, NodeContext { cluster_id: None, ..node() }]
-        {
+        for node in [
+            NodeContext { node_name: None, ..node() },
+            knowing(node(), |facts| facts.cluster_id = None),
+        ] {
             assert_eq!(chosen(TrafficPolicy::Local, &node, &endpoints), [0; 0]);
         }
     }

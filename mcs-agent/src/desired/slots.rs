@@ -27,20 +27,20 @@ struct Cluster {
 /// The share of a cluster follows from its weight alone, and its endpoints get equal parts of that. If a cluster has
 /// more endpoints than its share has slots, those left over get none. They are others on each node.
 pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
-    if !node.traffic.has_weights() {
+    if !node.facts.traffic.has_weights() {
         return None;
     }
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, candidate) in candidates.iter().enumerate() {
         places.entry(candidate.cluster).or_default().push(place);
     }
-    if !places.keys().any(|cluster| node.traffic.weight(cluster).is_some()) {
+    if !places.keys().any(|cluster| node.facts.traffic.weight(cluster).is_some()) {
         return None;
     }
     let clusters: Vec<Cluster> = places
         .iter()
         .map(|(cluster, places)| Cluster {
-            weight: node.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into(),
+            weight: node.facts.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into(),
             backends: places.len() as u64,
         })
         .collect();
@@ -116,7 +116,10 @@ mod tests {
 
     use super::*;
     use crate::desired::candidate::numbered;
-    use crate::model::{ClusterTraffic, Endpoint, fixture::endpoint};
+    use crate::model::{
+        ClusterTraffic, Endpoint,
+        fixture::{endpoint, knowing},
+    };
 
     /// Clusters `c0`, `c1` and so on, each with a weight and a number of endpoints. Endpoints come in turn, as their
     /// addresses do.
@@ -132,7 +135,7 @@ mod tests {
             .flat_map(|turn| (0..clusters.len()).filter(move |nth| has(*nth, turn)))
             .map(|nth| (name(nth), endpoint("")))
             .collect();
-        (NodeContext { traffic, ..NodeContext::default() }, endpoints)
+        (knowing(NodeContext::default(), |facts| facts.traffic = traffic), endpoints)
     }
 
     /// The slots of each cluster's endpoints.

@@ -5,7 +5,7 @@ use crate::{
     model::{
         Capacity, DesiredChanges, DesiredState, EndpointSlice, EventBatch, ImportState, Kind,
         NodeContext, Object, ObjectEvent, ObjectRef, RejectionReason, ServiceImport, Tiers,
-        fixture::{endpoint, import, key, plain_node, slice, snapshot},
+        fixture::{endpoint, import, key, knowing, plain_node, slice, snapshot},
     },
     store::ObjectStore,
 };
@@ -247,11 +247,8 @@ fn local_without_identity_refuses_every_client() {
         (ImportState::Refusing, unknown.rejections[0].message.clone())
     );
 
-    let node = NodeContext {
-        node_name: Some("n1".to_owned()),
-        cluster_id: Some("east".to_owned()),
-        ..plain_node()
-    };
+    let named = NodeContext { node_name: Some("n1".to_owned()), ..plain_node() };
+    let node = knowing(named, |facts| facts.cluster_id = Some("east".to_owned()));
     let known = compute(&snapshot(objects()), &node, &DesiredState::default());
     assert_eq!(frontends(&known), ["10.0.0.1:80/TCP -> east/10.1.0.1:8080"]);
     assert_eq!(known.rejections, []);
@@ -342,10 +339,9 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         store.apply(EventBatch { events: vec![slice], ..EventBatch::default() });
         rules.needs_full_round(&store.snapshot(), store.dirty())
     };
-    let inside = NodeContext {
-        service_ranges: Some(["10.0.0.0/24".parse().unwrap()].into()),
-        ..NodeContext::default()
-    };
+    let inside = knowing(NodeContext::default(), |facts| {
+        facts.service_ranges = Some(["10.0.0.0/24".parse().unwrap()].into());
+    });
     let derived = ServiceImport { derived_service: Some("derived".to_owned()), ..web() };
     let same_vip = import("other/web").ip("10.0.0.1").port("http", 80);
     for (import, others, node, expected) in [
@@ -358,7 +354,7 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         (web(), vec![], NodeContext::default(), true),
     ] {
         let needed = first_slice(import.clone(), others, &node);
-        assert_eq!(needed, expected, "{import:?} {:?}", node.service_ranges);
+        assert_eq!(needed, expected, "{import:?} {:?}", node.facts.service_ranges);
     }
 }
 

@@ -61,7 +61,7 @@ fn prefer_near(
         local.is_some_and(|local| local.hosts(candidate.cluster, candidate.endpoint.node_name()))
     };
     let in_zone = |candidate: &Candidate<'_>| {
-        node.zone.is_some() && candidate.endpoint.zone() == node.zone.as_deref()
+        node.facts.zone.is_some() && candidate.endpoint.zone() == node.facts.zone.as_deref()
     };
     if distribution == Distribution::SameNode && candidates.iter().any(on_node) {
         candidates.retain(on_node);
@@ -78,11 +78,12 @@ fn prefer_near(
 /// for this node counts only on an endpoint of this cluster.
 fn prefer_hinted(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> bool {
     let for_node = |candidate: &Candidate<'_>| {
-        node.cluster_id.as_deref() == Some(&**candidate.cluster)
+        node.facts.cluster_id.as_deref() == Some(&**candidate.cluster)
             && names(candidate.endpoint.for_nodes(), node.node_name.as_deref())
     };
-    let for_zone =
-        |candidate: &Candidate<'_>| names(candidate.endpoint.for_zones(), node.zone.as_deref());
+    let for_zone = |candidate: &Candidate<'_>| {
+        names(candidate.endpoint.for_zones(), node.facts.zone.as_deref())
+    };
     let all = |hinted: fn(&Candidate<'_>) -> bool| candidates.iter().all(hinted);
     if all(|c| !c.endpoint.for_nodes().is_empty()) && candidates.iter().any(for_node) {
         candidates.retain(for_node);
@@ -104,7 +105,7 @@ mod tests {
     use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
         Endpoint,
-        fixture::{endpoint, import, node},
+        fixture::{endpoint, import, knowing, node},
     };
 
     fn kept(node: &NodeContext, endpoints: &[(&str, Endpoint)]) -> Vec<usize> {
@@ -186,10 +187,10 @@ mod tests {
     #[test]
     fn a_node_that_does_not_know_its_place_takes_all() {
         let endpoints = [("east", hinted(&["n1"], &["z1"])), ("east", hinted(&["n2"], &["z2"]))];
-        let without_cluster = NodeContext { cluster_id: None, ..node() };
+        let without_cluster = knowing(node(), |facts| facts.cluster_id = None);
         for (node, expected) in [
             (NodeContext { node_name: None, ..node() }, vec![1]),
-            (NodeContext { zone: None, ..without_cluster.clone() }, vec![1, 2]),
+            (knowing(without_cluster.clone(), |facts| facts.zone = None), vec![1, 2]),
             (without_cluster, vec![1]),
             (NodeContext::default(), vec![1, 2]),
         ] {
@@ -268,16 +269,20 @@ mod tests {
     fn a_distribution_needs_this_nodes_place() {
         let endpoints = [("east", at("n1", "z1")), ("east", at("n2", "z2"))];
         for (node, zone, node_then_zone) in [
-            (NodeContext { zone: None, ..node() }, vec![1, 2], vec![1]),
+            (knowing(node(), |facts| facts.zone = None), vec![1, 2], vec![1]),
             (NodeContext { node_name: None, ..node() }, vec![1], vec![1]),
-            (NodeContext { zone: None, cluster_id: None, ..node() }, vec![1, 2], vec![1, 2]),
+            (
+                knowing(node(), |facts| (facts.zone, facts.cluster_id) = (None, None)),
+                vec![1, 2],
+                vec![1, 2],
+            ),
             (NodeContext::default(), vec![1, 2], vec![1, 2]),
         ] {
             assert_eq!(preferred(Some(Distribution::SameZone), &node, &endpoints), zone);
             assert_eq!(preferred(Some(Distribution::SameNode), &node, &endpoints), node_then_zone);
         }
         let unplaced = [("east", endpoint("10.1.0.1")), ("east", at("n2", "z2"))];
-        let node = NodeContext { zone: None, ..node() };
+        let node = knowing(node(), |facts| facts.zone = None);
         assert_eq!(preferred(Some(Distribution::SameZone), &node, &unplaced), [1, 2]);
     }
 

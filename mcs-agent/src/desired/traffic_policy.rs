@@ -37,7 +37,7 @@ pub(super) struct LocalNode<'a> {
 impl<'a> LocalNode<'a> {
     /// Fails if a flag is missing: the agent then does not know which endpoints are local.
     pub(super) fn of(node: &'a NodeContext) -> Result<Self, ObjectProblem> {
-        match (node.node_name.as_deref(), node.cluster_id.as_deref()) {
+        match (node.node_name.as_deref(), node.facts.cluster_id.as_deref()) {
             (Some(node_name), Some(cluster_id)) => Ok(Self { node_name, cluster_id }),
             (name, id) => {
                 let missing: Vec<&str> = [("--node-name", name), ("--cluster-id", id)]
@@ -65,7 +65,7 @@ impl<'a> LocalNode<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::import;
+    use crate::model::fixture::{import, knowing};
 
     #[test]
     fn reads_the_policy() {
@@ -98,11 +98,9 @@ mod tests {
             (Some("n1"), None, Some("set --cluster-id")),
             (None, None, Some("set --node-name and --cluster-id")),
         ] {
-            let node = NodeContext {
-                node_name: node_name.map(str::to_owned),
-                cluster_id: cluster_id.map(str::to_owned),
-                ..NodeContext::default()
-            };
+            let named =
+                NodeContext { node_name: node_name.map(str::to_owned), ..NodeContext::default() };
+            let node = knowing(named, |facts| facts.cluster_id = cluster_id.map(str::to_owned));
             match (LocalNode::of(&node), advice) {
                 (Ok(_), None) => {}
                 (Err(problem), Some(advice)) => {

@@ -70,16 +70,15 @@ fn check(
             "is an address of this node; assign another",
         ));
     }
-    if node.api_servers.contains(&ip) {
+    if node.facts.api_servers.contains(&ip) {
         let why = "is an address of the API server; assign another";
         return Err(problem(RejectionReason::VipIsApiServer, ip, why));
     }
-    if let Some(range) = node.pod_ranges.iter().find(|range| range.contains(&ip)) {
+    if let Some(range) = node.facts.pod_ranges.iter().find(|range| range.contains(&ip)) {
         let why = format!("is in the range {range} of pods; assign another");
         return Err(problem(RejectionReason::VipIsPod, ip, &why));
     }
-    if let Some(accepted) = node.accepted_vips()
-        && !node.is_in_vip_ranges(ip)
+    if let Some(accepted) = node.accepted_vips().filter(|accepted| !accepted.contains(ip))
         && !is_served(ip)
     {
         let why = format!("is outside {accepted}; assign one inside, or allow its range");
@@ -97,7 +96,10 @@ mod tests {
     use super::*;
     use crate::{
         desired::compute,
-        model::fixture::{import, plain_node, snapshot},
+        model::{
+            NodeFacts,
+            fixture::{import, plain_node, snapshot},
+        },
     };
 
     /// What becomes of these addresses of an import that has none in force.
@@ -109,8 +111,11 @@ mod tests {
     fn node() -> NodeContext {
         NodeContext {
             node_addresses: ["10.0.0.7".parse().unwrap(), "fd00::7".parse().unwrap()].into(),
-            api_servers: ["10.0.0.1".parse().unwrap()].into(),
-            pod_ranges: ["10.0.8.0/24".parse().unwrap()].into(),
+            facts: NodeFacts {
+                api_servers: ["10.0.0.1".parse().unwrap()].into(),
+                pod_ranges: ["10.0.8.0/24".parse().unwrap()].into(),
+                ..NodeFacts::default()
+            },
             vip_cidrs: vec!["10.0.0.0/16".parse().unwrap(), "fd00::/64".parse().unwrap()],
             ..NodeContext::default()
         }
@@ -160,8 +165,7 @@ mod tests {
 
     #[test]
     fn an_address_outside_the_ranges_stays_with_the_import_that_has_it_in_force() {
-        let any =
-            NodeContext { service_ranges: plain_node().service_ranges, ..NodeContext::default() };
+        let any = plain_node();
         let served = import("shop/web").ip("10.1.0.1").ip("10.0.0.2").port("http", 80);
         let in_force = compute(&snapshot([served.clone()]), &any, &DesiredState::default());
         let other = import("shop/api").ip("10.1.0.1");

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     model::{
         Endpoint, EndpointSlice, Object, ObjectEvent, ObjectRef, ServiceImport, Traffic,
-        fixture::{endpoint, import, key, plain_node, slice},
+        fixture::{endpoint, import, key, knowing, plain_node, slice},
     },
     reconcile::{MapContents, Pruning, plan},
 };
@@ -463,14 +463,14 @@ fn facts_of_flags_take_precedence_over_those_of_the_source() {
     let traffic = Traffic::parse(r#"{"west":{"drain":true}}"#).unwrap();
     let node = NodeFacts { zone: Some("a".to_owned()), traffic, ..NodeFacts::default() };
     world.engine.take(EventBatch { node: node.into(), ..EventBatch::default() });
-    assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
-    assert!(world.engine.node().traffic.is_drained("west"), "no flag says anything of it");
+    assert_eq!(world.engine.node().facts.zone.as_deref(), Some("a"));
+    assert!(world.engine.node().facts.traffic.is_drained("west"), "no flag says anything of it");
     assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
-    assert_eq!(world.engine.node().zone.as_deref(), Some("a"));
+    assert_eq!(world.engine.node().facts.zone.as_deref(), Some("a"));
     let zone = Some("b".to_owned());
-    world.engine.set_node(NodeContext { zone, ..world.engine.node().clone() });
-    assert_eq!(world.engine.node().zone.as_deref(), Some("b"));
+    world.engine.set_node(knowing(world.engine.node().clone(), |facts| facts.zone = zone));
+    assert_eq!(world.engine.node().facts.zone.as_deref(), Some("b"));
 }
 
 /// A random change of one of eight services.

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::{
-    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Kind, Location, NodeContext, Object,
-    ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
+    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Kind, Location, NodeContext, NodeFacts,
+    Object, ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -33,7 +33,13 @@ impl From<EndpointSlice> for Object {
 /// A node of a cluster whose Services have addresses that no test uses.
 pub(crate) fn plain_node() -> NodeContext {
     let range: IpNet = "172.30.0.0/16".parse().expect("a range");
-    NodeContext { service_ranges: Some([range].into()), ..NodeContext::default() }
+    knowing(NodeContext::default(), |facts| facts.service_ranges = Some([range].into()))
+}
+
+/// The node with other facts.
+pub(crate) fn knowing(mut node: NodeContext, change: impl FnOnce(&mut NodeFacts)) -> NodeContext {
+    change(&mut node.facts);
+    node
 }
 
 /// The key that displays as `name`.
@@ -203,8 +209,11 @@ impl Endpoint {
 pub(crate) fn node() -> NodeContext {
     NodeContext {
         node_name: Some("n1".to_owned()),
-        zone: Some("z1".to_owned()),
-        cluster_id: Some("east".to_owned()),
+        facts: NodeFacts {
+            zone: Some("z1".to_owned()),
+            cluster_id: Some("east".to_owned()),
+            ..NodeFacts::default()
+        },
         ..NodeContext::default()
     }
 }

@@ -12,24 +12,12 @@ use super::{Capacity, Traffic, VIP_RANGES_PROPERTY};
 pub struct NodeContext {
     /// `--node-name`.
     pub node_name: Option<String>,
-    /// The zone of the node.
-    pub zone: Option<String>,
-    /// The id of the cluster in the clusterset.
-    pub cluster_id: Option<String>,
-    /// `--vip-cidr`; empty leaves it to `vip_ranges`.
+    /// What flags and the source say.
+    pub facts: NodeFacts,
+    /// `--vip-cidr`; empty leaves it to the facts.
     pub vip_cidrs: Vec<IpNet>,
     /// The addresses of the node's interfaces. None of them can be a VIP.
     pub node_addresses: BTreeSet<IpAddr>,
-    /// The addresses of the API server. None of them can be a VIP.
-    pub api_servers: BTreeSet<IpAddr>,
-    /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
-    pub service_ranges: Option<BTreeSet<IpNet>>,
-    /// The ranges of pods, as far as they are known. No address in one can be a VIP.
-    pub pod_ranges: BTreeSet<IpNet>,
-    /// The weights and drains of source clusters.
-    pub traffic: Traffic,
-    /// The ranges of ClusterSetIPs of the cluster; empty while they are unknown.
-    pub vip_ranges: Vec<IpNet>,
     /// `--stale-tcp=destroy`: which endpoints serve matters for TCP too.
     pub stale_tcp: bool,
     /// The limit of `--max-memory`.
@@ -43,12 +31,12 @@ pub struct NodeFacts {
     pub zone: Option<String>,
     /// The id of the cluster in the clusterset.
     pub cluster_id: Option<String>,
-    /// The addresses of the API server.
+    /// The addresses of the API server. None of them can be a VIP.
     pub api_servers: BTreeSet<IpAddr>,
     /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
     #[serde(default)]
     pub service_ranges: Option<BTreeSet<IpNet>>,
-    /// The ranges of pods: those of this node, and those of a flag.
+    /// The ranges of pods, as far as they are known: those of this node, and those of a flag. No address in one can be a VIP.
     #[serde(default)]
     pub pod_ranges: BTreeSet<IpNet>,
     /// The weights and drains of source clusters.
@@ -78,56 +66,19 @@ impl NodeFacts {
 }
 
 impl NodeContext {
-    /// Replaces the facts.
-    pub fn learn(&mut self, facts: NodeFacts) {
-        let NodeFacts {
-            zone,
-            cluster_id,
-            api_servers,
-            service_ranges,
-            pod_ranges,
-            traffic,
-            vip_ranges,
-        } = facts;
-        *self = Self {
-            zone,
-            cluster_id,
-            api_servers,
-            service_ranges,
-            pod_ranges,
-            traffic,
-            vip_ranges,
-            ..std::mem::take(self)
-        };
-    }
-
-    /// The facts without the flags and limits.
-    pub fn facts(&self) -> NodeFacts {
-        NodeFacts {
-            zone: self.zone.clone(),
-            cluster_id: self.cluster_id.clone(),
-            api_servers: self.api_servers.clone(),
-            service_ranges: self.service_ranges.clone(),
-            pod_ranges: self.pod_ranges.clone(),
-            traffic: self.traffic.clone(),
-            vip_ranges: self.vip_ranges.clone(),
-        }
-    }
-
     /// The ranges that ClusterSetIPs have to be in, and where they come from; none if any address can be one.
     pub fn accepted_vips(&self) -> Option<AcceptedVips<'_>> {
-        AcceptedVips::new(&self.vip_cidrs, &self.vip_ranges)
+        AcceptedVips::new(&self.vip_cidrs, &self.facts.vip_ranges)
     }
 
     /// Whether the address is in a range of ClusterSetIPs.
     pub fn is_in_vip_ranges(&self, ip: IpAddr) -> bool {
-        self.accepted_vips()
-            .is_none_or(|accepted| accepted.ranges.iter().any(|range| range.contains(&ip)))
+        self.accepted_vips().is_none_or(|accepted| accepted.contains(ip))
     }
 
     /// Whether a Service of this cluster can have this address. It can while the ranges are unknown.
     pub fn may_be_service(&self, ip: IpAddr) -> bool {
-        let ranges = self.service_ranges.as_ref();
+        let ranges = self.facts.service_ranges.as_ref();
         ranges.is_none_or(|ranges| ranges.iter().any(|range| range.contains(&ip)))
     }
 }
@@ -150,6 +101,11 @@ impl<'a> AcceptedVips<'a> {
         let by_flag = !flag.is_empty();
         let ranges = if by_flag { flag } else { cluster };
         (!ranges.is_empty()).then_some(Self { ranges, by_flag })
+    }
+
+    /// Whether the address is in one of the ranges.
+    pub fn contains(&self, ip: IpAddr) -> bool {
+        self.ranges.iter().any(|range| range.contains(&ip))
     }
 }
 

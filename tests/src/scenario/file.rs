@@ -241,7 +241,7 @@ vip 10.0.0.1
     #[test]
     fn a_file_is_a_sequence_of_steps() {
         let scenario = parse(TEXT).unwrap();
-        assert_eq!(scenario.node().context.zone.as_deref(), Some("a"));
+        assert_eq!(scenario.node().context.facts.zone.as_deref(), Some("a"));
         let steps: Vec<_> = scenario.steps().collect();
         let [
             (3, Step::Node(_)),

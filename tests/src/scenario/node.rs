@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, net::IpAddr};
 use anyhow::Context as _;
 use ipnet::IpNet;
 use mcs_agent::{
-    model::{Capacity, Controller, NodeContext, Traffic},
+    model::{Capacity, Controller, NodeContext, NodeFacts, Traffic},
     source::{ANTREA, GKE, KARMADA, ReadScope},
 };
 use serde::Deserialize;
@@ -48,7 +48,7 @@ struct Description {
 pub(super) fn plain() -> Node {
     let context = NodeContext {
         capacity: CAPACITY,
-        service_ranges: service_ranges(None),
+        facts: NodeFacts { service_ranges: service_ranges(None), ..NodeFacts::default() },
         ..NodeContext::default()
     };
     Node { context, scope: ReadScope::default() }
@@ -75,21 +75,23 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
     };
     let context = NodeContext {
         node_name: node.node_name,
-        zone: node.zone,
-        cluster_id: node.cluster_id,
+        facts: NodeFacts {
+            zone: node.zone,
+            cluster_id: node.cluster_id,
+            api_servers: node.api_server,
+            service_ranges: service_ranges(node.service_cidr),
+            pod_ranges: node.pod_cidr,
+            traffic: node.traffic,
+            vip_ranges: vec![],
+        },
         vip_cidrs: node.vip_cidr,
-        vip_ranges: vec![],
         node_addresses: node.addresses,
-        api_servers: node.api_server,
         capacity: Capacity {
             frontends: node.frontends.unwrap_or(CAPACITY.frontends),
             endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
             clusters: node.clusters.unwrap_or(CAPACITY.clusters),
             imports: node.frontends.unwrap_or(CAPACITY.imports),
         },
-        service_ranges: service_ranges(node.service_cidr),
-        pod_ranges: node.pod_cidr,
-        traffic: node.traffic,
         stale_tcp: false,
     };
     Ok(Node { context, scope })

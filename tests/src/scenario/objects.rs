@@ -5,7 +5,7 @@ use std::{fs, path::Path};
 use anyhow::{Context as _, ensure};
 use mcs_agent::engine::REFUSED_FOR;
 use mcs_agent::{
-    model::{Capacity, NodeContext},
+    model::{Capacity, NodeContext, NodeFacts},
     source::ReadScope,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
@@ -174,10 +174,13 @@ impl Story {
     ) -> anyhow::Result<Agent<M>> {
         let context = NodeContext {
             node_name: Some("n1".to_owned()),
-            zone: Some("z1".to_owned()),
-            cluster_id: Some("home".to_owned()),
+            facts: NodeFacts {
+                zone: Some("z1".to_owned()),
+                cluster_id: Some("home".to_owned()),
+                service_ranges: Some(["10.0.0.1/32".parse()?, "fd00::1/128".parse()?].into()),
+                ..NodeFacts::default()
+            },
             node_addresses: [[10, 0, 0, 66].into()].into(),
-            service_ranges: Some(["10.0.0.1/32".parse()?, "fd00::1/128".parse()?].into()),
             capacity: self.capacity,
             ..NodeContext::default()
         };

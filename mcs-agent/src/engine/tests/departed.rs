@@ -10,8 +10,8 @@ const SECOND: Duration = Duration::from_secs(1);
 /// A node that knows its Service range: `web` imports are outside of it.
 fn node(world: &mut World) {
     let range = ["10.96.0.0/16".parse().expect("a range")].into();
-    let node =
-        NodeContext { capacity: BOUND, service_ranges: Some(range), ..NodeContext::default() };
+    let bounded = NodeContext { capacity: BOUND, ..NodeContext::default() };
+    let node = knowing(bounded, |facts| facts.service_ranges = Some(range));
     world.engine.set_node(node);
 }
 
@@ -72,8 +72,8 @@ fn an_address_that_others_can_have_is_handed_back() {
         }),
         ("in the range", |world| {
             let ranges = Some(["10.0.0.0/24".parse().expect("a range")].into());
-            let node =
-                NodeContext { capacity: BOUND, service_ranges: ranges, ..NodeContext::default() };
+            let bounded = NodeContext { capacity: BOUND, ..NodeContext::default() };
+            let node = knowing(bounded, |facts| facts.service_ranges = ranges);
             world.engine.set_node(node);
             world.take([delete(0)]);
         }),
