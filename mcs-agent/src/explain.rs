@@ -197,17 +197,13 @@ impl Explained {
 
     /// Whether the agent may just be writing what is missing.
     pub(crate) fn may_lag(&self) -> bool {
-        let has = |code: Code| self.findings.iter().any(|finding| finding.code == code.name());
+        let has = |code: Code| self.findings.iter().any(|finding| finding.is(code));
         (has(Code::NotWritten) || has(Code::StaleBackend)) && !has(Code::AgentDown)
     }
 
     /// 0: it is served. 1: something is wrong. 3: something could not be found out.
     pub(crate) fn exit_status(&self) -> u8 {
-        match self.findings.first().map(|finding| finding.severity) {
-            Some(Severity::Wrong) => 1,
-            Some(Severity::Unknown) => 3,
-            Some(Severity::Note) | None => 0,
-        }
+        self.findings.first().map_or(0, |worst| worst.severity.exit_status())
     }
 
     /// The tree, with lines of at most so many columns.

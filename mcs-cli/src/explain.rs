@@ -1,7 +1,7 @@
 //! `mcs explain`: why a pod reaches a service of the clusterset, or not, from whichever cluster the pod is in.
 
 mod client;
-mod finding;
+mod code;
 mod target;
 
 use std::{net::IpAddr, process::ExitCode};
@@ -19,7 +19,7 @@ use serde_json::Value;
 pub(super) use self::client::NotAsked;
 use self::{
     client::Client,
-    finding::{Code, Finding, Severity},
+    code::{Code, Finding, Severity},
     target::Target,
 };
 use crate::{
@@ -27,7 +27,6 @@ use crate::{
     cluster::{Cluster, SERVICES},
     contexts::{self, Contexts},
     dns::SYSTEM,
-    exit::UNASKED,
     kubeconfig::ContextArgs,
     status::service::{self, ServiceStatus},
     tool::said_last,
@@ -107,11 +106,7 @@ struct Answer {
 pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
     let read = || program::block_on(explain(command));
     let explained = command.output.show(read, |explained, _| print(&explained.text()))?;
-    Ok(match explained.severity {
-        Some(Severity::Wrong) => ExitCode::FAILURE,
-        Some(Severity::Unknown) => UNASKED.into(),
-        Some(Severity::Note) | None => ExitCode::SUCCESS,
-    })
+    Ok(explained.severity.map_or(0, Severity::exit_status).into())
 }
 
 async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {

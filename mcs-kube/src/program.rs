@@ -1,6 +1,7 @@
 //! What the command lines of the programs share: logs, addresses to listen on and HTTP there, output, empty variables, the
 //! runtime, and the signals that end it.
 
+pub mod finding;
 mod heartbeat;
 pub mod http;
 mod logs;

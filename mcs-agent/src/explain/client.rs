@@ -128,7 +128,7 @@ impl ClientView {
         let namespace = match options.namespace(view.cgroup.as_deref()) {
             None => return view,
             Some(Err(error)) if options.pod.is_some() => {
-                let is_told = findings.iter().any(|one| one.code == Code::PodUnseen.name());
+                let is_told = findings.iter().any(|one| one.is(Code::PodUnseen));
                 let what = format!("{error}, so the programs of its device were not looked at");
                 findings.extend((!is_told).then(|| Finding::new(Code::PodUnseen, what)));
                 return view;
@@ -157,7 +157,7 @@ impl ClientView {
         let has_programs =
             |device: &DeviceView| !device.programs.is_empty() && device.detached.is_empty();
         if view.device.as_ref().is_some_and(has_programs) {
-            for one in findings.iter_mut().filter(|one| one.code == Code::SocketLbOff.name()) {
+            for one in findings.iter_mut().filter(|one| one.is(Code::SocketLbOff)) {
                 *one = Finding::new(Code::PacketsOnly, one.message.clone());
             }
         }

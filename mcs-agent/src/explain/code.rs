@@ -1,32 +1,11 @@
-//! What `explain` finds: a code for programs, a sentence for people, and what to do.
+//! The codes of what `explain` finds.
 
 use std::fmt;
 
-use serde::Serialize;
+use mcs_kube::program::finding::FindingCode;
+pub(super) use mcs_kube::program::finding::{Finding, Severity};
 
 use crate::model::{LeftAloneReason, RejectionReason};
-
-/// What a finding means for the exit status.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Severity {
-    /// Clients are not served as they should be: exit 1.
-    Wrong,
-    /// It could not be found out: exit 3, if nothing is wrong.
-    Unknown,
-    /// It is worth knowing.
-    Note,
-}
-
-impl Severity {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Wrong => "wrong",
-            Self::Unknown => "unknown",
-            Self::Note => "note",
-        }
-    }
-}
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $code:ident $name:literal $severity:ident $advice:literal;)+) => {
@@ -40,18 +19,18 @@ macro_rules! codes {
             /// Every code.
             #[cfg(test)]
             pub(super) const ALL: &[Self] = &[$(Self::$code),+];
+        }
 
-            /// For programs.
-            pub(super) const fn name(self) -> &'static str {
+        impl FindingCode for Code {
+            fn name(self) -> &'static str {
                 match self { $(Self::$code => $name,)+ }
             }
 
-            pub(super) const fn severity(self) -> Severity {
+            fn severity(self) -> Severity {
                 match self { $(Self::$code => Severity::$severity,)+ }
             }
 
-            /// What to do.
-            pub(super) const fn advice(self) -> &'static str {
+            fn advice(self) -> &'static str {
                 match self { $(Self::$code => $advice,)+ }
             }
         }
@@ -131,29 +110,10 @@ codes! {
     ProbeTcpOnly "probe-tcp-only" Note "the probe connects by TCP alone";
 }
 
-/// Something that was found.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize)]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    /// A [`Code`], or a reason of the rules, with hyphens.
-    pub(super) code: String,
-    /// What is so.
-    pub(super) message: String,
-    /// What to do; empty if the message says it.
-    pub(super) advice: &'static str,
-}
-
-impl Finding {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        let (severity, advice) = (code.severity(), code.advice());
-        Self { severity, code: code.name().to_owned(), message: message.into(), advice }
-    }
-
-    /// The rules' own reasons say what to do.
-    pub(super) fn of_rule(severity: Severity, code: impl fmt::Display, message: &str) -> Self {
-        let code = code.to_string().replace('_', "-");
-        Self { severity, code, message: message.to_owned(), advice: "" }
-    }
+/// The rules' own reasons say what to do.
+pub(super) fn of_rule(severity: Severity, code: impl fmt::Display, message: &str) -> Finding {
+    let code = code.to_string().replace('_', "-");
+    Finding { severity, code, message: message.to_owned(), advice: "" }
 }
 
 /// Whether the import is served all the same.
@@ -169,7 +129,7 @@ pub(super) const fn is_ignored(reason: RejectionReason) -> bool {
 
 /// The code of an import that is left alone.
 pub(super) fn left_alone(reason: LeftAloneReason, message: &str) -> Finding {
-    Finding::of_rule(Severity::Wrong, reason, message)
+    of_rule(Severity::Wrong, reason, message)
 }
 
 #[cfg(test)]
@@ -223,7 +183,7 @@ mod tests {
 
     #[test]
     fn reasons_of_the_rules_have_hyphens() {
-        let finding = Finding::of_rule(Severity::Wrong, RejectionReason::VipOutsideCidr, "x");
+        let finding = of_rule(Severity::Wrong, RejectionReason::VipOutsideCidr, "x");
         assert_eq!(finding.code, "vip-outside-cidr");
         assert_eq!(left_alone(LeftAloneReason::Headless, "x").code, "headless");
         assert_eq!(Fate::Rejected(RejectionReason::EndpointIsVip).to_string(), "endpoint-is-vip");

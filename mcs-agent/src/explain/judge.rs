@@ -6,7 +6,7 @@ use mcs_kube::program::suggest;
 
 use super::{
     ExplainedImports,
-    code::{Code, Finding, Severity, is_ignored, left_alone},
+    code::{Code, Finding, Severity, is_ignored, left_alone, of_rule},
     frontends::FrontendView,
     target::{Target, What},
 };
@@ -63,7 +63,7 @@ impl Judge<'_> {
             if let Some(taken) = rejections.find(|one| one.reason == RejectionReason::FrontendTaken)
             {
                 let message = format!("{other} asks for it too: {}", taken.message);
-                findings.push(Finding::of_rule(Severity::Note, taken.reason, &message));
+                findings.push(of_rule(Severity::Note, taken.reason, &message));
             }
         }
         findings
@@ -167,11 +167,11 @@ fn tell_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec
         let is_of_import = object.key == *key && object.kind != Kind::EndpointSlice;
         let severity =
             if is_of_import && !is_ignored(*reason) { Severity::Wrong } else { Severity::Note };
-        findings.push(Finding::of_rule(severity, reason, &format!("{object}: {message}")));
+        findings.push(of_rule(severity, reason, &format!("{object}: {message}")));
     }
     for (reason, count) in told.into_iter().filter(|(_, count)| *count > REJECTIONS) {
         let more = format!("{} more for this reason", count - REJECTIONS);
-        findings.push(Finding::of_rule(Severity::Note, reason, &more));
+        findings.push(of_rule(Severity::Note, reason, &more));
     }
 }
 

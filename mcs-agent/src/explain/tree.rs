@@ -205,10 +205,9 @@ impl Tree {
     }
 
     fn finding(&mut self, finding: &Finding) {
-        let Finding { severity, code, message, advice } = finding;
-        self.line(0, &format!("{} [{code}] {message}", severity.name()));
-        if !advice.is_empty() {
-            self.line(1, &format!("-> {advice}"));
+        self.line(0, &finding.line());
+        if !finding.advice.is_empty() {
+            self.line(1, &format!("-> {}", finding.advice));
         }
     }
 }

@@ -6,7 +6,7 @@ use mcs_kube::{program::suggest, told};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::finding::{Code, Finding};
+use super::code::{Code, Finding};
 use crate::{
     cluster::{Cluster, PODS},
     contexts::{Contexts, Unasked},

@@ -1,28 +1,7 @@
-//! What `mcs explain` finds beside the agent: a code for programs, a sentence for people, and what to do.
+//! The codes of what `mcs explain` finds beside the agent.
 
-use serde::Serialize;
-
-/// What a finding means for the exit code.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Severity {
-    /// The pod is not served as it should be: exit 1.
-    Wrong,
-    /// It could not be found out: exit 3, if nothing is wrong.
-    Unknown,
-    /// It is worth knowing.
-    Note,
-}
-
-impl Severity {
-    const fn name(self) -> &'static str {
-        match self {
-            Self::Wrong => "wrong",
-            Self::Unknown => "unknown",
-            Self::Note => "note",
-        }
-    }
-}
+use mcs_kube::program::finding::FindingCode;
+pub(super) use mcs_kube::program::finding::{Finding, Severity};
 
 /// What is found. The names are stable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -87,25 +66,17 @@ impl Code {
     }
 }
 
-/// Something that was found.
-#[derive(Clone, Debug, Serialize)]
-pub(super) struct Finding {
-    pub(super) severity: Severity,
-    pub(super) code: &'static str,
-    /// What is so.
-    pub(super) message: String,
-    /// What to do.
-    pub(super) advice: &'static str,
-}
-
-impl Finding {
-    pub(super) fn new(code: Code, message: impl Into<String>) -> Self {
-        let (name, severity, advice) = code.row();
-        Self { severity, code: name, message: message.into(), advice }
+impl FindingCode for Code {
+    fn name(self) -> &'static str {
+        self.row().0
     }
 
-    pub(super) fn line(&self) -> String {
-        format!("{} [{}] {}", self.severity.name(), self.code, self.message)
+    fn severity(self) -> Severity {
+        self.row().1
+    }
+
+    fn advice(self) -> &'static str {
+        self.row().2
     }
 }
 
