@@ -18,8 +18,7 @@ use super::{
 };
 use crate::{
     model::{
-        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, RejectionReason,
-        ServiceImport, Slots,
+        Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport, Slots,
     },
     store::Snapshot,
 };
@@ -57,17 +56,13 @@ impl AssignedClaim {
     /// The claim with the tiers of source clusters that the import has now. `None`: something else follows from them too.
     pub(super) fn with_tiers(&self, import: &ServiceImport, node: &NodeContext) -> Option<Self> {
         let (preferences, problems) = Preferences::of(import, node).ok()?;
-        let were_preferred = |problem: &ObjectProblem| {
-            matches!(
-                problem.reason,
-                RejectionReason::SelectorResultsInvalid
-                    | RejectionReason::ClusterAffinityUnknown
-                    | RejectionReason::ClusterAffinityNeedsIdentity
-            )
-        };
-        let is_plain = problems.is_empty() && !self.problems.iter().any(were_preferred);
-        let claim = || Claim { preferences, ..self.claim.clone() };
-        is_plain.then(|| Self { claim: claim(), ..self.clone() })
+        let had_problem = self.problems.iter().any(|problem| problem.reason.is_of_preference());
+        if had_problem || !problems.is_empty() {
+            return None;
+        }
+        let mut assigned = self.clone();
+        assigned.claim.preferences = preferences;
+        Some(assigned)
     }
 
     /// Selects the backends of every frontend from the import's slices. No endpoint may be one of

@@ -118,13 +118,7 @@ pub(super) fn of_rule(severity: Severity, code: impl fmt::Display, message: &str
 
 /// Whether the import is served all the same.
 pub(super) const fn is_ignored(reason: RejectionReason) -> bool {
-    matches!(
-        reason,
-        RejectionReason::ClusterAffinityUnknown
-            | RejectionReason::SelectorResultsInvalid
-            | RejectionReason::ClusterAffinityNeedsIdentity
-            | RejectionReason::TrafficDistributionUnknown
-    )
+    reason.is_of_preference() || matches!(reason, RejectionReason::TrafficDistributionUnknown)
 }
 
 /// The code of an import that is left alone.

@@ -66,9 +66,7 @@ impl Objects {
         let source = store.source().name.clone();
         Ok(Self { snapshot: store.snapshot(), keys, source })
     }
-}
 
-impl Objects {
     /// Every import that there is.
     pub(super) fn imports(&self) -> Vec<ObjectKey> {
         self.snapshot.imports().map(|import| import.key.clone()).collect()

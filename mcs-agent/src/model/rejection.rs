@@ -63,6 +63,18 @@ pub enum RejectionReason {
     Capacity,
 }
 
+impl RejectionReason {
+    /// Whether it is about the source clusters that the import prefers. The import is served without the preference.
+    pub const fn is_of_preference(self) -> bool {
+        matches!(
+            self,
+            Self::ClusterAffinityUnknown
+                | Self::ClusterAffinityNeedsIdentity
+                | Self::SelectorResultsInvalid
+        )
+    }
+}
+
 impl fmt::Display for RejectionReason {
     /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
