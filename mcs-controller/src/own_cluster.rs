@@ -14,7 +14,9 @@ use std::{
 };
 
 use ipnet::IpNet;
-use mcs_kube::{ObjectKey, PropertyDecoder, ResourceEvent, SELECTOR_RESULTS, WatchTarget};
+use mcs_kube::{
+    ObjectKey, PropertyDecoder, ResourceEvent, SELECTOR_RESULTS, VipRangeList, WatchTarget,
+};
 
 use self::rules::ExportRules;
 use crate::{
@@ -163,6 +165,8 @@ pub struct OwnCluster {
     properties: BTreeMap<Arc<str>, String>,
     /// Those of them that peers get, and how many they do not get.
     published_properties: (Arc<Properties>, usize),
+    /// The ranges of ClusterSetIPs that agents read. Each plan asks for them.
+    told_vip_ranges: Option<VipRangeList>,
     imported: HashMap<ServiceName, Imported>,
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
@@ -238,6 +242,7 @@ impl OwnCluster {
             namespaces: BTreeSet::new(),
             properties: BTreeMap::new(),
             published_properties: Default::default(),
+            told_vip_ranges: None,
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
@@ -370,6 +375,11 @@ impl OwnCluster {
     /// The ClusterProperties that peers get, and how many they do not get.
     pub const fn published_properties(&self) -> &(Arc<Properties>, usize) {
         &self.published_properties
+    }
+
+    /// The ranges of ClusterSetIPs that agents were told.
+    pub const fn told_vip_ranges(&self) -> Option<&VipRangeList> {
+        self.told_vip_ranges.as_ref()
     }
 
     /// The version in which ClusterProperties are served.

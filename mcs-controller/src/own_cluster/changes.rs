@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
-use mcs_kube::{Decoder, ObjectKey, PropertyDecoder, ResourceEvent, WatchedObject};
+use mcs_kube::{
+    Decoder, ObjectKey, PropertyDecoder, ResourceEvent, VIP_RANGES_PROPERTY, VipRangeList,
+    WatchedObject,
+};
 
 use super::{API_SERVERS, OwnChanges, OwnCluster, OwnResource};
 use crate::{
@@ -170,7 +173,8 @@ impl OwnCluster {
         OwnChanges { namespaces: changed, ..OwnChanges::default() }
     }
 
-    /// The name of the clusterset decides the range of VIPs, and cluster selectors can be about each of the others.
+    /// The name of the clusterset decides the range of VIPs, the ranges that agents were told decide what they accept, and
+    /// cluster selectors can be about each of the others.
     pub(super) fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
         let former = self.clusterset().map(str::to_owned);
         match change {
@@ -189,8 +193,13 @@ impl OwnCluster {
             self.pod_ranges.take();
         }
         let (properties, left_out) = published(self.properties.iter());
-        let all = is_renamed || properties != *self.published_properties.0;
+        let told = self.property(VIP_RANGES_PROPERTY);
+        let told = told.and_then(|value| VipRangeList::parse(value).ok());
+        let all = is_renamed
+            || properties != *self.published_properties.0
+            || told != self.told_vip_ranges;
         self.published_properties = (Arc::new(properties), left_out);
+        self.told_vip_ranges = told;
         OwnChanges { all, ..OwnChanges::default() }
     }
 

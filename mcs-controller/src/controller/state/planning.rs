@@ -5,6 +5,8 @@ use std::{
     sync::Arc,
 };
 
+use mcs_kube::VipRangeList;
+
 use super::State;
 use crate::{
     clusterset::{
@@ -165,11 +167,12 @@ impl State {
     }
 
     pub(super) fn importer(&self) -> Importer {
+        let told = self.own.told_vip_ranges().map_or(&[][..], VipRangeList::ranges);
         Importer {
             cluster: self.cluster.clone(),
             families: self.own.families(),
             vip_ranges: self.vip_ranges(),
-            told_ranges: self.told_ranges(),
+            told_ranges: told.to_vec(),
             reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,

@@ -1,7 +1,7 @@
 //! The ranges of ClusterSetIPs, which the agents of this cluster accept.
 
 use ipnet::{IpNet, Ipv4Net, Ipv6Net};
-use mcs_kube::{VIP_RANGES_PROPERTY, VipRangeList};
+use mcs_kube::VipRangeList;
 
 use super::State;
 use crate::clusterset::{Owner, ServiceName};
@@ -14,11 +14,11 @@ impl State {
     /// addresses outside: the first ranges would take those away. Later only an import that is adopted brings an address of its
     /// own, since whoever may write a ServiceImport would else choose one.
     pub(in crate::controller) fn vip_ranges_to_tell(&self) -> Result<Option<VipRangeList>, String> {
-        let told = self.told_list();
+        let told = self.own.told_vip_ranges();
         if !self.settings.tells_vip_ranges {
             // Agents follow what an earlier controller has told them.
             let any = VipRangeList::new(&[Ipv4Net::default().into(), Ipv6Net::default().into()]);
-            return Ok(any.filter(|any| told.as_ref().is_some_and(|told| told != any)));
+            return Ok(any.filter(|any| told.is_some_and(|told| told != any)));
         }
         let new = self.vip_ranges();
         let mut ranges: Vec<IpNet> = vec![new.v4.into(), new.v6.into()];
@@ -27,7 +27,7 @@ impl State {
                 continue;
             }
             let former =
-                told.iter().flat_map(VipRangeList::ranges).find(|range| range.contains(&ip));
+                told.and_then(|told| told.ranges().iter().find(|range| range.contains(&ip)));
             if let Some(former) = former {
                 ranges.push(*former);
             } else if let Some(other) = owners.iter().find(|owner| !self.is_own_import(owner)) {
@@ -45,16 +45,7 @@ impl State {
             ranges.retain(|range| range.prefix_len() < range.max_prefix_len());
             VipRangeList::new(&ranges)
         });
-        Ok(wanted.filter(|wanted| told.as_ref() != Some(wanted)))
-    }
-
-    fn told_list(&self) -> Option<VipRangeList> {
-        VipRangeList::parse(self.own.property(VIP_RANGES_PROPERTY)?).ok()
-    }
-
-    /// The ranges that agents were told; none if they were told none.
-    pub(super) fn told_ranges(&self) -> Vec<IpNet> {
-        self.told_list().map(|told| told.ranges().to_vec()).unwrap_or_default()
+        Ok(wanted.filter(|wanted| told != Some(wanted)))
     }
 
     fn is_own_import(&self, name: &ServiceName) -> bool {

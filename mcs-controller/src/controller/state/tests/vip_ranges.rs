@@ -77,6 +77,20 @@ fn addresses_of_another_controller_outside_hold_the_first_ranges_back_and_no_oth
 }
 
 #[test]
+fn imports_of_others_are_judged_again_when_the_ranges_change() {
+    let mut state = state();
+    let web = ServiceName::new("shop", "web").unwrap();
+    import(&mut state, "web", OTHERS, "10.96.0.9");
+    while state.imports.next().is_some() {}
+    for (value, is_judged) in [("241.0.0.0/8", true), ("241.0.0.0/8", false), ("10.0.0.0/8", true)]
+    {
+        property(&mut state, value);
+        let judged = state.imports.next();
+        assert_eq!(judged, is_judged.then(|| web.clone()), "{value}");
+    }
+}
+
+#[test]
 fn a_controller_that_tells_no_ranges_lifts_those_of_an_earlier_one() {
     let mut state = state();
     state.settings.tells_vip_ranges = false;
