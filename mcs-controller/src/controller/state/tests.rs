@@ -56,6 +56,12 @@ fn object<D: Decoder>(value: Value) -> WatchedObject<D> {
     from_value(value).unwrap()
 }
 
+/// The cluster has this ClusterProperty now.
+fn property(state: &mut State, name: &str, value: &str) {
+    let property = object(json!({"metadata": {"name": name}, "spec": {"value": value}}));
+    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(property))));
+}
+
 fn listed<D: Decoder>() -> ResourceEvent<D> {
     ResourceEvent::Listed { version: "v1".to_owned(), objects: vec![] }
 }

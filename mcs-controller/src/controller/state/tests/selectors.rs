@@ -14,11 +14,6 @@ fn mailbox(state: &mut State, event: MailboxEvent) {
     state.update(Update::Mailbox(MailboxId::Peer("west".into(), 1), event));
 }
 
-fn property(state: &mut State, name: &str, value: &str) {
-    let property = object(json!({"metadata": {"name": name}, "spec": {"value": value}}));
-    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(property))));
-}
-
 #[test]
 fn what_peers_say_of_themselves_decides() {
     let mut state = state();

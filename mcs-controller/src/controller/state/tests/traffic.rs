@@ -3,11 +3,8 @@
 use super::*;
 
 /// A ClusterProperty of this cluster says this now.
-fn property(state: &mut State, name: &str, value: &str) {
-    let property = object(json!({
-        "metadata": {"name": format!("{name}.clusterset.mcs-agent.io")}, "spec": {"value": value},
-    }));
-    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(property))));
+fn of_traffic(state: &mut State, name: &str, value: &str) {
+    property(state, &format!("{name}.clusterset.mcs-agent.io"), value);
 }
 
 /// The ClusterPeer of west says this now, beside what it has to say.
@@ -32,7 +29,7 @@ fn says(state: &mut State, sequence: u64, drains: bool) {
 /// What agents are told next, and are told from then on; nothing if that is what they were told.
 fn told(state: &mut State) -> String {
     let Some(traffic) = state.traffic_to_tell() else { return String::new() };
-    property(state, "traffic", &traffic.to_value());
+    of_traffic(state, "traffic", &traffic.to_value());
     assert_eq!(state.traffic_to_tell(), None);
     traffic.to_string()
 }
@@ -44,7 +41,7 @@ fn operators_and_the_cluster_itself_have_a_say() {
     assert_eq!(told(&mut state), "", "nobody wants anything");
     peer(&mut state, &json!({"weight": 10}));
     assert_eq!(told(&mut state), "west weight 10");
-    property(&mut state, "weight", "90");
+    of_traffic(&mut state, "weight", "90");
     assert_eq!(told(&mut state), "east weight 90, west weight 10");
     says(&mut state, 1, true);
     assert_eq!(told(&mut state), "east weight 90, west weight 10 drained");
@@ -56,12 +53,12 @@ fn operators_and_the_cluster_itself_have_a_say() {
     assert_eq!(told(&mut state), "east weight 90");
 
     assert!(!state.statement().drains);
-    property(&mut state, "drain", "true");
+    of_traffic(&mut state, "drain", "true");
     assert!(state.statement().drains);
     assert_eq!(told(&mut state), "east weight 90 drained");
-    property(&mut state, "preference", "local-first");
+    of_traffic(&mut state, "preference", "local-first");
     assert_eq!(told(&mut state), "east weight 90 drained preferred");
-    property(&mut state, "preference", "nearest");
+    of_traffic(&mut state, "preference", "nearest");
     assert_eq!(told(&mut state), "", "what cannot be used changes nothing");
     assert!(state.traffic_problem().unwrap().contains("\"nearest\" is not local-first"));
 }
@@ -69,7 +66,7 @@ fn operators_and_the_cluster_itself_have_a_say() {
 #[test]
 fn what_is_not_known_stays_as_it_was_told() {
     let mut state = state();
-    property(
+    of_traffic(
         &mut state,
         "traffic",
         r#"{"east":{"weight":9},"north":{"drain":true},"south":{"weight":5},"west":{"drain":true}}"#,
@@ -77,18 +74,18 @@ fn what_is_not_known_stays_as_it_was_told() {
     peer(&mut state, &json!({}));
     let broken = json!({"metadata": {"name": "north"}, "spec": {"clusterId": "north"}});
     state.update(Update::Peers(ResourceEvent::Changed(object(broken))));
-    property(&mut state, "weight", "much");
+    of_traffic(&mut state, "weight", "much");
     assert_eq!(told(&mut state), "east weight 9, north drained, west drained", "south is no peer");
     assert!(state.traffic_problem().unwrap().contains("\"much\" is no weight"));
     says(&mut state, 1, false);
     assert_eq!(told(&mut state), "east weight 9, north drained");
-    property(&mut state, "weight", "1001");
+    of_traffic(&mut state, "weight", "1001");
     assert!(state.traffic_problem().unwrap().contains("use 0 to 1000"));
-    property(&mut state, "weight", "1000");
+    of_traffic(&mut state, "weight", "1000");
     assert_eq!(
         (told(&mut state), state.traffic_problem()),
         ("east weight 1000, north drained".to_owned(), None)
     );
-    property(&mut state, "traffic", "[");
+    of_traffic(&mut state, "traffic", "[");
     assert_eq!(told(&mut state), "east weight 1000", "nobody knows what it said of north");
 }

@@ -28,15 +28,10 @@ fn deleted(state: &mut State, name: &str) {
     state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Deleted(import))));
 }
 
-fn property(state: &mut State, value: &str) {
-    let property = object(json!({"metadata": {"name": PROPERTY}, "spec": {"value": value}}));
-    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(property))));
-}
-
 /// What agents are told next, and are told from then on; nothing if that is what they were told.
 fn told(state: &mut State) -> String {
     let Some(ranges) = state.vip_ranges_to_tell().unwrap() else { return String::new() };
-    property(state, &ranges.to_value());
+    property(state, PROPERTY, &ranges.to_value());
     assert_eq!(state.vip_ranges_to_tell(), Ok(None));
     ranges.to_value()
 }
@@ -53,7 +48,7 @@ fn a_range_stays_as_long_as_an_import_has_an_address_of_it() {
     assert_eq!(told(&mut state), format!("241.0.0.0/8,242.0.0.0/8,{v6}"));
     import(&mut state, "web", US, "242.0.0.9");
     assert_eq!(told(&mut state), ranges(&state));
-    property(&mut state, "nonsense");
+    property(&mut state, PROPERTY, "nonsense");
     assert_eq!(told(&mut state), ranges(&state), "whoever wrote that");
 }
 
@@ -84,7 +79,7 @@ fn imports_of_others_are_judged_again_when_the_ranges_change() {
     while state.imports.next().is_some() {}
     for (value, is_judged) in [("241.0.0.0/8", true), ("241.0.0.0/8", false), ("10.0.0.0/8", true)]
     {
-        property(&mut state, value);
+        property(&mut state, PROPERTY, value);
         let judged = state.imports.next();
         assert_eq!(judged, is_judged.then(|| web.clone()), "{value}");
     }
@@ -95,6 +90,6 @@ fn a_controller_that_tells_no_ranges_lifts_those_of_an_earlier_one() {
     let mut state = state();
     state.settings.tells_vip_ranges = false;
     assert_eq!(told(&mut state), "");
-    property(&mut state, "241.0.0.0/8");
+    property(&mut state, PROPERTY, "241.0.0.0/8");
     assert_eq!(told(&mut state), "0.0.0.0/0,::/0");
 }
