@@ -1,8 +1,8 @@
 //! Edits the configuration of CoreDNS: the block for clusterset.local, in and out. deploy/dns/README.md says why it is as
 //! it is.
 
-/// The zone of imported services.
-pub(crate) const ZONE: &str = "clusterset.local";
+use mcs_kube::dns_name::ZONE;
+
 /// Leaves imported slices out of the other blocks, which never answer for them.
 const LABELS: &str = "labels !multicluster.kubernetes.io/source-cluster";
 

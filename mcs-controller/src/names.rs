@@ -2,6 +2,7 @@
 
 use std::{fmt, net::IpAddr, time::Duration};
 
+use mcs_kube::dns_name;
 use tokio::{net::lookup_host, time::timeout};
 
 use crate::clusterset::ServiceName;
@@ -64,7 +65,7 @@ impl Question {
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{}.svc.clusterset.local", self.service.name(), self.service.namespace())
+        f.write_str(&dns_name::of(self.service.namespace(), self.service.name()))
     }
 }
 

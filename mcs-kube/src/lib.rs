@@ -18,6 +18,7 @@
 pub mod access;
 pub mod decoder;
 pub mod discovery;
+pub mod dns_name;
 mod exec_plugin;
 mod object_key;
 pub mod program;

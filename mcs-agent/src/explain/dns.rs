@@ -8,6 +8,7 @@ use std::{
     time::Duration,
 };
 
+use mcs_kube::dns_name;
 use rustix::fs::{Mode, OFlags, open};
 use serde::Serialize;
 use simple_dns::{
@@ -37,7 +38,7 @@ impl DnsView {
         ips: &[String],
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let name = format!("{}.{}.svc.clusterset.local", import.name, import.namespace);
+        let name = dns_name::of(&import.namespace, &import.name);
         let mut addresses = BTreeSet::new();
         let mut refusal = None;
         for kind in [TYPE::A, TYPE::AAAA] {

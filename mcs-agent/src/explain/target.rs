@@ -6,10 +6,9 @@ use std::{
     str::FromStr,
 };
 
-use crate::model::{FrontendId, ObjectKey, Protocol};
+use mcs_kube::dns_name;
 
-/// The end of names of imports in DNS.
-const SUFFIX: &str = ".svc.clusterset.local";
+use crate::model::{FrontendId, ObjectKey, Protocol};
 
 /// What is to be explained.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -64,7 +63,7 @@ impl FromStr for Target {
             Some((name, port)) => (name, Some(number(port)?)),
             None => (text, None),
         };
-        let dns = name.trim_end_matches('.').strip_suffix(SUFFIX);
+        let dns = dns_name::stem(name);
         let (namespace, name) = match dns {
             Some(dns) => dns.split_once('.').map(|(name, namespace)| (namespace, name)),
             None => name.split_once('/'),

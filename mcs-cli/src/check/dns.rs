@@ -7,10 +7,11 @@ use serde_json::Value;
 use super::{Unknown, rights::may};
 use crate::{
     cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS},
-    corefile::{self, ZONE},
+    corefile,
     dns::{self, CUSTOM, SYSTEM},
 };
 use mcs_controller::objects::MCS_GROUP;
+use mcs_kube::dns_name::ZONE;
 
 /// The checks and their results.
 pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {

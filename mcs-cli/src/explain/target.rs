@@ -3,9 +3,7 @@
 use std::str::FromStr;
 
 use mcs_controller::clusterset::ServiceName;
-
-/// The end of names of imports in DNS.
-const SUFFIX: &str = ".svc.clusterset.local";
+use mcs_kube::dns_name;
 
 /// A service, and a port of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -29,7 +27,7 @@ impl FromStr for Target {
             Some((name, port)) => (name, Some(port.parse().map_err(|_| TargetError)?)),
             None => (text, None),
         };
-        let (namespace, name) = match name.trim_end_matches('.').strip_suffix(SUFFIX) {
+        let (namespace, name) = match dns_name::stem(name) {
             Some(dns) => dns
                 .split_once('.')
                 .map(|(name, namespace)| (Some(namespace), name))

@@ -5,6 +5,7 @@ use std::{collections::BTreeSet, time::Duration};
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
 use mcs_controller::{clusterset::well_known, probe::Outcome};
+use mcs_kube::dns_name;
 use serde_json::{Value, json};
 use tokio::{signal::ctrl_c, time::Instant};
 
@@ -12,7 +13,6 @@ use super::member::Member;
 use crate::{
     check::pods::{Errand, ProbeArgs, run_pod},
     cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, NODES, SERVICES},
-    corefile::ZONE,
     progress, wait,
 };
 
@@ -116,7 +116,7 @@ async fn imported(members: &[Member]) -> anyhow::Result<()> {
 async fn connects(member: &Member) -> anyhow::Result<String> {
     let cluster = &member.cluster;
     let target = if member.dns.is_some() {
-        format!("{NAME}.{NAMESPACE}.svc.{ZONE}:{PORT}")
+        format!("{}:{PORT}", dns_name::of(NAMESPACE, NAME))
     } else {
         let import = cluster.get(IMPORTS, Some(NAMESPACE), NAME).await?.unwrap_or_default();
         let vip = import["spec"]["ips"][0].as_str().context("its import has no ClusterSetIP")?;

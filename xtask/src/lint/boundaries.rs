@@ -107,6 +107,7 @@ const VALUES: &[&str] = &[
     "Tiers",
     "Traffic",
     "VIP_RANGES_PROPERTY",
+    "dns_name",
     "hanging",
     "one_line_of",
     "program",

@@ -2,13 +2,11 @@
 
 use anyhow::bail;
 use mcs_controller::{clusterset::well_known, probe::Outcome};
+use mcs_kube::dns_name;
 use serde_json::Value;
 
 use super::sample;
-use crate::{
-    cluster::{Cluster, IMPORTS, SLICES},
-    corefile::ZONE,
-};
+use crate::cluster::{Cluster, IMPORTS, SLICES};
 
 /// How many imports are looked at, and how many of them are connected to.
 const IMPORTS_LOOKED_AT: u32 = 20;
@@ -49,7 +47,7 @@ fn service(import: &Value) -> Option<Service> {
     let port = ports.iter().find(|port| sample::is_tcp(port))?["port"].as_u64()?;
     has_address.then(|| Service {
         name: format!("{namespace}/{name}"),
-        target: format!("{name}.{namespace}.svc.{ZONE}:{port}"),
+        target: format!("{}:{port}", dns_name::of(namespace, name)),
     })
 }
 
