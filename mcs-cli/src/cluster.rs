@@ -117,16 +117,7 @@ impl Cluster {
     async fn own() -> anyhow::Result<Self> {
         let (access, server) = ApiAccess::new(None).await?;
         let id = id(&access.connection().await?.client).await?;
-        Ok(Self {
-            id,
-            server,
-            authority: None,
-            server_name: None,
-            is_own: true,
-            kubeconfig: None,
-            draft: None,
-            access,
-        })
+        Ok(Self { is_own: true, ..Self::by(access, server, id) })
     }
 
     /// Reads the kubeconfig and asks the cluster for its id.
@@ -143,16 +134,7 @@ impl Cluster {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
         let (access, _) = ApiAccess::new(Some(argument.of_files())).await?;
         let kubeconfig = Some(argument.clone());
-        Ok(Self {
-            id,
-            server,
-            authority,
-            server_name,
-            is_own: false,
-            kubeconfig,
-            draft: None,
-            access,
-        })
+        Ok(Self { authority, server_name, kubeconfig, ..Self::by(access, server, id) })
     }
 
     /// The cluster that a connection leads to.

@@ -32,14 +32,12 @@ impl ExportState {
 
     /// That of an export with these conditions.
     pub fn of(conditions: &[Condition]) -> Self {
-        let lacks = |condition_type| {
-            conditions.iter().any(|one| {
-                one.condition_type == condition_type && one.status != ConditionStatus::True
-            })
+        let is_true = |condition_type| {
+            let condition = conditions.iter().find(|one| one.condition_type == condition_type);
+            condition.map(|one| one.status == ConditionStatus::True)
         };
-        let is_ready = conditions.iter().any(|one| {
-            one.condition_type == ConditionType::Ready && one.status == ConditionStatus::True
-        });
+        let lacks = |condition_type| is_true(condition_type) == Some(false);
+        let is_ready = is_true(ConditionType::Ready) == Some(true);
         // Peers get an export of which a part cannot be used, such as its cluster selectors.
         if lacks(ConditionType::Valid) && !is_ready {
             Self::Invalid
