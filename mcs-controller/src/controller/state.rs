@@ -99,8 +99,8 @@ pub(super) struct State {
     refused: HashMap<ServiceName, BTreeMap<(ClusterId, Refusal), usize>>,
     /// The services whose ServiceImports another controller writes.
     left_alone: BTreeSet<ServiceName>,
-    /// What keeps imports from being served.
-    unaccepted: HashMap<ServiceName, Condition>,
+    /// What keeps imports from being served, of each import that this controller has judged.
+    acceptance_faults: HashMap<ServiceName, Option<Condition>>,
     /// What is to be told about objects.
     notices: Vec<Notice>,
 }
@@ -139,7 +139,7 @@ impl State {
             kept_derived: HashMap::new(),
             refused: HashMap::new(),
             left_alone: BTreeSet::new(),
-            unaccepted: HashMap::new(),
+            acceptance_faults: HashMap::new(),
             notices: vec![],
         };
         state.claim();

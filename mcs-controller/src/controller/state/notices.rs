@@ -82,18 +82,25 @@ impl State {
             WantedImport::Absent | WantedImport::LeftAlone => wanted.accepted.as_ref(),
         };
         let is_fault = |one: &&Condition| one.status == ConditionStatus::False;
-        let fault = now.filter(is_fault);
-        // Before there is an import, nobody looks at it.
-        let former = self.unaccepted.remove(name);
-        if self.own.import_object(name).is_none() {
-            return;
-        }
         // An import that goes is not accepted for that.
-        let Some(now) = now else { return };
-        let turn = turn([former.as_ref(), fault], |one| &one.reason, ("Accepted", &now.message));
-        if let Some(fault) = fault {
-            self.unaccepted.insert(name.clone(), fault.clone());
-        }
+        let Some(now) = now else {
+            self.acceptance_faults.remove(name);
+            return;
+        };
+        // Nobody looks at an import that is not there yet. What is told once it is there is new.
+        let Some(import) = self.own.import_object(name) else {
+            self.acceptance_faults.insert(name.clone(), None);
+            return;
+        };
+        let said = import.actual.status.condition(ConditionType::Accepted).filter(is_fault);
+        let fault = is_fault(&now).then(|| now.clone());
+        // A controller that starts, or becomes the leader, tells nothing that the one before has told.
+        let former = self
+            .acceptance_faults
+            .insert(name.clone(), fault.clone())
+            .unwrap_or_else(|| said.cloned());
+        let both = [former.as_ref(), fault.as_ref()];
+        let turn = turn(both, |one| &one.reason, ("Accepted", &now.message));
         if let Some((is_warning, reason, note)) = turn {
             self.tell(name, is_warning, &reason, note);
         }

@@ -13,7 +13,7 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     apply::ApplyError,
-    clusterset::{LostVip, NamespaceRules, Publication, Stamp},
+    clusterset::{LostVip, NamespaceRules, Publication, Stamp, well_known},
     leases::Statement,
     mailbox::{MailboxEvent, MailboxWrite},
     objects::{PublisherLease, complete_lease, exported_service, publisher_lease},
@@ -405,6 +405,40 @@ fn an_import_that_is_left_alone_is_told_once() {
     state.plan_and_note(&name);
     assert!(state.take_notices().iter().all(|notice| notice.reason != "LeftAlone"), "once");
 }
+
+#[test]
+fn the_next_controller_tells_no_fault_again_that_the_one_before_has_told() {
+    let name = ServiceName::new("shop", "web").unwrap();
+    let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
+    let faults = |said: Option<&str>| {
+        let mut state = state();
+        let (kind, since) = (well_known::ACCEPTED, "2026-01-01T00:00:00Z");
+        let condition = |reason| {
+            json!({"type": kind, "status": "False", "reason": reason, "message": "",
+                "lastTransitionTime": since})
+        };
+        let import = json!({
+            "metadata": metadata,
+            "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.1"], "ports": []},
+            "status": {"conditions": said.map(condition).as_slice()},
+        });
+        let namespace = json!({"metadata": {"name": "shop"}});
+        for event in [
+            OwnEvent::Namespaces(ResourceEvent::Changed(object(namespace))),
+            OwnEvent::Exports(ResourceEvent::Changed(object(json!({"metadata": metadata})))),
+            OwnEvent::Imports(ResourceEvent::Changed(object(import))),
+        ] {
+            state.update(Update::Own(event));
+        }
+        state.plan_and_note(&name);
+        let told = state.take_notices();
+        told.iter().filter(|notice| notice.reason == "NoPorts").count()
+    };
+    assert_eq!(faults(None), 1);
+    assert_eq!(faults(Some("NoPorts")), 0);
+    assert_eq!(faults(Some("AddressShared")), 1, "it is another fault");
+}
+
 #[test]
 fn services_are_exported_as_rules_say() {
     let mut state = state();
