@@ -131,10 +131,14 @@ fn go_back(world: &mut World, former: &Former) -> anyhow::Result<()> {
     ensure!(own_slices(world.second(), namespace)?.is_empty(), "it has slices of this controller");
     reach(world, namespace)?;
     world.clusters[1].controller.restart_with(&[])?;
-    let mut import = import(world.second(), namespace)?;
-    import["spec"]["sessionAffinity"] = json!("None");
-    import["spec"].as_object_mut().map(|spec| spec.remove("sessionAffinityConfig"));
-    former.controller.replace(&import)?;
+    // The controller that starts writes a condition on the import meanwhile.
+    let import = wait::until("the former controller's import", || {
+        let mut import = import(world.second(), namespace)?;
+        import["spec"]["sessionAffinity"] = json!("None");
+        import["spec"].as_object_mut().map(|spec| spec.remove("sessionAffinityConfig"));
+        former.controller.replace(&import)?;
+        Ok(import)
+    })?;
     // The controller has looked at the import when it follows other exports.
     let (other, _) = crate::silence::imported_service(world)?;
     follows_again(world, &other)?;

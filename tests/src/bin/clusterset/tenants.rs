@@ -103,10 +103,13 @@ fn foreground_deletion(world: &mut World) -> anyhow::Result<()> {
     for object in [foreign_import(&namespace), foreign_slice(&namespace)] {
         cluster.api().apply(&object)?;
         cluster.api().delete_in_foreground(&object)?;
-        let mut waiting = cluster.api().read(&object)?;
-        ensure!(waiting["metadata"]["finalizers"][0] == "foregroundDeletion", "{waiting}");
-        waiting["metadata"]["finalizers"] = json!([]);
-        wait::until("the collector's rights", || collector.replace(&waiting))?;
+        // The controller writes a condition on the import meanwhile.
+        wait::until("the collector's rights", || {
+            let mut waiting = cluster.api().read(&object)?;
+            ensure!(waiting["metadata"]["finalizers"][0] == "foregroundDeletion", "{waiting}");
+            waiting["metadata"]["finalizers"] = json!([]);
+            collector.replace(&waiting)
+        })?;
         wait::until("an end of the deletion", || match cluster.api().read(&object) {
             Ok(there) => bail!("it is there: {there}"),
             Err(_) => Ok(()),
