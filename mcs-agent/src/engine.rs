@@ -62,7 +62,9 @@ pub struct Engine {
     configured: NodeContext,
     /// What the source says of the node.
     learned: Arc<NodeFacts>,
-    /// Both: what is configured takes precedence.
+    /// The clusters that this node does not use, as far as their operators let it.
+    ejected: BTreeSet<Arc<str>>,
+    /// All of that: what is configured takes precedence.
     node: NodeContext,
     /// Triggers before this are not the agent's latency.
     began: SystemTime,
@@ -100,6 +102,7 @@ impl Engine {
             store: ObjectStore::default(),
             configured: node.clone(),
             learned: Arc::default(),
+            ejected: BTreeSet::new(),
             node,
             began,
             rules: Rules::default(),
@@ -196,6 +199,21 @@ impl Engine {
         is_new
     }
 
+    /// Replaces the clusters that this node does not use, if their operators let it. Returns whether a round is due.
+    pub fn set_ejected(&mut self, ejected: BTreeSet<Arc<str>>) -> bool {
+        let is_new = ejected != self.ejected;
+        if is_new {
+            self.ejected = ejected;
+            self.combine_facts();
+        }
+        is_new
+    }
+
+    /// The clusters that this node does not use.
+    pub const fn ejected(&self) -> &BTreeSet<Arc<str>> {
+        &self.ejected
+    }
+
     /// Replaces what is known of the node without the source. A round is due.
     pub fn set_node(&mut self, configured: NodeContext) {
         self.configured = configured;
@@ -205,6 +223,7 @@ impl Engine {
     fn combine_facts(&mut self) {
         self.node.clone_from(&self.configured);
         self.node.facts = self.configured.facts.clone().or(NodeFacts::clone(&self.learned));
+        self.node.facts.traffic.eject(&self.ejected);
     }
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.

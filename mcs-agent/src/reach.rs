@@ -1,5 +1,6 @@
 //! Whether this node reaches pods of other clusters: it connects to a few of them each minute, from its own address. Nothing is
-//! sent over the connections, and what they show changes nothing that the agent serves.
+//! sent over the connections. What they show changes nothing that the agent serves, unless a cluster is silent and its operator
+//! wants nodes to eject it then. Such a cluster is asked each 15 seconds, also its pods that were reached lately.
 //!
 //! The load on pods: a node connects to two endpoints a minute of each source cluster and IP family, and to a pod that was reached
 //! not again for ten minutes. So N nodes open at most N/10 connections a minute to a pod, however few pods there are: 1,000 nodes
@@ -22,10 +23,12 @@ use tokio::time::{Instant, sleep_until};
 pub use mcs_kube::reach::ProbePeers;
 
 pub use self::report::ReachReport;
-use crate::model::{DesiredState, FrontendId, Protocol};
+use crate::model::{DesiredState, FrontendId, Protocol, Traffic};
 
 /// How often a round begins. Each agent begins at a moment of its own.
 const PERIOD: Duration = Duration::from_mins(1);
+/// The same for clusters that this node may eject.
+const URGENT: Duration = Duration::from_secs(15);
 /// How many endpoints of a source cluster and an IP family are connected to in a round.
 const ENDPOINTS: usize = 2;
 /// How long a pod that was reached is not connected to again.
@@ -64,7 +67,25 @@ pub struct Reach {
     rests: HashMap<IpAddr, Instant>,
     /// When the next round begins; `None`: never.
     next_at: Option<Instant>,
+    /// When one begins that asks all clusters.
+    all_at: Instant,
     round: Option<Pin<Box<dyn Future<Output = Round> + Send>>>,
+}
+
+/// Whether a cluster is asked in a round.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Turn {
+    Later,
+    /// But for pods that rest.
+    Usual,
+    /// Also pods that rest.
+    Urgent,
+}
+
+impl Turn {
+    const fn usual(is_its_turn: bool) -> Self {
+        if is_its_turn { Self::Usual } else { Self::Later }
+    }
 }
 
 /// What [`Reach::next`] waited for.
@@ -84,6 +105,7 @@ impl Reach {
             ways: BTreeMap::new(),
             rests: HashMap::new(),
             next_at: (probe == ProbePeers::On).then_some(next_at),
+            all_at: next_at,
             round: None,
         }
     }
@@ -103,11 +125,19 @@ impl Reach {
         ReachEvent::Due
     }
 
-    /// Begins a round. `own` is the id of this cluster, to whose pods nobody asks the way.
-    pub fn begin(&mut self, desired: &DesiredState, own: Option<&str>) {
+    /// Begins a round. `own` is the id of this cluster, to whose pods nobody asks the way. `traffic` says which clusters this
+    /// node may eject.
+    pub fn begin(&mut self, desired: &DesiredState, own: Option<&str>, traffic: &Traffic) {
         let now = Instant::now();
-        self.next_at = Some(now + PERIOD);
-        let chosen = self.choose(desired, own, now);
+        let is_for_all = now >= self.all_at;
+        if is_for_all {
+            self.all_at = now + PERIOD;
+        }
+        let is_urgent = traffic.ejectable().next().is_some();
+        self.next_at = Some(if is_urgent { self.all_at.min(now + URGENT) } else { self.all_at });
+        let chosen = self.choose(desired, own, now, |cluster| {
+            if traffic.may_eject(cluster) { Turn::Urgent } else { Turn::usual(is_for_all) }
+        });
         self.round = Some(Box::pin(connect_all(chosen)));
     }
 
@@ -116,6 +146,7 @@ impl Reach {
         desired: &DesiredState,
         own: Option<&str>,
         now: Instant,
+        turn: impl Fn(&str) -> Turn,
     ) -> Vec<((WayId, FrontendId), SocketAddr)> {
         self.rests.retain(|_, at| now < *at + REST);
         let mut services = services(desired, own);
@@ -125,12 +156,16 @@ impl Reach {
         self.ways.retain(|way, _| services.contains_key(way));
         let mut round = Vec::new();
         for (id, services) in services {
+            let turn = turn(&id.0);
+            if turn == Turn::Later {
+                continue;
+            }
             let endpoints = |service: &FrontendId| {
                 let backends = desired.frontends.get(service).map(|frontend| &frontend.backends);
                 let of_cluster = backends.into_iter().flatten().filter(|one| one.cluster == id.0);
                 of_cluster.map(|backend| backend.address).collect()
             };
-            let rests = |ip| self.rests.contains_key(&ip);
+            let rests = |ip| turn != Turn::Urgent && self.rests.contains_key(&ip);
             let way = self.ways.entry(id.clone()).or_default();
             let chosen = way.choose(services, endpoints, rests, ENDPOINTS);
             round.extend(
@@ -161,6 +196,13 @@ impl Reach {
                 report::log(&id, way);
             }
         }
+    }
+
+    /// Whether several rounds have reached none of a cluster's pods, in either family.
+    pub fn is_silent(&self, cluster: &str) -> bool {
+        let mut ways = self.ways.iter().filter(|(id, _)| *id.0 == *cluster).peekable();
+        ways.peek().is_some()
+            && ways.all(|(_, way)| way.is_whole() == Some(false) && way.counts().0 == 0)
     }
 
     /// What is known, by source cluster and family.
@@ -225,7 +267,7 @@ mod tests {
         let mut now = Instant::now();
         let mut counts = Vec::new();
         for &outcome in outcomes {
-            let chosen = reach.choose(desired, Some("east"), now);
+            let chosen = reach.choose(desired, Some("east"), now, |_| Turn::Usual);
             counts.push(chosen.len());
             let attempt = |(target, address)| {
                 (target, Attempt { address, outcome, took: Duration::from_millis(1) })
@@ -272,7 +314,7 @@ mod tests {
         let mut now = Instant::now();
         let mut asked = 0;
         for _ in 0..20 {
-            let chosen = reach.choose(&two, Some("east"), now);
+            let chosen = reach.choose(&two, Some("east"), now, |_| Turn::Usual);
             asked += chosen.len();
             let attempt = |(target, address): (_, SocketAddr)| {
                 let is_open = address.ip().to_string() == "10.2.0.1";
@@ -285,6 +327,39 @@ mod tests {
         assert!(asked <= 6, "{asked} connections in 20 minutes");
         let report = reach.report().unwrap();
         assert_eq!((report[0].reachable, report[0].problem()), (Some(true), None));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_cluster_that_may_be_ejected_is_asked_more_often() {
+        let mut reach = Reach::new(ProbePeers::On);
+        let one = desired(&[&["10.2.0.1:80"], &["[fd02::1]:80"]]);
+        let calm = Traffic::default();
+        let urgent = Traffic::parse(r#"{"west":{"unreachable":"eject"}}"#).unwrap();
+        rounds(&mut reach, &one, &[Outcome::Answered]);
+        assert!(!reach.is_silent("west") && !reach.is_silent("north"));
+        let mut pauses = vec![];
+        for traffic in [&calm, &urgent, &urgent, &urgent, &urgent, &urgent, &calm] {
+            assert_eq!(reach.next().await, ReachEvent::Due);
+            let began = Instant::now();
+            reach.begin(&one, Some("east"), traffic);
+            reach.round = None;
+            pauses.push((reach.next_at.unwrap() - began).as_secs_f64().round());
+        }
+        assert_eq!(pauses, [60.0, 15.0, 15.0, 15.0, 15.0, 15.0, 45.0]);
+        let now = Instant::now();
+        assert!(reach.choose(&one, Some("east"), now, |_| Turn::Usual).is_empty(), "they rest");
+        for family in [0, 1] {
+            for _ in 0..3 {
+                let chosen = reach.choose(&one, Some("east"), now, |_| Turn::Urgent);
+                let attempt = |(target, address): (_, SocketAddr)| {
+                    let is_lost = family == 1 || address.is_ipv4();
+                    let outcome = if is_lost { Outcome::Timeout } else { Outcome::Answered };
+                    (target, Attempt { address, outcome, took: Duration::from_millis(1) })
+                };
+                reach.note(chosen.into_iter().map(attempt).collect(), now);
+            }
+            assert_eq!(reach.is_silent("west"), family == 1, "both families");
+        }
     }
 
     #[tokio::test]

@@ -26,7 +26,7 @@ pub(crate) use self::publisher_lease::complete_lease;
 pub use self::{
     cluster_peer::{
         BrokenPeer, ClusterPeerSpec, ClusterPeerStatus, Limits, PEER_CONDITIONS, PeerCondition,
-        PeerDecoder, PeerObject, PeerVersion, SecretReference,
+        PeerDecoder, PeerObject, PeerVersion, SecretReference, WhenStale,
     },
     export_rule::{ExportRule, ExportRuleDecoder, ExportRuleSpec},
     exported_service::{

@@ -139,6 +139,16 @@ pub struct PeerChanges {
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
+impl Peer {
+    /// Whether the publisher is alive. `None`: this replica has not seen it renew its Lease, and it is not silent for long.
+    pub fn is_fresh(&self, now: Instant) -> Option<bool> {
+        let silence = now.saturating_duration_since(self.last_beat);
+        let is_stale = silence > self.object.stale_after;
+        // The Lease that is there may be that of a publisher which died long ago.
+        if is_stale { Some(false) } else { self.view.is_renewed().then_some(true) }
+    }
+}
+
 impl Peers {
     /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
     pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &Reserved) -> PeerChanges {

@@ -1,9 +1,13 @@
-//! What operators want of source clusters: weights, and which are drained or preferred.
+//! What operators want of source clusters: weights, and which are drained, preferred, or ejected where nodes do not reach them.
 //!
 //! One ClusterProperty has the result, so that a change takes effect at all imports at once. mcs-controller writes it
 //! and the agents read it. Where mcs-controller does not run, anybody else may write it.
 
-use std::{collections::BTreeMap, fmt, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    sync::Arc,
+};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +17,7 @@ pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
 /// By source cluster, what its operators want. Nothing is wanted of the others. `spec.value` has it as JSON:
 ///
 /// ```text
-/// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true}}
+/// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true},"south":{"unreachable":"eject"}}
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -31,13 +35,26 @@ pub struct ClusterTraffic {
     /// New clients of services whose owners prefer no cluster get this one first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
+    /// What a node does that reaches none of its pods. Absent: nothing.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unreachable: Option<Unreachable>,
+}
+
+/// What becomes of a cluster none of whose pods a node reaches.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Unreachable {
+    /// The cluster is silent, and nodes are to eject it.
+    Eject,
+    /// This node has ejected it: new clients get other clusters. An agent says so of itself, and no controller does.
+    Ejected,
 }
 
 impl fmt::Display for Traffic {
     /// `east weight 90, west weight 10 drained`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, (cluster, wanted)) in self.0.iter().enumerate() {
-            let ClusterTraffic { weight, drain, preferred } = wanted;
+            let ClusterTraffic { weight, drain, preferred, unreachable } = wanted;
             let comma = if nth == 0 { "" } else { ", " };
             write!(f, "{comma}{cluster}")?;
             if let Some(weight) = weight {
@@ -49,6 +66,11 @@ impl fmt::Display for Traffic {
             if *preferred {
                 f.write_str(" preferred")?;
             }
+            f.write_str(match unreachable {
+                None => "",
+                Some(Unreachable::Eject) => " silent",
+                Some(Unreachable::Ejected) => " ejected",
+            })?;
         }
         Ok(())
     }
@@ -107,7 +129,29 @@ impl Traffic {
 
     /// Whether new clients are to get other clusters.
     pub fn is_drained(&self, cluster: &str) -> bool {
-        self.0.get(cluster).is_some_and(|wanted| wanted.drain || wanted.weight == Some(0))
+        self.0.get(cluster).is_some_and(|wanted| {
+            let is_ejected = wanted.unreachable == Some(Unreachable::Ejected);
+            wanted.drain || wanted.weight == Some(0) || is_ejected
+        })
+    }
+
+    /// Whether nodes that reach none of its pods are to eject this cluster.
+    pub fn may_eject(&self, cluster: &str) -> bool {
+        self.0.get(cluster).is_some_and(|wanted| wanted.unreachable.is_some())
+    }
+
+    /// The clusters that nodes are to eject, if they reach none of their pods.
+    pub fn ejectable(&self) -> impl Iterator<Item = &Arc<str>> {
+        self.0.iter().filter(|(_, wanted)| wanted.unreachable.is_some()).map(|(cluster, _)| cluster)
+    }
+
+    /// Ejects these clusters, as far as they are to be.
+    pub fn eject(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        for (cluster, wanted) in &mut self.0 {
+            let is_ejected = clusters.contains(cluster);
+            let found = if is_ejected { Unreachable::Ejected } else { Unreachable::Eject };
+            wanted.unreachable = wanted.unreachable.map(|_| found);
+        }
     }
 }
 
@@ -143,5 +187,17 @@ mod tests {
             let error = Traffic::parse(text).unwrap_err();
             assert!(error.contains(reason), "{text}: {error}");
         }
+    }
+    #[test]
+    fn only_a_cluster_that_may_be_ejected_is() {
+        let text = r#"{"east":{"weight":9},"north":{"unreachable":"ejected"},"west":{"unreachable":"eject"}}"#;
+        let mut traffic = Traffic::parse(text).unwrap();
+        let clusters = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect();
+        traffic.eject(&clusters(&["east", "west", "far"]));
+        assert_eq!(traffic.to_string(), "east weight 9, north silent, west ejected");
+        let drained = ["east", "north", "west", "far"].map(|one| traffic.is_drained(one));
+        assert_eq!(drained, [false, false, true, false]);
+        traffic.eject(&clusters(&[]));
+        assert_eq!(traffic.to_string(), "east weight 9, north silent, west silent");
     }
 }

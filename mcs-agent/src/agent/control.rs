@@ -181,9 +181,15 @@ impl Control {
                 event = self.reach.next() => match event {
                     ReachEvent::Due => {
                         let own = self.engine.node().facts.cluster_id.as_deref();
-                        self.reach.begin(self.engine.desired(), own);
+                        let traffic = &self.engine.node().facts.traffic;
+                        self.reach.begin(self.engine.desired(), own, traffic);
                     }
-                    ReachEvent::Ended => self.report_soon(),
+                    ReachEvent::Ended => {
+                        if self.eject() {
+                            self.reconcile().await;
+                        }
+                        self.report_soon();
+                    }
                 },
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => self.repair().await,
@@ -228,6 +234,7 @@ impl Control {
             tracing::info!("{}", source::offer(&group));
         }
         log_problems(self.engine.source(), &problems);
+        self.eject();
         if self.engine.synced() {
             self.log_vip_ranges();
             changes.iter().for_each(log_change);
@@ -237,6 +244,27 @@ impl Control {
             let slices = changes.len() - imports;
             self.published.metrics.queue(imports, slices, self.engine.changes());
         }
+    }
+
+    /// Ejects silent clusters none of whose pods this node reaches, until they are not silent any more. Returns whether a round is
+    /// due.
+    fn eject(&mut self) -> bool {
+        let before = self.engine.ejected().clone();
+        let ejectable = self.engine.node().facts.traffic.ejectable();
+        // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
+        let ejected: BTreeSet<_> = ejectable
+            .filter(|cluster| before.contains(*cluster) || self.reach.is_silent(cluster))
+            .cloned()
+            .collect();
+        for cluster in ejected.difference(&before) {
+            tracing::warn!(
+                "cluster {cluster} is silent, and none of its pods answers this node: new clients get other clusters"
+            );
+        }
+        for cluster in before.difference(&ejected) {
+            tracing::info!("new clients get cluster {cluster} again");
+        }
+        self.engine.set_ejected(ejected)
     }
 
     /// Logs which addresses can be ClusterSetIPs, whenever the cluster says others.

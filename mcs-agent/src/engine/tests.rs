@@ -468,6 +468,8 @@ fn facts_of_flags_take_precedence_over_those_of_the_source() {
     assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert_eq!(world.engine.node().facts.zone.as_deref(), Some("a"));
+    assert!(world.engine.set_ejected(["west".into()].into()));
+    assert!(!world.engine.set_ejected(["west".into()].into()));
     let zone = Some("b".to_owned());
     world.engine.set_node(knowing(world.engine.node().clone(), |facts| facts.zone = zone));
     assert_eq!(world.engine.node().facts.zone.as_deref(), Some("b"));

@@ -30,9 +30,12 @@ pub struct ClusterPeerSpec {
     /// The addresses of its pods. Endpoints outside are refused. Empty means any.
     #[serde(default, rename = "podCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub pod_cidrs: Vec<String>,
-    /// After how long without a sign of life the peer counts as stale, such as `40s`. Its endpoints stay.
+    /// After how long without a sign of life the peer counts as stale, such as `40s`.
     #[serde(default = "default_stale_after")]
     pub stale_after: String,
+    /// What becomes of its endpoints while it is stale.
+    #[serde(default)]
+    pub when_stale: WhenStale,
     /// How much of its mailbox is kept.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PeerLimits>,
@@ -42,6 +45,19 @@ pub struct ClusterPeerSpec {
     /// Whether new clients get other clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<bool>,
+}
+
+/// What becomes of the endpoints of a peer that gives no sign of life. They stay imported in any case.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum WhenStale {
+    /// Clients use them as before.
+    #[default]
+    Keep,
+    /// New clients of nodes that reach none of its pods get other clusters.
+    EjectUnreachable,
+    /// New clients get other clusters.
+    Withdraw,
 }
 
 /// How much of a peer's mailbox is kept. Absent or 0 means the default.
@@ -218,6 +234,8 @@ pub struct PeerObject {
     pub pod_ranges: Option<Vec<IpNet>>,
     /// After how long it is stale.
     pub stale_after: Duration,
+    /// What becomes of its endpoints then.
+    pub when_stale: WhenStale,
     /// How much of its mailbox is kept.
     pub limits: Limits,
     /// Its weight, if it has one.
@@ -301,6 +319,7 @@ impl PeerObject {
             stale_after: duration(&spec.stale_after).ok_or_else(|| {
                 format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
             })?,
+            when_stale: spec.when_stale,
             limits: spec.limits.unwrap_or_default().into(),
             weight: spec
                 .weight

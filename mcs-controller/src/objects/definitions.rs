@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{
     ClusterPeerSpec, ClusterPeerStatus, ExportRuleSpec, ExportedServiceSpec, PeerCondition,
     SecretReference,
-    cluster_peer::{NamespacePatterns, PeerLimits},
+    cluster_peer::{NamespacePatterns, PeerLimits, WhenStale},
     exported_service::{ClientIpConfig, ExportedPort, SessionAffinityConfig},
 };
 
@@ -129,6 +129,7 @@ fn cluster_peers_have_the_fields_of_their_definition() {
         namespaces: NamespacePatterns { allow: vec![text()], deny: vec![text()] },
         pod_cidrs: vec![text()],
         stale_after: text(),
+        when_stale: WhenStale::Withdraw,
         limits: Some(PeerLimits { services: Some(1), endpoints: Some(1), bytes: Some(1) }),
         weight: Some(1),
         drain: Some(true),

@@ -175,7 +175,7 @@ impl Control {
         }
         self.note_properties(self.state.own.published_properties().1);
         self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
-        let traffic = self.state.traffic_to_tell().map(|traffic| traffic.to_value());
+        let traffic = self.state.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_value());
         self.tell_property(TRAFFIC_PROPERTY, traffic);
         let ranges = self.state.vip_ranges_to_tell();
         self.note_untold(VIP_RANGES_PROPERTY, "read", ranges.as_ref().err().cloned());

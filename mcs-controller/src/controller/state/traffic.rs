@@ -1,18 +1,25 @@
-//! The weights, drains and preference of source clusters, which the agents of this cluster follow.
+//! The weights, drains and preference of source clusters, and what becomes of those that are silent. The agents of this cluster
+//! follow it.
 
-use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic};
+use std::time::Instant;
+
+use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic, Unreachable};
 
 use super::State;
-use crate::clusterset::{ClusterId, well_known};
+use crate::{
+    clusterset::{ClusterId, well_known},
+    objects::WhenStale,
+    peers::Peer,
+};
 
 impl State {
     /// What the agents are to be told of source clusters, if they were told something else.
-    pub(in crate::controller) fn traffic_to_tell(&self) -> Option<Traffic> {
+    pub(in crate::controller) fn traffic_to_tell(&self, now: Instant) -> Option<Traffic> {
         let told = match self.own.property(TRAFFIC_PROPERTY) {
             None => Some(Traffic::default()),
             Some(value) => Traffic::parse(value).ok(),
         };
-        let wanted = self.traffic(told.as_ref().unwrap_or(&Traffic::default()));
+        let wanted = self.traffic(told.as_ref().unwrap_or(&Traffic::default()), now);
         (told.as_ref() != Some(&wanted)).then_some(wanted)
     }
 
@@ -29,7 +36,7 @@ impl State {
     }
 
     /// What is wanted of each source cluster. What is not known stays as it was told.
-    fn traffic(&self, told: &Traffic) -> Traffic {
+    fn traffic(&self, told: &Traffic, now: Instant) -> Traffic {
         let mut wanted = Traffic::default();
         let mut want = |cluster: &ClusterId, traffic: ClusterTraffic| {
             if traffic != ClusterTraffic::default() {
@@ -45,14 +52,12 @@ impl State {
                 weight: self.own_weight().unwrap_or(own.weight),
                 drain: self.own_drain().unwrap_or(own.drain),
                 preferred: self.own_preference().unwrap_or(own.preferred),
+                ..ClusterTraffic::default()
             },
         );
         for peer in self.peers.by_cluster(&self.cluster) {
             let cluster = &peer.object.cluster;
-            let drains = peer.view.drains().unwrap_or(former(cluster).drain);
-            let drain = peer.object.drain || drains;
-            let weight = peer.object.weight;
-            want(cluster, ClusterTraffic { weight, drain, preferred: false });
+            want(cluster, of_peer(peer, former(cluster), now));
         }
         let unread = self.peers.unread();
         for (cluster, traffic) in &told.0 {
@@ -92,5 +97,21 @@ impl State {
             Some("local-first") => Ok(true),
             Some(value) => Err(format!("ClusterProperty {name}: {value:?} is not local-first")),
         }
+    }
+}
+
+/// What is wanted of a peer. What is not known stays as it was told.
+fn of_peer(peer: &Peer, former: ClusterTraffic, now: Instant) -> ClusterTraffic {
+    let object = &peer.object;
+    let is_stale = peer.is_fresh(now).map(|is_fresh| !is_fresh);
+    let is_withdrawn = object.when_stale == WhenStale::Withdraw && is_stale.unwrap_or(former.drain);
+    let drains = peer.view.drains().unwrap_or(former.drain);
+    ClusterTraffic {
+        weight: object.weight,
+        drain: object.drain || drains || is_withdrawn,
+        preferred: false,
+        unreachable: (object.when_stale == WhenStale::EjectUnreachable
+            && is_stale.unwrap_or(former.unreachable.is_some()))
+        .then_some(Unreachable::Eject),
     }
 }

@@ -9,7 +9,7 @@ use super::PeerNotes;
 use crate::{
     clusterset::{ClusterId, Refusal, overlap},
     mailbox::MailboxProblem,
-    objects::PeerCondition,
+    objects::{PeerCondition, WhenStale},
     peers::{AccessProblem, Peer},
     reach,
 };
@@ -239,22 +239,28 @@ pub(super) fn within_limits(peer: &Peer) -> PeerCondition {
 
 pub(super) fn fresh(peer: &Peer, now: Instant) -> PeerCondition {
     let kind = "Fresh";
-    let silence = now.saturating_duration_since(peer.last_beat);
-    let limit = peer.object.stale_after;
-    if silence > limit {
-        let message = format!(
-            "the publisher has given no sign of life for more than {} s. Its endpoints stay",
-            limit.as_secs()
-        );
-        return condition(kind, Some(false), "Stale", message);
+    match peer.is_fresh(now) {
+        Some(false) => {
+            let endpoints = match peer.object.when_stale {
+                WhenStale::Keep => "Its endpoints stay",
+                WhenStale::EjectUnreachable => {
+                    "New clients get other clusters on each node that reaches none of its pods"
+                }
+                WhenStale::Withdraw => "New clients get other clusters",
+            };
+            let limit = peer.object.stale_after.as_secs();
+            let message = format!(
+                "the publisher has given no sign of life for more than {limit} s. {endpoints}"
+            );
+            condition(kind, Some(false), "Stale", message)
+        }
+        None => {
+            let message =
+                "the publisher has not renewed its Lease since this replica started".to_owned();
+            condition(kind, None, "Pending", message)
+        }
+        Some(true) => condition(kind, Some(true), "Fresh", "the publisher renews its Lease"),
     }
-    // The Lease that is there may be that of a publisher which died long ago.
-    if !peer.view.is_renewed() {
-        let message =
-            "the publisher has not renewed its Lease since this replica started".to_owned();
-        return condition(kind, None, "Pending", message);
-    }
-    condition(kind, Some(true), "Fresh", "the publisher renews its Lease")
 }
 
 pub(super) fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {

@@ -7,7 +7,7 @@ use serde_json::{Value, from_str, json};
 use crate::{
     cluster::Cluster,
     controller, peering,
-    silence::imported_service,
+    silence::{follows_again, imported_service},
     world::{POD_RANGES, World},
 };
 
@@ -16,6 +16,7 @@ const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("weights and drains arrive in a ClusterProperty", arrive);
     suite.case("mcs drain and undrain, for all clusters and for one", by_command);
+    suite.case("agents are told that a peer is silent, if its operator wants", silent);
     suite.case("agents are told the ranges of ClusterSetIPs", tells_ranges);
 }
 
@@ -101,6 +102,34 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
     told(second, &json!({}))?;
     first.unexport(&namespace)
+}
+
+fn silent(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let kept = peering::peer(world.first(), POD_RANGES[0]);
+    let treat = |world: &World, when_stale: &str| {
+        let mut peer = kept.clone();
+        peer["spec"]["staleAfter"] = json!("3s");
+        peer["spec"]["whenStale"] = json!(when_stale);
+        world.second().api().apply(&peer)
+    };
+    treat(world, "withdraw")?;
+    told(world.second(), &json!({}))?;
+    world.clusters[0].controller.kill()?;
+    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    treat(world, "eject-unreachable")?;
+    told(world.second(), &json!({"c1": {"unreachable": "eject"}}))?;
+    // The next controller waits as long as the former one did.
+    world.clusters[1].controller.restart_with(&[])?;
+    treat(world, "keep")?;
+    told(world.second(), &json!({}))?;
+    treat(world, "withdraw")?;
+    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    world.clusters[0].controller.start_again()?;
+    told(world.second(), &json!({}))?;
+    ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");
+    world.second().api().apply(&kept)?;
+    follows_again(world, &namespace)
 }
 
 fn tells_ranges(world: &mut World) -> anyhow::Result<()> {

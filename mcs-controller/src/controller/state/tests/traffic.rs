@@ -21,16 +21,21 @@ fn peer(state: &mut State, more: &Value) {
 /// West says of itself whether it drains.
 fn says(state: &mut State, sequence: u64, drains: bool) {
     let lease = PublisherLease { drains, ..complete_lease("west", 0, sequence) };
-    let lease = publisher_lease("mcs-mailbox", &lease, jiff::Timestamp::UNIX_EPOCH);
+    let renewed = jiff::Timestamp::from_second(sequence.cast_signed()).unwrap();
+    let lease = publisher_lease("mcs-mailbox", &lease, renewed);
     let event = MailboxEvent::Lease(ResourceEvent::Changed(object(lease)));
     state.update(Update::Mailbox(MailboxId::Peer("west".into(), 1), event));
 }
 
 /// What agents are told next, and are told from then on; nothing if that is what they were told.
 fn told(state: &mut State) -> String {
-    let Some(traffic) = state.traffic_to_tell() else { return String::new() };
+    told_at(state, Instant::now())
+}
+
+fn told_at(state: &mut State, now: Instant) -> String {
+    let Some(traffic) = state.traffic_to_tell(now) else { return String::new() };
     of_traffic(state, "traffic", &traffic.to_value());
-    assert_eq!(state.traffic_to_tell(), None);
+    assert_eq!(state.traffic_to_tell(now), None);
     traffic.to_string()
 }
 
@@ -88,4 +93,31 @@ fn what_is_not_known_stays_as_it_was_told() {
     );
     of_traffic(&mut state, "traffic", "[");
     assert_eq!(told(&mut state), "east weight 1000", "nobody knows what it said of north");
+}
+
+#[test]
+fn a_silent_peer_is_treated_as_its_operator_wants() {
+    let later = Instant::now() + Duration::from_hours(1);
+    for (when_stale, silent) in
+        [("keep", ""), ("eject-unreachable", "west silent"), ("withdraw", "west drained")]
+    {
+        let mut first = state();
+        peer(&mut first, &json!({"whenStale": when_stale}));
+        says(&mut first, 1, false);
+        says(&mut first, 2, false);
+        assert_eq!(told(&mut first), "", "{when_stale}: it is alive");
+        assert_eq!(told_at(&mut first, later), silent, "{when_stale}");
+
+        // The next replica has seen nothing of the peer.
+        let mut next = state();
+        let told = first.own.property("traffic.clusterset.mcs-agent.io").unwrap_or("{}");
+        of_traffic(&mut next, "traffic", told);
+        peer(&mut next, &json!({"whenStale": when_stale}));
+        assert_eq!(super::traffic::told(&mut next), "", "{when_stale}: not known");
+        assert_eq!(told_at(&mut next, later), "", "{when_stale}: still silent");
+        says(&mut next, 1, false);
+        says(&mut next, 2, false);
+        let ended = next.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_string());
+        assert_eq!(ended, (!silent.is_empty()).then(String::new), "{when_stale}: it is back");
+    }
 }
