@@ -67,6 +67,9 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     };
     if args.rm || args.verb.is_some() {
         let down = down(workspace);
+        if let (Err(_), Err(error)) = (&up, &down) {
+            eprintln!("error: {error:#}");
+        }
         up.and(down)?;
     } else {
         up?;

@@ -119,8 +119,16 @@ impl Docker {
             ensure!(Instant::now() < end, "dockerd, process {}, does not end", own.pid);
             thread::sleep(PAUSE);
         }
-        fs::remove_dir_all(&own.directory)
-            .with_context(|| format!("cannot remove {}", own.directory.display()))
+        // Its containerd ends a little later, and writes until then.
+        loop {
+            match fs::remove_dir_all(&own.directory) {
+                Err(_) if Instant::now() < end => thread::sleep(PAUSE),
+                removed => {
+                    return removed
+                        .with_context(|| format!("cannot remove {}", own.directory.display()));
+                }
+            }
+        }
     }
 
     fn answers(&self) -> bool {

@@ -60,8 +60,9 @@ fn three_watches(world: &mut World) -> anyhow::Result<()> {
     let port = world.clusters[2].server.address().port();
     for cluster in &world.clusters[..2] {
         let pid = cluster.controller.pid()?;
-        wait::within(ARRIVAL, "a connection to the hub", || {
-            ensure!(connections(pid, port)? == 1, "{} has none", cluster.id);
+        wait::within(ARRIVAL, "one connection to the hub", || {
+            let count = connections(pid, port)?;
+            ensure!(count == 1, "{} has {count}", cluster.id);
             Ok(())
         })?;
     }
