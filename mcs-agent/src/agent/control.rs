@@ -253,6 +253,7 @@ impl Control {
         let ejectable = self.engine.node().facts.traffic.ejectable();
         // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
         let ejected: BTreeSet<_> = ejectable
+            .inspect(|_| self.reach.hurry())
             .filter(|cluster| before.contains(*cluster) || self.reach.is_silent(cluster))
             .cloned()
             .collect();
