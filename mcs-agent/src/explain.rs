@@ -279,6 +279,7 @@ fn by_report(
             message: String::new(),
             left_alone: None,
             tiers: None,
+            spill: Vec::new(),
         });
         let rejections = report.into_iter().flat_map(|report| report.rejections.iter());
         let ips: BTreeSet<IpAddr> = frontends.iter().map(|(id, _)| id.ip).collect();

@@ -160,6 +160,7 @@ mod tests {
             has_vip: true,
             has_slices: true,
             drain_ignored: None,
+            spill: vec![],
             left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],

@@ -10,6 +10,7 @@ use super::{
     problem::ObjectProblem,
     report,
     service::AssignedClaim,
+    spill::Spills,
 };
 use crate::{
     model::{
@@ -36,6 +37,7 @@ pub(super) fn evaluate(
     snapshot: &Snapshot,
     node: &NodeContext,
     in_force: &DesiredState,
+    spills: &mut Spills,
 ) -> Evaluation {
     let mut results = ObjectResults::default();
     results.add_malformed(snapshot);
@@ -52,9 +54,10 @@ pub(super) fn evaluate(
     {
         let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
-        services.push(claim.service(import, snapshot, &vips, node, &mut ()));
+        services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
         claims.push((import.key.clone(), claim));
     }
+    spills.keep_judged();
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
 
     let mut frontends = Vec::with_capacity(services.len());

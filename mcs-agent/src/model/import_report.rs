@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectKey, Tiers};
+use super::{ObjectKey, Spill, Tiers};
 
 /// The state of a ServiceImport. Part of `mcs-agent status -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,6 +22,9 @@ pub struct ImportReport {
     /// The tiers of source clusters, if the service has cluster selectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiers: Option<Tiers>,
+    /// What each tier gets, if the service asks for spill and has tiers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spill: Vec<Spill>,
 }
 
 /// Why the agent does not serve an import on purpose. The serialised names are stable.
