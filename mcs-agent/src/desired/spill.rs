@@ -349,3 +349,6 @@ impl Tally {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

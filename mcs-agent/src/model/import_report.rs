@@ -27,6 +27,19 @@ pub struct ImportReport {
     pub spill: Vec<Spill>,
 }
 
+impl ImportReport {
+    /// Whether source clusters have tiers.
+    pub const fn has_tiers(&self) -> bool {
+        self.tiers.is_some() || !self.spill.is_empty()
+    }
+
+    /// The number of the tier of a source cluster, from 1.
+    pub fn tier_of(&self, cluster: &str) -> Option<usize> {
+        let spilling = || self.spill.iter().find_map(|spill| spill.number_of(cluster));
+        self.tiers.as_ref().and_then(|tiers| tiers.number_of(cluster)).or_else(spilling)
+    }
+}
+
 /// Why the agent does not serve an import on purpose. The serialised names are stable.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -68,6 +68,13 @@ impl TierShare {
     }
 }
 
+impl Spill {
+    /// The number of the tier that has a source cluster, from 1.
+    pub fn number_of(&self, cluster: &str) -> Option<usize> {
+        self.tiers.iter().position(|tier| tier.has(cluster)).map(|place| place + 1)
+    }
+}
+
 impl fmt::Display for Spill {
     /// `10.96.0.1:80/TCP: tier 1 (east) 1 of 20 ready, spills, 7.0%; tier 2 (west) 2 of 2 ready, 93.0%`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
