@@ -39,6 +39,7 @@ pub(super) fn evaluate(
     in_force: &DesiredState,
     spills: &mut Spills,
 ) -> Evaluation {
+    spills.begin_full();
     let mut results = ObjectResults::default();
     results.add_malformed(snapshot);
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
@@ -57,7 +58,7 @@ pub(super) fn evaluate(
         services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
         claims.push((import.key.clone(), claim));
     }
-    spills.keep_judged();
+    spills.end_full();
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
 
     let mut frontends = Vec::with_capacity(services.len());

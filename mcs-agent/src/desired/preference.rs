@@ -38,9 +38,8 @@ enum Preference {
     NotDrained,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
-    Clusters(Vec<Tier>),
-    /// As [`Preferences::spread`].
-    Spill(SpillRule, Vec<Tier>),
+    /// With a rule for spill, it keeps the tiers that have a share by it.
+    Clusters(Vec<Tier>, Option<SpillRule>),
     /// Keeps the ready endpoints, else those that drain.
     ReadyElseDraining,
     /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
@@ -92,10 +91,7 @@ impl Preferences {
         let list = [
             local.then_some(Preference::OnThisNode),
             Some(Preference::NotDrained),
-            (!tiers.is_empty()).then_some(match spill {
-                None => Preference::Clusters(tiers),
-                Some(rule) => Preference::Spill(rule, tiers),
-            }),
+            (!tiers.is_empty()).then_some(Preference::Clusters(tiers, spill)),
             Some(Preference::ReadyElseDraining),
             (!local).then_some(Preference::Near(distribution)),
         ];
@@ -114,7 +110,7 @@ impl Preferences {
         let mut shares = Vec::new();
         for preference in &self.0 {
             match preference {
-                Preference::Spill(rule, tiers) => {
+                Preference::Clusters(tiers, Some(rule)) => {
                     shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
                     keep_shares(candidates, &shares, recorder);
                 }
@@ -154,12 +150,10 @@ impl Preference {
                 }
                 Fate::Drained
             }
-            Self::Clusters(tiers) => {
+            Self::Clusters(tiers, _) => {
                 keep_first_tier(candidates, tiers, node);
                 Fate::OtherTier
             }
-            // `Preferences::keep` does this.
-            Self::Spill(..) => Fate::OtherTier,
             Self::ReadyElseDraining => {
                 if candidates.iter().any(ready) {
                     candidates.retain(ready);
@@ -290,7 +284,7 @@ fn tallies(candidates: &[Candidate<'_>], tiers: &[Tier], node: &NodeContext) -> 
     tallies
 }
 
-/// Keeps the tiers that have a share.
+/// Keeps the tiers that have a share. If none has one, all candidates stay.
 fn keep_shares(
     candidates: &mut Vec<Candidate<'_>>,
     shares: &[TierShare],
@@ -305,7 +299,9 @@ fn keep_shares(
         Fate::FailbackDelay
     });
     recorder.step(candidates, |candidates| {
-        candidates.retain(|one| of_tier(one, |tier| tier.share > 0));
+        if shares.iter().any(|tier| tier.share > 0) {
+            candidates.retain(|one| of_tier(one, |tier| tier.share > 0));
+        }
         Fate::OtherTier
     });
 }

@@ -6,6 +6,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -218,19 +219,20 @@ pub(super) struct Spills {
     /// The time of the round. `None`: the present alone decides, and nothing is remembered.
     now: Option<Instant>,
     memories: BTreeMap<FrontendId, Memory>,
+    /// Those that a full round has not come to yet.
+    former: BTreeMap<FrontendId, Memory>,
+    /// When frontends are to be judged again although nothing changes, and their imports.
+    due: BTreeMap<FrontendId, (Instant, ObjectKey)>,
     /// What another process decided about frontends, and said.
     told: BTreeMap<FrontendId, Vec<TierShare>>,
 }
 
 #[derive(Debug)]
 struct Memory {
-    import: ObjectKey,
     rule: SpillRule,
     tiers: Vec<Tier>,
     /// A tier that never had an endpoint has none.
     states: Vec<Option<State>>,
-    due: Option<Instant>,
-    judged: Instant,
 }
 
 impl Spills {
@@ -245,24 +247,30 @@ impl Spills {
     pub(super) fn begin(&mut self, now: Option<Instant>, forgets: bool) {
         self.now = now;
         if forgets {
-            self.memories.clear();
+            self.begin_full();
+            self.end_full();
         }
     }
 
-    /// Forgets the frontends that the round did not judge.
-    pub(super) fn keep_judged(&mut self) {
-        self.memories.retain(|_, memory| Some(memory.judged) == self.now);
+    /// A full round begins: it judges all frontends.
+    pub(super) fn begin_full(&mut self) {
+        self.former = mem::take(&mut self.memories);
+        self.due.clear();
+    }
+
+    /// It is over. A frontend that is gone must not be due for ever.
+    pub(super) fn end_full(&mut self) {
+        self.former.clear();
     }
 
     /// When some import is to be judged again although it does not change.
     pub(super) fn next(&self) -> Option<Instant> {
-        self.memories.values().filter_map(|memory| memory.due).min()
+        self.due.values().map(|(at, _)| *at).min()
     }
 
     /// The imports of which this is so in this round.
     pub(super) fn due(&self) -> impl Iterator<Item = &ObjectKey> {
-        let due = |memory: &&Memory| memory.due.is_some_and(|due| Some(due) <= self.now);
-        self.memories.values().filter(due).map(|memory| &memory.import)
+        self.due.values().filter(|(at, _)| Some(*at) <= self.now).map(|(_, import)| import)
     }
 }
 
@@ -282,8 +290,12 @@ impl Judge<'_> {
         tiers: &[Tier],
         tallies: Vec<Tally>,
     ) -> Vec<TierShare> {
-        let told = self.spills.told.get(&self.frontend);
-        if let Some(told) = told.filter(|told| told.len() == tallies.len()) {
+        // What was told can be older than the objects.
+        let fits = |told: &&Vec<TierShare>| {
+            let serves = |(told, tally): (&TierShare, &Tally)| told.share > 0 && tally.ready > 0;
+            told.len() == tallies.len() && told.iter().zip(&tallies).any(serves)
+        };
+        if let Some(told) = self.spills.told.get(&self.frontend).filter(fits) {
             let now =
                 |(told, tally): (&TierShare, Tally)| tally.with(told.share.into(), told.state);
             return told.iter().zip(tallies).map(now).collect();
@@ -308,10 +320,11 @@ impl Judge<'_> {
 
     /// The states of the tiers now, which are remembered.
     fn states(&mut self, rule: SpillRule, tiers: &[Tier], tallies: &[Tally]) -> Vec<Option<State>> {
-        let Spills { now, memories, .. } = &mut *self.spills;
+        let Spills { now, memories, former, due, .. } = &mut *self.spills;
         // What was remembered of other tiers or by another rule says nothing.
         let former = memories
             .remove(&self.frontend)
+            .or_else(|| former.remove(&self.frontend))
             .filter(|memory| memory.rule == rule && memory.tiers == tiers)
             .map_or_else(|| vec![None; tallies.len()], |memory| memory.states);
         let next = |(former, tally): (Option<State>, &Tally)| match (former, *now) {
@@ -319,19 +332,14 @@ impl Judge<'_> {
             _ => (tally.total > 0).then(|| State::first(rule, tally)),
         };
         let states: Vec<_> = former.into_iter().zip(tallies).map(next).collect();
-        if let Some(now) = *now {
-            let due = states
-                .iter()
-                .zip(tallies)
-                .filter_map(|(state, tally)| state.as_ref()?.due(rule, tally));
-            let memory = Memory {
-                import: self.import.clone(),
-                rule,
-                tiers: tiers.to_vec(),
-                due: due.min(),
-                states: states.clone(),
-                judged: now,
+        if now.is_some() {
+            let each = states.iter().zip(tallies);
+            let next = each.filter_map(|(state, tally)| state.as_ref()?.due(rule, tally)).min();
+            match next {
+                Some(at) => due.insert(self.frontend, (at, self.import.clone())),
+                None => due.remove(&self.frontend),
             };
+            let memory = Memory { rule, tiers: tiers.to_vec(), states: states.clone() };
             memories.insert(self.frontend, memory);
         }
         states

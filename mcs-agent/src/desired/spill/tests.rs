@@ -4,7 +4,7 @@ use proptest::{collection::vec, prelude::*};
 
 use super::*;
 use crate::{
-    desired::{Rules, explain},
+    desired::{Fate, Rules, explain},
     model::{
         ClusterAffinity, DesiredState, EndpointSlice, EventBatch, NodeContext, ObjectEvent, Tiers,
         Traffic,
@@ -444,6 +444,11 @@ fn what_a_tier_had_is_forgotten_with_the_wish() {
         assert_eq!(world.round(5, none).0, ["west 100"]);
         assert_eq!(world.round(5, vec![of("east", 1, 1, 1).into()]).0, ["west 100"]);
         assert!(world.rules.due().is_some());
+        let of_web =
+            explain(&world.store.snapshot(), &here(), world.rules.desired(), &key("shop/web"));
+        let fates: Vec<_> =
+            of_web.slices.iter().map(|one| one.endpoints[0].fates[0].fate).collect();
+        assert_eq!(fates, [Fate::FailbackDelay, Fate::Used]);
     };
     waits(&mut world);
     assert_eq!(world.round(5, vec![asking("60%", None).into()]).0, ["east 100"]);
