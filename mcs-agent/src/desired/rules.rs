@@ -31,7 +31,6 @@ pub struct Rules {
     node: NodeContext,
     latest: Evaluation,
     totals: Totals,
-    now: Option<Instant>,
     spills: Spills,
 }
 
@@ -39,7 +38,8 @@ impl Rules {
     /// The desired state after the latest round.
     ///
     /// It depends only on the latest objects and the node, not on the order in which the objects
-    /// came, and on time where imports ask for spill. If not everything fits, frontends in force keep their room, and new ones are rejected.
+    /// came, and on time where imports ask for spill. If not everything fits, frontends in force keep
+    /// their room, and new ones are rejected.
     pub const fn desired(&self) -> &DesiredState {
         &self.latest.desired
     }
@@ -73,7 +73,7 @@ impl Rules {
 
     /// The next rounds are at this time. Without it nothing is remembered of tiers that spill.
     pub const fn at(&mut self, now: Instant) -> &mut Self {
-        self.now = Some(now);
+        self.spills.at(now);
         self
     }
 
@@ -92,7 +92,9 @@ impl Rules {
         in_force: Option<&DesiredState>,
     ) -> Round {
         // Before all objects are read, tiers look as if they were below their thresholds.
-        self.spills.begin(self.now, in_force.is_some());
+        if in_force.is_some() {
+            self.spills.forget();
+        }
         let dirty = &dirty.with_tiers(self.spills.due());
         let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, dirty);
         if may_be_partial

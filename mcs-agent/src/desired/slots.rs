@@ -54,8 +54,8 @@ pub(super) fn by_share(
             let cluster = if weighs { candidate.cluster } else { "" };
             places.entry(cluster).or_default().push(place);
         }
-        let weights = places.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
-        let share = |cluster| u64::from(tier.share) * weight(cluster, node) / weights;
+        let sum = places.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
+        let share = |cluster| u64::from(tier.share) * weight(cluster, node) / sum;
         all.extend(places.into_iter().map(|(cluster, places)| (share(cluster), places)));
     }
     share_out(all, candidates, node)

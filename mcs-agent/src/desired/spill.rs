@@ -194,14 +194,17 @@ impl State {
 }
 
 /// What each tier gets, if it takes so much at most. As Envoy does it: the first tier is served first, and if all together
-/// take less than all clients, each takes as much more.
-///
-/// If no tier takes anything, the first one with a ready endpoint serves, else the first one with an endpoint that drains.
-fn shares(most: &[u64], tallies: &[Tally]) -> Vec<u64> {
+/// take less than all clients, each takes as much more. What tiers could take and wait for counts before that: no other
+/// tier could. If no endpoint is ready, the first tier with one that drains serves.
+fn shares(mut most: Vec<u64>, rule: SpillRule, tallies: &[Tally]) -> Vec<u64> {
+    let mut left = ALL.saturating_sub(most.iter().sum());
+    for (most, tally) in most.iter_mut().zip(tallies) {
+        let more = rule.share(tally).saturating_sub(*most).min(left);
+        (*most, left) = (*most + more, left - more);
+    }
     let sum = most.iter().sum::<u64>().min(ALL);
     if sum == 0 {
-        let first = tallies.iter().position(|tally| tally.ready > 0);
-        let first = first.or_else(|| tallies.iter().position(|tally| tally.draining > 0));
+        let first = tallies.iter().position(|tally| tally.draining > 0);
         return (0..most.len()).map(|place| if Some(place) == first { ALL } else { 0 }).collect();
     }
     let mut left = ALL;
@@ -243,13 +246,14 @@ impl Spills {
         Self { told, ..Self::default() }
     }
 
-    /// Another round begins. `forgets`: what is remembered was not all there is.
-    pub(super) fn begin(&mut self, now: Option<Instant>, forgets: bool) {
-        self.now = now;
-        if forgets {
-            self.begin_full();
-            self.end_full();
-        }
+    /// The next rounds are at this time.
+    pub(super) const fn at(&mut self, now: Instant) {
+        self.now = Some(now);
+    }
+
+    /// Forgets all.
+    pub(super) fn forget(&mut self) {
+        *self = Self { now: self.now, ..Self::default() };
     }
 
     /// A full round begins: it judges all frontends.
@@ -301,12 +305,12 @@ impl Judge<'_> {
             return told.iter().zip(tallies).map(now).collect();
         }
         let states = self.states(rule, tiers, &tallies);
-        let most: Vec<u64> = states
+        let most = states
             .iter()
             .zip(&tallies)
             .map(|(state, tally)| state.map_or(0, |state| state.most(tally)))
             .collect();
-        let shares = shares(&most, &tallies);
+        let shares = shares(most, rule, &tallies);
         let tier = |((tally, state), share): ((Tally, Option<State>), u64)| {
             let state = match state {
                 None | Some(State::Whole { .. }) => TierState::Whole,

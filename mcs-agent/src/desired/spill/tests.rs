@@ -97,7 +97,7 @@ fn shares_are_those_of_envoy() {
         let rule = rule(spill);
         let most: Vec<_> =
             tallies.iter().map(|tally| State::first(rule, tally).most(tally)).collect();
-        let shares: Vec<_> = shares(&most, &tallies).iter().map(|one| one / 10_000).collect();
+        let shares: Vec<_> = shares(most, rule, &tallies).iter().map(|one| one / 10_000).collect();
         assert_eq!(shares, expected, "{spill} {tiers:?}");
     }
 }
@@ -105,8 +105,24 @@ fn shares_are_those_of_envoy() {
 #[test]
 fn where_nothing_is_ready_what_drains_serves() {
     let draining = Tally { draining: 1, ..tally(0, 1) };
-    assert_eq!(shares(&[0, 0], &[tally(0, 1), draining.clone()]), [0, ALL]);
-    assert_eq!(shares(&[0, 0], &[draining, tally(1, 1)]), [0, ALL], "the other one waits");
+    let shares = |tallies: [Tally; 2]| shares(vec![0, 0], rule("70%"), &tallies);
+    assert_eq!(shares([tally(0, 1), draining.clone()]), [0, ALL]);
+    assert_eq!(shares([draining, tally(1, 1)]), [0, ALL], "the other one waits");
+}
+
+/// Tiers that wait at these shares, in percent.
+#[test]
+fn what_no_other_tier_can_take_does_not_wait() {
+    for (waiting, tiers, expected) in [
+        ([7, 100], [tally(20, 20), tally(2, 2)], [7, 93]),
+        ([7, 21], [tally(20, 20), tally(3, 20)], [79, 21]),
+        ([0, 0], [tally(1, 1), tally(0, 2)], [100, 0]),
+        ([0, 0], [tally(1, 4), tally(1, 4)], [50, 50]),
+    ] {
+        let most = waiting.map(|percent| percent * ALL / 100).to_vec();
+        let shares = shares(most, rule("70%"), &tiers);
+        assert_eq!(shares, expected.map(|percent| percent * ALL / 100), "{waiting:?} {tiers:?}");
+    }
 }
 
 /// A tier of `total` endpoints at some seconds: how many are ready, and what it takes at most in percent.
