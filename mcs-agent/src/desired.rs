@@ -13,7 +13,7 @@
 //! | problem | consequence |
 //! |---|---|
 //! | object cannot be read; name too long; affinity or traffic policy invalid | the import gets no frontend |
-//! | cluster selector results, affinity to a cluster or traffic distribution that is unknown | the import is used without it |
+//! | cluster selector results, affinity to a cluster, spill or traffic distribution that is unknown | the import is used without it |
 //! | entry of `spec.ips` | that address is no VIP |
 //! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
 //! | frontend that another import holds: one with slices, or else an older one | the holder keeps it; both imports keep the VIP |
@@ -55,6 +55,7 @@ mod selection;
 mod service;
 mod slice;
 mod slots;
+mod spill;
 #[cfg(test)]
 mod tests;
 mod topology;
@@ -78,5 +79,5 @@ fn compute(
     node: &crate::model::NodeContext,
     in_force: &crate::model::DesiredState,
 ) -> crate::model::DesiredState {
-    full_round::evaluate(snapshot, node, in_force).desired
+    full_round::evaluate(snapshot, node, in_force, &mut spill::Spills::default()).desired
 }

@@ -273,7 +273,8 @@ impl Engine {
             self.pace.began(round.started);
         }
         let found = (!self.synced).then_some(&self.found);
-        let evaluated = self.rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
+        let rules = self.rules.at(round.started);
+        let evaluated = rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
         let is_of_tcp = match &evaluated.changes {
@@ -427,9 +428,9 @@ impl Engine {
         plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.part)
     }
 
-    /// When the next round is due after one that failed.
+    /// When the next round is due without a batch: after one that failed, or when a tier spills or gets its clients back.
     pub fn retry_at(&self) -> Option<Instant> {
-        [self.retry.at(), self.growth.retry_at()].into_iter().flatten().min()
+        [self.retry.at(), self.growth.retry_at(), self.rules.due()].into_iter().flatten().min()
     }
 
     /// What the objects ask for.

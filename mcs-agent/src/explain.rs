@@ -12,7 +12,7 @@ mod probe;
 mod target;
 mod tree;
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ use crate::{
     loader::{Pins, is_held},
     model::{
         Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
-        ObjectKey, Slots,
+        ObjectKey, Slots, Spill,
     },
     reconcile::{self, MapView},
 };
@@ -102,6 +102,9 @@ pub(super) struct ImportView {
     ips: Vec<String>,
     /// `spec.ports`: `http 80/TCP`.
     ports: Vec<String>,
+    /// What each tier of source clusters gets, if it asks for spill.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    spill: Vec<Spill>,
     /// Its slices.
     slices: Vec<SliceView>,
 }
@@ -252,7 +255,7 @@ fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> Expla
         node_addresses: agent::node_addresses().unwrap_or_default(),
         ..NodeContext::default()
     };
-    let in_force = in_force(view);
+    let in_force = in_force(view, report);
     let keys = objects.keys.iter().take(CLAIMANTS);
     let explain = |key: &ObjectKey| desired::explain(&objects.snapshot, &node, &in_force, key);
     keys.map(|key| (key.clone(), explain(key))).collect()
@@ -279,6 +282,7 @@ fn by_report(
             message: String::new(),
             left_alone: None,
             tiers: None,
+            spill: Vec::new(),
         });
         let rejections = report.into_iter().flat_map(|report| report.rejections.iter());
         let ips: BTreeSet<IpAddr> = frontends.iter().map(|(id, _)| id.ip).collect();
@@ -298,11 +302,12 @@ fn by_report(
     keys.iter().take(CLAIMANTS).map(|key| (key.clone(), explain(key))).collect()
 }
 
-/// What the maps hold, for the rules.
-fn in_force(view: &MapView) -> DesiredState {
+/// What the maps hold and the agent has reported, for the rules.
+fn in_force(view: &MapView, report: Option<&Report>) -> DesiredState {
     DesiredState {
         vips: view.vips.clone(),
         frontends: view.frontends.values().map(wanted).collect(),
+        imports: report.map(|report| Arc::clone(&report.imports)).unwrap_or_default(),
         ..DesiredState::default()
     }
 }
@@ -338,6 +343,7 @@ fn put_first(explained: &mut ExplainedImports, target: &Target) {
 impl ImportView {
     fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
         let Explanation { report, ips, ports, slices, .. } = explanation;
+        let spill = report.as_ref().map(|report| report.spill.clone()).unwrap_or_default();
         let (state, message) = report.map(|report| (report.state, report.message)).unzip();
         let named =
             |name: &str| if name.is_empty() { "unnamed".to_owned() } else { name.to_owned() };
@@ -355,6 +361,7 @@ impl ImportView {
                 .iter()
                 .map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol))
                 .collect(),
+            spill,
             slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),
         }
     }

@@ -15,6 +15,7 @@ mod node;
 mod object;
 mod rejection;
 mod slots;
+mod spill;
 
 pub use capacity::Capacity;
 pub use controller::{Adoptable, AdoptableGroup, AdoptableObjects, Controller};
@@ -34,3 +35,4 @@ pub use object::{
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};
 pub use slots::Slots;
+pub use spill::{Spill, SpillWish, TierShare, TierState};

@@ -19,6 +19,7 @@ pub mod access;
 pub mod decoder;
 pub mod discovery;
 pub mod dns_name;
+mod duration;
 mod exec_plugin;
 mod object_key;
 pub mod program;
@@ -35,6 +36,7 @@ pub use access::{
     AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,
 };
 pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
+pub use duration::duration;
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{hanging, one_line, one_line_of, told};

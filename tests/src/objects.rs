@@ -41,6 +41,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         traffic_distribution: None,
         cluster_affinity: None,
         tiers: None,
+        spill: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     })

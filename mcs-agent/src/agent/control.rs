@@ -1,7 +1,9 @@
 //! The control task: waits for batches, timers and threads, lets the engine do what follows, and
 //! turns what the engine returns into logs, metrics and reports.
 
+mod ejection;
 mod growth;
+mod vip_ranges;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +41,7 @@ use crate::{
     loader::{config_memory, state_bytes},
     model::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
-        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus, VIP_RANGES_PROPERTY,
+        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
     reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
@@ -243,43 +245,6 @@ impl Control {
             self.published.changed();
             let slices = changes.len() - imports;
             self.published.metrics.queue(imports, slices, self.engine.changes());
-        }
-    }
-
-    /// Ejects silent clusters none of whose pods this node reaches, until they are not silent any more. Returns whether a round is
-    /// due.
-    fn eject(&mut self) -> bool {
-        let before = self.engine.ejected().clone();
-        let ejectable = self.engine.node().facts.traffic.ejectable();
-        // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
-        let ejected: BTreeSet<_> = ejectable
-            .filter(|cluster| before.contains(*cluster) || self.reach.is_silent(cluster))
-            .cloned()
-            .collect();
-        for cluster in ejected.difference(&before) {
-            tracing::warn!(
-                "cluster {cluster} is silent, and none of its pods answers this node: new clients get other clusters"
-            );
-        }
-        for cluster in before.difference(&ejected) {
-            tracing::info!("new clients get cluster {cluster} again");
-        }
-        self.engine.set_ejected(ejected)
-    }
-
-    /// Logs which addresses can be ClusterSetIPs, whenever the cluster says others.
-    fn log_vip_ranges(&mut self) {
-        let node = self.engine.node();
-        if self.logged_vip_ranges.as_ref() == Some(&node.facts.vip_ranges) {
-            return;
-        }
-        self.logged_vip_ranges = Some(node.facts.vip_ranges.clone());
-        if let Some(accepted) = node.accepted_vips() {
-            tracing::info!("ClusterSetIPs are those of {accepted}");
-        } else {
-            tracing::warn!(
-                "an import can claim any address: neither --vip-cidr nor ClusterProperty {VIP_RANGES_PROPERTY} has ranges"
-            );
         }
     }
 

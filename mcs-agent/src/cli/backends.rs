@@ -7,7 +7,7 @@ use clap::Args;
 use super::{NamespaceArg, ReadArgs, print, view};
 use crate::{
     loader::Pins,
-    model::{Tiers, Traffic},
+    model::{ImportReport, Traffic},
     reconcile::FrontendView,
 };
 
@@ -34,14 +34,17 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     };
     args.read.output.print(read, |frontends, style| {
         let report = view::read_report(&pins).ok();
-        let imports = report.iter().flat_map(|report| report.imports.iter());
-        let tiers = imports.filter(|one| one.import == import).find_map(|one| one.tiers.as_ref());
-        let tier = tiers.map(|_| "TIER");
+        let mut imports = report.iter().flat_map(|report| report.imports.iter());
+        let tiered = imports.find(|one| one.import == import && one.has_tiers()).map(|one| &**one);
+        let tier = tiered.map(|_| "TIER");
         let header = ["FRONTEND", "BACKEND", "CLUSTER", "SHARE", "ID", "STATE"];
         let header: Vec<_> = header.into_iter().chain(tier).collect();
-        style.table(&header, frontends.iter().flat_map(|frontend| rows(frontend, tiers)))?;
-        if let Some(tiers) = tiers {
+        style.table(&header, frontends.iter().flat_map(|frontend| rows(frontend, tiered)))?;
+        if let Some(tiers) = tiered.and_then(|one| one.tiers.as_ref()) {
             print(&format!("Tiers: {tiers}"))?;
+        }
+        for spill in tiered.iter().flat_map(|one| &one.spill) {
+            print(&format!("Spill {spill}"))?;
         }
         match report.as_ref().map(|report| &report.node.traffic) {
             Some(traffic) if *traffic != Traffic::default() => {
@@ -52,11 +55,11 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// With `tiers`, each row ends with the first one that has the backend's cluster.
-fn rows(frontend: &FrontendView, tiers: Option<&Tiers>) -> Vec<Vec<String>> {
+/// If the import has tiers, each row ends with the first one that has the backend's cluster.
+fn rows(frontend: &FrontendView, tiered: Option<&ImportReport>) -> Vec<Vec<String>> {
     let name = frontend.frontend.to_string();
     let row = |line: [String; 5]| {
-        let tier = tiers.map(|tiers| tiers.number_of(&line[1]));
+        let tier = tiered.map(|import| import.tier_of(&line[1]));
         let tier = tier.map(|tier| tier.map_or_else(|| "-".to_owned(), |tier| tier.to_string()));
         iter::once(name.clone()).chain(line).chain(tier).collect()
     };

@@ -92,7 +92,9 @@ fn give_one_slot_each(services: &mut [Service<'_>], limit: Limit) {
     for Service { frontends, problems, .. } in services {
         for (id, frontend) in frontends {
             if mem::take(&mut frontend.slots) != Slots::ONE_EACH {
-                let what = format!("frontend {id} gets one slot for each endpoint, not by weight");
+                let what = format!(
+                    "frontend {id} gets one slot for each endpoint, not by weight or spill"
+                );
                 problems.push(limit.exceeded(&what));
             }
         }
@@ -160,6 +162,7 @@ mod tests {
             has_vip: true,
             has_slices: true,
             drain_ignored: None,
+            spill: vec![],
             left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],

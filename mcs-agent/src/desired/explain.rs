@@ -10,6 +10,7 @@ use super::{
     full_round,
     ip_family::IpFamily,
     report,
+    spill::Spills,
 };
 use crate::{
     model::{
@@ -71,7 +72,7 @@ pub struct ExplainedEndpoint {
     pub fates: Vec<PortFate>,
 }
 
-/// Explains an import. `in_force`: what the maps hold.
+/// Explains an import. `in_force`: what the maps hold, with the reports of the agent, which alone remembers what tiers spilled.
 ///
 /// What all imports together want is not known here, so the limits of `--max-memory` do not count: the report of the
 /// agent says what they reject.
@@ -82,7 +83,7 @@ pub fn explain(
     key: &ObjectKey,
 ) -> Explanation {
     let node = NodeContext { capacity: Capacity::MOST, ..node.clone() };
-    let evaluation = full_round::evaluate(snapshot, &node, in_force);
+    let evaluation = full_round::evaluate(snapshot, &node, in_force, &mut Spills::default());
     let import = snapshot.import(key);
     let mut explanation = Explanation {
         report: evaluation.desired.report(key).cloned(),
@@ -103,7 +104,8 @@ pub fn explain(
         for (id, frontend) in &in_force.frontends {
             vips.entry(id.ip).or_insert_with(|| frontend.import.clone());
         }
-        let service = claim.service(import, snapshot, &vips, &node, &mut fates);
+        let spills = &mut Spills::told(in_force.report(key));
+        let service = claim.service(import, snapshot, &vips, &node, spills, &mut fates);
         explanation.report = Some(report::of_service(&service));
         wanted.extend(
             service.frontends.iter().map(|(id, frontend)| {

@@ -23,6 +23,8 @@ pub enum Fate {
     Drained,
     /// Another tier of clusters is preferred, and has a usable endpoint.
     OtherTier,
+    /// Its tier has spilled, and gets back what it can take after `failback-delay`.
+    FailbackDelay,
     /// Its hints name other nodes or zones, and those of others name this one.
     TopologyHint,
     /// It is farther away than others (`trafficDistribution`).

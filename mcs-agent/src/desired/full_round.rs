@@ -10,6 +10,7 @@ use super::{
     problem::ObjectProblem,
     report,
     service::AssignedClaim,
+    spill::Spills,
 };
 use crate::{
     model::{
@@ -36,7 +37,9 @@ pub(super) fn evaluate(
     snapshot: &Snapshot,
     node: &NodeContext,
     in_force: &DesiredState,
+    spills: &mut Spills,
 ) -> Evaluation {
+    spills.begin_full();
     let mut results = ObjectResults::default();
     results.add_malformed(snapshot);
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
@@ -52,9 +55,10 @@ pub(super) fn evaluate(
     {
         let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
-        services.push(claim.service(import, snapshot, &vips, node, &mut ()));
+        services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
         claims.push((import.key.clone(), claim));
     }
+    spills.end_full();
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
 
     let mut frontends = Vec::with_capacity(services.len());

@@ -11,6 +11,7 @@ use super::{
     report,
     round::{Round, new_rejections},
     service::{AssignedClaim, Service},
+    spill::Spills,
     totals::Totals,
 };
 use crate::{
@@ -36,6 +37,7 @@ impl<'a> PartialRound<'a> {
         snapshot: &'a Snapshot,
         dirty: &DirtyObjects,
         node: &NodeContext,
+        spills: &mut Spills,
     ) -> Option<Self> {
         let mut services = Vec::new();
         let mut claims = Vec::new();
@@ -50,7 +52,7 @@ impl<'a> PartialRound<'a> {
                 claim = &retiered;
                 claims.push((key.clone(), claim.clone()));
             }
-            let service = claim.service(import, snapshot, &latest.vips, node, &mut ());
+            let service = claim.service(import, snapshot, &latest.vips, node, spills, &mut ());
             for (id, frontend) in &service.frontends {
                 totals.remove(latest.desired.frontends.get(id)?);
                 totals.add(frontend);

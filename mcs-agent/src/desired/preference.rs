@@ -6,6 +6,8 @@
 //! 4. `ReadyElseDraining`, always
 //! 5. `Near`, unless the traffic policy is `Local`
 //!
+//! If the import asks for spill, `Clusters` keeps several tiers, each with a share, and `Near` counts inside each of them.
+//!
 //! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
 //! terminates and still serves; a cluster is drained if its operators say so.
 
@@ -15,10 +17,13 @@ use super::{
     candidate::Candidate,
     fate::{Fate, Recorder},
     problem::ObjectProblem,
+    spill::{Judge, SpillRule, Tally},
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
 };
-use crate::model::{ClusterAffinity, NodeContext, RejectionReason, ServiceImport};
+use crate::model::{
+    ClusterAffinity, NodeContext, RejectionReason, ServiceImport, TierShare, TierState,
+};
 
 /// The preferences of an import, in the order in which they apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -33,7 +38,8 @@ enum Preference {
     NotDrained,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
-    Clusters(Vec<Tier>),
+    /// With a rule for spill, it keeps the tiers that have a share by it.
+    Clusters(Vec<Tier>, Option<SpillRule>),
     /// Keeps the ready endpoints, else those that drain.
     ReadyElseDraining,
     /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
@@ -42,7 +48,7 @@ enum Preference {
 
 /// The source clusters of one step of `Clusters`.
 #[derive(Clone, PartialEq, Eq, Debug)]
-enum Tier {
+pub(super) enum Tier {
     ThisCluster,
     OtherClusters,
     /// Those that the operator prefers.
@@ -67,39 +73,58 @@ impl Preferences {
             problems.push(problem);
             Vec::new()
         });
+        let spill = SpillRule::of(import, &mut problems);
         let distribution = Distribution::of(import).unwrap_or_else(|problem| {
             problems.push(problem);
             None
         });
-        Ok((Self::in_order(policy, tiers, distribution), problems))
+        Ok((Self::in_order(policy, tiers, spill, distribution), problems))
     }
 
     fn in_order(
         policy: TrafficPolicy,
         tiers: Vec<Tier>,
+        spill: Option<SpillRule>,
         distribution: Option<Distribution>,
     ) -> Self {
         let local = policy == TrafficPolicy::Local;
         let list = [
             local.then_some(Preference::OnThisNode),
             Some(Preference::NotDrained),
-            (!tiers.is_empty()).then_some(Preference::Clusters(tiers)),
+            (!tiers.is_empty()).then_some(Preference::Clusters(tiers, spill)),
             Some(Preference::ReadyElseDraining),
             (!local).then_some(Preference::Near(distribution)),
         ];
         Self(list.into_iter().flatten().collect())
     }
 
-    /// Keeps the candidates that become backends. There is one candidate per address.
+    /// Keeps the candidates that become backends. There is one candidate per address. Returns the share of each tier, if
+    /// the import asks for spill.
     pub(super) fn keep(
         &self,
         candidates: &mut Vec<Candidate<'_>>,
         node: &NodeContext,
+        judge: &mut Judge<'_>,
         recorder: &mut impl Recorder,
-    ) {
+    ) -> Vec<TierShare> {
+        let mut shares = Vec::new();
         for preference in &self.0 {
-            recorder.step(candidates, |candidates| preference.keep(candidates, node));
+            match preference {
+                Preference::Clusters(tiers, Some(rule)) => {
+                    shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
+                    keep_shares(candidates, &shares, recorder);
+                }
+                Preference::Near(_) if !shares.is_empty() => {
+                    for tier in &shares {
+                        recorder.step(candidates, |candidates| {
+                            preference.keep_inside(tier, candidates, node)
+                        });
+                    }
+                }
+                _ => recorder.step(candidates, |candidates| preference.keep(candidates, node)),
+            }
         }
+        shares
     }
 }
 
@@ -125,7 +150,7 @@ impl Preference {
                 }
                 Fate::Drained
             }
-            Self::Clusters(tiers) => {
+            Self::Clusters(tiers, _) => {
                 keep_first_tier(candidates, tiers, node);
                 Fate::OtherTier
             }
@@ -142,6 +167,22 @@ impl Preference {
             }
             Self::Near(_) => Fate::Farther,
         }
+    }
+
+    /// As `keep`, among the candidates of this tier.
+    fn keep_inside(
+        &self,
+        tier: &TierShare,
+        candidates: &mut Vec<Candidate<'_>>,
+        node: &NodeContext,
+    ) -> Fate {
+        let (mut inside, others): (Vec<_>, Vec<_>) =
+            candidates.iter().partition(|candidate| tier.has(candidate.cluster));
+        let fate = self.keep(&mut inside, node);
+        *candidates = others;
+        candidates.extend(inside);
+        candidates.sort_unstable_by_key(|candidate| candidate.address);
+        fate
     }
 }
 
@@ -228,11 +269,48 @@ fn keep_first_tier(candidates: &mut Vec<Candidate<'_>>, tiers: &[Tier], node: &N
     }
 }
 
+/// The endpoints of each tier, and of all other clusters. A cluster counts in the first tier that has it.
+fn tallies(candidates: &[Candidate<'_>], tiers: &[Tier], node: &NodeContext) -> Vec<Tally> {
+    let mut tallies = vec![Tally::default(); tiers.len() + 1];
+    for candidate in candidates {
+        let first = tiers.iter().position(|tier| tier.has(candidate.cluster, node));
+        let tally = &mut tallies[first.unwrap_or(tiers.len())];
+        let conditions = candidate.conditions();
+        tally.clusters.insert(Arc::clone(candidate.cluster));
+        tally.ready += u32::from(conditions.ready);
+        tally.draining += u32::from(conditions.draining());
+        tally.total += 1;
+    }
+    tallies
+}
+
+/// Keeps the tiers that have a share. If none has one, all candidates stay.
+fn keep_shares(
+    candidates: &mut Vec<Candidate<'_>>,
+    shares: &[TierShare],
+    recorder: &mut impl Recorder,
+) {
+    let of_tier = |candidate: &Candidate<'_>, is: fn(&TierShare) -> bool| {
+        shares.iter().any(|tier| is(tier) && tier.has(candidate.cluster))
+    };
+    recorder.step(candidates, |candidates| {
+        let waits = |tier: &TierShare| tier.share == 0 && tier.state == TierState::Waits;
+        candidates.retain(|one| !(one.conditions().ready && of_tier(one, waits)));
+        Fate::FailbackDelay
+    });
+    recorder.step(candidates, |candidates| {
+        if shares.iter().any(|tier| tier.share > 0) {
+            candidates.retain(|one| of_tier(one, |tier| tier.share > 0));
+        }
+        Fate::OtherTier
+    });
+}
+
 #[cfg(test)]
 impl From<TrafficPolicy> for Preferences {
     /// With nothing but this policy.
     fn from(policy: TrafficPolicy) -> Self {
-        Self::in_order(policy, vec![], None)
+        Self::in_order(policy, vec![], None, None)
     }
 }
 

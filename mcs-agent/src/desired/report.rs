@@ -6,7 +6,7 @@ use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionRe
 /// The report of an import that is not left alone.
 pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> ImportReport {
     let (import, message) = (import.clone(), shorten(message));
-    ImportReport { import, state, message, left_alone: None, tiers: None }
+    ImportReport { import, state, message, left_alone: None, tiers: None, spill: vec![] }
 }
 
 /// The report of an import that is left alone.
@@ -34,7 +34,8 @@ pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
         (ImportState::Ready, service.drain_ignored.map_or_else(String::new, who_serves))
     };
     let tiers = service.import.tiers.as_deref().and_then(|tiers| tiers.as_ref().ok()).cloned();
-    ImportReport { tiers, ..report(&service.import.key, state, &message) }
+    let spill = service.spill.clone();
+    ImportReport { tiers, spill, ..report(&service.import.key, state, &message) }
 }
 
 fn why_all_refuse(service: &Service<'_>) -> String {
@@ -111,6 +112,7 @@ mod tests {
             has_vip: true,
             has_slices: true,
             drain_ignored: None,
+            spill: vec![],
             left_vips: vec![],
             problems: vec![],
             slice_rejections: vec![],

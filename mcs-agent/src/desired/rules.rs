@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    time::Instant,
 };
 
 use super::{
@@ -13,6 +14,7 @@ use super::{
     partial_round::PartialRound,
     round::{Round, new_rejections},
     service::AssignedClaim,
+    spill::Spills,
     totals::Totals,
 };
 use crate::{
@@ -29,13 +31,15 @@ pub struct Rules {
     node: NodeContext,
     latest: Evaluation,
     totals: Totals,
+    spills: Spills,
 }
 
 impl Rules {
     /// The desired state after the latest round.
     ///
     /// It depends only on the latest objects and the node, not on the order in which the objects
-    /// came. If not everything fits, frontends in force keep their room, and new ones are rejected.
+    /// came, and on time where imports ask for spill. If not everything fits, frontends in force keep
+    /// their room, and new ones are rejected.
     pub const fn desired(&self) -> &DesiredState {
         &self.latest.desired
     }
@@ -67,6 +71,17 @@ impl Rules {
             || imports.any(|import| self.changes_eligibility(import, snapshot))
     }
 
+    /// The next rounds are at this time. Without it nothing is remembered of tiers that spill.
+    pub const fn at(&mut self, now: Instant) -> &mut Self {
+        self.spills.at(now);
+        self
+    }
+
+    /// When a round is due although no object changes.
+    pub fn due(&self) -> Option<Instant> {
+        self.spills.next()
+    }
+
     /// Evaluates the objects that changed since the latest round, and what depends on them.
     /// `in_force`: what the maps hold, if that is not the latest desired state.
     pub fn evaluate(
@@ -76,16 +91,27 @@ impl Rules {
         node: &NodeContext,
         in_force: Option<&DesiredState>,
     ) -> Round {
+        // Before all objects are read, tiers look as if they were below their thresholds.
+        if in_force.is_some() {
+            self.spills.forget();
+        }
+        let dirty = &dirty.with_tiers(self.spills.due());
         let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, dirty);
         if may_be_partial
-            && let Some(mut round) =
-                PartialRound::evaluate(&self.latest, &self.totals, snapshot, dirty, node)
+            && let Some(mut round) = PartialRound::evaluate(
+                &self.latest,
+                &self.totals,
+                snapshot,
+                dirty,
+                node,
+                &mut self.spills,
+            )
         {
             self.totals = std::mem::take(&mut round.totals);
             return round.replace_in(&mut self.latest, snapshot, dirty);
         }
         let in_force = in_force.unwrap_or(&self.latest.desired);
-        let latest = full_round::evaluate(snapshot, node, in_force);
+        let latest = full_round::evaluate(snapshot, node, in_force, &mut self.spills);
         let new_rejections =
             new_rejections(&self.latest.desired.rejections, &latest.desired.rejections);
         let departures = departure::departures(&self.latest, &latest, snapshot, node, in_force);

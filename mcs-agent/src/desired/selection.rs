@@ -5,8 +5,9 @@ use super::{
     fate::{Fate, Recorder},
     preference::Preferences,
     slots,
+    spill::Judge,
 };
-use crate::model::{Backend, NodeContext, Protocol, Slots};
+use crate::model::{Backend, NodeContext, Protocol, Slots, TierShare};
 
 /// The endpoints of a port that serve. All lists are in the order of addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -17,6 +18,8 @@ pub(super) struct Selection {
     pub(super) also_serving: Vec<Backend>,
     /// Whether drained clusters serve, since no other cluster has a ready endpoint.
     pub(super) ignores_drain: bool,
+    /// Of each tier, if the import asks for spill.
+    pub(super) shares: Vec<TierShare>,
 }
 
 /// Selects the backends of a port and their slots, and lists the other endpoints that serve: those of other zones or
@@ -26,6 +29,7 @@ pub(super) fn select(
     protocol: Protocol,
     preferences: &Preferences,
     node: &NodeContext,
+    judge: &mut Judge<'_>,
     recorder: &mut impl Recorder,
 ) -> Selection {
     recorder.step(&mut candidates, |candidates| {
@@ -38,9 +42,13 @@ pub(super) fn select(
         Protocol::Tcp if !node.stale_tcp => Vec::new(),
         Protocol::Tcp | Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
     };
-    preferences.keep(&mut candidates, node, recorder);
+    let shares = preferences.keep(&mut candidates, node, judge, recorder);
     let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
-    let slots = match slots::by_weight(&candidates, node).filter(|_| !ignores_drain) {
+    let counts = match shares.as_slice() {
+        [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
+        shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
+    };
+    let slots = match counts {
         None => Slots::ONE_EACH,
         Some(counts) => {
             recorder.step(&mut candidates, |candidates| {
@@ -56,7 +64,7 @@ pub(super) fn select(
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
     let also_serving = others.iter().map(Candidate::backend).collect();
-    Selection { backends, slots, also_serving, ignores_drain }
+    Selection { backends, slots, also_serving, ignores_drain, shares }
 }
 
 #[cfg(test)]
@@ -64,11 +72,12 @@ mod tests {
     use super::*;
     use crate::desired::{
         candidate::{numbered, of_clusters},
+        spill::Spills,
         traffic_policy::TrafficPolicy,
     };
     use crate::model::{
-        Endpoint,
-        fixture::{endpoint, knowing, node},
+        Endpoint, FrontendId,
+        fixture::{endpoint, key, knowing, node},
     };
 
     fn here() -> Endpoint {
@@ -86,7 +95,13 @@ mod tests {
         endpoints: &[(&str, Endpoint)],
     ) -> [Vec<u16>; 2] {
         let endpoints = of_clusters(endpoints);
-        let selection = select(numbered(&endpoints), protocol, &policy.into(), node, &mut ());
+        let judge = &mut Judge {
+            spills: &mut Spills::default(),
+            import: &key("shop/web"),
+            frontend: FrontendId { ip: [10, 0, 0, 1].into(), port: 80, protocol },
+        };
+        let selection =
+            select(numbered(&endpoints), protocol, &policy.into(), node, judge, &mut ());
         [selection.backends, selection.also_serving]
             .map(|list| list.iter().map(|b| b.address.port()).collect())
     }

@@ -15,10 +15,12 @@ use super::{
     problem::ObjectProblem,
     selection::{self, Selection},
     slice::UsableSlices,
+    spill::{Judge, Spills},
 };
 use crate::{
     model::{
         Backend, Frontend, FrontendId, NodeContext, ObjectKey, Rejection, ServiceImport, Slots,
+        Spill,
     },
     store::Snapshot,
 };
@@ -44,6 +46,8 @@ pub(super) struct Service<'a> {
     pub(super) has_slices: bool,
     /// A frontend whose source clusters are all drained, and which they serve all the same.
     pub(super) drain_ignored: Option<FrontendId>,
+    /// Of the first frontend of each port and IP family.
+    pub(super) spill: Vec<Spill>,
     /// As in [`Claim`].
     pub(super) left_vips: Vec<IpAddr>,
     /// Of the import itself.
@@ -73,6 +77,7 @@ impl AssignedClaim {
         snapshot: &Snapshot,
         vips: &BTreeMap<IpAddr, ObjectKey>,
         node: &NodeContext,
+        spills: &mut Spills,
         recorder: &mut impl Recorder,
     ) -> Service<'a> {
         let Self { claim, assignment, problems, .. } = self;
@@ -81,22 +86,28 @@ impl AssignedClaim {
         // VIPs of one family share the backends of a port: the first frontend that has them.
         let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
         let mut drain_ignored = None;
+        let mut spill = Vec::new();
         let mut frontends: Vec<(FrontendId, Frontend)> =
             Vec::with_capacity(assignment.frontends.len());
         for frontend in &assignment.frontends {
             let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
             let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
-            let Selection { backends, slots, also_serving, ignores_drain } =
+            let Selection { backends, slots, also_serving, ignores_drain, shares } =
                 if let Some((_, first)) = frontends.get(first) {
                     let Frontend { backends, slots, also_serving, .. } = first.clone();
-                    Selection { backends, slots, also_serving, ignores_drain: false }
+                    Selection { backends, slots, also_serving, ..Selection::default() }
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
-                    selection::select(candidates, port.protocol, &claim.preferences, node, recorder)
+                    let judge = &mut Judge { spills, import: &import.key, frontend: frontend.id };
+                    let preferences = &claim.preferences;
+                    selection::select(candidates, port.protocol, preferences, node, judge, recorder)
                 };
             if ignores_drain {
                 drain_ignored.get_or_insert(frontend.id);
+            }
+            if !shares.is_empty() {
+                spill.push(Spill { frontend: frontend.id, tiers: shares });
             }
             let value = Frontend {
                 import: import.key.clone(),
@@ -114,6 +125,7 @@ impl AssignedClaim {
             has_vip: assignment.has_vip,
             has_slices: slices.has_slices,
             drain_ignored,
+            spill,
             left_vips: claim.left_vips.clone(),
             problems: problems.clone(),
             slice_rejections,

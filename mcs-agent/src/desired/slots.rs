@@ -1,4 +1,4 @@
-//! The slots of the backends of a frontend, if its source clusters have weights.
+//! The slots of the backends of a frontend, if its source clusters have weights, or tiers of them have shares.
 
 use std::{
     collections::BTreeMap,
@@ -6,7 +6,7 @@ use std::{
 };
 
 use super::candidate::Candidate;
-use crate::model::{NodeContext, Traffic};
+use crate::model::{NodeContext, TierShare, Traffic};
 
 /// Slots that a frontend may have for each of its backends.
 const PER_BACKEND: u64 = 8;
@@ -15,7 +15,7 @@ const FEW: u64 = 128;
 /// From this number of slots on, one slot more or less for a backend makes little difference.
 const MANY: u64 = 4;
 
-/// A source cluster of a frontend.
+/// A source cluster of a frontend, or a tier of clusters.
 #[derive(Clone, Copy, Debug)]
 struct Cluster {
     weight: u64,
@@ -27,26 +27,62 @@ struct Cluster {
 /// The share of a cluster follows from its weight alone, and its endpoints get equal parts of that. If a cluster has
 /// more endpoints than its share has slots, those left over get none. They are others on each node.
 pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
-    if !node.facts.traffic.has_weights() {
+    if !has_weights(candidates, node) {
         return None;
     }
     let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, candidate) in candidates.iter().enumerate() {
         places.entry(candidate.cluster).or_default().push(place);
     }
-    if !places.keys().any(|cluster| node.facts.traffic.weight(cluster).is_some()) {
-        return None;
+    let weighed = places.into_iter().map(|(cluster, places)| (weight(cluster, node), places));
+    Some(share_out(weighed.collect(), candidates, node))
+}
+
+/// The same for tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.
+pub(super) fn by_share(
+    candidates: &[Candidate<'_>],
+    tiers: &[TierShare],
+    weighs: bool,
+    node: &NodeContext,
+) -> Vec<u32> {
+    let weighs = weighs && has_weights(candidates, node);
+    let mut all: Vec<(u64, Vec<usize>)> = Vec::new();
+    for tier in tiers {
+        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let inside = |(_, one): &(usize, &Candidate<'_>)| tier.has(one.cluster);
+        for (place, candidate) in candidates.iter().enumerate().filter(inside) {
+            let cluster = if weighs { candidate.cluster } else { "" };
+            places.entry(cluster).or_default().push(place);
+        }
+        let sum = places.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
+        let share = |cluster| u64::from(tier.share) * weight(cluster, node) / sum;
+        all.extend(places.into_iter().map(|(cluster, places)| (share(cluster), places)));
     }
-    let clusters: Vec<Cluster> = places
+    share_out(all, candidates, node)
+}
+
+fn has_weights(candidates: &[Candidate<'_>], node: &NodeContext) -> bool {
+    let traffic = &node.facts.traffic;
+    traffic.has_weights() && candidates.iter().any(|one| traffic.weight(one.cluster).is_some())
+}
+
+fn weight(cluster: &str, node: &NodeContext) -> u64 {
+    node.facts.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into()
+}
+
+/// The slots of each candidate. `weighed`: weights, and the places of the candidates that share each.
+fn share_out(
+    weighed: Vec<(u64, Vec<usize>)>,
+    candidates: &[Candidate<'_>],
+    node: &NodeContext,
+) -> Vec<u32> {
+    let clusters: Vec<Cluster> = weighed
         .iter()
-        .map(|(cluster, places)| Cluster {
-            weight: node.facts.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into(),
-            backends: places.len() as u64,
-        })
+        .map(|(weight, places)| Cluster { weight: *weight, backends: places.len() as u64 })
         .collect();
     let mut slots = vec![0; candidates.len()];
-    for ((mut places, cluster), slots_of_all) in
-        places.into_values().zip(&clusters).zip(slots_of(&clusters))
+    for (((_, mut places), cluster), slots_of_all) in
+        weighed.into_iter().zip(&clusters).zip(slots_of(&clusters))
     {
         let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
         places.sort_by_cached_key(|place| rank(&candidates[*place], node));
@@ -59,7 +95,7 @@ pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Opt
     for count in &mut slots {
         *count /= common;
     }
-    Some(slots)
+    slots
 }
 
 const fn greatest_common_divisor(a: u32, b: u32) -> u32 {

@@ -158,6 +158,7 @@ mod tests {
             Fate::Drained,
             Fate::NoSlot,
             Fate::OtherTier,
+            Fate::FailbackDelay,
             Fate::TopologyHint,
             Fate::Farther,
             Fate::Duplicate,

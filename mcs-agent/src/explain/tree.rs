@@ -58,7 +58,7 @@ impl Tree {
     }
 
     fn import(&mut self, import: &ImportView) {
-        let ImportView { import: key, state, message, ips, ports, slices } = import;
+        let ImportView { import: key, state, message, ips, ports, spill, slices } = import;
         let state = state.map_or_else(|| "not found".to_owned(), |state| state.to_string());
         let why = if message.is_empty() { String::new() } else { format!(": {message}") };
         self.line(1, &format!("ServiceImport {key}: {state}{why}"));
@@ -67,6 +67,9 @@ impl Tree {
         }
         if !ports.is_empty() {
             self.line(2, &format!("ports {}", ports.join(", ")));
+        }
+        for spill in spill {
+            self.line(2, &format!("spill {spill}"));
         }
         let mut clusters = BTreeMap::<&str, Vec<&SliceView>>::new();
         for slice in slices {

@@ -66,6 +66,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         traffic_distribution: None,
         cluster_affinity: None,
         tiers: None,
+        spill: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     }

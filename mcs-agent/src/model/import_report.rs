@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectKey, Tiers};
+use super::{ObjectKey, Spill, Tiers};
 
 /// The state of a ServiceImport. Part of `mcs-agent status -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -22,6 +22,22 @@ pub struct ImportReport {
     /// The tiers of source clusters, if the service has cluster selectors.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub tiers: Option<Tiers>,
+    /// What each tier gets, if the service asks for spill and has tiers.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub spill: Vec<Spill>,
+}
+
+impl ImportReport {
+    /// Whether source clusters have tiers.
+    pub const fn has_tiers(&self) -> bool {
+        self.tiers.is_some() || !self.spill.is_empty()
+    }
+
+    /// The number of the tier of a source cluster, from 1.
+    pub fn tier_of(&self, cluster: &str) -> Option<usize> {
+        let spilling = || self.spill.iter().find_map(|spill| spill.number_of(cluster));
+        self.tiers.as_ref().and_then(|tiers| tiers.number_of(cluster)).or_else(spilling)
+    }
 }
 
 /// Why the agent does not serve an import on purpose. The serialised names are stable.

@@ -5,7 +5,7 @@ use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 pub use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::{Adoptable, Tiers};
+use super::{Adoptable, SpillWish, Tiers};
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -91,6 +91,8 @@ pub struct ServiceImport {
     pub cluster_affinity: Option<Box<ClusterAffinity>>,
     /// `status.clusterSelectorResults`, else the annotation that stands for it; or why they cannot be read.
     pub tiers: Option<Box<Result<Tiers, String>>>,
+    /// What to do when a tier has few ready endpoints.
+    pub spill: Option<Box<SpillWish>>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
     /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no

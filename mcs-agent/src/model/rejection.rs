@@ -45,6 +45,8 @@ pub enum RejectionReason {
     ClusterAffinityNeedsIdentity,
     /// The results of the cluster selectors cannot be read.
     SelectorResultsInvalid,
+    /// An annotation about spill is unknown or out of bounds.
+    SpillInvalid,
     /// The agent does not know this `trafficDistribution`.
     TrafficDistributionUnknown,
     /// The slice's `addressType` is neither IPv4 nor IPv6.
@@ -71,6 +73,7 @@ impl RejectionReason {
             Self::ClusterAffinityUnknown
                 | Self::ClusterAffinityNeedsIdentity
                 | Self::SelectorResultsInvalid
+                | Self::SpillInvalid
         )
     }
 }

@@ -1,6 +1,6 @@
 //! The objects that changed since the rules last evaluated them.
 
-use std::collections::BTreeSet;
+use std::{borrow::Cow, collections::BTreeSet};
 
 use super::snapshot::StoredObject;
 use crate::model::{Kind, ObjectKey, ObjectRef};
@@ -19,6 +19,17 @@ pub struct DirtyObjects {
 }
 
 impl DirtyObjects {
+    /// With the tiers of these imports.
+    pub fn with_tiers<'a>(&self, imports: impl Iterator<Item = &'a ObjectKey>) -> Cow<'_, Self> {
+        let mut all = Cow::Borrowed(self);
+        for import in imports {
+            let dirty = all.to_mut();
+            dirty.tiers.insert(import.clone());
+            dirty.services.insert(import.clone());
+        }
+        all
+    }
+
     /// Adds an object that changed, with its versions before and after the change.
     pub(super) fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
         if object.kind != Kind::EndpointSlice {

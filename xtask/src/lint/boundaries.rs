@@ -108,6 +108,7 @@ const VALUES: &[&str] = &[
     "Traffic",
     "VIP_RANGES_PROPERTY",
     "dns_name",
+    "duration",
     "hanging",
     "one_line_of",
     "program",

@@ -98,6 +98,7 @@ mod tests {
                 message: "why; what to do".to_owned(),
                 left_alone: Some(reason),
                 tiers: None,
+                spill: vec![],
             })
         };
         let mut imports: Vec<_> = (0..5_000).map(|n| report(n, LeftAloneReason::Record)).collect();

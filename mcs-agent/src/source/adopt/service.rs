@@ -54,6 +54,7 @@ impl Service {
                 traffic_distribution: spec.traffic_distribution.map(Into::into),
                 cluster_affinity: None,
                 tiers: None,
+                spill: None,
                 endpoint_slice_objects: None,
                 clusters: [].into(),
                 key: key.clone(),

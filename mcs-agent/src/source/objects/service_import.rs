@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
 use crate::{
     model::{
-        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType, Tiers,
-        Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType,
+        SpillWish, Tiers, Timestamp,
     },
     source::adopt,
 };
@@ -98,6 +98,8 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
         .remove(adopt::AFFINITY_ANNOTATION)
         .map(|value| ClusterAffinity { annotation: adopt::AFFINITY_ANNOTATION, value });
     let noted_tiers = annotations.remove(SELECTOR_RESULTS);
+    let failback_delay = annotations.remove(SpillWish::FAILBACK_DELAY);
+    let spill = annotations.remove(SpillWish::SPILL);
     let adoptable = match derived_service {
         Some(_) => None,
         None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
@@ -130,6 +132,7 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
         traffic_distribution: spec.traffic_distribution.map(Into::into),
         cluster_affinity: cluster_affinity.map(Box::new),
         tiers: tiers(cluster_selector_results, noted_tiers.as_deref()).map(Box::new),
+        spill: spill.map(|spill| Box::new(SpillWish { spill, failback_delay })),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
@@ -191,6 +194,8 @@ mod tests {
                 "annotations": {
                     "multicluster.kubernetes.io/derived-service": "derived-abc",
                     "service.cilium.io/affinity": "local",
+                    "traffic.clusterset.mcs-agent.io/spill": "70%",
+                    "traffic.clusterset.mcs-agent.io/failback-delay": "2m",
                 },
             },
             "spec": {
@@ -244,6 +249,10 @@ mod tests {
                     value: "local".to_owned(),
                 })),
                 tiers: Some(Box::new(Tiers::parse(r#"[{"clusters":["a"]}]"#))),
+                spill: Some(Box::new(SpillWish {
+                    spill: "70%".to_owned(),
+                    failback_delay: Some("2m".to_owned()),
+                })),
                 endpoint_slice_objects: Some("Present".to_owned()),
                 clusters: [].into(),
             })
@@ -268,6 +277,7 @@ mod tests {
             traffic_distribution: None,
             cluster_affinity: None,
             tiers: None,
+            spill: None,
             endpoint_slice_objects: None,
             clusters: [].into(),
         });

@@ -1,20 +1,20 @@
 //! Node facts from the API server (zone, cluster id), and the choice of imports.
 
-use std::{fs, process::Command};
+use std::{fs, process::Command, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{self, Source},
     cluster::cluster_property,
-    manifests::{Frontends, Protocol, Service},
-    suite::Suite,
+    manifests::{Aside, Frontends, Protocol, Service},
+    suite::{Suite, is_full},
     wait,
 };
 use serde_json::{Value, json};
 
 use crate::{
     site::rejections,
-    world::{World, backend, write_token},
+    world::{NO_POD, World, backend, pod_addresses, write_token},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -22,6 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the node's zone is followed", follows_zone);
     suite.case("the cluster's id is followed", follows_cluster_id);
     suite.case("weights and drains of source clusters are followed", follows_traffic);
+    suite.case("a silent cluster none of whose pods answers is ejected", ejects);
     suite.case("ranges of ClusterSetIPs are followed", follows_vip_ranges);
     suite.case("flags go before what the cluster says", flags_first);
     suite.case("an address of the API server is no VIP", refuses_api_server);
@@ -39,6 +40,41 @@ fn node(zone: &str) -> Value {
 
 fn cluster_id(id: &str) -> Value {
     cluster_property("cluster.clusterset.k8s.io", id)
+}
+
+/// How long a node takes at most to find that no pod of a cluster answers: four rounds, and what connections take.
+const EJECTION: Duration = Duration::from_secs(90);
+
+/// Also what a node does that reaches no pod of a silent cluster, with `--full`: it takes a minute.
+fn ejects(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("ejected").with(&[11]);
+    let silent = pod_addresses(NO_POD);
+    let service = target.service.endpoints("west", silent);
+    let kept = service.clone().aside(Aside::Draining, silent);
+    let traffic = |value: &str| cluster_property("traffic.clusterset.mcs-agent.io", value);
+    let api = &world.east.api;
+    let objects: Vec<_> = [service.import()].into_iter().chain(service.slices()).collect();
+    api.apply_all(&objects)?;
+    world.site.wait_for(&service)?;
+    api.apply(&traffic(r#"{"remote":{"unreachable":"eject"},"west":{"unreachable":"eject"}}"#))?;
+    let says = |west: &'static str| {
+        move |report: &Value| {
+            let said = |cluster: &str| report["node"]["traffic"][cluster]["unreachable"].clone();
+            (said("remote"), said("west")) == (json!("eject"), json!(west))
+        }
+    };
+    world.site.wait_for_report("silent clusters", says("eject"))?;
+    if is_full() {
+        wait::within(EJECTION, "an ejected cluster", || {
+            let report = world.site.report()?;
+            ensure!(says("ejected")(&report), "it reports {}", report["node"]["traffic"]);
+            Ok(())
+        })?;
+        world.site.wait_for(&kept)?;
+    }
+    api.delete(&traffic(""))?;
+    world.site.wait_for(&service)?;
+    objects.iter().try_for_each(|object| api.delete(object))
 }
 
 /// Weights and drains come from the API server alone, and the rules get them.

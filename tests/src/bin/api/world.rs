@@ -32,6 +32,9 @@ const UDP: (u16, u16) = (53, 5353);
 /// The remote pods, as host numbers.
 const PODS: [u8; 4] = [11, 12, 13, 14];
 
+/// No remote pod is this one.
+pub(crate) const NO_POD: u8 = 99;
+
 const POD: Subnet = Subnet(1);
 const CONTROL: Subnet = Subnet(5);
 const REMOTE: Subnet = Subnet(9);
@@ -85,6 +88,11 @@ impl Target {
 /// The IPv4 address of a remote pod.
 pub(crate) fn pod_address(pod: u8) -> IpAddr {
     REMOTE.v4(pod).into()
+}
+
+/// The addresses of a remote pod.
+pub(crate) fn pod_addresses(pod: u8) -> [IpAddr; 2] {
+    REMOTE.both(pod)
 }
 
 /// Where a remote pod answers TCP over IPv4.
