@@ -329,15 +329,20 @@ fn an_import_with_slices_goes_before_an_older_one_without() {
 
 #[test]
 fn only_slices_that_change_who_serves_need_a_full_round() {
-    let first_slice = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
+    // Of the first slice, and of its end.
+    let needs = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
         let mut store = ObjectStore::default();
         let mut rules = Rules::default();
         let objects = others.into_iter().chain([import.into()]).map(ObjectEvent::Apply).collect();
         store.apply(EventBatch { events: objects, ..EventBatch::default() });
         rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
-        let slice = ObjectEvent::Apply(east().into());
-        store.apply(EventBatch { events: vec![slice], ..EventBatch::default() });
-        rules.needs_full_round(&store.snapshot(), store.dirty())
+        let gone = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
+        [ObjectEvent::Apply(east().into()), ObjectEvent::Delete(gone)].map(|event| {
+            store.apply(EventBatch { events: vec![event], ..EventBatch::default() });
+            let needed = rules.needs_full_round(&store.snapshot(), store.dirty());
+            rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
+            needed
+        })
     };
     let inside = knowing(NodeContext::default(), |facts| {
         facts.service_ranges = Some(["10.0.0.0/24".parse().unwrap()].into());
@@ -353,8 +358,8 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         (web().ip("10.96.0.1"), vec![], inside, true),
         (web(), vec![], NodeContext::default(), true),
     ] {
-        let needed = first_slice(import.clone(), others, &node);
-        assert_eq!(needed, expected, "{import:?} {:?}", node.facts.service_ranges);
+        let needed = needs(import.clone(), others, &node);
+        assert_eq!(needed, [expected; 2], "{import:?} {:?}", node.facts.service_ranges);
     }
 }
 
