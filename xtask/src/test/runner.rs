@@ -205,8 +205,10 @@ impl<'a> Runner<'a> {
             CARGO_MUTANTS.find(self.workspace).context("cargo-mutants is gone since setup")?;
         let mut command = Command::new(program);
         self.workspace.enter(&mut command);
-        // It works in a copy, with a target directory of its own. Nobody looks at the lines of a backtrace.
+        // It works in a copy, with a target directory of its own. Nobody looks at the lines of a backtrace, or at inputs
+        // that fail: making them smaller can take longer than a test may.
         command.env_remove("CARGO_TARGET_DIR").env("CARGO_PROFILE_DEV_DEBUG", "false");
+        command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.args(["mutants", "--output"]).arg(&self.workspace.target);
         // One in forty, from everywhere.
         let sample = ["--sharding", "round-robin", "--shard", "0/40"];
