@@ -168,6 +168,7 @@ mod tests {
         let mut places = Vec::new();
         while let Some(place) = sending.next_place() {
             places.push(place);
+            assert!(places.len() < 100, "it does not end: {places:?}");
             sending.end(place, ending(place));
         }
         places

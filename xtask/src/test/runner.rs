@@ -211,7 +211,7 @@ impl<'a> Runner<'a> {
         command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
         command.args(["mutants", "--output"]).arg(&self.workspace.target);
         // One in forty, from everywhere.
-        let sample = ["--sharding", "round-robin", "--shard", "0/40"];
+        let sample = ["--sharding", "round-robin", "--shard", "39/40"];
         command.args(self.arguments.is_empty().then_some(sample).iter().flatten());
         command.args(self.arguments);
         Ok(command)
