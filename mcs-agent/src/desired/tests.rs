@@ -329,20 +329,15 @@ fn an_import_with_slices_goes_before_an_older_one_without() {
 
 #[test]
 fn only_slices_that_change_who_serves_need_a_full_round() {
-    // Of the first slice, and of its end.
-    let needs = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
+    let first_slice = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
         let mut store = ObjectStore::default();
         let mut rules = Rules::default();
         let objects = others.into_iter().chain([import.into()]).map(ObjectEvent::Apply).collect();
         store.apply(EventBatch { events: objects, ..EventBatch::default() });
         rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
-        let gone = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
-        [ObjectEvent::Apply(east().into()), ObjectEvent::Delete(gone)].map(|event| {
-            store.apply(EventBatch { events: vec![event], ..EventBatch::default() });
-            let needed = rules.needs_full_round(&store.snapshot(), store.dirty());
-            rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
-            needed
-        })
+        let slice = ObjectEvent::Apply(east().into());
+        store.apply(EventBatch { events: vec![slice], ..EventBatch::default() });
+        rules.needs_full_round(&store.snapshot(), store.dirty())
     };
     let inside = knowing(NodeContext::default(), |facts| {
         facts.service_ranges = Some(["10.0.0.0/24".parse().unwrap()].into());
@@ -358,8 +353,25 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         (web().ip("10.96.0.1"), vec![], inside, true),
         (web(), vec![], NodeContext::default(), true),
     ] {
-        let needed = needs(import.clone(), others, &node);
-        assert_eq!(needed, [expected; 2], "{import:?} {:?}", node.facts.service_ranges);
+        let needed = first_slice(import.clone(), others, &node);
+        assert_eq!(needed, expected, "{import:?} {:?}", node.facts.service_ranges);
+    }
+}
+
+#[test]
+fn the_end_of_the_last_slice_needs_a_full_round_where_a_service_can_have_the_vip() {
+    for (node, expected) in [(plain_node(), false), (NodeContext::default(), true)] {
+        let mut store = ObjectStore::default();
+        let mut rules = Rules::default();
+        let objects: [Object; 2] = [web().into(), east().into()];
+        let events = objects.map(ObjectEvent::Apply).into();
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        rules.evaluate(&store.snapshot(), &store.take_dirty(), &node, None);
+        let slice = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
+        let events = vec![ObjectEvent::Delete(slice)];
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        let needed = rules.needs_full_round(&store.snapshot(), store.dirty());
+        assert_eq!(needed, expected, "{:?}", node.facts.service_ranges);
     }
 }
 
