@@ -52,7 +52,7 @@ const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
-const PART: usize = 1 << 19;
+const PART: usize = 500_000;
 
 /// From batches of objects to the maps.
 #[derive(Debug)]

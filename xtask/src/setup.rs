@@ -10,7 +10,10 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 use mcs_tests::cluster::{self, OLDEST_KUBERNETES};
 
-pub(crate) use self::{cargo_tool::CARGO_DENY, toolchain::Toolchain};
+pub(crate) use self::{
+    cargo_tool::{CARGO_DENY, CARGO_MUTANTS},
+    toolchain::Toolchain,
+};
 use self::{go_module::GoModule, install::Remedy, lock::Lock};
 use crate::{version::Version, workspace::Workspace};
 
@@ -28,12 +31,12 @@ mod tools;
 ///
 /// The eBPF programs are compiled by a rustup nightly that has rust-src (with `-Z build-std=core`) where one is
 /// installed together with bpf-linker, and otherwise by Debian's rustc-web. Packages are installed with apt-get: on a
-/// terminal after asking, elsewhere at once, through sudo for anybody but root. bpf-linker and cargo-deny come from
-/// crates.io, Kubernetes and what belongs to it from the Go module proxy, in the versions that tests/programs pins; they
+/// terminal after asking, elsewhere at once, through sudo for anybody but root. bpf-linker, cargo-deny and cargo-mutants come
+/// from crates.io, Kubernetes and what belongs to it from the Go module proxy, in the versions that tests/programs pins; they
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind and bench
+    /// What to prepare for; by default everything but kind, bench and mutants
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -64,6 +67,8 @@ pub(crate) enum Purpose {
     Kind,
     /// The bench beside programs of others, which it compiles
     Bench,
+    /// Mutants of the code
+    Mutants,
 }
 
 /// One thing that is needed.
@@ -96,8 +101,10 @@ impl fmt::Display for Item {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let mut purposes = args.purposes.clone();
     if purposes.is_empty() {
-        // A Docker and a clang are installed for those who ask for them.
-        let is_asked_for = |purpose: &&Purpose| matches!(purpose, Purpose::Kind | Purpose::Bench);
+        // What takes minutes is installed for those who ask for it.
+        let is_asked_for = |purpose: &&Purpose| {
+            matches!(purpose, Purpose::Kind | Purpose::Bench | Purpose::Mutants)
+        };
         let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);
     }
@@ -214,6 +221,8 @@ fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     if wanted(Purpose::Lint) {
         items.extend(tools::lint(workspace));
     }
+    items
+        .extend(wanted(Purpose::Mutants).then(|| tools::from_crates_io(workspace, &CARGO_MUTANTS)));
     items.extend(tools::programs(purposes));
     if wanted(Purpose::Kernels) || wanted(Purpose::Kind) {
         items.push(tools::debian_keyring());

@@ -9,7 +9,7 @@ use mcs_tests::cluster;
 use self::{
     runner::{Finished, Prepared, Runner},
     schedule::{Event, Job},
-    suites::{KIND, SKIPS_ALLOWED_IN_CI, SUITES, Suite},
+    suites::{SKIPS_ALLOWED_IN_CI, SUITES, Suite, UNUSUAL},
     summary::{Outcome, Summary},
 };
 use crate::{screen::say, workspace::Workspace};
@@ -37,13 +37,14 @@ const MESSAGE_LINES: usize = 4;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Args {
-    /// The suites to run; by default all but kind
+    /// The suites to run; by default all but kind and mutants
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]
     suites: Vec<String>,
     /// Print the suites, whether they need root, and their budgets; run nothing
     #[arg(long)]
     list: bool,
-    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice, and kind. Without budgets
+    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice, kind, and mutants. Without
+    /// budgets
     #[arg(long)]
     full: bool,
     /// How many suites run side by side, at most
@@ -68,7 +69,7 @@ pub(crate) struct Args {
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let chosen = |suite: &&Suite| {
         if args.suites.is_empty() {
-            return args.full || args.list || suite.name != KIND;
+            return args.full || args.list || !UNUSUAL.contains(&suite.name);
         }
         args.suites.iter().any(|name| name == suite.name)
     };

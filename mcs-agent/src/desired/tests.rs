@@ -359,6 +359,23 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
 }
 
 #[test]
+fn the_end_of_the_last_slice_needs_a_full_round_where_a_service_can_have_the_vip() {
+    for (node, expected) in [(plain_node(), false), (NodeContext::default(), true)] {
+        let mut store = ObjectStore::default();
+        let mut rules = Rules::default();
+        let objects: [Object; 2] = [web().into(), east().into()];
+        let events = objects.map(ObjectEvent::Apply).into();
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        rules.evaluate(&store.snapshot(), &store.take_dirty(), &node, None);
+        let slice = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
+        let events = vec![ObjectEvent::Delete(slice)];
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        let needed = rules.needs_full_round(&store.snapshot(), store.dirty());
+        assert_eq!(needed, expected, "{:?}", node.facts.service_ranges);
+    }
+}
+
+#[test]
 fn other_tiers_concern_their_import_alone() {
     let tiered =
         |results: &str| ServiceImport { tiers: Some(Box::new(Tiers::parse(results))), ..web() };

@@ -180,3 +180,50 @@ impl Arrays for MapContents {
         self.backends.get(id as usize).copied()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+    use crate::reconcile::{convert::frontend_key, fixtures::id};
+
+    type Write = fn(&mut MapContents);
+
+    #[test]
+    fn each_map_has_as_many_places_as_its_capacity_says() {
+        let capacity = Capacity { frontends: 2, endpoints: 4, clusters: 1, imports: 2 };
+        let one_more: [(Write, u32); 7] = [
+            (
+                |all| {
+                    let vip = IpAddr::from([10, 0, 0, u8::try_from(all.vips.len()).unwrap()]);
+                    Arc::make_mut(&mut all.vips).insert(vip.into(), VipMode::SERVED);
+                },
+                2,
+            ),
+            (
+                |all| {
+                    let port = u16::try_from(all.frontends.len()).unwrap();
+                    Arc::make_mut(&mut all.frontends)
+                        .insert(frontend_key(&id("10.0.0.1", port)), 1);
+                },
+                2,
+            ),
+            (|all| _ = all.states.entry(all.states.len()), capacity.state_entries()),
+            (|all| _ = all.slots.entry(all.slots.len()), capacity.slot_entries()),
+            (|all| _ = all.backends.entry(all.backends.len()), capacity.backend_entries()),
+            (|all| _ = all.services.entry(all.services.len()), capacity.service_entries()),
+            (|all| _ = all.clusters.entry(all.clusters.len()), capacity.cluster_entries()),
+        ];
+        for (nth, (write, places)) in one_more.into_iter().enumerate() {
+            let mut all = MapContents::default();
+            for _ in 0..places {
+                assert!(all.fits(capacity), "{nth}");
+                write(&mut all);
+            }
+            assert!(all.fits(capacity), "{nth}");
+            write(&mut all);
+            assert!(!all.fits(capacity), "{nth}");
+        }
+    }
+}

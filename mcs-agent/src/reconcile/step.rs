@@ -183,3 +183,19 @@ impl fmt::Display for Step {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::net::IpAddr;
+
+    use super::*;
+
+    #[test]
+    fn what_becomes_of_a_vip_is_said() {
+        let vip = IpAddr::from([10, 0, 0, 1]).into();
+        let said = |mode| Step::SetVipMode { vip, mode }.to_string();
+        assert_eq!(said(VipMode::SERVED), "serve 10.0.0.1");
+        assert_eq!(said(VipMode::GONE), "refuse 10.0.0.1");
+        assert_eq!(said(VipMode::HANDED_BACK), "hand back 10.0.0.1");
+    }
+}

@@ -224,6 +224,7 @@ impl SourceSlice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clusterset::{ServicePort, SlicePort, fixture};
 
     const LIMITS: Limits = Limits { services: 2, endpoints: 10, bytes: 1000 };
 
@@ -286,6 +287,27 @@ mod tests {
         assert_eq!((ledger.left_out(), ledger.exceeded), ([0, 7], ("bytes", 1000)));
         let mut own = Ledger::new();
         assert!(own.admit(Resource::Slices, &"a", slice(1_000_000, 1 << 40)));
+    }
+
+    #[test]
+    fn each_part_of_an_object_weighs_about_what_it_takes() {
+        let is_about = |weight, takes| assert!((takes..4 * takes).contains(&weight), "{weight}");
+        let name: Arc<str> = "a-long-name".into();
+        let port =
+            SlicePort { name: Arc::clone(&name), ..fixture::slice("a", &[]).ports[0].clone() };
+        let slice = |ports| SourceSlice { ports, ..fixture::slice("a", &[]) }.weight();
+        let of_slice = slice(vec![port]) - slice(vec![]);
+        is_about(of_slice, size_of::<SlicePort>() + name.len());
+        let spec = |ports, labels| {
+            let spec = ServiceSpec { ports, labels, ..fixture::spec() };
+            let export = fixture::export("east", 1, spec);
+            Exported { export, slices: vec![] }.weight()
+        };
+        let none = spec(vec![], BTreeMap::new());
+        let of_service = spec(vec![fixture::port(&name, 80)], BTreeMap::new()) - none;
+        is_about(of_service, size_of::<ServicePort>() + name.len());
+        let of_label = spec(vec![], fixture::map(&[("key", &name)])) - none;
+        is_about(of_label, 2 * size_of::<Arc<str>>() + "key".len() + name.len());
     }
 
     #[test]

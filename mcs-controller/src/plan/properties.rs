@@ -205,8 +205,10 @@ proptest! {
         let names = before.slices.keys().cloned();
         let mut sending = Sending::new(planned(&then, &before), names);
         let mut actual = before.clone();
-        let mut failed = BTreeSet::new();
+        let (mut failed, mut sent) = (BTreeSet::new(), 0);
         while let Some(place) = sending.next_place() {
+            sent += 1;
+            prop_assert!(sent < 10_000, "it does not end");
             let write = sending.write(place).expect("a write").clone();
             match &write {
                 Write::ApplySlice(slice) if fails.get(place) == Some(&true) => {

@@ -168,6 +168,7 @@ mod tests {
         let mut places = Vec::new();
         while let Some(place) = sending.next_place() {
             places.push(place);
+            assert!(places.len() < 100, "it does not end: {places:?}");
             sending.end(place, ending(place));
         }
         places
@@ -241,6 +242,7 @@ mod tests {
         ];
         let mut sending = Sending::new(writes.to_vec(), ["web-3".into()]);
         while let Some(place) = sending.next_place() {
+            assert!(!sending.has_failed(place), "it does not end");
             sending.end(place, if place == 0 { Ending::Failed } else { Ending::Done });
         }
         assert_eq!(sending.finish(), (vec![writes[1].clone()], vec![writes[2].clone()]));

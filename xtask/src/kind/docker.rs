@@ -11,7 +11,7 @@ use std::{
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
-use rustix::process::{Pid, Signal, kill_process, test_kill_process};
+use rustix::process::{Pid, Signal, WaitOptions, kill_process, test_kill_process, waitpid};
 
 use crate::{process, workspace::Workspace};
 
@@ -116,6 +116,8 @@ impl Docker {
         kill_process(own.pid, Signal::TERM)?;
         let end = Instant::now() + PATIENCE;
         while test_kill_process(own.pid).is_ok() {
+            // One that this process has started stays until somebody asks how it ended.
+            let _ = waitpid(Some(own.pid), WaitOptions::NOHANG);
             ensure!(Instant::now() < end, "dockerd, process {}, does not end", own.pid);
             thread::sleep(PAUSE);
         }

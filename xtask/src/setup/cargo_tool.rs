@@ -33,6 +33,10 @@ pub(super) const BPF_LINKER: CargoTool = CargoTool {
 pub(crate) const CARGO_DENY: CargoTool =
     CargoTool { name: "cargo-deny", version: "0.20.2", options: &[], environment: &[] };
 
+/// Changes the code in one place at a time, and runs the tests.
+pub(crate) const CARGO_MUTANTS: CargoTool =
+    CargoTool { name: "cargo-mutants", version: "27.1.0", options: &[], environment: &[] };
+
 impl CargoTool {
     /// The program in the cache, or one on `PATH` that is no older.
     pub(crate) fn find(&self, workspace: &Workspace) -> Option<PathBuf> {

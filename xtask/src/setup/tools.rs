@@ -2,7 +2,7 @@
 
 use std::{path::Path, process::Command};
 
-use super::{CARGO_DENY, Item, Purpose, Remedy};
+use super::{CARGO_DENY, Item, Purpose, Remedy, cargo_tool::CargoTool};
 use crate::{
     process,
     workspace::{self, Workspace},
@@ -139,11 +139,15 @@ pub(super) fn lint(workspace: &Workspace) -> impl Iterator<Item = Item> {
         version: &["--version"],
         remedy: Remedy::RustupComponent { component, toolchain: None },
     });
-    let deny = Item {
-        name: CARGO_DENY.name,
-        found: CARGO_DENY.find(workspace),
+    components.chain([from_crates_io(workspace, &CARGO_DENY)])
+}
+
+/// A program of [`CargoTool`].
+pub(super) fn from_crates_io(workspace: &Workspace, tool: &'static CargoTool) -> Item {
+    Item {
+        name: tool.name,
+        found: tool.find(workspace),
         version: &["--version"],
-        remedy: Remedy::CargoInstall(&CARGO_DENY),
-    };
-    components.chain([deny])
+        remedy: Remedy::CargoInstall(tool),
+    }
 }

@@ -20,7 +20,7 @@ use crate::{
     build::{self, OBJECT_VARIABLE, RELEASE},
     image, process,
     screen::say,
-    setup::{self, Purpose},
+    setup::{self, CARGO_MUTANTS, Purpose},
     workspace::Workspace,
 };
 
@@ -160,6 +160,7 @@ impl<'a> Runner<'a> {
                 command.args((self.full && suite.full.is_some()).then_some("--full"));
                 command
             }
+            Work::Mutants => self.mutants()?,
             Work::Verb(arguments) => {
                 // Unit tests may have built this program again meanwhile.
                 let mut command = self.workspace.cargo();
@@ -197,6 +198,23 @@ impl<'a> Runner<'a> {
         self.workspace.enter(&mut command);
         command.args(self.arguments);
         command
+    }
+
+    fn mutants(&self) -> Result<Command> {
+        let program =
+            CARGO_MUTANTS.find(self.workspace).context("cargo-mutants is gone since setup")?;
+        let mut command = Command::new(program);
+        self.workspace.enter(&mut command);
+        // It works in a copy, with a target directory of its own. Nobody looks at the lines of a backtrace, or at inputs
+        // that fail: making them smaller can take longer than a test may.
+        command.env_remove("CARGO_TARGET_DIR").env("CARGO_PROFILE_DEV_DEBUG", "false");
+        command.env("PROPTEST_MAX_SHRINK_ITERS", "0");
+        command.args(["mutants", "--output"]).arg(&self.workspace.target);
+        // One in forty, from everywhere.
+        let sample = ["--sharding", "round-robin", "--shard", "39/40"];
+        command.args(self.arguments.is_empty().then_some(sample).iter().flatten());
+        command.args(self.arguments);
+        Ok(command)
     }
 
     /// Runs a suite. In a crowd its output goes to a file, to be shown as a block in the end.

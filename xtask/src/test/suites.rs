@@ -26,6 +26,8 @@ pub(super) enum Work {
     Debug(&'static str),
     /// A binary of mcs-tests, built like the agent of the image. It takes the arguments of the command line.
     Binary(&'static str),
+    /// A sample of mutants, or those that the arguments of the command line choose. It fails if the tests miss one.
+    Mutants,
     /// A verb of xtask. It takes no arguments of the command line.
     Verb(&'static [&'static str]),
 }
@@ -74,8 +76,8 @@ impl Suite {
 /// The suite that can run on anybody's clusters.
 pub(super) const END_TO_END: &str = "e2e";
 
-/// The suite that runs with `--full` and by its name alone: it starts a Docker and takes minutes.
-pub(super) const KIND: &str = "kind";
+/// The suites that run with `--full` and by their names alone: one starts a Docker, both take minutes.
+pub(super) const UNUSUAL: [&str; 2] = ["kind", "mutants"];
 
 /// Every suite. Neighbours that run in company run side by side.
 pub(super) const SUITES: &[Suite] = &[
@@ -290,7 +292,7 @@ pub(super) const SUITES: &[Suite] = &[
         full: Some(Work::Binary("lifecycle")),
     },
     Suite {
-        name: KIND,
+        name: "kind",
         about: "Two kind clusters: the end-to-end suite and `mcs up`; with --full or by this name alone",
         root: true,
         needs: &[Purpose::Build, Purpose::Clusters, Purpose::Kind],
@@ -299,6 +301,17 @@ pub(super) const SUITES: &[Suite] = &[
         company: Company::Alone,
         budget: 900,
         full: Some(Work::Verb(&["kind", "--e2e", "--rm"])),
+    },
+    Suite {
+        name: "mutants",
+        about: "Changes of the rules that no unit test notices; with --full or by this name alone",
+        root: false,
+        needs: &[Purpose::Mutants],
+        extras: &[],
+        work: Work::Mutants,
+        company: Company::Alone,
+        budget: 1800,
+        full: Some(Work::Mutants),
     },
 ];
 
@@ -318,7 +331,7 @@ mod tests {
 
     #[test]
     fn the_budgets_fit_into_what_ci_may_take() {
-        let usual = |suite: &&Suite| suite.name != KIND;
+        let usual = |suite: &&Suite| !UNUSUAL.contains(&suite.name);
         let of =
             |company| SUITES.iter().filter(usual).filter(move |suite| suite.company == company);
         let alone: u64 = of(Company::Alone).map(|suite| suite.budget).sum();

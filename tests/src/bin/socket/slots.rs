@@ -290,7 +290,7 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
     let vip = target.udp(Family::V4);
     let connected = Barrier::new(count.div_ceil(EACH));
-    world.at(Place::Pod, || {
+    let brief: u32 = world.at(Place::Pod, || {
         thread::scope(|scope| {
             let counts = (0..count).step_by(EACH).map(|first| EACH.min(count - first));
             let hold = |count| {
@@ -300,14 +300,17 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
             let holders: Vec<_> = counts.map(hold).collect();
             holders
                 .into_iter()
-                .try_for_each(|holder| holder.join().map_err(|_| anyhow!("a thread panicked"))?)
+                .map(|holder| holder.join().map_err(|_| anyhow!("a thread panicked"))?)
+                .sum()
         })
     })?;
     let to_storage = site.agent.counters()?["slot_unavailable"];
     let least = count.saturating_sub(1 << bits) as u64;
     ensure!(to_storage >= least, "{to_storage} of {count} in storage, with {bits} bits of slots");
     until_free(&site)?;
-    tell(format!("{count} live sockets: 0 lies; {to_storage} in storage"));
+    tell(format!(
+        "{count} live sockets, {brief} others that came and went in {CONTENTION:?}: 0 lies; {to_storage} in storage"
+    ));
     Ok(())
 }
 
@@ -431,8 +434,8 @@ fn begins_anew(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Connects sockets in a table of files of its own, since the limit is one of a table. Checks what they show once
-/// all threads have theirs.
-fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()> {
+/// all threads have theirs. Returns how many others came and went beside the first half.
+fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<u32> {
     // SAFETY: the thread has opened no file yet, and it passes none on.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
     let shows_vip = |socket: &UdpSocket| {
@@ -446,12 +449,28 @@ fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<()
         connect(&socket, vip)?;
         anyhow::Ok(socket)
     };
-    let sockets: anyhow::Result<Vec<_>> = (0..count).map(|_| open()).collect();
+    let open_all = |count| (0..count).map(|_| open()).collect::<anyhow::Result<Vec<_>>>();
+    let half = open_all(count / 2);
     connected.wait();
+    // While there are slots left.
+    let end = Instant::now() + CONTENTION;
+    let come_and_go = || {
+        let mut brief = 0;
+        while Instant::now() < end {
+            shows_vip(&open()?)?;
+            brief += 1;
+        }
+        Ok(brief)
+    };
+    let brief = come_and_go();
+    let others = open_all(count - count / 2);
+    connected.wait();
+    let sockets = half.and_then(|half| Ok(half.into_iter().chain(others?).collect::<Vec<_>>()));
     let checked = sockets.as_ref().map(|sockets| sockets.iter().try_for_each(shows_vip));
     // No socket is closed before all have been looked at.
     connected.wait();
-    checked.map_err(|error| anyhow!("cannot connect: {error:#}"))?
+    checked.map_err(|error| anyhow!("cannot connect: {error:#}"))??;
+    brief
 }
 
 /// Waits until no slot is taken. The kernel may close sockets after close(2).
