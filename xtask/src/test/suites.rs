@@ -189,7 +189,7 @@ pub(super) const SUITES: &[Suite] = &[
         work: Work::Binary("api"),
         company: Company::Others,
         budget: 260,
-        full: None,
+        full: Some(Work::Binary("api")),
     },
     Suite {
         name: "handover",

@@ -55,7 +55,9 @@ fn ejects(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     let objects: Vec<_> = [service.import()].into_iter().chain(service.slices()).collect();
     api.apply_all(&objects)?;
-    world.site.wait_for(&service)?;
+    let mut site = world.start("ejects", &["--probe-peers=on"])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&service)?;
     api.apply(&traffic(r#"{"remote":{"unreachable":"eject"},"west":{"unreachable":"eject"}}"#))?;
     let says = |west: &'static str| {
         move |report: &Value| {
@@ -63,17 +65,17 @@ fn ejects(world: &mut World) -> anyhow::Result<()> {
             (said("remote"), said("west")) == (json!("eject"), json!(west))
         }
     };
-    world.site.wait_for_report("silent clusters", says("eject"))?;
+    site.wait_for_report("silent clusters", says("eject"))?;
     if is_full() {
         wait::within(EJECTION, "an ejected cluster", || {
-            let report = world.site.report()?;
+            let report = site.report()?;
             ensure!(says("ejected")(&report), "it reports {}", report["node"]["traffic"]);
             Ok(())
         })?;
-        world.site.wait_for(&kept)?;
+        site.wait_for(&kept)?;
     }
     api.delete(&traffic(""))?;
-    world.site.wait_for(&service)?;
+    site.wait_for(&service)?;
     objects.iter().try_for_each(|object| api.delete(object))
 }
 
