@@ -125,10 +125,12 @@ impl Reach {
         ReachEvent::Due
     }
 
-    /// A cluster may be ejected: the next round begins soon.
-    pub fn hurry(&mut self) {
-        let soon = Instant::now() + URGENT;
-        self.next_at = self.next_at.map(|at| at.min(soon));
+    /// If this node may eject a cluster, the next round begins soon.
+    pub fn hurry(&mut self, traffic: &Traffic) {
+        if traffic.ejectable().next().is_some() {
+            let soon = Instant::now() + URGENT;
+            self.next_at = self.next_at.map(|at| at.min(soon));
+        }
     }
 
     /// Begins a round. `own` is the id of this cluster, to whose pods nobody asks the way. `traffic` says which clusters this
@@ -139,8 +141,8 @@ impl Reach {
         if is_for_all {
             self.all_at = now + PERIOD;
         }
-        let is_urgent = traffic.ejectable().next().is_some();
-        self.next_at = Some(if is_urgent { self.all_at.min(now + URGENT) } else { self.all_at });
+        self.next_at = Some(self.all_at);
+        self.hurry(traffic);
         let chosen = self.choose(desired, own, now, |cluster| {
             if traffic.may_eject(cluster) { Turn::Urgent } else { Turn::usual(is_for_all) }
         });
@@ -343,15 +345,19 @@ mod tests {
         let urgent = Traffic::parse(r#"{"west":{"unreachable":"eject"}}"#).unwrap();
         rounds(&mut reach, &one, &[Outcome::Answered]);
         assert!(!reach.is_silent("west") && !reach.is_silent("north"));
-        let mut pauses = vec![];
+        let (mut calm_pauses, mut pauses) = (vec![], vec![]);
         for traffic in [&calm, &urgent, &urgent, &urgent, &urgent, &urgent, &calm] {
             assert_eq!(reach.next().await, ReachEvent::Due);
             let began = Instant::now();
             reach.begin(&one, Some("east"), traffic);
             reach.round = None;
-            reach.hurry();
-            pauses.push((reach.next_at.unwrap() - began).as_secs_f64().round());
+            let pause = |reach: &Reach| (reach.next_at.unwrap() - began).as_secs_f64().round();
+            reach.hurry(&calm);
+            calm_pauses.push(pause(&reach));
+            reach.hurry(&urgent);
+            pauses.push(pause(&reach));
         }
+        assert_eq!(calm_pauses, [60.0, 15.0, 15.0, 15.0, 15.0, 15.0, 30.0]);
         assert_eq!(pauses, [15.0; 7]);
         let now = Instant::now();
         assert!(reach.choose(&one, Some("east"), now, |_| Turn::Usual).is_empty(), "they rest");

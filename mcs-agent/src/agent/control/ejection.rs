@@ -10,9 +10,7 @@ impl Control {
     pub(super) fn eject(&mut self) -> bool {
         let before = self.engine.ejected().clone();
         let traffic = &self.engine.node().facts.traffic;
-        if traffic.ejectable().next().is_some() {
-            self.reach.hurry();
-        }
+        self.reach.hurry(traffic);
         // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
         let ejected: BTreeSet<_> = traffic
             .ejectable()
