@@ -33,7 +33,8 @@ fn of_imports(imports: &[Value], exports: &[Value]) -> anyhow::Result<String> {
     let exported: Vec<_> = exports.iter().map(name).collect();
     summary("ServiceImports", imports, |import: &Value| {
         let of_others = || conflict(import).filter(|_| !exported.contains(&name(import)));
-        Problem::if_condition(import, "Ready", "False").or_else(of_others)
+        let is_false = |kind| Problem::if_condition(import, kind, "False");
+        is_false("Ready").or_else(|| is_false("EndpointsReady")).or_else(of_others)
     })
 }
 
@@ -80,5 +81,15 @@ mod tests {
         assert_eq!(error, "1 of 2 ServiceImports: shop/cart: PortConflict: port web");
         assert!(of_imports(&all, &all).is_ok(), "the exports say so");
         assert!(of_imports(&all[1..], &[]).is_ok());
+    }
+
+    #[test]
+    fn an_import_without_a_ready_endpoint_is_a_problem() {
+        let none = json!([
+            { "type": "Ready", "status": "True" },
+            { "type": "EndpointsReady", "status": "False", "reason": "NoneReady", "message": "0 of 2" },
+        ]);
+        let error = of_imports(&[object("cart", &none)], &[]).unwrap_err().to_string();
+        assert_eq!(error, "1 of 1 ServiceImports: shop/cart: NoneReady: 0 of 2");
     }
 }
