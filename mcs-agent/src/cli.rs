@@ -8,6 +8,7 @@ mod explain;
 mod flows;
 mod run;
 mod services;
+mod sockets;
 mod status;
 mod view;
 
@@ -34,6 +35,7 @@ Examples:
   mcs-agent services --namespace shop --watch
   mcs-agent backends shop/cart -o json
   mcs-agent flows shop/cart
+  mcs-agent sockets shop/cart
   mcs-agent explain shop/cart --probe
   mcs-agent status || echo degraded
   mcs-agent cleanup
@@ -46,6 +48,7 @@ enum Command {
     Services(services::ServicesArgs),
     Backends(backends::BackendsArgs),
     Flows(flows::FlowsArgs),
+    Sockets(sockets::SocketsArgs),
     Explain(explain::ExplainArgs),
     /// Show agent health: hooks, devices, source, capacity, rejected objects with the reason, counters
     ///
@@ -118,6 +121,7 @@ pub fn main() -> ExitCode {
         Command::Services(args) => services::run(&args),
         Command::Backends(args) => backends::run(&args),
         Command::Flows(args) => flows::run(&args),
+        Command::Sockets(args) => sockets::run(&args),
         Command::Explain(args) => Ok(explain::run(&args)),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),

@@ -54,6 +54,15 @@ const LONGEST_REST: Duration = Duration::from_secs(1);
 /// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
 const PART: usize = 500_000;
 
+/// Source clusters that this node itself finds to be out of use, as far as their operators want it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct OutOfUse {
+    /// They are silent, and none of their pods answers this node.
+    pub ejected: BTreeSet<Arc<str>>,
+    /// Their drain is past its deadline.
+    pub past_deadline: BTreeSet<Arc<str>>,
+}
+
 /// From batches of objects to the maps.
 #[derive(Debug)]
 pub struct Engine {
@@ -62,8 +71,8 @@ pub struct Engine {
     configured: NodeContext,
     /// What the source says of the node.
     learned: Arc<NodeFacts>,
-    /// The clusters that this node does not use, as far as their operators let it.
-    ejected: BTreeSet<Arc<str>>,
+    /// What this node itself says of source clusters.
+    out_of_use: OutOfUse,
     /// All of that: what is configured takes precedence.
     node: NodeContext,
     /// Triggers before this are not the agent's latency.
@@ -102,7 +111,7 @@ impl Engine {
             store: ObjectStore::default(),
             configured: node.clone(),
             learned: Arc::default(),
-            ejected: BTreeSet::new(),
+            out_of_use: OutOfUse::default(),
             node,
             began,
             rules: Rules::default(),
@@ -199,19 +208,19 @@ impl Engine {
         is_new
     }
 
-    /// Replaces the clusters that this node does not use, if their operators let it. Returns whether a round is due.
-    pub fn set_ejected(&mut self, ejected: BTreeSet<Arc<str>>) -> bool {
-        let is_new = ejected != self.ejected;
+    /// Replaces the clusters that this node finds to be out of use. Returns whether a round is due.
+    pub fn set_out_of_use(&mut self, clusters: OutOfUse) -> bool {
+        let is_new = clusters != self.out_of_use;
         if is_new {
-            self.ejected = ejected;
+            self.out_of_use = clusters;
             self.combine_facts();
         }
         is_new
     }
 
-    /// The clusters that this node does not use.
-    pub const fn ejected(&self) -> &BTreeSet<Arc<str>> {
-        &self.ejected
+    /// The clusters that this node finds to be out of use.
+    pub const fn out_of_use(&self) -> &OutOfUse {
+        &self.out_of_use
     }
 
     /// Replaces what is known of the node without the source. A round is due.
@@ -223,7 +232,8 @@ impl Engine {
     fn combine_facts(&mut self) {
         self.node.clone_from(&self.configured);
         self.node.facts = self.configured.facts.clone().or(NodeFacts::clone(&self.learned));
-        self.node.facts.traffic.eject(&self.ejected);
+        self.node.facts.traffic.eject(&self.out_of_use.ejected);
+        self.node.facts.traffic.note_past_deadline(&self.out_of_use.past_deadline);
     }
 
     /// Evaluates the objects and writes what differs. `clock` returns the time.

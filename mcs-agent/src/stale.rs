@@ -24,4 +24,5 @@ pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
 pub use report::StaleReport;
 pub use select::stale_connections;
+pub use slots::{SlotInUse, slots_in_use};
 pub use task::{StaleEvent, StaleSockets};

@@ -1,20 +1,24 @@
 //! `mcs drain` and `mcs undrain`: new connections leave a cluster, and come back.
 
+mod left;
+
 use std::{process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use clap::Args;
+use jiff::{Timestamp, Unit};
 use kube::api::{Patch, PatchParams};
 use mcs_controller::clusterset::{ClusterId, well_known};
 use mcs_kube::{
-    TRAFFIC_PROPERTY, Traffic,
+    Drain, TRAFFIC_PROPERTY, Traffic, duration,
     program::{self, FormatArgs, Style},
     told,
 };
 use serde::Serialize;
 use serde_json::{Value, json};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep};
 
+use self::left::Left;
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
     kubeconfig::ClusterArgs,
@@ -23,6 +27,8 @@ use crate::{
 
 /// How long a controller has to tell its agents: a Lease of the drained cluster is written and read first.
 const LIMIT: Duration = Duration::from_mins(1);
+/// How long after an answer the agents are asked again for clients that are left.
+const PAUSE: Duration = Duration::from_secs(5);
 /// How many services a message names.
 const NAMED: usize = 5;
 
@@ -31,11 +37,13 @@ const NAMED: usize = 5;
 /// If the cluster itself is among those that are given, it tells all others, and every cluster that imports from it obeys.
 /// Otherwise only the given clusters obey, each by its ClusterPeer. Existing TCP connections, connected UDP sockets and flows go
 /// on. A service that no other cluster serves is served by the drained one all the same. Waits until the given clusters
-/// have told their agents. Exits with 1 if one has not within a minute.
+/// have told their agents, and says which clients are left: the command asks the agent of every node, by kubectl. Exits with 1
+/// if a cluster has not told its agents within a minute, or has clients left after `--until-idle`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs drain west --context west --context east
+  mcs drain west --context west --context east --deadline 30m --until-idle
   mcs drain west --context east                   # clients of east alone")]
 pub(crate) struct DrainCommand {
     #[command(flatten)]
@@ -44,6 +52,22 @@ pub(crate) struct DrainCommand {
     /// Drain it although no other cluster exports some services
     #[arg(long)]
     force: bool,
+
+    /// After this time, UDP clients leave the cluster too, and agents with --stale-tcp=destroy end TCP connections of sockets
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
+    deadline: Option<Duration>,
+
+    /// Wait until no node of the given clusters has a client left
+    #[arg(long)]
+    until_idle: bool,
+
+    /// How long to wait for that
+    #[arg(long, value_name = "DURATION", value_parser = parse_duration, default_value = "1h")]
+    timeout: Duration,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    duration(text).ok_or("write a duration such as 90s or 30m")
 }
 
 /// Send new connections to a cluster again.
@@ -82,10 +106,17 @@ struct Obeyed {
     problem: Option<String>,
     /// Services of the drained cluster that no other one exports: it goes on serving them.
     only_there: Vec<String>,
+    /// Its clients that still use the drained cluster. Absent after `undrain`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    left: Option<Left>,
 }
 
 pub(crate) fn drain(command: &DrainCommand) -> anyhow::Result<ExitCode> {
-    run(&command.target, Wish::Drain { force: command.force })
+    let deadline = |after: Duration| (Timestamp::now() + after).round(Unit::Second);
+    let deadline = command.deadline.map(deadline).transpose()?;
+    let drain = Drain { deadline };
+    let idle = command.until_idle.then_some(command.timeout);
+    run(&command.target, Wish::Drain { drain, force: command.force, idle })
 }
 
 pub(crate) fn undrain(command: &UndrainCommand) -> anyhow::Result<ExitCode> {
@@ -94,23 +125,31 @@ pub(crate) fn undrain(command: &UndrainCommand) -> anyhow::Result<ExitCode> {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Wish {
-    Drain { force: bool },
+    /// With `idle`, until the cluster has no client left.
+    Drain {
+        drain: Drain,
+        force: bool,
+        idle: Option<Duration>,
+    },
     Undrain,
 }
 
 fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
     let obeyed = program::block_on(carry_out(target, wish))?;
     target.format.show(&obeyed, |obeyed, style| table(obeyed, style))?;
-    let all = obeyed.iter().all(|one| one.obeys);
+    let is_idle = |one: &Obeyed| one.left.as_ref().is_some_and(Left::is_none);
+    let waits = matches!(wish, Wish::Drain { idle: Some(_), .. });
+    let all = obeyed.iter().all(|one| one.obeys && (!waits || is_idle(one)));
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
 fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
     let rows = obeyed.iter().map(|one| {
         let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
-        vec![one.cluster.to_string(), obeys, one.only_there.len().to_string()]
+        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Left::to_string);
+        vec![one.cluster.to_string(), obeys, one.only_there.len().to_string(), left]
     });
-    style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE"], rows)
+    style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE", "CLIENTS LEFT"], rows)
 }
 
 async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed>> {
@@ -123,28 +162,54 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
         let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
         all.push((cluster, peer, only_there(cluster, drained).await?));
     }
-    if wish == (Wish::Drain { force: false }) {
+    if matches!(wish, Wish::Drain { force: false, .. }) {
         refuse_the_last(drained, all.iter().map(|(cluster, _, only)| (&cluster.id, &only[..])))?;
     }
-    let drains = wish != Wish::Undrain;
+    let drain = match wish {
+        Wish::Drain { drain, .. } => Some(drain),
+        Wish::Undrain => None,
+    };
     if let Some(source) = source {
-        set_property(source, drains).await?;
+        set_property(source, drain).await?;
     }
     for (cluster, peer, _) in &all {
         // The cluster itself tells its readers.
-        if let Some(peer) = peer.as_deref().filter(|_| source.is_none() || !drains) {
-            set_peer(cluster, peer, drains).await?;
+        if let Some(peer) = peer.as_deref().filter(|_| source.is_none() || drain.is_none()) {
+            set_peer(cluster, peer, drain).await?;
         }
     }
     let end = Instant::now() + LIMIT;
     let mut obeyed = Vec::new();
-    for (cluster, _, only_there) in all {
-        let problem = wait::until(end, async || tells(cluster, drained, drains).await).await.err();
+    for (cluster, _, only_there) in &mut all {
+        let problem = wait::until(end, async || tells(cluster, drained, drain).await).await.err();
         let problem = problem.map(|error| told(&error));
-        let cluster = cluster.id.clone();
-        obeyed.push(Obeyed { cluster, obeys: problem.is_none(), problem, only_there });
+        let (cluster, only_there) = (cluster.id.clone(), std::mem::take(only_there));
+        let obeys = problem.is_none();
+        obeyed.push(Obeyed { cluster, obeys, problem, only_there, left: None });
+    }
+    if let Wish::Drain { idle, .. } = wish {
+        let end = Instant::now() + idle.unwrap_or_default();
+        for ((cluster, ..), obeyed) in all.iter().zip(&mut obeyed) {
+            obeyed.left = Some(what_is_left(cluster, drained, end).await);
+        }
     }
     Ok(obeyed)
+}
+
+/// Asks for the clients of a cluster that are left, until there are none or `end`. Says on standard error how it goes.
+async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Left {
+    let mut before = None;
+    loop {
+        let left = Left::in_cluster(cluster, drained).await;
+        if left.is_none() || Instant::now() + PAUSE > end {
+            return left;
+        }
+        if before.as_ref() != Some(&left) {
+            eprintln!("{}: clients left: {left}", cluster.id);
+        }
+        before = Some(left);
+        sleep(PAUSE).await;
+    }
 }
 
 /// The name of the ClusterPeer of a cluster.
@@ -195,24 +260,25 @@ fn refuse_the_last<'a>(
     Ok(())
 }
 
-async fn set_property(source: &Cluster, drains: bool) -> anyhow::Result<()> {
+async fn set_property(source: &Cluster, drain: Option<Drain>) -> anyhow::Result<()> {
     let name = well_known::DRAIN_PROPERTY;
-    if !drains {
-        return source.delete(PROPERTIES, None, name).await;
-    }
-    let property = json!({"metadata": {"name": name}, "spec": {"value": "true"}});
+    let Some(drain) = drain else { return source.delete(PROPERTIES, None, name).await };
+    let value = drain.deadline.map_or_else(|| "true".to_owned(), |deadline| deadline.to_string());
+    let property = json!({"metadata": {"name": name}, "spec": {"value": value}});
     source.apply(PROPERTIES, property).await
 }
 
 /// Not by server-side apply: `link` applies the whole ClusterPeer, and would take the field back.
-async fn set_peer(cluster: &Cluster, peer: &str, drains: bool) -> anyhow::Result<()> {
+async fn set_peer(cluster: &Cluster, peer: &str, drain: Option<Drain>) -> anyhow::Result<()> {
     let api = cluster.api(PEERS).await?;
-    let patch = json!({"spec": {"drain": drains.then_some(true)}});
+    let deadline = drain.and_then(|drain| drain.deadline);
+    let patch = json!({"spec": {"drain": drain.map(|_| true), "drainDeadline": deadline}});
     let patched = api.patch(peer, &PatchParams::default(), &Patch::Merge(patch)).await;
     let patched = patched.with_context(|| format!("cluster {}: ClusterPeer {peer}", cluster.id))?;
     ensure!(
-        !drains || patched.data["spec"]["drain"] == true,
-        "the type ClusterPeer of cluster {} has no spec.drain: kubectl apply --filename \
+        (drain.is_none() || patched.data["spec"]["drain"] == true)
+            && (deadline.is_none() || patched.data["spec"]["drainDeadline"].is_string()),
+        "the type ClusterPeer of cluster {} lacks spec.drain or spec.drainDeadline: kubectl apply --filename \
          deploy/helm/mcs-controller/crds",
         cluster.id
     );
@@ -231,10 +297,17 @@ async fn told_traffic(cluster: &Cluster) -> anyhow::Result<Traffic> {
 async fn tells(
     cluster: &Cluster,
     drained: &ClusterId,
-    drains: bool,
+    drain: Option<Drain>,
 ) -> anyhow::Result<Result<(), String>> {
     let traffic = told_traffic(cluster).await?;
-    Ok(match (drains, traffic.is_drained(drained.as_str())) {
+    let is_late = drain.and_then(|drain| drain.deadline).is_some_and(|wanted| {
+        let told = traffic.drain(drained.as_str()).and_then(|drain| drain.deadline);
+        told.is_none_or(|told| told > wanted)
+    });
+    Ok(match (drain.is_some(), traffic.is_drained(drained.as_str())) {
+        (true, true) if is_late => {
+            Err("drained, but its controller has not told the agents of the deadline".to_owned())
+        }
         (true, true) | (false, false) => Ok(()),
         (true, false) => Err("no: its controller has not told the agents".to_owned()),
         (false, true) if traffic.weight(drained.as_str()) == Some(0) => {

@@ -41,6 +41,6 @@ pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
 pub use text::{hanging, one_line, one_line_of, told};
 pub use tiers::{SELECTOR_RESULTS, Tier, Tiers};
-pub use traffic::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic, Unreachable};
+pub use traffic::{ClusterTraffic, Drain, TRAFFIC_PROPERTY, Traffic, Unreachable};
 pub use vip_ranges::{VIP_RANGES_PROPERTY, VipRangeList};
 pub use watch::{ResourceEvent, ResourceWatch, Room, WatchTarget};

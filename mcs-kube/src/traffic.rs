@@ -9,6 +9,7 @@ use std::{
     sync::Arc,
 };
 
+use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
 /// The ClusterProperty of the result.
@@ -17,7 +18,7 @@ pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
 /// By source cluster, what its operators want. Nothing is wanted of the others. `spec.value` has it as JSON:
 ///
 /// ```text
-/// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true},"south":{"unreachable":"eject"}}
+/// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true,"deadline":"2026-12-01T06:00:00Z"},"south":{"unreachable":"eject"}}
 /// ```
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(transparent)]
@@ -32,12 +33,42 @@ pub struct ClusterTraffic {
     /// New clients get other clusters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
+    /// From then on a drain moves UDP clients too, and those of TCP whose connections agents end.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub deadline: Option<Timestamp>,
+    /// It is past its deadline. An agent says so of itself, and no controller does.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub is_past_deadline: bool,
     /// New clients of services whose owners prefer no cluster get this one first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
     /// What a node does that reaches none of its pods. Absent: nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<Unreachable>,
+}
+
+/// A wish that new clients get other clusters than one.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+pub struct Drain {
+    /// From then on also former clients do.
+    pub deadline: Option<Timestamp>,
+}
+
+impl Drain {
+    /// Reads what an operator writes: `true`, `false` or a deadline such as `2026-12-01T06:00:00Z`.
+    pub fn parse(text: &str) -> Option<Option<Self>> {
+        Some(match text {
+            "false" => None,
+            "true" => Some(Self::default()),
+            time => Some(Self { deadline: Some(time.parse().ok()?) }),
+        })
+    }
+
+    /// What one of two wishes that are both followed comes to: the earlier deadline counts.
+    pub fn and(one: Option<Self>, other: Option<Self>) -> Option<Self> {
+        let deadlines = [one, other].into_iter().flatten().filter_map(|drain| drain.deadline);
+        one.or(other).map(|_| Self { deadline: deadlines.min() })
+    }
 }
 
 /// What becomes of a cluster none of whose pods a node reaches.
@@ -54,7 +85,14 @@ impl fmt::Display for Traffic {
     /// `east weight 90, west weight 10 drained`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (nth, (cluster, wanted)) in self.0.iter().enumerate() {
-            let ClusterTraffic { weight, drain, preferred, unreachable } = wanted;
+            let ClusterTraffic {
+                weight,
+                drain,
+                deadline,
+                is_past_deadline,
+                preferred,
+                unreachable,
+            } = wanted;
             let comma = if nth == 0 { "" } else { ", " };
             write!(f, "{comma}{cluster}")?;
             if let Some(weight) = weight {
@@ -62,6 +100,11 @@ impl fmt::Display for Traffic {
             }
             if *drain {
                 f.write_str(" drained")?;
+            }
+            match deadline.filter(|_| *drain) {
+                Some(_) if *is_past_deadline => f.write_str(" past its deadline")?,
+                Some(deadline) => write!(f, " until {deadline:.0}")?,
+                None => {}
             }
             if *preferred {
                 f.write_str(" preferred")?;
@@ -135,6 +178,33 @@ impl Traffic {
         })
     }
 
+    /// The wish to drain a cluster.
+    pub fn drain(&self, cluster: &str) -> Option<Drain> {
+        let wanted = self.0.get(cluster).filter(|wanted| wanted.drain)?;
+        Some(Drain { deadline: wanted.deadline })
+    }
+
+    /// Whether a drain is past its deadline: no client is to keep this cluster.
+    pub fn is_past_deadline(&self, cluster: &str) -> bool {
+        self.0.get(cluster).is_some_and(|wanted| wanted.drain && wanted.is_past_deadline)
+    }
+
+    /// The clusters whose drain is past its deadline at this time.
+    pub fn past_deadline(&self, now: Timestamp) -> BTreeSet<Arc<str>> {
+        let is_past = |wanted: &ClusterTraffic| {
+            wanted.drain && wanted.deadline.is_some_and(|deadline| deadline <= now)
+        };
+        let past = self.0.iter().filter(|(_, wanted)| is_past(wanted));
+        past.map(|(cluster, _)| cluster.clone()).collect()
+    }
+
+    /// Notes that these clusters are past the deadline of their drain, and others are not.
+    pub fn note_past_deadline(&mut self, clusters: &BTreeSet<Arc<str>>) {
+        for (cluster, wanted) in &mut self.0 {
+            wanted.is_past_deadline = clusters.contains(cluster);
+        }
+    }
+
     /// Whether nodes that reach none of its pods are to eject this cluster.
     pub fn may_eject(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| wanted.unreachable.is_some())
@@ -173,6 +243,48 @@ mod tests {
         // A later version may add fields.
         let later = Traffic::parse(r#"{"east":{"drain":true,"until":5}}"#).unwrap();
         assert!(later.is_drained("east"));
+    }
+
+    #[test]
+    fn a_deadline_counts_while_its_cluster_is_drained() {
+        let text = r#"{"east":{"drain":true,"deadline":"2026-12-01T06:00:00Z"},"north":{"deadline":"2026-12-01T06:00:00Z"},"west":{"drain":true}}"#;
+        let mut traffic = Traffic::parse(text).unwrap();
+        assert_eq!(traffic.to_value(), text);
+        assert_eq!(
+            traffic.to_string(),
+            "east drained until 2026-12-01T06:00:00Z, north, west drained"
+        );
+        let past = |text: &str, traffic: &Traffic| traffic.past_deadline(text.parse().unwrap());
+        assert_eq!(past("2026-12-01T05:59:59Z", &traffic), [].into());
+        let east = past("2026-12-01T06:00:00Z", &traffic);
+        assert_eq!(east, ["east".into()].into());
+        traffic.note_past_deadline(&east);
+        assert_eq!(traffic.to_string(), "east drained past its deadline, north, west drained");
+        assert_eq!(
+            ["east", "north", "west"].map(|one| traffic.is_past_deadline(one)),
+            [true, false, false]
+        );
+        traffic.note_past_deadline(&[].into());
+        assert_eq!(traffic.to_value(), text);
+    }
+
+    #[test]
+    fn the_earlier_of_two_deadlines_counts() {
+        let drain = |text: &str| Drain::parse(text).unwrap();
+        let (open, later) = (drain("true"), drain("2026-12-01T07:00:00Z"));
+        let earlier = drain("2026-12-01T06:00:00Z");
+        for (one, other, expected) in [
+            (None, None, None),
+            (open, None, open),
+            (open, later, later),
+            (earlier, later, earlier),
+            (None, earlier, earlier),
+        ] {
+            assert_eq!(Drain::and(one, other), expected);
+            assert_eq!(Drain::and(other, one), expected);
+        }
+        assert_eq!(Drain::parse("false"), Some(None));
+        assert_eq!(Drain::parse("soon"), None);
     }
 
     #[test]

@@ -2,13 +2,13 @@
 
 use std::{
     fmt,
-    io::{self, BufRead as _, BufReader},
+    io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
     os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use rustix::net::{
     AddressFamily, Protocol, SocketType, ipproto,
     sockopt::{Timeout, set_socket_timeout},
@@ -137,6 +137,17 @@ pub fn identity(stream: &TcpStream) -> anyhow::Result<SocketAddr> {
     let mut line = String::new();
     BufReader::new(stream).read_line(&mut line).context("no greeting")?;
     parse(line.trim_end())
+}
+
+/// Sends over a connection to `vip`, whose other end sends the same back.
+pub fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
+    let peer = stream.peer_addr()?;
+    ensure!(peer == vip, "its peer is {peer} instead of {vip}");
+    stream.write_all(b"still there?")?;
+    let mut echo = [0; 12];
+    stream.read_exact(&mut echo)?;
+    ensure!(&echo == b"still there?", "other bytes came back");
+    Ok(())
 }
 
 /// A datagram that came back.

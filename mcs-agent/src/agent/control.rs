@@ -1,7 +1,7 @@
 //! The control task: waits for batches, timers and threads, lets the engine do what follows, and
 //! turns what the engine returns into logs, metrics and reports.
 
-mod ejection;
+mod clusters;
 mod growth;
 mod vip_ranges;
 
@@ -187,14 +187,19 @@ impl Control {
                         self.reach.begin(self.engine.desired(), own, traffic);
                     }
                     ReachEvent::Ended => {
-                        if self.eject() {
+                        if self.judge_clusters() {
                             self.reconcile().await;
                         }
                         self.report_soon();
                     }
                 },
                 () = self.published.listeners_changed() => self.report_soon(),
-                _ = guard.tick() => self.repair().await,
+                _ = guard.tick() => {
+                    self.repair().await;
+                    if self.judge_clusters() {
+                        self.reconcile().await;
+                    }
+                }
                 compared = self.auditor.next(|| Pass {
                     expected: self.engine.realized().contents().clone(),
                     pins: self.installed.pins.clone(),
@@ -236,7 +241,7 @@ impl Control {
             tracing::info!("{}", source::offer(&group));
         }
         log_problems(self.engine.source(), &problems);
-        self.eject();
+        self.judge_clusters();
         if self.engine.synced() {
             self.log_vip_ranges();
             changes.iter().for_each(log_change);

@@ -36,7 +36,9 @@ pub(super) fn select(
         candidate::keep_one_per_address(candidates);
         Fate::Duplicate
     });
-    let answers = |candidate: &&Candidate<'_>| candidate.conditions().answers();
+    let answers = |candidate: &&Candidate<'_>| {
+        candidate.conditions().answers() && !node.facts.traffic.is_past_deadline(candidate.cluster)
+    };
     let mut others = match protocol {
         // A TCP connection keeps its backend in any case, unless the agent destroys sockets.
         Protocol::Tcp if !node.stale_tcp => Vec::new(),
@@ -76,7 +78,7 @@ mod tests {
         traffic_policy::TrafficPolicy,
     };
     use crate::model::{
-        Endpoint, FrontendId,
+        Endpoint, FrontendId, Traffic,
         fixture::{endpoint, key, knowing, node},
     };
 
@@ -138,8 +140,19 @@ mod tests {
             let destroying = NodeContext { stale_tcp: true, ..node() };
             assert_eq!(selected(Protocol::Tcp, policy, &destroying, &endpoints), found);
         }
-        let unknown = NodeContext { node_name: None, ..node() };
         let endpoints = [("east", here()), ("west", here())];
+        for (past, others) in [(false, vec![2]), (true, vec![])] {
+            let drained = knowing(node(), |facts| {
+                facts.traffic = Traffic::parse(r#"{"west":{"drain":true}}"#).unwrap();
+                let clusters = if past { ["west".into()].into() } else { [].into() };
+                facts.traffic.note_past_deadline(&clusters);
+            });
+            let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &drained, &endpoints);
+            assert_eq!(found, [vec![1], others], "past its deadline: {past}");
+            let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &drained, &endpoints[1..]);
+            assert_eq!(found, [vec![1], vec![]], "nobody else serves");
+        }
+        let unknown = NodeContext { node_name: None, ..node() };
         let found = selected(Protocol::Udp, TrafficPolicy::Local, &unknown, &endpoints);
         assert_eq!(found, [vec![], vec![1, 2]], "the node is not known");
     }

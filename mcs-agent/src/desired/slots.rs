@@ -102,26 +102,27 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The slots of all backends of each cluster: as few as give each cluster its share to 1 %, and equal parts to its
-/// backends. If no number does, the largest one gives the shares alone.
+/// The slots of all backends of each cluster: as few as give each cluster its share, and equal parts to its backends. The
+/// shares are right to 0.1 % if a few slots suffice for that, else to 1 %. If no number does, the largest one gives the shares
+/// alone.
 fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
     let backends: u64 = clusters.iter().map(|cluster| cluster.backends).sum();
     let weights: u64 = clusters.iter().map(|cluster| cluster.weight).sum();
-    let mut slots = Vec::new();
-    for factor in 1..=PER_BACKEND.max(FEW / backends.max(1)) {
-        let total = backends * factor;
-        slots = largest_remainder(clusters, weights, total);
-        let is_right = |(cluster, slots): (&Cluster, &u64)| {
+    let few = FEW / backends.max(1);
+    let most = PER_BACKEND.max(few);
+    let slots = |factor| largest_remainder(clusters, weights, backends * factor);
+    let is_right = |per_mille: u64, all: &[u64]| {
+        let total: u64 = all.iter().sum();
+        clusters.iter().zip(all).all(|(cluster, slots)| {
             let error = (slots * weights).abs_diff(cluster.weight * total);
-            error * 100 <= weights * total
+            error * 1000 <= per_mille * weights * total
                 && (slots % cluster.backends == 0 || slots / cluster.backends >= MANY)
                 && *slots >= cluster.backends
-        };
-        if clusters.iter().zip(&slots).all(is_right) {
-            break;
-        }
-    }
-    slots
+        })
+    };
+    let right_to =
+        |per_mille, most| (1..=most).map(slots).find(|slots: &Vec<u64>| is_right(per_mille, slots));
+    right_to(1, few).or_else(|| right_to(10, most)).unwrap_or_else(|| slots(most))
 }
 
 /// Shares out `total` slots by weight. Each cluster gets its whole slots, and the largest fractions get one more.

@@ -470,8 +470,10 @@ fn facts_of_flags_take_precedence_over_those_of_the_source() {
     assert!(world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert!(!world.engine.set_node_addresses(["10.0.0.9".parse().unwrap()].into()));
     assert_eq!(world.engine.node().facts.zone.as_deref(), Some("a"));
-    assert!(world.engine.set_ejected(["west".into()].into()));
-    assert!(!world.engine.set_ejected(["west".into()].into()));
+    let west = || OutOfUse { past_deadline: ["west".into()].into(), ..OutOfUse::default() };
+    assert!(world.engine.set_out_of_use(west()));
+    assert!(world.engine.node().facts.traffic.is_past_deadline("west"));
+    assert!(!world.engine.set_out_of_use(west()));
     let zone = Some("b".to_owned());
     world.engine.set_node(knowing(world.engine.node().clone(), |facts| facts.zone = zone));
     assert_eq!(world.engine.node().facts.zone.as_deref(), Some("b"));

@@ -1,10 +1,44 @@
 //! The table of sockets that are connected to a VIP, as the programs keep it.
 
-use std::{io, mem::offset_of, path::Path};
+use std::{io, mem::offset_of, net::SocketAddr, path::Path};
 
-use mcs_common::{SlotConnection, SlotPlace, TagPair, maps};
+use mcs_common::{Peer, SlotConnection, SlotPlace, TagPair, maps};
 
-use crate::bpf::{MappedArray, ReadWrite};
+use crate::{
+    bpf::{MappedArray, ReadWrite},
+    model::Protocol,
+};
+
+/// What a slot says of its socket.
+#[derive(Clone, Copy, Debug)]
+pub struct SlotInUse {
+    /// The destination of the application.
+    pub vip: SocketAddr,
+    /// Of a UDP socket that the agent has destroyed, this is TCP until its owner closes it.
+    pub protocol: Protocol,
+    /// Where the socket is connected to.
+    pub backend: SocketAddr,
+    /// The backend's id.
+    pub id: u32,
+    /// How often that id was used.
+    pub generation: u32,
+}
+
+/// What the table that is pinned in the state directory says of every socket.
+pub fn slots_in_use(state: &Path) -> io::Result<Vec<SlotInUse>> {
+    let of = |(_, slot): (u32, SlotConnection)| SlotInUse {
+        vip: address(&slot.vip()),
+        protocol: if slot.listed == 0 { Protocol::Tcp } else { Protocol::Udp },
+        backend: address(&slot.backend()),
+        id: slot.chosen.id,
+        generation: slot.chosen.generation,
+    };
+    Ok(SocketSlots::open(state)?.all().map(of).collect())
+}
+
+fn address(peer: &Peer) -> SocketAddr {
+    SocketAddr::new(peer.addr.to_ip(), peer.port)
+}
 
 /// The pinned table of connected sockets.
 #[derive(Debug)]

@@ -94,6 +94,8 @@ pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 pub const PUBLISHED: &str = "clusterset.mcs-agent.io/exported-services";
 /// Annotation of that Lease: `true` if readers are to prefer other clusters.
 pub const DRAIN: &str = "clusterset.mcs-agent.io/drain";
+/// Annotation of that Lease: from when on readers are to move their former clients too.
+pub const DRAIN_DEADLINE: &str = "clusterset.mcs-agent.io/drain-deadline";
 /// Annotation of that Lease: the ClusterProperties of the cluster that readers may know, as JSON.
 pub const PROPERTIES: &str = "clusterset.mcs-agent.io/properties";
 /// ClusterProperty with the id of the cluster (KEP-2149).
@@ -101,7 +103,7 @@ pub const CLUSTER_ID_PROPERTY: &str = "cluster.clusterset.k8s.io";
 /// ClusterProperty: `local-first` if clients in this cluster are to prefer its own endpoints, where the owner of a service
 /// says nothing.
 pub const PREFERENCE_PROPERTY: &str = "preference.clusterset.mcs-agent.io";
-/// ClusterProperty: `true` if this cluster asks all importers to prefer other clusters.
+/// ClusterProperty: `true`, or a deadline, if this cluster asks all importers to prefer other clusters.
 pub const DRAIN_PROPERTY: &str = "drain.clusterset.mcs-agent.io";
 /// ClusterProperty: the weight of this cluster for the clients in it.
 pub const WEIGHT_PROPERTY: &str = "weight.clusterset.mcs-agent.io";

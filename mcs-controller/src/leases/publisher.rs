@@ -11,6 +11,7 @@ use std::{
 };
 
 use jiff::Timestamp;
+use mcs_kube::Drain;
 
 use crate::{
     apply::{Action, Request},
@@ -54,7 +55,7 @@ pub struct Statement {
     /// The namespaces of exports of peers that this cluster lacks.
     pub lacking: Arc<BTreeSet<Arc<str>>>,
     /// Whether readers are to prefer other clusters.
-    pub drains: bool,
+    pub drain: Option<Drain>,
     /// The ClusterProperties of this cluster that readers may know.
     pub properties: Arc<Properties>,
 }
@@ -243,8 +244,8 @@ impl PublisherTerm {
             Hold::Held => statement,
             Hold::Waiting if self.is_free(self.seen.as_ref()?, now) => {
                 self.begin();
-                let Statement { lacking, drains, properties, .. } = statement;
-                Statement { lacking, drains, properties, ..Statement::default() }
+                let Statement { lacking, drain, properties, .. } = statement;
+                Statement { lacking, drain, properties, ..Statement::default() }
             }
             _ => return None,
         };
@@ -280,7 +281,7 @@ impl PublisherTerm {
         membership: &Membership,
         released: bool,
     ) -> Request {
-        let Statement { complete, services, refused, lacking, drains, properties } =
+        let Statement { complete, services, refused, lacking, drain, properties } =
             statement.clone();
         let lease = PublisherLease {
             cluster: self.identity.cluster.to_string(),
@@ -293,7 +294,7 @@ impl PublisherTerm {
             refused: Arc::unwrap_or_clone(refused),
             lacking,
             schema: SCHEMA,
-            drains,
+            drain,
             properties: Some(properties),
             released,
             renewed: String::new(),

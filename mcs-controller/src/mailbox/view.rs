@@ -17,7 +17,7 @@ use std::{
     sync::Arc,
 };
 
-use mcs_kube::{ResourceEvent, one_line_of};
+use mcs_kube::{Drain, ResourceEvent, one_line_of};
 
 use super::contents::Contents;
 use crate::{
@@ -158,8 +158,8 @@ pub struct MailboxView {
     latest: Stamp,
     /// The namespaces that the cluster lacks, as its latest Lease has said. `None`: none has.
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// Whether its peers are to prefer other clusters, likewise.
-    drains: Option<bool>,
+    /// Whether its peers are to prefer other clusters, as that Lease has said.
+    drain: Option<Drain>,
     /// Its ClusterProperties, likewise.
     properties: Option<Arc<Properties>>,
     services_feed: Feed,
@@ -195,7 +195,7 @@ impl MailboxView {
             lease: None,
             latest: Stamp::NONE,
             lacking: None,
-            drains: None,
+            drain: None,
             properties: None,
             services_feed: Feed::default(),
             slices_feed: Feed::default(),
@@ -279,7 +279,7 @@ impl MailboxView {
                 if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
             if !lease.stamp.is_before(self.latest) {
                 self.lacking = Some(Arc::clone(&lease.lacking));
-                self.drains = Some(lease.drains);
+                self.drain = lease.drain;
                 if lease.properties.is_some() && lease.properties != self.properties {
                     self.properties.clone_from(&lease.properties);
                 }
@@ -518,9 +518,10 @@ impl MailboxView {
         self.lease.as_ref()
     }
 
-    /// Whether the cluster asks its peers to prefer others. `None`: nobody has heard it yet.
-    pub const fn drains(&self) -> Option<bool> {
-        self.drains
+    /// Whether the cluster wants to be drained. `former` is what it wanted before this reader began.
+    pub fn drain_or(&self, former: Option<Drain>) -> Option<Drain> {
+        // Both are read from one Lease.
+        if self.lacking.is_some() { self.drain } else { former }
     }
 
     /// The ClusterProperties of the cluster. `None`: nobody has heard them yet.

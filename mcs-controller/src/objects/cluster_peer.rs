@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey, Traffic, duration};
+use jiff::Timestamp;
+use mcs_kube::{Decoder, Drain, ObjectKey, Traffic, duration};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
@@ -45,6 +46,9 @@ pub struct ClusterPeerSpec {
     /// Whether new clients get other clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<bool>,
+    /// From then on a drain moves former clients too, as far as agents end their connections.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain_deadline: Option<Timestamp>,
 }
 
 /// What becomes of the endpoints of a peer that gives no sign of life. They stay imported in any case.
@@ -241,7 +245,7 @@ pub struct PeerObject {
     /// Its weight, if it has one.
     pub weight: Option<u32>,
     /// Whether new clients get other clusters.
-    pub drain: bool,
+    pub drain: Option<Drain>,
     /// `metadata.uid` and `metadata.generation`.
     pub version: PeerVersion,
     /// `status` as written.
@@ -326,7 +330,10 @@ impl PeerObject {
                 .map(Traffic::check_weight)
                 .transpose()
                 .map_err(|error| format!("spec.weight: {error}"))?,
-            drain: spec.drain.unwrap_or_default(),
+            drain: spec
+                .drain
+                .filter(|drain| *drain)
+                .map(|_| Drain { deadline: spec.drain_deadline }),
             version: metadata,
             status,
         })

@@ -133,6 +133,7 @@ fn cluster_peers_have_the_fields_of_their_definition() {
         limits: Some(PeerLimits { services: Some(1), endpoints: Some(1), bytes: Some(1) }),
         weight: Some(1),
         drain: Some(true),
+        drain_deadline: Some(jiff::Timestamp::UNIX_EPOCH),
     };
     assert_agrees(&spec, &schema(PEERS, "spec"));
     let condition = PeerCondition {

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{Decoder, Drain, ObjectKey};
 use serde_json::{Value, json};
 
 use super::typed;
@@ -39,7 +39,7 @@ pub struct PublisherLease {
     /// [`SCHEMA`] of the publisher.
     pub schema: u32,
     /// Whether readers are to prefer other clusters.
-    pub drains: bool,
+    pub drain: Option<Drain>,
     /// The ClusterProperties of the cluster. None if they cannot be read. Publishers of earlier versions say none.
     pub properties: Option<Arc<Properties>>,
     /// Whether the publisher has ended, and the next one need not wait.
@@ -100,7 +100,8 @@ impl Decoder for PublisherLeaseDecoder {
             refused: refused.collect(),
             lacking: Arc::new(lacking.map(Into::into).collect()),
             schema: text(well_known::SCHEMA).parse().unwrap_or_default(),
-            drains: is_true(well_known::DRAIN),
+            drain: is_true(well_known::DRAIN)
+                .then(|| Drain { deadline: text(well_known::DRAIN_DEADLINE).parse().ok() }),
             properties: said(well_known::PROPERTIES)
                 .map_or_else(|| Some(Properties::new()), |text| read_published(&text))
                 .map(Arc::new),
@@ -132,7 +133,9 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
         }
     };
     say(well_known::CLUSTER_UID, lease.uid.clone());
-    say(well_known::DRAIN, lease.drains.then(|| "true".to_owned()));
+    say(well_known::DRAIN, lease.drain.map(|_| "true".to_owned()));
+    let deadline = lease.drain.and_then(|drain| drain.deadline);
+    say(well_known::DRAIN_DEADLINE, deadline.map(|deadline| deadline.to_string()));
     let properties = lease.properties.as_deref().filter(|properties| !properties.is_empty());
     say(well_known::PROPERTIES, properties.and_then(|all| serde_json::to_string(all).ok()));
     say(well_known::RELEASED, lease.released.then(|| "true".to_owned()));

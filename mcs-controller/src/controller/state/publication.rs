@@ -126,7 +126,7 @@ impl State {
             services: self.outgoing.len() - self.missing.len(),
             refused: Arc::clone(&self.missing),
             lacking: self.lacking(),
-            drains: self.is_draining(),
+            drain: self.own_drain_said(),
             properties: self.own_properties().unwrap_or_default(),
         }
     }

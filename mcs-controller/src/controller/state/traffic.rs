@@ -3,7 +3,7 @@
 
 use std::time::Instant;
 
-use mcs_kube::{ClusterTraffic, TRAFFIC_PROPERTY, Traffic, Unreachable};
+use mcs_kube::{ClusterTraffic, Drain, TRAFFIC_PROPERTY, Traffic, Unreachable};
 
 use super::State;
 use crate::{
@@ -30,9 +30,8 @@ impl State {
     }
 
     /// Whether peers are to prefer other clusters. While the value cannot be used, the Lease says what it said.
-    pub(super) fn is_draining(&self) -> bool {
-        let said = || self.own_mailbox.lease().is_some_and(|lease| lease.drains);
-        self.own_drain().unwrap_or_else(|_| said())
+    pub(super) fn own_drain_said(&self) -> Option<Drain> {
+        self.own_drain().unwrap_or_else(|_| self.own_mailbox.lease()?.drain)
     }
 
     /// What is wanted of each source cluster. What is not known stays as it was told.
@@ -46,18 +45,18 @@ impl State {
         let former =
             |cluster: &ClusterId| told.0.get(cluster.as_str()).copied().unwrap_or_default();
         let own = former(&self.cluster);
+        let own_drain = self.own_drain().unwrap_or_else(|_| told.drain(self.cluster.as_str()));
         want(
             &self.cluster,
             ClusterTraffic {
                 weight: self.own_weight().unwrap_or(own.weight),
-                drain: self.own_drain().unwrap_or(own.drain),
                 preferred: self.own_preference().unwrap_or(own.preferred),
-                ..ClusterTraffic::default()
+                ..drained(own_drain)
             },
         );
         for peer in self.peers.by_cluster(&self.cluster) {
             let cluster = &peer.object.cluster;
-            want(cluster, of_peer(peer, former(cluster), now));
+            want(cluster, of_peer(peer, told, now));
         }
         let unread = self.peers.unread();
         for (cluster, traffic) in &told.0 {
@@ -78,15 +77,14 @@ impl State {
         weight.map(Some).map_err(|error| format!("ClusterProperty {name}: {error}"))
     }
 
-    fn own_drain(&self) -> Result<bool, String> {
+    fn own_drain(&self) -> Result<Option<Drain>, String> {
         let name = well_known::DRAIN_PROPERTY;
-        match self.own.property(name) {
-            None | Some("false") => Ok(false),
-            Some("true") => Ok(true),
-            Some(value) => {
-                Err(format!("ClusterProperty {name}: {value:?} is neither true nor false"))
-            }
-        }
+        let Some(value) = self.own.property(name) else { return Ok(None) };
+        Drain::parse(value).ok_or_else(|| {
+            format!(
+                "ClusterProperty {name}: {value:?} is neither true nor false nor a deadline such as 2026-12-01T06:00:00Z"
+            )
+        })
     }
 
     /// Whether clients in this cluster are to prefer it, where the owner of a service says nothing.
@@ -101,17 +99,27 @@ impl State {
 }
 
 /// What is wanted of a peer. What is not known stays as it was told.
-fn of_peer(peer: &Peer, former: ClusterTraffic, now: Instant) -> ClusterTraffic {
+fn of_peer(peer: &Peer, told: &Traffic, now: Instant) -> ClusterTraffic {
     let object = &peer.object;
+    let cluster = object.cluster.as_str();
+    let former = told.drain(cluster);
     let is_stale = peer.is_fresh(now).map(|is_fresh| !is_fresh);
-    let is_withdrawn = object.when_stale == WhenStale::Withdraw && is_stale.unwrap_or(former.drain);
-    let drains = peer.view.drains().unwrap_or(former.drain);
+    let is_withdrawn =
+        object.when_stale == WhenStale::Withdraw && is_stale.unwrap_or(former.is_some());
+    let drain = Drain::and(object.drain, peer.view.drain_or(former));
     ClusterTraffic {
         weight: object.weight,
-        drain: object.drain || drains || is_withdrawn,
-        preferred: false,
         unreachable: (object.when_stale == WhenStale::EjectUnreachable
-            && is_stale.unwrap_or(former.unreachable.is_some()))
+            && is_stale.unwrap_or_else(|| told.may_eject(cluster)))
         .then_some(Unreachable::Eject),
+        ..drained(Drain::and(drain, is_withdrawn.then(Drain::default)))
+    }
+}
+
+fn drained(drain: Option<Drain>) -> ClusterTraffic {
+    ClusterTraffic {
+        drain: drain.is_some(),
+        deadline: drain.and_then(|drain| drain.deadline),
+        ..ClusterTraffic::default()
     }
 }

@@ -98,11 +98,12 @@ fn the_first_lease_of_a_term_says_that_the_cluster_drains() {
     let mut server = Server::new();
     let mut term = term(&server, "u");
     term.observe(None, server.lists, server.now);
-    let statement = Statement { complete: true, drains: true, ..Statement::default() };
+    let statement =
+        Statement { complete: true, drain: Some(Drain::default()), ..Statement::default() };
     let request = term.next(statement, &Membership::default(), server.now).unwrap();
     server.write(&request).unwrap();
     let lease = server.lease.unwrap();
-    assert!(lease.drains && !lease.complete);
+    assert!(lease.drain.is_some() && !lease.complete);
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod scale;
 mod site;
 mod stall;
 mod swing;
+mod traffic;
 mod world;
 
 use self::world::World;
@@ -28,6 +29,7 @@ fn main() -> ExitCode {
     changes::cases(&mut suite);
     calls::cases(&mut suite);
     place::cases(&mut suite);
+    traffic::cases(&mut suite);
     away::cases(&mut suite);
     definitions::cases(&mut suite);
     rights::cases(&mut suite);

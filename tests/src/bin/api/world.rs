@@ -70,6 +70,11 @@ impl Target {
         SocketAddr::new(self.v4, TCP.0)
     }
 
+    /// Its UDP frontend of IPv4.
+    pub(crate) const fn udp(&self) -> SocketAddr {
+        SocketAddr::new(self.v4, UDP.0)
+    }
+
     /// Clients of it, and the remote pods that may answer.
     pub(crate) fn load(&self, pods: &[u8]) -> Load {
         let families = |port| {
@@ -250,7 +255,7 @@ fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {
     let ips = PODS.iter().flat_map(|pod| REMOTE.both(*pod));
     let servers = ips.flat_map(|ip| {
         [
-            Server::tcp(remote, SocketAddr::new(ip, TCP.1)),
+            Server::tcp_echo(remote, SocketAddr::new(ip, TCP.1)),
             Server::udp(remote, SocketAddr::new(ip, UDP.1)),
         ]
     });

@@ -89,6 +89,20 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     told(first, &json!({}))?;
     told(second, &json!({}))?;
 
+    let time = "2030-01-01T00:00:00Z";
+    first.api().apply(&cluster_property("drain.clusterset.mcs-agent.io", time))?;
+    told(second, &json!({"c1": {"drain": true, "deadline": time}}))?;
+    let output = run("drain", &[first, second], &["--force", "--deadline", "1h"])?;
+    ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    ensure!(run("undrain", &[first, second], &[])?.status.success());
+    told(second, &json!({}))?;
+    let output = run("drain", &[second], &["--force", "--until-idle", "--timeout", "1s"])?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let is_unknown = output.status.code() == Some(1) && text.contains("no pod of the agent");
+    ensure!(is_unknown, "no agent was asked: {text}");
+    ensure!(run("undrain", &[second], &[])?.status.success());
+    told(second, &json!({}))?;
+
     drain(&[second])?;
     told(first, &json!({}))?;
     told(second, &json!({"c1": {"drain": true}}))?;

@@ -18,6 +18,7 @@ fn schemas(world: &mut World) -> anyhow::Result<()> {
         ("services", &["services"]),
         ("backends", &["backends", "default/web"]),
         ("flows", &["flows"]),
+        ("sockets", &["sockets"]),
         ("explain", &["explain", "default/web"]),
     ] {
         let file = deploy(&format!("schema/{name}.schema.json"));

@@ -3,7 +3,7 @@
 use std::{
     collections::BTreeSet,
     fmt,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
+    io::{BufRead as _, BufReader},
     net::{SocketAddr, TcpStream, UdpSocket},
     panic,
     sync::{
@@ -16,7 +16,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{self, Family, ask, connected, receive_nameless, udp_connected},
+    client::{self, Family, ask, connected, receive_nameless, still_goes, udp_connected},
     manifests::Protocol,
     netns::Namespace,
     suite::tell,
@@ -235,14 +235,4 @@ impl Live {
             tally.count("live unconnected UDP", || load.ask(socket, *family));
         }
     }
-}
-
-pub(crate) fn still_goes(mut stream: &TcpStream, vip: SocketAddr) -> anyhow::Result<()> {
-    let peer = stream.peer_addr()?;
-    ensure!(peer == vip, "its peer is {peer} instead of {vip}");
-    stream.write_all(b"still there?")?;
-    let mut echo = [0; 12];
-    stream.read_exact(&mut echo)?;
-    ensure!(&echo == b"still there?", "other bytes came back");
-    Ok(())
 }

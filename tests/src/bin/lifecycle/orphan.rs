@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::{dataplane::LivenessWriter, loader::Pins};
 use mcs_tests::{
-    client::{Family, ask, connected, identity, udp},
+    client::{Family, ask, connected, identity, still_goes, udp},
     manifests::Protocol,
     server::Server,
     site::Site,
@@ -19,10 +19,7 @@ use mcs_tests::{
     wait,
 };
 
-use crate::{
-    load::still_goes,
-    world::{Network, SETS, Target, World, backends},
-};
+use crate::world::{Network, SETS, Target, World, backends};
 
 /// `status` of an agent that is gone says it.
 const CONTINUES: &str = "leave the ClusterSetIPs alone then (--orphan=release)";

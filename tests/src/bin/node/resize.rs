@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeSet,
-    io::{Read as _, Write as _},
     net::{IpAddr, SocketAddr, TcpStream},
     sync::atomic::{AtomicBool, Ordering},
     thread,
@@ -10,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{self, Family, ask},
+    client::{self, Family, ask, still_goes},
     manifests::{Protocol, Service},
     site::Site,
     suite::{Suite, tell},
@@ -48,7 +47,8 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
     let asked = while_clients_ask(pod, &target, || site.apply(&more_than_there_is_room_for()))?;
     ensure!(site.agent.log()?.contains("moved to larger maps"), "there was room enough");
     for (stream, backend) in &connections {
-        still_goes(stream).with_context(|| format!("the connection to {backend}"))?;
+        still_goes(stream, stream.peer_addr()?)
+            .with_context(|| format!("the connection to {backend}"))?;
     }
     site.apply(&target.clone().with_remote(Distance::Near, AFTER).service)?;
     pod.netns.run(|| {
@@ -95,7 +95,8 @@ fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
         })
         .with_context(|| format!("--max-flows {max_flows}"))?;
         for (stream, backend) in &connections {
-            still_goes(stream).with_context(|| format!("--max-flows {max_flows}, {backend}"))?;
+            still_goes(stream, stream.peer_addr()?)
+                .with_context(|| format!("--max-flows {max_flows}, {backend}"))?;
         }
         tell(format!(
             "--max-flows {max_flows}: {} connections went on, {asked} datagrams came back meanwhile",
@@ -117,14 +118,6 @@ fn open(target: &Target) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
         }
     }
     Ok(connections)
-}
-
-fn still_goes(mut stream: &TcpStream) -> anyhow::Result<()> {
-    stream.write_all(b"still there?")?;
-    let mut echo = [0; 12];
-    stream.read_exact(&mut echo)?;
-    ensure!(&echo == b"still there?", "other bytes came back");
-    Ok(())
 }
 
 /// Does `work`, while UDP clients ask and are answered. Returns how often.

@@ -1,5 +1,7 @@
 //! What agents are told of source clusters.
 
+use mcs_kube::Drain;
+
 use super::*;
 
 /// A ClusterProperty of this cluster says this now.
@@ -19,8 +21,9 @@ fn peer(state: &mut State, more: &Value) {
 }
 
 /// West says of itself whether it drains.
-fn says(state: &mut State, sequence: u64, drains: bool) {
-    let lease = PublisherLease { drains, ..complete_lease("west", 0, sequence) };
+fn says(state: &mut State, sequence: u64, drain: &str) {
+    let drain = Drain::parse(drain).unwrap();
+    let lease = PublisherLease { drain, ..complete_lease("west", 0, sequence) };
     let renewed = jiff::Timestamp::from_second(sequence.cast_signed()).unwrap();
     let lease = publisher_lease("mcs-mailbox", &lease, renewed);
     let event = MailboxEvent::Lease(ResourceEvent::Changed(object(lease)));
@@ -48,19 +51,31 @@ fn operators_and_the_cluster_itself_have_a_say() {
     assert_eq!(told(&mut state), "west weight 10");
     of_traffic(&mut state, "weight", "90");
     assert_eq!(told(&mut state), "east weight 90, west weight 10");
-    says(&mut state, 1, true);
+    says(&mut state, 1, "true");
     assert_eq!(told(&mut state), "east weight 90, west weight 10 drained");
     peer(&mut state, &json!({"drain": true}));
     assert_eq!(told(&mut state), "east weight 90, west drained");
-    says(&mut state, 2, false);
+    says(&mut state, 2, "false");
     assert_eq!(told(&mut state), "", "it is drained here");
     peer(&mut state, &json!({}));
     assert_eq!(told(&mut state), "east weight 90");
 
-    assert!(!state.statement().drains);
+    says(&mut state, 3, "2026-12-01T07:00:00Z");
+    assert_eq!(told(&mut state), "east weight 90, west drained until 2026-12-01T07:00:00Z");
+    peer(&mut state, &json!({"drain": true, "drainDeadline": "2026-12-01T06:00:00Z"}));
+    assert_eq!(told(&mut state), "east weight 90, west drained until 2026-12-01T06:00:00Z");
+    peer(&mut state, &json!({"drainDeadline": "2026-12-01T06:00:00Z"}));
+    says(&mut state, 4, "false");
+    assert_eq!(told(&mut state), "east weight 90", "a deadline alone drains nothing");
+
+    assert!(state.statement().drain.is_none());
     of_traffic(&mut state, "drain", "true");
-    assert!(state.statement().drains);
+    assert!(state.statement().drain.is_some());
     assert_eq!(told(&mut state), "east weight 90 drained");
+    of_traffic(&mut state, "drain", "soon");
+    assert_eq!(told(&mut state), "", "what cannot be used changes nothing");
+    assert!(state.traffic_problem().unwrap().contains("\"soon\" is neither"));
+    of_traffic(&mut state, "drain", "true");
     of_traffic(&mut state, "preference", "local-first");
     assert_eq!(told(&mut state), "east weight 90 drained preferred");
     of_traffic(&mut state, "preference", "nearest");
@@ -82,7 +97,7 @@ fn what_is_not_known_stays_as_it_was_told() {
     of_traffic(&mut state, "weight", "much");
     assert_eq!(told(&mut state), "east weight 9, north drained, west drained", "south is no peer");
     assert!(state.traffic_problem().unwrap().contains("\"much\" is no weight"));
-    says(&mut state, 1, false);
+    says(&mut state, 1, "false");
     assert_eq!(told(&mut state), "east weight 9, north drained");
     of_traffic(&mut state, "weight", "1001");
     assert!(state.traffic_problem().unwrap().contains("use 0 to 1000"));
@@ -103,8 +118,8 @@ fn a_silent_peer_is_treated_as_its_operator_wants() {
     {
         let mut first = state();
         peer(&mut first, &json!({"whenStale": when_stale}));
-        says(&mut first, 1, false);
-        says(&mut first, 2, false);
+        says(&mut first, 1, "false");
+        says(&mut first, 2, "false");
         assert_eq!(told(&mut first), "", "{when_stale}: it is alive");
         assert_eq!(told_at(&mut first, later), silent, "{when_stale}");
 
@@ -115,8 +130,8 @@ fn a_silent_peer_is_treated_as_its_operator_wants() {
         peer(&mut next, &json!({"whenStale": when_stale}));
         assert_eq!(super::traffic::told(&mut next), "", "{when_stale}: not known");
         assert_eq!(told_at(&mut next, later), "", "{when_stale}: still silent");
-        says(&mut next, 1, false);
-        says(&mut next, 2, false);
+        says(&mut next, 1, "false");
+        says(&mut next, 2, "false");
         let ended = next.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_string());
         assert_eq!(ended, (!silent.is_empty()).then(String::new), "{when_stale}: it is back");
     }

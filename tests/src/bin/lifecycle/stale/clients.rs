@@ -11,7 +11,9 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{Family, ask, connect, connected, identity, receive_nameless, udp, udp_connected},
+    client::{
+        Family, ask, connect, connected, identity, receive_nameless, still_goes, udp, udp_connected,
+    },
     manifests::Protocol,
     netns::Namespace,
 };
@@ -255,9 +257,7 @@ impl Other {
                 is_peer(socket, other.at(self.family, Protocol::Udp))?;
                 expect(socket, *backend)
             }
-            Kind::Tcp(stream) => {
-                crate::load::still_goes(stream, target.at(self.family, Protocol::Tcp))
-            }
+            Kind::Tcp(stream) => still_goes(stream, target.at(self.family, Protocol::Tcp)),
             Kind::Unconnected(socket) => {
                 let backend = ask(socket, target.at(self.family, Protocol::Udp))?.backend;
                 ensure!(left.contains(&backend), "{backend} answers");

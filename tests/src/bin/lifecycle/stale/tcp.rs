@@ -8,16 +8,13 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{Family, connected, identity},
+    client::{Family, connected, identity, still_goes},
     manifests::Protocol,
     suite::tell,
 };
 
 use super::{ENTERS, PROMPT, count, start};
-use crate::{
-    load::still_goes,
-    world::{SETS, Target, World},
-};
+use crate::world::{SETS, Target, World};
 
 /// Connections of each family and kind.
 const EACH: usize = 4;

@@ -1,0 +1,121 @@
+//! `mcs-agent sockets`: how many sockets are connected to which backends.
+
+use std::{collections::BTreeMap, net::SocketAddr, process::ExitCode};
+
+use anyhow::Context as _;
+use clap::Args;
+use serde::Serialize;
+
+use super::{NamespaceArg, ReadArgs, Style, view};
+use crate::{
+    loader::Pins,
+    model::{FrontendId, ObjectKey},
+    reconcile::{
+        MapContents,
+        convert::{cluster_name, frontend_key, service_key},
+    },
+    stale::{self, SlotInUse},
+};
+
+/// Count the sockets that are connected to each backend through a VIP
+///
+/// The programs translate the destination of these sockets once, at connect(2). `mcs-agent flows` lists what the packet path
+/// translates. A socket counts from its connect(2) until its owner closes it, also if the connection has not come about or has ended. UDP sockets
+/// that send without connect(2) do not count, nor do sockets that find no place in a full table.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-agent sockets
+  mcs-agent sockets shop/cart
+  mcs-agent sockets -o json | jq 'map(select(.cluster == \"west\").sockets) | add'")]
+pub(super) struct SocketsArgs {
+    /// Only sockets of this ServiceImport; with --namespace its NAME is enough
+    #[arg(value_name = "NAMESPACE/NAME")]
+    import: Option<String>,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+    #[command(flatten)]
+    read: ReadArgs,
+}
+
+/// The sockets of one VIP and one backend. `sockets -o json` is a list of them: fields are added, never renamed.
+#[derive(PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
+struct Connected {
+    /// The ServiceImport; absent if it was removed, or the backend was.
+    #[serde(flatten)]
+    import: Option<ObjectKey>,
+    /// The ClusterSetIP, port and protocol.
+    #[serde(flatten)]
+    frontend: FrontendId,
+    backend: SocketAddr,
+    /// The backend's source cluster; null if its slice names none, or the backend was removed.
+    cluster: Option<String>,
+    sockets: u64,
+}
+
+pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
+    let import = args.import.as_ref().map(|import| args.namespace.import(import));
+    let pins = Pins::new(&args.read.bpffs.bpffs);
+    let read = || {
+        let contents = view::read_maps(&pins)?;
+        let state = pins.state();
+        let sockets = stale::slots_in_use(&state)
+            .with_context(|| format!("cannot read the table of sockets in {}", state.display()))?;
+        let mut all = count(&contents, &sockets);
+        if let Some(import) = &import {
+            view::expect_import(import, &view::frontends(view::of(&contents)), &pins)?;
+            all.retain(|one| one.import.as_ref() == Some(import));
+        } else if args.namespace.namespace.is_some() {
+            let is_in = |one: &Connected| {
+                one.import.as_ref().is_some_and(|import| args.namespace.has(import))
+            };
+            all.retain(is_in);
+        }
+        Ok(all)
+    };
+    args.read.output.print(read, |all, style| print(all, style))
+}
+
+fn count(contents: &MapContents, sockets: &[SlotInUse]) -> Vec<Connected> {
+    let mut counts = BTreeMap::<Connected, u64>::new();
+    for socket in sockets {
+        *counts.entry(Connected::of(contents, socket)).or_default() += 1;
+    }
+    counts.into_iter().map(|(one, sockets)| Connected { sockets, ..one }).collect()
+}
+
+fn print(all: &[Connected], style: Style) -> anyhow::Result<()> {
+    style.table(
+        &["VIP", "BACKEND", "CLUSTER", "SERVICE", "SOCKETS"],
+        all.iter().map(|one| {
+            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+            vec![
+                one.frontend.to_string(),
+                one.backend.to_string(),
+                or_none(one.cluster.clone()),
+                or_none(one.import.as_ref().map(ToString::to_string)),
+                one.sockets.to_string(),
+            ]
+        }),
+    )
+}
+
+impl Connected {
+    fn of(contents: &MapContents, socket: &SlotInUse) -> Self {
+        let SlotInUse { vip, protocol, backend, id, generation } = *socket;
+        let frontend = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
+        // Another backend may have the id by now, and another frontend the index.
+        let entry = contents.backends.get(id as usize);
+        let entry = entry.filter(|entry| entry.generation == generation);
+        let state = entry.and_then(|entry| contents.states.get(entry.frontend as usize));
+        let state = state.filter(|state| state.key == frontend_key(&frontend));
+        let cluster = entry.map(|entry| cluster_name(&contents.cluster(entry.cluster)));
+        Self {
+            import: state.map(|state| service_key(&contents.service(state.service))),
+            frontend,
+            backend,
+            cluster: cluster.filter(|name| !name.is_empty()),
+            sockets: 0,
+        }
+    }
+}

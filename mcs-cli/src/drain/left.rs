@@ -1,0 +1,158 @@
+//! The clients of a drained cluster that are left: what the agents of an importing cluster count.
+
+use std::{
+    collections::{BTreeSet, HashSet},
+    fmt,
+    net::{IpAddr, SocketAddr},
+    process::Output,
+};
+
+use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, stream};
+use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_kube::told;
+use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde_json::Value;
+
+use crate::{
+    agent_pod::{self, AgentPod},
+    cluster::{Cluster, SLICES},
+    tool::said_last,
+};
+
+/// How many agents are asked at a time.
+const AT_A_TIME: usize = 8;
+
+/// Clients on the nodes of one cluster that still use the drained one.
+#[derive(PartialEq, Eq, Debug, Default, Serialize)]
+pub(super) struct Left {
+    /// Sockets that are connected to it.
+    sockets: u64,
+    /// Flows of the packet path to it that have not ended.
+    flows: u64,
+    /// The nodes of both.
+    nodes: BTreeSet<String>,
+    /// The agents that could not be asked, with the reason.
+    unasked: Vec<String>,
+}
+
+/// The part of `mcs-agent sockets -o json` that counts.
+#[derive(Deserialize)]
+struct Connected {
+    backend: SocketAddr,
+    sockets: u64,
+}
+
+/// The part of `mcs-agent flows -o json` that counts.
+#[derive(Deserialize)]
+struct Flow {
+    backend: SocketAddr,
+    state: String,
+}
+
+impl Left {
+    /// Asks the agents of a cluster.
+    pub(super) async fn in_cluster(cluster: &Cluster, drained: &ClusterId) -> Self {
+        Self::try_in_cluster(cluster, drained)
+            .await
+            .unwrap_or_else(|error| Self { unasked: vec![told(&error)], ..Self::default() })
+    }
+
+    async fn try_in_cluster(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Self> {
+        // The maps forget which cluster a TCP backend is of, once no new client gets it. The slices stay.
+        let selector = format!("{}={drained}", well_known::SOURCE_CLUSTER);
+        let slices = cluster.list_in(SLICES, None, &selector).await?;
+        let addresses: HashSet<IpAddr> = slices.iter().flat_map(addresses).collect();
+        let pods = agent_pod::pods(cluster, None).await?;
+        ensure!(!pods.is_empty(), "no pod of the agent was found");
+        let addresses = &addresses;
+        let asked =
+            pods.iter().map(|pod| async move { (pod, on_node(cluster, pod, addresses).await) });
+        let mut answers = stream::iter(asked).buffered(AT_A_TIME);
+        let mut left = Self::default();
+        while let Some((pod, answer)) = answers.next().await {
+            match answer {
+                Ok((0, 0)) => {}
+                Ok((sockets, flows)) => {
+                    left.sockets += sockets;
+                    left.flows += flows;
+                    left.nodes.insert(pod.node.clone());
+                }
+                Err(error) => left.unasked.push(format!("node {}: {}", pod.node, told(&error))),
+            }
+        }
+        Ok(left)
+    }
+
+    /// Whether every agent has said that it has none.
+    pub(super) fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+impl fmt::Display for Left {
+    /// `3 sockets, 1 flow on 2 nodes; 1 agent not asked`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counted = |count: u64, what: &str| {
+            let plural = if count == 1 { "" } else { "s" };
+            format!("{count} {what}{plural}")
+        };
+        let Self { sockets, flows, nodes, unasked } = self;
+        match nodes.len() as u64 {
+            0 => f.write_str("none")?,
+            nodes => write!(
+                f,
+                "{}, {} on {}",
+                counted(*sockets, "socket"),
+                counted(*flows, "flow"),
+                counted(nodes, "node")
+            )?,
+        }
+        match unasked.first() {
+            Some(first) => write!(f, "; not asked: {first}"),
+            None => Ok(()),
+        }
+    }
+}
+
+/// The sockets and flows on a node that lead to one of these addresses.
+async fn on_node(
+    cluster: &Cluster,
+    pod: &AgentPod,
+    addresses: &HashSet<IpAddr>,
+) -> anyhow::Result<(u64, u64)> {
+    let sockets: Vec<Connected> = read(&pod.run(cluster, &["sockets", "-o", "json"]).await?)?;
+    let flows: Vec<Flow> = read(&pod.run(cluster, &["flows", "-o", "json"]).await?)?;
+    let leads_there = |backend: &SocketAddr| addresses.contains(&backend.ip());
+    let sockets = sockets.iter().filter(|one| leads_there(&one.backend)).map(|one| one.sockets);
+    let flows = flows.iter().filter(|one| leads_there(&one.backend) && one.state != "closed");
+    Ok((sockets.sum(), flows.count() as u64))
+}
+
+fn read<T: DeserializeOwned>(output: &Output) -> anyhow::Result<Vec<T>> {
+    ensure!(output.status.success(), "{}", said_last(output));
+    serde_json::from_slice(&output.stdout).context("the agent answers in other words")
+}
+
+fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
+    let addresses = endpoints.filter_map(|one| one["addresses"].as_array()).flatten();
+    addresses.filter_map(|address| address.as_str()?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_left_is_told_in_a_line() {
+        let mut left = Left::default();
+        assert_eq!((left.to_string(), left.is_none()), ("none".to_owned(), true));
+        left = Left { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
+        assert_eq!(left.to_string(), "3 sockets, 1 flow on 2 nodes");
+        left.unasked.push("node n3: no answer".to_owned());
+        assert!(left.to_string().ends_with("; not asked: node n3: no answer"));
+        let unasked = Left { unasked: left.unasked, ..Left::default() };
+        assert!(!unasked.is_none(), "nobody knows");
+    }
+}
