@@ -5,9 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use mcs_common::Peer;
-
-use super::Connection;
+use super::{Connection, slots::address};
 use crate::{
     model::{DesiredState, FrontendId, Protocol},
     reconcile::{Realized, convert},
@@ -45,13 +43,9 @@ pub fn stale_connections(
     stale
 }
 
-fn address(peer: &Peer) -> SocketAddr {
-    SocketAddr::new(peer.addr.to_ip(), peer.port)
-}
-
 #[cfg(test)]
 mod tests {
-    use mcs_common::{Address, ConnectedValue, ReverseKey};
+    use mcs_common::{Address, ConnectedValue, Peer, ReverseKey};
 
     use super::*;
     use crate::{

@@ -36,7 +36,7 @@ pub fn slots_in_use(state: &Path) -> io::Result<Vec<SlotInUse>> {
     Ok(SocketSlots::open(state)?.all().map(of).collect())
 }
 
-fn address(peer: &Peer) -> SocketAddr {
+pub(super) fn address(peer: &Peer) -> SocketAddr {
     SocketAddr::new(peer.addr.to_ip(), peer.port)
 }
 

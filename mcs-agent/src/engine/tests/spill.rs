@@ -57,7 +57,7 @@ fn a_round_is_due_when_a_tier_spills_and_when_it_fails_back() {
     assert_eq!(world.due(), (10, 10), "70 % of one, 30 % of the other");
     assert_eq!(world.engine.retry_at(), None);
     world.take([apply_slice(east(2))]);
-    assert_eq!(world.slots(), 24);
+    assert_eq!(world.slots(), 30);
     assert_eq!(world.due(), (60, 2));
     assert_eq!(world.engine.retry_at(), None);
     world.take([apply_slice(east(0))]);
