@@ -25,6 +25,8 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
+use mcs_common::BackendRef;
+
 use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
@@ -36,8 +38,9 @@ pub use self::{
 use crate::{
     desired::{Rules, Totals},
     model::{
-        AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
-        EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
+        AdoptableGroup, AdoptableObjects, Backend, Capacity, Departure, DesiredChanges,
+        DesiredState, Ejections, EventBatch, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
+        SourceProblem, SourceStatus,
     },
     reconcile::{
         DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
@@ -221,6 +224,34 @@ impl Engine {
     /// The clusters that this node finds to be out of use.
     pub const fn out_of_use(&self) -> &OutOfUse {
         &self.out_of_use
+    }
+
+    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates the imports
+    /// alone that differ.
+    pub fn set_ejections(&mut self, ejections: Ejections) -> bool {
+        let is_new = ejections != self.configured.ejections;
+        if is_new {
+            self.configured.ejections = ejections;
+            self.combine_facts();
+        }
+        is_new
+    }
+
+    /// The imports that have passive health.
+    pub fn ejecting(&self) -> &[ObjectKey] {
+        self.rules.ejecting()
+    }
+
+    /// The TCP backends in the maps that these have. A backend with several slots comes as often.
+    pub fn watchable(&self) -> impl Iterator<Item = (BackendRef, &ObjectKey, Backend)> {
+        let desired = self.desired();
+        self.rules.watchable().flat_map(move |(import, id)| {
+            let frontend = desired.frontends.get(&id);
+            let served = self.realized.served(id);
+            served.filter_map(move |(chosen, address)| {
+                Some((chosen, import, frontend?.backend(address)?.clone()))
+            })
+        })
     }
 
     /// Replaces what is known of the node without the source. A round is due.

@@ -74,7 +74,12 @@ impl Tags {
 /// The connection in the socket's slot.
 #[inline(always)]
 pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*const SlotConnection> {
-    let cookie = ctx.socket_cookie();
+    find(ctx.socket_cookie())
+}
+
+/// The connection in the slot of the socket with this cookie.
+#[inline(always)]
+pub(crate) fn find(cookie: u64) -> Option<*const SlotConnection> {
     let tags = Tags::of(cookie)?;
     let way = tags.place.own_way(tags.read());
     if way == NO_WAY {
