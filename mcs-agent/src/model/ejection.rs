@@ -84,6 +84,13 @@ pub struct Ejection {
     pub used: bool,
 }
 
+impl Ejection {
+    /// Whether new clients do not get it.
+    pub fn is_out(&self) -> bool {
+        self.state == EjectionState::Ejected && !self.used
+    }
+}
+
 impl fmt::Display for Ejection {
     /// `10.2.0.1:80 (west) ejected, for the 2nd time`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -136,10 +136,14 @@ impl Verdicts {
         for (import, backends) in &mut self.imports {
             for (backend, memory) in backends {
                 memory.is_watched = false;
-                if matches!(memory.stage, Stage::Ejected { until } if now >= until) {
-                    memory.stage = Stage::HalfOpen { since: now };
-                    (memory.settled, memory.failing) = (now, None);
-                    changes.add(import, What::HalfOpen { backend: *backend });
+                match memory.stage {
+                    Stage::Ejected { until } if now >= until => {
+                        memory.stage = Stage::HalfOpen { since: now };
+                        (memory.settled, memory.failing) = (now, None);
+                        changes.add(import, What::HalfOpen { backend: *backend });
+                    }
+                    Stage::Well { since } if now >= since + FORGET => memory.times = 0,
+                    _ => {}
                 }
             }
         }
@@ -193,7 +197,8 @@ impl Verdicts {
                 changes.add(&import, memory.eject(now, address));
                 continue;
             }
-            (memory.settled, memory.failing) = (now, None);
+            // Nobody makes the agent connect all the time.
+            (memory.settled, memory.failing) = (now + WINDOW, None);
             if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
                 changes.add(&import, What::Answers { backend: address });
             }
@@ -328,7 +333,7 @@ impl Memory {
         match self.stage {
             Stage::Ejected { .. } => true,
             Stage::HalfOpen { since } => now < since + FORGET,
-            Stage::Well { since } => self.is_watched || (self.times > 0 && now < since + FORGET),
+            Stage::Well { .. } => self.is_watched || self.times > 0,
         }
     }
 }
@@ -350,3 +355,6 @@ fn failing(
     let is_enough = counted.len() >= failures && namespaces.len() >= clients;
     counted.iter().map(|(_, at)| *at).min().filter(|_| is_enough)
 }
+
+#[cfg(test)]
+mod tests;

@@ -25,7 +25,7 @@ use crate::{
 const TCP_ESTABLISHED: u32 = 1;
 const TCP_SYN_SENT: u32 = 2;
 const TCP_CLOSE: u32 = 7;
-/// The events that a connect to a watched backend asks for.
+/// The events that a connect to a backend asks for.
 const EVENTS: u32 = BPF_SOCK_OPS_RTO_CB_FLAG | BPF_SOCK_OPS_STATE_CB_FLAG;
 
 /// A backend that a socket connects to, and its record.
@@ -42,7 +42,8 @@ pub(crate) fn watch(ctx: &SockOpsContext) -> u32 {
     let op = unsafe { ptr::read_volatile(&raw const (*ops).op) };
     match op {
         BPF_SOCK_OPS_TCP_CONNECT_CB => {
-            if watched(ops).is_some() {
+            // Whether its backend is watched takes longer to find out, and is asked once.
+            if table::has(cookie(ops)) {
                 ask_for_events(ops);
             }
         }
@@ -140,9 +141,14 @@ fn failed(ops: *mut bpf_sock_ops) {
 }
 
 #[inline(always)]
-fn watched(ops: *mut bpf_sock_ops) -> Option<Watched> {
+fn cookie(ops: *mut bpf_sock_ops) -> u64 {
     // SAFETY: the helper takes the context itself.
-    let connection = table::find(unsafe { bpf_get_socket_cookie(ops.cast()) })?;
+    unsafe { bpf_get_socket_cookie(ops.cast()) }
+}
+
+#[inline(always)]
+fn watched(ops: *mut bpf_sock_ops) -> Option<Watched> {
+    let connection = table::find(cookie(ops))?;
     // SAFETY: the pointer is to a value of the table, which the socket has.
     let (chosen, netns_cookie): (BackendRef, u64) =
         unsafe { ((&raw const (*connection).chosen).read_volatile(), (*connection).netns_cookie) };
