@@ -25,8 +25,6 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use mcs_common::BackendRef;
-
 use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
@@ -38,8 +36,8 @@ pub use self::{
 use crate::{
     desired::{Rules, Totals},
     model::{
-        AdoptableGroup, AdoptableObjects, Backend, Capacity, Departure, DesiredChanges,
-        DesiredState, Ejections, EventBatch, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
+        AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
+        Ejections, EventBatch, FrontendId, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
         SourceProblem, SourceStatus,
     },
     reconcile::{
@@ -242,16 +240,9 @@ impl Engine {
         self.rules.ejecting()
     }
 
-    /// The TCP backends in the maps that these have. A backend with several slots comes as often.
-    pub fn watchable(&self) -> impl Iterator<Item = (BackendRef, &ObjectKey, Backend)> {
-        let desired = self.desired();
-        self.rules.watchable().flat_map(move |(import, id)| {
-            let frontend = desired.frontends.get(&id);
-            let served = self.realized.served(id);
-            served.filter_map(move |(chosen, address)| {
-                Some((chosen, import, frontend?.backend(address)?.clone()))
-            })
-        })
+    /// Their TCP frontends.
+    pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
+        self.rules.watchable()
     }
 
     /// Replaces what is known of the node without the source. A round is due.

@@ -14,7 +14,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub use self::{
     verdict::VerdictChange,
-    watch::{MOST, Target, Targets},
+    watch::{Targets, targets},
 };
 use self::{
     verdict::{Confirmation, Verdicts},
@@ -73,7 +73,7 @@ impl Passive {
             }
         }
         if self.is_idle() {
-            std::future::pending().await
+            std::future::pending::<()>().await;
         }
         self.period.tick().await;
         PassiveEvent::Due

@@ -39,7 +39,7 @@ pub(super) fn keep(candidates: &mut Vec<Candidate<'_>>, import: &ObjectKey, ejec
     let ready = |one: &&Candidate<'_>| one.conditions().ready;
     let is_dead =
         |one: &Candidate<'_>| ejections.state(import, one.address) == Some(EjectionState::Ejected);
-    if !candidates.iter().any(|one| is_dead(one)) {
+    if !candidates.iter().any(is_dead) {
         return;
     }
     // By cluster: how many endpoints are ready, and how many of these are dead.

@@ -121,7 +121,7 @@ pub struct Programs {
     maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
-    /// The attachment of [`WATCH`]. It ends with this process, since nobody else reads the records.
+    /// The attachment of `watch`. It ends with this process, since nobody else reads the records.
     watch: Option<BpfObject>,
     log: Option<ProgramLog>,
 }
@@ -233,7 +233,7 @@ impl Programs {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
     }
 
-    /// Attaches [`WATCH`], or detaches it. Returns whether it was not so. A program of former maps stays: it reads none that
+    /// Attaches the program that records what becomes of connects, or detaches it. Returns whether it was not so. A program of former maps stays: it reads none that
     /// become larger.
     pub fn watch(&mut self, is_wanted: bool, cgroup: &CgroupRoot) -> Result<bool, LoadError> {
         let rejected = |source| LoadError::Program { program: WATCH.name, source };

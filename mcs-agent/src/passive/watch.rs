@@ -12,11 +12,12 @@ use mcs_common::{BackendRef, HealthRecord, maps};
 use super::verdict::Observed;
 use crate::{
     bpf::PinnedHash,
-    model::{Backend, ObjectKey},
+    model::{Backend, DesiredState, FrontendId, ObjectKey},
+    reconcile::Realized,
 };
 
 /// So many backends are watched at most.
-pub const MOST: usize = 8192;
+const MOST: usize = 8192;
 
 /// Backends that are to be watched, by their keys in the map.
 pub type Targets = BTreeMap<BackendRef, Target>;
@@ -28,6 +29,28 @@ pub struct Target {
     pub import: ObjectKey,
     /// Its address and source cluster.
     pub backend: Backend,
+}
+
+/// The backends in the maps that these frontends have, as many as can be watched.
+pub fn targets<'a>(
+    frontends: impl Iterator<Item = (&'a ObjectKey, FrontendId)>,
+    desired: &DesiredState,
+    realized: &Realized,
+) -> Targets {
+    let mut targets = Targets::new();
+    for (import, id) in frontends {
+        let Some(frontend) = desired.frontends.get(&id) else { continue };
+        for (chosen, address) in realized.served(id) {
+            if targets.len() == MOST {
+                return targets;
+            }
+            if let Some(backend) = frontend.backend(address) {
+                let target = Target { import: import.clone(), backend: backend.clone() };
+                targets.insert(chosen, target);
+            }
+        }
+    }
+    targets
 }
 
 /// The map, and whose entries are in it.

@@ -1,11 +1,9 @@
 //! Passive health: which backends the programs watch, and which ones this node ejects.
 
-use std::collections::BTreeSet;
-
 use super::Control;
 use crate::{
     model::{Ejection, EjectionState},
-    passive::{MOST, PassiveEvent, Target, Targets, VerdictChange},
+    passive::{PassiveEvent, VerdictChange, targets},
 };
 
 impl Control {
@@ -15,14 +13,8 @@ impl Control {
         if !self.installed.can_watch() || (self.passive.is_idle() && imports.is_empty()) {
             return;
         }
-        let mut targets = Targets::new();
-        for (chosen, import, backend) in self.engine.watchable() {
-            if targets.len() == MOST {
-                tracing::debug!("passive health watches {MOST} backends, and no others");
-                break;
-            }
-            targets.insert(chosen, Target { import: import.clone(), backend });
-        }
+        let (desired, realized) = (self.engine.desired(), self.engine.realized());
+        let targets = targets(self.engine.watchable(), desired, realized);
         let state = self.installed.pins.state();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
             tracing::warn!("passive health cannot watch all backends: {error}");
@@ -63,16 +55,14 @@ impl Control {
     /// The backends that were found dead, and whether new clients get them all the same.
     pub(super) fn ejections(&self) -> Vec<Ejection> {
         let mut ejections = self.passive.ejections();
-        if !ejections.is_empty() {
-            let used: BTreeSet<_> = self
-                .engine
-                .watchable()
-                .map(|(_, import, backend)| (import, backend.address))
-                .collect();
-            for one in &mut ejections {
-                one.used = one.state == EjectionState::Ejected
-                    && used.contains(&(&one.import, one.backend));
-            }
+        let desired = self.engine.desired();
+        for one in &mut ejections {
+            let mut frontends =
+                self.engine.watchable().filter(|(import, _)| **import == one.import);
+            let has = |id| {
+                desired.frontends.get(&id).is_some_and(|all| all.backend(one.backend).is_some())
+            };
+            one.used = one.state == EjectionState::Ejected && frontends.any(|(_, id)| has(id));
         }
         ejections
     }

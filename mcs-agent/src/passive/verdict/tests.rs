@@ -29,6 +29,13 @@ impl World {
         record.failures[place] = record.failures[place].failed(client, self.now);
     }
 
+    /// Three connects of two clients get no answer.
+    fn dies(&mut self, backend: u8) {
+        for client in [1, 1, 2] {
+            self.fails(backend, client);
+        }
+    }
+
     fn answers(&mut self, backend: u8) {
         self.records.get_mut(&backend).unwrap().answered_ns = self.now;
     }
@@ -123,7 +130,7 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
     let mut world = World::new(true, 2);
     let mut connects = 0;
     for _ in 0..80 {
-        [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+        world.dies(0);
         world.look();
         connects += world.confirm(Confirmation::Answers);
     }
@@ -131,14 +138,14 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
     assert!(world.log.is_empty());
     for confirmation in [Confirmation::Unknown, Confirmation::Dead] {
         let mut world = World::new(true, 2);
-        [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+        world.dies(0);
         world.look();
         world.confirm(confirmation);
         assert_eq!(world.out().len(), usize::from(confirmation == Confirmation::Dead));
     }
     // It answers a client while the agent waits.
     let mut world = World::new(true, 2);
-    [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+    world.dies(0);
     world.look();
     world.answers(0);
     world.look();
@@ -148,7 +155,7 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
 #[test]
 fn each_ejection_is_longer_until_it_answers_for_a_while() {
     let mut world = World::new(true, 2);
-    [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+    world.dies(0);
     world.look();
     world.confirm(Confirmation::Dead);
     let mut times = vec![];
@@ -170,7 +177,7 @@ fn each_ejection_is_longer_until_it_answers_for_a_while() {
     assert!(world.half_open().is_empty(), "it answers");
     world.now += FORGET;
     world.look();
-    [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+    world.dies(0);
     world.look();
     world.confirm(Confirmation::Dead);
     assert_eq!(world.wait(), 30, "that is forgotten");
@@ -181,7 +188,7 @@ fn each_ejection_is_longer_until_it_answers_for_a_while() {
 #[test]
 fn one_client_keeps_nothing_ejected_without_the_agents_connects() {
     let mut world = World::new(false, 2);
-    [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+    world.dies(0);
     world.look();
     world.wait();
     assert_eq!(world.half_open(), [0]);
@@ -200,10 +207,12 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
         (0..10).for_each(|backend| world.answers(backend));
         world.look();
         for backend in [4, 6, 8] {
-            [1, 1, 2].iter().for_each(|client| world.fails(backend, *client));
+            world.dies(backend);
         }
         world.now += 1;
-        answers.into_iter().for_each(|backend| world.answers(backend));
+        if let Some(backend) = answers {
+            world.answers(backend);
+        }
         world.look();
         world.confirm(Confirmation::Dead);
         assert_eq!(world.out().len(), expected, "{answers:?} answers");
@@ -216,7 +225,7 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
 #[test]
 fn what_is_not_asked_for_any_more_is_forgotten() {
     let mut world = World::new(false, 2);
-    [1, 1, 2].iter().for_each(|client| world.fails(0, *client));
+    world.dies(0);
     world.look();
     world.verdicts.retain(&[&key("shop/web")].into());
     assert!(!world.verdicts.is_empty());
