@@ -6,9 +6,9 @@
 mod verdict;
 mod watch;
 
-use std::{io, net::SocketAddr, path::Path, pin::Pin, time::Duration};
+use std::{collections::BTreeSet, io, net::SocketAddr, path::Path, pin::Pin, time::Duration};
 
-use futures_util::future::join_all;
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use mcs_kube::reach::{Attempt, Outcome, ProbePeers, connect};
 use tokio::time::{Interval, MissedTickBehavior, interval};
 
@@ -33,14 +33,16 @@ const CONFIRM: Duration = Duration::from_millis(1500);
 const AT_ONCE: usize = 64;
 
 type Suspect = (ObjectKey, SocketAddr);
-type Round = Vec<(ObjectKey, Attempt)>;
+type Asked = (ObjectKey, Attempt);
 
 /// Watches backends, and knows which ones do not answer.
 pub struct Passive {
     verdicts: Verdicts,
     watch: Option<Watch>,
     period: Interval,
-    round: Option<Pin<Box<dyn Future<Output = Round> + Send>>>,
+    /// The agent's own connects, and to which backends.
+    asks: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    asked: BTreeSet<Suspect>,
 }
 
 /// What [`Passive::next`] waited for.
@@ -48,7 +50,7 @@ pub enum PassiveEvent {
     /// It is time for [`Passive::look`].
     Due,
     /// [`Passive::confirmed`] takes it.
-    Confirmed(Round),
+    Confirmed(Asked),
 }
 
 impl Passive {
@@ -57,26 +59,20 @@ impl Passive {
         let mut period = interval(PERIOD);
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let verdicts = Verdicts::new(probe == ProbePeers::On);
-        Self { verdicts, watch: None, period, round: None }
+        let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
+        Self { verdicts, watch: None, period, asks, asked }
     }
 
     /// Waits until something is to be done; for ever while nothing is watched. If the future is dropped before, the next
     /// call goes on waiting.
     pub async fn next(&mut self) -> PassiveEvent {
-        if let Some(round) = &mut self.round {
-            tokio::select! {
-                ended = round => {
-                    self.round = None;
-                    return PassiveEvent::Confirmed(ended);
-                }
-                _ = self.period.tick() => return PassiveEvent::Due,
-            }
-        }
-        if self.is_idle() {
+        if self.is_idle() && self.asks.is_empty() {
             std::future::pending::<()>().await;
         }
-        self.period.tick().await;
-        PassiveEvent::Due
+        tokio::select! {
+            Some(asked) = self.asks.next() => PassiveEvent::Confirmed(asked),
+            _ = self.period.tick() => PassiveEvent::Due,
+        }
     }
 
     /// Whether nothing is watched, and nothing ejected.
@@ -113,42 +109,32 @@ impl Passive {
     pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
         let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), Watch::read)?;
         let changes = self.verdicts.look(monotonic_ns(), observed);
-        if self.round.is_none() {
-            let mut suspects = self.verdicts.suspects();
-            // So that no import keeps others waiting.
-            fastrand::shuffle(&mut suspects);
-            suspects.truncate(AT_ONCE);
-            if !suspects.is_empty() {
-                self.round = Some(Box::pin(connect_all(suspects)));
+        let mut suspects = self.verdicts.suspects();
+        // So that no import keeps others waiting.
+        fastrand::shuffle(&mut suspects);
+        for (import, address) in suspects {
+            if self.asked.len() < AT_ONCE && self.asked.insert((import.clone(), address)) {
+                self.asks.push(Box::pin(async move { (import, connect(address, CONFIRM).await) }));
             }
         }
         Ok(changes)
     }
 
-    /// Takes what became of the agent's own connects. Returns what has changed.
-    pub fn confirmed(&mut self, round: Round) -> Vec<VerdictChange> {
-        let now = monotonic_ns();
-        let each = round.into_iter().map(|(import, attempt)| {
-            let confirmation = match attempt.outcome {
-                Outcome::Answered => Confirmation::Answers,
-                // The agent knows nothing.
-                Outcome::Failed | Outcome::Unresolved => Confirmation::Unknown,
-                Outcome::Refused | Outcome::Timeout | Outcome::Unreachable => Confirmation::Dead,
-            };
-            (import, attempt.address, confirmation)
-        });
-        self.verdicts.confirm(now, each)
+    /// Takes what became of one of the agent's own connects. Returns what has changed.
+    pub fn confirmed(&mut self, (import, attempt): Asked) -> Vec<VerdictChange> {
+        let confirmation = match attempt.outcome {
+            Outcome::Answered => Confirmation::Answers,
+            // The agent knows nothing.
+            Outcome::Failed | Outcome::Unresolved => Confirmation::Unknown,
+            Outcome::Refused | Outcome::Timeout | Outcome::Unreachable => Confirmation::Dead,
+        };
+        let suspect = (import, attempt.address);
+        self.asked.remove(&suspect);
+        self.verdicts.confirm(monotonic_ns(), &suspect, confirmation)
     }
 
     /// The backends that were found dead.
     pub fn ejections(&self) -> Vec<Ejection> {
         self.verdicts.ejections()
     }
-}
-
-async fn connect_all(suspects: Vec<Suspect>) -> Round {
-    let attempts = suspects
-        .into_iter()
-        .map(|(import, address)| async move { (import, connect(address, CONFIRM).await) });
-    join_all(attempts).await
 }

@@ -182,28 +182,27 @@ impl Verdicts {
         self.imports.iter().flat_map(of).collect()
     }
 
-    /// Takes what became of the agent's connects to them. Returns what has changed.
+    /// Takes what became of the agent's connect to one of them. Returns what has changed.
     pub(super) fn confirm(
         &mut self,
         now: u64,
-        confirmations: impl Iterator<Item = (ObjectKey, SocketAddr, Confirmation)>,
+        (import, address): &(ObjectKey, SocketAddr),
+        confirmation: Confirmation,
     ) -> Vec<VerdictChange> {
         let mut changes = Changes::default();
-        for (import, address, confirmation) in confirmations {
-            let memory = self.imports.get_mut(&import).and_then(|all| all.get_mut(&address));
-            // It may have answered a client meanwhile.
-            let Some(memory) = memory.filter(|memory| memory.is_suspect()) else { continue };
-            if confirmation == Confirmation::Dead {
-                changes.add(&import, memory.eject(now, address));
-                continue;
-            }
-            // Nobody makes the agent connect all the time.
-            (memory.settled, memory.failing) = (now + WINDOW, None);
-            if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
-                changes.add(&import, What::Answers { backend: address });
-            }
+        let memory = self.imports.get_mut(import).and_then(|all| all.get_mut(address));
+        // It may have answered a client meanwhile.
+        let Some(memory) = memory.filter(|memory| memory.is_suspect()) else { return changes.0 };
+        if confirmation == Confirmation::Dead {
+            changes.add(import, memory.eject(now, *address));
+            self.eject_clusters(&mut changes);
+            return changes.0;
         }
-        self.eject_clusters(&mut changes);
+        // Nobody makes the agent connect all the time.
+        (memory.settled, memory.failing) = (now + WINDOW, None);
+        if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
+            changes.add(import, What::Answers { backend: *address });
+        }
         changes.0
     }
 

@@ -35,7 +35,7 @@ impl Control {
     /// Goes on with the verdicts. Returns whether a round is due.
     pub(super) fn judge_backends(&mut self, event: PassiveEvent) -> bool {
         let changes = match event {
-            PassiveEvent::Confirmed(round) => Ok(self.passive.confirmed(round)),
+            PassiveEvent::Confirmed(asked) => Ok(self.passive.confirmed(asked)),
             PassiveEvent::Due => self.passive.look(),
         };
         let changes = changes.unwrap_or_else(|error| {

@@ -60,10 +60,10 @@ impl World {
     /// The agent connects to what fails.
     fn confirm(&mut self, confirmation: Confirmation) -> usize {
         let suspects = self.verdicts.suspects();
-        let count = suspects.len();
-        let each = suspects.into_iter().map(|(import, address)| (import, address, confirmation));
-        self.log.extend(self.verdicts.confirm(self.now, each));
-        count
+        for suspect in &suspects {
+            self.log.extend(self.verdicts.confirm(self.now, suspect, confirmation));
+        }
+        suspects.len()
     }
 
     fn with(&self, state: EjectionState) -> Vec<u8> {
