@@ -3,7 +3,7 @@
 use std::{
     fs::File,
     net::SocketAddr,
-    thread,
+    panic, thread,
     time::{Duration, Instant},
 };
 
@@ -88,7 +88,7 @@ fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> anyhow::Result
             places.iter().map(|place| scope.spawn(|| world.at(*place, || load(vip)))).collect();
         let mut all = Failures::new();
         for client in clients {
-            all.extend(client.join().expect("a client")?);
+            all.extend(client.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?);
         }
         Ok(all)
     })
@@ -125,12 +125,12 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     let (failures, others) = thread::scope(|scope| {
         let others = scope.spawn(|| load_from(world, &BOTH, other.tcp(Family::V4)));
         let failures = load_from(world, &BOTH, web.tcp(Family::V4));
-        anyhow::Ok((failures?, others.join().expect("clients")?))
+        anyhow::Ok((failures?, others.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?))
     })?;
-    let last = failures.iter().max().copied().unwrap_or_default();
-    tell(format!("{} connects failed, the last one after {last:.1?}", failures.len()));
+    let until = failures.iter().max().copied().unwrap_or_default();
+    tell(format!("{} connects failed, the last one after {until:.1?}", failures.len()));
     assert!(!failures.is_empty(), "nothing was lost");
-    assert!(last < wait::scaled(Duration::from_secs(5)), "{last:?} until no connect failed");
+    assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
     assert_eq!(others, Failures::new(), "of another service");
     let expected: Vec<_> =
         EAST.map(|pod| (backend(pod, Family::V4, TCP.1).to_string(), "ejected".to_owned())).into();
