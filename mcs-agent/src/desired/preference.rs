@@ -24,7 +24,7 @@ use super::{
     traffic_policy::{LocalNode, TrafficPolicy},
 };
 use crate::model::{
-    ClusterAffinity, NodeContext, RejectionReason, ServiceImport, TierShare, TierState,
+    ClusterAffinity, NodeContext, Protocol, RejectionReason, ServiceImport, TierShare, TierState,
 };
 
 /// The preferences of an import, in the order in which they apply.
@@ -38,7 +38,7 @@ enum Preference {
     OnThisNode,
     /// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
     NotDrained,
-    /// Keeps the backends that answer clients of this node, within limits.
+    /// Keeps the backends that answer clients of this node, within limits. For UDP it keeps all.
     NotEjected,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
@@ -126,6 +126,8 @@ impl Preferences {
                     shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
                     keep_shares(candidates, &shares, recorder);
                 }
+                // Sockets of TCP say nothing of UDP.
+                Preference::NotEjected if judge.frontend.protocol == Protocol::Udp => {}
                 Preference::NotEjected => recorder.step(candidates, |candidates| {
                     ejection::keep(candidates, judge.import, &node.ejections);
                     Fate::Ejected

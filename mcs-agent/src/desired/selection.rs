@@ -52,7 +52,7 @@ pub(super) fn select(
     };
     let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
     let counts = slots::with_half_open(counts, &candidates, |one| {
-        state(one) == Some(EjectionState::HalfOpen)
+        protocol == Protocol::Tcp && state(one) == Some(EjectionState::HalfOpen)
     });
     let slots = match counts {
         None => Slots::ONE_EACH,
