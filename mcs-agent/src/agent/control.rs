@@ -93,6 +93,8 @@ pub(super) struct Control {
     lost_slots: LostSlots,
     reach: Reach,
     passive: Passive,
+    /// The latest problem of passive health.
+    passive_trouble: Option<String>,
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
@@ -144,6 +146,7 @@ impl Control {
             lost_slots,
             reach: Reach::new(config.probe_peers),
             passive: Passive::new(config.probe_peers),
+            passive_trouble: None,
             published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),

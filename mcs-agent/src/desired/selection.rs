@@ -51,8 +51,9 @@ pub(super) fn select(
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
     let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
+    let ejects = protocol == Protocol::Tcp && preferences.eject();
     let counts = slots::with_half_open(counts, &candidates, |one| {
-        protocol == Protocol::Tcp && state(one) == Some(EjectionState::HalfOpen)
+        ejects && state(one) == Some(EjectionState::HalfOpen)
     });
     let slots = match counts {
         None => Slots::ONE_EACH,

@@ -17,7 +17,7 @@ impl Control {
         let targets = targets(self.engine.watchable(), desired, realized);
         let state = self.installed.pins.state();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
-            tracing::warn!("passive health cannot watch all backends: {error}");
+            self.note_trouble(format!("cannot watch all backends: {error}"));
         }
         self.watch();
     }
@@ -28,7 +28,15 @@ impl Control {
             Ok(false) => {}
             Ok(true) if self.passive.is_watching() => tracing::info!("passive health: attached"),
             Ok(true) => tracing::info!("passive health: detached, since no service asks for it"),
-            Err(error) => tracing::warn!("passive health: {error:#}; trying again"),
+            Err(error) => self.note_trouble(format!("{error:#}")),
+        }
+    }
+
+    /// Logs a problem that is tried again, if it is not the latest one.
+    fn note_trouble(&mut self, problem: String) {
+        if self.passive_trouble.as_ref() != Some(&problem) {
+            tracing::warn!("passive health: {problem}; trying again");
+            self.passive_trouble = Some(problem);
         }
     }
 
@@ -39,17 +47,18 @@ impl Control {
             PassiveEvent::Due => self.passive.look(),
         };
         let changes = changes.unwrap_or_else(|error| {
-            tracing::warn!("cannot read how backends answer: {error}; trying again");
+            self.note_trouble(format!("cannot read how backends answer: {error}"));
             Vec::new()
         });
         for change in &changes {
             log(change);
         }
-        if changes.is_empty() {
-            return false;
+        // Some are forgotten without a change.
+        let is_new = self.engine.set_ejections(self.passive.ejections().iter().collect());
+        if is_new || !changes.is_empty() {
+            self.report_soon();
         }
-        self.report_soon();
-        self.engine.set_ejections(self.passive.ejections().iter().collect())
+        is_new
     }
 
     /// The backends that were found dead, and whether new clients get them all the same.
