@@ -13,7 +13,7 @@
 //! | problem | consequence |
 //! |---|---|
 //! | object cannot be read; name too long; affinity or traffic policy invalid | the import gets no frontend |
-//! | cluster selector results, affinity to a cluster, spill or traffic distribution that is unknown | the import is used without it |
+//! | cluster selector results, affinity to a cluster, spill, passive health or traffic distribution that is unknown | the import is used without it |
 //! | entry of `spec.ips` | that address is no VIP |
 //! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
 //! | frontend that another import holds: one with slices, or else an older one | the holder keeps it; both imports keep the VIP |
@@ -33,6 +33,7 @@ mod claim;
 mod condition;
 mod coverage;
 mod departure;
+mod ejection;
 mod eligibility;
 mod endpoint;
 mod explain;

@@ -37,7 +37,8 @@ use crate::{
     desired::{Rules, Totals},
     model::{
         AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
-        EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
+        Ejections, EventBatch, FrontendId, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
+        SourceProblem, SourceStatus,
     },
     reconcile::{
         DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
@@ -221,6 +222,27 @@ impl Engine {
     /// The clusters that this node finds to be out of use.
     pub const fn out_of_use(&self) -> &OutOfUse {
         &self.out_of_use
+    }
+
+    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates the imports
+    /// alone that differ.
+    pub fn set_ejections(&mut self, ejections: Ejections) -> bool {
+        let is_new = ejections != self.configured.ejections;
+        if is_new {
+            self.configured.ejections = ejections;
+            self.combine_facts();
+        }
+        is_new
+    }
+
+    /// The imports that have passive health.
+    pub fn ejecting(&self) -> &[ObjectKey] {
+        self.rules.ejecting()
+    }
+
+    /// Their TCP frontends.
+    pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
+        self.rules.watchable()
     }
 
     /// Replaces what is known of the node without the source. A round is due.

@@ -34,7 +34,7 @@ use crate::{
     loader::{Pins, is_held},
     model::{
         Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
-        ObjectKey, Slots, Spill,
+        ObjectKey, PassiveHealth, Slots, Spill,
     },
     reconcile::{self, MapView},
 };
@@ -253,6 +253,9 @@ fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> Expla
         node_name: report.and_then(|report| report.node_name.clone()),
         vip_cidrs: report.map(|report| report.vip_cidrs.clone()).unwrap_or_default(),
         node_addresses: agent::node_addresses().unwrap_or_default(),
+        // The agent ejects backends only of imports that have it.
+        passive_health: PassiveHealth::All,
+        ejections: report.into_iter().flat_map(|report| &report.ejections).collect(),
         ..NodeContext::default()
     };
     let in_force = in_force(view, report);

@@ -30,6 +30,7 @@ pub mod flows;
 pub mod loader;
 pub mod model;
 pub mod netlink;
+pub mod passive;
 pub mod reach;
 pub mod reconcile;
 mod rollout;

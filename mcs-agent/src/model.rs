@@ -5,6 +5,7 @@ mod capacity;
 mod controller;
 mod departure;
 mod desired;
+mod ejection;
 mod event;
 #[cfg(test)]
 pub(crate) mod fixture;
@@ -21,6 +22,7 @@ pub use capacity::Capacity;
 pub use controller::{Adoptable, AdoptableGroup, AdoptableObjects, Controller};
 pub use departure::Departure;
 pub use desired::{DesiredChanges, DesiredState};
+pub use ejection::{Ejection, EjectionState, Ejections, PassiveHealth};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};

@@ -60,6 +60,7 @@ mod backend;
 mod counter;
 mod flow;
 mod frontend;
+mod health;
 mod hint;
 mod liveness;
 pub mod maps;
@@ -77,6 +78,7 @@ pub use flow::{
     Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
 };
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
+pub use health::{ClientFailures, HealthRecord};
 pub use hint::{HINTS_PER_WORD, Hint, HintBucket};
 pub use liveness::Liveness;
 pub use socket::{

@@ -13,7 +13,7 @@ pub const SOCKET_SLOT_BITS: u32 = 17;
 /// NAME "name" Place Kind[types] Entries;
 /// ```
 ///
-/// A [`Kind::Hash`] and a [`Kind::LruHash`] have the types of their key and value, all others that of their value.
+/// A [`Kind::Hash`], [`Kind::SparseHash`] and [`Kind::LruHash`] have the types of their key and value, all others that of their value.
 #[macro_export]
 macro_rules! each_map {
     ($then:ident) => {
@@ -72,6 +72,8 @@ macro_rules! each_map {
             FRAGMENTS "fragments" State LruHash[$crate::FragmentKey, $crate::Fragment] Fixed(8_192);
             /// The backends of clients by address.
             CLIENT_AFFINITY "client_affinity" State LruHash[$crate::ClientKey, $crate::Affinity] Lru;
+            /// Whether the backends of services with passive health answer. The agent adds and removes entries.
+            HEALTH "health" State SparseHash[$crate::BackendRef, $crate::HealthRecord] Fixed(8_192);
         }
     };
 }
@@ -109,6 +111,8 @@ pub enum Place {
 pub enum Kind {
     /// `BPF_MAP_TYPE_HASH`.
     Hash,
+    /// The same with `BPF_F_NO_PREALLOC`: an entry takes memory only while it is there.
+    SparseHash,
     /// `BPF_MAP_TYPE_LRU_HASH`.
     LruHash,
     /// `BPF_MAP_TYPE_ARRAY`.
@@ -245,6 +249,7 @@ mod tests {
             ("flow_evictions", Kind::MappedArray, 4, 24),
             ("fragments", Kind::LruHash, 48, 64),
             ("client_affinity", Kind::LruHash, 24, 16),
+            ("health", Kind::SparseHash, 8, 104),
         ];
         assert!(shapes.eq(expected));
     }

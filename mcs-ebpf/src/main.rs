@@ -19,8 +19,8 @@ mod per_cpu;
 mod socket;
 
 use aya_ebpf::{
-    macros::{cgroup_sock, cgroup_sock_addr, classifier},
-    programs::{SockAddrContext, SockContext, TcContext},
+    macros::{cgroup_sock, cgroup_sock_addr, classifier, sock_ops},
+    programs::{SockAddrContext, SockContext, SockOpsContext, TcContext},
 };
 
 use crate::{
@@ -31,7 +31,7 @@ use crate::{
     socket::{
         connect,
         context::{Hook4, Hook6, SocketContext},
-        getpeername, recvmsg, release, sendmsg,
+        getpeername, health, recvmsg, release, sendmsg,
     },
 };
 
@@ -88,6 +88,13 @@ fn getpeername6(ctx: SockAddrContext) -> i32 {
 #[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
 fn sock_release(ctx: SockContext) -> i32 {
     release::release(&ctx)
+}
+
+/// Records whether backends answer connects. It is attached only while a service asks for passive health.
+#[sock_ops]
+#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
+fn watch(ctx: SockOpsContext) -> u32 {
+    health::watch(&ctx)
 }
 
 /// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.

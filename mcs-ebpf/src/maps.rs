@@ -4,7 +4,7 @@ use core::ptr;
 
 use aya_ebpf::{
     Global,
-    bindings::BPF_F_MMAPABLE,
+    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
     btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, SkStorage},
     macros::btf_map,
 };
@@ -21,6 +21,7 @@ use crate::{
 };
 
 const MMAPABLE: usize = BPF_F_MMAPABLE as usize;
+const SPARSE: usize = BPF_F_NO_PREALLOC as usize;
 pub(crate) const LRU_ENTRIES: usize = mcs_common::maps::LRU_ENTRIES as usize;
 
 /// Declares the statics of the pinned maps. The object has each map's type; the agent sets the sizes that depend on it.
@@ -37,6 +38,7 @@ macro_rules! declare {
 
 macro_rules! map_type {
     (Hash[$key:ty, $value:ty] $entries:block) => { HashMap<$key, $value, $entries> };
+    (SparseHash[$key:ty, $value:ty] $entries:block) => { HashMap<$key, $value, $entries, SPARSE> };
     (LruHash[$key:ty, $value:ty] $entries:block) => { LruHashMap<$key, $value, $entries> };
     (Array[$value:ty] $entries:block) => { Array<$value, $entries> };
     (MappedArray[$value:ty] $entries:block) => { Array<$value, $entries, MMAPABLE> };

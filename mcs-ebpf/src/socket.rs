@@ -4,6 +4,7 @@ mod affinity;
 pub(crate) mod connect;
 pub(crate) mod context;
 pub(crate) mod getpeername;
+pub(crate) mod health;
 mod lookup;
 pub(crate) mod recvmsg;
 pub(crate) mod release;

@@ -68,6 +68,7 @@ pub struct Service {
     ports: Vec<Port>,
     affinity_seconds: Option<u32>,
     local: bool,
+    passive_health: bool,
     endpoints: BTreeMap<String, Vec<IpAddr>>,
     aside: BTreeMap<IpAddr, Aside>,
 }
@@ -82,6 +83,7 @@ impl Service {
             ports: Vec::new(),
             affinity_seconds: None,
             local: false,
+            passive_health: false,
             endpoints: BTreeMap::new(),
             aside: BTreeMap::new(),
         }
@@ -112,6 +114,13 @@ impl Service {
     #[must_use]
     pub const fn local(mut self) -> Self {
         self.local = true;
+        self
+    }
+
+    /// Asks for passive health, or does not any more.
+    #[must_use]
+    pub const fn passive_health(mut self, is_on: bool) -> Self {
+        self.passive_health = is_on;
         self
     }
 
@@ -179,12 +188,17 @@ impl Service {
         if self.local {
             spec["internalTrafficPolicy"] = "Local".into();
         }
-        json!({
+        let mut import = json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceImport",
             "metadata": {"namespace": self.namespace, "name": self.name},
             "spec": spec,
-        })
+        });
+        if self.passive_health {
+            import["metadata"]["annotations"] =
+                json!({"traffic.clusterset.mcs-agent.io/passive-health": "on"});
+        }
+        import
     }
 
     fn endpoint(&self, ip: &IpAddr) -> Value {

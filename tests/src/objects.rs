@@ -42,6 +42,7 @@ pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
         cluster_affinity: None,
         tiers: None,
         spill: None,
+        passive_health: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     })

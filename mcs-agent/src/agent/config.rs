@@ -13,7 +13,7 @@ use crate::{
     devices::DeviceOptions,
     flows::FlowCapacity,
     loader::capacity_within,
-    model::{Memory, NodeContext, NodeFacts},
+    model::{Memory, NodeContext, NodeFacts, PassiveHealth},
     reach::ProbePeers,
     source::{KubernetesOptions, ReadScope},
 };
@@ -54,6 +54,8 @@ pub struct Config {
     pub stale_tcp: bool,
     /// `--probe-peers`.
     pub probe_peers: ProbePeers,
+    /// `--passive-health`.
+    pub passive_health: PassiveHealth,
     /// `--orphan-after` with `--orphan=release`; absent with `--orphan=keep`.
     pub release_after: Option<Duration>,
     /// `--health-address`; absent if it is off.
@@ -75,6 +77,7 @@ impl Config {
     pub(super) fn node_context(&self) -> NodeContext {
         NodeContext {
             stale_tcp: self.stale_tcp,
+            passive_health: self.passive_health,
             node_name: self.node_name.clone(),
             facts: self.node.clone(),
             vip_cidrs: self.vip_cidrs.clone(),

@@ -3,6 +3,7 @@
 
 mod clusters;
 mod growth;
+mod passive;
 mod vip_ranges;
 
 use std::{
@@ -43,6 +44,7 @@ use crate::{
         Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
         Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
     },
+    passive::Passive,
     reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
     source,
@@ -90,6 +92,9 @@ pub(super) struct Control {
     stale_tcp: StaleSockets,
     lost_slots: LostSlots,
     reach: Reach,
+    passive: Passive,
+    /// The latest problem of passive health.
+    passive_trouble: Option<String>,
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
@@ -140,6 +145,8 @@ impl Control {
             stale_tcp,
             lost_slots,
             reach: Reach::new(config.probe_peers),
+            passive: Passive::new(config.probe_peers),
+            passive_trouble: None,
             published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
@@ -193,6 +200,11 @@ impl Control {
                         self.report_soon();
                     }
                 },
+                event = self.passive.next() => {
+                    if self.judge_backends(event) {
+                        self.reconcile().await;
+                    }
+                }
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => {
                     self.repair().await;
@@ -281,6 +293,7 @@ impl Control {
         if self.engine.synced() && round.failures.is_empty() {
             self.installed.filled().await;
         }
+        self.follow_backends();
         self.note_outcome(round);
         self.report_soon();
         larger
@@ -336,6 +349,7 @@ impl Control {
             self.verifier.start_over();
             self.report_soon();
         }
+        self.watch();
     }
 
     fn give_sign_of_life(&mut self) {
@@ -501,6 +515,7 @@ impl Control {
             stale_udp: self.stale_udp.report().clone(),
             stale_tcp: self.stale_tcp.report().clone(),
             reach: self.reach.report(),
+            ejections: self.ejections(),
             imports: Arc::clone(&self.objects.imports),
             rejections: Arc::clone(&self.objects.rejections),
             rejections_omitted: self.objects.rejections_omitted,

@@ -240,6 +240,16 @@ impl InstalledPrograms {
         self.programs.program_ids()
     }
 
+    /// Whether the socket programs are attached, which know the backends of sockets.
+    pub(super) fn can_watch(&self) -> bool {
+        self.socket_lb != SocketLb::Off && !self.programs.is_staged()
+    }
+
+    /// Attaches the program that records what becomes of connects, or detaches it. Returns whether it was not so.
+    pub(super) fn watch(&mut self, is_wanted: bool) -> anyhow::Result<bool> {
+        Ok(self.programs.watch(is_wanted, &self.cgroup)?)
+    }
+
     /// Attaches the programs, or switches to them, and drops the maps that no program reads any more. A thread does so on
     /// devices, which may have to wait for other processes that change devices.
     async fn switch(&mut self) -> anyhow::Result<()> {

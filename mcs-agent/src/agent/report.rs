@@ -26,7 +26,10 @@ use crate::{
     engine::Usage,
     flows::FlowUsage,
     loader::Features,
-    model::{Capacity, ImportReport, Memory, NodeFacts, Rejection, RejectionReason, SourceStatus},
+    model::{
+        Capacity, Ejection, ImportReport, Memory, NodeFacts, Rejection, RejectionReason,
+        SourceStatus,
+    },
     reach::ReachReport,
     stale::StaleReport,
     verify::AttachmentReport,
@@ -104,6 +107,9 @@ pub struct Report {
     /// Whether this node reaches pods of other clusters, by cluster and IP family; absent with `--probe-peers=off`.
     #[serde(default)]
     pub reach: Option<Vec<ReachReport>>,
+    /// Backends that do not answer clients of this node (passive health).
+    #[serde(default)]
+    pub ejections: Vec<Ejection>,
     /// Every ServiceImport and what became of it.
     pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// A limited number of rejections. The message `and N more` counts further ones of its object for

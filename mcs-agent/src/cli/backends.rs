@@ -46,6 +46,10 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
         for spill in tiered.iter().flat_map(|one| &one.spill) {
             print(&format!("Spill {spill}"))?;
         }
+        let ejections = report.iter().flat_map(|report| &report.ejections);
+        for one in ejections.filter(|one| one.import == import) {
+            print(&format!("Passive health: {one}"))?;
+        }
         match report.as_ref().map(|report| &report.node.traffic) {
             Some(traffic) if *traffic != Traffic::default() => {
                 print(&format!("Source clusters: {traffic}"))

@@ -13,7 +13,7 @@ use crate::{
     devices::{DeviceOptions, DevicePattern, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     loader::SOCKET_SLOT_BITS,
-    model::{Controller, Memory, MemoryError, NodeFacts},
+    model::{Controller, Memory, MemoryError, NodeFacts, PassiveHealth},
     reach::ProbePeers,
     source::{ANTREA, GKE, KARMADA, KubeconfigFile, KubernetesOptions, ReadScope},
 };
@@ -160,6 +160,10 @@ pub struct RunArgs {
     /// the connections
     #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
     probe_peers: ProbePeers,
+
+    /// Which services have passive health: backends that do not answer clients of this node are not used for a while
+    #[arg(long, env = "MCS_PASSIVE_HEALTH", value_name = "WHICH", default_value = "annotated")]
+    passive_health: PassiveHealth,
 
     /// What the programs do once no agent that has read its source has given a sign of life for --orphan-after: it was
     /// deleted, or cannot start
@@ -392,6 +396,7 @@ impl RunArgs {
             stale_udp: self.stale_udp == StaleArg::Destroy,
             stale_tcp: self.stale_tcp == StaleArg::Destroy,
             probe_peers: self.probe_peers,
+            passive_health: self.passive_health,
             release_after: (self.orphan == OrphanArg::Release)
                 .then(|| Duration::from_secs(self.orphan_after)),
             health_address: self.health_address.0,

@@ -18,7 +18,7 @@ use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
-    model::{AcceptedVips, KindStatus, Traffic},
+    model::{AcceptedVips, EjectionState, KindStatus, Traffic},
     source,
 };
 
@@ -294,6 +294,14 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     ))?;
     if report.node.traffic != Traffic::default() {
         print(&format!("Source clusters: {}", report.node.traffic))?;
+    }
+    if !report.ejections.is_empty() {
+        let of = |state| report.ejections.iter().filter(|one| one.state == state).count();
+        print(&format!(
+            "Passive health: {} backends do not answer, {} are half open (`mcs-agent backends`)",
+            of(EjectionState::Ejected),
+            of(EjectionState::HalfOpen),
+        ))?;
     }
     print(&addresses(report))?;
     print(&format!(

@@ -21,6 +21,8 @@ pub enum Fate {
     OtherNode,
     /// Its cluster is drained, and another one has a ready endpoint.
     Drained,
+    /// It did not answer clients of this node (passive health).
+    Ejected,
     /// Another tier of clusters is preferred, and has a usable endpoint.
     OtherTier,
     /// Its tier has spilled, and gets back what it can take after `failback-delay`.

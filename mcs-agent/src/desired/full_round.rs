@@ -26,6 +26,8 @@ pub(super) struct Evaluation {
     pub(super) desired: DesiredState,
     /// By import. An import that is rejected or left alone has none.
     pub(super) claims: BTreeMap<ObjectKey, AssignedClaim>,
+    /// The imports among them that have passive health.
+    pub(super) ejecting: Vec<ObjectKey>,
     /// As in [`assignment::Assignments`].
     pub(super) vips: BTreeMap<IpAddr, ObjectKey>,
     /// Whether some backends or source clusters did not fit.
@@ -50,12 +52,16 @@ pub(super) fn evaluate(
     // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
     let mut claims = Vec::with_capacity(claimants.len());
     let mut services = Vec::with_capacity(claimants.len());
+    let mut ejecting = Vec::new();
     for (Claimant { import, claim, problems }, assignment) in
         claimants.into_iter().zip(assignments.imports)
     {
         let has_derived_service = import.derived_service().is_some();
         let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
         services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
+        if claim.claim.preferences.eject() {
+            ejecting.push(import.key.clone());
+        }
         claims.push((import.key.clone(), claim));
     }
     spills.end_full();
@@ -78,7 +84,7 @@ pub(super) fn evaluate(
         rejections,
         ..DesiredState::default()
     };
-    Evaluation { desired, claims: claims.into_iter().collect(), vips, is_limited }
+    Evaluation { desired, claims: claims.into_iter().collect(), ejecting, vips, is_limited }
 }
 
 /// The reports and rejections of a round; `rejections` is not sorted.

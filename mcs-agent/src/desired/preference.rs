@@ -2,9 +2,10 @@
 //!
 //! 1. `OnThisNode`, if the traffic policy is `Local`
 //! 2. `NotDrained`, always
-//! 3. `Clusters`, if the import or the operator prefers clusters
-//! 4. `ReadyElseDraining`, always
-//! 5. `Near`, unless the traffic policy is `Local`
+//! 3. `NotEjected`, if the import has passive health
+//! 4. `Clusters`, if the import or the operator prefers clusters
+//! 5. `ReadyElseDraining`, always
+//! 6. `Near`, unless the traffic policy is `Local`
 //!
 //! If the import asks for spill, `Clusters` keeps several tiers, each with a share, and `Near` counts inside each of them.
 //!
@@ -15,6 +16,7 @@ use std::sync::Arc;
 
 use super::{
     candidate::Candidate,
+    ejection,
     fate::{Fate, Recorder},
     problem::ObjectProblem,
     spill::{Judge, SpillRule, Tally},
@@ -22,7 +24,7 @@ use super::{
     traffic_policy::{LocalNode, TrafficPolicy},
 };
 use crate::model::{
-    ClusterAffinity, NodeContext, RejectionReason, ServiceImport, TierShare, TierState,
+    ClusterAffinity, NodeContext, Protocol, RejectionReason, ServiceImport, TierShare, TierState,
 };
 
 /// The preferences of an import, in the order in which they apply.
@@ -36,6 +38,8 @@ enum Preference {
     OnThisNode,
     /// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
     NotDrained,
+    /// Keeps the backends that answer clients of this node, within limits. For UDP it keeps all.
+    NotEjected,
     /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
     /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
     /// With a rule for spill, it keeps the tiers that have a share by it.
@@ -74,15 +78,17 @@ impl Preferences {
             Vec::new()
         });
         let spill = SpillRule::of(import, &mut problems);
+        let ejects = ejection::is_on(import, node, &mut problems);
         let distribution = Distribution::of(import).unwrap_or_else(|problem| {
             problems.push(problem);
             None
         });
-        Ok((Self::in_order(policy, tiers, spill, distribution), problems))
+        Ok((Self::in_order(policy, ejects, tiers, spill, distribution), problems))
     }
 
     fn in_order(
         policy: TrafficPolicy,
+        ejects: bool,
         tiers: Vec<Tier>,
         spill: Option<SpillRule>,
         distribution: Option<Distribution>,
@@ -91,11 +97,17 @@ impl Preferences {
         let list = [
             local.then_some(Preference::OnThisNode),
             Some(Preference::NotDrained),
+            ejects.then_some(Preference::NotEjected),
             (!tiers.is_empty()).then_some(Preference::Clusters(tiers, spill)),
             Some(Preference::ReadyElseDraining),
             (!local).then_some(Preference::Near(distribution)),
         ];
         Self(list.into_iter().flatten().collect())
+    }
+
+    /// Whether backends that do not answer are ejected.
+    pub(super) fn eject(&self) -> bool {
+        self.0.contains(&Preference::NotEjected)
     }
 
     /// Keeps the candidates that become backends. There is one candidate per address. Returns the share of each tier, if
@@ -114,6 +126,12 @@ impl Preferences {
                     shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
                     keep_shares(candidates, &shares, recorder);
                 }
+                // Sockets of TCP say nothing of UDP.
+                Preference::NotEjected if judge.frontend.protocol == Protocol::Udp => {}
+                Preference::NotEjected => recorder.step(candidates, |candidates| {
+                    ejection::keep(candidates, judge.import, &node.ejections);
+                    Fate::Ejected
+                }),
                 Preference::Near(_) if !shares.is_empty() => {
                     for tier in &shares {
                         recorder.step(candidates, |candidates| {
@@ -150,6 +168,8 @@ impl Preference {
                 }
                 Fate::Drained
             }
+            // It depends on the import.
+            Self::NotEjected => Fate::Ejected,
             Self::Clusters(tiers, _) => {
                 keep_first_tier(candidates, tiers, node);
                 Fate::OtherTier
@@ -310,7 +330,7 @@ fn keep_shares(
 impl From<TrafficPolicy> for Preferences {
     /// With nothing but this policy.
     fn from(policy: TrafficPolicy) -> Self {
-        Self::in_order(policy, vec![], None, None)
+        Self::in_order(policy, false, vec![], None, None)
     }
 }
 

@@ -18,7 +18,10 @@ use super::{
     totals::Totals,
 };
 use crate::{
-    model::{Departure, DesiredChanges, DesiredState, LeftAloneReason, NodeContext, ServiceImport},
+    model::{
+        Departure, DesiredChanges, DesiredState, FrontendId, LeftAloneReason, NodeContext,
+        ObjectKey, Protocol, ServiceImport,
+    },
     store::{DirtyObjects, Snapshot},
 };
 
@@ -56,6 +59,21 @@ impl Rules {
         }
         let others = Others::new(snapshot, &self.latest.desired, &self.node);
         ips.into_iter().filter(|ip| others.may_have(*ip)).collect()
+    }
+
+    /// The imports that have passive health.
+    pub fn ejecting(&self) -> &[ObjectKey] {
+        &self.latest.ejecting
+    }
+
+    /// Their TCP frontends.
+    pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
+        self.latest.ejecting.iter().flat_map(|import| {
+            let claim = self.latest.claims.get(import);
+            let frontends = claim.into_iter().flat_map(|claim| &claim.assignment.frontends);
+            let ids = frontends.map(|frontend| frontend.id);
+            ids.filter(|id| id.protocol == Protocol::Tcp).map(move |id| (import, id))
+        })
     }
 
     /// The totals of all frontends after the latest round.
@@ -96,6 +114,9 @@ impl Rules {
             self.spills.forget();
         }
         let dirty = &dirty.with_tiers(self.spills.due());
+        let ejected = self.node.ejections.differing(&node.ejections);
+        let dirty = &dirty.with_services(ejected);
+        self.node.ejections.clone_from(&node.ejections);
         let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, dirty);
         if may_be_partial
             && let Some(mut round) = PartialRound::evaluate(

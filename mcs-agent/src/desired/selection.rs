@@ -7,7 +7,7 @@ use super::{
     slots,
     spill::Judge,
 };
-use crate::model::{Backend, NodeContext, Protocol, Slots, TierShare};
+use crate::model::{Backend, EjectionState, NodeContext, Protocol, Slots, TierShare};
 
 /// The endpoints of a port that serve. All lists are in the order of addresses.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -23,7 +23,7 @@ pub(super) struct Selection {
 }
 
 /// Selects the backends of a port and their slots, and lists the other endpoints that serve: those of other zones or
-/// nodes, of drained clusters, and those that terminate while others are ready.
+/// nodes, of drained clusters, ejected ones, and those that terminate while others are ready.
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
@@ -50,6 +50,11 @@ pub(super) fn select(
         [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
+    let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
+    let ejects = protocol == Protocol::Tcp && preferences.eject();
+    let counts = slots::with_half_open(counts, &candidates, |one| {
+        ejects && state(one) == Some(EjectionState::HalfOpen)
+    });
     let slots = match counts {
         None => Slots::ONE_EACH,
         Some(counts) => {

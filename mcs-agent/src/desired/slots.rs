@@ -14,6 +14,8 @@ const PER_BACKEND: u64 = 8;
 const FEW: u64 = 128;
 /// From this number of slots on, one slot more or less for a backend makes little difference.
 const MANY: u64 = 4;
+/// Slots of other backends for one of a backend that is half open.
+const HALF_OPEN: u32 = 4;
 
 /// A source cluster of a frontend, or a tier of clusters.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +38,23 @@ pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Opt
     }
     let weighed = places.into_iter().map(|(cluster, places)| (weight(cluster, node), places));
     Some(share_out(weighed.collect(), candidates, node))
+}
+
+/// The same with one slot for each candidate that is half open, as long as others have more.
+pub(super) fn with_half_open(
+    counts: Option<Vec<u32>>,
+    candidates: &[Candidate<'_>],
+    is_half_open: impl Fn(&Candidate<'_>) -> bool,
+) -> Option<Vec<u32>> {
+    let half_open: Vec<bool> = candidates.iter().map(is_half_open).collect();
+    if half_open.iter().all(|one| *one == half_open[0]) {
+        return counts;
+    }
+    let mut counts = counts.unwrap_or_else(|| vec![1; candidates.len()]);
+    for (count, is_half_open) in counts.iter_mut().zip(half_open) {
+        *count = if is_half_open { (*count).min(1) } else { *count * HALF_OPEN };
+    }
+    Some(counts)
 }
 
 /// The same for tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.

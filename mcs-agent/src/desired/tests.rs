@@ -3,11 +3,12 @@
 use super::{Rules, compute};
 use crate::{
     model::{
-        Capacity, DesiredChanges, DesiredState, EndpointSlice, EventBatch, ImportState, Kind,
-        NodeContext, Object, ObjectEvent, ObjectRef, RejectionReason, ServiceImport, Tiers,
+        Capacity, DesiredChanges, DesiredState, Ejection, EjectionState, EndpointSlice, EventBatch,
+        ImportState, Kind, NodeContext, Object, ObjectEvent, ObjectRef, RejectionReason,
+        ServiceImport, Tiers,
         fixture::{endpoint, import, key, knowing, plain_node, slice, snapshot},
     },
-    store::ObjectStore,
+    store::{DirtyObjects, ObjectStore},
 };
 
 fn web() -> ServiceImport {
@@ -404,4 +405,33 @@ fn other_tiers_concern_their_import_alone() {
     assert_eq!(round(&mut store, vec![tiered("?").into()]).2, 1);
     let (is_partial, _, rejections) = round(&mut store, vec![web().into()]);
     assert_eq!((is_partial, rejections), (false, 0));
+}
+
+#[test]
+fn a_verdict_of_the_node_concerns_its_import_alone() {
+    let asking = ServiceImport { passive_health: Some("on".into()), ..web() };
+    let other = import("shop/api").ip("10.0.0.2").port("http", 80);
+    let east = east().address("10.1.0.1").address("10.1.0.2");
+    let objects: [Object; 3] = [asking.into(), other.into(), east.into()];
+    let snapshot = snapshot(objects);
+    let mut rules = Rules::default();
+    let all = DirtyObjects { imports: true, ..DirtyObjects::default() };
+    rules.evaluate(&snapshot, &all, &plain_node(), None);
+    let dead = Ejection {
+        import: key("shop/web"),
+        backend: "10.1.0.1:8080".parse().unwrap(),
+        cluster: "east".into(),
+        state: EjectionState::Ejected,
+        times: 1,
+        used: false,
+    };
+    let node = NodeContext { ejections: std::iter::once(&dead).collect(), ..plain_node() };
+    for (node, backends) in
+        [(node, " east/10.1.0.2:8080"), (plain_node(), " east/10.1.0.1:8080 east/10.1.0.2:8080")]
+    {
+        let round = rules.evaluate(&snapshot, &DirtyObjects::default(), &node, None);
+        let DesiredChanges::Backends(changed) = round.changes else { panic!("a full round") };
+        assert_eq!(changed.len(), 1);
+        assert_eq!(frontends(rules.desired())[0], format!("10.0.0.1:80/TCP ->{backends}"));
+    }
 }

@@ -156,6 +156,7 @@ mod tests {
             Fate::Terminating,
             Fate::OtherNode,
             Fate::Drained,
+            Fate::Ejected,
             Fate::NoSlot,
             Fate::OtherTier,
             Fate::FailbackDelay,

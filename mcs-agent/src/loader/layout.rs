@@ -116,6 +116,7 @@ impl MapLayout {
 const fn kernel_kind(kind: Kind) -> (MapType, u32) {
     match kind {
         Kind::Hash => (MapType::Hash, 0),
+        Kind::SparseHash => (MapType::Hash, BPF_F_NO_PREALLOC),
         Kind::LruHash => (MapType::LruHash, 0),
         Kind::Array => (MapType::Array, 0),
         Kind::MappedArray => (MapType::Array, BPF_F_MMAPABLE),

@@ -16,7 +16,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
+    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering, WATCH,
     attach::{self, AttachError, AttachedHook},
     bpffs, ebpf_loader,
     layout::{self, MapLayout, Sizes},
@@ -121,6 +121,8 @@ pub struct Programs {
     maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
+    /// The attachment of `watch`. It ends with this process, since nobody else reads the records.
+    watch: Option<BpfObject>,
     log: Option<ProgramLog>,
 }
 
@@ -176,6 +178,7 @@ impl Programs {
             hints,
             maps: Vec::new(),
             links: BTreeMap::new(),
+            watch: None,
             log: None,
             pins,
             config: directory,
@@ -222,11 +225,36 @@ impl Programs {
     /// Takes over the links of the former programs, which [`Programs::attach`] will update.
     pub fn take_links(&mut self, former: &mut Self) {
         self.links = std::mem::take(&mut former.links);
+        self.watch = former.watch.take();
     }
 
     /// Attaches every program: updates the links that this agent holds or an earlier one left, or makes new ones.
     pub fn attach(&mut self, cgroup: &CgroupRoot) -> Result<(), LoadError> {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
+    }
+
+    /// Attaches the program that records what becomes of connects, or detaches it. Returns whether it was not so. A program of former maps stays: it reads none that
+    /// become larger.
+    pub fn watch(&mut self, is_wanted: bool, cgroup: &CgroupRoot) -> Result<bool, LoadError> {
+        let rejected = |source| LoadError::Program { program: WATCH.name, source };
+        let Some(link) = &self.watch else {
+            if is_wanted {
+                let program = program(&mut self.ebpf, WATCH.name).map_err(rejected)?;
+                if program.fd().is_err() {
+                    load_hook(program).map_err(rejected)?;
+                }
+                self.watch = attach::attach(program, &WATCH, &self.pins, cgroup, None)?;
+            }
+            return Ok(is_wanted);
+        };
+        let pin = self.pins.link(WATCH.name);
+        let is_right = is_wanted
+            && attach::is_attached(link, &WATCH, cgroup).map_err(pin_error("read", &pin))?;
+        if is_right {
+            return Ok(false);
+        }
+        self.watch = None;
+        if is_wanted { self.watch(true, cgroup) } else { Ok(true) }
     }
 
     fn attach_one(&mut self, hook: &'static Hook, cgroup: &CgroupRoot) -> Result<(), LoadError> {
@@ -458,6 +486,7 @@ fn load_hook(program: &mut Program) -> Result<(), ProgramError> {
     match program {
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
+        Program::SockOps(program) => program.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
 }

@@ -67,6 +67,7 @@ pub(crate) fn import(name: &str) -> ServiceImport {
         cluster_affinity: None,
         tiers: None,
         spill: None,
+        passive_health: None,
         endpoint_slice_objects: None,
         clusters: [].into(),
     }

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt, net::IpAddr};
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
-use super::{Capacity, Traffic, VIP_RANGES_PROPERTY};
+use super::{Capacity, Ejections, PassiveHealth, Traffic, VIP_RANGES_PROPERTY};
 
 /// Everything about the node and its cluster that the rules use.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -20,6 +20,10 @@ pub struct NodeContext {
     pub node_addresses: BTreeSet<IpAddr>,
     /// `--stale-tcp=destroy`: which endpoints serve matters for TCP too.
     pub stale_tcp: bool,
+    /// `--passive-health`.
+    pub passive_health: PassiveHealth,
+    /// The backends that do not answer clients of this node.
+    pub ejections: Ejections,
     /// The limit of `--max-memory`.
     pub capacity: Capacity,
 }

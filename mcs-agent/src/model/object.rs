@@ -93,6 +93,8 @@ pub struct ServiceImport {
     pub tiers: Option<Box<Result<Tiers, String>>>,
     /// What to do when a tier has few ready endpoints.
     pub spill: Option<Box<SpillWish>>,
+    /// Whether backends that do not answer are ejected, as written in the annotation.
+    pub passive_health: Option<Box<str>>,
     /// `status.endpointSliceObjects`.
     pub endpoint_slice_objects: Option<String>,
     /// `status.clusters`, sorted. It is empty unless the import names a derived Service and has no

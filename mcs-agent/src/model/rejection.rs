@@ -47,6 +47,8 @@ pub enum RejectionReason {
     SelectorResultsInvalid,
     /// An annotation about spill is unknown or out of bounds.
     SpillInvalid,
+    /// The annotation about passive health is neither on nor off.
+    PassiveHealthInvalid,
     /// The agent does not know this `trafficDistribution`.
     TrafficDistributionUnknown,
     /// The slice's `addressType` is neither IPv4 nor IPv6.

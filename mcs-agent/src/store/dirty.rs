@@ -30,6 +30,15 @@ impl DirtyObjects {
         all
     }
 
+    /// With these imports, as if their slices had changed.
+    pub fn with_services(&self, imports: BTreeSet<ObjectKey>) -> Cow<'_, Self> {
+        let mut all = Cow::Borrowed(self);
+        if !imports.is_empty() {
+            all.to_mut().services.extend(imports);
+        }
+        all
+    }
+
     /// Adds an object that changed, with its versions before and after the change.
     pub(super) fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
         if object.kind != Kind::EndpointSlice {

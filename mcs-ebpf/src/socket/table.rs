@@ -74,7 +74,12 @@ impl Tags {
 /// The connection in the socket's slot.
 #[inline(always)]
 pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*const SlotConnection> {
-    let cookie = ctx.socket_cookie();
+    find(ctx.socket_cookie())
+}
+
+/// The connection in the slot of the socket with this cookie.
+#[inline(always)]
+pub(crate) fn find(cookie: u64) -> Option<*const SlotConnection> {
     let tags = Tags::of(cookie)?;
     let way = tags.place.own_way(tags.read());
     if way == NO_WAY {
@@ -84,6 +89,12 @@ pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*const SlotCo
     // SAFETY: the pointer is to a value of the array.
     let is_own = unsafe { (&raw const (*connection).cookie).read_volatile() == cookie };
     is_own.then_some(connection.cast_const())
+}
+
+/// Whether the socket with this cookie has a slot.
+#[inline(always)]
+pub(crate) fn has(cookie: u64) -> bool {
+    Tags::of(cookie).is_some_and(|tags| tags.place.own_way(tags.read()) != NO_WAY)
 }
 
 /// The VIP of the connection in the socket's slot, if that went to `peer`.

@@ -93,6 +93,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
             imports: node.frontends.unwrap_or(CAPACITY.imports),
         },
         stale_tcp: false,
+        ..NodeContext::default()
     };
     Ok(Node { context, scope })
 }

@@ -138,13 +138,13 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "socket",
-        about: "Every hook, family and protocol with real sockets",
+        about: "Every hook, family and protocol with real sockets; passive health",
         root: true,
         needs: &[Purpose::Build],
         extras: &[],
         work: Work::Binary("socket"),
         company: Company::Others,
-        budget: 95,
+        budget: 115,
         full: Some(Work::Binary("socket")),
     },
     Suite {

@@ -147,6 +147,9 @@ httpGet:
 {{- if not .Values.probePeers }}
 - --probe-peers=off
 {{- end }}
+{{- if ne .Values.passiveHealth "annotated" }}
+- --passive-health={{ .Values.passiveHealth }}
+{{- end }}
 {{- if eq .Values.orphan.policy "release" }}
 - --orphan=release
 - --orphan-after={{ int64 .Values.orphan.afterSeconds }}

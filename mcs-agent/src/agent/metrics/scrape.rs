@@ -152,6 +152,16 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
         ["source_cluster"],
         by_cluster(&report.backends),
     )?;
+    let mut ejected: BTreeMap<String, usize> = BTreeMap::new();
+    for one in report.ejections.iter().filter(|one| one.is_out()) {
+        *ejected.entry(one.cluster.to_string()).or_default() += 1;
+    }
+    families.gauges(
+        "mcs_ejected_backends",
+        "Backends that do not answer clients of this node and get no new ones, by source cluster",
+        ["source_cluster"],
+        by_cluster(&ejected),
+    )?;
     let counts = report.rejection_counts.iter();
     let rejections = counts.map(|(reason, count)| ([reason.to_string()], figure(*count)));
     families.gauges(

@@ -2,14 +2,14 @@
 
 use std::{net::SocketAddr, sync::Arc};
 
-use mcs_common::{BackendRecord, FrontendKey, VipMode};
+use mcs_common::{BackendRecord, BackendRef, FrontendKey, VipMode};
 
 use super::Realized;
 use crate::{
     model::{Backend, DesiredState, Frontend, FrontendId, Protocol, Slots},
     reconcile::{
         Step,
-        convert::{backend_address, cluster_name, frontend_id, service_key},
+        convert::{backend_address, cluster_name, frontend_id, frontend_key, service_key},
     },
 };
 
@@ -61,6 +61,16 @@ impl Realized {
         let Some(index) = self.index(key) else { return Some(Vec::new()) };
         let ids = self.ids(self.state(index).extent).chain(self.kept_of(index));
         Some(ids.map(|id| backend_address(&self.backend(id))).collect())
+    }
+
+    /// The backends that new clients of a frontend get, a backend for each slot.
+    pub fn served(&self, id: FrontendId) -> impl Iterator<Item = (BackendRef, SocketAddr)> {
+        let index = self.index(&frontend_key(&id));
+        let ids = index.into_iter().flat_map(|index| self.ids(self.state(index).extent));
+        ids.map(|id| {
+            let backend = self.backend(id);
+            (BackendRef { id, generation: backend.generation }, backend_address(&backend))
+        })
     }
 
     /// The UDP frontend in the maps that a backend belongs to, if that one may be kept.

@@ -55,6 +55,7 @@ impl Service {
                 cluster_affinity: None,
                 tiers: None,
                 spill: None,
+                passive_health: None,
                 endpoint_slice_objects: None,
                 clusters: [].into(),
                 key: key.clone(),

@@ -10,8 +10,8 @@ use serde_json::Value;
 use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
 use crate::{
     model::{
-        self, ClusterAffinity, ImportPort, Kind, ObjectKey, RecordedService, ServiceType,
-        SpillWish, Tiers, Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, PassiveHealth, RecordedService,
+        ServiceType, SpillWish, Tiers, Timestamp,
     },
     source::adopt,
 };
@@ -100,6 +100,7 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
     let noted_tiers = annotations.remove(SELECTOR_RESULTS);
     let failback_delay = annotations.remove(SpillWish::FAILBACK_DELAY);
     let spill = annotations.remove(SpillWish::SPILL);
+    let passive_health = annotations.remove(PassiveHealth::ANNOTATION);
     let adoptable = match derived_service {
         Some(_) => None,
         None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
@@ -133,6 +134,7 @@ pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImpor
         cluster_affinity: cluster_affinity.map(Box::new),
         tiers: tiers(cluster_selector_results, noted_tiers.as_deref()).map(Box::new),
         spill: spill.map(|spill| Box::new(SpillWish { spill, failback_delay })),
+        passive_health: passive_health.map(Into::into),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
     }
@@ -196,6 +198,7 @@ mod tests {
                     "service.cilium.io/affinity": "local",
                     "traffic.clusterset.mcs-agent.io/spill": "70%",
                     "traffic.clusterset.mcs-agent.io/failback-delay": "2m",
+                    "traffic.clusterset.mcs-agent.io/passive-health": "on",
                 },
             },
             "spec": {
@@ -253,6 +256,7 @@ mod tests {
                     spill: "70%".to_owned(),
                     failback_delay: Some("2m".to_owned()),
                 })),
+                passive_health: Some("on".into()),
                 endpoint_slice_objects: Some("Present".to_owned()),
                 clusters: [].into(),
             })
@@ -278,6 +282,7 @@ mod tests {
             cluster_affinity: None,
             tiers: None,
             spill: None,
+            passive_health: None,
             endpoint_slice_objects: None,
             clusters: [].into(),
         });

@@ -28,6 +28,7 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
         match program {
             Program::CgroupSockAddr(program) => program.load(),
             Program::CgroupSock(program) => program.load(),
+            Program::SockOps(program) => program.load(),
             Program::SchedClassifier(program) => program.load(),
             _ => bail!("{name} is of an unknown kind"),
         }
@@ -68,6 +69,7 @@ fn ask_log(
     })?;
     let (kind, attach) = match section {
         ProgramSection::SchedClassifier => (ProgramType::BPF_PROG_TYPE_SCHED_CLS, None),
+        ProgramSection::SockOps => (ProgramType::BPF_PROG_TYPE_SOCK_OPS, None),
         ProgramSection::CgroupSockAddr { attach_type } => {
             let attach = AttachType::from(*attach_type);
             (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach))

@@ -18,6 +18,7 @@ mod holders;
 mod modes;
 mod options;
 mod pairs;
+mod passive;
 mod reconnect;
 mod refusal;
 mod restart;
@@ -58,6 +59,7 @@ fn main() -> ExitCode {
     options::cases(&mut suite);
     datagrams::cases(&mut suite);
     uring::cases(&mut suite);
+    passive::cases(&mut suite);
     suite.main(World::begin)
 }
 

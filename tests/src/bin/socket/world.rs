@@ -97,6 +97,13 @@ impl Target {
         self
     }
 
+    /// The same with these remote pods as its endpoints in a cluster.
+    pub(crate) fn with_cluster(mut self, cluster: &str, pods: &[u8]) -> Self {
+        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
+        self.service = self.service.endpoints(cluster, ips);
+        self
+    }
+
     /// The same, with some of the pods terminating and still serving.
     pub(crate) fn draining(mut self, pods: &[u8]) -> Self {
         let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
@@ -113,6 +120,11 @@ pub(crate) fn backends(pods: &[u8], family: Family, port: u16) -> Vec<SocketAddr
 /// The address at which a remote pod says who it is.
 pub(crate) fn backend(pod: u8, family: Family, port: u16) -> SocketAddr {
     identity(REMOTE, pod, family, port)
+}
+
+/// The IPv4 address of a remote pod.
+pub(crate) const fn pod_v4(pod: u8) -> Ipv4Addr {
+    REMOTE.v4(pod)
 }
 
 /// The address at which a server for clients of that family says who it is.
@@ -135,7 +147,7 @@ pub(crate) struct World {
     servers: BTreeMap<(Protocol, SocketAddr), Server>,
     pod: Namespace,
     other_pod: Namespace,
-    _remote: Namespace,
+    pub(crate) remote: Namespace,
     pub(crate) node: Node,
     pub(crate) run: Run,
     vips: AtomicU8,
@@ -169,7 +181,7 @@ impl World {
             servers,
             pod,
             other_pod,
-            _remote: remote,
+            remote,
             node,
             run,
             vips,

@@ -16,7 +16,7 @@ use mcs_agent::{
     devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     loader::Pins,
-    model::{EventBatch, Memory, NodeFacts},
+    model::{EventBatch, Memory, NodeFacts, PassiveHealth},
     reach::ProbePeers,
     source::ReadScope,
 };
@@ -209,6 +209,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         stale_udp: false,
         stale_tcp: false,
         probe_peers: ProbePeers::Off,
+        passive_health: PassiveHealth::Off,
         release_after: None,
         health_address: None,
         metrics_address: None,

@@ -1,0 +1,87 @@
+//! Passive health: which backends the programs watch, and which ones this node ejects.
+
+use super::Control;
+use crate::{
+    model::{Ejection, EjectionState},
+    passive::{PassiveEvent, VerdictChange, targets},
+};
+
+impl Control {
+    /// Watches the backends that the maps have now, of imports that have passive health.
+    pub(super) fn follow_backends(&mut self) {
+        let imports = self.engine.ejecting();
+        if !self.installed.can_watch() || (self.passive.is_idle() && imports.is_empty()) {
+            return;
+        }
+        let (desired, realized) = (self.engine.desired(), self.engine.realized());
+        let targets = targets(self.engine.watchable(), desired, realized);
+        let state = self.installed.pins.state();
+        if let Err(error) = self.passive.follow(&state, targets, imports) {
+            self.note_trouble(format!("cannot watch all backends: {error}"));
+        }
+        self.watch();
+    }
+
+    /// Attaches the program that watches while something is to be watched.
+    pub(super) fn watch(&mut self) {
+        match self.installed.watch(self.passive.is_watching()) {
+            Ok(false) => {}
+            Ok(true) if self.passive.is_watching() => tracing::info!("passive health: attached"),
+            Ok(true) => tracing::info!("passive health: detached, since no service asks for it"),
+            Err(error) => self.note_trouble(format!("{error:#}")),
+        }
+    }
+
+    /// Logs a problem that is tried again, if it is not the latest one.
+    fn note_trouble(&mut self, problem: String) {
+        if self.passive_trouble.as_ref() != Some(&problem) {
+            tracing::warn!("passive health: {problem}; trying again");
+            self.passive_trouble = Some(problem);
+        }
+    }
+
+    /// Goes on with the verdicts. Returns whether a round is due.
+    pub(super) fn judge_backends(&mut self, event: PassiveEvent) -> bool {
+        let changes = match event {
+            PassiveEvent::Confirmed(asked) => Ok(self.passive.confirmed(asked)),
+            PassiveEvent::Due => self.passive.look(),
+        };
+        let changes = changes.unwrap_or_else(|error| {
+            self.note_trouble(format!("cannot read how backends answer: {error}"));
+            Vec::new()
+        });
+        for change in &changes {
+            log(change);
+        }
+        // Some are forgotten without a change.
+        let is_new = self.engine.set_ejections(self.passive.ejections().iter().collect());
+        if is_new || !changes.is_empty() {
+            self.report_soon();
+        }
+        is_new
+    }
+
+    /// The backends that were found dead, and whether new clients get them all the same.
+    pub(super) fn ejections(&self) -> Vec<Ejection> {
+        let mut ejections = self.passive.ejections();
+        let desired = self.engine.desired();
+        for one in &mut ejections {
+            let mut frontends =
+                self.engine.watchable().filter(|(import, _)| **import == one.import);
+            let has = |id| {
+                desired.frontends.get(&id).is_some_and(|all| all.backend(one.backend).is_some())
+            };
+            one.used = one.state == EjectionState::Ejected && frontends.any(|(_, id)| has(id));
+        }
+        ejections
+    }
+}
+
+fn log(change: &VerdictChange) {
+    let (namespace, name) = (&change.import.namespace, &change.import.name);
+    if change.is_loss() {
+        tracing::warn!(%namespace, %name, "{change}");
+    } else {
+        tracing::info!(%namespace, %name, "{change}");
+    }
+}

@@ -1,0 +1,109 @@
+//! Backends that do not answer clients of this node, by its own verdict.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
+
+use super::ObjectKey;
+
+/// Which services have passive health: `--passive-health`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, ValueEnum)]
+pub enum PassiveHealth {
+    /// None
+    Off,
+    /// Those whose owners ask for it by an annotation
+    #[default]
+    Annotated,
+    /// All but those whose owners say `off`
+    All,
+}
+
+impl PassiveHealth {
+    /// The annotation of an import: `on` or `off`.
+    pub const ANNOTATION: &str = "traffic.clusterset.mcs-agent.io/passive-health";
+}
+
+/// Whether new clients get a backend that was found dead. The serialised names are stable.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum EjectionState {
+    /// They get others.
+    Ejected,
+    /// It has one slot, until it answers a client.
+    HalfOpen,
+}
+
+/// The verdicts of this node, by import and address. What they come to, the rules decide.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Ejections(Arc<BTreeMap<ObjectKey, BTreeMap<SocketAddr, EjectionState>>>);
+
+impl Ejections {
+    /// The state of a backend that was found dead.
+    pub fn state(&self, import: &ObjectKey, address: SocketAddr) -> Option<EjectionState> {
+        self.0.get(import)?.get(&address).copied()
+    }
+
+    /// The imports about which the two differ.
+    pub fn differing(&self, other: &Self) -> BTreeSet<ObjectKey> {
+        let imports = self.0.keys().chain(other.0.keys());
+        imports.filter(|import| self.0.get(import) != other.0.get(import)).cloned().collect()
+    }
+}
+
+impl<'a> FromIterator<&'a Ejection> for Ejections {
+    fn from_iter<I: IntoIterator<Item = &'a Ejection>>(ejections: I) -> Self {
+        let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
+        for Ejection { import, backend, state, .. } in ejections {
+            all.entry(import.clone()).or_default().insert(*backend, *state);
+        }
+        Self(Arc::new(all))
+    }
+}
+
+/// A backend that was found dead. Part of `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct Ejection {
+    /// The ServiceImport.
+    pub import: ObjectKey,
+    /// Its address.
+    pub backend: SocketAddr,
+    /// The source cluster; empty if its slice does not say.
+    pub cluster: Arc<str>,
+    /// Whether new clients get it.
+    pub state: EjectionState,
+    /// How often it was ejected lately.
+    pub times: u32,
+    /// New clients get it all the same: half of the service's backends are ejected, or it is the last one.
+    #[serde(default)]
+    pub used: bool,
+}
+
+impl Ejection {
+    /// Whether new clients do not get it.
+    pub fn is_out(&self) -> bool {
+        self.state == EjectionState::Ejected && !self.used
+    }
+}
+
+impl fmt::Display for Ejection {
+    /// `10.2.0.1:80 (west) ejected, for the 2nd time`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { backend, cluster, state, times, used, .. } = self;
+        write!(f, "{backend}")?;
+        if !cluster.is_empty() {
+            write!(f, " ({cluster})")?;
+        }
+        f.write_str(match state {
+            EjectionState::Ejected if *used => " does not answer, and is needed",
+            EjectionState::Ejected => " ejected",
+            EjectionState::HalfOpen => " half open",
+        })?;
+        if *times > 1 { write!(f, ", {times} times lately") } else { Ok(()) }
+    }
+}

@@ -1,0 +1,140 @@
+//! Passive health: whether backends answer the clients of this node, by what becomes of the connects of its sockets.
+//!
+//! The programs record connects to the backends in the map `health`. Verdicts follow from the records, and before a
+//! backend is ejected the agent connects to it: what only some clients do not reach, since a policy is in their way, stays.
+
+mod verdict;
+mod watch;
+
+use std::{collections::BTreeSet, io, net::SocketAddr, path::Path, pin::Pin, time::Duration};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use mcs_kube::reach::{Attempt, Outcome, ProbePeers, connect};
+use tokio::time::{Interval, MissedTickBehavior, interval};
+
+pub use self::{
+    verdict::VerdictChange,
+    watch::{Targets, targets},
+};
+use self::{
+    verdict::{Confirmation, Verdicts},
+    watch::Watch,
+};
+use crate::{
+    flows::monotonic_ns,
+    model::{Ejection, ObjectKey},
+};
+
+/// How often the records are read.
+const PERIOD: Duration = Duration::from_millis(250);
+/// How long a backend has to answer the agent. The kernel asks a second time after one second.
+const CONFIRM: Duration = Duration::from_millis(1500);
+/// To how many backends the agent connects at once.
+const AT_ONCE: usize = 64;
+
+type Suspect = (ObjectKey, SocketAddr);
+type Asked = (ObjectKey, Attempt);
+
+/// Watches backends, and knows which ones do not answer.
+pub struct Passive {
+    verdicts: Verdicts,
+    watch: Option<Watch>,
+    period: Interval,
+    /// The agent's own connects, and to which backends.
+    asks: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
+    asked: BTreeSet<Suspect>,
+}
+
+/// What [`Passive::next`] waited for.
+pub enum PassiveEvent {
+    /// It is time for [`Passive::look`].
+    Due,
+    /// [`Passive::confirmed`] takes it.
+    Confirmed(Asked),
+}
+
+impl Passive {
+    /// Watches nothing yet. With `ProbePeers::Off` the agent connects to no backend, and clients alone decide.
+    pub fn new(probe: ProbePeers) -> Self {
+        let mut period = interval(PERIOD);
+        period.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let verdicts = Verdicts::new(probe == ProbePeers::On);
+        let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
+        Self { verdicts, watch: None, period, asks, asked }
+    }
+
+    /// Waits until something is to be done; for ever while nothing is watched. If the future is dropped before, the next
+    /// call goes on waiting.
+    pub async fn next(&mut self) -> PassiveEvent {
+        if self.is_idle() && self.asks.is_empty() {
+            std::future::pending::<()>().await;
+        }
+        tokio::select! {
+            Some(asked) = self.asks.next() => PassiveEvent::Confirmed(asked),
+            _ = self.period.tick() => PassiveEvent::Due,
+        }
+    }
+
+    /// Whether nothing is watched, and nothing ejected.
+    pub fn is_idle(&self) -> bool {
+        self.watch.is_none() && self.verdicts.is_empty()
+    }
+
+    /// Watches these backends from now on. `imports`: all that have passive health.
+    pub fn follow(
+        &mut self,
+        state: &Path,
+        targets: Targets,
+        imports: &[ObjectKey],
+    ) -> io::Result<()> {
+        self.verdicts.retain(&imports.iter().collect());
+        let watch = match &mut self.watch {
+            None if targets.is_empty() => return Ok(()),
+            None => self.watch.insert(Watch::open(state)?),
+            Some(watch) => watch,
+        };
+        watch.follow(targets)?;
+        if watch.is_empty() {
+            self.watch = None;
+        }
+        Ok(())
+    }
+
+    /// Whether the programs are to record connects.
+    pub const fn is_watching(&self) -> bool {
+        self.watch.is_some()
+    }
+
+    /// Reads the records. Returns what has changed.
+    pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
+        let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), Watch::read)?;
+        let changes = self.verdicts.look(monotonic_ns(), observed);
+        let mut suspects = self.verdicts.suspects();
+        // So that no import keeps others waiting.
+        fastrand::shuffle(&mut suspects);
+        for (import, address) in suspects {
+            if self.asked.len() < AT_ONCE && self.asked.insert((import.clone(), address)) {
+                self.asks.push(Box::pin(async move { (import, connect(address, CONFIRM).await) }));
+            }
+        }
+        Ok(changes)
+    }
+
+    /// Takes what became of one of the agent's own connects. Returns what has changed.
+    pub fn confirmed(&mut self, (import, attempt): Asked) -> Vec<VerdictChange> {
+        let confirmation = match attempt.outcome {
+            Outcome::Answered => Confirmation::Answers,
+            // The agent knows nothing.
+            Outcome::Failed | Outcome::Unresolved => Confirmation::Unknown,
+            Outcome::Refused | Outcome::Timeout | Outcome::Unreachable => Confirmation::Dead,
+        };
+        let suspect = (import, attempt.address);
+        self.asked.remove(&suspect);
+        self.verdicts.confirm(monotonic_ns(), &suspect, confirmation)
+    }
+
+    /// The backends that were found dead.
+    pub fn ejections(&self) -> Vec<Ejection> {
+        self.verdicts.ejections()
+    }
+}

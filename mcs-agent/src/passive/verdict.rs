@@ -1,0 +1,359 @@
+//! The verdicts about backends: pure, with the time as an argument.
+//!
+//! A backend fails if three connects of at least two network namespaces were not answered within ten seconds, and none was
+//! answered since the first of them. Two of each namespace count, so that one client alone ejects nothing. What fails is
+//! ejected unless it answers the agent. When its time is over it is half open: one answer to a client, or to the agent, ends
+//! that, and so does one more failure that the agent confirms.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    net::SocketAddr,
+    sync::Arc,
+};
+
+use mcs_common::HealthRecord;
+
+use crate::model::{Backend, Ejection, EjectionState, ObjectKey};
+
+const SECOND: u64 = 1_000_000_000;
+/// Failures are so far apart at most.
+const WINDOW: u64 = 10 * SECOND;
+const FAILURES: usize = 3;
+const CLIENTS: usize = 2;
+/// How long a backend is ejected, times the number of its ejections.
+const EJECTED: u64 = 30 * SECOND;
+const MOST_TIMES: u32 = 10;
+/// Ejections are forgotten this long after the last one ended.
+const FORGET: u64 = 600 * SECOND;
+/// A cluster none of whose endpoints answers is ejected with so many of them.
+const OF_CLUSTER: usize = 3;
+
+/// What the programs saw of a backend.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Observed {
+    pub(super) import: ObjectKey,
+    pub(super) backend: Backend,
+    pub(super) record: HealthRecord,
+}
+
+/// What became of the agent's own connect to a backend that fails.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Confirmation {
+    Answers,
+    Dead,
+    Unknown,
+}
+
+/// All verdicts.
+#[derive(Debug, Default)]
+pub(super) struct Verdicts {
+    /// Whether the agent connects to what fails before that is ejected.
+    confirms: bool,
+    imports: BTreeMap<ObjectKey, BTreeMap<SocketAddr, Memory>>,
+}
+
+/// What is known of a backend.
+#[derive(Debug)]
+struct Memory {
+    cluster: Arc<str>,
+    stage: Stage,
+    /// How often it was ejected lately.
+    times: u32,
+    /// Failures until then do not count.
+    settled: u64,
+    /// When it answered a client the last time.
+    answered: u64,
+    /// The first failure that counts, while it fails. That of the ejection while it is ejected.
+    failing: Option<u64>,
+    is_watched: bool,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+enum Stage {
+    Well { since: u64 },
+    Ejected { until: u64 },
+    HalfOpen { since: u64 },
+}
+
+/// A change of a verdict.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct VerdictChange {
+    /// The import that it is about.
+    pub import: ObjectKey,
+    what: What,
+}
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum What {
+    Ejected { backend: SocketAddr, seconds: u64 },
+    Cluster { cluster: Arc<str>, port: u16, backends: usize },
+    HalfOpen { backend: SocketAddr },
+    Answers { backend: SocketAddr },
+}
+
+impl VerdictChange {
+    /// Whether clients lose a backend by it.
+    pub const fn is_loss(&self) -> bool {
+        matches!(self.what, What::Ejected { .. } | What::Cluster { .. })
+    }
+}
+
+impl fmt::Display for VerdictChange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.what {
+            What::Ejected { backend, seconds } => write!(
+                f,
+                "backend {backend} does not answer clients of this node: ejected for {seconds} s"
+            ),
+            What::Cluster { cluster, port, backends } => write!(
+                f,
+                "no backend in cluster {cluster} with port {port} answers clients of this node: the other {backends} are ejected too"
+            ),
+            What::HalfOpen { backend } => write!(f, "backend {backend} is half open"),
+            What::Answers { backend } => write!(f, "backend {backend} answers again"),
+        }
+    }
+}
+
+impl Verdicts {
+    pub(super) fn new(confirms: bool) -> Self {
+        Self { confirms, ..Self::default() }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.imports.is_empty()
+    }
+
+    /// Forgets all other imports.
+    pub(super) fn retain(&mut self, imports: &BTreeSet<&ObjectKey>) {
+        self.imports.retain(|import, _| imports.contains(import));
+    }
+
+    /// Takes what the programs saw of all backends that they watch. Returns what has changed.
+    pub(super) fn look(&mut self, now: u64, observed: Vec<Observed>) -> Vec<VerdictChange> {
+        let mut changes = Changes::default();
+        for (import, backends) in &mut self.imports {
+            for (backend, memory) in backends {
+                memory.is_watched = false;
+                match memory.stage {
+                    Stage::Ejected { until } if now >= until => {
+                        memory.stage = Stage::HalfOpen { since: now };
+                        (memory.settled, memory.failing) = (now, None);
+                        changes.add(import, What::HalfOpen { backend: *backend });
+                    }
+                    Stage::Well { since } if now >= since + FORGET => memory.times = 0,
+                    _ => {}
+                }
+            }
+        }
+        // Frontends of an import can share a backend.
+        let mut records: BTreeMap<(ObjectKey, SocketAddr), (Arc<str>, Vec<HealthRecord>)> =
+            BTreeMap::new();
+        for Observed { import, backend: Backend { address, cluster }, record } in observed {
+            let (_, all) =
+                records.entry((import, address)).or_insert_with(|| (cluster, Vec::new()));
+            all.push(record);
+        }
+        for ((import, address), (cluster, records)) in records {
+            let backends = self.imports.entry(import.clone()).or_default();
+            let memory = backends.entry(address).or_insert_with(|| Memory::new(cluster));
+            if memory.observe(now, &records, self.confirms) {
+                changes.add(&import, What::Answers { backend: address });
+            }
+            if !self.confirms && memory.is_suspect() {
+                changes.add(&import, memory.eject(now, address));
+            }
+        }
+        self.eject_clusters(&mut changes);
+        for backends in self.imports.values_mut() {
+            backends.retain(|_, memory| memory.is_remembered(now));
+        }
+        self.imports.retain(|_, backends| !backends.is_empty());
+        changes.0
+    }
+
+    /// The backends that fail, to which the agent connects before they are ejected.
+    pub(super) fn suspects(&self) -> Vec<(ObjectKey, SocketAddr)> {
+        let of = |(import, backends): (&ObjectKey, &BTreeMap<SocketAddr, Memory>)| {
+            let suspects = backends.iter().filter(|(_, memory)| memory.is_suspect());
+            suspects.map(|(address, _)| (import.clone(), *address)).collect::<Vec<_>>()
+        };
+        self.imports.iter().flat_map(of).collect()
+    }
+
+    /// Takes what became of the agent's connect to one of them. Returns what has changed.
+    pub(super) fn confirm(
+        &mut self,
+        now: u64,
+        (import, address): &(ObjectKey, SocketAddr),
+        confirmation: Confirmation,
+    ) -> Vec<VerdictChange> {
+        let mut changes = Changes::default();
+        let memory = self.imports.get_mut(import).and_then(|all| all.get_mut(address));
+        // It may have answered a client meanwhile.
+        let Some(memory) = memory.filter(|memory| memory.is_suspect()) else { return changes.0 };
+        if confirmation == Confirmation::Dead {
+            changes.add(import, memory.eject(now, *address));
+            self.eject_clusters(&mut changes);
+            return changes.0;
+        }
+        // Nobody makes the agent connect all the time.
+        (memory.settled, memory.failing) = (now + WINDOW, None);
+        if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
+            changes.add(import, What::Answers { backend: *address });
+        }
+        changes.0
+    }
+
+    /// Ejects the other backends of an import's port in a cluster and IP family, if several are ejected and none has answered
+    /// since they fail.
+    fn eject_clusters(&mut self, changes: &mut Changes) {
+        for (import, backends) in &mut self.imports {
+            let mut groups: BTreeMap<_, Vec<&mut Memory>> = BTreeMap::new();
+            for (address, memory) in backends {
+                let group = (Arc::clone(&memory.cluster), address.port(), address.is_ipv4());
+                groups.entry(group).or_default().push(memory);
+            }
+            for ((cluster, port, _), backends) in groups {
+                let (ejected, mut others): (Vec<_>, Vec<_>) =
+                    backends.into_iter().partition(|one| one.ejected_until().is_some());
+                let first = ejected.iter().filter_map(|one| one.failing).min();
+                let until = ejected.iter().filter_map(|one| one.ejected_until()).max();
+                let (Some(first), Some(until)) = (first, until) else { continue };
+                let answers = |one: &&mut Memory| one.answered >= first;
+                if cluster.is_empty()
+                    || others.is_empty()
+                    || ejected.len() < OF_CLUSTER
+                    || ejected.iter().chain(&others).any(answers)
+                {
+                    continue;
+                }
+                for memory in &mut others {
+                    memory.times = (memory.times + 1).min(MOST_TIMES);
+                    memory.failing = Some(first);
+                    memory.stage = Stage::Ejected { until };
+                }
+                changes.add(import, What::Cluster { cluster, port, backends: others.len() });
+            }
+        }
+    }
+
+    /// The backends that were found dead.
+    pub(super) fn ejections(&self) -> Vec<Ejection> {
+        let of = |(import, backends): (&ObjectKey, &BTreeMap<SocketAddr, Memory>)| {
+            let ejection = |(backend, memory): (&SocketAddr, &Memory)| {
+                let state = match memory.stage {
+                    Stage::Well { .. } => return None,
+                    Stage::Ejected { .. } => EjectionState::Ejected,
+                    Stage::HalfOpen { .. } => EjectionState::HalfOpen,
+                };
+                Some(Ejection {
+                    import: import.clone(),
+                    backend: *backend,
+                    cluster: Arc::clone(&memory.cluster),
+                    state,
+                    times: memory.times,
+                    used: false,
+                })
+            };
+            backends.iter().filter_map(ejection).collect::<Vec<_>>()
+        };
+        self.imports.iter().flat_map(of).collect()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Changes(Vec<VerdictChange>);
+
+impl Changes {
+    fn add(&mut self, import: &ObjectKey, what: What) {
+        self.0.push(VerdictChange { import: import.clone(), what });
+    }
+}
+
+impl Memory {
+    const fn new(cluster: Arc<str>) -> Self {
+        Self {
+            cluster,
+            stage: Stage::Well { since: 0 },
+            times: 0,
+            settled: 0,
+            answered: 0,
+            failing: None,
+            is_watched: true,
+        }
+    }
+
+    /// Takes what the programs saw. Returns whether it answers again.
+    fn observe(&mut self, now: u64, records: &[HealthRecord], confirms: bool) -> bool {
+        self.is_watched = true;
+        let answered = records.iter().map(|record| record.answered_ns).max().unwrap_or_default();
+        self.answered = self.answered.max(answered);
+        let needed = match self.stage {
+            Stage::Ejected { .. } => return false,
+            // Without the agent's own connect one client would decide.
+            Stage::HalfOpen { .. } if confirms => (1, 1),
+            _ => (FAILURES, CLIENTS),
+        };
+        let settled = self.settled.max(self.answered);
+        self.failing = failing(now, records, settled, needed);
+        matches!(self.stage, Stage::HalfOpen { since } if self.answered > since)
+            && self.return_if_half_open(now)
+    }
+
+    const fn is_suspect(&self) -> bool {
+        self.failing.is_some() && self.ejected_until().is_none()
+    }
+
+    const fn ejected_until(&self) -> Option<u64> {
+        match self.stage {
+            Stage::Ejected { until } => Some(until),
+            _ => None,
+        }
+    }
+
+    fn eject(&mut self, now: u64, backend: SocketAddr) -> What {
+        self.times = (self.times + 1).min(MOST_TIMES);
+        let time = EJECTED * u64::from(self.times);
+        self.stage = Stage::Ejected { until: now + time };
+        What::Ejected { backend, seconds: time / SECOND }
+    }
+
+    fn return_if_half_open(&mut self, now: u64) -> bool {
+        let is_half_open = matches!(self.stage, Stage::HalfOpen { .. });
+        if is_half_open {
+            self.stage = Stage::Well { since: now };
+        }
+        is_half_open
+    }
+
+    const fn is_remembered(&self, now: u64) -> bool {
+        match self.stage {
+            Stage::Ejected { .. } => true,
+            Stage::HalfOpen { since } => now < since + FORGET,
+            Stage::Well { .. } => self.is_watched || self.times > 0,
+        }
+    }
+}
+
+/// The first of the failures that count, if there are enough: how many, and of how many clients.
+fn failing(
+    now: u64,
+    records: &[HealthRecord],
+    settled: u64,
+    (failures, clients): (usize, usize),
+) -> Option<u64> {
+    let counts = |at: &u64| *at > settled && *at + WINDOW >= now;
+    let all = records.iter().flat_map(|record| &record.failures);
+    let of = |one: &mcs_common::ClientFailures| {
+        [one.latest_ns, one.before_ns].map(|at| (one.netns_cookie, at))
+    };
+    let counted: Vec<_> = all.flat_map(of).filter(|(_, at)| counts(at)).collect();
+    let namespaces: BTreeSet<_> = counted.iter().map(|(client, _)| client).collect();
+    let is_enough = counted.len() >= failures && namespaces.len() >= clients;
+    counted.iter().map(|(_, at)| *at).min().filter(|_| is_enough)
+}
+
+#[cfg(test)]
+mod tests;

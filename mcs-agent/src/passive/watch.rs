@@ -1,0 +1,102 @@
+//! The map `health`: which backends the programs watch, and what they saw.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    path::Path,
+};
+
+use bytemuck::Zeroable as _;
+use mcs_common::{BackendRef, HealthRecord, maps};
+
+use super::verdict::Observed;
+use crate::{
+    bpf::PinnedHash,
+    model::{Backend, DesiredState, FrontendId, ObjectKey},
+    reconcile::Realized,
+};
+
+/// So many backends are watched at most.
+const MOST: usize = 8192;
+
+/// Backends that are to be watched, by their keys in the map.
+pub type Targets = BTreeMap<BackendRef, Target>;
+
+/// A backend that is to be watched.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Target {
+    /// The import that it serves.
+    pub import: ObjectKey,
+    /// Its address and source cluster.
+    pub backend: Backend,
+}
+
+/// The backends in the maps that these frontends have, as many as can be watched.
+pub fn targets<'a>(
+    frontends: impl Iterator<Item = (&'a ObjectKey, FrontendId)>,
+    desired: &DesiredState,
+    realized: &Realized,
+) -> Targets {
+    let mut targets = Targets::new();
+    for (import, id) in frontends {
+        let Some(frontend) = desired.frontends.get(&id) else { continue };
+        for (chosen, address) in realized.served(id) {
+            if targets.len() == MOST {
+                return targets;
+            }
+            if let Some(backend) = frontend.backend(address) {
+                let target = Target { import: import.clone(), backend: backend.clone() };
+                targets.insert(chosen, target);
+            }
+        }
+    }
+    targets
+}
+
+/// The map, and whose entries are in it.
+pub(super) struct Watch {
+    map: PinnedHash<BackendRef, HealthRecord>,
+    targets: Targets,
+}
+
+impl Watch {
+    /// Opens the map in the state directory. What an earlier agent left in it goes.
+    pub(super) fn open(state: &Path) -> io::Result<Self> {
+        let mut map = PinnedHash::open(&state.join(maps::HEALTH))?;
+        map.keys()?.iter().try_for_each(|key| map.remove(key))?;
+        Ok(Self { map, targets: Targets::new() })
+    }
+
+    /// Watches these backends, and no others.
+    pub(super) fn follow(&mut self, mut targets: Targets) -> io::Result<()> {
+        let keys: BTreeSet<_> = self.targets.keys().copied().collect();
+        for key in keys {
+            if targets.get(&key) == self.targets.get(&key) {
+                targets.remove(&key);
+            } else {
+                self.map.remove(&key)?;
+                self.targets.remove(&key);
+            }
+        }
+        for (key, target) in targets {
+            self.map.set(&key, HealthRecord::zeroed())?;
+            self.targets.insert(key, target);
+        }
+        Ok(())
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.targets.is_empty()
+    }
+
+    /// Every record.
+    pub(super) fn read(&self) -> io::Result<Vec<Observed>> {
+        let mut all = Vec::with_capacity(self.targets.len());
+        self.map.for_each(|key, record| {
+            if let Some(Target { import, backend, .. }) = self.targets.get(&key) {
+                all.push(Observed { import: import.clone(), backend: backend.clone(), record });
+            }
+        })?;
+        Ok(all)
+    }
+}

@@ -1,0 +1,95 @@
+//! What sockets saw of a backend: whether their connects were answered.
+
+use bytemuck::{Pod, Zeroable};
+
+/// How many client network namespaces a backend's record has.
+const CLIENTS: usize = 4;
+
+/// Value of the hash map `health`, whose keys the agent sets. Times are nanoseconds of `CLOCK_MONOTONIC`; 0 is never.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct HealthRecord {
+    /// When a connect was answered. The latest answer is at most [`HealthRecord::FRESH_NS`] younger.
+    pub answered_ns: u64,
+    /// Connects that were not. Each client has one place, so that none displaces another alone.
+    pub failures: [ClientFailures; CLIENTS],
+}
+
+/// The latest two connects of a network namespace that were not answered.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(C, align(8))]
+pub struct ClientFailures {
+    /// The namespace's cookie; 0 is a free place.
+    pub netns_cookie: u64,
+    /// When the latest one failed.
+    pub latest_ns: u64,
+    /// When the one before failed.
+    pub before_ns: u64,
+}
+
+const _: () = assert!(size_of::<HealthRecord>() == 8 + 24 * CLIENTS);
+crate::pod!(HealthRecord);
+
+impl HealthRecord {
+    /// After an answer others are not recorded for this long: many CPUs would write one cache line.
+    pub const FRESH_NS: u64 = 1 << 26;
+
+    /// The place of a client: its own, else the one with the oldest failure.
+    #[inline(always)]
+    #[must_use]
+    pub const fn place_of(&self, netns_cookie: u64) -> usize {
+        let (mut place, mut oldest, mut nth) = (0, u64::MAX, 0);
+        while nth < CLIENTS {
+            let one = &self.failures[nth];
+            if one.netns_cookie == netns_cookie {
+                return nth;
+            }
+            if one.latest_ns < oldest {
+                (place, oldest) = (nth, one.latest_ns);
+            }
+            nth += 1;
+        }
+        place
+    }
+}
+
+impl ClientFailures {
+    /// With one more failure of this client.
+    #[inline(always)]
+    #[must_use]
+    pub const fn failed(&self, netns_cookie: u64, now_ns: u64) -> Self {
+        let before_ns = if self.netns_cookie == netns_cookie { self.latest_ns } else { 0 };
+        Self { netns_cookie, latest_ns: now_ns, before_ns }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_client_displaces_no_other() {
+        let mut record = HealthRecord::zeroed();
+        let mut fail = |client, now| {
+            let place = record.place_of(client);
+            record.failures[place] = record.failures[place].failed(client, now);
+        };
+        fail(7, 1);
+        (2..1000).for_each(|now| fail(8, now));
+        assert_eq!(
+            record.failures[0],
+            ClientFailures { netns_cookie: 7, latest_ns: 1, before_ns: 0 }
+        );
+        assert_eq!(
+            record.failures[1],
+            ClientFailures { netns_cookie: 8, latest_ns: 999, before_ns: 998 }
+        );
+        // The oldest one leaves.
+        for client in 9..12 {
+            let place = record.place_of(client);
+            record.failures[place] = record.failures[place].failed(client, 2000 + client);
+        }
+        assert_eq!(record.failures.map(|one| one.netns_cookie), [11, 8, 9, 10]);
+        assert_eq!(record.failures[0].before_ns, 0, "that was another client's");
+    }
+}

@@ -1,0 +1,260 @@
+//! Passive health: backends that do not answer are ejected, and no client alone ejects one.
+
+use std::{
+    fs::File,
+    net::SocketAddr,
+    panic, thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    bpf,
+    site::Site,
+    suite::{self, Suite, tell},
+    wait,
+};
+use rustix::{io::Errno, net::connect};
+use serde_json::Value;
+
+use crate::{
+    client::{Family, connected, tcp},
+    world::{DEAF, Place, TCP, Target, World, backend, pod_v4},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("passive health: a cluster that is lost is ejected", loses_a_cluster);
+    suite.case("passive health: what clients alone do not reach stays", clients_alone);
+    suite.case("passive health: closed ports of another service", closed_ports);
+    suite.case("passive health: what a connect costs", costs);
+    suite.case("passive health: the program is attached while a service asks", attaches);
+}
+
+/// `BPF_CGROUP_SOCK_OPS`.
+const SOCK_OPS: u32 = 3;
+const EAST: [u8; 3] = [11, 12, 13];
+const WEST: [u8; 3] = [14, 15, 16];
+/// How long clients connect. A lost SYN is sent again for the second time after 2 or 3 seconds.
+const LOAD: Duration = Duration::from_secs(7);
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// Replies of a remote pod are lost while this lives.
+struct Lost<'a>(&'a World, u8);
+
+impl<'a> Lost<'a> {
+    fn new(world: &'a World, pod: u8) -> anyhow::Result<Self> {
+        world.remote.ip(&format!("rule add from {} blackhole", pod_v4(pod)))?;
+        Ok(Self(world, pod))
+    }
+}
+
+impl Drop for Lost<'_> {
+    fn drop(&mut self) {
+        let removed = self.0.remote.ip(&format!("rule delete from {} blackhole", pod_v4(self.1)));
+        if let Err(error) = removed {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+/// A connect that did not come to a connection: when it began.
+type Failures = Vec<Duration>;
+
+/// Connects again and again for a while, and waits for none of it. Returns which connects have failed, or were not answered at
+/// the end. Those of the last second do not count: they may be on their way.
+fn load(vip: SocketAddr) -> anyhow::Result<Failures> {
+    let began = Instant::now();
+    let mut sockets = Vec::new();
+    while began.elapsed() < LOAD {
+        let socket = tcp(Family::V4)?;
+        socket.set_nonblocking(true)?;
+        let started = began.elapsed();
+        match connect(&socket, &vip) {
+            Ok(()) | Err(Errno::INPROGRESS) => sockets.push((started, socket)),
+            Err(error) => Err(error).context("a connect that is refused at once")?,
+        }
+        thread::sleep(PAUSE);
+    }
+    let failed = sockets.into_iter().filter(|(started, socket)| {
+        *started + Duration::from_secs(1) < LOAD && socket.peer_addr().is_err()
+    });
+    Ok(failed.map(|(started, _)| started).collect())
+}
+
+/// The same by clients in both pods, or in one.
+fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> anyhow::Result<Failures> {
+    thread::scope(|scope| {
+        let clients: Vec<_> =
+            places.iter().map(|place| scope.spawn(|| world.at(*place, || load(vip)))).collect();
+        let mut all = Failures::new();
+        for client in clients {
+            all.extend(client.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?);
+        }
+        Ok(all)
+    })
+}
+
+const BOTH: [Place; 2] = [Place::Pod, Place::OtherPod];
+
+fn start(world: &World, role: &str, services: &[&Target]) -> anyhow::Result<Site> {
+    let services: Vec<_> = services.iter().map(|target| &target.service).collect();
+    // The agent connects to what clients do not reach.
+    Site::start(&world.run, role, &world.node.netns, &["--probe-peers=on"], &services)
+}
+
+fn asking(mut target: Target) -> Target {
+    target.service = target.service.passive_health(true);
+    target
+}
+
+/// The backends that were found dead, with their state.
+fn ejections(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
+    let report = site.agent.status()?["report"]["ejections"].take();
+    let ejections = report.as_array().context("no ejections in the report")?;
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    Ok(ejections.iter().map(|one| (text(&one["backend"]), text(&one["state"]))).collect())
+}
+
+fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
+    let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
+    let (web, other) = (asking(two("lost")), world.fresh("elsewhere").with_cluster("west", &WEST));
+    let site = start(world, "passive", &[&web, &other])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let lost: Vec<_> =
+        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let (failures, others) = thread::scope(|scope| {
+        let others = scope.spawn(|| load_from(world, &BOTH, other.tcp(Family::V4)));
+        let failures = load_from(world, &BOTH, web.tcp(Family::V4));
+        anyhow::Ok((failures?, others.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?))
+    })?;
+    let until = failures.iter().max().copied().unwrap_or_default();
+    tell(format!("{} connects failed, the last one after {until:.1?}", failures.len()));
+    assert!(!failures.is_empty(), "nothing was lost");
+    assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
+    assert_eq!(others, Failures::new(), "of another service");
+    let expected: Vec<_> =
+        EAST.map(|pod| (backend(pod, Family::V4, TCP.1).to_string(), "ejected".to_owned())).into();
+    assert_eq!(ejections(&site)?, expected);
+    let printed = site.agent.command(&["backends", "default/lost"])?;
+    let printed = String::from_utf8(printed.stdout)?;
+    assert!(printed.contains("10.77.9.11:8080 (east) ejected"), "{printed}");
+    drop(lost);
+    Ok(())
+}
+
+/// One of two clients gets no answer of a pod, and a policy keeps both from another pod. The pods are in order.
+fn clients_alone(world: &mut World) -> anyhow::Result<()> {
+    let web = asking(world.fresh("alone").with(&EAST));
+    let site = start(world, "alone", &[&web])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let rules = [("pod", EAST[0]), ("pod", EAST[1]), ("other", EAST[1])];
+    let rule = |what| {
+        rules.iter().try_for_each(|(device, pod)| {
+            let rule = format!("rule {what} to {} iif {device} blackhole", pod_v4(*pod));
+            world.node.netns.ip(&rule)
+        })
+    };
+    rule("add")?;
+    let failures = load_from(world, &BOTH, web.tcp(Family::V4));
+    rule("delete")?;
+    assert!(failures?.len() > 20);
+    assert_eq!(ejections(&site)?, []);
+    Ok(())
+}
+
+/// A tenant connects to closed ports of its own service. Another one has the same pods.
+fn closed_ports(world: &mut World) -> anyhow::Result<()> {
+    let bad = asking(world.fresh("bad").with(&EAST));
+    let good = asking(world.fresh("good").with(&EAST));
+    let site = start(world, "closed", &[&bad, &good])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let hammer = |place| {
+        world.at(place, || {
+            for _ in 0..300 {
+                assert!(connected(Family::V4, bad.at(Family::V4, DEAF.0)).is_err());
+            }
+            thread::sleep(Duration::from_secs(1));
+            Ok(())
+        })
+    };
+    hammer(Place::Pod)?;
+    assert_eq!(ejections(&site)?, [], "one client alone");
+    hammer(Place::OtherPod)?;
+    wait::until("closed ports to be ejected", || {
+        let ejected = ejections(&site)?;
+        ensure!(ejected.len() == EAST.len(), "{ejected:?}");
+        let is_closed = |one: &(String, _)| one.0.ends_with(&format!(":{}", DEAF.1));
+        ensure!(ejected.iter().all(is_closed), "{ejected:?}");
+        Ok(())
+    })?;
+    site.agent.wait_for(&good.service)
+}
+
+fn attaches(world: &mut World) -> anyhow::Result<()> {
+    let web = world.fresh("asked").with(&EAST);
+    let mut site = start(world, "asked", &[&web])?;
+    let cgroup = File::open(site.cgroup.path())?;
+    let until = |count: usize| {
+        wait::until("the program to be attached or detached", || {
+            let attached = bpf::attached_to_cgroup(&cgroup, SOCK_OPS)?;
+            ensure!(attached.len() == count, "{attached:?}");
+            Ok(())
+        })
+    };
+    until(0)?;
+    site.apply(&asking(web.clone()).service)?;
+    until(1)?;
+    site.apply(&web.service)?;
+    until(0)?;
+    site.agent.stop()?;
+    site.agent.start_again(&world.node.netns, &["--passive-health=all"])?;
+    until(1)?;
+    site.agent.kill()?;
+    until(0)?;
+    site.agent.start_again(&world.node.netns, &["--passive-health=off"])?;
+    site.agent.wait_until_healthy()?;
+    site.apply(&asking(web).service)?;
+    until(0)
+}
+
+/// Connects by an agent that watches, and in turn by one that does not.
+fn costs(world: &mut World) -> anyhow::Result<()> {
+    const CONNECTS: usize = 100;
+    let rounds = if suite::is_full() { 400 } else { 40 };
+    let web = asking(world.fresh("priced").with(&EAST));
+    let start = |role, flags: &[&str]| {
+        Site::start(&world.run, role, &world.node.netns, flags, &[&web.service])
+    };
+    let sites = [start("watching", &[])?, start("not-watching", &["--passive-health=off"])?];
+    let connect_all = |site: &Site| {
+        let _in_cgroup = site.cgroup.visit()?;
+        world.at(Place::Pod, || {
+            let mut took = Vec::new();
+            for _ in 0..CONNECTS {
+                let socket = tcp(Family::V4)?;
+                let began = Instant::now();
+                connect(&socket, &web.tcp(Family::V4))?;
+                took.push(began.elapsed());
+            }
+            took.sort_unstable();
+            Ok(took[CONNECTS / 10])
+        })
+    };
+    let mut differences = Vec::new();
+    for round in 0..rounds {
+        let mut took = [0; 2];
+        // The second one profits from warm caches.
+        for nth in [round % 2, 1 - round % 2] {
+            took[nth] = i64::try_from(connect_all(&sites[nth])?.as_nanos())?;
+        }
+        differences.push(took[0] - took[1]);
+    }
+    differences.sort_unstable();
+    let quarter = rounds / 4;
+    let middle = &differences[quarter..rounds - quarter];
+    let mean = middle.iter().sum::<i64>() / i64::try_from(middle.len())?;
+    tell(format!("{mean} ns more for a connect that is watched"));
+    // A busy machine measures anything; a look-up that is not bounded would take longer.
+    assert!(mean < 10_000, "{mean} ns");
+    Ok(())
+}
