@@ -4,10 +4,11 @@
 mod clusters;
 mod growth;
 mod passive;
+mod reporting;
 mod vip_ranges;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::BTreeSet,
     io,
     net::IpAddr,
     sync::Arc,
@@ -21,28 +22,28 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout_at},
 };
 
+use self::reporting::ReportedObjects;
 use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL, ReadFrom},
-    cpu::thread_cpu,
     malloc,
     programs::InstalledPrograms,
     published::Published,
-    rejections::{self, ListedRejections},
+    rejections,
     repairs::Repairs,
-    report::{AgentInfo, Report, seconds_since_epoch},
+    report::{AgentInfo, seconds_since_epoch},
     source_lost::SourceLost,
-    status_file::{StatusFile, Written},
+    status_file::StatusFile,
 };
 use crate::{
     dataplane::StorageFallback,
-    engine::{Engine, Outcome, RoundSummary, SizedMaps as _, Taken, throttle::Throttle},
+    engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage, Swept},
-    loader::{config_memory, state_bytes},
+    loader::state_bytes,
     model::{
-        Capacity, DesiredState, EventBatch, ImportReport, Kind, Memory, ObjectKey, ObjectRef,
-        Protocol, Rejection, RejectionReason, SourceProblem, SourceStatus,
+        Capacity, EventBatch, Kind, Memory, ObjectKey, ObjectRef, Protocol, SourceProblem,
+        SourceStatus,
     },
     passive::Passive,
     reach::{Reach, ReachEvent},
@@ -53,8 +54,6 @@ use crate::{
     verify::{SocketHooks, Verifier},
 };
 
-/// A report is published this long after a change, so that one report covers a burst.
-const REPORT_DELAY: Duration = Duration::from_millis(100);
 /// A wait up to this long blocks the thread.
 const LONGEST_NAP: Duration = Duration::from_millis(25);
 /// How long what has arrived meanwhile may take to be read.
@@ -427,129 +426,6 @@ impl Control {
                 let stale = stale_connections(protocol, connections, desired, realized);
                 self.stale(protocol).destroy(stale);
             }
-        }
-    }
-
-    /// `status` takes an agent whose report is older than a minute for one that cannot write it.
-    fn report_in_time(&mut self) {
-        if self.status_file.is_old(seconds_since_epoch()) {
-            self.report_soon();
-        }
-    }
-
-    fn report_soon(&mut self) {
-        let soon = Instant::now() + REPORT_DELAY;
-        self.report_at = Some(self.report_at.map_or(soon, |at| at.min(soon)));
-    }
-
-    /// Publishes a report. The part that lists objects, and the status file, may be due later.
-    fn report(&mut self) {
-        let before = thread_cpu();
-        self.agent.updated = seconds_since_epoch();
-        let due = self.object_reports.next().map(Instant::from_std);
-        let later = due.filter(|due| *due > Instant::now());
-        // Health and metrics follow also while a write of the file takes long.
-        let may_write = later.is_none() && !self.status_file.is_busy();
-        if may_write {
-            self.objects = ReportedObjects::of(self.engine.desired());
-        }
-        let report = Arc::new(self.make_report());
-        self.published.publish(Arc::clone(&report));
-        self.report_at = later;
-        if may_write && self.status_file.lacks(&report) {
-            let spent = thread_cpu().saturating_sub(before);
-            self.status_file.write(report, self.installed.run_directory.clone(), spent);
-        } else if later.is_none() && !may_write {
-            self.status_file.leave_out();
-        }
-    }
-
-    fn note_written(&mut self, written: io::Result<Written>) {
-        let error = match written {
-            // CPU time: on a busy node a short report may take long.
-            Ok(Written { result, cpu }) => {
-                self.object_reports.worked(std::time::Instant::now(), cpu);
-                result.err().map(anyhow::Error::new)
-            }
-            Err(error) => Some(error.into()),
-        };
-        if let Some(error) = error {
-            tracing::warn!("{error:#}; trying again");
-            let again = Instant::now() + POLL_INTERVAL;
-            self.report_at = Some(self.report_at.map_or(again, |at| at.min(again)));
-        }
-        if self.status_file.take_outdated() {
-            self.report_soon();
-        }
-    }
-
-    fn make_report(&self) -> Report {
-        let (engine, installed) = (&self.engine, &self.installed);
-        let (node, totals) = (engine.node(), engine.totals());
-        let capacity = installed.capacity();
-        Report {
-            agent: self.agent.clone(),
-            orphan_release_after: installed.release_after.map(|after| after.as_secs()),
-            synced: engine.synced(),
-            source: Arc::clone(engine.source()),
-            reads: Some(self.reads.clone()),
-            node_name: node.node_name.clone(),
-            vip_cidrs: node.vip_cidrs.clone(),
-            vips_kept: engine.vips_outside_ranges(),
-            imports_outside: engine.imports_outside_ranges(),
-            node: node.facts.clone(),
-            socket_lb: installed.socket_lb,
-            tc: installed.packets.report(),
-            cgroup_path: installed.cgroup.path.clone(),
-            cgroup_id: installed.cgroup.id,
-            features: installed.features,
-            capacity,
-            max_memory: self.max_memory,
-            max_capacity: node.capacity,
-            usage: engine.usage(),
-            grown_at: self.grown_at,
-            not_grown: engine.not_grown().map(str::to_owned),
-            config_map_bytes: config_memory(capacity).0,
-            state_map_bytes: self.state_map_bytes,
-            flows: self.flows.clone(),
-            stale_udp: self.stale_udp.report().clone(),
-            stale_tcp: self.stale_tcp.report().clone(),
-            reach: self.reach.report(),
-            ejections: self.ejections(),
-            imports: Arc::clone(&self.objects.imports),
-            rejections: Arc::clone(&self.objects.rejections),
-            rejections_omitted: self.objects.rejections_omitted,
-            rejection_counts: Arc::clone(&self.objects.rejection_counts),
-            outdated: installed.is_outdated(),
-            pending: engine.pending().to_vec(),
-            refusing: totals.refusing,
-            backends: totals.clusters.clone(),
-            source_lost: self.source_lost.report(),
-            repairs: self.repairs.clone(),
-            attachment: self.verifier.report().cloned(),
-            audit: self.auditor.report.clone(),
-            listeners: self.published.listeners(),
-        }
-    }
-}
-
-/// The part of a report that lists objects.
-#[derive(Default)]
-struct ReportedObjects {
-    imports: Arc<Vec<Arc<ImportReport>>>,
-    rejections: Arc<Vec<Rejection>>,
-    rejections_omitted: usize,
-    rejection_counts: Arc<BTreeMap<RejectionReason, usize>>,
-}
-
-impl ReportedObjects {
-    fn of(desired: &DesiredState) -> Self {
-        let rejections = ListedRejections::for_status(&desired.rejections);
-        Self {
-            imports: Arc::clone(&desired.imports),
-            rejections: rejections.lines.into(),
-            rejections_omitted: rejections.omitted,
-            rejection_counts: rejections.counts.into(),
         }
     }
 }
