@@ -19,7 +19,7 @@ use mcs_kube::program::{self, OutputArgs, Style, print, shell, suggest};
 
 pub use run::RunArgs;
 
-use crate::{model::ObjectKey, verify};
+use crate::{loader::Pins, model::ObjectKey, reconcile::MapContents, verify};
 
 /// An eBPF dataplane for the Kubernetes Multi-Cluster Services API: a kube-proxy for ClusterSetIPs.
 #[derive(Debug, Parser)]
@@ -106,6 +106,40 @@ impl NamespaceArg {
             let what = format!("invalid value '{text}': {error}, or give --namespace");
             command().error(ErrorKind::ValueValidation, what).exit()
         })
+    }
+}
+
+/// The ServiceImports that a list of clients is about.
+#[derive(Clone, Debug, Args)]
+struct ImportFilter {
+    /// Only those of this ServiceImport; with --namespace its NAME is enough
+    #[arg(value_name = "NAMESPACE/NAME")]
+    import: Option<String>,
+    #[command(flatten)]
+    namespace: NamespaceArg,
+}
+
+impl ImportFilter {
+    /// The one import. Ends the process if the text means none.
+    fn import(&self) -> Option<ObjectKey> {
+        self.import.as_ref().map(|import| self.namespace.import(import))
+    }
+
+    /// Keeps what is of `import`, else what is of the namespace. Fails if there is no such import.
+    fn keep<T>(
+        &self,
+        import: Option<&ObjectKey>,
+        (contents, pins): (&MapContents, &Pins),
+        all: &mut Vec<T>,
+        import_of: impl Fn(&T) -> Option<&ObjectKey>,
+    ) -> anyhow::Result<()> {
+        if let Some(import) = import {
+            view::expect_import(import, &view::frontends(view::of(contents)), pins)?;
+            all.retain(|one| import_of(one) == Some(import));
+        } else if self.namespace.namespace.is_some() {
+            all.retain(|one| import_of(one).is_some_and(|import| self.namespace.has(import)));
+        }
+        Ok(())
     }
 }
 

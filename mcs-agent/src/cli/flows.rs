@@ -7,7 +7,7 @@ use clap::Args;
 use mcs_common::{Address, FlowFlags};
 use serde::Serialize;
 
-use super::{NamespaceArg, ReadArgs, Style, view};
+use super::{ImportFilter, ReadArgs, Style, view};
 use crate::{
     flows::{FlowPair, FlowTable, monotonic_ns},
     loader::Pins,
@@ -31,11 +31,8 @@ Examples:
   mcs-agent flows shop/cart
   mcs-agent flows -o json | jq -r '.[] | select(.state == \"established\") | .backend'")]
 pub(super) struct FlowsArgs {
-    /// Only flows to this ServiceImport; with --namespace its NAME is enough
-    #[arg(value_name = "NAMESPACE/NAME")]
-    import: Option<String>,
     #[command(flatten)]
-    namespace: NamespaceArg,
+    filter: ImportFilter,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -60,19 +57,13 @@ struct FlowView {
 }
 
 pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
-    let import = args.import.as_ref().map(|import| args.namespace.import(import));
+    let import = args.filter.import();
     let pins = Pins::new(&args.read.bpffs.bpffs);
     let read = || {
         let contents = view::read_maps(&pins)?;
         let mut flows = read_flows(&pins, &contents)?;
-        if let Some(import) = &import {
-            view::expect_import(import, &view::frontends(view::of(&contents)), &pins)?;
-            flows.retain(|flow| flow.import.as_ref() == Some(import));
-        } else if args.namespace.namespace.is_some() {
-            flows.retain(|flow| {
-                flow.import.as_ref().is_some_and(|import| args.namespace.has(import))
-            });
-        }
+        let maps = (&contents, &pins);
+        args.filter.keep(import.as_ref(), maps, &mut flows, |flow| flow.import.as_ref())?;
         flows.sort();
         Ok(flows)
     };

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::{NamespaceArg, ReadArgs, Style, view};
+use super::{ImportFilter, ReadArgs, Style, view};
 use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey},
@@ -29,11 +29,8 @@ Examples:
   mcs-agent sockets shop/cart
   mcs-agent sockets -o json | jq 'map(select(.cluster == \"west\").sockets) | add'")]
 pub(super) struct SocketsArgs {
-    /// Only sockets of this ServiceImport; with --namespace its NAME is enough
-    #[arg(value_name = "NAMESPACE/NAME")]
-    import: Option<String>,
     #[command(flatten)]
-    namespace: NamespaceArg,
+    filter: ImportFilter,
     #[command(flatten)]
     read: ReadArgs,
 }
@@ -54,7 +51,7 @@ struct Connected {
 }
 
 pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
-    let import = args.import.as_ref().map(|import| args.namespace.import(import));
+    let import = args.filter.import();
     let pins = Pins::new(&args.read.bpffs.bpffs);
     let read = || {
         let contents = view::read_maps(&pins)?;
@@ -62,15 +59,8 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
         let sockets = stale::slots_in_use(&state)
             .with_context(|| format!("cannot read the table of sockets in {}", state.display()))?;
         let mut all = count(&contents, &sockets);
-        if let Some(import) = &import {
-            view::expect_import(import, &view::frontends(view::of(&contents)), &pins)?;
-            all.retain(|one| one.import.as_ref() == Some(import));
-        } else if args.namespace.namespace.is_some() {
-            let is_in = |one: &Connected| {
-                one.import.as_ref().is_some_and(|import| args.namespace.has(import))
-            };
-            all.retain(is_in);
-        }
+        let maps = (&contents, &pins);
+        args.filter.keep(import.as_ref(), maps, &mut all, |one| one.import.as_ref())?;
         Ok(all)
     };
     args.read.output.print(read, |all, style| print(all, style))

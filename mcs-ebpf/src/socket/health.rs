@@ -21,7 +21,7 @@ use crate::{
     packet::clock::tick_ns,
 };
 
-/// `enum` in include/net/tcp_states.h.
+/// `enum` in `include/net/tcp_states.h`.
 const TCP_ESTABLISHED: u32 = 1;
 const TCP_SYN_SENT: u32 = 2;
 const TCP_CLOSE: u32 = 7;

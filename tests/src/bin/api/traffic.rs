@@ -3,8 +3,9 @@
 use std::{
     io::{ErrorKind, Read as _},
     net::{SocketAddr, TcpStream, UdpSocket},
-    thread::sleep,
-    time::Duration,
+    sync::atomic::{AtomicBool, Ordering},
+    thread::{self, sleep},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
@@ -15,6 +16,7 @@ use mcs_tests::{
         Family, connect, connected, identity, receive_nameless, still_goes, udp, udp_connected,
     },
     cluster::cluster_property,
+    manifests::Aside,
     site::place,
     suite::{Suite, is_full, tell},
     wait,
@@ -26,17 +28,92 @@ use crate::{
     world::{Target, World, pod_addresses},
 };
 
+const TRAFFIC: &str = "traffic.clusterset.mcs-agent.io";
 /// The pod of the cluster that is drained, and that of another one.
 const DRAINED: u8 = 11;
 const OTHER: u8 = 12;
 /// Sockets of each kind.
 const EACH: usize = 12;
 /// How long the drain lasts. All clients are asked once within that time.
-const DRAIN: SignedDuration = SignedDuration::from_secs(5);
+const DRAIN: SignedDuration = SignedDuration::from_secs(8);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("new clients are shared by the weights of clusters", shares);
+    suite.case("a drain under load resets nothing, and takes effect at once", drains_under_load);
     suite.case("former clients leave a drained cluster at the deadline, and no others do", ends);
+}
+
+/// Threads with clients, and how many connections each makes a second.
+const THREADS: usize = 4;
+const RATE: u32 = 250;
+/// From then on after the change of the maps, no new connection goes to the drained cluster.
+const EFFECTIVE: Duration = Duration::from_millis(100);
+const UNDER_LOAD: Duration = Duration::from_secs(2);
+
+/// When a connection was begun, and which backend it got.
+type Connection = (Instant, anyhow::Result<SocketAddr>);
+
+fn drains_under_load(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("drained");
+    let both = target.service.clone().endpoints("west", pod_addresses(DRAINED));
+    let both = both.endpoints("south", pod_addresses(OTHER));
+    let left = both.clone().aside(Aside::Draining, pod_addresses(DRAINED));
+    let api = &world.east.api;
+    let objects: Vec<_> = [both.import()].into_iter().chain(both.slices()).collect();
+    api.apply_all(&objects)?;
+    let mut site = world.start("drained", &[])?;
+    site.wait_until_healthy()?;
+    site.wait_for(&both)?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let held = world.node.netns.run(|| Client::begin(&target))??;
+    let stop = AtomicBool::new(false);
+    let (drained_at, connections) = thread::scope(|scope| {
+        let client = || world.node.netns.run(|| connect_until(&stop, target.tcp()));
+        let clients: Vec<_> = (0..THREADS).map(|_| scope.spawn(client)).collect();
+        sleep(UNDER_LOAD);
+        let traffic = cluster_property(TRAFFIC, r#"{"west":{"drain":true}}"#);
+        let drained = api.apply(&traffic).and_then(|()| site.wait_for(&left));
+        let drained_at = Instant::now();
+        sleep(UNDER_LOAD);
+        stop.store(true, Ordering::Relaxed);
+        let mut connections = Vec::new();
+        for client in clients {
+            let made = client.join().map_err(|_| anyhow::anyhow!("a client panics"))?;
+            connections.extend(made?);
+        }
+        drained.map(|()| (drained_at, connections))
+    })?;
+    let is_late = |began: &Instant| *began >= drained_at + EFFECTIVE;
+    let (mut late, mut to_drained) = (0, 0);
+    for (began, backend) in &connections {
+        let backend = backend.as_ref().map_err(|error| anyhow::anyhow!("{error:#}"))?;
+        late += usize::from(is_late(began));
+        let is_drained = pod_addresses(DRAINED).contains(&backend.ip());
+        to_drained += usize::from(is_late(began) && is_drained);
+    }
+    tell(format!(
+        "{} connections, none failed; {late} were begun after the drain",
+        connections.len()
+    ));
+    ensure!(late > THREADS && to_drained == 0, "{to_drained} of {late} got the drained cluster");
+    held.iter().try_for_each(|client| client.goes_on(&target)).context("after the drain")?;
+    api.delete(&cluster_property(TRAFFIC, ""))?;
+    objects.iter().try_for_each(|object| api.delete(object))
+}
+
+fn connect_until(stop: &AtomicBool, vip: SocketAddr) -> Vec<Connection> {
+    let began = Instant::now();
+    let mut made = Vec::new();
+    for nth in 0.. {
+        sleep((Duration::from_secs(1) * nth / RATE).saturating_sub(began.elapsed()));
+        if stop.load(Ordering::Relaxed) {
+            break;
+        }
+        let at = Instant::now();
+        let backend = connected(Family::V4, vip).map_err(anyhow::Error::new);
+        made.push((at, backend.and_then(|stream| identity(&stream))));
+    }
+    made
 }
 
 /// How many new clients are counted.
@@ -66,7 +143,7 @@ fn shares(world: &mut World) -> anyhow::Result<()> {
             .iter()
             .map(|(cluster, weight)| ((*cluster).to_owned(), json!({ "weight": weight })))
             .collect();
-        api.apply(&cluster_property("traffic.clusterset.mcs-agent.io", &told.to_string()))?;
+        api.apply(&cluster_property(TRAFFIC, &told.to_string()))?;
         site.wait_for_report("weights", |report| report["node"]["traffic"] == told)?;
         wait::until("slots", || {
             let backends = site.agent.command(&["backends", "default/shares"])?;
@@ -87,7 +164,7 @@ fn shares(world: &mut World) -> anyhow::Result<()> {
         ensure!(chi_square <= bound, "the shares differ from {told}");
         objects.iter().try_for_each(|object| api.delete(object))?;
     }
-    api.delete(&cluster_property("traffic.clusterset.mcs-agent.io", ""))
+    api.delete(&cluster_property(TRAFFIC, ""))
 }
 
 fn weight_of(weights: &[(&str, u32)], cluster: &str) -> u32 {
@@ -200,7 +277,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(!drained.is_empty() && !others.is_empty());
 
     let deadline = Timestamp::now() + DRAIN;
-    let traffic = |value: &str| cluster_property("traffic.clusterset.mcs-agent.io", value);
+    let traffic = |value: &str| cluster_property(TRAFFIC, value);
     let wish = json!({ "west": { "drain": true, "deadline": deadline.to_string() } });
     api.apply(&traffic(&wish.to_string()))?;
     let mut new = Vec::new();
