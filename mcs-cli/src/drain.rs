@@ -29,6 +29,8 @@ use crate::{
 const LIMIT: Duration = Duration::from_mins(1);
 /// How long after an answer the agents are asked again for clients that are left.
 const PAUSE: Duration = Duration::from_secs(5);
+/// The longest duration that a flag can have.
+const LONGEST: Duration = Duration::from_hours(8760);
 /// How many services a message names.
 const NAMED: usize = 5;
 
@@ -67,7 +69,8 @@ pub(crate) struct DrainCommand {
 }
 
 fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    duration(text).ok_or("write a duration such as 90s or 30m")
+    let parsed = duration(text).filter(|one| *one <= LONGEST);
+    parsed.ok_or("write a duration of at most 8760h, such as 90s or 30m")
 }
 
 /// Send new connections to a cluster again.
@@ -339,6 +342,12 @@ mod tests {
         ] {
             assert_eq!(is_alone(&import(clusters), &west, is_left), alone, "{clusters:?}");
         }
+    }
+
+    #[test]
+    fn durations_of_flags_are_bounded() {
+        assert_eq!(parse_duration("30m"), Ok(Duration::from_mins(30)));
+        assert!(parse_duration("8761h").is_err() && parse_duration("soon").is_err());
     }
 
     #[test]

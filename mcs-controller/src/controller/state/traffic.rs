@@ -42,9 +42,7 @@ impl State {
                 wanted.0.insert(cluster.as_str().into(), traffic);
             }
         };
-        let former =
-            |cluster: &ClusterId| told.0.get(cluster.as_str()).copied().unwrap_or_default();
-        let own = former(&self.cluster);
+        let own = told.0.get(self.cluster.as_str()).copied().unwrap_or_default();
         let own_drain = self.own_drain().unwrap_or_else(|_| told.drain(self.cluster.as_str()));
         want(
             &self.cluster,
