@@ -152,7 +152,8 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
         ["source_cluster"],
         by_cluster(&report.backends),
     )?;
-    let mut ejected: BTreeMap<String, usize> = BTreeMap::new();
+    let clusters = report.backends.keys();
+    let mut ejected: BTreeMap<_, _> = clusters.map(|cluster| (cluster.clone(), 0)).collect();
     for one in report.ejections.iter().filter(|one| one.is_out()) {
         *ejected.entry(one.cluster.to_string()).or_default() += 1;
     }
