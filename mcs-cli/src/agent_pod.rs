@@ -2,16 +2,20 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, process::Output, time::Duration};
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
+use futures_util::{StreamExt as _, stream};
+use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
 use crate::{
     check::agents,
     cluster::{Cluster, PODS},
-    tool::{ended, tool},
+    tool::{ended, said_last, tool},
 };
 
+/// How many agents are asked at a time.
+const AT_A_TIME: usize = 8;
 /// How long a command may take in a pod. A probe of 16 backends that are all silent takes 9 seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
@@ -83,6 +87,27 @@ impl AgentPod {
         let ended = timeout(LIMIT, ended(kubectl, &[])).await;
         ended.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
     }
+
+    /// What `mcs-agent` with these words prints as JSON.
+    pub(crate) async fn read<T: DeserializeOwned>(
+        &self,
+        cluster: &Cluster,
+        words: &[&str],
+    ) -> anyhow::Result<T> {
+        let output = self.run(cluster, &[words, &["--output", "json"]].concat()).await?;
+        ensure!(output.status.success(), "{}", said_last(&output));
+        Ok(serde_json::from_slice(&output.stdout)?)
+    }
+}
+
+/// Asks the agents of these pods, a few at a time. The answers come in the order of the pods.
+pub(crate) async fn ask_each<T>(
+    pods: &[AgentPod],
+    ask: impl AsyncFn(&AgentPod) -> T,
+) -> Vec<(&AgentPod, T)> {
+    let ask = &ask;
+    let asked = pods.iter().map(|pod| async move { (pod, ask(pod).await) });
+    stream::iter(asked).buffered(AT_A_TIME).collect().await
 }
 
 #[cfg(test)]

@@ -126,7 +126,7 @@ pub(crate) fn undrain(command: &UndrainCommand) -> anyhow::Result<ExitCode> {
     run(&command.target, Wish::Undrain)
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy)]
 enum Wish {
     /// With `idle`, until the cluster has no client left.
     Drain {

@@ -4,24 +4,18 @@ use std::{
     collections::{BTreeSet, HashSet},
     fmt,
     net::{IpAddr, SocketAddr},
-    process::Output,
 };
 
-use anyhow::{Context as _, ensure};
-use futures_util::{StreamExt as _, stream};
+use anyhow::ensure;
 use mcs_controller::clusterset::{ClusterId, well_known};
 use mcs_kube::told;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
+use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     agent_pod::{self, AgentPod},
     cluster::{Cluster, SLICES},
-    tool::said_last,
 };
-
-/// How many agents are asked at a time.
-const AT_A_TIME: usize = 8;
 
 /// Clients on the nodes of one cluster that still use the drained one.
 #[derive(PartialEq, Eq, Debug, Default, Serialize)]
@@ -65,12 +59,9 @@ impl Left {
         let addresses: HashSet<IpAddr> = slices.iter().flat_map(addresses).collect();
         let pods = agent_pod::pods(cluster, None).await?;
         ensure!(!pods.is_empty(), "no pod of the agent was found");
-        let addresses = &addresses;
-        let asked =
-            pods.iter().map(|pod| async move { (pod, on_node(cluster, pod, addresses).await) });
-        let mut answers = stream::iter(asked).buffered(AT_A_TIME);
+        let ask = async |pod: &AgentPod| on_node(cluster, pod, &addresses).await;
         let mut left = Self::default();
-        while let Some((pod, answer)) = answers.next().await {
+        for (pod, answer) in agent_pod::ask_each(&pods, ask).await {
             match answer {
                 Ok((0, 0)) => {}
                 Ok((sockets, flows)) => {
@@ -121,17 +112,12 @@ async fn on_node(
     pod: &AgentPod,
     addresses: &HashSet<IpAddr>,
 ) -> anyhow::Result<(u64, u64)> {
-    let sockets: Vec<Connected> = read(&pod.run(cluster, &["sockets", "-o", "json"]).await?)?;
-    let flows: Vec<Flow> = read(&pod.run(cluster, &["flows", "-o", "json"]).await?)?;
+    let sockets: Vec<Connected> = pod.read(cluster, &["sockets"]).await?;
+    let flows: Vec<Flow> = pod.read(cluster, &["flows"]).await?;
     let leads_there = |backend: &SocketAddr| addresses.contains(&backend.ip());
     let sockets = sockets.iter().filter(|one| leads_there(&one.backend)).map(|one| one.sockets);
     let flows = flows.iter().filter(|one| leads_there(&one.backend) && one.state != "closed");
     Ok((sockets.sum(), flows.count() as u64))
-}
-
-fn read<T: DeserializeOwned>(output: &Output) -> anyhow::Result<Vec<T>> {
-    ensure!(output.status.success(), "{}", said_last(output));
-    serde_json::from_slice(&output.stdout).context("the agent answers in other words")
 }
 
 fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {

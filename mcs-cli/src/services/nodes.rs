@@ -2,18 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use futures_util::{StreamExt as _, stream};
 use mcs_kube::{one_line, told};
 use serde::{Deserialize, Serialize};
 
 use crate::{
     agent_pod::{self, AgentPod},
     cluster::{Cluster, NODES},
-    tool::said_last,
 };
-
-/// How many agents are asked at a time.
-const AT_A_TIME: usize = 8;
 
 /// What the agents of a cluster say.
 #[derive(Debug, Default)]
@@ -83,9 +78,7 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
             return views;
         }
     };
-    let asked = pods.iter().map(|pod| async move { (pod, list(cluster, pod).await) });
-    let mut answers = stream::iter(asked).buffered(AT_A_TIME);
-    while let Some((pod, answer)) = answers.next().await {
+    for (pod, answer) in agent_pod::ask_each(&pods, async |pod| list(cluster, pod).await).await {
         match answer {
             Ok(imports) => _ = views.nodes.insert(pod.node.clone(), imports),
             Err(error) => {
@@ -109,9 +102,7 @@ async fn list(
     cluster: &Cluster,
     pod: &AgentPod,
 ) -> anyhow::Result<BTreeMap<(String, String), Said>> {
-    let output = pod.run(cluster, &["services", "--output", "json"]).await?;
-    anyhow::ensure!(output.status.success(), "{}", said_last(&output));
-    states(serde_json::from_slice(&output.stdout)?)
+    states(pod.read(cluster, &["services"]).await?)
 }
 
 fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {

@@ -1,3 +1,5 @@
+//! When backends are ejected, when they return, and what no client can bring about.
+
 use proptest::{collection::vec, prelude::*};
 
 use super::*;
