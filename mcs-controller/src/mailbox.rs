@@ -59,11 +59,12 @@ impl Scope {
         })
     }
 
-    /// The Leases of the publishers. Each has room.
+    /// The Leases of the publishers. Each has room. Their watches are short, so that an account that was deleted is noticed soon.
     pub fn leases(&self) -> WatchTarget {
         let target = WatchTarget {
             // An account that may read all mailboxes may read Leases of this name alone.
             fields: Some(format!("metadata.name={}", well_known::PUBLISHER_LEASE)),
+            seconds: 20..=30,
             ..WatchTarget::all("coordination.k8s.io", &["v1"], "Lease", "leases")
         };
         match self {

@@ -184,6 +184,7 @@ mod tests {
                 fields: None,
                 purpose: None,
                 room: crate::Room::Endless,
+                seconds: 240..=300,
                 without: None,
             };
             let served = served.iter().map(|version| (*version).to_owned()).collect();

@@ -12,6 +12,7 @@ mod tests;
 
 use std::{
     collections::BTreeMap,
+    ops::RangeInclusive,
     pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
@@ -38,9 +39,8 @@ use crate::{
     one_line,
 };
 
-/// How long a watch lasts, in seconds. It is a range so that programs that started together do not
-/// start their watches again together.
-const WATCH_SECONDS: std::ops::RangeInclusive<u32> = 240..=300;
+/// How long a watch lasts, in seconds.
+const WATCH_SECONDS: RangeInclusive<u32> = 240..=300;
 /// How much longer than requested a watch may last before it counts as failed.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
 /// An API server sends a bookmark each minute. One that has sent nothing in watches of this time together
@@ -76,6 +76,9 @@ pub struct WatchTarget {
     pub without: Option<&'static str>,
     /// What is kept of a list. Further objects are counted alone.
     pub room: Room,
+    /// How long a watch lasts, in seconds. It is a range so that programs that started together do not start their watches
+    /// again together. An API server checks an account when a watch starts, and not again while it lasts.
+    pub seconds: RangeInclusive<u32>,
 }
 
 /// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
@@ -115,6 +118,7 @@ impl WatchTarget {
             purpose: None,
             without: None,
             room: Room::Endless,
+            seconds: WATCH_SECONDS,
         }
     }
 }
@@ -258,7 +262,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             self.list_once(client).await?;
         }
         loop {
-            let seconds = fastrand::u32(WATCH_SECONDS);
+            let seconds = fastrand::u32(self.target.seconds.clone());
             let version = self.resource_version.clone().unwrap_or_default();
             let params = self.params(seconds);
             let events = events::watch(client, &self.path(), &params, &version).await?;
@@ -309,7 +313,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     /// Lists with a watch that begins with all existing objects, and then continues that watch.
     async fn stream(&mut self, client: &Client) -> Result<(), WatchError> {
-        let seconds = fastrand::u32(WATCH_SECONDS);
+        let seconds = fastrand::u32(self.target.seconds.clone());
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
         let mut events = pin!(events::watch(client, &self.path(), &params, self.oldest()).await?);
         let mut kept = KeptObjects::with_room(&self.target.room);

@@ -75,9 +75,17 @@ type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()> + Send>;
 
 struct Case<C> {
     name: String,
-    /// Whether it checks the results of all other cases.
-    last: bool,
+    when: When,
     body: Body<C>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum When {
+    Always,
+    /// With `--full` alone.
+    Full,
+    /// It checks the results of all other cases.
+    Last,
 }
 
 /// Cases that share a `C`, in the order in which they run.
@@ -98,7 +106,16 @@ impl<C: 'static> Suite<C> {
         name: impl Into<String>,
         body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
     ) {
-        self.cases.push(Case { name: name.into(), last: false, body: Box::new(body) });
+        self.add(When::Always, name, body);
+    }
+
+    /// Adds a case that runs with `--full` alone.
+    pub fn full(
+        &mut self,
+        name: impl Into<String>,
+        body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
+    ) {
+        self.add(When::Full, name, body);
     }
 
     /// Adds a case that checks the results of all others. It is skipped if one of them does not run
@@ -108,7 +125,16 @@ impl<C: 'static> Suite<C> {
         name: impl Into<String>,
         body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
     ) {
-        self.cases.push(Case { name: name.into(), last: true, body: Box::new(body) });
+        self.add(When::Last, name, body);
+    }
+
+    fn add(
+        &mut self,
+        when: When,
+        name: impl Into<String>,
+        body: impl Fn(&mut C) -> anyhow::Result<()> + Send + 'static,
+    ) {
+        self.cases.push(Case { name: name.into(), when, body: Box::new(body) });
     }
 
     /// Runs the cases as the program's arguments say. For `begin` see [`Suite::run`].
@@ -134,8 +160,8 @@ impl<C: 'static> Suite<C> {
         let shared: Shared<C> = Shared::Absent(Box::new(begin));
         SHARED.set(Some(Box::new(shared)));
         let all = Arc::new(AtomicBool::new(true));
-        let trials: Vec<_> =
-            self.cases.into_iter().map(|case| case.trial(Arc::clone(&all), is_pretty)).collect();
+        let cases = self.cases.into_iter().filter(|case| full || case.when != When::Full);
+        let trials: Vec<_> = cases.map(|case| case.trial(Arc::clone(&all), is_pretty)).collect();
         all.store(!trials.iter().any(|trial| libtest.is_filtered_out(trial)), Ordering::Relaxed);
         let conclusion = libtest_mimic::run(&libtest, trials);
         // What it made is removed before the process ends.
@@ -182,7 +208,7 @@ impl<C> Shared<C> {
 impl<C: 'static> Case<C> {
     fn trial(self, all: Arc<AtomicBool>, is_pretty: bool) -> Trial {
         Trial::ignorable_test(self.name.clone(), move || {
-            if self.last && !all.load(Ordering::Relaxed) {
+            if self.when == When::Last && !all.load(Ordering::Relaxed) {
                 return Ok(Completion::ignored_with(
                     "it checks the results of all cases, and some do not run",
                 ));
@@ -300,7 +326,7 @@ mod tests {
     }
 
     fn of(name: &str, body: impl Fn(&mut u32) -> anyhow::Result<()> + Send + 'static) -> Case<u32> {
-        Case { name: name.to_owned(), last: false, body: Box::new(body) }
+        Case { name: name.to_owned(), when: When::Always, body: Box::new(body) }
     }
 
     #[test]

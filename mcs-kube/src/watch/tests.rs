@@ -47,6 +47,7 @@ impl RunningWatch {
                 fields: None,
                 purpose: None,
                 room,
+                seconds: 240..=300,
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);

@@ -25,6 +25,9 @@ use crate::{
 
 /// How soon the controller uses another Secret.
 const AT_ONCE: Duration = Duration::from_secs(2);
+/// How soon the controller notices that an account is gone: its API server forgets the account's token after 10 s, and the watch
+/// of the Lease starts again after 30 s at the latest.
+const NOTICED: Duration = Duration::from_secs(45);
 /// How much longer the tokens are valid that a controller finds: it has to get others.
 const REST: i64 = 15;
 /// The shortest life of a token that an API server makes.
@@ -39,6 +42,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("tokens of a mailbox are for its API server and 90 days", bounded_tokens);
     suite.case("a Secret that is replaced by hand", meanwhile(replaced));
     suite.case("a token that expires soon", meanwhile(renewed));
+    suite.full("an account that is deleted", meanwhile(deleted));
 }
 
 fn bounded_tokens(world: &mut World) -> anyhow::Result<()> {
@@ -80,12 +84,7 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     let (first, second) = (world.first(), world.second());
     peering::store_credentials(second, "peer-c1", &first.kubeconfig("nobody's")?)?;
-    wait::until("a peer that cannot be read", || {
-        let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
-        let found = conditions(&second.api().get(path)?);
-        ensure!(found.iter().any(|one| one == "Connected=False/Unreadable"), "{found:?}");
-        Ok(())
-    })?;
+    unreadable(world)?;
     first.api().apply(&slice_of(&namespace, 0, 3))?;
     stays(world, &namespace, &before)?;
     let good = first.credentials_for(second.id)?;
@@ -97,6 +96,30 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     ensure!(took <= wait::scaled(AT_ONCE), "it took {took:?}");
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)
+}
+
+/// An API server checks an account when a watch starts, and remembers the answer for 10 s.
+fn deleted(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, before) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let path = format!("/api/v1/namespaces/{MAILBOX}/serviceaccounts/{}", second.id);
+    first.api().delete(&first.api().get(&path)?)?;
+    let begin = Instant::now();
+    unreadable(world)?;
+    tell(format!("{} s from the deletion to the condition", begin.elapsed().as_secs()));
+    stays(world, &namespace, &before)?;
+    peering::store_credentials(second, "peer-c1", &first.credentials_for(second.id)?)?;
+    follows_again(world, &namespace)
+}
+
+/// Waits until the second cluster says that it cannot read the first one.
+fn unreadable(world: &World) -> anyhow::Result<()> {
+    wait::within(NOTICED, "a peer that cannot be read", || {
+        let path = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+        let found = conditions(&world.second().api().get(path)?);
+        ensure!(found.iter().any(|one| one == "Connected=False/Unreadable"), "{found:?}");
+        Ok(())
+    })
 }
 
 /// The token in the Secret of the second cluster.

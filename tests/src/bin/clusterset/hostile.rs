@@ -78,9 +78,7 @@ struct Times {
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a hostile peer for some seconds", hostile_peer);
     // Its importer has used up its budget only after more changes than there is time for.
-    if is_full() {
-        suite.case("a tenant whose exports change all the time", hostile_tenant);
-    }
+    suite.full("a tenant whose exports change all the time", hostile_tenant);
 }
 
 fn exported(mailbox: &str, number: usize, round: usize) -> Value {
