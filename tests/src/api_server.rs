@@ -1,6 +1,7 @@
 //! etcd and API servers, as processes that can be killed.
 
 mod client;
+pub mod rights;
 mod token;
 
 use std::{

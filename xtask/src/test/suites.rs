@@ -192,6 +192,17 @@ pub(super) const SUITES: &[Suite] = &[
         full: Some(Work::Binary("api")),
     },
     Suite {
+        name: "fleet",
+        about: "What many nodes cost one API server, and how soon they follow it; with --full a thousand of them",
+        root: true,
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        extras: &[],
+        work: Work::Binary("fleet"),
+        company: Company::Others,
+        budget: 40,
+        full: Some(Work::Binary("fleet")),
+    },
+    Suite {
         name: "handover",
         about: "VIPs pass between kube-proxy and the agent while clients use them; with --full for longer",
         root: true,

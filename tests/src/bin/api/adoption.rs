@@ -4,6 +4,7 @@ use std::net::IpAddr;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
+    api_server::rights::role_and_binding,
     manifests::{Protocol, Service},
     suite::Suite,
 };
@@ -11,7 +12,7 @@ use serde_json::{Value, json};
 
 use crate::{
     deployment::helm,
-    world::{World, pod_address, role_and_binding},
+    world::{World, pod_address},
 };
 
 /// Who keeps slices.

@@ -1,13 +1,15 @@
 //! CRDs of the Multi-Cluster Services API that come late, have another version, or validate nothing.
 
 use anyhow::ensure;
-use mcs_tests::{agent::Source, api_server::documents, suite::Suite, traffic, wait};
+use mcs_tests::{
+    agent::Source,
+    api_server::{documents, rights::role_and_binding},
+    suite::Suite,
+    traffic, wait,
+};
 use serde_json::{Value, json};
 
-use crate::{
-    site::rejections,
-    world::{World, role_and_binding},
-};
+use crate::{site::rejections, world::World};
 
 const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
 

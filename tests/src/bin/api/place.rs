@@ -5,6 +5,7 @@ use std::{fs, process::Command, time::Duration};
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{self, Source},
+    api_server::rights,
     cluster::cluster_property,
     manifests::{Aside, Frontends, Protocol, Service},
     suite::{Suite, is_full},
@@ -14,7 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     site::rejections,
-    world::{NO_POD, World, backend, pod_addresses, write_token},
+    world::{NO_POD, World, backend, pod_addresses},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -258,7 +259,7 @@ fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
     fs::create_dir(&account)?;
     fs::write(account.join("namespace"), "mcs-system")?;
     fs::copy(world.east.authority(), account.join("ca.crt"))?;
-    write_token(&world.east, &account.join("token"))?;
+    world.east.write_token(&rights::account()?, &account.join("token"))?;
     let source = Source::Pod { account, server: world.east.address() };
     let mut site = world.start_on("in-a-pod", source, &[])?;
     site.wait_until_healthy()?;

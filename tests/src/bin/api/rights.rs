@@ -1,9 +1,14 @@
 //! The agent's RBAC rights: each is needed, and missing ones are reported.
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent::Source, suite::Suite, traffic};
+use mcs_tests::{
+    agent::Source,
+    api_server::rights::{account, role_and_binding},
+    suite::Suite,
+    traffic,
+};
 
-use crate::world::{World, account, role_and_binding, write_token};
+use crate::world::World;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("every right that is shipped is needed", every_right_is_needed);
@@ -91,7 +96,7 @@ fn token_is_renewed(world: &mut World) -> anyhow::Result<()> {
         east.kill()?;
         east.start_again()?;
         site.wait_for_problem("endpointslices.discovery.k8s.io", "Unauthorized")?;
-        write_token(east, &token_file)?;
+        east.write_token(&account, &token_file)?;
         site.wait_until_content()?;
         let changed = target.clone().with(&[13]);
         east.api.apply_all(&changed.objects())?;

@@ -2,15 +2,14 @@
 
 use std::{
     cell::Cell,
-    fs,
     net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
+    path::PathBuf,
 };
 
 use anyhow::Context as _;
 use mcs_tests::{
     agent::Source,
-    api_server::{ApiServer, ControlPlane, documents},
+    api_server::{ApiServer, ControlPlane},
     client::Family,
     cluster::CLUSTER_PROPERTIES,
     manifests::{Protocol, Service},
@@ -20,7 +19,7 @@ use mcs_tests::{
     topology::{Node, Subnet},
     traffic::Load,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::site::Site;
 
@@ -38,9 +37,6 @@ pub(crate) const NO_POD: u8 = 99;
 const POD: Subnet = Subnet(1);
 const CONTROL: Subnet = Subnet(5);
 const REMOTE: Subnet = Subnet(9);
-
-/// As it is shipped.
-const RBAC: &str = include_str!("../../../../deploy/kustomize/base/rbac.yaml");
 
 /// A service with an address of each family.
 #[derive(Clone, Debug)]
@@ -213,42 +209,9 @@ fn token_file(run: &Run, cluster: &str) -> PathBuf {
 
 /// Gives agents the rights that are shipped, and a kubeconfig.
 fn grant(run: &Run, server: &ApiServer, cluster: &str) -> anyhow::Result<PathBuf> {
-    server.api.apply(&json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": "mcs-system" },
-    }))?;
-    server.api.apply_yaml(RBAC)?;
-    let token_file = token_file(run, cluster);
-    write_token(server, &token_file)?;
     let kubeconfig = kubeconfig(run, cluster);
-    server.write_kubeconfig(&kubeconfig, &token_file)?;
+    server.grant_agents(&kubeconfig, &token_file(run, cluster))?;
     Ok(kubeconfig)
-}
-
-/// The agent's ServiceAccount.
-pub(crate) fn account() -> anyhow::Result<Value> {
-    shipped("ServiceAccount")
-}
-
-/// Its role, and what binds it to that.
-pub(crate) fn role_and_binding() -> anyhow::Result<[Value; 2]> {
-    Ok([shipped("ClusterRole")?, shipped("ClusterRoleBinding")?])
-}
-
-fn shipped(kind: &str) -> anyhow::Result<Value> {
-    let mut all = documents(RBAC)?.into_iter();
-    all.find(|one| one["kind"] == kind).with_context(|| format!("no {kind} is shipped"))
-}
-
-/// Asks for a token of the agent's ServiceAccount, and writes it where agents read it.
-pub(crate) fn write_token(server: &ApiServer, file: &Path) -> anyhow::Result<()> {
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": { "expirationSeconds": 3600 },
-    });
-    let answer = server.api.create_below(&account()?, "token", &request)?;
-    let token = answer["status"]["token"].as_str().context("no token")?;
-    Ok(fs::write(file, token)?)
 }
 
 fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {

@@ -1,0 +1,254 @@
+//! A start of all at once, changes, an API server that starts again, and as many nodes once more.
+
+#![expect(clippy::cast_precision_loss, reason = "figures for people")]
+
+use std::{
+    sync::atomic::{AtomicUsize, Ordering},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_agent::flows::monotonic_ns;
+use mcs_tests::suite::{Suite, is_full, tell};
+use serde_json::{Value, json};
+
+use crate::{
+    crowd::{Crowd, Kind},
+    world::World,
+};
+
+const PATIENCE: Duration = Duration::from_mins(2);
+/// By when all agents of a fleet have read everything.
+const START: Duration = Duration::from_mins(1);
+/// Changes a second.
+const RATE: u32 = 100;
+/// Nodes that follow so many changes: each gets all of them.
+const FEW: usize = 20;
+const CHANGES: usize = 10;
+/// How much more than kube-proxy an agent may receive for a change, and take of the API server's CPU. It watches the own
+/// cluster's id, its Node and other single objects too.
+const MORE_BYTES: f64 = 1.6;
+const MORE_CPU: f64 = 1.5;
+/// The share of a CPU that an agent may take for reading [`RATE`] changes a second.
+const OWN_CPU: f64 = 0.03;
+/// How many requests may wait for an answer.
+const WRITERS: usize = 4;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("all agents start at once", start);
+    suite.case("one change reaches all nodes", one_change);
+    suite.case("100 changes a second, beside kube-proxy", many_changes);
+    suite.case("the API server starts again", server_starts_again);
+    suite.case("as many nodes come once more", doubles);
+}
+
+fn fleet() -> usize {
+    if is_full() { 1000 } else { 60 }
+}
+
+fn kilobytes(bytes: u64, followers: usize) -> f64 {
+    bytes as f64 / 1000.0 / followers as f64
+}
+
+/// Starts agents, and waits until they have read everything.
+fn started(world: &World, count: usize) -> anyhow::Result<Crowd> {
+    let meter = world.meter()?;
+    let mut agents = world.start(Kind::Agents, count)?;
+    let took = agents.wait_until_synced(PATIENCE)?;
+    let cost = world.cost(&meter)?;
+    tell(format!(
+        "{count} agents in {:.1} s: {:.0} kB each, {:.1} ms of the API server's CPU, {:.1} ms of their own, {:.1} MB of memory",
+        took.as_secs_f64(),
+        kilobytes(cost.bytes, count),
+        cost.server.as_secs_f64() * 1e3 / count as f64,
+        agents.cpu_time()?.as_secs_f64() * 1e3 / count as f64,
+        agents.memory()? as f64 / 1e6 / count as f64,
+    ));
+    ensure!(took <= START, "they took {took:?}");
+    let errors = world.server_errors()?;
+    ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
+    Ok(agents)
+}
+
+fn start(world: &mut World) -> anyhow::Result<()> {
+    let agents = started(world, fleet())?;
+    *world.agents() = Some(agents);
+    Ok(())
+}
+
+/// Takes the shared agents, and starts them if no case has.
+fn shared(world: &mut World) -> anyhow::Result<Crowd> {
+    match world.agents().take() {
+        Some(agents) => Ok(agents),
+        None => started(world, fleet()),
+    }
+}
+
+fn one_change(world: &mut World) -> anyhow::Result<()> {
+    let mut agents = shared(world)?;
+    let mut times = Vec::new();
+    for _ in 0..CHANGES {
+        let begin = monotonic_ns();
+        let mark = world.change_marked()?;
+        times.push(agents.wait_for(mark, begin, PATIENCE)?);
+    }
+    times.sort_unstable();
+    tell(format!(
+        "the last of {} agents sees a change after {:.0} ms (median), {:.0} ms (worst)",
+        agents.count,
+        times[times.len() / 2].as_secs_f64() * 1e3,
+        times[times.len() - 1].as_secs_f64() * 1e3,
+    ));
+    let meter = world.meter()?;
+    for _ in 0..CHANGES {
+        world.change_large()?;
+    }
+    let begin = monotonic_ns();
+    let mark = world.change_marked()?;
+    agents.wait_for(mark, begin, PATIENCE)?;
+    let cost = world.cost(&meter)?;
+    tell(format!(
+        "a change of a slice with 100 endpoints: {:.1} kB a node",
+        kilobytes(cost.bytes, agents.count) / CHANGES as f64
+    ));
+    *world.agents() = Some(agents);
+    Ok(())
+}
+
+/// What [`RATE`] changes a second cost.
+struct Load {
+    kilobytes: f64,
+    /// The share of one CPU that the API server took for each follower.
+    server: f64,
+    /// That of a follower itself.
+    own: f64,
+}
+
+fn many_changes(world: &mut World) -> anyhow::Result<()> {
+    let shared = world.agents().take();
+    // Others would get the changes too.
+    drop(shared);
+    let (seconds, rounds) = if is_full() { (20, 3) } else { (3, 1) };
+    let idle = loaded(world, None, seconds)?;
+    let mut both = [Vec::new(), Vec::new()];
+    for (kind, round) in (0..rounds).flat_map(|_| [(Kind::Agents, 0), (Kind::KubeProxies, 1)]) {
+        let load = loaded(world, Some(kind), seconds)?;
+        tell(format!(
+            "{kind:?}: {:.1} kB a change and node, {:.2} % of a CPU of the API server a node, {:.2} % of its own",
+            load.kilobytes,
+            (load.server - idle.server) * 100.0,
+            load.own * 100.0,
+        ));
+        both[round].push(load);
+    }
+    let [agents, proxies] = both.each_ref().map(|loads| {
+        let least = |of: fn(&Load) -> f64| loads.iter().map(of).fold(f64::INFINITY, f64::min);
+        Load {
+            kilobytes: least(|load| load.kilobytes),
+            server: least(|load| load.server) - idle.server,
+            own: least(|load| load.own),
+        }
+    });
+    let most = proxies.kilobytes * MORE_BYTES;
+    ensure!(agents.kilobytes <= most, "{:.2} kB a change, not {most:.2}", agents.kilobytes);
+    if is_full() {
+        let most = proxies.server * MORE_CPU;
+        ensure!(
+            agents.server <= most,
+            "{:.4} of the API server's CPU, not {most:.4}",
+            agents.server
+        );
+        ensure!(agents.own <= OWN_CPU, "{:.4} of a CPU, not {OWN_CPU:.4}", agents.own);
+    }
+    Ok(())
+}
+
+fn loaded(world: &mut World, kind: Option<Kind>, seconds: u32) -> anyhow::Result<Load> {
+    let mut followers = kind.map(|kind| world.start(kind, FEW)).transpose()?;
+    if let Some(followers) = &mut followers {
+        followers.wait_until_synced(PATIENCE)?;
+    }
+    let own =
+        |followers: &Option<Crowd>| followers.as_ref().map_or(Ok(Duration::ZERO), Crowd::cpu_time);
+    let (meter, before, begin) = (world.meter()?, own(&followers)?, Instant::now());
+    let count = RATE * seconds;
+    change(world, count, begin)?;
+    let start = monotonic_ns();
+    let mark = world.change_marked()?;
+    if let Some(followers) = &mut followers {
+        followers.wait_for(mark, start, PATIENCE)?;
+    }
+    let (cost, took) = (world.cost(&meter)?, begin.elapsed().as_secs_f64());
+    let spent = own(&followers)?.saturating_sub(before);
+    Ok(Load {
+        kilobytes: kilobytes(cost.bytes, FEW) / f64::from(count),
+        server: cost.server.as_secs_f64() / took / FEW as f64,
+        own: spent.as_secs_f64() / took / FEW as f64,
+    })
+}
+
+/// Changes slices one after the other, [`RATE`] a second.
+fn change(world: &World, count: u32, begin: Instant) -> anyhow::Result<()> {
+    let next = AtomicUsize::new(0);
+    let work = || -> anyhow::Result<()> {
+        let api = world.server.another_client()?;
+        loop {
+            let number = next.fetch_add(1, Ordering::Relaxed);
+            if number >= count as usize {
+                return Ok(());
+            }
+            let due = Duration::from_secs(1) * u32::try_from(number)? / RATE;
+            thread::sleep(due.saturating_sub(begin.elapsed()));
+            api.apply(&turned(
+                &world.slices[number % world.slices.len()],
+                number / world.slices.len(),
+            ))?;
+        }
+    };
+    thread::scope(|scope| {
+        let writers: Vec<_> = (0..WRITERS).map(|_| scope.spawn(work)).collect();
+        writers
+            .into_iter()
+            .try_for_each(|writer| writer.join().ok().context("a writer panicked")?)
+    })
+}
+
+/// The slice with its first endpoint as it is not in the round before.
+fn turned(slice: &Value, round: usize) -> Value {
+    let mut slice = slice.clone();
+    let stamp = monotonic_ns();
+    slice["endpoints"][0]["conditions"]["ready"] = json!(round % 2 == 1);
+    slice["metadata"]["annotations"]["fleet/stamp"] = json!(stamp.to_string());
+    slice
+}
+
+fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
+    let mut agents = shared(world)?;
+    let (received, begin) = (world.received()?, monotonic_ns());
+    world.server.kill()?;
+    world.server.start_again()?;
+    let ready = monotonic_ns();
+    let mark = world.change_marked()?;
+    let took = agents.wait_for(mark, ready, PATIENCE)?;
+    let bytes = world.received()? - received;
+    tell(format!(
+        "away for {:.1} s; all {} agents follow {:.1} s after it is ready, for {:.0} kB each",
+        Duration::from_nanos(ready - begin).as_secs_f64(),
+        agents.count,
+        took.as_secs_f64(),
+        kilobytes(bytes, agents.count),
+    ));
+    let errors = world.server_errors()?;
+    ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
+    *world.agents() = Some(agents);
+    Ok(())
+}
+
+fn doubles(world: &mut World) -> anyhow::Result<()> {
+    let first = shared(world)?;
+    let second = started(world, fleet())?;
+    *world.agents() = Some(first);
+    drop(second);
+    Ok(())
+}

@@ -1,0 +1,232 @@
+//! What the cases share: an API server with the objects of thirty clusters, and a namespace for the followers.
+
+use std::{
+    fs,
+    net::{IpAddr, Ipv4Addr},
+    path::PathBuf,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use mcs_tests::{
+    api_server::{ApiServer, ControlPlane},
+    cluster::CLUSTER_PROPERTIES,
+    manifests::{Protocol, Service},
+    netns::Namespace,
+    procfs,
+    run::Run,
+    suite::is_full,
+    topology::{Node, Subnet},
+};
+use serde_json::{Value, json};
+
+use crate::{
+    crowd::{Crowd, Kind},
+    followers::{MARKED, NODE, marked_address},
+};
+
+const CONTROL: Subnet = Subnet(5);
+const NODES: Subnet = Subnet(9);
+/// Source clusters.
+const CLUSTERS: u8 = 30;
+/// Endpoints of a slice, but for the large one.
+const ENDPOINTS: u8 = 4;
+/// Endpoints of the large slice.
+const LARGE: u8 = 100;
+
+// They have to be removed in this order.
+pub(crate) struct World {
+    /// The followers that the cases share.
+    agents: Option<Crowd>,
+    pub(crate) server: ApiServer,
+    _control: ControlPlane,
+    nodes: Namespace,
+    _node: Node,
+    run: Run,
+    /// The slices of one endpoint address family, without the marked and the large one.
+    pub(crate) slices: Vec<Value>,
+    large: Value,
+    marked: Service,
+    mark: u16,
+}
+
+/// What following has cost since [`World::meter`].
+pub(crate) struct Meter {
+    bytes: u64,
+    server: Duration,
+}
+
+/// Bytes that followers received, and the CPU time of their API server.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cost {
+    pub(crate) bytes: u64,
+    pub(crate) server: Duration,
+}
+
+impl World {
+    /// Starts everything but followers. Returns the directory of the logs too.
+    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+        let run =
+            Run::begin("mcs-fleet").context("cannot make a cgroup to run in (it takes root)")?;
+        let node = Node::create(&run)?;
+        let nodes = node.link(&run, "nodes", NODES, &[2])?;
+        let netns = node.link(&run, "control", CONTROL, &[2])?;
+        let control = ControlPlane::start(&run, netns, CONTROL.v4(2))?;
+        // What watches resume from is compacted meanwhile.
+        let server = control.api_server("fleet", 6443, &["--etcd-compaction-interval=30s"])?;
+        control.install_types(&server)?;
+        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        server
+            .api
+            .apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } }))?;
+        let directory = run.directory().to_owned();
+        server
+            .grant_agents(&directory.join("agents.kubeconfig"), &directory.join("agents.token"))?;
+        grant_kube_proxy(&server, &directory)?;
+
+        let services = services();
+        let slices = |service: &Service| {
+            service.slices().into_iter().filter(|slice| slice["addressType"] == "IPv4")
+        };
+        let all: Vec<_> = services.iter().flat_map(slices).collect();
+        let imports: Vec<_> = services.iter().map(Service::import).collect();
+        server.api.create_many(&imports)?;
+        server.api.create_many(&all)?;
+        let large = Service::new("large", [Ipv4Addr::new(10, 79, 255, 1).into()])
+            .port(Protocol::Tcp, 80, 8080)
+            .endpoints("east", (0..LARGE).map(|host| Ipv4Addr::new(10, 159, 0, host).into()));
+        let marked = Service::new("marked", [Ipv4Addr::new(10, 79, 255, 2).into()]).port(
+            Protocol::Tcp,
+            80,
+            8080,
+        );
+        let mut large = slices(&large).next().context("no large slice")?;
+        // As the copy of a slice that Kubernetes made.
+        for (number, endpoint) in
+            large["endpoints"].as_array_mut().into_iter().flatten().enumerate()
+        {
+            endpoint["conditions"] =
+                json!({ "ready": true, "serving": true, "terminating": false });
+            endpoint["nodeName"] = json!(format!("node-{}.east.example.com", number / 4));
+            endpoint["zone"] = json!(format!("east-{}", number % 3));
+        }
+        server.api.apply(&large)?;
+        let world = Self {
+            agents: None,
+            server,
+            _control: control,
+            nodes,
+            _node: node,
+            run,
+            slices: all,
+            large,
+            marked,
+            mark: 0,
+        };
+        Ok((world, directory))
+    }
+
+    /// Starts followers, without waiting for them.
+    pub(crate) fn start(&self, kind: Kind, count: usize) -> anyhow::Result<Crowd> {
+        let file = match kind {
+            Kind::Agents => "agents.kubeconfig",
+            Kind::KubeProxies => "kube-proxy.kubeconfig",
+        };
+        Crowd::start(&self.nodes, kind, &self.run.directory().join(file), count)
+    }
+
+    /// The agents that the cases share, once one of the cases has started them.
+    pub(crate) const fn agents(&mut self) -> &mut Option<Crowd> {
+        &mut self.agents
+    }
+
+    /// Changes the marked slice. Returns the number of the change.
+    pub(crate) fn change_marked(&mut self) -> anyhow::Result<u16> {
+        self.mark += 1;
+        let address = IpAddr::from(marked_address(self.mark));
+        let service = self.marked.clone().endpoints("east", [address]);
+        let slices = service.slices();
+        let mut v4 = slices.into_iter().filter(|slice| slice["addressType"] == "IPv4");
+        let mut slice = v4.next().context("no marked slice")?;
+        slice["metadata"]["name"] = json!(MARKED);
+        self.server.api.apply(&slice)?;
+        Ok(self.mark)
+    }
+
+    /// Changes one endpoint of the large slice.
+    pub(crate) fn change_large(&mut self) -> anyhow::Result<()> {
+        let ready = &mut self.large["endpoints"][0]["conditions"]["ready"];
+        *ready = json!(*ready == json!(false));
+        self.server.api.apply(&self.large)
+    }
+
+    /// What following costs from now on.
+    pub(crate) fn meter(&self) -> anyhow::Result<Meter> {
+        Ok(Meter { bytes: self.received()?, server: procfs::cpu_time(self.server.pid())? })
+    }
+
+    /// What it has cost since then. The API server did not start again meanwhile.
+    pub(crate) fn cost(&self, since: &Meter) -> anyhow::Result<Cost> {
+        let now = self.meter()?;
+        Ok(Cost { bytes: now.bytes - since.bytes, server: now.server.saturating_sub(since.server) })
+    }
+
+    /// Bytes that all followers have received.
+    pub(crate) fn received(&self) -> anyhow::Result<u64> {
+        let text = self.nodes.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
+        let line = text.lines().find_map(|line| line.trim().strip_prefix("eth0:"));
+        let bytes = line.and_then(|line| line.split_whitespace().next());
+        Ok(bytes.context("no eth0")?.parse()?)
+    }
+
+    /// How many lists and watches the API server has answered with 500 or more.
+    pub(crate) fn server_errors(&self) -> anyhow::Result<u64> {
+        let metrics = self.server.api.text("/metrics")?;
+        let answers = metrics.lines().filter(|line| line.starts_with("apiserver_request_total{"));
+        let followers = |line: &&str| {
+            ["LIST", "WATCH"].iter().any(|verb| line.contains(&format!("verb=\"{verb}\"")))
+        };
+        let errors = answers.filter(followers).filter(|line| line.contains("code=\"5"));
+        let count = |line: &str| line.rsplit(' ').next()?.parse::<u64>().ok();
+        Ok(errors.filter_map(count).sum())
+    }
+}
+
+/// Each with a slice of every cluster.
+fn services() -> Vec<Service> {
+    let count: u16 = if is_full() { 100 } else { 10 };
+    let service = |number: u16| {
+        let [high, low] = number.to_be_bytes();
+        let vip = Ipv4Addr::new(10, 79, high, low);
+        let service =
+            Service::new(format!("web-{number}"), [vip.into()]).port(Protocol::Tcp, 80, 8080);
+        (0..CLUSTERS).fold(service, |service, cluster| {
+            let pods = (0..ENDPOINTS).map(|pod| {
+                let [high, low] = (number * u16::from(ENDPOINTS) + u16::from(pod)).to_be_bytes();
+                Ipv4Addr::new(10, 100 + cluster, high, low).into()
+            });
+            service.endpoints(&format!("c{cluster}"), pods)
+        })
+    };
+    (0..count).map(service).collect()
+}
+
+/// The rights that Kubernetes gives kube-proxy.
+fn grant_kube_proxy(server: &ApiServer, directory: &std::path::Path) -> anyhow::Result<()> {
+    let account = json!({
+        "apiVersion": "v1", "kind": "ServiceAccount",
+        "metadata": { "name": "kube-proxy", "namespace": "mcs-system" },
+    });
+    server.api.apply(&account)?;
+    server.api.apply(&json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
+        "metadata": { "name": "kube-proxy" },
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-proxier",
+        },
+        "subjects": [{ "kind": "ServiceAccount", "name": "kube-proxy", "namespace": "mcs-system" }],
+    }))?;
+    let token = directory.join("kube-proxy.token");
+    server.write_token(&account, &token)?;
+    server.write_kubeconfig(&directory.join("kube-proxy.kubeconfig"), &token)
+}
