@@ -176,6 +176,14 @@ mod tests {
             .collect()
     }
 
+    /// How many backends that did not fit each frontend has: their clients stay.
+    fn still_serving(services: &[Service<'_>]) -> Vec<Vec<usize>> {
+        services
+            .iter()
+            .map(|service| service.frontends.iter().map(|(_, f)| f.also_serving.len()).collect())
+            .collect()
+    }
+
     fn capacity(endpoints: u32, clusters: u32) -> Capacity {
         Capacity { endpoints, clusters, ..Capacity::default() }
     }
@@ -197,6 +205,8 @@ mod tests {
             let mut services = services();
             limit(&mut services, capacity(endpoints, 1), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{endpoints}");
+            let left = expected.map(|[first, second]| vec![3 - first, 2 - second]);
+            assert_eq!(still_serving(&services), left, "{endpoints}");
             assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{endpoints}");
         }
         let mut services = services();
@@ -230,6 +240,10 @@ mod tests {
             let mut services = services();
             limit(&mut services, capacity(100, clusters), &DesiredState::default());
             assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{clusters}");
+            let all = [[2, 1], [2, 2]];
+            let left =
+                [0, 1].map(|i: usize| [0, 1].map(|j: usize| all[i][j] - expected[i][j]).to_vec());
+            assert_eq!(still_serving(&services), left, "{clusters}");
             assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{clusters}");
         }
         let mut services = services();

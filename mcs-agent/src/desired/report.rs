@@ -167,6 +167,15 @@ mod tests {
     }
 
     #[test]
+    fn a_drain_that_is_not_obeyed_is_told() {
+        let (state, message) = outcome(&[1], |service| {
+            service.drain_ignored = service.frontends.first().map(|(id, _)| *id);
+        });
+        let told = "no other cluster has a ready endpoint for 10.0.0.1:80/TCP, so drained clusters serve it";
+        assert_eq!((state, &*message), (ImportState::Ready, told));
+    }
+
+    #[test]
     fn what_has_no_vip_is_rejected() {
         let rejected = outcome(&[], |service| {
             service.has_vip = false;
