@@ -1,4 +1,4 @@
-//! What the command lines of the programs share: logs, addresses to listen on and HTTP there, output, empty variables, the
+//! What the command lines of the programs share: logs, addresses to listen on and HTTP there, a page, output, empty variables, the
 //! runtime, and the signals that end it.
 
 pub mod finding;
@@ -6,6 +6,7 @@ mod heartbeat;
 pub mod http;
 mod logs;
 mod output;
+pub mod page;
 pub mod shell;
 mod signals;
 pub mod suggest;

@@ -1,4 +1,4 @@
-//! HTTP for probes and scrapes: short requests, of few clients, which cannot keep each other waiting.
+//! HTTP for probes, scrapes and a page: short requests, of few clients, which cannot keep each other waiting.
 
 mod connections;
 mod listeners;
@@ -7,9 +7,10 @@ use std::{convert::Infallible, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
-    Method, Response, StatusCode, Uri,
+    HeaderMap, Method, Response, StatusCode, Uri,
     body::Bytes,
     header::{self, HeaderValue},
+    http::uri::Authority,
     server::conn::http1,
     service::service_fn,
 };
@@ -31,6 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
+/// A browser runs no script, loads nothing from elsewhere, and shows an answer in no frame.
+const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
 /// An answer to be.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -56,27 +59,30 @@ impl Answer {
         headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(self.content));
         headers.insert(header::X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
         headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(POLICY));
+        headers.insert(header::REFERRER_POLICY, HeaderValue::from_static("no-referrer"));
         response
     }
 }
 
 /// Answers the requests of every client that connects, without end. At most 16 connections are open: the oldest one
-/// makes room for a new one.
+/// makes room for a new one. `answer` is told whether the client is on this machine and calls it by a local name.
 async fn serve<F>(listener: &TcpListener, answer: F)
 where
-    F: Fn(&Method, &Uri) -> Answer + Send + Sync + 'static,
+    F: Fn(&Method, &Uri, bool) -> Answer + Send + Sync + 'static,
 {
     let answer = Arc::new(answer);
     let mut connections = Connections::default();
     loop {
         match listener.accept().await {
-            Ok((stream, _)) => {
+            Ok((stream, client)) => {
+                let is_here = client.ip().to_canonical().is_loopback();
                 let answer = Arc::clone(&answer);
                 let has_request = HasRequest::default();
                 let flag = has_request.clone();
                 let task = tokio::spawn(async move {
                     // A client that is too slow, or gone.
-                    let _ = timeout(PATIENCE, converse(stream, &*answer, &flag)).await;
+                    let _ = timeout(PATIENCE, converse(stream, is_here, &*answer, &flag)).await;
                 });
                 connections.add(task, has_request);
                 // A request that has arrived is read before the next connection is accepted, which can close this one.
@@ -92,12 +98,14 @@ where
 
 async fn converse(
     stream: TcpStream,
-    answer: impl Fn(&Method, &Uri) -> Answer,
+    is_here: bool,
+    answer: impl Fn(&Method, &Uri, bool) -> Answer,
     has_request: &HasRequest,
 ) -> hyper::Result<()> {
     let service = service_fn(|request| {
         has_request.set();
-        let answer = answer(request.method(), request.uri()).into_response();
+        let is_local = is_here && has_local_name(request.headers());
+        let answer = answer(request.method(), request.uri(), is_local).into_response();
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new()
@@ -106,6 +114,14 @@ async fn converse(
         .keep_alive(false)
         .serve_connection(TokioIo::new(stream), service)
         .await
+}
+
+/// Whether a request names this machine as none but its own clients do. A browser sends the name of a page's own site, whatever
+/// address its owner gives that name.
+fn has_local_name(headers: &HeaderMap) -> bool {
+    let Some(host) = headers.get(header::HOST) else { return true };
+    let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());
+    host.is_some_and(|host| ["127.0.0.1", "[::1]", "localhost"].contains(&host.host()))
 }
 
 #[cfg(test)]
@@ -124,7 +140,7 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         tokio::spawn(
-            async move { serve(&listener, |_, _| Answer::text(StatusCode::OK, "")).await },
+            async move { serve(&listener, |_, _, _| Answer::text(StatusCode::OK, "")).await },
         );
         address
     }
@@ -153,5 +169,24 @@ mod tests {
         let mut silent = TcpStream::connect(serve_empty().await).await.unwrap();
         let closed = timeout(PROBE_TIMEOUT, silent.read(&mut [0; 1])).await;
         assert_eq!(closed.expect("the end").unwrap(), 0);
+    }
+
+    #[test]
+    fn a_page_of_another_site_has_no_local_name() {
+        let is_local = |host: &'static str| {
+            has_local_name(&HeaderMap::from_iter([(header::HOST, HeaderValue::from_static(host))]))
+        };
+        for host in ["127.0.0.1", "127.0.0.1:16450", "localhost:8080", "[::1]:7"] {
+            assert!(is_local(host), "{host}");
+        }
+        for host in [
+            "evil.example",
+            "127.0.0.1.evil.example:80",
+            "10.0.0.1:16450",
+            "localhost@evil.example",
+            "",
+        ] {
+            assert!(!is_local(host), "{host}");
+        }
     }
 }

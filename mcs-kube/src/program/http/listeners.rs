@@ -19,13 +19,15 @@ use super::{Answer, serve};
 /// How long to wait for an address that is in use.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is served at one address.
+/// What is served at one address, to one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Serves {
     /// Whether `--health-address` is this address.
     pub health: bool,
     /// Whether `--metrics-address` is.
     pub metrics: bool,
+    /// Whether the client is on this machine, and calls it by a local name.
+    pub local: bool,
 }
 
 impl Serves {
@@ -99,10 +101,11 @@ pub fn start(
 /// Each address once.
 fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(SocketAddr, Serves)> {
     if let Some(both) = health.filter(|_| health == metrics) {
-        return vec![(both, Serves { health: true, metrics: true })];
+        return vec![(both, Serves { health: true, metrics: true, local: false })];
     }
-    let health = health.map(|address| (address, Serves { health: true, metrics: false }));
-    let metrics = metrics.map(|address| (address, Serves { health: false, metrics: true }));
+    let serves = |health| Serves { health, metrics: !health, local: false };
+    let health = health.map(|address| (address, serves(true)));
+    let metrics = metrics.map(|address| (address, serves(false)));
     health.into_iter().chain(metrics).collect()
 }
 
@@ -144,9 +147,9 @@ impl<S: Serve> Listener<S> {
         loop {
             match socket.take().map(TcpListener::from_std) {
                 Some(Ok(socket)) => {
-                    let answer = move |method: &Method, uri: &Uri| {
+                    let answer = move |method: &Method, uri: &Uri, local| {
                         if [Method::GET, Method::HEAD].contains(method) {
-                            self.server.answer(self.serves, uri)
+                            self.server.answer(Serves { local, ..self.serves }, uri)
                         } else {
                             Answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
                         }
