@@ -37,4 +37,4 @@ pub use pages::Pages;
 pub use plan::{Deferred, Foreseen, Plan, Pruning, Shortage, Subject, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
 pub use step::Step;
-pub use view::{BackendView, FrontendStatus, FrontendView, MapView};
+pub use view::{BackendView, FrontendStatus, FrontendView, MapView, frontends_of};

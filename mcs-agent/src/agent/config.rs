@@ -62,6 +62,8 @@ pub struct Config {
     pub health_address: Option<SocketAddr>,
     /// `--metrics-address`; absent if it is off.
     pub metrics_address: Option<SocketAddr>,
+    /// `--page`.
+    pub page: bool,
     /// `--liveness-timeout`.
     pub liveness_timeout: Duration,
     /// `--run-dir`.

@@ -1,6 +1,7 @@
-//! Health and metrics over HTTP, and the news that the process ends, which the control task may be too busy to tell.
+//! Health, metrics and the page over HTTP, and the news that the process ends, which the control task may be too busy to tell.
 
 mod answer;
+mod page;
 
 use std::sync::Arc;
 
@@ -17,13 +18,18 @@ pub(super) fn start(config: &Config, published: &Arc<Published>) -> anyhow::Resu
         published: Arc::clone(published),
         pins: Pins::new(&config.bpffs),
         patience: config.liveness_timeout,
+        figures: config.page.then(page::Figures::default),
     });
-    let published = Arc::clone(published);
-    let end = async move {
+    let (published, counting) = (Arc::clone(published), Arc::clone(&answers));
+    let beside = async move {
+        tokio::spawn(async move {
+            let Some(figures) = &counting.figures else { return };
+            figures.follow(|| page::count(&counting.pins.state())).await;
+        });
         match until_signal().await {
             Ok(()) => published.life.stop(),
             Err(error) => tracing::warn!("/readyz will not tell that the agent ends: {error:#}"),
         }
     };
-    http::start(config.health_address, config.metrics_address, &answers, end)
+    http::start(config.health_address, config.metrics_address, &answers, beside)
 }

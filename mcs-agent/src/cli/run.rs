@@ -195,6 +195,10 @@ pub struct RunArgs {
     )]
     metrics_address: Listen,
 
+    /// Serve a page for people at /page of these addresses too, to browsers on this node alone
+    #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]
+    page: bool,
+
     /// /livez fails if the control loop is stuck for this long; /healthz also fails if a change waits this
     /// long to be written
     #[arg(long, env = "MCS_LIVENESS_TIMEOUT", value_name = "SECONDS", default_value_t = 60,
@@ -401,6 +405,7 @@ impl RunArgs {
                 .then(|| Duration::from_secs(self.orphan_after)),
             health_address: self.health_address.0,
             metrics_address: self.metrics_address.0,
+            page: self.page,
             liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
             log_programs: self.log_programs,

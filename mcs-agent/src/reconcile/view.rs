@@ -211,6 +211,26 @@ impl BackendView {
     }
 }
 
+/// The frontends of these imports, without kept backends. Only they are looked up.
+pub fn frontends_of(
+    contents: &MapContents,
+    imports: &BTreeSet<&ObjectKey>,
+) -> BTreeMap<ObjectKey, Vec<FrontendView>> {
+    let ids = (0..).zip(contents.services.iter());
+    let ids = ids.filter(|(_, record)| imports.contains(&service_key(record)));
+    let ids: BTreeSet<u32> = ids.map(|(id, _)| id).collect();
+    let mut found = BTreeMap::<_, Vec<_>>::new();
+    for (key, index) in contents.frontends.iter() {
+        let state = contents.states.get(*index as usize);
+        if state.is_some_and(|state| ids.contains(&state.service))
+            && let Some(frontend) = FrontendView::look_up(contents, key, &mut Vec::new())
+        {
+            found.entry(frontend.import.clone()).or_default().push(frontend);
+        }
+    }
+    found
+}
+
 /// The kept backends, by the index of their frontend and then by address.
 fn kept_backends(contents: &MapContents) -> BTreeMap<u32, Vec<BackendView>> {
     let mut kept = BTreeMap::<u32, Vec<BackendView>>::new();

@@ -1,4 +1,4 @@
-//! The answers to `/livez`, `/readyz`, `/healthz` and `/metrics`.
+//! The answers to `/livez`, `/readyz`, `/healthz`, `/metrics` and `/page`.
 
 use std::{
     fmt::Write as _,
@@ -7,10 +7,14 @@ use std::{
 };
 
 use hyper::{StatusCode, Uri};
-use mcs_kube::program::http::{Answer, ListenerReport, Serve, Serves};
+use mcs_kube::program::{
+    http::{Answer, ListenerReport, Serve, Serves},
+    page,
+};
 use prometheus::TEXT_FORMAT;
 use serde::Serialize;
 
+use super::page::{Figures, page as page_of};
 use crate::{
     agent::{
         health::{Attachments, Check, failings},
@@ -28,6 +32,8 @@ pub(in crate::agent) struct Answers {
     pub(super) pins: Pins,
     /// How long the control task may be silent, or a change wait.
     pub(super) patience: Duration,
+    /// Those of the page; absent without `--page`.
+    pub(super) figures: Option<Figures>,
 }
 
 /// The body of `/healthz`, with the fields of kube-proxy's that mean something here.
@@ -47,6 +53,13 @@ struct Verdict {
 
 impl Serve for Answers {
     fn answer(&self, serves: Serves, uri: &Uri) -> Answer {
+        if let Some(figures) = &self.figures {
+            let report = self.published.report();
+            let page = |query: &_| page_of(report.as_deref(), &self.pins, figures, query);
+            if let Some(answer) = page::answer(serves, uri, page) {
+                return answer;
+            }
+        }
         let verbose = uri.query().is_some_and(|query| {
             query.split('&').any(|one| one.split('=').next() == Some("verbose"))
         });

@@ -1,0 +1,311 @@
+//! The page of the agent: what `status` and `services` say, for a browser.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    path::Path,
+    sync::Arc,
+};
+
+use mcs_common::Counter;
+use mcs_kube::{
+    Traffic,
+    program::page::{Cell, Mark, Page, Query, Samples, Table, shown},
+};
+
+use crate::{
+    agent::{
+        health::{Attachments, age, failings},
+        report::Report,
+    },
+    dataplane::{KernelMapsReader, read_counters},
+    loader::Pins,
+    model::{ImportReport, ImportState, ObjectKey},
+    reconcile::{FrontendStatus, FrontendView, MapReader as _, frontends_of},
+};
+
+/// What the plots show, and the counters that add up to it.
+const FIGURES: [(&str, &[Counter]); 2] = [
+    (
+        "Connections and flows translated a second",
+        &[Counter::ConnectTranslated, Counter::FlowCreated],
+    ),
+    (
+        "Refusals a second",
+        &[
+            Counter::RefusedNoBackend,
+            Counter::RefusedUnknownPort,
+            Counter::RefusedInconsistent,
+            Counter::RefusedGone,
+            Counter::PacketRefusedNoBackend,
+            Counter::PacketRefusedUnknownPort,
+            Counter::PacketRefusedInconsistent,
+            Counter::PacketRefusedCollision,
+            Counter::PacketRefusedGone,
+            Counter::PacketRefusedSctp,
+        ],
+    ),
+];
+
+/// The figures of the plots.
+pub(super) type Figures = Samples<{ FIGURES.len() }>;
+
+/// What the programs have counted so far.
+pub(super) fn count(state: &Path) -> Option<[u64; FIGURES.len()]> {
+    let counts = read_counters(state).ok()?;
+    let of = |counter: &Counter| counts.get(counter.name()).copied().unwrap_or_default();
+    Some(FIGURES.map(|(_, counters)| counters.iter().map(of).fold(0, u64::wrapping_add)))
+}
+
+/// The page of an agent with this report; without one it has just started.
+pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, query: &Query) -> Page {
+    let plots = figures.plots(FIGURES.map(|(title, _)| title));
+    let Some(report) = report else {
+        let state = (Mark::Unknown, "it starts: no maps and programs yet".to_owned());
+        let title = "mcs-agent".to_owned();
+        return Page { title, state, problems: vec![], facts: vec![], plots, tables: vec![] };
+    };
+    let problems = failings(report, &Attachments::read(pins));
+    let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
+    let state = match problems.is_empty() {
+        true => (Mark::Good, "healthy".to_owned()),
+        false => (Mark::Bad, "degraded".to_owned()),
+    };
+    let imports = imports(report, query);
+    let frontends = read_frontends(pins, shown(&imports));
+    let mut tables = vec![clusters(report), import_table(&imports, &frontends)];
+    tables.extend(backends(query, &frontends));
+    tables.extend([rejections(report, query), ejections(report, query)]);
+    let or_none = |text: &Option<String>| text.clone().unwrap_or_else(|| "-".to_owned());
+    let node = or_none(&report.node_name);
+    let facts = vec![
+        ("Cluster", or_none(&report.node.cluster_id)),
+        ("Zone", or_none(&report.node.zone)),
+        ("Version", report.agent.version.clone()),
+        ("Runs for", age(report.agent.started)),
+        ("Source", report.source.name.clone()),
+        ("Imports", counts(report)),
+        ("Rejections", report.rejection_counts.values().sum::<usize>().to_string()),
+    ];
+    Page { title: format!("mcs-agent on node {node}"), state, problems, facts, plots, tables }
+}
+
+/// `3 Ready, 1 Rejected`.
+fn counts(report: &Report) -> String {
+    let of = |state| report.imports.iter().filter(|one| one.state == state).count();
+    let counts = ImportState::ALL.map(|state| (state, of(state)));
+    let counts = counts.iter().filter(|(_, count)| *count > 0);
+    let counts: Vec<_> = counts.map(|(state, count)| format!("{count} {state}")).collect();
+    if counts.is_empty() { "none".to_owned() } else { counts.join(", ") }
+}
+
+const fn mark(state: ImportState) -> Mark {
+    match state {
+        ImportState::Rejected | ImportState::Refusing => Mark::Bad,
+        ImportState::Partial => Mark::Note,
+        ImportState::LeftAlone => Mark::Unknown,
+        ImportState::Ready => Mark::Good,
+    }
+}
+
+/// The imports that are asked for: the one with exactly that name, and then the worst first.
+fn imports<'a>(report: &'a Report, query: &Query) -> Vec<&'a Arc<ImportReport>> {
+    let mut imports: Vec<_> =
+        report.imports.iter().filter(|one| query.has(&one.import.to_string())).collect();
+    imports.sort_by_cached_key(|one| {
+        let is_other = one.import.to_string() != query.import;
+        let is_left_alone = one.state == ImportState::LeftAlone;
+        (is_other, is_left_alone, mark(one.state), one.message.is_empty())
+    });
+    imports
+}
+
+/// What new clients find in the maps, of some imports. Empty if the maps cannot be read.
+fn read_frontends(
+    pins: &Pins,
+    imports: &[&Arc<ImportReport>],
+) -> BTreeMap<ObjectKey, Vec<FrontendView>> {
+    let wanted: BTreeSet<_> = imports.iter().map(|one| &one.import).collect();
+    let contents = KernelMapsReader::open(&pins.config()).and_then(|maps| maps.read_all());
+    contents.map(|contents| frontends_of(&contents, &wanted)).unwrap_or_default()
+}
+
+fn clusters(report: &Report) -> Table {
+    let reach = report.reach.as_deref().unwrap_or_default();
+    let named = report.backends.keys().map(String::as_str);
+    let named = named.chain(reach.iter().map(|way| &*way.cluster));
+    let named = named.chain(report.node.traffic.0.keys().map(|cluster| &**cluster));
+    let named: BTreeSet<&str> = named.collect();
+    let total = report.backends.values().sum::<usize>().max(1);
+    let mut rows: Vec<_> = named.into_iter().map(|name| (health(report, name), name)).collect();
+    rows.sort();
+    let columns =
+        &["Cluster", "Health", "Backends", "Share of backends", "Not answering", "Traffic"];
+    Table::new("Source clusters", columns, "No cluster has a backend here.", &rows, |row| {
+        let ((mark, word), name) = row;
+        let backends = report.backends.get(*name).copied().unwrap_or_default();
+        let ejected = report.ejections.iter().filter(|one| &*one.cluster == *name).count();
+        let traffic = report.node.traffic.0.get_key_value(*name);
+        let traffic = traffic.map(|(name, wanted)| {
+            let text = Traffic([(Arc::clone(name), *wanted)].into()).to_string();
+            text.strip_prefix(&**name).unwrap_or(&text).trim().to_owned()
+        });
+        let shown = if name.is_empty() { "unknown" } else { name };
+        vec![
+            Cell::Text(shown.to_owned()),
+            Cell::Mark(*mark, word.clone()),
+            Cell::Text(backends.to_string()),
+            Cell::Shares(vec![(String::new(), ratio(backends, total))]),
+            Cell::Text(ejected.to_string()),
+            Cell::Text(traffic.unwrap_or_default()),
+        ]
+    })
+}
+
+/// Whether this node reaches pods of a cluster.
+fn health(report: &Report, cluster: &str) -> (Mark, String) {
+    if report.node.cluster_id.as_deref() == Some(cluster) {
+        return (Mark::Good, "this cluster".to_owned());
+    }
+    let ways = report.reach.iter().flatten().filter(|way| way.cluster == cluster);
+    let ways: Vec<_> = ways.collect();
+    let mark = match ways.iter().map(|way| way.reachable).min() {
+        Some(Some(true)) => Mark::Good,
+        _ if ways.iter().any(|way| way.reachable == Some(false)) => Mark::Bad,
+        _ => Mark::Unknown,
+    };
+    let said = ways.iter().map(|way| {
+        let text = way.to_string();
+        text.strip_prefix(cluster).unwrap_or(&text).trim().to_owned()
+    });
+    let said: Vec<_> = said.collect();
+    (mark, if said.is_empty() { "not probed".to_owned() } else { said.join("; ") })
+}
+
+fn import_table(
+    imports: &[&Arc<ImportReport>],
+    frontends: &BTreeMap<ObjectKey, Vec<FrontendView>>,
+) -> Table {
+    let columns = &["Import", "State", "New clients go to", "Tiers", "Why"];
+    Table::new("Imports", columns, "No import, or none of this name.", imports, |one| {
+        let of_import = frontends.get(&one.import).map_or(&[][..], Vec::as_slice);
+        vec![
+            Cell::Import(one.import.to_string()),
+            Cell::Mark(mark(one.state), one.state.to_string()),
+            Cell::Shares(shares(of_import)),
+            Cell::Text(tiers(one)),
+            Cell::Text(one.message.clone()),
+        ]
+    })
+}
+
+/// The share of each source cluster in the new clients of an import, on average of its frontends with backends.
+fn shares(frontends: &[FrontendView]) -> Vec<(String, f64)> {
+    let serving: Vec<_> = frontends.iter().filter(|one| !one.backends.is_empty()).collect();
+    let mut shares = BTreeMap::<&str, f64>::new();
+    for frontend in &serving {
+        for backend in &frontend.backends {
+            let share = f64::from(backend.slots) / f64::from(frontend.extent.count.max(1));
+            *shares.entry(backend.cluster()).or_default() += share / figure(serving.len());
+        }
+    }
+    shares.into_iter().map(|(name, share)| (name.to_owned(), share)).collect()
+}
+
+/// `1: east; 2: west`, or what each tier gets.
+fn tiers(import: &ImportReport) -> String {
+    if !import.spill.is_empty() {
+        return import.spill.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    }
+    let tiers = import.tiers.iter().flat_map(|tiers| &tiers.0).enumerate();
+    let tiers = tiers.map(|(nth, tier)| format!("{}: {}", nth + 1, tier.clusters.join(", ")));
+    tiers.collect::<Vec<_>>().join("; ")
+}
+
+/// The backends of the import with exactly that name.
+fn backends(query: &Query, frontends: &BTreeMap<ObjectKey, Vec<FrontendView>>) -> Option<Table> {
+    let (_, found) = frontends.iter().find(|(key, _)| key.to_string() == query.import)?;
+    let rows: Vec<_> = found
+        .iter()
+        .flat_map(|one| {
+            let lines = one.backend_lines().into_iter();
+            lines.map(move |[address, cluster, share, ..]| (one, address, cluster, share))
+        })
+        .collect();
+    let columns = &["Frontend", "State", "Backend", "Cluster", "Share"];
+    Some(Table::new("Backends", columns, "The maps have none.", &rows, |row| {
+        let (frontend, address, cluster, share) = row;
+        let (mark, word) = match frontend.state {
+            FrontendStatus::Ready => (Mark::Good, "ready"),
+            FrontendStatus::Refusing => (Mark::Bad, "refusing"),
+            FrontendStatus::Inactive => (Mark::Unknown, "inactive"),
+        };
+        let texts = [address, cluster, share].map(|text| Cell::Text(text.clone()));
+        let first = [Cell::Text(frontend.frontend.to_string()), Cell::Mark(mark, word.to_owned())];
+        first.into_iter().chain(texts).collect()
+    }))
+}
+
+fn rejections(report: &Report, query: &Query) -> Table {
+    let is_meant = |key: &ObjectKey| query.has(&key.to_string());
+    let listed: Vec<_> = report.rejections.iter().filter(|one| is_meant(&one.object.key)).collect();
+    let omitted = if query.import.is_empty() { report.rejections_omitted } else { 0 };
+    let columns = &["Object", "Reason", "Why"];
+    let table = Table::new("Rejected", columns, "Nothing is rejected.", &listed, |one| {
+        vec![
+            Cell::Text(one.object.to_string()),
+            Cell::Mark(Mark::Bad, one.reason.to_string()),
+            Cell::Text(one.message.clone()),
+        ]
+    });
+    table.without(omitted)
+}
+
+fn ejections(report: &Report, query: &Query) -> Table {
+    let listed = report.ejections.iter().filter(|one| query.has(&one.import.to_string()));
+    let mut listed: Vec<_> = listed.collect();
+    listed.sort_by_key(|one| !one.is_out());
+    let columns = &["Import", "Backend"];
+    let none = "Every backend answers, as far as passive health is on.";
+    Table::new("Backends that do not answer", columns, none, &listed, |one| {
+        let mark = if one.is_out() { Mark::Bad } else { Mark::Note };
+        vec![Cell::Import(one.import.to_string()), Cell::Mark(mark, one.to_string())]
+    })
+}
+
+fn ratio(part: usize, whole: usize) -> f64 {
+    figure(part) / figure(whole)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+const fn figure(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::report::fixture;
+
+    #[test]
+    fn the_worst_import_comes_first_and_a_name_finds_its_own() {
+        let mut report = fixture::report();
+        let import = |name: &str, state| {
+            let text = serde_json::json!({"import": {"namespace": "shop", "name": name}, "state": state, "message": ""});
+            Arc::new(serde_json::from_value::<ImportReport>(text).unwrap())
+        };
+        report.imports = Arc::new(vec![
+            import("a", "Ready"),
+            import("b", "LeftAlone"),
+            import("a2", "Rejected"),
+            import("c", "Partial"),
+        ]);
+        let names = |query: Query| {
+            imports(&report, &query).iter().map(|one| one.import.name.clone()).collect::<Vec<_>>()
+        };
+        assert_eq!(names(Query::default()), ["a2", "c", "a", "b"]);
+        let of = |import: &str| Query { import: import.to_owned(), ..Query::default() };
+        assert_eq!(names(of("shop/a")), ["a", "a2"]);
+        assert_eq!(names(of("shop/none")), [] as [&str; 0]);
+        assert_eq!(counts(&report), "1 Ready, 1 Partial, 1 LeftAlone, 1 Rejected");
+    }
+}
