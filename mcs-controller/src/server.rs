@@ -1,20 +1,30 @@
-//! Health and metrics over HTTP.
+//! Health, metrics and the page over HTTP.
 
 mod metrics;
+mod page;
 mod published;
 
 use http::{StatusCode, Uri};
-use mcs_kube::program::http::{Answer, Serve, Serves};
+use mcs_kube::program::{
+    http::{Answer, Serve, Serves},
+    page as page_of_program,
+};
 use prometheus::TEXT_FORMAT;
 
 pub use self::{
     metrics::{Metrics, PeerBounds},
+    page::{ImportView, PageData, View},
     published::Published,
 };
 
 impl Serve for Published {
     /// Each address serves all paths.
-    fn answer(&self, _: Serves, uri: &Uri) -> Answer {
+    fn answer(&self, serves: Serves, uri: &Uri) -> Answer {
+        if let Some(data) = &self.page
+            && let Some(answer) = page_of_program::answer(serves, uri, |query| data.page(query))
+        {
+            return answer;
+        }
         let health = |problem: Option<String>| match problem {
             None => Answer::text(StatusCode::OK, "ok\n"),
             Some(problem) => Answer::text(StatusCode::SERVICE_UNAVAILABLE, problem + "\n"),
@@ -37,8 +47,8 @@ mod tests {
 
     #[test]
     fn answers_follow_the_state() {
-        let published = Published::new().unwrap();
-        let serves = Serves { health: true, metrics: true };
+        let published = Published::new(false).unwrap();
+        let serves = Serves { health: true, metrics: true, local: true };
         let status = |path: &str| published.answer(serves, &path.parse().unwrap()).status.as_u16();
         published.life.beat();
         assert_eq!((status("/livez"), status("/readyz"), status("/")), (200, 503, 404));

@@ -3,7 +3,7 @@
 use std::{path::PathBuf, process::ExitCode, sync::Arc, time::Duration};
 
 use anyhow::bail;
-use clap::Args;
+use clap::{Args, builder::BoolishValueParser};
 use ipnet::IpNet;
 use mcs_kube::{
     KubeconfigFile,
@@ -157,6 +157,11 @@ pub struct RunArgs {
     )]
     metrics_address: Listen,
 
+    /// Serve a page for people at /page of these addresses too, to clients in the same network namespace alone, such as a
+    /// port-forward: `mcs ui --controller`
+    #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]
+    page: bool,
+
     /// How to log, on standard error
     #[arg(long, env = "MCS_LOG_FORMAT", value_name = "FORMAT", default_value = "human")]
     log_format: LogFormat,
@@ -178,8 +183,10 @@ fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
 
 pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     program::start_logs(args.log_format, &args.log);
-    let published = Arc::new(Published::new()?);
-    http::start(args.health_address.0, args.metrics_address.0, &published, async {})?;
+    let published = Arc::new(Published::new(args.page)?);
+    let counting = Arc::clone(&published);
+    let beside = async move { counting.follow_figures().await };
+    http::start(args.health_address.0, args.metrics_address.0, &published, beside)?;
     let settings = args.into_settings()?;
     program::block_on(controller::run(settings, published))?;
     Ok(ExitCode::SUCCESS)

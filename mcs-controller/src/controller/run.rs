@@ -8,6 +8,7 @@ mod telling;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod view;
 mod watches;
 mod writes;
 
@@ -141,6 +142,8 @@ struct Control {
     /// When faults that last are told again.
     tell_again_at: Instant,
     said_synced: bool,
+    /// When the page is told again.
+    show_at: Instant,
     published: Arc<Published>,
 }
 
@@ -255,6 +258,7 @@ impl Control {
             acceptances: Acceptances::default(),
             writers: OtherWriters::default(),
             said_synced: false,
+            show_at: now,
             tell_again_at: now + TOLD_AGAIN,
             published,
         }
@@ -365,6 +369,7 @@ impl Control {
         if self.said_synced {
             self.state.tell_overlaps();
         }
+        self.show(now);
         if !self.is_leader {
             return;
         }

@@ -23,6 +23,11 @@ impl<S: Copy + PartialEq> States<S> {
         };
     }
 
+    /// The state of each service.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&ServiceName, S)> {
+        self.0.iter().map(|(name, state)| (name, *state))
+    }
+
     /// How many services are in each of these states.
     pub(super) fn counts<const N: usize>(&self, states: [S; N]) -> [(S, usize); N] {
         let mut counts = states.map(|state| (state, 0));
@@ -52,6 +57,11 @@ impl ImportStates {
             self.without_namespace.remove(name);
         }
         self.states.note(name, state);
+    }
+
+    /// The state of each service.
+    pub(super) fn all(&self) -> impl Iterator<Item = (&ServiceName, ImportState)> {
+        self.states.all()
     }
 
     /// How many services are in each state.

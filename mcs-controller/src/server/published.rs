@@ -7,7 +7,7 @@ use std::{
 
 use mcs_kube::program::Heartbeat;
 
-use super::Metrics;
+use super::{Metrics, PageData, page::count};
 
 /// How long the control task may be silent. It looks at its clock every second.
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -20,16 +20,26 @@ pub struct Published {
     synced: AtomicBool,
     /// The metrics.
     pub metrics: Metrics,
+    /// What the page says; absent without `--page`.
+    pub page: Option<PageData>,
 }
 
 impl Published {
-    /// The state at the start.
-    pub fn new() -> prometheus::Result<Self> {
+    /// The state at the start. `page`: whether there is one.
+    pub fn new(page: bool) -> prometheus::Result<Self> {
         Ok(Self {
             life: Heartbeat::default(),
             synced: AtomicBool::new(false),
             metrics: Metrics::new()?,
+            page: page.then(PageData::default),
         })
+    }
+
+    /// Counts for the plots of the page, as long as the process runs.
+    pub async fn follow_figures(&self) {
+        if let Some(page) = &self.page {
+            page.figures.follow(|| Some(count(&self.metrics))).await;
+        }
     }
 
     /// Everything of this cluster was read.

@@ -23,7 +23,7 @@ pub struct Query {
     /// A part of `NAMESPACE/NAME`. Empty: every import.
     pub import: String,
     /// The page does not load itself again.
-    is_still: bool,
+    pub is_still: bool,
 }
 
 /// How something is. A word says the same; the shape and the colour repeat it.

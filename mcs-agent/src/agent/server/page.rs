@@ -300,7 +300,10 @@ mod tests {
             import("c", "Partial"),
         ]);
         let names = |query: Query| {
-            imports(&report, &query).iter().map(|one| one.import.name.clone()).collect::<Vec<_>>()
+            imports(&report, &query)
+                .iter()
+                .map(|one| one.import.name.to_string())
+                .collect::<Vec<_>>()
         };
         assert_eq!(names(Query::default()), ["a2", "c", "a", "b"]);
         let of = |import: &str| Query { import: import.to_owned(), ..Query::default() };

@@ -39,7 +39,7 @@ impl Control {
         }
     }
 
-    fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
+    pub(super) fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
         let state = &self.state;
         let refused = state.refused();
         let waiting = state.import_states().without_namespace();

@@ -48,7 +48,7 @@ async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
     let (kubeconfig, _file) = testing::kubeconfig("http://127.0.0.1:9");
     let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
     let access = Arc::new(access);
-    let published = Arc::new(Published::new().unwrap());
+    let published = Arc::new(Published::new(true).unwrap());
     let outbox = Outbox::open(&settings, &access).await.unwrap();
     let (updates, sent) = mpsc::channel(WAITING_UPDATES);
     let (_, leads) = watch::channel(false);

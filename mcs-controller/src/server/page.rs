@@ -1,0 +1,298 @@
+//! The page of the controller: the clusterset as the control task last saw it.
+
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, Mutex, PoisonError},
+};
+
+use jiff::Timestamp;
+use mcs_kube::{
+    Tiers,
+    program::page::{Cell, Mark, Page, Query, Samples, Table},
+};
+
+use super::Metrics;
+use crate::{
+    clusterset::{ClusterId, ExportState, ImportState, Refusal, ServiceName},
+    objects::{ClusterPeerStatus, PeerCondition},
+    peers::PeerName,
+};
+
+/// What the plots show, and the result of the writes that they count.
+const FIGURES: [(&str, &str); 2] =
+    [("Services written a second", "ok"), ("Failed writes a second", "error")];
+
+/// What the page is made of.
+#[derive(Debug, Default)]
+pub struct PageData {
+    pub(super) figures: Samples<{ FIGURES.len() }>,
+    view: Mutex<Option<Arc<View>>>,
+}
+
+/// The clusterset as this cluster sees it.
+#[derive(Clone, PartialEq, Debug)]
+pub struct View {
+    /// This cluster.
+    pub cluster: ClusterId,
+    /// The name of the clusterset.
+    pub clusterset: String,
+    /// Whether this replica writes. The others judge nothing.
+    pub leads: bool,
+    /// When this was seen.
+    pub seen: Timestamp,
+    /// Every peer, with its cluster.
+    pub peers: Vec<(PeerName, Option<ClusterId>, ClusterPeerStatus)>,
+    /// Every import.
+    pub imports: Vec<ImportView>,
+    /// The exports that are not as they should be, with the reasons.
+    pub exports: Vec<(ServiceName, ExportState, String)>,
+    /// The number of endpoints that are refused.
+    pub refused: Vec<(ClusterId, Refusal, usize)>,
+}
+
+/// An import.
+#[derive(Clone, PartialEq, Debug)]
+pub struct ImportView {
+    /// Its name.
+    pub name: ServiceName,
+    /// What has become of it.
+    pub state: ImportState,
+    /// The number of its endpoints in this cluster's slices, by source cluster.
+    pub endpoints: BTreeMap<ClusterId, usize>,
+    /// What its cluster selectors match, if it has some.
+    pub tiers: Option<Tiers>,
+    /// Why it is not as it should be.
+    pub message: String,
+}
+
+impl PageData {
+    /// Replaces what the page says.
+    pub fn set(&self, view: View) {
+        *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
+    }
+
+    /// The page.
+    pub(super) fn page(&self, query: &Query) -> Page {
+        let plots = self.figures.plots(FIGURES.map(|(title, _)| title));
+        let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let page = |title, state| Page {
+            title,
+            state,
+            problems: vec![],
+            facts: vec![],
+            plots,
+            tables: vec![],
+        };
+        let Some(view) = view else {
+            let starting = "it starts: not everything of this cluster was read yet".to_owned();
+            return page("mcs-controller".to_owned(), (Mark::Unknown, starting));
+        };
+        let mut page = page(format!("mcs-controller of cluster {}", view.cluster), view.state());
+        let count = |count: usize| count.to_string();
+        page.facts = vec![
+            ("Clusterset", view.clusterset.clone()),
+            ("Version", env!("CARGO_PKG_VERSION").to_owned()),
+            ("Peers", count(view.peers.len())),
+            ("Imports", count(view.imports.len())),
+            ("Seen", view.seen.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()),
+        ];
+        if view.leads {
+            let tables = [View::peers, View::imports, View::exports, View::refused];
+            page.tables = tables.map(|table| table(&view, query)).into();
+        }
+        page
+    }
+}
+
+/// How many writes had each result so far.
+pub(super) fn count(metrics: &Metrics) -> [u64; FIGURES.len()] {
+    let of = |target, result| metrics.writes.with_label_values(&[target, result]).get();
+    FIGURES.map(|(_, result)| of("cluster", result) + of("mailbox", result))
+}
+
+impl View {
+    fn state(&self) -> (Mark, String) {
+        if !self.leads {
+            let standby =
+                "standby: another replica leads, and its page says what becomes of imports";
+            return (Mark::Unknown, standby.to_owned());
+        }
+        let peers =
+            self.peers.iter().filter(|(_, _, status)| health(status).0 == Mark::Bad).count();
+        let imports = self.imports.iter().filter(|one| mark(one.state) == Mark::Bad).count();
+        match peers + imports {
+            0 => (Mark::Good, "healthy".to_owned()),
+            _ => (Mark::Bad, format!("{peers} peers and {imports} imports have a problem")),
+        }
+    }
+
+    fn peers(&self, _: &Query) -> Table {
+        let mut peers: Vec<_> = self
+            .peers
+            .iter()
+            .map(|(name, cluster, status)| (health(status), name, cluster, status))
+            .collect();
+        peers.sort_by(|(a, ..), (b, ..)| a.0.cmp(&b.0));
+        let columns =
+            &["Cluster", "Health", "Services", "Endpoints", "Refused", "Last contact", "Why"];
+        let none = "No other cluster is linked: `mcs link` does it.";
+        Table::new("Clusters", columns, none, &peers, |((mark, word), name, cluster, status)| {
+            let number = |number: Option<u32>| Cell::Text(number.unwrap_or_default().to_string());
+            let cluster = cluster.as_ref().map_or_else(|| name.to_string(), ToString::to_string);
+            let failing =
+                failing(status).map(|one| format!("{}: {}", one.condition_type, one.message));
+            vec![
+                Cell::Text(cluster),
+                Cell::Mark(*mark, word.clone()),
+                number(status.services),
+                number(status.endpoints),
+                number(status.refused_endpoints),
+                Cell::Text(status.last_contact.clone().unwrap_or_else(|| "-".to_owned())),
+                Cell::Text(failing.collect::<Vec<_>>().join("; ")),
+            ]
+        })
+    }
+
+    fn imports(&self, query: &Query) -> Table {
+        let meant = self.imports.iter().filter(|one| query.has(&one.name.to_string()));
+        let mut meant: Vec<_> = meant.collect();
+        meant.sort_by_cached_key(|one| (one.name.to_string() != query.import, mark(one.state)));
+        let columns = &["Import", "State", "Endpoints", "Tiers", "Why"];
+        Table::new("Imports", columns, "No import, or none of this name.", &meant, |one| {
+            let total = figure(one.endpoints.values().sum::<usize>().max(1));
+            let shares = one
+                .endpoints
+                .iter()
+                .map(|(cluster, count)| (format!("{cluster}: {count}"), figure(*count) / total));
+            let tiers = one.tiers.iter().flat_map(|tiers| &tiers.0).enumerate();
+            let tiers =
+                tiers.map(|(nth, tier)| format!("{}: {}", nth + 1, tier.clusters.join(", ")));
+            vec![
+                Cell::Import(one.name.to_string()),
+                Cell::Mark(mark(one.state), one.state.name().to_owned()),
+                Cell::Shares(shares.collect()),
+                Cell::Text(tiers.collect::<Vec<_>>().join("; ")),
+                Cell::Text(one.message.clone()),
+            ]
+        })
+    }
+
+    fn exports(&self, query: &Query) -> Table {
+        let meant = self.exports.iter().filter(|(name, ..)| query.has(&name.to_string()));
+        let meant: Vec<_> = meant.collect();
+        let none = "Every export of this cluster is as it should be.";
+        let columns = &["Export", "State", "Why"];
+        Table::new("Exports of this cluster with a problem", columns, none, &meant, |one| {
+            let (name, state, why) = one;
+            let mark = if *state == ExportState::NotImported { Mark::Note } else { Mark::Bad };
+            vec![
+                Cell::Text(name.to_string()),
+                Cell::Mark(mark, state.name().to_owned()),
+                Cell::Text(why.clone()),
+            ]
+        })
+    }
+
+    fn refused(&self, _: &Query) -> Table {
+        let columns = &["Cluster", "Reason", "Endpoints"];
+        let none = "No endpoint of a peer is refused.";
+        Table::new("Refused endpoints", columns, none, &self.refused, |(cluster, reason, count)| {
+            vec![
+                Cell::Text(cluster.to_string()),
+                Cell::Mark(Mark::Bad, reason.to_string()),
+                Cell::Text(count.to_string()),
+            ]
+        })
+    }
+}
+
+const fn mark(state: ImportState) -> Mark {
+    match state {
+        ImportState::Ready => Mark::Good,
+        ImportState::LeftAlone => Mark::Unknown,
+        ImportState::Conflict | ImportState::NoNamespace => Mark::Note,
+        ImportState::Pending
+        | ImportState::AddressShared
+        | ImportState::AddressInServiceRange
+        | ImportState::FamilyNotSupported
+        | ImportState::EndpointsUnused => Mark::Bad,
+    }
+}
+
+fn failing(status: &ClusterPeerStatus) -> impl Iterator<Item = &PeerCondition> {
+    status.conditions.iter().filter(|one| one.status == "False")
+}
+
+/// How a peer is, and the reasons of the conditions that say so.
+fn health(status: &ClusterPeerStatus) -> (Mark, String) {
+    let failing: Vec<_> = failing(status).map(|one| one.reason.as_str()).collect();
+    let is_known = status.conditions.iter().all(|one| one.status != "Unknown");
+    match (failing.is_empty(), is_known && !status.conditions.is_empty()) {
+        (false, _) => (Mark::Bad, failing.join(", ")),
+        (true, true) => (Mark::Good, "healthy".to_owned()),
+        (true, false) => (Mark::Unknown, "not wholly known yet".to_owned()),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a share for people")]
+const fn figure(count: usize) -> f64 {
+    count as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_kube::program::{http::Serves, page};
+
+    use super::*;
+
+    fn body(data: &PageData) -> String {
+        let serves = Serves { health: true, metrics: true, local: true };
+        page::answer(serves, &"/page".parse().unwrap(), |query| data.page(query)).unwrap().body
+    }
+
+    #[test]
+    fn the_page_says_what_is_wrong_and_hides_it_on_a_standby() {
+        let data = PageData::default();
+        assert!(body(&data).contains("○ it starts"));
+        let silent = PeerCondition {
+            condition_type: "Fresh".to_owned(),
+            status: "False".to_owned(),
+            reason: "Stale".to_owned(),
+            message: "no sign of life for 60 s".to_owned(),
+            last_transition_time: String::new(),
+            observed_generation: None,
+        };
+        let status = ClusterPeerStatus { conditions: vec![silent], ..ClusterPeerStatus::default() };
+        let import = ImportView {
+            name: "shop/cart".parse().unwrap(),
+            state: ImportState::AddressShared,
+            endpoints: [("east".parse().unwrap(), 1), ("west".parse().unwrap(), 3)].into(),
+            tiers: None,
+            message: "shop/other has its address".to_owned(),
+        };
+        let view = View {
+            cluster: "east".parse().unwrap(),
+            clusterset: "shop".to_owned(),
+            leads: true,
+            seen: Timestamp::UNIX_EPOCH,
+            peers: vec![("west".into(), Some("west".parse().unwrap()), status)],
+            imports: vec![import],
+            exports: vec![],
+            refused: vec![("west".parse().unwrap(), Refusal::OwnPods, 4)],
+        };
+        data.set(view.clone());
+        let page = body(&data);
+        for words in [
+            "✕ 1 peers and 1 imports have a problem",
+            "✕ Stale",
+            "no sign of life for 60 s",
+            "✕ address_shared",
+            "75.0 % west: 3",
+            "✕ own_pods",
+        ] {
+            assert!(page.contains(words), "no {words} in {page}");
+        }
+        data.set(View { leads: false, ..view });
+        assert!(body(&data).contains("○ standby") && !body(&data).contains("shop/cart"));
+    }
+}
