@@ -102,7 +102,8 @@ impl ClusterArgs {
     }
 }
 
-fn named(
+/// The given kubeconfigs, and those of contexts.
+pub(crate) fn named(
     kubeconfigs: &[KubeconfigArg],
     contexts: &[String],
 ) -> Result<Vec<KubeconfigArg>, KubeconfigError> {

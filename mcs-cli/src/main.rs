@@ -19,6 +19,7 @@ mod progress;
 mod services;
 mod status;
 mod tool;
+mod ui;
 mod up;
 mod wait;
 
@@ -70,6 +71,7 @@ enum Command {
     Status(status::StatusCommand),
     Services(services::ServicesCommand),
     Explain(explain::ExplainCommand),
+    Ui(ui::UiCommand),
     Bundle(bundle::BundleCommand),
     Probe(probe::ProbeCommand),
     Completion(shell::CompletionArgs),
@@ -95,6 +97,7 @@ fn main() -> ExitCode {
         Command::Status(command) => status::run(&command),
         Command::Services(command) => services::run(&command),
         Command::Explain(command) => explain::run(&command),
+        Command::Ui(command) => ui::run(&command),
         Command::Bundle(command) => bundle::run(&command),
         Command::Probe(command) => probe::run(&command),
         Command::Completion(args) => Ok(shell::complete(&args, command())),

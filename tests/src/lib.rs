@@ -10,6 +10,8 @@ pub mod api_server;
 pub mod bpf;
 pub mod bpffs;
 #[cfg(feature = "suites")]
+pub mod browser;
+#[cfg(feature = "suites")]
 pub mod capture;
 pub mod cgroup;
 pub mod charts;

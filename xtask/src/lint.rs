@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, ensure};
 use clap::ValueEnum;
 
 use crate::{
-    deploy, process,
+    deploy, process, release,
     setup::{self, CARGO_DENY, Purpose},
     workspace::Workspace,
 };
@@ -42,7 +42,7 @@ enum Check {
     Deny,
     /// Documentation of all crates, warnings denied
     Docs,
-    /// Shell scripts, workflows, and the chart with the manifests that are made from it
+    /// Shell scripts, workflows, the manifest for krew, and the charts with the manifests that are made from them
     Deploy,
     /// Known vulnerabilities of the dependencies, from a database that is fetched
     Advisories,
@@ -96,6 +96,7 @@ fn deployment(workspace: &Workspace) -> Result<()> {
     let mut actionlint = Command::new(setup::go_program(workspace, "actionlint")?);
     process::run(actionlint.current_dir(&workspace.root))?;
     pinned_actions(workspace)?;
+    release::krew::lint(workspace)?;
     deploy::check(workspace)
 }
 

@@ -17,6 +17,7 @@ use crate::{
 
 mod cross;
 mod files;
+pub(crate) mod krew;
 mod notes;
 mod provenance;
 mod sbom;
@@ -92,6 +93,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         let name = file.file_name().and_then(|name| name.to_str()).context("a file has a name")?;
         files.copy(file, name)?;
     }
+    release.krew(&mut files)?;
     files.write_checksums()?;
     if args.dry_run {
         let signed = release.sign_and_verify(&files, &digest)?;
@@ -164,6 +166,11 @@ impl Release<'_> {
         Ok(())
     }
 
+    /// The manifest for krew, of every `mcs` that is among the files.
+    fn krew(&self, files: &mut Files) -> Result<()> {
+        krew::write(self.workspace, files, self.repository, |text| self.name_images(text))
+    }
+
     fn name_images(&self, text: &str) -> String {
         let image = format!("repository: ghcr.io/{}\n", self.repository);
         text.replace("repository: localhost/mcs-agent\n", &image)
@@ -218,6 +225,7 @@ mod tests {
             return;
         }
         let digest = release.write(&mut files, true).unwrap();
+        release.krew(&mut files).unwrap();
         files.write_checksums().unwrap();
         let table = files.table().unwrap();
         for name in [
@@ -227,6 +235,7 @@ mod tests {
             "mcs-agent-0.1.0.tgz",
             "mcs-controller-0.1.0.tgz",
             "mcs-0.1.0.tgz",
+            "mcs-0.1.0-linux-arm64.tar.gz",
             "SBOM.spdx.json",
             "NOTES.md",
             "SHA256SUMS",
@@ -234,6 +243,17 @@ mod tests {
             assert!(table.contains(name), "{table}");
         }
         assert_eq!(release.sign_and_verify(&files, &digest).unwrap(), files.names().len());
+        let manifest = String::from_utf8(files.read("krew-mcs.yaml").unwrap()).unwrap();
+        let digest_of = |name: &str| oci::sha256(&files.read(name).unwrap());
+        for said in [
+            digest_of("mcs-0.1.0-linux-amd64.tar.gz"),
+            digest_of("mcs-0.1.0-linux-arm64.tar.gz"),
+            "https://github.com/some/where/releases/download/v0.1.0/mcs-0.1.0-linux-amd64.tar.gz"
+                .to_owned(),
+            "homepage: https://github.com/some/where\n".to_owned(),
+        ] {
+            assert!(manifest.contains(&said), "no {said} in {manifest}");
+        }
         let other = format!("sha256:{}", oci::sha256(b"a manifest"));
         let error = release.sign_and_verify(&files, &other).unwrap_err().to_string();
         assert!(error.contains("another digest of ghcr.io/some/where:0.1.0"), "{error}");

@@ -36,7 +36,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind, bench and mutants
+    /// What to prepare for; by default everything but kind, bench, mutants and browser
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -69,6 +69,8 @@ pub(crate) enum Purpose {
     Bench,
     /// Mutants of the code
     Mutants,
+    /// A real browser, which looks at pages with --full
+    Browser,
 }
 
 /// One thing that is needed.
@@ -103,7 +105,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if purposes.is_empty() {
         // What takes minutes is installed for those who ask for it.
         let is_asked_for = |purpose: &&Purpose| {
-            matches!(purpose, Purpose::Kind | Purpose::Bench | Purpose::Mutants)
+            matches!(purpose, Purpose::Kind | Purpose::Bench | Purpose::Mutants | Purpose::Browser)
         };
         let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);

@@ -19,7 +19,7 @@ struct Program {
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Bench, Clusters, Demo, Kernels, Kind, Lint, Test};
+    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Test};
     &[
         Program {
             name: "ip",
@@ -90,6 +90,12 @@ const PROGRAMS: &[Program] = {
             package: "debootstrap",
             version: &["--version"],
             purposes: &[Kind],
+        },
+        Program {
+            name: "chromium",
+            package: "chromium",
+            version: &["--version"],
+            purposes: &[Browser],
         },
         Program { name: "depmod", package: "kmod", version: &[], purposes: &[Kernels] },
         Program { name: "modprobe", package: "kmod", version: &[], purposes: &[Kernels] },

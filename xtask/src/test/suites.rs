@@ -149,14 +149,14 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "health",
-        about: "What an agent says over HTTP, with faults; metrics and alerts by promtool; explain",
+        about: "What an agent says over HTTP, with faults; metrics and alerts by promtool; its page; explain",
         root: true,
         needs: &[Purpose::Build, Purpose::Test],
         extras: &[],
         work: Work::Binary("health"),
         company: Company::Others,
         budget: 80,
-        full: None,
+        full: Some(Work::Binary("health")),
     },
     Suite {
         name: "packet",

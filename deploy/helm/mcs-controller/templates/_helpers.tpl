@@ -81,6 +81,9 @@ imagePullSecrets:
 {{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
+{{- if .Values.page.enabled }}
+- --page
+{{- end }}
 - --log-format={{ .Values.log.format }}
 - --log={{ .Values.log.filter }}
 {{- with .Values.extraArgs }}

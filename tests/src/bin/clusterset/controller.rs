@@ -106,10 +106,10 @@ impl Controller {
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))
             .args(["--namespace", NAMESPACE])
-            .args(["--health-address=off", "--metrics-address=off"])
             .arg("--log=info,mcs_controller=debug,mcs_kube=debug")
             // Pods of most cases are addresses alone.
             .env("MCS_PROBE_PEERS", "off")
+            .envs([("MCS_HEALTH_ADDRESS", "off"), ("MCS_METRICS_ADDRESS", "off")])
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -25,6 +25,7 @@ mod memory;
 mod migrate;
 mod objects;
 mod orders;
+mod page;
 mod peering;
 mod publisher;
 mod reach;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     check::cases(&mut suite);
     ask::cases(&mut suite);
+    page::cases(&mut suite);
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
     rules::cases(&mut suite);

@@ -13,6 +13,7 @@ mod figures;
 mod http;
 mod latency;
 mod mistakes;
+mod page;
 mod promtool;
 mod queries;
 mod readiness;
@@ -33,5 +34,6 @@ fn main() -> ExitCode {
     addresses::cases(&mut suite);
     failing::cases(&mut suite);
     explain::cases(&mut suite);
+    page::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -1,0 +1,199 @@
+//! The page: what it says, to whom, and what a name in an object cannot do to it.
+
+use std::{
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
+    thread::sleep,
+    time::{Duration, Instant},
+};
+
+use anyhow::ensure;
+use mcs_tests::{
+    browser::Browser,
+    manifests::{Manifests, Protocol, Service},
+    netns::Namespace,
+    site::Site,
+    suite::{Suite, is_full},
+    wait,
+};
+use serde_json::{Value, json};
+
+use crate::{
+    http::{Answer, HEALTH, ask, expect},
+    world::{World, write},
+};
+
+/// The names of an object that is in nobody's favour.
+const MARKUP: &str =
+    "\"><script>document.title='owned'</script><img src=x onerror=document.title='owned'>";
+/// How wide a phone's window is.
+const PHONE: u16 = 390;
+/// How long clients connect for the picture.
+const TRAFFIC: Duration = Duration::from_secs(60);
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the page says what status says, to clients on this machine alone", page);
+    suite.case("a browser runs nothing of the page, which fits a phone", browser);
+}
+
+/// A node with clusters in several states, and objects of people who mean no good.
+fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
+    let netns = Namespace::create(&world.run, role)?;
+    netns.ip("link set lo up\naddr add 10.79.0.1/32 dev lo\n")?;
+    let manifests = Manifests::create(&world.run)?;
+    let pods =
+        |cluster: u8, count: u8| (1..=count).map(move |pod| IpAddr::from([10, cluster, 0, pod]));
+    let service = |namespace: &str, name: &str, number: u8| {
+        Service::new(name, [[10, 78, 1, number].into()]).namespace(namespace).port(
+            Protocol::Tcp,
+            80,
+            8080,
+        )
+    };
+    for one in [
+        service("shop", "cart", 1).endpoints("east", pods(201, 3)).endpoints("west", pods(202, 1)),
+        service("shop", "checkout", 2)
+            .endpoints("west", pods(202, 4))
+            .endpoints("north", pods(203, 4)),
+        service("bank", "ledger", 3).endpoints("west", pods(202, 2)),
+        service("media", "search", 4),
+        Service::new("video", [Ipv4Addr::new(169, 254, 0, 9).into()]).namespace("media").port(
+            Protocol::Tcp,
+            443,
+            8443,
+        ),
+    ] {
+        manifests.write(&one)?;
+    }
+    write(&manifests, "hostile", &hostile())?;
+    let flags = [
+        "--page",
+        "--health-address=0.0.0.0:16450",
+        "--metrics-address=off",
+        "--node-name=worker-1",
+        "--cluster-id=east",
+        "--zone=a",
+    ];
+    let mut site = Site::begin(&world.run, role, &netns, &flags, manifests)?;
+    site.agent.wait_until_healthy()?;
+    Ok((site, netns))
+}
+
+/// Imports whose names and values are markup, control characters and as long as can be.
+fn hostile() -> Value {
+    let import = |name: &str, ip: &str| {
+        json!({
+            "apiVersion": "multicluster.x-k8s.io/v1alpha1", "kind": "ServiceImport",
+            "metadata": {"namespace": "tenant", "name": name},
+            "spec": {"type": "ClusterSetIP", "ips": [ip], "ports": [{"port": 80, "protocol": "TCP"}]},
+        })
+    };
+    let items = [
+        import("markup", MARKUP),
+        import(MARKUP, "10.78.1.10"),
+        import("control", "\u{1b}[2J\u{7}\u{202e}owned"),
+        import(&"long-".repeat(50), "10.78.1.12"),
+    ];
+    json!({"apiVersion": "v1", "kind": "List", "items": items})
+}
+
+fn get(netns: &Namespace, path: &str) -> anyhow::Result<Answer> {
+    ask(netns, &format!("{HEALTH}{path}"), &[])
+}
+
+fn page(world: &mut World) -> anyhow::Result<()> {
+    let (site, netns) = site(world, "page")?;
+    let says = [
+        "mcs-agent on node worker-1",
+        "● healthy",
+        "shop/cart",
+        "75.0 % east",
+        "25.0 % west",
+        "✕ Refusing",
+        "✕ Rejected",
+    ];
+    let answer = wait::until("the page", || {
+        let answer = get(&netns, "/page")?;
+        expect(&answer, 200, &says)?;
+        Ok(answer)
+    })?;
+    for header in [
+        "content-security-policy: default-src 'none'; style-src 'self';",
+        "content-type: text/html",
+    ] {
+        ensure!(answer.headers.contains(header), "no {header} in {}", answer.headers);
+    }
+    ensure!(!answer.body.contains("<script") && !answer.body.contains("<img"), "{}", answer.body);
+    ensure!(
+        answer.body.contains("&lt;script&gt;") && answer.body.contains("\\u{1b}[2J"),
+        "{}",
+        answer.body
+    );
+    ensure!(!answer.body.contains(['\u{1b}', '\u{7}', '\u{202e}']), "{}", answer.body);
+    ensure!(!site.agent.log()?.contains(['\u{1b}', '\u{7}']), "the log has control characters");
+
+    let one = get(&netns, "/page?import=shop/cart")?;
+    expect(&one, 200, &["10.201.0.1:8080", "10.78.1.1:80/TCP"])?;
+    ensure!(!one.body.contains("bank/ledger"), "it lists other imports too");
+    expect(&get(&netns, "/page.css")?, 200, &["prefers-color-scheme"])?;
+    // A name that leads here by somebody else's DNS, and an address that others reach.
+    for (url, flags) in [
+        (format!("{HEALTH}/page"), &["--header", "Host: owned.example"][..]),
+        ("10.79.0.1:16450/page".to_owned(), &[]),
+        ("10.79.0.1:16450/page".to_owned(), &["--header", "Host: localhost"]),
+    ] {
+        expect(&ask(&netns, &url, flags)?, 403, &["mcs ui"])?;
+    }
+    let off = ask(&world.node.netns, &format!("{HEALTH}/page"), &[])?;
+    expect(&off, 404, &["there is /livez"])?;
+    Ok(())
+}
+
+fn browser(world: &mut World) -> anyhow::Result<()> {
+    if !is_full() {
+        return Ok(());
+    }
+    let browser = Browser::find()?;
+    let (site, netns) = site(world, "browser")?;
+    {
+        let _in_cgroup = site.cgroup.visit()?;
+        netns.run(|| clients(TRAFFIC))??;
+    }
+    let url = format!("http://{HEALTH}/page");
+    let document = browser.document(&netns, &format!("{url}?reload=off"))?;
+    ensure!(document.contains("<title>mcs-agent on node worker-1</title>"), "{document}");
+    ensure!(!document.contains("<img") && !document.contains("<script"), "{document}");
+    ensure!(document.contains("&lt;img src=x onerror="), "{document}");
+    let [page, style] = ["/page?reload=off", "/page.css"].map(|path| get(&netns, path));
+    let width = browser.width(&netns, &page?.body, &style?.body, PHONE)?;
+    ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
+    let logs = world.run.directory();
+    // Documents show a tidy node.
+    std::fs::remove_file(site.manifests.path().join("hostile.json"))?;
+    wait::until("a page without tenants", || {
+        let answer = get(&netns, "/page")?;
+        ensure!(!answer.body.contains("tenant/"), "{}", answer.body);
+        Ok(())
+    })?;
+    browser.picture(&netns, &url, (1000, 1180), logs, "page-agent.png")
+}
+
+/// Connects to services that have backends, and to one that has none, more and less often.
+fn clients(duration: Duration) -> anyhow::Result<()> {
+    let begin = Instant::now();
+    while begin.elapsed() < duration {
+        let wave = (begin.elapsed().as_secs_f64() / 9.0).sin() + 1.3;
+        for (number, port) in [(1, 80), (2, 80), (3, 80)] {
+            // No such pod runs: the programs have counted the connect all the same.
+            let to = SocketAddr::from(([10, 78, 1, number], port));
+            let _ = TcpStream::connect_timeout(&to, Duration::from_millis(20));
+        }
+        if begin.elapsed().as_secs() % 20 < 6 {
+            let _ = TcpStream::connect_timeout(
+                &SocketAddr::from(([10, 78, 1, 4], 80)),
+                Duration::from_millis(20),
+            );
+        }
+        sleep(Duration::from_secs_f64(0.04 / wave));
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! A real browser without a window: Debian's chromium.
+
+use std::{
+    env, fs,
+    path::{Path, PathBuf},
+};
+
+use anyhow::{Context as _, ensure};
+use tempfile::TempDir;
+
+use crate::{netns::Namespace, suite};
+
+const PROGRAM: &str = "chromium";
+/// The variable with the directory where pictures are kept, such as deploy.
+const PICTURES: &str = "MCS_PICTURES";
+/// The largest picture in bytes: documents show it.
+const LARGEST: u64 = 150_000;
+
+/// A browser, with a profile of its own.
+#[derive(Debug)]
+pub struct Browser {
+    profile: TempDir,
+}
+
+impl Browser {
+    /// Fails as a skip where there is none.
+    pub fn find() -> anyhow::Result<Self> {
+        let paths = env::var_os("PATH").unwrap_or_default();
+        let is_there = env::split_paths(&paths).any(|path| path.join(PROGRAM).exists());
+        if !is_there {
+            return Err(suite::skip("there is no chromium: run `cargo xtask setup browser`"));
+        }
+        Ok(Self { profile: tempfile::tempdir()? })
+    }
+
+    fn run(&self, netns: &Namespace, arguments: &[&str]) -> anyhow::Result<String> {
+        let profile = format!("--user-data-dir={}", self.profile.path().display());
+        let flags =
+            ["60", PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"];
+        netns.output("timeout", &[&flags[..], &[&*profile], arguments].concat())
+    }
+
+    /// The document at a URL, as the browser has it once it is loaded.
+    pub fn document(&self, netns: &Namespace, url: &str) -> anyhow::Result<String> {
+        self.run(netns, &["--dump-dom", url])
+    }
+
+    /// How wide a page becomes in a window of that width, in pixels.
+    pub fn width(
+        &self,
+        netns: &Namespace,
+        page: &str,
+        style: &str,
+        window: u16,
+    ) -> anyhow::Result<u16> {
+        let page = page.replace(
+            "<link rel=\"stylesheet\" href=\"/page.css\">",
+            &format!("<style>{style}</style>"),
+        );
+        let page = page.replace('&', "&amp;").replace('"', "&quot;");
+        let frame = format!(
+            "<!doctype html><iframe id=\"page\" style=\"width:{window}px;height:800px;border:0\" srcdoc=\"{page}\"></iframe>\
+             <script>onload = () => {{ document.title = 'width ' + document.getElementById('page').contentDocument.documentElement.scrollWidth }}</script>"
+        );
+        let file = self.profile.path().join("frame.html");
+        fs::write(&file, frame)?;
+        let document = self.document(netns, &format!("file://{}", file.display()))?;
+        let width = document.split("<title>width ").nth(1).and_then(|rest| rest.split('<').next());
+        Ok(width.context("no width was measured")?.parse()?)
+    }
+
+    /// Takes a picture of a page into this file of [`PICTURES`], or else of `directory`.
+    pub fn picture(
+        &self,
+        netns: &Namespace,
+        url: &str,
+        (width, height): (u16, u16),
+        directory: &Path,
+        name: &str,
+    ) -> anyhow::Result<()> {
+        let directory = env::var_os(PICTURES).map_or_else(|| directory.to_owned(), PathBuf::from);
+        let file = std::path::absolute(directory.join(name))?;
+        let size = format!("--window-size={width},{height}");
+        self.run(netns, &[&size, &format!("--screenshot={}", file.display()), url])?;
+        let length = fs::metadata(&file).context("the browser took no picture")?.len();
+        ensure!((5_000..LARGEST).contains(&length), "{} has {length} bytes", file.display());
+        suite::tell(format!("a picture of {length} bytes in {}", file.display()));
+        Ok(())
+    }
+}
