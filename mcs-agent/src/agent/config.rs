@@ -23,6 +23,7 @@ pub(super) const POLL_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The flags of `mcs-agent run`.
 #[derive(Clone, Debug)]
+#[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Config {
     /// Where objects come from.
     pub source: SourceConfig,

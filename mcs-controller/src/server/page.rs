@@ -120,10 +120,14 @@ impl View {
         let peers =
             self.peers.iter().filter(|(_, _, status)| health(status).0 == Mark::Bad).count();
         let imports = self.imports.iter().filter(|one| mark(one.state) == Mark::Bad).count();
-        match peers + imports {
-            0 => (Mark::Good, "healthy".to_owned()),
-            _ => (Mark::Bad, format!("{peers} peers and {imports} imports have a problem")),
+        if peers + imports == 0 {
+            return (Mark::Good, "healthy".to_owned());
         }
+        let (all_peers, all_imports) = (self.peers.len(), self.imports.len());
+        let state = format!(
+            "{peers} of {all_peers} peers and {imports} of {all_imports} imports have a problem"
+        );
+        (Mark::Bad, state)
     }
 
     fn peers(&self, _: &Query) -> Table {
@@ -132,7 +136,7 @@ impl View {
             .iter()
             .map(|(name, cluster, status)| (health(status), name, cluster, status))
             .collect();
-        peers.sort_by(|(a, ..), (b, ..)| a.0.cmp(&b.0));
+        peers.sort_by_key(|((mark, _), ..)| *mark);
         let columns =
             &["Cluster", "Health", "Services", "Endpoints", "Refused", "Last contact", "Why"];
         let none = "No other cluster is linked: `mcs link` does it.";
@@ -147,7 +151,7 @@ impl View {
                 number(status.services),
                 number(status.endpoints),
                 number(status.refused_endpoints),
-                Cell::Text(status.last_contact.clone().unwrap_or_else(|| "-".to_owned())),
+                Cell::Text(status.last_contact.as_deref().unwrap_or("-").replace('T', " ")),
                 Cell::Text(failing.collect::<Vec<_>>().join("; ")),
             ]
         })
@@ -225,12 +229,15 @@ fn failing(status: &ClusterPeerStatus) -> impl Iterator<Item = &PeerCondition> {
 
 /// How a peer is, and the reasons of the conditions that say so.
 fn health(status: &ClusterPeerStatus) -> (Mark, String) {
-    let failing: Vec<_> = failing(status).map(|one| one.reason.as_str()).collect();
-    let is_known = status.conditions.iter().all(|one| one.status != "Unknown");
-    match (failing.is_empty(), is_known && !status.conditions.is_empty()) {
+    let failing: Vec<_> = failing(status).map(|one| &*one.reason).collect();
+    // Others are unknown because nobody is to find them out.
+    let is_pending = |one: &&PeerCondition| one.status == "Unknown" && one.reason == "Pending";
+    let pending = status.conditions.iter().filter(is_pending);
+    let pending: Vec<_> = pending.map(|one| &*one.condition_type).collect();
+    match (failing.is_empty(), pending.is_empty()) {
         (false, _) => (Mark::Bad, failing.join(", ")),
         (true, true) => (Mark::Good, "healthy".to_owned()),
-        (true, false) => (Mark::Unknown, "not wholly known yet".to_owned()),
+        (true, false) => (Mark::Unknown, format!("not known yet: {}", pending.join(", "))),
     }
 }
 
@@ -253,7 +260,7 @@ mod tests {
     #[test]
     fn the_page_says_what_is_wrong_and_hides_it_on_a_standby() {
         let data = PageData::default();
-        assert!(body(&data).contains("○ it starts"));
+        assert!(body(&data).contains("○&nbsp;it starts"));
         let silent = PeerCondition {
             condition_type: "Fresh".to_owned(),
             status: "False".to_owned(),
@@ -283,16 +290,16 @@ mod tests {
         data.set(view.clone());
         let page = body(&data);
         for words in [
-            "✕ 1 peers and 1 imports have a problem",
-            "✕ Stale",
+            "✕&nbsp;1 of 1 peers and 1 of 1 imports have a problem",
+            "✕&nbsp;Stale",
             "no sign of life for 60 s",
-            "✕ address_shared",
-            "75.0 % west: 3",
-            "✕ own_pods",
+            "✕&nbsp;address_shared",
+            "75.0&nbsp;% west: 3",
+            "✕&nbsp;own_pods",
         ] {
             assert!(page.contains(words), "no {words} in {page}");
         }
         data.set(View { leads: false, ..view });
-        assert!(body(&data).contains("○ standby") && !body(&data).contains("shop/cart"));
+        assert!(body(&data).contains("○&nbsp;standby") && !body(&data).contains("shop/cart"));
     }
 }

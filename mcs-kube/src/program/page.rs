@@ -42,10 +42,10 @@ pub enum Mark {
 impl Mark {
     const fn shape(self) -> &'static str {
         match self {
-            Self::Bad => "<span class=\"mark bad\">✕ ",
-            Self::Note => "<span class=\"mark note\">▲ ",
-            Self::Unknown => "<span class=\"mark\">○ ",
-            Self::Good => "<span class=\"mark good\">● ",
+            Self::Bad => "<span class=\"mark bad\">✕&nbsp;",
+            Self::Note => "<span class=\"mark note\">▲&nbsp;",
+            Self::Unknown => "<span class=\"mark\">○&nbsp;",
+            Self::Good => "<span class=\"mark good\">●&nbsp;",
         }
     }
 }
@@ -250,12 +250,12 @@ impl Cell {
             Self::Mark(mark, word) => _ = html.raw(mark.shape()).text(word).raw("</span>"),
             Self::Shares(shares) if shares.is_empty() => _ = html.raw("none"),
             Self::Shares(shares) => {
-                html.raw("<ul>");
+                html.raw("<ul class=\"shares\">");
                 for (name, share) in shown(shares) {
                     html.raw("<li class=\"share\"><svg viewBox=\"0 0 100 10\" ");
                     html.raw("preserveAspectRatio=\"none\" aria-hidden=\"true\"><rect width=\"");
                     html.number(share * 100.0).raw("\" height=\"10\"/></svg><span>");
-                    html.number(share * 100.0).raw(" % ").text(name).raw("</span></li>");
+                    html.number(share * 100.0).raw("&nbsp;% ").text(name).raw("</span></li>");
                 }
                 html.raw("</ul>");
             }
@@ -292,7 +292,7 @@ mod tests {
         let body = body("/page", &imports);
         assert_eq!(body.matches("<tr>").count(), ROWS + 1);
         assert!(body.contains("9900 more are left out") && body.len() < 100_000);
-        assert!(body.contains("25.0 % east") && body.contains("✕ degraded"));
+        assert!(body.contains("25.0&nbsp;% east") && body.contains("✕&nbsp;degraded"));
     }
 
     #[test]

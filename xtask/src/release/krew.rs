@@ -5,7 +5,7 @@ use std::{
     io::Read as _,
 };
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use flate2::{Compression, write::GzEncoder};
 use mcs_tests::oci;
 use serde_json::Value;
@@ -120,10 +120,13 @@ fn check(text: &str) -> Result<()> {
         ensure!(found == expected, "{TEMPLATE}: {what} is {found}, not {expected}");
     }
     let known = ["homepage", "shortDescription", "description", "caveats", "version", "platforms"];
-    let fields = spec.as_object().context("a spec is an object")?.keys();
-    for field in fields.filter(|field| !known.contains(&field.as_str())) {
-        bail!("{TEMPLATE}: krew knows no field spec.{field}");
-    }
+    let mut fields = spec.as_object().context("a spec is an object")?.keys();
+    let unknown = fields.find(|field| !known.contains(&field.as_str()));
+    ensure!(
+        unknown.is_none(),
+        "{TEMPLATE}: krew knows no field spec.{}",
+        unknown.map_or("", |one| one)
+    );
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let short = text(&spec["shortDescription"]);
     ensure!(

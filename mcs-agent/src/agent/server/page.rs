@@ -66,10 +66,9 @@ pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, quer
     };
     let problems = failings(report, &Attachments::read(pins));
     let problems: Vec<_> = problems.into_iter().map(|(_, problem)| problem).collect();
-    let state = match problems.is_empty() {
-        true => (Mark::Good, "healthy".to_owned()),
-        false => (Mark::Bad, "degraded".to_owned()),
-    };
+    let (mark, word) =
+        if problems.is_empty() { (Mark::Good, "healthy") } else { (Mark::Bad, "degraded") };
+    let state = (mark, word.to_owned());
     let imports = imports(report, query);
     let frontends = read_frontends(pins, shown(&imports));
     let mut tables = vec![clusters(report), import_table(&imports, &frontends)];
@@ -82,7 +81,10 @@ pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, quer
         ("Zone", or_none(&report.node.zone)),
         ("Version", report.agent.version.clone()),
         ("Runs for", age(report.agent.started)),
-        ("Source", report.source.name.clone()),
+        (
+            "Source",
+            if report.source.is_directory() { "manifests" } else { &report.source.name }.to_owned(),
+        ),
         ("Imports", counts(report)),
         ("Rejections", report.rejection_counts.values().sum::<usize>().to_string()),
     ];

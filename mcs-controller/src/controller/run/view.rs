@@ -12,11 +12,14 @@ use crate::{
     clusterset::{
         Condition, ConditionStatus, ConditionType, ExportState, ImportState, ServiceName,
     },
+    objects::ExportObject,
     server::{ImportView, View},
 };
 
 /// How often it does.
 const PERIOD: Duration = Duration::from_secs(10);
+const LACKING: &str =
+    "this cluster has no such namespace: create it, or run the controller with --create-namespaces";
 
 impl Control {
     /// Tells the page, if there is one, in time.
@@ -32,7 +35,7 @@ impl Control {
         });
         let export = |(name, state): (&ServiceName, ExportState)| {
             let object = self.state.own.export_object(name);
-            let conditions = object.map(|object| object.known_conditions()).unwrap_or_default();
+            let conditions = object.map(ExportObject::known_conditions).unwrap_or_default();
             (name.clone(), state, failing(&conditions))
         };
         let exports = state.export_states().all().filter(|(_, one)| *one != ExportState::Exported);
@@ -66,7 +69,11 @@ impl Control {
             state,
             endpoints,
             tiers: object.and_then(|object| object.import.tiers.clone()),
-            message: object.map(|object| failing(&object.status.conditions)).unwrap_or_default(),
+            message: match object {
+                Some(object) => failing(&object.status.conditions),
+                None if state == ImportState::NoNamespace => LACKING.to_owned(),
+                None => String::new(),
+            },
         }
     }
 }

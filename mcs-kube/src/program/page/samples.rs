@@ -18,7 +18,9 @@ const HEIGHT: f64 = 60.0;
 
 /// The values of `N` counters over the last ten minutes.
 #[derive(Debug)]
-pub struct Samples<const N: usize>(Mutex<VecDeque<(Instant, [u64; N])>>);
+pub struct Samples<const N: usize>(Mutex<VecDeque<Sample<N>>>);
+
+type Sample<const N: usize> = (Instant, [u64; N]);
 
 impl<const N: usize> Default for Samples<N> {
     fn default() -> Self {
@@ -60,14 +62,13 @@ impl<const N: usize> Samples<N> {
         let samples = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let points = |nth: usize| {
             let pairs = samples.iter().zip(samples.iter().skip(1));
-            let point =
-                |((from, before), (to, after)): (&(Instant, [u64; N]), &(Instant, [u64; N]))| {
-                    let seconds = to.saturating_duration_since(*from).as_secs_f64().max(0.001);
-                    // A counter that begins anew has counted nothing before.
-                    let grown = after[nth].checked_sub(before[nth]).unwrap_or(after[nth]);
-                    let age = now.saturating_duration_since(*to).as_secs_f64();
-                    (age, figure(grown) / seconds)
-                };
+            let point = |(before, after): (&Sample<N>, &Sample<N>)| {
+                let seconds = after.0.saturating_duration_since(before.0).as_secs_f64().max(0.001);
+                // A counter that begins anew has counted nothing before.
+                let grown = after.1[nth].checked_sub(before.1[nth]).unwrap_or(after.1[nth]);
+                let age = now.saturating_duration_since(after.0).as_secs_f64();
+                (age, figure(grown) / seconds)
+            };
             pairs.map(point).collect()
         };
         let plot = |(nth, title)| Plot { title, points: points(nth) };

@@ -6,6 +6,8 @@ use std::{
     os::unix::fs::PermissionsExt as _,
     path::Path,
     process::Stdio,
+    thread::sleep,
+    time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
@@ -77,7 +79,7 @@ fn looks(world: &World) -> anyhow::Result<()> {
     let south = json!({
         "apiVersion": "clusterset.mcs-agent.io/v1alpha1", "kind": "ClusterPeer",
         "metadata": {"name": "south"},
-        "spec": {"clusterId": "south", "kubeconfigSecretRef": {"name": "peer-south"}},
+        "spec": {"clusterId": "south", "kubeconfigSecretRef": {"name": "peer-south"}, "podCIDRs": ["10.79.9.0/24"]},
     });
     second.api().apply(&south)?;
     let url = format!("http://{ADDRESS}/page");
@@ -90,10 +92,10 @@ fn looks(world: &World) -> anyhow::Result<()> {
         for words in [
             "mcs-controller of cluster c2",
             "shop/cart",
-            "75.0 % c1: 3",
-            "25.0 % c2: 1",
-            "▲ no_namespace",
-            "✕ outside_pod_ranges",
+            "75.0&nbsp;% c1: 3",
+            "25.0&nbsp;% c2: 1",
+            "▲&nbsp;no_namespace",
+            "✕&nbsp;outside_pod_ranges",
             "peer-south",
         ] {
             ensure!(page.contains(words), "no {words} in {page}");
@@ -109,6 +111,12 @@ fn looks(world: &World) -> anyhow::Result<()> {
     shown_by_ui(world)?;
     if is_full() {
         let browser = Browser::find()?;
+        // Something to plot.
+        for number in 0..20 {
+            let slice = slice_of("shop", 0, 2 + number % 2);
+            first.api().apply(&named(&slice, "checkout")?)?;
+            sleep(Duration::from_millis(500 * u64::from(number % 7)));
+        }
         let document = browser.document(&world.controllers, &url)?;
         ensure!(document.contains("<title>mcs-controller of cluster c2</title>"), "{document}");
         let body = |url: &str| world.controllers.output("curl", &["--silent", url]);
@@ -116,7 +124,7 @@ fn looks(world: &World) -> anyhow::Result<()> {
         let width = browser.width(&world.controllers, &page, &style, PHONE)?;
         ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
         let logs = world.run.directory();
-        browser.picture(&world.controllers, &url, (1000, 1300), logs, "page-controller.png")?;
+        browser.picture(&world.controllers, &url, (1000, 1190), logs, "page-controller.png")?;
     }
     second.api().delete(&south)?;
     for (namespace, name, _) in EXPORTS {

@@ -11,6 +11,7 @@ use mcs_tests::{
     browser::Browser,
     manifests::{Manifests, Protocol, Service},
     netns::Namespace,
+    server::Server,
     site::Site,
     suite::{Suite, is_full},
     wait,
@@ -28,7 +29,7 @@ const MARKUP: &str =
 /// How wide a phone's window is.
 const PHONE: u16 = 390;
 /// How long clients connect for the picture.
-const TRAFFIC: Duration = Duration::from_secs(60);
+const TRAFFIC: Duration = Duration::from_mins(1);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the page says what status says, to clients on this machine alone", page);
@@ -39,6 +40,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
     let netns = Namespace::create(&world.run, role)?;
     netns.ip("link set lo up\naddr add 10.79.0.1/32 dev lo\n")?;
+    for pod in 1..=4 {
+        netns.ip(&format!("addr add 10.202.0.{pod}/32 dev lo\n"))?;
+    }
     let manifests = Manifests::create(&world.run)?;
     let pods =
         |cluster: u8, count: u8| (1..=count).map(move |pod| IpAddr::from([10, cluster, 0, pod]));
@@ -64,8 +68,20 @@ fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
     ] {
         manifests.write(&one)?;
     }
+    let mut tiers = service("shop", "orders", 5).import();
+    let results = r#"[{"clusters":["west"]},{"clusters":["north"]}]"#;
+    tiers["metadata"]["annotations"] =
+        json!({"clusterset.mcs-agent.io/cluster-selector-results": results});
+    let slices = service("shop", "orders", 5)
+        .endpoints("west", pods(202, 2))
+        .endpoints("north", pods(203, 2))
+        .slices();
+    let items: Vec<_> = std::iter::once(tiers).chain(slices).collect();
+    let orders = json!({"apiVersion": "v1", "kind": "List", "items": items});
+    write(&manifests, "orders", &orders)?;
     write(&manifests, "hostile", &hostile())?;
     let flags = [
+        "--probe-peers=on",
         "--page",
         "--health-address=0.0.0.0:16450",
         "--metrics-address=off",
@@ -104,12 +120,13 @@ fn page(world: &mut World) -> anyhow::Result<()> {
     let (site, netns) = site(world, "page")?;
     let says = [
         "mcs-agent on node worker-1",
-        "● healthy",
+        "●&nbsp;healthy",
         "shop/cart",
-        "75.0 % east",
-        "25.0 % west",
-        "✕ Refusing",
-        "✕ Rejected",
+        "75.0&nbsp;% east",
+        "25.0&nbsp;% west",
+        "1: west; 2: north",
+        "✕&nbsp;Refusing",
+        "✕&nbsp;Rejected",
     ];
     let answer = wait::until("the page", || {
         let answer = get(&netns, "/page")?;
@@ -154,9 +171,12 @@ fn browser(world: &mut World) -> anyhow::Result<()> {
     }
     let browser = Browser::find()?;
     let (site, netns) = site(world, "browser")?;
+    // The pods of one cluster answer, for the figures of reach.
+    let server = |pod| Server::tcp(&netns, SocketAddr::from(([10, 202, 0, pod], 8080)));
+    let _servers = (1..=4).map(server).collect::<anyhow::Result<Vec<_>>>()?;
     {
         let _in_cgroup = site.cgroup.visit()?;
-        netns.run(|| clients(TRAFFIC))??;
+        netns.run(|| clients(TRAFFIC))?;
     }
     let url = format!("http://{HEALTH}/page");
     let document = browser.document(&netns, &format!("{url}?reload=off"))?;
@@ -174,11 +194,11 @@ fn browser(world: &mut World) -> anyhow::Result<()> {
         ensure!(!answer.body.contains("tenant/"), "{}", answer.body);
         Ok(())
     })?;
-    browser.picture(&netns, &url, (1000, 1180), logs, "page-agent.png")
+    browser.picture(&netns, &url, (1000, 1150), logs, "page-agent.png")
 }
 
 /// Connects to services that have backends, and to one that has none, more and less often.
-fn clients(duration: Duration) -> anyhow::Result<()> {
+fn clients(duration: Duration) {
     let begin = Instant::now();
     while begin.elapsed() < duration {
         let wave = (begin.elapsed().as_secs_f64() / 9.0).sin() + 1.3;
@@ -195,5 +215,4 @@ fn clients(duration: Duration) -> anyhow::Result<()> {
         }
         sleep(Duration::from_secs_f64(0.04 / wave));
     }
-    Ok(())
 }
