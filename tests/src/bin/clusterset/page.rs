@@ -124,7 +124,7 @@ fn looks(world: &World) -> anyhow::Result<()> {
         let width = browser.width(&world.controllers, &page, &style, PHONE)?;
         ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
         let logs = world.run.directory();
-        browser.picture(&world.controllers, &url, (1000, 1190), logs, "page-controller.png")?;
+        browser.picture(&world.controllers, &url, (1000, 1270), logs, "page-controller.png")?;
     }
     second.api().delete(&south)?;
     for (namespace, name, _) in EXPORTS {

@@ -194,7 +194,7 @@ fn browser(world: &mut World) -> anyhow::Result<()> {
         ensure!(!answer.body.contains("tenant/"), "{}", answer.body);
         Ok(())
     })?;
-    browser.picture(&netns, &url, (1000, 1150), logs, "page-agent.png")
+    browser.picture(&netns, &url, (1000, 1210), logs, "page-agent.png")
 }
 
 /// Connects to services that have backends, and to one that has none, more and less often.
