@@ -4,19 +4,14 @@ use std::{
     env, fs,
     io::{BufRead as _, BufReader},
     os::unix::fs::PermissionsExt as _,
-    path::Path,
-    process::Stdio,
+    path::{Path, PathBuf},
+    process::{Command, Stdio},
     thread::sleep,
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    browser::Browser,
-    process,
-    suite::{Suite, is_full},
-    wait,
-};
+use mcs_tests::{browser::Browser, process, suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -34,10 +29,10 @@ const LACKING: &str = "tools";
 const PHONE: u16 = 390;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case(
-        "the page of the controller says how peers and imports are, and mcs ui leads to it",
-        page,
-    );
+    let name = "the page of the controller says how peers and imports are, and mcs ui leads to it";
+    suite.case(name, with_page(page));
+    suite
+        .full("a browser shows the page of the controller, which fits a phone", with_page(browser));
 }
 
 /// An object of a case, of another service.
@@ -46,16 +41,21 @@ fn named(object: &Value, name: &str) -> anyhow::Result<Value> {
     Ok(serde_json::from_str(&text)?)
 }
 
-fn page(world: &mut World) -> anyhow::Result<()> {
-    world.clusters[1]
-        .controller
-        .restart_with(&["--page", &format!("--health-address={ADDRESS}")])?;
-    let result = looks(world);
-    world.clusters[1].controller.restart_with(&[])?;
-    result
+/// The case, while the controller of the second cluster has a page, with imports in several states.
+fn with_page(
+    case: fn(&World) -> anyhow::Result<()>,
+) -> impl Fn(&mut World) -> anyhow::Result<()> + Send {
+    move |world| {
+        let flags = ["--page", &format!("--health-address={ADDRESS}")];
+        world.clusters[1].controller.restart_with(&flags)?;
+        let result = prepare(world).and_then(|()| case(world));
+        let cleaned = clean(world);
+        world.clusters[1].controller.restart_with(&[])?;
+        result.and(cleaned)
+    }
 }
 
-fn looks(world: &World) -> anyhow::Result<()> {
+fn prepare(world: &World) -> anyhow::Result<()> {
     let [first, second] = [world.first(), world.second()];
     for (namespace, name, pods) in EXPORTS {
         first.add_namespace(namespace)?;
@@ -68,27 +68,48 @@ fn looks(world: &World) -> anyhow::Result<()> {
         }
     }
     // Of both clusters; and a pod outside the ranges that the second cluster knows.
-    let own = [service("shop"), slice_of("shop", 1, 1), objects::export("shop")];
-    for object in own {
+    for object in [service("shop"), slice_of("shop", 1, 1), objects::export("shop")] {
         second.api().apply(&named(&object, "cart")?)?;
     }
     let mut stray = named(&slice_of("bank", 0, 1), "ledger")?;
     stray["metadata"]["name"] = json!("ledger-stray");
     stray["endpoints"][0]["addresses"] = json!(["10.99.0.1"]);
     first.api().apply(&stray)?;
-    let south = json!({
+    second.api().apply(&south())
+}
+
+fn clean(world: &World) -> anyhow::Result<()> {
+    let [first, second] = [world.first(), world.second()];
+    second.api().delete(&south())?;
+    for (namespace, name, _) in EXPORTS {
+        first.api().delete(&named(&objects::export(namespace), name)?)?;
+    }
+    second.api().delete(&named(&objects::export("shop"), "cart")?)
+}
+
+/// A peer without credentials.
+fn south() -> Value {
+    json!({
         "apiVersion": "clusterset.mcs-agent.io/v1alpha1", "kind": "ClusterPeer",
         "metadata": {"name": "south"},
-        "spec": {"clusterId": "south", "kubeconfigSecretRef": {"name": "peer-south"}, "podCIDRs": ["10.79.9.0/24"]},
-    });
-    second.api().apply(&south)?;
-    let url = format!("http://{ADDRESS}/page");
-    let get = |url: &str| {
-        let flags = ["--silent", "--fail-with-body", "--include", "--max-time", "5", url];
-        world.controllers.output("curl", &flags)
-    };
-    let found = wait::until("the page", || {
-        let page = get(&url)?;
+        "spec": {
+            "clusterId": "south",
+            "kubeconfigSecretRef": {"name": "peer-south"},
+            "podCIDRs": ["10.79.9.0/24"],
+        },
+    })
+}
+
+/// What the server says to curl.
+fn get(world: &World, path: &str, flags: &[&str]) -> anyhow::Result<String> {
+    let url = format!("http://{ADDRESS}{path}");
+    let always = ["--silent", "--fail-with-body", "--max-time", "5", &url];
+    world.controllers.output("curl", &[&always[..], flags].concat())
+}
+
+fn wait_for_page(world: &World) -> anyhow::Result<String> {
+    wait::until("the page", || {
+        let page = get(world, "/page", &["--include"])?;
         for words in [
             "mcs-controller of cluster c2",
             "shop/cart",
@@ -101,36 +122,34 @@ fn looks(world: &World) -> anyhow::Result<()> {
             ensure!(page.contains(words), "no {words} in {page}");
         }
         Ok(page)
-    })?;
-    ensure!(
-        found.to_lowercase().contains("content-security-policy: default-src 'none'"),
-        "{found}"
-    );
-    let one = get(&format!("{url}?import=bank/ledger"))?;
+    })
+}
+
+fn page(world: &World) -> anyhow::Result<()> {
+    let found = wait_for_page(world)?.to_lowercase();
+    ensure!(found.contains("content-security-policy: default-src 'none'"), "{found}");
+    let one = get(world, "/page?import=bank/ledger", &[])?;
     ensure!(one.contains("bank/ledger") && !one.contains("shop/cart"), "{one}");
-    shown_by_ui(world)?;
-    if is_full() {
-        let browser = Browser::find()?;
-        // Something to plot.
-        for number in 0..20 {
-            let slice = slice_of("shop", 0, 2 + number % 2);
-            first.api().apply(&named(&slice, "checkout")?)?;
-            sleep(Duration::from_millis(500 * u64::from(number % 7)));
-        }
-        let document = browser.document(&world.controllers, &url)?;
-        ensure!(document.contains("<title>mcs-controller of cluster c2</title>"), "{document}");
-        let body = |url: &str| world.controllers.output("curl", &["--silent", url]);
-        let (page, style) = (body(&url)?, body(&format!("http://{ADDRESS}/page.css"))?);
-        let width = browser.width(&world.controllers, &page, &style, PHONE)?;
-        ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
-        let logs = world.run.directory();
-        browser.picture(&world.controllers, &url, (1000, 1270), logs, "page-controller.png")?;
+    shown_by_ui(world)
+}
+
+fn browser(world: &World) -> anyhow::Result<()> {
+    let browser = Browser::find()?;
+    wait_for_page(world)?;
+    // Something to plot.
+    for number in 0..20 {
+        let slice = slice_of("shop", 0, 2 + number % 2);
+        world.first().api().apply(&named(&slice, "checkout")?)?;
+        sleep(Duration::from_millis(500 * u64::from(number % 7)));
     }
-    second.api().delete(&south)?;
-    for (namespace, name, _) in EXPORTS {
-        first.api().delete(&named(&objects::export(namespace), name)?)?;
-    }
-    second.api().delete(&named(&objects::export("shop"), "cart")?)
+    let url = format!("http://{ADDRESS}/page");
+    let document = browser.document(&world.controllers, &url)?;
+    ensure!(document.contains("<title>mcs-controller of cluster c2</title>"), "{document}");
+    let [page, style] = ["/page", "/page.css"].map(|path| get(world, path, &[]));
+    let width = browser.width(&world.controllers, &page?, &style?, PHONE)?;
+    ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
+    let logs = world.run.directory();
+    browser.picture(&world.controllers, &url, (1000, 1270), logs, "page-controller.png")
 }
 
 /// `mcs ui` finds the replica and its port, and says where the page is.
@@ -163,7 +182,7 @@ fn shown_by_ui(world: &World) -> anyhow::Result<()> {
     let mut ui = ui.spawn().context("cannot start mcs")?;
     let mut line = String::new();
     BufReader::new(ui.stdout.take().context("no output")?).read_line(&mut line)?;
-    process::run(std::process::Command::new("kill").args(["-INT", &ui.id().to_string()]), "")?;
+    process::run(Command::new("kill").args(["-INT", &ui.id().to_string()]), "")?;
     let ended = ui.wait()?;
     second.api().delete(&pod)?;
     let expected =
@@ -179,7 +198,7 @@ fn shown_by_ui(world: &World) -> anyhow::Result<()> {
 }
 
 /// A kubectl for programs that are on this machine anyway.
-fn play_kubectl(directory: &Path) -> anyhow::Result<std::path::PathBuf> {
+fn play_kubectl(directory: &Path) -> anyhow::Result<PathBuf> {
     let directory = directory.join("forwarding");
     fs::create_dir(&directory)?;
     let kubectl = directory.join("kubectl");

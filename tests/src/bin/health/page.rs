@@ -13,7 +13,7 @@ use mcs_tests::{
     netns::Namespace,
     server::Server,
     site::Site,
-    suite::{Suite, is_full},
+    suite::Suite,
     wait,
 };
 use serde_json::{Value, json};
@@ -33,7 +33,7 @@ const TRAFFIC: Duration = Duration::from_mins(1);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the page says what status says, to clients on this machine alone", page);
-    suite.case("a browser runs nothing of the page, which fits a phone", browser);
+    suite.full("a browser runs nothing of the page, which fits a phone", browser);
 }
 
 /// A node with clusters in several states, and objects of people who mean no good.
@@ -166,9 +166,6 @@ fn page(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn browser(world: &mut World) -> anyhow::Result<()> {
-    if !is_full() {
-        return Ok(());
-    }
     let browser = Browser::find()?;
     let (site, netns) = site(world, "browser")?;
     // The pods of one cluster answer, for the figures of reach.
