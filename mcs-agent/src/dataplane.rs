@@ -11,7 +11,7 @@ mod run;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use affinity::count as count_affinity;
-pub use counters::{Counts, meaning as counter_meaning, read as read_counters};
+pub use counters::{Counts, Tally, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;
 pub use hand_back::hand_back_vips;
 pub use hints::{FormerHints, KnownHints};

@@ -19,6 +19,40 @@ pub fn read(state: &Path) -> io::Result<Counts> {
         .collect()
 }
 
+/// What became of new clients.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct Tally {
+    /// Connects and flows that got a backend.
+    pub translated: u64,
+    /// Connects and packets that were refused.
+    pub refused: u64,
+}
+
+impl Tally {
+    /// Adds the counters up.
+    pub fn of(counts: &Counts) -> Self {
+        let sum = |all: &[Counter]| {
+            let values = all.iter().filter_map(|counter| counts.get(counter.name()));
+            values.fold(0_u64, |sum, value| sum.wrapping_add(*value))
+        };
+        Self {
+            translated: sum(&[Counter::ConnectTranslated, Counter::FlowCreated]),
+            refused: sum(&[
+                Counter::RefusedNoBackend,
+                Counter::RefusedUnknownPort,
+                Counter::RefusedInconsistent,
+                Counter::RefusedGone,
+                Counter::PacketRefusedNoBackend,
+                Counter::PacketRefusedUnknownPort,
+                Counter::PacketRefusedInconsistent,
+                Counter::PacketRefusedCollision,
+                Counter::PacketRefusedGone,
+                Counter::PacketRefusedSctp,
+            ]),
+        }
+    }
+}
+
 /// Reads one counter.
 pub(super) fn read_one(state: &Path, counter: Counter) -> io::Result<u64> {
     sum(&open(state)?, counter)

@@ -100,7 +100,7 @@ fn manifest(template: &str, platforms: &[Platform]) -> String {
     for Platform { system, architecture, url, digest } in platforms {
         lines.push(format!(
             "    - selector:\n        matchLabels:\n          os: {system}\n          arch: {architecture}\n      \
-             uri: {url}\n      sha256: {digest}\n      bin: mcs"
+             uri: {url}\n      sha256: \"{digest}\"\n      bin: mcs"
         ));
     }
     lines.join("\n") + "\n"

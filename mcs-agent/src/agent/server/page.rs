@@ -6,59 +6,34 @@ use std::{
     sync::Arc,
 };
 
-use mcs_common::Counter;
-use mcs_kube::{
-    Traffic,
-    program::page::{Cell, Mark, Page, Query, Samples, Table, shown},
-};
+use mcs_kube::program::page::{Cell, Mark, Page, Query, Samples, Table, shown};
 
 use crate::{
     agent::{
         health::{Attachments, age, failings},
         report::Report,
     },
-    dataplane::{KernelMapsReader, read_counters},
+    dataplane::{KernelMapsReader, Tally, read_counters},
     loader::Pins,
-    model::{ImportReport, ImportState, ObjectKey},
+    model::{ImportReport, ImportState, ObjectKey, Traffic},
     reconcile::{FrontendStatus, FrontendView, MapReader as _, frontends_of},
 };
 
-/// What the plots show, and the counters that add up to it.
-const FIGURES: [(&str, &[Counter]); 2] = [
-    (
-        "Connections and flows translated a second",
-        &[Counter::ConnectTranslated, Counter::FlowCreated],
-    ),
-    (
-        "Refusals a second",
-        &[
-            Counter::RefusedNoBackend,
-            Counter::RefusedUnknownPort,
-            Counter::RefusedInconsistent,
-            Counter::RefusedGone,
-            Counter::PacketRefusedNoBackend,
-            Counter::PacketRefusedUnknownPort,
-            Counter::PacketRefusedInconsistent,
-            Counter::PacketRefusedCollision,
-            Counter::PacketRefusedGone,
-            Counter::PacketRefusedSctp,
-        ],
-    ),
-];
+/// What the plots show.
+const TITLES: [&str; 2] = ["Connections and flows translated a second", "Refusals a second"];
 
 /// The figures of the plots.
-pub(super) type Figures = Samples<{ FIGURES.len() }>;
+pub(super) type Figures = Samples<{ TITLES.len() }>;
 
 /// What the programs have counted so far.
-pub(super) fn count(state: &Path) -> Option<[u64; FIGURES.len()]> {
-    let counts = read_counters(state).ok()?;
-    let of = |counter: &Counter| counts.get(counter.name()).copied().unwrap_or_default();
-    Some(FIGURES.map(|(_, counters)| counters.iter().map(of).fold(0, u64::wrapping_add)))
+pub(super) fn count(state: &Path) -> Option<[u64; TITLES.len()]> {
+    let Tally { translated, refused } = Tally::of(&read_counters(state).ok()?);
+    Some([translated, refused])
 }
 
 /// The page of an agent with this report; without one it has just started.
 pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, query: &Query) -> Page {
-    let plots = figures.plots(FIGURES.map(|(title, _)| title));
+    let plots = figures.plots(TITLES);
     let Some(report) = report else {
         let state = (Mark::Unknown, "it starts: no maps and programs yet".to_owned());
         let title = "mcs-agent".to_owned();
