@@ -1,6 +1,9 @@
 //! `mcs ui`: the page of an agent or of the controller, on a port of this machine.
 
-use std::{process::ExitCode, process::Stdio, time::Duration};
+use std::{
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;

@@ -22,6 +22,12 @@ use crate::{
 /// What the plots show.
 const TITLES: [&str; 2] = ["Connections and flows translated a second", "Refusals a second"];
 
+/// The maps are not read with more endpoints: probes would wait meanwhile.
+const MOST_READ: usize = 200_000;
+
+/// What new clients find in the maps, by import. Absent if they were not read.
+type Frontends = Option<BTreeMap<ObjectKey, Vec<FrontendView>>>;
+
 /// The figures of the plots.
 pub(super) type Figures = Samples<{ TITLES.len() }>;
 
@@ -45,7 +51,7 @@ pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, quer
         if problems.is_empty() { (Mark::Good, "healthy") } else { (Mark::Bad, "degraded") };
     let state = (mark, word.to_owned());
     let imports = imports(report, query);
-    let frontends = read_frontends(pins, shown(&imports));
+    let frontends = read_frontends(report, pins, shown(&imports));
     let mut tables = vec![clusters(report), import_table(&imports, &frontends)];
     tables.extend(backends(query, &frontends));
     tables.extend([rejections(report, query), ejections(report, query)]);
@@ -56,6 +62,7 @@ pub(super) fn page(report: Option<&Report>, pins: &Pins, figures: &Figures, quer
         ("Zone", or_none(&report.node.zone)),
         ("Version", report.agent.version.clone()),
         ("Runs for", age(report.agent.started)),
+        ("Last report", format!("{} ago", age(report.agent.updated))),
         (
             "Source",
             if report.source.is_directory() { "manifests" } else { &report.source.name }.to_owned(),
@@ -96,14 +103,14 @@ fn imports<'a>(report: &'a Report, query: &Query) -> Vec<&'a Arc<ImportReport>> 
     imports
 }
 
-/// What new clients find in the maps, of some imports. Empty if the maps cannot be read.
-fn read_frontends(
-    pins: &Pins,
-    imports: &[&Arc<ImportReport>],
-) -> BTreeMap<ObjectKey, Vec<FrontendView>> {
+/// The frontends of some imports.
+fn read_frontends(report: &Report, pins: &Pins, imports: &[&Arc<ImportReport>]) -> Frontends {
+    if report.usage.endpoints > MOST_READ {
+        return None;
+    }
     let wanted: BTreeSet<_> = imports.iter().map(|one| &one.import).collect();
     let contents = KernelMapsReader::open(&pins.config()).and_then(|maps| maps.read_all());
-    contents.map(|contents| frontends_of(&contents, &wanted)).unwrap_or_default()
+    contents.map(|contents| frontends_of(&contents, &wanted)).ok()
 }
 
 fn clusters(report: &Report) -> Table {
@@ -158,17 +165,16 @@ fn health(report: &Report, cluster: &str) -> (Mark, String) {
     (mark, if said.is_empty() { "not probed".to_owned() } else { said.join("; ") })
 }
 
-fn import_table(
-    imports: &[&Arc<ImportReport>],
-    frontends: &BTreeMap<ObjectKey, Vec<FrontendView>>,
-) -> Table {
+fn import_table(imports: &[&Arc<ImportReport>], frontends: &Frontends) -> Table {
     let columns = &["Import", "State", "New clients go to", "Tiers", "Why"];
     Table::new("Imports", columns, "No import, or none of this name.", imports, |one| {
-        let of_import = frontends.get(&one.import).map_or(&[][..], Vec::as_slice);
+        let found =
+            frontends.as_ref().map(|all| all.get(&one.import).map_or(&[][..], Vec::as_slice));
+        let not_read = || Cell::Text("not read: mcs-agent backends".to_owned());
         vec![
             Cell::Import(one.import.to_string()),
             Cell::Mark(mark(one.state), one.state.to_string()),
-            Cell::Shares(shares(of_import)),
+            found.map_or_else(not_read, |of_import| Cell::Shares(shares_of(of_import))),
             Cell::Text(tiers(one)),
             Cell::Text(one.message.clone()),
         ]
@@ -176,7 +182,7 @@ fn import_table(
 }
 
 /// The share of each source cluster in the new clients of an import, on average of its frontends with backends.
-fn shares(frontends: &[FrontendView]) -> Vec<(String, f64)> {
+fn shares_of(frontends: &[FrontendView]) -> Vec<(String, f64)> {
     let serving: Vec<_> = frontends.iter().filter(|one| !one.backends.is_empty()).collect();
     let mut shares = BTreeMap::<&str, f64>::new();
     for frontend in &serving {
@@ -199,8 +205,9 @@ fn tiers(import: &ImportReport) -> String {
 }
 
 /// The backends of the import with exactly that name.
-fn backends(query: &Query, frontends: &BTreeMap<ObjectKey, Vec<FrontendView>>) -> Option<Table> {
-    let (_, found) = frontends.iter().find(|(key, _)| key.to_string() == query.import)?;
+fn backends(query: &Query, frontends: &Frontends) -> Option<Table> {
+    let mut frontends = frontends.as_ref()?.iter();
+    let (_, found) = frontends.find(|(key, _)| key.to_string() == query.import)?;
     let rows: Vec<_> = found
         .iter()
         .flat_map(|one| {
