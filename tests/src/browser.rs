@@ -69,7 +69,7 @@ impl Browser {
         Ok(width.context("no width was measured")?.parse()?)
     }
 
-    /// Takes a picture of a page into this file of [`PICTURES`], or else of `directory`.
+    /// Takes a picture of a page into this file of the directory that `MCS_PICTURES` names, or else of `directory`.
     pub fn picture(
         &self,
         netns: &Namespace,

@@ -168,14 +168,11 @@ impl View {
                 .endpoints
                 .iter()
                 .map(|(cluster, count)| (format!("{cluster}: {count}"), figure(*count) / total));
-            let tiers = one.tiers.iter().flat_map(|tiers| &tiers.0).enumerate();
-            let tiers =
-                tiers.map(|(nth, tier)| format!("{}: {}", nth + 1, tier.clusters.join(", ")));
             vec![
                 Cell::Import(one.name.to_string()),
                 Cell::Mark(mark(one.state), one.state.name().to_owned()),
                 Cell::Shares(shares.collect()),
-                Cell::Text(tiers.collect::<Vec<_>>().join("; ")),
+                Cell::Text(one.tiers.as_ref().map(ToString::to_string).unwrap_or_default()),
                 Cell::Text(one.message.clone()),
             ]
         })

@@ -63,7 +63,7 @@ pub enum Cell {
     Shares(Vec<(String, f64)>),
 }
 
-/// A table of at most [`ROWS`] rows.
+/// A table of at most 100 rows.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Table {
     title: &'static str,

@@ -194,14 +194,12 @@ fn shares_of(frontends: &[FrontendView]) -> Vec<(String, f64)> {
     shares.into_iter().map(|(name, share)| (name.to_owned(), share)).collect()
 }
 
-/// `1: east; 2: west`, or what each tier gets.
+/// `1 east; 2 west`, or what each tier gets.
 fn tiers(import: &ImportReport) -> String {
-    if !import.spill.is_empty() {
-        return import.spill.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ");
+    if import.spill.is_empty() {
+        return import.tiers.as_ref().map(ToString::to_string).unwrap_or_default();
     }
-    let tiers = import.tiers.iter().flat_map(|tiers| &tiers.0).enumerate();
-    let tiers = tiers.map(|(nth, tier)| format!("{}: {}", nth + 1, tier.clusters.join(", ")));
-    tiers.collect::<Vec<_>>().join("; ")
+    import.spill.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The backends of the import with exactly that name.

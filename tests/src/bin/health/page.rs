@@ -124,7 +124,7 @@ fn page(world: &mut World) -> anyhow::Result<()> {
         "shop/cart",
         "75.0&nbsp;% east",
         "25.0&nbsp;% west",
-        "1: west; 2: north",
+        "1 west; 2 north",
         "✕&nbsp;Refusing",
         "✕&nbsp;Rejected",
     ];
