@@ -19,6 +19,7 @@ mod source_lost;
 mod start;
 mod status_file;
 mod tc;
+mod trace;
 
 use std::{pin::Pin, sync::Arc};
 

@@ -10,6 +10,7 @@ mod run;
 mod services;
 mod sockets;
 mod status;
+mod trace;
 mod view;
 
 use std::{env, ffi::OsString, path::PathBuf, process::ExitCode};
@@ -37,6 +38,7 @@ Examples:
   mcs-agent flows shop/cart
   mcs-agent sockets shop/cart
   mcs-agent explain shop/cart --probe
+  mcs-agent trace shop/cart
   mcs-agent status || echo degraded
   mcs-agent cleanup
 
@@ -50,6 +52,7 @@ enum Command {
     Flows(flows::FlowsArgs),
     Sockets(sockets::SocketsArgs),
     Explain(explain::ExplainArgs),
+    Trace(trace::TraceArgs),
     /// Show agent health: hooks, devices, source, capacity, rejected objects with the reason, counters
     ///
     /// Exits with 0 if the agent runs, has read all objects and has attached its programs, else with 1.
@@ -157,6 +160,7 @@ pub fn main() -> ExitCode {
         Command::Flows(args) => flows::run(&args),
         Command::Sockets(args) => sockets::run(&args),
         Command::Explain(args) => Ok(explain::run(&args)),
+        Command::Trace(args) => trace::run(&args),
         Command::Status(args) => status::run(&args),
         Command::Cleanup(args) => cleanup::run(&args),
         Command::CleanupNodes(args) => cleanup_nodes::run(&args),

@@ -8,6 +8,7 @@ mod hints;
 mod kernel;
 mod liveness;
 mod run;
+mod trace;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use affinity::count as count_affinity;
@@ -18,3 +19,4 @@ pub use hints::{FormerHints, KnownHints};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use liveness::{LivenessWriter, SignOfLife};
 pub use run::{Run, read_run_record, write_run_record};
+pub use trace::TraceReader;

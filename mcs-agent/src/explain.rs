@@ -16,7 +16,6 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 
-pub(crate) use self::{client::ClientOptions, target::Target};
 use self::{
     client::ClientView,
     code::{Code, Finding, Severity},
@@ -26,6 +25,10 @@ use self::{
     objects::Objects,
     probe::ProbeView,
     target::What,
+};
+pub(crate) use self::{
+    client::{ClientOptions, mount_of},
+    target::Target,
 };
 use crate::{
     agent::{self, Report, SocketLb, age},

@@ -37,4 +37,5 @@ mod rollout;
 pub mod source;
 pub mod stale;
 pub mod store;
+mod trace;
 pub mod verify;

@@ -68,6 +68,7 @@ pub mod select;
 mod socket;
 mod socket_slot;
 mod text;
+mod trace;
 mod vip;
 
 pub use address::Address;
@@ -87,4 +88,5 @@ pub use socket::{
 };
 pub use socket_slot::{NO_WAY, SlotConnection, SlotPlace, TagPair};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
+pub use trace::TraceEvent;
 pub use vip::VipMode;

@@ -114,6 +114,8 @@ pub struct Choice {
     pub chosen: BackendRef,
     /// A copy of its record.
     pub backend: BackendRecord,
+    /// Whether session affinity remembered it. It is for `trace` alone.
+    pub by_affinity: bool,
 }
 
 impl Choice {
@@ -137,7 +139,8 @@ pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice
     let nth = (u64::from(random) * u64::from(extent.count)) >> 32;
     let id = tables.slot(extent.block.wrapping_add(nth as u32))?;
     let backend = tables.backend(id)?;
-    Some(Choice { chosen: BackendRef { id, generation: backend.generation }, backend })
+    let chosen = BackendRef { id, generation: backend.generation };
+    Some(Choice { chosen, backend, by_affinity: false })
 }
 
 /// The remembered backend, if it is still an active or kept one of the frontend: for sockets and flows
@@ -145,7 +148,8 @@ pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice
 #[inline(always)]
 pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
     let backend = tables.backend(remembered.id)?;
-    backend.still_serves(frontend, remembered).then_some(Choice { chosen: remembered, backend })
+    let choice = Choice { chosen: remembered, backend, by_affinity: false };
+    backend.still_serves(frontend, remembered).then_some(choice)
 }
 
 /// The remembered backend, if it is still an active one of the frontend: for new connections.

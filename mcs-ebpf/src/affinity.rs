@@ -39,7 +39,7 @@ pub(crate) fn recall_or_choose<K>(
         {
             // SAFETY: as above.
             unsafe { (&raw mut (*known).last_used_ns).write_volatile(now) };
-            return Some(choice);
+            return Some(Choice { by_affinity: true, ..choice });
         }
     }
     let choice = choose()?;

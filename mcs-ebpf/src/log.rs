@@ -3,16 +3,13 @@
 
 use aya_log_ebpf::debug;
 
-use crate::socket::context::{HookFamily, SocketContext};
+use crate::{
+    socket::context::{HookFamily, SocketContext},
+    trace::Decided,
+};
 
-/// Logs the backend that a connect goes to: its id, and the index of its frontend.
+/// Logs the backend that a connect or a datagram goes to: its id, and the index of its frontend.
 #[inline(always)]
-pub(crate) fn connect<F: HookFamily>(ctx: &SocketContext<F>, frontend: u32, backend: u32) {
-    debug!(ctx.inner(), "connect: frontend {} to backend {}", frontend, backend);
-}
-
-/// Logs the backend that a datagram goes to: its id, and the index of its frontend.
-#[inline(always)]
-pub(crate) fn send<F: HookFamily>(ctx: &SocketContext<F>, frontend: u32, backend: u32) {
-    debug!(ctx.inner(), "send: frontend {} to backend {}", frontend, backend);
+pub(crate) fn translated<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
+    debug!(ctx.inner(), "frontend {} to backend {}", decided.frontend, decided.chosen.id);
 }

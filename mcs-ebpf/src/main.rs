@@ -17,6 +17,7 @@ mod maps;
 mod packet;
 mod per_cpu;
 mod socket;
+mod trace;
 
 use aya_ebpf::{
     macros::{cgroup_sock, cgroup_sock_addr, classifier, sock_ops},

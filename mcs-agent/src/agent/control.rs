@@ -5,6 +5,7 @@ mod clusters;
 mod growth;
 mod passive;
 mod reporting;
+mod trace;
 mod vip_ranges;
 
 use std::{
@@ -35,6 +36,7 @@ use super::{
     report::{AgentInfo, seconds_since_epoch},
     source_lost::SourceLost,
     status_file::StatusFile,
+    trace::TraceServer,
 };
 use crate::{
     dataplane::StorageFallback,
@@ -92,6 +94,7 @@ pub(super) struct Control {
     lost_slots: LostSlots,
     reach: Reach,
     passive: Passive,
+    trace: TraceServer,
     /// The latest problem of passive health.
     passive_trouble: Option<String>,
     published: Arc<Published>,
@@ -124,6 +127,7 @@ impl Control {
         let stale_udp = stale(Protocol::Udp, config.stale_udp);
         let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
         let lost_slots = LostSlots::new(installed.pins.state());
+        let trace = TraceServer::start(&installed.run_directory);
         Ok(Self {
             engine,
             installed,
@@ -145,6 +149,7 @@ impl Control {
             lost_slots,
             reach: Reach::new(config.probe_peers),
             passive: Passive::new(config.probe_peers),
+            trace,
             passive_trouble: None,
             published,
             source_lost: SourceLost::default(),
@@ -204,6 +209,7 @@ impl Control {
                         self.reconcile().await;
                     }
                 }
+                order = self.trace.next() => self.follow_trace(order).await,
                 () = self.published.listeners_changed() => self.report_soon(),
                 _ = guard.tick() => {
                     self.repair().await;

@@ -2,7 +2,7 @@
 
 use std::{
     fs,
-    os::unix::fs::MetadataExt as _,
+    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -47,6 +47,10 @@ pub(super) struct InstalledPrograms {
     host: String,
     programs: Programs,
     classifiers: Arc<Classifiers>,
+    /// The programs and classifiers that take the place of those again which somebody traces.
+    untraced: Option<(Programs, Arc<Classifiers>)>,
+    /// Whether they have not yet taken it everywhere.
+    is_returning: bool,
     /// Whether the maps contain everything that the maps of the attached programs contain.
     complete: bool,
     /// Whether the pinned hints are right.
@@ -111,6 +115,7 @@ impl InstalledPrograms {
             tc_hooks: tc::hooks(config, features),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
+            trace: false,
         };
         let has_state = pins.has_state();
         let former = match read_run_record(&pins.run()) {
@@ -146,6 +151,8 @@ impl InstalledPrograms {
             options,
             programs,
             classifiers,
+            untraced: None,
+            is_returning: false,
             packets,
             socket_lb: config.socket_lb,
             liveness,
@@ -177,6 +184,9 @@ impl InstalledPrograms {
         repaired.add(self.repair_cgroup());
         if self.complete && self.programs.is_staged() {
             repaired.add(self.switch().await.map(|()| Vec::new()));
+        }
+        if self.is_returning {
+            repaired.add(self.end_trace().await.map(|()| Vec::new()));
         }
         if !self.programs.is_staged() {
             let cgroup = &self.cgroup;
@@ -319,17 +329,75 @@ impl InstalledPrograms {
         Ok(())
     }
 
+    /// Switches to programs that tell what they decide. Returns what they fill.
+    ///
+    /// # Errors
+    ///
+    /// The kernel does not take them, or other programs are being switched to.
+    pub(super) async fn begin_trace(&mut self) -> anyhow::Result<[OwnedFd; 2]> {
+        ensure!(
+            self.complete && !self.programs.is_staged() && !self.is_traced(),
+            "the programs are being switched: try again"
+        );
+        // They take the maps that are pinned.
+        self.programs.repair_pins()?;
+        let options = LoadOptions { trace: true, ..self.options.clone() };
+        let load = move || Programs::load(&options);
+        let mut programs =
+            tokio::task::spawn_blocking(load).await.context("the thread has ended")??;
+        ensure!(!programs.is_staged(), "the pinned maps have another shape");
+        let maps = programs.trace_maps().context("the programs have no ring buffer")?;
+        programs.take_links(&mut self.programs);
+        let classifiers = Arc::new(programs.take_classifiers());
+        self.untraced = Some((
+            std::mem::replace(&mut self.programs, programs),
+            std::mem::replace(&mut self.classifiers, classifiers),
+        ));
+        self.follow_program_log()?;
+        self.hook()?;
+        self.packets.attached().await;
+        Ok(maps)
+    }
+
+    /// Whether programs are attached that tell what they decide.
+    pub(super) const fn is_traced(&self) -> bool {
+        self.untraced.is_some() || self.is_returning
+    }
+
+    /// Switches back to the usual programs. [`InstalledPrograms::repair`] tries again what fails, and reports it.
+    pub(super) async fn end_trace(&mut self) -> anyhow::Result<()> {
+        if let Some((programs, classifiers)) = self.untraced.take() {
+            let mut traced = std::mem::replace(&mut self.programs, programs);
+            self.programs.take_links(&mut traced);
+            self.classifiers = classifiers;
+            self.is_returning = true;
+        }
+        self.hook()?;
+        self.packets.attached().await;
+        self.is_returning = false;
+        Ok(())
+    }
+
     fn attach(&mut self) -> anyhow::Result<()> {
+        self.hook()?;
         if self.socket_lb == SocketLb::Off {
-            self.pins.detach()?;
             tracing::info!("socket hooks: off");
         } else {
-            self.programs.attach(&self.cgroup)?;
             tracing::info!(
                 cgroup = %self.cgroup.path.display(),
                 refusal = if self.features.set_retval { "ECONNREFUSED" } else { "EPERM" },
                 "socket hooks: attached"
             );
+        }
+        Ok(())
+    }
+
+    /// Makes every hook run the programs.
+    fn hook(&mut self) -> anyhow::Result<()> {
+        if self.socket_lb == SocketLb::Off {
+            self.pins.detach()?;
+        } else {
+            self.programs.attach(&self.cgroup)?;
         }
         self.packets.attach(&self.classifiers);
         Ok(())

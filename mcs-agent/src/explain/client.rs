@@ -292,7 +292,7 @@ fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
 }
 
 /// The first directory above a cgroup that is the root of its hierarchy.
-pub(super) fn mount_of(cgroup: &Path) -> PathBuf {
+pub(crate) fn mount_of(cgroup: &Path) -> PathBuf {
     // Every cgroup but the root has this file.
     let root = cgroup.ancestors().find(|path| {
         path.join("cgroup.controllers").exists() && !path.join("cgroup.events").exists()

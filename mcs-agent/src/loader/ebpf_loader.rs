@@ -8,7 +8,7 @@ use std::{
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use aya_log::Level;
 use mcs_common::{
-    HINTS_PER_WORD,
+    HINTS_PER_WORD, TraceEvent,
     maps::{self, Entries, Place},
 };
 
@@ -22,6 +22,9 @@ static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
     Mutex::new(loader)
 });
 
+/// The ring buffer of events: some 15,000 of them. The reader looks 50 times a second. The kernel rounds it up to a page.
+const TRACE_BYTES: u32 = 1 << 21;
+
 /// Reads the object. Its config maps are pinned in `config`, and its hints at `hints`.
 pub(super) fn load(
     object: &[u8],
@@ -31,6 +34,7 @@ pub(super) fn load(
 ) -> Result<Ebpf, EbpfError> {
     let LoadOptions { pins, features, .. } = options;
     let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
+    let is_told = options.trace || options.log_programs;
     let sizes = options.sizes();
     // Each load sets everything that the one before has set.
     let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
@@ -39,6 +43,8 @@ pub(super) fn load(
         .override_global("HAVE_COARSE_CLOCK", forever(u8::from(features.coarse_clock)), true)
         .override_global("RELEASE_ORPHANS", forever(u8::from(options.release_orphans)), true)
         .override_global("AYA_LOG_LEVEL", forever(log_level), true)
+        .override_global("TRACE", forever(u8::from(is_told)), true)
+        .map_max_entries(TraceEvent::MAP, if options.trace { TRACE_BYTES } else { 1 })
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
         .override_global("HINT_BUCKETS", forever(sizes.hint_words() * HINTS_PER_WORD), true);

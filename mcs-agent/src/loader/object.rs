@@ -3,15 +3,19 @@
 use std::{
     collections::BTreeMap,
     fs, io,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, OwnedFd},
     path::{Path, PathBuf},
 };
 
 use aya::{
     Ebpf, EbpfError,
+    maps::Map as AnyMap,
     programs::{Program, ProgramError, SchedClassifier},
 };
-use mcs_common::maps::{self, Map, Place};
+use mcs_common::{
+    TraceEvent,
+    maps::{self, Map, Place},
+};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
@@ -54,6 +58,8 @@ pub struct LoadOptions {
     pub release_orphans: bool,
     /// The programs log each decision. Without it they contain no code for that.
     pub log_programs: bool,
+    /// The programs tell each decision in a ring buffer. Without it they contain no code for that.
+    pub trace: bool,
 }
 
 impl LoadOptions {
@@ -348,6 +354,17 @@ impl Programs {
         self.config = live;
         self.staged = false;
         Ok(())
+    }
+
+    /// What [`LoadOptions::trace`] fills: the ring buffer, and the number of events that found no room in it.
+    pub fn trace_maps(&self) -> io::Result<[OwnedFd; 2]> {
+        match [TraceEvent::MAP, TraceEvent::LOST].map(|name| self.ebpf.map(name)) {
+            [Some(AnyMap::RingBuf(events)), Some(AnyMap::PerCpuArray(lost))] => Ok([
+                events.fd().as_fd().try_clone_to_owned()?,
+                lost.fd().as_fd().try_clone_to_owned()?,
+            ]),
+            _ => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     /// Copies the log of the programs to the log of this process, by a task of the current runtime that

@@ -20,6 +20,7 @@ use crate::{
     counters::count,
     maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load, load_into},
     per_cpu::Scratch,
+    trace,
 };
 
 /// How many backends a new flow tries with its own source port. A backend does not serve if another
@@ -369,7 +370,9 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
         count(Counter::FlowPortChanged);
     }
     scratch.flow.seen = Seen::after(0, flags);
-    record(scratch)
+    let is_recorded = record(scratch)?;
+    trace::flow(scratch, choice.by_affinity);
+    Ok(is_recorded)
 }
 
 /// Makes `to_pod` look up packets from now on, and counts the entries of a new flow. It must precede the

@@ -21,6 +21,7 @@ use crate::{
     counters::{count, count_at},
     maps::{REFUSALS, scratch},
     per_cpu::{QUOTED_WORDS, Scratch},
+    trace,
 };
 
 /// The price of one answer, in nanoseconds of credit. It allows each CPU 1,000 answers a second, as
@@ -64,6 +65,7 @@ fn answer_into<F: IpVersion, L: LinkLayer>(
 ) -> i32 {
     count_at(reason);
     let Some(scratch) = scratch() else { return DROP };
+    trace::refused_packet(scratch, reason);
     let tcp = header.protocol == protocol::TCP;
     let silent = reason == Counter::PacketDroppedFailed as u32
         // A reset is never answered (RFC 9293, 3.10.7.1). A segment that the device is to split has

@@ -7,7 +7,10 @@ use super::{
     context::{ALLOW, HookFamily, SocketContext, refuse},
     lookup, state,
 };
-use crate::{counters::count, log};
+use crate::{
+    counters::count,
+    trace::{self, Decided},
+};
 
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
@@ -22,12 +25,13 @@ pub(crate) fn connect<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
 #[inline(always)]
 fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
-        return refuse(Counter::RefusedNoBackend);
+        return refuse(ctx, Counter::RefusedNoBackend);
     };
     let connection = choice.connection(vip);
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
-    log::connect(ctx, frontend.index, choice.chosen.id);
+    let decided = Decided::new(Counter::ConnectTranslated, frontend.index, &choice);
+    trace::translated(ctx, &decided);
     ALLOW
 }

@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use mcs_common::{Address, Counter, FrontendKey, Peer};
 
-use crate::counters::count;
+use crate::{counters::count, trace};
 
 /// The return value that lets the system call go on (kernel/bpf/verifier.c, `check_return_code`).
 pub(crate) const ALLOW: i32 = 1;
@@ -251,8 +251,9 @@ impl<F: HookFamily> SocketContext<F> {
 
 /// Counts a refusal and fails the system call, with ECONNREFUSED where the kernel allows an errno.
 #[inline(always)]
-pub(crate) fn refuse(reason: Counter) -> i32 {
+pub(crate) fn refuse<F: HookFamily>(ctx: &SocketContext<F>, reason: Counter) -> i32 {
     count(reason);
+    trace::refused(ctx, reason);
     refuse_uncounted()
 }
 

@@ -34,13 +34,13 @@ pub(crate) fn frontend<F: HookFamily>(
             Err(ALLOW)
         }
         _ if ctx.is_left_alone() => Err(ALLOW),
-        Lookup::Gone => Err(refuse(Counter::RefusedGone)),
+        Lookup::Gone => Err(refuse(ctx, Counter::RefusedGone)),
         // The agent's self-test connects to port 0 and expects a refusal.
         Lookup::UnknownPort if destination.port == 0 => Err(refuse_uncounted()),
         // It connected before the agent served the VIP, as in `sendmsg`.
         Lookup::UnknownPort if !connects && ctx.is_connected_to(destination) => Err(ALLOW),
-        Lookup::UnknownPort => Err(refuse(Counter::RefusedUnknownPort)),
-        Lookup::Inconsistent => Err(refuse(Counter::RefusedInconsistent)),
+        Lookup::UnknownPort => Err(refuse(ctx, Counter::RefusedUnknownPort)),
+        Lookup::Inconsistent => Err(refuse(ctx, Counter::RefusedInconsistent)),
         Lookup::Found(frontend) => Ok(frontend),
     }
 }

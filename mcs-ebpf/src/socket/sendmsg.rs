@@ -13,8 +13,8 @@ use super::{
 };
 use crate::{
     counters::count,
-    log,
     maps::{ConfigMaps, UDP_PINS, load},
+    trace::{self, Decided},
 };
 
 /// How many backends a socket tries. One that already answers it for another VIP is not used if
@@ -39,18 +39,22 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
         return ALLOW;
     }
     let mut connection = connected(ctx, &vip, frontend);
+    let mut by_affinity = false;
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
-            return refuse(Counter::RefusedNoBackend);
+            return refuse(ctx, Counter::RefusedNoBackend);
         };
         connection = choice.connection(vip);
+        by_affinity = choice.by_affinity;
     }
     let Connection { backend, chosen, .. } = connection;
     state::sending(ctx);
     state::remember_sent(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
-    log::send(ctx, frontend.index, chosen.id);
+    let reason = Counter::SendTranslated as u32;
+    let decided = Decided { reason, frontend: frontend.index, chosen, by_affinity };
+    trace::translated(ctx, &decided);
     ALLOW
 }
 

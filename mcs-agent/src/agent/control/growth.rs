@@ -8,6 +8,7 @@ use crate::model::Capacity;
 impl Control {
     /// Replaces the maps by larger ones. Nothing else happens in this task meanwhile.
     pub(super) async fn grow(&mut self, capacity: Capacity) {
+        self.end_trace("the agent moves to larger maps: trace again").await;
         let began = Instant::now();
         let contents = self.engine.realized().contents().clone();
         let growth = self.installed.grow(capacity, contents);

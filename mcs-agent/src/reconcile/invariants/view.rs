@@ -148,7 +148,7 @@ pub(super) fn picks(tables: &impl Tables, extent: Extent) -> Vec<Choice> {
 
 /// A client that holds the index and the extent is sent to backends of that frontend.
 pub(super) fn assert_usable(choices: &[Choice], index: u32) {
-    for Choice { chosen, backend } in choices {
+    for Choice { chosen, backend, .. } in choices {
         assert!(chosen.id != 0);
         assert!(backend.state != BackendState::FREE);
         assert_eq!(backend.frontend, index, "another frontend's backend");

@@ -51,6 +51,7 @@ impl Maps {
             features: Features::probe()?,
             only_netns: None,
             log_programs: false,
+            trace: false,
             release_orphans: false,
             socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
             tc_hooks: Vec::new(),

@@ -121,6 +121,7 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         only_netns: None,
         tc_hooks: Vec::new(),
         log_programs: false,
+        trace: false,
         release_orphans: false,
         socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
     }

@@ -26,6 +26,7 @@ mod slots;
 mod storage;
 mod tcp;
 mod tools;
+mod trace;
 mod udp;
 mod uring;
 mod world;
@@ -60,6 +61,7 @@ fn main() -> ExitCode {
     datagrams::cases(&mut suite);
     uring::cases(&mut suite);
     passive::cases(&mut suite);
+    trace::cases(&mut suite);
     suite.main(World::begin)
 }
 

@@ -1,0 +1,53 @@
+//! Trace: the programs tell what they decide while a client asks for it.
+
+use super::Control;
+use crate::{agent::trace::TraceOrder, trace::Client};
+
+impl Control {
+    pub(super) async fn follow_trace(&mut self, order: TraceOrder) {
+        match order {
+            TraceOrder::Begin(client) => {
+                let who = match client.pid {
+                    Some(pid) if pid > 0 => format!("process {pid}"),
+                    _ => "a process of another PID namespace".to_owned(),
+                };
+                self.end_trace(&format!("{who} traces now")).await;
+                if let Err((client, error)) = self.begin_trace(client).await {
+                    tracing::warn!("trace: refused to {who}: {error:#}");
+                    client.dismiss(&format!("{error:#}"));
+                } else {
+                    tracing::info!("trace: on, for {who}");
+                }
+            }
+            TraceOrder::End => self.end_trace("").await,
+        }
+    }
+
+    async fn begin_trace(&mut self, client: Client) -> Result<(), (Client, anyhow::Error)> {
+        let begun = self.published.life.beat_during(self.installed.begin_trace()).await;
+        match begun.and_then(|maps| Ok(client.give(&maps)?)) {
+            Ok(()) => {
+                self.trace.serve(client);
+                Ok(())
+            }
+            Err(error) => {
+                self.end_trace("").await;
+                Err((client, error))
+            }
+        }
+    }
+
+    /// Puts the usual programs back, and tells the client why.
+    pub(super) async fn end_trace(&mut self, why: &str) {
+        self.trace.dismiss(why);
+        if !self.installed.is_traced() {
+            return;
+        }
+        match self.published.life.beat_during(self.installed.end_trace()).await {
+            Ok(()) => tracing::info!("trace: off"),
+            Err(error) => {
+                tracing::warn!("trace: cannot put the usual programs back: {error:#}; trying again")
+            }
+        }
+    }
+}

@@ -1,0 +1,261 @@
+//! `mcs-agent trace`: what the programs decide, as they decide it.
+
+use std::{
+    io::{self, Write as _},
+    process::ExitCode,
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use jiff::Timestamp;
+use mcs_kube::{
+    duration,
+    program::{self, Signals},
+};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use tokio::time::{Instant, interval, sleep_until};
+
+use super::{BpffsArg, ImportFilter, view};
+use crate::{
+    dataplane::{KernelMapsReader, TraceReader, read_run_record},
+    explain::mount_of,
+    loader::{CgroupRoot, Pins},
+    trace::{Channel, Filter, Names, Told, TraceView, Verdict, header},
+};
+
+/// How often the ring buffer is looked at.
+const LOOK: Duration = Duration::from_millis(20);
+/// How many events are looked at before a signal is.
+const AT_A_TIME: usize = 16_384;
+/// The longest trace.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// Show each decision as it is made: which backend a connect gets, or why it is refused
+///
+/// The agent attaches programs that tell what they decide, and takes them away when this ends: nothing is left of it, and no
+/// connection fails by it. It tells each connect to a VIP, each datagram that an unconnected socket sends to one, and each new
+/// flow of the packet path. With several ClusterSetIPs of one import all of them count. One trace runs at a time on a node: a
+/// second one ends the first. Decisions that come faster than they are printed are lost and counted.
+///
+/// Exits with 0 if it ends as asked, else with 1: no agent runs, the kernel does not take the programs, or the agent ends it.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs-agent trace
+  mcs-agent trace shop/cart --verdict refused
+  mcs-agent trace --pid 4711 --for 1m
+  mcs-agent trace -o json | jq -r 'select(.\"mcs.affinity\") | .\"network.peer.address\"'")]
+pub(super) struct TraceArgs {
+    #[command(flatten)]
+    filter: ImportFilter,
+
+    /// Only what this pod's processes do, by its uid
+    #[arg(long, value_name = "UID")]
+    pod: Option<String>,
+
+    /// Only what this process does, by its id on the node
+    #[arg(long, value_name = "PID")]
+    pid: Option<u32>,
+
+    /// Only decisions of this kind
+    #[arg(long, value_name = "VERDICT")]
+    verdict: Option<Verdict>,
+
+    /// End after this time, at most 1h
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
+    duration: Duration,
+
+    /// End after so many decisions
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    #[command(flatten)]
+    bpffs: BpffsArg,
+
+    /// Output format
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// How decisions are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    /// For people, in 80 columns
+    Table,
+    /// The same uncut, with pods
+    Wide,
+    /// A line for each, for programs; fields are added, never renamed
+    Json,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let parsed = duration(text).filter(|one| *one <= LONGEST);
+    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
+}
+
+pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
+    program::block_on(trace(args))?;
+    Ok(ExitCode::SUCCESS)
+}
+
+async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
+    // Before the agent is asked, so that a signal ends a trace in order.
+    let mut signals = Signals::listen()?;
+    let pins = Pins::new(&args.bpffs.bpffs);
+    let import = args.filter.import();
+    if import.is_some() {
+        args.filter.keep::<()>(
+            import.as_ref(),
+            (&view::read_maps(&pins)?, &pins),
+            &mut Vec::new(),
+            |()| None,
+        )?;
+    }
+    let filter = Filter {
+        import,
+        namespace: args.filter.namespace.namespace.clone(),
+        pod: args.pod.clone(),
+        process: args.pid,
+        verdict: args.verdict,
+    };
+    let run = read_run_record(&pins.run())
+        .context("no agent has run here: start `mcs-agent run`, or give the agent's --bpffs")?;
+    let (mut channel, maps) = Channel::open(&run.directory).map_err(refused)?;
+    let reader = TraceReader::new(maps).context("cannot read the events")?;
+    let named =
+        view::read_report(&pins).ok().map(|report| report.cgroup_path).filter(|path| path.is_dir());
+    let cgroups = mount_of(&CgroupRoot::find(named.as_deref())?.path);
+    let names = Names::new(KernelMapsReader::open(&pins.config())?, &cgroups);
+    let mut printer = Printer { reader, names, filter, args, shown: 0, seen: 0, lost: 0 };
+    printer.begin()?;
+    let end = Instant::now() + args.duration;
+    let mut look = interval(LOOK);
+    let ended = loop {
+        let is_over = tokio::select! {
+            () = signals.next() => true,
+            () = sleep_until(end) => true,
+            _ = look.tick() => false,
+        };
+        let ended = channel.ended();
+        let goes_on = printer.print()? && has_reader();
+        if is_over || !goes_on || ended.is_some() {
+            break ended;
+        }
+    };
+    printer.end()?;
+    match ended {
+        Some(why) => Err(anyhow::Error::new(why).context("the trace has ended")),
+        None => Ok(()),
+    }
+}
+
+fn refused(error: io::Error) -> anyhow::Error {
+    use io::ErrorKind::{ConnectionRefused, NotFound};
+    let advice = match error.kind() {
+        NotFound | ConnectionRefused => "no agent runs that can be traced",
+        _ => "the agent does not trace",
+    };
+    anyhow::Error::new(error).context(advice)
+}
+
+/// Whether the output is still read. kubectl exec leaves a process behind that has nothing to print.
+fn has_reader() -> bool {
+    let stdout = io::stdout();
+    let mut output = [PollFd::new(&stdout, PollFlags::empty())];
+    let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_err() || !output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+}
+
+/// Prints the events that are wanted.
+struct Printer<'a> {
+    reader: TraceReader,
+    names: Names,
+    filter: Filter,
+    args: &'a TraceArgs,
+    shown: u64,
+    seen: u64,
+    /// As told last.
+    lost: u64,
+}
+
+impl Printer<'_> {
+    fn begin(&self) -> anyhow::Result<()> {
+        let format = self.args.output;
+        if format == Format::Json {
+            let line = serde_json::to_string(&self.told())?;
+            return self.write(|out| writeln!(out, "{line}")).map(drop);
+        }
+        self.write(|out| writeln!(out, "{}", header(format == Format::Wide))).map(drop)
+    }
+
+    /// Prints what came. Returns whether more is wanted.
+    fn print(&mut self) -> anyhow::Result<bool> {
+        let mut lines = Vec::new();
+        for _ in 0..AT_A_TIME {
+            if self.is_enough() {
+                break;
+            }
+            let Some(event) = self.reader.next_event() else { break };
+            self.seen += 1;
+            if !self.filter.wants(&event, &mut self.names) {
+                continue;
+            }
+            let Some(view) = TraceView::new(&event, &mut self.names) else { continue };
+            self.shown += 1;
+            match self.args.output {
+                Format::Json => serde_json::to_writer(&mut lines, &view)?,
+                Format::Table | Format::Wide => {
+                    lines.extend(view.row(self.args.output == Format::Wide).bytes());
+                }
+            }
+            lines.push(b'\n');
+        }
+        let lost = self.reader.lost().context("cannot read how many events were lost")?;
+        if lost != self.lost {
+            self.lost = lost;
+            match self.args.output {
+                Format::Json => {
+                    serde_json::to_writer(&mut lines, &self.told())?;
+                    lines.push(b'\n');
+                }
+                Format::Table | Format::Wide => {
+                    writeln!(lines, "... {lost} decisions lost so far: they came too fast")?
+                }
+            }
+        }
+        let has_reader = self.write(|out| out.write_all(&lines))?;
+        Ok(has_reader && !self.is_enough())
+    }
+
+    fn is_enough(&self) -> bool {
+        self.args.count.is_some_and(|count| self.shown >= count)
+    }
+
+    fn end(&mut self) -> anyhow::Result<()> {
+        let told = self.told();
+        if self.args.output == Format::Json {
+            let line = serde_json::to_string(&told)?;
+            return self.write(|out| writeln!(out, "{line}")).map(drop);
+        }
+        let Told { shown, seen, lost, .. } = told;
+        eprintln!("{shown} of {seen} decisions shown, {lost} lost");
+        Ok(())
+    }
+
+    fn told(&self) -> Told {
+        Told { timestamp: Timestamp::now(), shown: self.shown, seen: self.seen, lost: self.lost }
+    }
+
+    /// Writes to standard output. Returns whether somebody reads it.
+    fn write(
+        &self,
+        write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>,
+    ) -> anyhow::Result<bool> {
+        let mut out = io::stdout().lock();
+        match write(&mut out).and_then(|()| out.flush()) {
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+            written => Ok(written.map(|()| true)?),
+        }
+    }
+}

@@ -1,0 +1,79 @@
+//! Which events are wanted.
+
+use clap::ValueEnum;
+use mcs_common::{Counter, ServiceRecord, TraceEvent};
+use serde::Serialize;
+
+use super::Names;
+use crate::{
+    model::ObjectKey,
+    reconcile::convert::{service_key, service_record},
+};
+
+/// What becomes of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Verdict {
+    /// It goes to a backend
+    Translated,
+    /// It fails at once
+    Refused,
+    /// Its packet is dropped without an answer
+    Dropped,
+    /// Its packets pass as they are: its connection is older than the agent's service of the VIP
+    Passed,
+}
+
+impl Verdict {
+    pub(super) const fn of(reason: Counter) -> Self {
+        match reason {
+            Counter::ConnectTranslated | Counter::SendTranslated | Counter::FlowCreated => {
+                Self::Translated
+            }
+            Counter::PacketPassed => Self::Passed,
+            Counter::PacketDroppedFailed => Self::Dropped,
+            _ => Self::Refused,
+        }
+    }
+}
+
+/// Which events are wanted: those that all of these allow.
+#[derive(Debug, Default)]
+pub(crate) struct Filter {
+    pub(crate) import: Option<ObjectKey>,
+    pub(crate) namespace: Option<String>,
+    /// Its uid.
+    pub(crate) pod: Option<String>,
+    pub(crate) process: Option<u32>,
+    pub(crate) verdict: Option<Verdict>,
+}
+
+impl Filter {
+    /// Whether an event is wanted. What costs least is asked first.
+    pub(crate) fn wants(&self, event: &TraceEvent, names: &mut Names) -> bool {
+        let verdict = || reason(event).map(Verdict::of);
+        self.process.is_none_or(|process| process == event.process)
+            && (self.verdict.is_none() || self.verdict == verdict())
+            && self.wants_import(event, names)
+            && self.pod.as_ref().is_none_or(|pod| names.pod(event).as_ref() == Some(pod))
+    }
+
+    fn wants_import(&self, event: &TraceEvent, names: &mut Names) -> bool {
+        if self.import.is_none() && self.namespace.is_none() {
+            return true;
+        }
+        let Some(record) = names.service(event) else { return false };
+        let is_import = |import: &ObjectKey| service_record(import) == record;
+        let is_in = |namespace: &String| is_in(&record, namespace);
+        self.import.as_ref().is_none_or(is_import) && self.namespace.as_ref().is_none_or(is_in)
+    }
+}
+
+fn is_in(record: &ServiceRecord, namespace: &str) -> bool {
+    *service_key(record).namespace == *namespace
+}
+
+/// What was decided.
+pub(super) fn reason(event: &TraceEvent) -> Option<Counter> {
+    Counter::ALL.get(event.reason as usize).copied()
+}

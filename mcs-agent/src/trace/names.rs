@@ -1,0 +1,81 @@
+//! Names what the programs tell by ids.
+
+use std::{
+    collections::HashMap,
+    path::Path,
+    time::{Duration, Instant},
+};
+
+use mcs_common::{Address, FrontendKey, ServiceRecord, TraceEvent, select::Arrays as _};
+
+use super::cgroups::{self, Cgroups};
+use crate::{
+    dataplane::KernelMapsReader,
+    reconcile::{MapReader as _, convert::cluster_name},
+};
+
+/// The imports of VIPs are read again after so long.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// The maps and the cgroups. What is told is some milliseconds old: an id that has another meaning by then names nothing.
+pub(crate) struct Names {
+    maps: KernelMapsReader,
+    /// Indices into `services`, for what is refused without a frontend.
+    services: HashMap<Address, u32>,
+    read_at: Option<Instant>,
+    cgroups: Cgroups,
+}
+
+impl Names {
+    /// `cgroups`: where the hierarchy is mounted.
+    pub(crate) fn new(maps: KernelMapsReader, cgroups: &Path) -> Self {
+        let cgroups = Cgroups::new(cgroups.to_owned());
+        Self { maps, services: HashMap::new(), read_at: None, cgroups }
+    }
+
+    /// The record of the ServiceImport.
+    pub(super) fn service(&mut self, event: &TraceEvent) -> Option<ServiceRecord> {
+        let index = if event.frontend == 0 {
+            self.service_of_vip(event.vip.addr)?
+        } else {
+            let state = self.maps.state(event.frontend)?;
+            (state.key.vip == event.vip.addr && state.key.port == event.vip.port)
+                .then_some(state.service)?
+        };
+        self.maps.service(index).filter(|record| record.name[0] != 0)
+    }
+
+    fn service_of_vip(&mut self, vip: Address) -> Option<u32> {
+        if self.read_at.is_none_or(|read_at| read_at.elapsed() >= PAUSE) {
+            self.read_at = Some(Instant::now());
+            let maps = &self.maps;
+            let service =
+                |key: &FrontendKey| Some(maps.state(maps.index_of(key).ok().flatten()?)?.service);
+            // Without them an event lacks its import.
+            let keys = self.maps.frontends().unwrap_or_default();
+            self.services =
+                keys.into_iter().filter_map(|key| Some((key.vip, service(&key)?))).collect();
+        }
+        self.services.get(&vip).copied()
+    }
+
+    /// The source cluster of the backend.
+    pub(super) fn cluster(&self, event: &TraceEvent) -> Option<String> {
+        let backend = self.maps.backend(event.chosen.id)?;
+        let is_same = event.chosen.id != 0
+            && backend.frontend == event.frontend
+            && backend.generation == event.chosen.generation;
+        let record = is_same.then(|| self.maps.cluster(backend.cluster)).flatten()?;
+        Some(cluster_name(&record)).filter(|name| !name.is_empty())
+    }
+
+    /// The path of the process's cgroup, as `/proc/PID/cgroup` has it.
+    pub(super) fn cgroup(&mut self, event: &TraceEvent) -> Option<&Path> {
+        if event.cgroup == 0 { None } else { self.cgroups.path(event.cgroup) }
+    }
+
+    /// The uid of the process's pod.
+    pub(super) fn pod(&mut self, event: &TraceEvent) -> Option<String> {
+        self.cgroup(event).and_then(cgroups::pod_of)
+    }
+}

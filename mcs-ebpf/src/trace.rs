@@ -1,0 +1,172 @@
+//! Tells what the programs decide, in a ring buffer. The agent attaches programs that do so while somebody traces.
+
+use core::{hint::cold_path, mem::MaybeUninit};
+
+use aya_ebpf::{
+    Global,
+    bindings::BPF_RB_NO_WAKEUP,
+    btf_maps::{PerCpuArray, RingBuf},
+    helpers::{
+        bpf_get_current_cgroup_id, bpf_get_current_pid_tgid, bpf_ktime_get_ns,
+        generated::bpf_get_current_comm,
+    },
+    macros::btf_map,
+};
+use mcs_common::{BackendRef, Counter, FrontendKey, Peer, TraceEvent, select::Choice};
+
+use crate::{
+    log,
+    maps::{STATES, load},
+    per_cpu::Scratch,
+    socket::context::{HookFamily, SocketContext},
+};
+
+/// 1 if the programs tell what they decide. With 0 the verifier removes all code for that as dead code.
+#[unsafe(no_mangle)]
+static TRACE: Global<u8> = Global::new(0);
+
+/// The agent sets its size.
+#[btf_map(name = "trace_events")]
+static EVENTS: RingBuf<TraceEvent, 4096> = RingBuf::new();
+/// How many events found no room.
+#[btf_map(name = "trace_lost")]
+static LOST: PerCpuArray<u64, 1> = PerCpuArray::new();
+
+const NOBODY: Peer = Peer::new(mcs_common::Address { addr: [0; 16] }, 0);
+const NONE: BackendRef = BackendRef { id: 0, generation: 0 };
+
+/// A connect or a datagram goes to the backend that the context has by now. What else is told is read again: what is kept
+/// for it would cost those that tell nothing.
+#[inline(always)]
+pub(crate) fn translated<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
+    if TRACE.load() == 0 {
+        return;
+    }
+    cold_path();
+    log::translated(ctx, decided);
+    let Some(state) = STATES.get_ptr(decided.frontend) else { return };
+    // SAFETY: the pointer is to a value of the array.
+    let FrontendKey { vip, port, .. } = unsafe { load(&raw const (*state).key) };
+    of_process(ctx, &Peer::new(vip, port), &ctx.peer(), decided);
+}
+
+/// A connect or a datagram is refused. The context has its destination.
+#[inline(always)]
+pub(crate) fn refused<F: HookFamily>(ctx: &SocketContext<F>, reason: Counter) {
+    if TRACE.load() != 0 {
+        cold_path();
+        let decided =
+            Decided { reason: reason as u32, frontend: 0, chosen: NONE, by_affinity: false };
+        of_process(ctx, &ctx.peer(), &NOBODY, &decided);
+    }
+}
+
+/// A flow begins: the one in `Scratch::flow`.
+#[inline(always)]
+pub(crate) fn flow(scratch: &Scratch, by_affinity: bool) {
+    if TRACE.load() != 0 {
+        cold_path();
+        let Scratch { flow, .. } = scratch;
+        let backend = Peer::new(flow.to.dst, flow.to.dst_port);
+        let (frontend, chosen) = (flow.frontend, flow.chosen);
+        let reason = Counter::FlowCreated as u32;
+        of_packet(scratch, &backend, &Decided { reason, frontend, chosen, by_affinity });
+    }
+}
+
+/// A packet is refused, for a reason that is a [`Counter`].
+#[inline(always)]
+pub(crate) fn refused_packet(scratch: &Scratch, reason: u32) {
+    if TRACE.load() != 0 {
+        cold_path();
+        of_packet(
+            scratch,
+            &NOBODY,
+            &Decided { reason, frontend: 0, chosen: NONE, by_affinity: false },
+        );
+    }
+}
+
+/// What is told beside addresses.
+pub(crate) struct Decided {
+    /// A [`Counter`].
+    pub(crate) reason: u32,
+    /// Index into `states`, or 0.
+    pub(crate) frontend: u32,
+    pub(crate) chosen: BackendRef,
+    pub(crate) by_affinity: bool,
+}
+
+impl Decided {
+    #[inline(always)]
+    pub(crate) const fn new(reason: Counter, frontend: u32, choice: &Choice) -> Self {
+        let Choice { chosen, by_affinity, .. } = *choice;
+        Self { reason: reason as u32, frontend, chosen, by_affinity }
+    }
+}
+
+#[inline(always)]
+fn of_process<F: HookFamily>(
+    ctx: &SocketContext<F>,
+    vip: &Peer,
+    backend: &Peer,
+    decided: &Decided,
+) {
+    let protocol = ctx.frontend_key(vip).protocol;
+    tell(decided, |event| {
+        // SAFETY: the caller vouches for the pointer; the helpers take no other.
+        unsafe {
+            (&raw mut (*event).vip).write(*vip);
+            (&raw mut (*event).backend).write(*backend);
+            (&raw mut (*event).client).write(NOBODY);
+            (&raw mut (*event).protocol).write(protocol);
+            (&raw mut (*event).path).write(TraceEvent::SOCKET);
+            (&raw mut (*event).process).write((bpf_get_current_pid_tgid() >> 32) as u32);
+            (&raw mut (*event).cgroup).write(bpf_get_current_cgroup_id());
+            bpf_get_current_comm((&raw mut (*event).comm).cast(), size_of::<[u64; 2]>() as u32);
+        }
+    });
+}
+
+#[inline(always)]
+fn of_packet(scratch: &Scratch, backend: &Peer, decided: &Decided) {
+    let tuple = &scratch.tuple;
+    tell(decided, |event| {
+        // SAFETY: the caller vouches for the pointer.
+        unsafe {
+            (&raw mut (*event).vip).write(Peer::new(tuple.dst, tuple.dst_port));
+            (&raw mut (*event).backend).write(*backend);
+            (&raw mut (*event).client).write(Peer::new(tuple.src, tuple.src_port));
+            (&raw mut (*event).protocol).write(tuple.protocol);
+            (&raw mut (*event).path).write(TraceEvent::PACKET);
+            (&raw mut (*event).process).write(0);
+            (&raw mut (*event).cgroup).write(0);
+            (&raw mut (*event).comm).write([0; 2]);
+        }
+    });
+}
+
+/// Adds an event, whose other fields `fill` writes. Nobody is woken: the reader looks again and again, which costs less than
+/// to be woken by each of many events.
+#[inline(always)]
+fn tell(decided: &Decided, fill: impl FnOnce(*mut TraceEvent)) {
+    let Some(mut entry) = EVENTS.reserve(0) else {
+        if let Some(lost) = LOST.get_ptr_mut(0) {
+            // SAFETY: the pointer is to this CPU's value of the map.
+            unsafe { lost.write_volatile(lost.read_volatile() + 1) };
+        }
+        return;
+    };
+    let event = MaybeUninit::as_mut_ptr(&mut entry);
+    // SAFETY: the pointer is to an event in the ring buffer; the helper takes no argument.
+    unsafe {
+        (&raw mut (*event).time_ns).write(bpf_ktime_get_ns());
+        (&raw mut (*event).chosen).write(decided.chosen);
+        (&raw mut (*event).frontend).write(decided.frontend);
+        (&raw mut (*event).reason).write(decided.reason);
+        (&raw mut (*event).by_affinity).write(u8::from(decided.by_affinity));
+        (&raw mut (*event).pad).write(0);
+    }
+    fill(event);
+    entry.submit(BPF_RB_NO_WAKEUP.into());
+}
