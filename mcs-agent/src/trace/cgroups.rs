@@ -5,35 +5,35 @@ use std::{
     fs,
     os::unix::fs::MetadataExt as _,
     path::{Path, PathBuf},
-    time::{Duration, Instant},
+    time::Instant,
 };
 
-/// A cgroup that is not found is looked for again after so long.
-const PAUSE: Duration = Duration::from_secs(1);
+/// After a look at all cgroups this rests so many times as long as it took: many a cgroup that is told is gone by then.
+const REST: u32 = 20;
 
 /// The cgroups below a mount, by id: the inode of the directory.
 pub(super) struct Cgroups {
     root: PathBuf,
     known: HashMap<u64, PathBuf>,
-    read_at: Option<Instant>,
+    rests_until: Option<Instant>,
 }
 
 impl Cgroups {
     pub(super) fn new(root: PathBuf) -> Self {
-        Self { root, known: HashMap::new(), read_at: None }
+        Self { root, known: HashMap::new(), rests_until: None }
     }
 
     /// The path of a cgroup below the mount. One that has been removed keeps the path that it had.
     pub(super) fn path(&mut self, id: u64) -> Option<&Path> {
-        let may_read = self.read_at.is_none_or(|read_at| read_at.elapsed() >= PAUSE);
-        if !self.known.contains_key(&id) && may_read {
+        let rests = self.rests_until.is_some_and(|until| Instant::now() < until);
+        if !self.known.contains_key(&id) && !rests {
             self.read();
         }
         self.known.get(&id).map(PathBuf::as_path)
     }
 
     fn read(&mut self) {
-        self.read_at = Some(Instant::now());
+        let began = Instant::now();
         let mut rest = vec![self.root.clone()];
         while let Some(directory) = rest.pop() {
             if let Ok(metadata) = fs::metadata(&directory) {
@@ -44,6 +44,7 @@ impl Cgroups {
             let children = entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()));
             rest.extend(children.map(|one| one.path()));
         }
+        self.rests_until = Some(began + began.elapsed() * (REST + 1));
     }
 }
 
@@ -64,6 +65,8 @@ pub(super) fn pod_of(cgroup: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     const UID: &str = "0b5b7ac0-0e76-4f0b-8c3c-6d8d0b3f1a77";
@@ -76,8 +79,9 @@ mod tests {
         let made = directory.path().join("a/b");
         fs::create_dir_all(&made).unwrap();
         let id = fs::metadata(&made).unwrap().ino();
-        assert_eq!(cgroups.path(id), None, "it was read a moment ago");
-        cgroups.read_at = None;
+        cgroups.rests_until = Some(Instant::now() + Duration::from_secs(60));
+        assert_eq!(cgroups.path(id), None, "it rests");
+        cgroups.rests_until = None;
         assert_eq!(cgroups.path(id), Some(Path::new("/a/b")));
     }
 

@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{Family, connected, udp},
-    world::{PODS, Place, TCP, UNKNOWN_PORT, World},
+    world::{POD, PODS, Place, TCP, UNKNOWN_PORT, World},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -253,6 +253,17 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
 
 fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
+    // No other case has a packet to a VIP leave the pod.
+    let pod = world.netns(Place::Pod);
+    let [v4, v6] = [Family::V4, Family::V6].map(|family| target.tcp(family).ip());
+    let routes = |verb: &str| {
+        pod.ip(&format!(
+            "route {verb} {v4} via {}\nroute {verb} {v6} via {}",
+            POD.v4(1),
+            POD.v6(1)
+        ))
+    };
+    routes("add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
     let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
@@ -282,7 +293,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     }
     let last = trace.interrupt()?;
     ensure!(last["mcs.lost"] == 0, "{last}");
-    Ok(())
+    routes("delete")
 }
 
 /// Connects and closes again and again until `is_over`. Returns how many connects there were.
