@@ -78,14 +78,19 @@ fn is_of_daemon_set(pod: &Value) -> bool {
 impl AgentPod {
     /// Runs `mcs-agent` with these words in the pod, by kubectl.
     pub(crate) async fn run(&self, cluster: &Cluster, words: &[&str]) -> anyhow::Result<Output> {
+        let ended = timeout(LIMIT, ended(self.kubectl(cluster, words)?, &[])).await;
+        ended.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
+    }
+
+    /// The kubectl that runs `mcs-agent` with these words in the pod.
+    pub(crate) fn kubectl(&self, cluster: &Cluster, words: &[&str]) -> anyhow::Result<Command> {
         let mut kubectl = match &cluster.kubeconfig {
             Some(kubeconfig) => tool("kubectl", "--context", kubeconfig)?,
             None => Command::new("kubectl"),
         };
         kubectl.args(["exec", "--namespace", &self.namespace, &self.name]);
         kubectl.args(["--container", "mcs-agent", "--", "mcs-agent"]).args(words);
-        let ended = timeout(LIMIT, ended(kubectl, &[])).await;
-        ended.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
+        Ok(kubectl)
     }
 
     /// What `mcs-agent` with these words prints as JSON.

@@ -1,6 +1,6 @@
 //! `mcs explain`: why a pod reaches a service of the clusterset, or not, from whichever cluster the pod is in.
 
-mod client;
+pub(crate) mod client;
 mod code;
 mod target;
 

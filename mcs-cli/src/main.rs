@@ -19,6 +19,7 @@ mod progress;
 mod services;
 mod status;
 mod tool;
+mod trace;
 mod ui;
 mod up;
 mod wait;
@@ -45,6 +46,7 @@ Examples:
   mcs status
   mcs services
   mcs explain -n shop web-7d9c cart
+  mcs trace shop/cart --verdict refused
 
 As `kubectl-mcs` in the PATH it is `kubectl mcs` too.
 
@@ -71,6 +73,7 @@ enum Command {
     Status(status::StatusCommand),
     Services(services::ServicesCommand),
     Explain(explain::ExplainCommand),
+    Trace(trace::TraceCommand),
     Ui(ui::UiCommand),
     Bundle(bundle::BundleCommand),
     Probe(probe::ProbeCommand),
@@ -97,6 +100,7 @@ fn main() -> ExitCode {
         Command::Status(command) => status::run(&command),
         Command::Services(command) => services::run(&command),
         Command::Explain(command) => explain::run(&command),
+        Command::Trace(command) => trace::run(&command),
         Command::Ui(command) => ui::run(&command),
         Command::Bundle(command) => bundle::run(&command),
         Command::Probe(command) => probe::run(&command),

@@ -30,7 +30,7 @@ pub use self::{
     logs::{LogFilter, LogFormat, start_logs},
     output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
-    table::{has_reader, print, table, terminal_width},
+    table::{growing_row, has_reader, print, table, terminal_width},
 };
 
 /// An address to listen on, or none.

@@ -104,13 +104,12 @@ async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
     let mut signals = Signals::listen()?;
     let pins = Pins::new(&args.bpffs.bpffs);
     let import = args.filter.import();
-    if import.is_some() {
-        args.filter.keep::<()>(
-            import.as_ref(),
-            (&view::read_maps(&pins)?, &pins),
-            &mut Vec::new(),
-            |()| None,
-        )?;
+    if let Some(import) = &import {
+        let frontends = view::frontends(view::of(&view::read_maps(&pins)?));
+        if let Err(error) = view::expect_import(import, &frontends, &pins) {
+            // It may come.
+            eprintln!("mcs-agent: {error:#}; waiting for it");
+        }
     }
     let filter = Filter {
         import,

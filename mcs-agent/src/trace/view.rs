@@ -1,9 +1,13 @@
 //! An event as `trace` prints it: a line of JSON with the field names of OpenTelemetry where it has one, or a row.
 
-use std::{borrow::Cow, net::IpAddr, path::PathBuf};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+};
 
 use jiff::{SignedDuration, Timestamp, Unit};
 use mcs_common::{Counter, Peer, TraceEvent};
+use mcs_kube::program::growing_row;
 use serde::Serialize;
 
 use super::{Names, Verdict, filter::reason};
@@ -76,33 +80,13 @@ pub(crate) struct Told {
     pub(crate) lost: u64,
 }
 
-/// The width of the table, and of its columns without the last one.
-const WIDTH: usize = 80;
-const COLUMNS: [usize; 3] = [12, 21, 27];
+/// The widths of the columns: 80 with what is between them.
+const COLUMNS: [usize; 4] = [12, 21, 27, 17];
 
 /// The heads of the columns of [`TraceView::row`].
 pub(crate) fn header(is_wide: bool) -> String {
     let heads = ["UTC", "SERVICE", "BACKEND OR REASON", "CLIENT"].map(str::to_owned);
-    row(heads, is_wide)
-}
-
-fn row([time, service, result, client]: [String; 4], is_wide: bool) -> String {
-    let [of_time, of_service, of_result] = COLUMNS;
-    if is_wide {
-        return format!("{time:of_time$} {service:of_service$} {result:of_result$} {client}");
-    }
-    let of_client = WIDTH - COLUMNS.iter().sum::<usize>() - COLUMNS.len();
-    let (service, result) = (cut(&service, of_service), cut(&result, of_result));
-    let client = cut(&client, of_client);
-    format!("{time:of_time$} {service:of_service$} {result:of_result$} {client}")
-}
-
-/// A text of at most so many characters.
-fn cut(text: &str, width: usize) -> Cow<'_, str> {
-    if text.chars().count() <= width {
-        return text.into();
-    }
-    text.chars().take(width - 1).chain(['…']).collect::<String>().into()
+    growing_row(COLUMNS, &heads, is_wide)
 }
 
 impl TraceView {
@@ -162,11 +146,10 @@ impl TraceView {
         let transport = self.transport.unwrap_or("-").to_uppercase();
         let service = match &self.import {
             Some(import) => format!("{import}:{}/{transport}", self.port),
-            None => format!("{}/{transport}", std::net::SocketAddr::new(self.vip, self.port)),
+            None => format!("{}/{transport}", SocketAddr::new(self.vip, self.port)),
         };
-        let address = |ip: Option<IpAddr>, port: Option<u16>| {
-            Some(std::net::SocketAddr::new(ip?, port?).to_string())
-        };
+        let address =
+            |ip: Option<IpAddr>, port: Option<u16>| Some(SocketAddr::new(ip?, port?).to_string());
         let mut result = match address(self.backend, self.backend_port) {
             Some(backend) => match &self.cluster {
                 Some(cluster) => format!("{backend} {cluster}"),
@@ -186,7 +169,7 @@ impl TraceView {
         if is_wide && let Some(pod) = &self.pod {
             client += &format!(" pod {pod}");
         }
-        row([time.to_owned(), service, result, client], is_wide)
+        growing_row(COLUMNS, &[time.to_owned(), service, result, client], is_wide)
     }
 }
 
@@ -254,11 +237,11 @@ mod tests {
             [(event(), "10.20.1.5:8080 west"), (refused, "packet_refused_unknown_port")]
         {
             let row = view(&event).row(false);
-            assert!(row.chars().count() <= WIDTH, "{row}");
+            assert!(row.chars().count() <= 80, "{row}");
             assert!(row.contains(found) && !row.contains('\x1b'), "{row}");
         }
         assert!(view(&event()).row(true).contains("(affinity)"));
-        assert!(header(false).chars().count() <= WIDTH);
+        assert!(header(false).chars().count() <= 80);
     }
 
     #[test]

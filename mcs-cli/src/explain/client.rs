@@ -17,12 +17,12 @@ const STATIC_UID: &str = "kubernetes.io/config.hash";
 
 /// The pod that connects.
 #[derive(Debug, Serialize)]
-pub(super) struct Client {
+pub(crate) struct Client {
     pub(super) cluster: String,
     pub(super) namespace: String,
     name: String,
     /// Absent while it is not scheduled.
-    pub(super) node: Option<String>,
+    pub(crate) node: Option<String>,
     ip: Option<String>,
     /// Whether it is in the network namespace of its node.
     host_network: bool,
@@ -31,17 +31,24 @@ pub(super) struct Client {
     dns_policy: String,
     /// As the kubelet names its cgroup.
     #[serde(skip)]
-    pub(super) cgroup_uid: String,
+    pub(crate) cgroup_uid: String,
+}
+
+/// The uid of a pod, as the kubelet names its cgroup.
+pub(crate) fn cgroup_uid(pod: &Value) -> String {
+    let metadata = &pod["metadata"];
+    let uid = metadata["annotations"][STATIC_UID].as_str().or_else(|| metadata["uid"].as_str());
+    uid.unwrap_or_default().to_owned()
 }
 
 /// A pod, and its cluster.
-pub(super) struct Found<'a> {
-    pub(super) client: Client,
-    pub(super) cluster: &'a Cluster,
+pub(crate) struct Found<'a> {
+    pub(crate) client: Client,
+    pub(crate) cluster: &'a Cluster,
 }
 
 /// Finds the pod in one of the clusters.
-pub(super) async fn find<'a>(
+pub(crate) async fn find<'a>(
     contexts: &'a Contexts,
     namespace: Option<&str>,
     pod: &str,
@@ -103,7 +110,6 @@ impl Client {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let maybe = |value: &Value| value.as_str().map(str::to_owned);
         let metadata = &pod["metadata"];
-        let uid = metadata["annotations"][STATIC_UID].as_str().map(str::to_owned);
         Self {
             cluster: cluster.to_string(),
             namespace: text(&metadata["namespace"]),
@@ -113,7 +119,7 @@ impl Client {
             host_network: pod["spec"]["hostNetwork"] == true,
             phase: text(&pod["status"]["phase"]),
             dns_policy: text(&pod["spec"]["dnsPolicy"]),
-            cgroup_uid: uid.unwrap_or_else(|| text(&metadata["uid"])),
+            cgroup_uid: cgroup_uid(pod),
         }
     }
 

@@ -30,6 +30,21 @@ pub fn table(
     table.trim_fmt()
 }
 
+/// A row of a table that grows while it is printed: columns of these widths. Longer cells are cut unless `is_wide`.
+pub fn growing_row<const N: usize>(
+    widths: [usize; N],
+    cells: &[String; N],
+    is_wide: bool,
+) -> String {
+    let cells = widths.iter().zip(cells).map(|(&width, cell)| {
+        if is_wide || cell.chars().count() <= width {
+            return format!("{cell:width$}");
+        }
+        cell.chars().take(width - 1).chain(['…']).collect()
+    });
+    cells.collect::<Vec<_>>().join(" ").trim_end().to_owned()
+}
+
 /// The width of the terminal that the output goes to.
 pub fn terminal_width() -> Option<u16> {
     if !io::stdout().is_terminal() {
@@ -68,5 +83,12 @@ mod tests {
         assert!(wrapped.lines().all(|line| line.chars().count() <= 80), "{wrapped}");
         assert!(wrapped.lines().count() > 3, "{wrapped}");
         assert_eq!(render(None).lines().count(), 2);
+    }
+
+    #[test]
+    fn a_growing_table_keeps_its_columns() {
+        let cells = ["12:00".to_owned(), "shop/checkout".to_owned(), "-".to_owned()];
+        assert_eq!(growing_row([6, 8, 3], &cells, false), "12:00  shop/ch… -");
+        assert_eq!(growing_row([6, 8, 3], &cells, true), "12:00  shop/checkout -");
     }
 }

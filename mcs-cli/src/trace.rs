@@ -1,0 +1,376 @@
+//! `mcs trace`: what the programs decide on all nodes, as they decide it.
+
+mod pod_names;
+
+use std::{
+    process::{ExitCode, Stdio},
+    time::Duration,
+};
+
+use anyhow::Context as _;
+use clap::{Args, ValueEnum};
+use futures_util::{Stream, StreamExt as _, stream};
+use mcs_kube::{
+    duration, one_line_of,
+    program::{self, Signals, growing_row, has_reader, print},
+    told,
+};
+use serde_json::{Map, Value};
+use tokio::{
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
+    process::{Child, ChildStdout},
+};
+
+use self::pod_names::PodNames;
+use crate::{
+    agent_pod::{self, AgentPod},
+    cluster::Cluster,
+    contexts::{self, Contexts},
+    exit,
+    explain::client,
+    kubeconfig::ContextArgs,
+};
+
+/// The longest trace.
+const LONGEST: Duration = Duration::from_hours(1);
+/// The columns of the table: 80 with what is between them.
+const COLUMNS: [usize; 5] = [8, 14, 18, 21, 15];
+/// Bytes of a text of others in a cell.
+const CELL: usize = 128;
+
+/// Show each decision of the agents as it is made: which backend a connect gets, or why it is refused
+///
+/// Runs `mcs-agent trace` in the agent's pod of every node, by kubectl: of all contexts, or of the given ones. It takes the
+/// rights to list pods and to exec into the agent's. Names of pods are shown where pods may be listed.
+///
+/// Exits with 0 if it ends as asked, with 1 if an agent does not trace or ends it, with 3 if a cluster could not be asked.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  mcs trace
+  mcs trace shop/cart --verdict refused
+  mcs trace --pod shop/web-7d9c --for 1m
+  mcs trace -o json | jq -r 'select(.\"mcs.verdict\") | .\"k8s.node.name\"'")]
+pub(super) struct TraceCommand {
+    /// Only decisions about this ServiceImport; with --namespace its NAME is enough
+    #[arg(value_name = "NAMESPACE/NAME")]
+    service: Option<String>,
+
+    /// Only decisions about ServiceImports of this namespace
+    #[arg(short, long, value_name = "NAMESPACE")]
+    namespace: Option<String>,
+
+    /// Only what this pod does, on its node alone: NAME in the context's namespace, or NAMESPACE/NAME
+    #[arg(long, value_name = "POD")]
+    pod: Option<String>,
+
+    /// Only decisions of this kind
+    #[arg(long, value_name = "VERDICT", value_parser = ["translated", "refused", "dropped", "passed"])]
+    verdict: Option<String>,
+
+    /// End after this time, at most 1h
+    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
+    duration: Duration,
+
+    /// End after so many decisions
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+
+    #[command(flatten)]
+    contexts: ContextArgs,
+
+    /// Output format
+    #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
+    output: Format,
+}
+
+/// How decisions are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum Format {
+    /// For people, in 80 columns
+    Table,
+    /// The same uncut
+    Wide,
+    /// A line for each, for programs; fields are added, never renamed
+    Json,
+}
+
+fn parse_duration(text: &str) -> Result<Duration, &'static str> {
+    let parsed = duration(text).filter(|one| *one <= LONGEST);
+    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
+}
+
+pub(super) fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
+    program::block_on(trace(command))
+}
+
+async fn trace(command: &TraceCommand) -> anyhow::Result<ExitCode> {
+    let mut signals = Signals::listen()?;
+    let contexts = contexts::open(&command.contexts.named()?).await?;
+    let (nodes, pod, is_unasked) = nodes(command, &contexts).await?;
+    let words = words(command, pod.as_deref());
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let traces = nodes.iter().enumerate().map(|(index, node)| {
+        let begun = Trace::begin(node, &words);
+        lines(begun).map(move |said| (index, said))
+    });
+    let mut traces = stream::select_all(traces.map(Box::pin));
+    let mut printer = Printer {
+        command,
+        nodes: &nodes,
+        names: nodes.iter().map(|node| PodNames::new(node.cluster, &node.agent.node)).collect(),
+        lost: vec![0; nodes.len()],
+        shown: 0,
+        failed: false,
+    };
+    printer.begin()?;
+    loop {
+        tokio::select! {
+            () = signals.next() => break,
+            next = traces.next() => {
+                let Some((index, said)) = next else { break };
+                printer.print(index, said).await?;
+                let is_enough = command.count.is_some_and(|count| printer.shown >= count);
+                if is_enough || !has_reader() {
+                    break;
+                }
+            }
+        }
+    }
+    let lost: u64 = printer.lost.iter().sum();
+    eprintln!("{} decisions shown of {} nodes, {lost} lost", printer.shown, nodes.len());
+    Ok(match (printer.failed, is_unasked) {
+        (true, _) => ExitCode::FAILURE,
+        (false, true) => exit::UNASKED.into(),
+        (false, false) => ExitCode::SUCCESS,
+    })
+}
+
+/// The agent of a node.
+struct Node<'a> {
+    cluster: &'a Cluster,
+    agent: AgentPod,
+}
+
+/// The nodes to trace on, the uid of the pod if one is given, and whether a cluster could not be asked.
+async fn nodes<'a>(
+    command: &TraceCommand,
+    contexts: &'a Contexts,
+) -> anyhow::Result<(Vec<Node<'a>>, Option<String>, bool)> {
+    if let Some(pod) = &command.pod {
+        let (namespace, name) = match pod.split_once('/') {
+            Some((namespace, name)) => (Some(namespace), name),
+            None => (None, pod.as_str()),
+        };
+        let found = client::find(contexts, namespace, name).await?;
+        let node = found.client.node.context("the pod is on no node yet")?;
+        let agents = agent_pod::pods(found.cluster, Some(&node)).await?;
+        let agent = agents.into_iter().next();
+        let agent = agent.with_context(|| format!("no agent runs on node {node}"))?;
+        let node = Node { cluster: found.cluster, agent };
+        return Ok((vec![node], Some(found.client.cgroup_uid), false));
+    }
+    let mut is_unasked = !contexts.unasked.is_empty();
+    for one in &contexts.unasked {
+        eprintln!("mcs: {}: {}", one.name, one.error);
+    }
+    let mut nodes = Vec::new();
+    for cluster in &contexts.clusters {
+        match agent_pod::pods(cluster, None).await {
+            Ok(agents) => nodes.extend(agents.into_iter().map(|agent| Node { cluster, agent })),
+            Err(error) => {
+                eprintln!("mcs: the agents of {}: {}", cluster.id, told(&error));
+                is_unasked = true;
+            }
+        }
+    }
+    Ok((nodes, None, is_unasked))
+}
+
+/// The words for `mcs-agent`.
+fn words(command: &TraceCommand, pod: Option<&str>) -> Vec<String> {
+    let mut words = vec!["trace".to_owned(), "--output=json".to_owned()];
+    words.push(format!("--for={}s", command.duration.as_secs().max(1)));
+    words.extend(pod.map(|uid| format!("--pod={uid}")));
+    words.extend(command.verdict.as_ref().map(|verdict| format!("--verdict={verdict}")));
+    words.extend(command.namespace.as_ref().map(|namespace| format!("--namespace={namespace}")));
+    words.extend(command.service.clone());
+    words
+}
+
+/// What an agent says.
+enum Said {
+    Line(String),
+    /// It has ended, and why if that was not asked for.
+    Ended(Option<String>),
+}
+
+/// `mcs-agent trace` in an agent's pod. It is killed when this is dropped.
+struct Trace {
+    child: Child,
+    lines: Lines<BufReader<ChildStdout>>,
+}
+
+impl Trace {
+    fn begin(node: &Node<'_>, words: &[&str]) -> anyhow::Result<Self> {
+        let mut kubectl = node.agent.kubectl(node.cluster, words)?;
+        kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = kubectl.kill_on_drop(true).spawn().context("cannot run kubectl")?;
+        let stdout = child.stdout.take().context("no output")?;
+        Ok(Self { child, lines: BufReader::new(stdout).lines() })
+    }
+
+    async fn next(&mut self) -> Said {
+        match self.lines.next_line().await {
+            Ok(Some(line)) => Said::Line(line),
+            Err(error) => Said::Ended(Some(error.to_string())),
+            Ok(None) => match self.child.wait().await {
+                Ok(status) if status.success() => Said::Ended(None),
+                Ok(_) => Said::Ended(Some(self.last_words().await)),
+                Err(error) => Said::Ended(Some(error.to_string())),
+            },
+        }
+    }
+
+    async fn last_words(&mut self) -> String {
+        let mut said = Vec::new();
+        if let Some(stderr) = &mut self.child.stderr {
+            // Without them the error has no words.
+            let _ = stderr.take(4096).read_to_end(&mut said).await;
+        }
+        String::from_utf8_lossy(&said).trim().to_owned()
+    }
+}
+
+fn lines(begun: anyhow::Result<Trace>) -> impl Stream<Item = Said> {
+    stream::unfold(Some(begun), |state| async move {
+        match state? {
+            Err(error) => Some((Said::Ended(Some(told(&error))), None)),
+            Ok(mut trace) => {
+                let said = trace.next().await;
+                let rest = matches!(said, Said::Line(_)).then_some(Ok(trace));
+                Some((said, rest))
+            }
+        }
+    })
+}
+
+/// Prints what the agents say.
+struct Printer<'a> {
+    command: &'a TraceCommand,
+    nodes: &'a [Node<'a>],
+    names: Vec<PodNames<'a>>,
+    /// What each agent has lost so far.
+    lost: Vec<u64>,
+    shown: u64,
+    failed: bool,
+}
+
+impl Printer<'_> {
+    fn begin(&self) -> anyhow::Result<()> {
+        let heads = ["UTC", "NODE", "SERVICE", "BACKEND OR REASON", "CLIENT"].map(str::to_owned);
+        match self.command.output {
+            Format::Json => Ok(()),
+            Format::Table | Format::Wide => {
+                print(&growing_row(COLUMNS, &heads, self.command.output == Format::Wide))
+            }
+        }
+    }
+
+    async fn print(&mut self, index: usize, said: Said) -> anyhow::Result<()> {
+        let Node { cluster, agent } = &self.nodes[index];
+        let line = match said {
+            Said::Line(line) => line,
+            Said::Ended(None) => return Ok(()),
+            Said::Ended(Some(why)) => {
+                self.failed = true;
+                eprintln!("mcs: {}/{}: {}", cluster.id, agent.node, one_line_of(&why, 1024));
+                return Ok(());
+            }
+        };
+        let Ok(mut event) = serde_json::from_str::<Map<String, Value>>(&line) else {
+            return Ok(());
+        };
+        if let Some(lost) = event.get("mcs.lost").and_then(Value::as_u64) {
+            self.lost[index] = lost;
+            return Ok(());
+        }
+        self.shown += 1;
+        event.insert("k8s.cluster.name".to_owned(), cluster.id.to_string().into());
+        event.insert("k8s.node.name".to_owned(), agent.node.clone().into());
+        if let Some(uid) = event.get("k8s.pod.uid").and_then(Value::as_str)
+            && let Some((namespace, name)) = self.names[index].of(uid).await
+        {
+            event.insert("k8s.namespace.name".to_owned(), namespace.into());
+            event.insert("k8s.pod.name".to_owned(), name.into());
+        }
+        match self.command.output {
+            Format::Json => print(&serde_json::to_string(&event)?),
+            Format::Table | Format::Wide => {
+                let has_several = self.nodes.iter().any(|other| other.cluster.id != cluster.id);
+                let is_wide = self.command.output == Format::Wide;
+                print(&growing_row(COLUMNS, &row(&event, has_several), is_wide))
+            }
+        }
+    }
+}
+
+/// The cells of an event.
+fn row(event: &Map<String, Value>, has_several: bool) -> [String; 5] {
+    let text = |name: &str| match event.get(name) {
+        None | Some(Value::Null) => None,
+        Some(Value::String(text)) => Some(one_line_of(text, CELL)),
+        Some(other) => Some(other.to_string()),
+    };
+    let join = |separator: &str, names: [&str; 2]| {
+        Some([text(names[0])?, text(names[1])?].join(separator))
+    };
+    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
+    let time = text("timestamp").and_then(|time| Some(time.get(11..19)?.to_owned()));
+    let node = text("k8s.node.name");
+    let node = if has_several { join("/", ["k8s.cluster.name", "k8s.node.name"]) } else { node };
+    let service = join(":", ["mcs.import", "destination.port"])
+        .or_else(|| join(":", ["destination.address", "destination.port"]));
+    let backend = join(":", ["network.peer.address", "network.peer.port"]).map(|backend| {
+        text("mcs.source_cluster").map_or(backend.clone(), |cluster| format!("{backend} {cluster}"))
+    });
+    let client = join("/", ["k8s.namespace.name", "k8s.pod.name"])
+        .or_else(|| text("k8s.pod.uid"))
+        .or_else(|| join("/", ["thread.name", "process.pid"]))
+        .or_else(|| join(":", ["source.address", "source.port"]));
+    [time, node, service, backend.or_else(|| text("mcs.reason")), client].map(or_none)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    fn event(more: Value) -> Map<String, Value> {
+        let mut event = json!({
+            "timestamp": "2026-11-26T12:00:01.123Z", "k8s.cluster.name": "east", "k8s.node.name": "n1",
+            "destination.address": "10.99.0.10", "destination.port": 80, "mcs.reason": "refused_unknown_port",
+        });
+        for (name, value) in more.as_object().into_iter().flatten() {
+            event[name] = value.clone();
+        }
+        event.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn a_row_names_what_is_known() {
+        let refused = event(json!({"thread.name": "cu\u{1b}[31m", "process.pid": 7}));
+        let cells = row(&refused, false);
+        assert_eq!(cells[..4], ["12:00:01", "n1", "10.99.0.10:80", "refused_unknown_port"]);
+        assert!(!cells[4].contains('\u{1b}') && cells[4].ends_with("/7"), "{cells:?}");
+        let translated = event(json!({
+            "mcs.import": "shop/cart", "network.peer.address": "10.20.1.5", "network.peer.port": 8080,
+            "mcs.source_cluster": "west", "k8s.pod.uid": "0b5b", "k8s.namespace.name": "shop",
+            "k8s.pod.name": format!("web-{}", "x".repeat(60)),
+        }));
+        let cells = row(&translated, true);
+        assert_eq!(cells[1..4], ["east/n1", "shop/cart:80", "10.20.1.5:8080 west"]);
+        assert!(growing_row(COLUMNS, &cells, false).chars().count() <= 80);
+    }
+}
