@@ -1,4 +1,4 @@
-//! `mcs services`, `explain` and `bundle`: what an operator asks two clusters and the agent of a node, with the rights of
+//! `mcs services`, `explain`, `trace` and `bundle`: what an operator asks two clusters and the agent of a node, with the rights of
 //! kubeconfigs.
 
 use std::{
@@ -7,7 +7,7 @@ use std::{
     fs,
     os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
-    process::{Command, Output},
+    process::{Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
@@ -16,6 +16,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::Cluster,
+    connectivity::vip,
     controller,
     objects::{self, namespaced, service},
     world::{World, slice_of},
@@ -25,7 +26,10 @@ use crate::{
 const NODES: [&str; 2] = ["asked", "unasked"];
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("services, explain and bundle ask clusters and the agent of a pod's node", asks);
+    suite.case(
+        "services, explain, trace and bundle ask clusters and the agent of a pod's node",
+        asks,
+    );
 }
 
 /// Clients in the second cluster, the kubeconfigs of both, and what plays kubectl.
@@ -80,8 +84,7 @@ fn asks(world: &mut World) -> anyhow::Result<()> {
         path: play_kubectl(world, second.directory())?,
         namespace,
     };
-    let result =
-        services(&operator).and_then(|()| explain(&operator)).and_then(|()| bundle(&operator));
+    let result = [services, explain, trace, bundle].iter().try_for_each(|ask| ask(&operator));
     for object in &made {
         second.api().delete(object)?;
     }
@@ -135,6 +138,67 @@ fn explain(operator: &Operator<'_>) -> anyhow::Result<()> {
     let output = operator.run(&["explain", "clie", objects::NAME], true)?;
     let said = String::from_utf8(output.stderr)?;
     ensure!(output.status.code() == Some(1) && said.contains("did you mean client?"), "{said}");
+    Ok(())
+}
+
+/// A process in the cgroup of pod `client` connects while the operator traces.
+fn trace(operator: &Operator<'_>) -> anyhow::Result<()> {
+    let (world, namespace) = (operator.world, &operator.namespace);
+    let second = world.second();
+    let pod = second.api().get(&format!("/api/v1/namespaces/{namespace}/pods/client"))?;
+    let uid = pod["metadata"]["uid"].as_str().context("no uid")?;
+    let cgroup = world.dataplane()?.cgroup(1).join(format!("kubepods/pod{uid}"));
+    fs::create_dir_all(&cgroup)?;
+    let script = format!(
+        "echo $$ > {}/cgroup.procs && exec timeout 1 bash -c 'exec 3<> /dev/tcp/{}/42'",
+        cgroup.display(),
+        vip(second, namespace)?
+    );
+    let service = format!("{namespace}/{}", objects::NAME);
+    let pod = format!("{namespace}/client");
+    for (words, output) in [
+        (&[service.as_str(), "--count=1"][..], "json"),
+        (&["--pod", pod.as_str(), "--count=1"], "table"),
+    ] {
+        let mut command = controller::command_line(&world.node.netns)?;
+        command
+            .arg("trace")
+            .args(words)
+            .args(["--for=60s", "--output", output])
+            .arg("--kubeconfig");
+        command.arg(&operator.kubeconfigs[1]).env("PATH", &operator.path);
+        let mut traces = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+        wait::until("a decision", || {
+            // Whether it reaches a backend does not matter.
+            world.node.netns.command("sh").args(["-c", &script]).status()?;
+            ensure!(traces.try_wait()?.is_some(), "it goes on");
+            Ok(())
+        })?;
+        let ended = traces.wait_with_output()?;
+        let text = String::from_utf8(ended.stdout)?;
+        ensure!(ended.status.success(), "{text}{}", String::from_utf8_lossy(&ended.stderr));
+        if output == "table" {
+            ensure!(text.lines().count() == 2 && text.contains(NODES[0]), "{text}");
+            ensure!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+            continue;
+        }
+        let event: Value = serde_json::from_str(&text)?;
+        for (name, expected) in [
+            ("k8s.cluster.name", "c2"),
+            ("k8s.node.name", NODES[0]),
+            ("k8s.namespace.name", namespace.as_str()),
+            ("k8s.pod.name", "client"),
+            ("k8s.pod.uid", uid),
+            ("mcs.import", service.as_str()),
+            ("mcs.source_cluster", "c1"),
+            ("mcs.verdict", "translated"),
+        ] {
+            ensure!(event[name] == expected, "{name}: {event:#}");
+        }
+    }
+    for made in [cgroup.as_path(), cgroup.parent().context("no parent")?] {
+        wait::until("an empty cgroup", || Ok(fs::remove_dir(made)?))?;
+    }
     Ok(())
 }
 

@@ -84,6 +84,11 @@ impl Dataplane {
         self.nodes[node].bpffs.path()
     }
 
+    /// The cgroup of the clients of a cluster.
+    pub(crate) fn cgroup(&self, node: usize) -> &Path {
+        self.nodes[node].cgroup.path()
+    }
+
     /// Moves this process into the cgroup of the clients of a cluster.
     pub(crate) fn visit(&self, node: usize) -> anyhow::Result<Visit> {
         self.nodes[node].cgroup.visit()
