@@ -23,10 +23,10 @@ const fn size(program: &'static str, instructions: u64, verified: u64) -> Size {
 pub(crate) const SIZES: [Size; 16] = [
     size("sock_release", 120, 333),
     size("watch", 480, 972),
-    size("connect4", 1873, 5544),
-    size("connect6", 1891, 5925),
-    size("sendmsg4", 2295, 17294),
-    size("sendmsg6", 2329, 18448),
+    size("connect4", 2329, 5544),
+    size("connect6", 2391, 5925),
+    size("sendmsg4", 2785, 17294),
+    size("sendmsg6", 2787, 18448),
     size("recvmsg4", 282, 684),
     size("recvmsg6", 317, 754),
     size("getpeername4", 227, 367),
@@ -35,8 +35,8 @@ pub(crate) const SIZES: [Size; 16] = [
     size("from_pod_bare", 7557, 34895),
     size("to_pod", 4861, 17482),
     size("to_pod_bare", 4743, 17287),
-    size("uplink", 2074, 8577),
-    size("uplink_bare", 1963, 10899),
+    size("uplink", 2310, 8577),
+    size("uplink_bare", 2199, 10899),
 ];
 
 /// A run of a program that has nothing to do: for a socket that never used a VIP, or for a packet
