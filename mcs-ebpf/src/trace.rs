@@ -35,19 +35,28 @@ static LOST: PerCpuArray<u64, 1> = PerCpuArray::new();
 const NOBODY: Peer = Peer::new(mcs_common::Address { addr: [0; 16] }, 0);
 const NONE: BackendRef = BackendRef { id: 0, generation: 0 };
 
-/// A connect or a datagram goes to the backend that the context has by now. What else is told is read again: what is kept
-/// for it would cost those that tell nothing.
+/// A connect goes to the backend that the context has by now.
 #[inline(always)]
-pub(crate) fn translated<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
-    if TRACE.load() == 0 {
-        return;
+pub(crate) fn connects<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer, decided: &Decided) {
+    if TRACE.load() != 0 {
+        cold_path();
+        log::translated(ctx, decided);
+        of_process(ctx, vip, &ctx.peer(), decided);
     }
-    cold_path();
-    log::translated(ctx, decided);
-    let Some(state) = STATES.get_ptr(decided.frontend) else { return };
-    // SAFETY: the pointer is to a value of the array.
-    let FrontendKey { vip, port, .. } = unsafe { load(&raw const (*state).key) };
-    of_process(ctx, &Peer::new(vip, port), &ctx.peer(), decided);
+}
+
+/// A datagram goes to the backend that the context has by now. The VIP is read again: here it would cost those that tell
+/// nothing to keep it.
+#[inline(always)]
+pub(crate) fn sends<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
+    if TRACE.load() != 0 {
+        cold_path();
+        log::translated(ctx, decided);
+        let Some(state) = STATES.get_ptr(decided.frontend) else { return };
+        // SAFETY: the pointer is to a value of the array.
+        let FrontendKey { vip, port, .. } = unsafe { load(&raw const (*state).key) };
+        of_process(ctx, &Peer::new(vip, port), &ctx.peer(), decided);
+    }
 }
 
 /// A connect or a datagram is refused. The context has its destination.
@@ -74,9 +83,9 @@ pub(crate) fn flow(scratch: &Scratch, by_affinity: bool) {
     }
 }
 
-/// A packet is refused, for a reason that is a [`Counter`].
+/// A packet is refused, or passes as the first of its flow. The reason is a [`Counter`].
 #[inline(always)]
-pub(crate) fn refused_packet(scratch: &Scratch, reason: u32) {
+pub(crate) fn packet(scratch: &Scratch, reason: u32) {
     if TRACE.load() != 0 {
         cold_path();
         of_packet(

@@ -24,6 +24,7 @@ use crate::{
     counters::count,
     maps::{ConfigMaps, scratch},
     per_cpu::Scratch,
+    trace,
 };
 
 /// Decides about a packet that a pod sends.
@@ -144,6 +145,7 @@ extern "C" fn find(flags: u32) -> u32 {
             if scratch.mode == VipMode::SERVED && flows::is_foreign(scratch, flags) =>
         {
             flows::pass(scratch, flags);
+            trace::packet(scratch, Counter::PacketPassed as u32);
             return FOUND;
         }
         ClientFlow::Unknown | ClientFlow::Ended => {}

@@ -65,7 +65,7 @@ fn answer_into<F: IpVersion, L: LinkLayer>(
 ) -> i32 {
     count_at(reason);
     let Some(scratch) = scratch() else { return DROP };
-    trace::refused_packet(scratch, reason);
+    trace::packet(scratch, reason);
     let tcp = header.protocol == protocol::TCP;
     let silent = reason == Counter::PacketDroppedFailed as u32
         // A reset is never answered (RFC 9293, 3.10.7.1). A segment that the device is to split has

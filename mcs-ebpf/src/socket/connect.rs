@@ -32,6 +32,6 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
     let decided = Decided::new(Counter::ConnectTranslated, frontend.index, &choice);
-    trace::translated(ctx, &decided);
+    trace::connects(ctx, &connection.vip, &decided);
     ALLOW
 }

@@ -54,7 +54,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     count(Counter::SendTranslated);
     let reason = Counter::SendTranslated as u32;
     let decided = Decided { reason, frontend: frontend.index, chosen, by_affinity };
-    trace::translated(ctx, &decided);
+    trace::sends(ctx, &decided);
     ALLOW
 }
 
