@@ -347,7 +347,7 @@ mod tests {
 
     use super::*;
 
-    fn event(more: Value) -> Map<String, Value> {
+    fn event(more: &Value) -> Map<String, Value> {
         let mut event = json!({
             "timestamp": "2026-11-26T12:00:01.123Z", "k8s.cluster.name": "east", "k8s.node.name": "n1",
             "destination.address": "10.99.0.10", "destination.port": 80, "mcs.reason": "refused_unknown_port",
@@ -360,11 +360,11 @@ mod tests {
 
     #[test]
     fn a_row_names_what_is_known() {
-        let refused = event(json!({"thread.name": "cu\u{1b}[31m", "process.pid": 7}));
+        let refused = event(&json!({"thread.name": "cu\u{1b}[31m", "process.pid": 7}));
         let cells = row(&refused, false);
         assert_eq!(cells[..4], ["12:00:01", "n1", "10.99.0.10:80", "refused_unknown_port"]);
         assert!(!cells[4].contains('\u{1b}') && cells[4].ends_with("/7"), "{cells:?}");
-        let translated = event(json!({
+        let translated = event(&json!({
             "mcs.import": "shop/cart", "network.peer.address": "10.20.1.5", "network.peer.port": 8080,
             "mcs.source_cluster": "west", "k8s.pod.uid": "0b5b", "k8s.namespace.name": "shop",
             "k8s.pod.name": format!("web-{}", "x".repeat(60)),

@@ -8,7 +8,7 @@ use super::control::at;
 use crate::trace::{Client, Listener};
 
 /// The longest trace. A client ends earlier, unless it is stopped.
-const LONGEST: Duration = Duration::from_secs(3660);
+const LONGEST: Duration = Duration::from_mins(61);
 
 /// Where clients ask, and the one that is served.
 pub(super) struct TraceServer {
@@ -32,7 +32,7 @@ impl TraceServer {
                 tracing::warn!(
                     "mcs-agent trace will not work: cannot listen in {}: {error}",
                     run_directory.display()
-                )
+                );
             })
             .ok();
         Self { listener, client: None }

@@ -122,9 +122,9 @@ async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
         .context("no agent has run here: start `mcs-agent run`, or give the agent's --bpffs")?;
     let (mut channel, maps) = Channel::open(&run.directory).map_err(refused)?;
     let reader = TraceReader::new(maps).context("cannot read the events")?;
-    let named =
-        view::read_report(&pins).ok().map(|report| report.cgroup_path).filter(|path| path.is_dir());
-    let cgroups = mount_of(&CgroupRoot::find(named.as_deref())?.path);
+    let report = view::read_report(&pins).ok();
+    let cgroup = report.map(|report| report.cgroup_path).filter(|path| path.is_dir());
+    let cgroups = mount_of(&CgroupRoot::find(cgroup.as_deref())?.path);
     let names = Names::new(KernelMapsReader::open(&pins.config())?, &cgroups);
     let mut printer = Printer { reader, names, filter, args, shown: 0, seen: 0, lost: 0 };
     printer.begin()?;
@@ -183,9 +183,9 @@ impl Printer<'_> {
         let format = self.args.output;
         if format == Format::Json {
             let line = serde_json::to_string(&self.told())?;
-            return self.write(|out| writeln!(out, "{line}")).map(drop);
+            return write(|out| writeln!(out, "{line}")).map(drop);
         }
-        self.write(|out| writeln!(out, "{}", header(format == Format::Wide))).map(drop)
+        write(|out| writeln!(out, "{}", header(format == Format::Wide))).map(drop)
     }
 
     /// Prints what came. Returns whether more is wanted.
@@ -219,11 +219,11 @@ impl Printer<'_> {
                     lines.push(b'\n');
                 }
                 Format::Table | Format::Wide => {
-                    writeln!(lines, "... {lost} decisions lost so far: they came too fast")?
+                    writeln!(lines, "... {lost} decisions lost so far: they came too fast")?;
                 }
             }
         }
-        let has_reader = self.write(|out| out.write_all(&lines))?;
+        let has_reader = write(|out| out.write_all(&lines))?;
         Ok(has_reader && !self.is_enough())
     }
 
@@ -235,7 +235,7 @@ impl Printer<'_> {
         let told = self.told();
         if self.args.output == Format::Json {
             let line = serde_json::to_string(&told)?;
-            return self.write(|out| writeln!(out, "{line}")).map(drop);
+            return write(|out| writeln!(out, "{line}")).map(drop);
         }
         let Told { shown, seen, lost, .. } = told;
         eprintln!("{shown} of {seen} decisions shown, {lost} lost");
@@ -245,16 +245,13 @@ impl Printer<'_> {
     fn told(&self) -> Told {
         Told { timestamp: Timestamp::now(), shown: self.shown, seen: self.seen, lost: self.lost }
     }
+}
 
-    /// Writes to standard output. Returns whether somebody reads it.
-    fn write(
-        &self,
-        write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>,
-    ) -> anyhow::Result<bool> {
-        let mut out = io::stdout().lock();
-        match write(&mut out).and_then(|()| out.flush()) {
-            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-            written => Ok(written.map(|()| true)?),
-        }
+/// Writes to standard output. Returns whether somebody reads it.
+fn write(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> anyhow::Result<bool> {
+    let mut out = io::stdout().lock();
+    match write(&mut out).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
+        written => Ok(written.map(|()| true)?),
     }
 }

@@ -79,7 +79,7 @@ mod tests {
         let made = directory.path().join("a/b");
         fs::create_dir_all(&made).unwrap();
         let id = fs::metadata(&made).unwrap().ino();
-        cgroups.rests_until = Some(Instant::now() + Duration::from_secs(60));
+        cgroups.rests_until = Some(Instant::now() + Duration::from_mins(1));
         assert_eq!(cgroups.path(id), None, "it rests");
         cgroups.rests_until = None;
         assert_eq!(cgroups.path(id), Some(Path::new("/a/b")));

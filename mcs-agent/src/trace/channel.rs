@@ -23,7 +23,7 @@ use tokio::net;
 /// The socket, in the agent's run directory.
 const NAME: &str = "trace";
 /// How long an agent may take to load and attach programs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 /// Bytes of the longest answer.
 const ANSWER: usize = 1024;
 

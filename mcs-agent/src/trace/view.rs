@@ -167,7 +167,7 @@ impl TraceView {
             (None, None) => "-".to_owned(),
         };
         if is_wide && let Some(pod) = &self.pod {
-            client += &format!(" pod {pod}");
+            client.extend([" pod ", pod]);
         }
         growing_row(COLUMNS, &[time.to_owned(), service, result, client], is_wide)
     }

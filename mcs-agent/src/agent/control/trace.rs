@@ -46,7 +46,9 @@ impl Control {
         match self.published.life.beat_during(self.installed.end_trace()).await {
             Ok(()) => tracing::info!("trace: off"),
             Err(error) => {
-                tracing::warn!("trace: cannot put the usual programs back: {error:#}; trying again")
+                tracing::warn!(
+                    "trace: cannot put the usual programs back: {error:#}; trying again"
+                );
             }
         }
     }
