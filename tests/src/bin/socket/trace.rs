@@ -94,6 +94,11 @@ impl Trace {
     }
 }
 
+fn connects(family: Family, to: SocketAddr) -> anyhow::Result<()> {
+    connected(family, to)?;
+    Ok(())
+}
+
 /// The ids of the programs that the agent has attached.
 fn programs(agent: &Agent) -> anyhow::Result<Value> {
     Ok(agent.status()?["hooks"].take())
@@ -123,7 +128,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
     let own = std::process::id();
     for family in Family::ALL {
         let web = world.web.tcp(family);
-        world.at(Place::Pod, || Ok(drop(connected(family, web)?)))?;
+        world.at(Place::Pod, || connects(family, web))?;
         let event = trace.next()?;
         let (ip, network) = if web.is_ipv4() || family == Family::Mapped {
             (world.web.tcp(Family::V4).ip(), "ipv4")
@@ -173,7 +178,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
         let mut first = Value::Null;
         for is_known in [false, true] {
             let vip = sticky.tcp(family);
-            world.at(Place::Pod, || Ok(drop(connected(family, vip)?)))?;
+            world.at(Place::Pod, || connects(family, vip))?;
             let event = trace.next()?;
             // A mapped address is the same client and frontend as its IPv4 address.
             let is_known = is_known || family == Family::Mapped;
@@ -230,7 +235,7 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
     ] {
         let trace = Trace::start(agent, &[words, &["--count", "1"]].concat())?;
         let web = world.web.tcp(Family::V4);
-        world.at(Place::Pod, || Ok(drop(connected(Family::V4, web)?)))?;
+        world.at(Place::Pod, || connects(Family::V4, web))?;
         if is_wanted {
             let (status, lines, said) = trace.rest()?;
             ensure!(status.success() && lines.len() == 2, "{words:?}: {lines:?}: {said}");
@@ -315,10 +320,10 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
             Ok(())
         });
         is_over.store(true, Ordering::Relaxed);
-        (traced, load.join().expect("the thread has panicked"))
+        (traced, load.join().map_err(|_| anyhow::anyhow!("the thread has panicked")))
     });
     traced?;
-    tell(format!("{} connects while the programs were switched 40 times", connects?));
+    tell(format!("{} connects while the programs were switched 40 times", connects??));
     wait_until_untraced(agent, &before)
 }
 
@@ -349,10 +354,10 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ends").with(World::WEB);
     let netns = &world.node.netns;
     let mut site = Site::start(&world.run, "ends", netns, &[], &[&target.service])?;
-    let connects = || {
+    let client = || {
         let _visit = site.cgroup.visit()?;
         let vip = target.tcp(Family::V4);
-        world.at(Place::Pod, || Ok(drop(connected(Family::V4, vip)?)))
+        world.at(Place::Pod, || connects(Family::V4, vip))
     };
     let first = Trace::start(&site.agent, &[])?;
     let second = Trace::start(&site.agent, &[])?;
@@ -366,9 +371,9 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(1) && said.contains("no agent runs"), "{said}");
     ensure!(programs(&site.agent)? == traced, "the killed agent's programs are gone");
-    connects()?;
+    client()?;
     site.agent.start_again(netns, &[])?;
     site.agent.wait_until_healthy()?;
     ensure!(programs(&site.agent)? != traced, "the programs of the trace are still attached");
-    connects()
+    client()
 }

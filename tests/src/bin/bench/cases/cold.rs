@@ -217,7 +217,6 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
         log_programs: false,
-        trace: false,
         socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
     }
 }
