@@ -7,13 +7,21 @@ use kube::{
     api::{ApiResource, ObjectMeta},
     core::DynamicResourceScope,
 };
+use prost::{DecodeError, Message as _};
 use serde::{
     Deserialize, Deserializer,
     de::{DeserializeSeed, Error as _, IgnoredAny, MapAccess, Visitor},
 };
 use serde_json::{Map, Value};
 
-use crate::{ObjectKey, one_line_of};
+use crate::{
+    ObjectKey,
+    message::{
+        ReadMessage,
+        envelope::{Identity, Object},
+    },
+    one_line_of,
+};
 
 /// The bytes of the error of an object that does not decode. It can quote the object.
 const LONGEST_ERROR: usize = 512;
@@ -30,6 +38,10 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
     fn decode_text(_key: &ObjectKey, _text: &str) -> Result<Self::Value, NotDecoded> {
         Err(NotDecoded)
     }
+
+    /// How objects are decoded from their protobuf messages, which take less to send and to read. `None`: the kind is a
+    /// custom type, which has no messages.
+    const MESSAGE: Option<ReadMessage<Self::Value>> = None;
 
     /// About how many bytes of memory the decoded form takes beside itself, for lists that have a limit.
     fn weight(_value: &Self::Value) -> usize {
@@ -60,6 +72,26 @@ impl<D: Decoder> WatchedObject<D> {
             Ok(value) => Ok(Self { metadata, decoded: Ok(value), decoder: PhantomData }),
             Err(NotDecoded) => serde_json::from_str(text),
         }
+    }
+
+    /// Reads an object from its protobuf message. One that says who it is and is wrong otherwise does not decode, and is no
+    /// error.
+    pub(crate) fn read_message(
+        bytes: &[u8],
+        read: ReadMessage<D::Value>,
+    ) -> Result<Self, DecodeError> {
+        let Identity { name, namespace, resource_version } =
+            Object::decode(bytes)?.metadata.unwrap_or_default();
+        let text = |text: String| Some(text).filter(|text| !text.is_empty());
+        let fields = MetadataFields {
+            namespace: text(namespace),
+            name: text(name),
+            resource_version: text(resource_version),
+        };
+        let metadata = fields.into_meta();
+        let decoded =
+            read(&key(&metadata), bytes).map_err(|error| one_line_of(&error, LONGEST_ERROR));
+        Ok(Self { metadata, decoded, decoder: PhantomData })
     }
 
     /// The namespace, which is empty if there is none, and the name.

@@ -21,6 +21,7 @@ pub mod discovery;
 pub mod dns_name;
 mod duration;
 mod exec_plugin;
+pub mod message;
 mod object_key;
 pub mod program;
 pub mod reach;

@@ -19,6 +19,8 @@ use crate::access::KubeconfigFile;
 pub struct ScriptedAnswer {
     status: u16,
     lines: Vec<Value>,
+    /// The answer in protobuf, instead of the lines.
+    protobuf: Option<Vec<u8>>,
     holds: bool,
     delay: Duration,
     lasts: Duration,
@@ -30,10 +32,16 @@ impl ScriptedAnswer {
         Self {
             status: 200,
             lines: events.into_iter().collect(),
+            protobuf: None,
             holds: false,
             delay: Duration::ZERO,
             lasts: Duration::ZERO,
         }
+    }
+
+    /// Any answer in protobuf.
+    pub fn protobuf(status: u16, body: Vec<u8>) -> Self {
+        Self { status, protobuf: Some(body), ..Self::watch([]) }
     }
 
     /// Keeps the connection open after the answer.
@@ -154,7 +162,7 @@ impl ScriptedServer {
         Self { address, requests, task }
     }
 
-    /// The path and query of the next request.
+    /// The path and query of the next request, and that protobuf is asked for if it is.
     pub async fn asked(&mut self) -> String {
         self.requests.recv().await.unwrap()
     }
@@ -176,13 +184,22 @@ async fn target(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
         }
         lines.push(line);
     }
-    Ok(lines[0].split(' ').nth(1).unwrap().to_owned())
+    let is_for_protobuf = |line: &String| line.starts_with("accept: ") && line.contains("protobuf");
+    let form = if lines.iter().any(is_for_protobuf) { " in protobuf" } else { "" };
+    Ok(lines[0].split(' ').nth(1).unwrap().to_owned() + form)
 }
 
 /// The body lasts until the connection is closed.
 async fn respond(stream: &mut BufReader<TcpStream>, answer: &ScriptedAnswer) -> io::Result<()> {
-    let head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n\r\n", answer.status);
+    let form = match answer.protobuf {
+        Some(_) => "Content-Type: application/vnd.kubernetes.protobuf\r\n",
+        None => "",
+    };
+    let head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n{form}\r\n", answer.status);
     stream.write_all(head.as_bytes()).await?;
+    if let Some(body) = &answer.protobuf {
+        stream.write_all(body).await?;
+    }
     for line in &answer.lines {
         stream.write_all(format!("{line}\n").as_bytes()).await?;
     }

@@ -4,8 +4,10 @@
 //! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
 //! watch works again. It restarts a watch that ends at once without any delay.
 
+mod answer;
 mod errors;
 mod events;
+mod messages;
 mod pieces;
 #[cfg(test)]
 mod tests;
@@ -31,7 +33,7 @@ use tokio::{
 
 use self::{
     errors::{ReceiverDropped, WatchError, code, describe, lacks_version, retry_after},
-    events::KeptObjects,
+    events::{KeptObjects, Query},
 };
 use crate::{
     access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
@@ -173,6 +175,8 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     /// The index of the target's version that is in use.
     version: usize,
     lists: ListForm,
+    /// Whether the next request is for JSON alone, because protobuf could not be read.
+    json_once: bool,
     /// The API server that the last connection led to.
     server: Option<Arc<Server>>,
     /// The latest resource version.
@@ -227,6 +231,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             update: Box::new(update),
             version: 0,
             lists: ListForm::Streamed,
+            json_once: false,
             server: None,
             resource_version: None,
             needs_quorum_read: false,
@@ -265,7 +270,9 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             let seconds = fastrand::u32(self.target.seconds.clone());
             let version = self.resource_version.clone().unwrap_or_default();
             let params = self.params(seconds);
-            let events = events::watch(client, &self.path(), &params, &version).await?;
+            let events =
+                events::watch(&self.query(client, &self.path()), &params, &version).await?;
+            self.json_once = false;
             if self.outage.take().is_some() {
                 self.send(ResourceEvent::Recovered).await?;
             }
@@ -311,11 +318,18 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         WatchedObject::<D>::url_path(resource, self.target.namespace.as_deref())
     }
 
+    fn query<'q>(&self, client: &'q Client, path: &'q str) -> Query<'q> {
+        Query { client, path, json_alone: self.json_once }
+    }
+
     /// Lists with a watch that begins with all existing objects, and then continues that watch.
     async fn stream(&mut self, client: &Client) -> Result<(), WatchError> {
         let seconds = fastrand::u32(self.target.seconds.clone());
         let params = WatchParams { send_initial_events: true, ..self.params(seconds) };
-        let mut events = pin!(events::watch(client, &self.path(), &params, self.oldest()).await?);
+        let path = self.path();
+        let query = self.query(client, &path);
+        let mut events = pin!(events::watch(&query, &params, self.oldest()).await?);
+        self.json_once = false;
         let mut kept = KeptObjects::with_room(&self.target.room);
         loop {
             let event =
@@ -351,8 +365,10 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         };
         let path = self.path();
         let mut kept = KeptObjects::with_room(&self.target.room);
-        let list = timeout(LIST_TIMEOUT, events::list(client, &path, &params, &mut kept));
+        let query = self.query(client, &path);
+        let list = timeout(LIST_TIMEOUT, events::list(&query, &params, &mut kept));
         let version = list.await.map_err(|_| WatchError::Silent)??;
+        self.json_once = false;
         self.take_list(kept, version).await
     }
 
@@ -458,6 +474,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         connection: &ApiConnection,
     ) -> Result<(), ReceiverDropped> {
         let was_listing = !self.listed;
+        self.json_once |= error.may_be_of_messages();
         let mut asked_for = Duration::ZERO;
         match error {
             WatchError::ReceiverDropped(dropped) => return Err(dropped),

@@ -6,7 +6,7 @@ mod service_import;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use mcs_kube::NotDecoded;
+use mcs_kube::{NotDecoded, message};
 use serde::{Deserialize as _, de::DeserializeOwned};
 use service_import::ReadImport;
 
@@ -119,6 +119,16 @@ pub(super) fn decode_imported_text(
 ) -> Result<Option<ReadObject>, NotDecoded> {
     let slice: ReadSlice<'_> = serde_json::from_str(text).map_err(|_| NotDecoded)?;
     Ok(endpoint_slice::convert(slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
+}
+
+/// Decodes an imported EndpointSlice from its protobuf message.
+pub(super) fn decode_imported_message(
+    key: &ObjectKey,
+    message: &[u8],
+) -> Result<Option<ReadObject>, String> {
+    let slice = message::EndpointSlice::read(message)?;
+    let slice = endpoint_slice::convert(ReadSlice::from(&slice), key.clone());
+    Ok(slice.map(|slice| ReadObject::Standard(Object::Slice(slice))))
 }
 
 /// Decodes a ServiceImport from its JSON text, if nothing is wrong with it.

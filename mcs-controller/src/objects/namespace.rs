@@ -1,6 +1,9 @@
 //! Namespaces: whether they exist, and those that the controller creates.
 
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{
+    Decoder, ObjectKey,
+    message::{self, ReadMessage},
+};
 use serde_json::{Value, json};
 
 use crate::clusterset::well_known;
@@ -11,6 +14,8 @@ pub struct NamespaceDecoder;
 
 impl Decoder for NamespaceDecoder {
     type Value = bool;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(message::as_json::<message::Bare, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<bool, String> {
         Ok(object["metadata"]["deletionTimestamp"].is_null())

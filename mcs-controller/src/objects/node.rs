@@ -3,7 +3,10 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{
+    Decoder, ObjectKey,
+    message::{self, ReadMessage},
+};
 use serde_json::Value;
 
 /// How many addresses of a node count.
@@ -28,6 +31,8 @@ pub struct NodeDecoder;
 
 impl Decoder for NodeDecoder {
     type Value = NodeObject;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(message::as_json::<message::Node, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<NodeObject, String> {
         let addresses = object["status"]["addresses"].as_array().into_iter().flatten();

@@ -4,7 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use mcs_kube::{Decoder, Drain, ObjectKey};
+use mcs_kube::{
+    Decoder, Drain, ObjectKey,
+    message::{self, ReadMessage},
+};
 use serde_json::{Value, json};
 
 use super::typed;
@@ -76,6 +79,9 @@ pub struct PublisherLeaseDecoder;
 
 impl Decoder for PublisherLeaseDecoder {
     type Value = PublisherLease;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::Lease, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<PublisherLease, String> {
         let lease: Lease = typed(object)?;

@@ -1,7 +1,10 @@
 //! ServiceCIDRs: the addresses of this cluster's Services.
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{
+    Decoder, ObjectKey,
+    message::{self, ReadMessage},
+};
 use serde_json::Value;
 
 /// Decodes a ServiceCIDR to its ranges.
@@ -10,6 +13,9 @@ pub struct RangeDecoder;
 
 impl Decoder for RangeDecoder {
     type Value = Vec<IpNet>;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::ServiceCidr, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<Vec<IpNet>, String> {
         let texts = object["spec"]["cidrs"].as_array().into_iter().flatten();

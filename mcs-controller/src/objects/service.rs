@@ -10,7 +10,10 @@ use k8s_openapi::{
     api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use mcs_kube::{Decoder, ObjectKey};
+use mcs_kube::{
+    Decoder, ObjectKey,
+    message::{self, ReadMessage},
+};
 use serde_json::{Value, json};
 
 use super::typed;
@@ -65,6 +68,9 @@ pub struct ServiceDecoder;
 
 impl Decoder for ServiceDecoder {
     type Value = ServiceObject;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::Service, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<ServiceObject, String> {
         let service: Service = typed(object)?;

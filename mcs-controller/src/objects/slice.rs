@@ -4,7 +4,10 @@ mod read;
 
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
-use mcs_kube::{Decoder, NotDecoded, ObjectKey};
+use mcs_kube::{
+    Decoder, NotDecoded, ObjectKey,
+    message::{EndpointSlice, ReadMessage},
+};
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
@@ -56,6 +59,9 @@ pub struct LocalSliceDecoder;
 impl Decoder for LocalSliceDecoder {
     type Value = Option<LocalSlice>;
 
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(|key, message| Ok(local_slice(key, (&EndpointSlice::read(message)?).into())));
+
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         Ok(local_slice(&key, typed(object)?))
     }
@@ -71,6 +77,9 @@ pub struct MailboxSliceDecoder;
 
 impl Decoder for MailboxSliceDecoder {
     type Value = Option<MailboxSlice>;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(|_, message| read_mailbox_slice((&EndpointSlice::read(message)?).into()));
 
     fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         read_mailbox_slice(typed(object)?)
@@ -91,6 +100,9 @@ pub struct ImportedSliceDecoder;
 
 impl Decoder for ImportedSliceDecoder {
     type Value = Option<ImportedObject>;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(|key, message| read_imported_slice(key, (&EndpointSlice::read(message)?).into()));
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         read_imported_slice(&key, typed(object)?)

@@ -1,10 +1,10 @@
 //! Why a list or a watch ended, and what the error of an API server says.
 
-use std::{error::Error, time::Duration};
+use std::{error::Error, io, time::Duration};
 
 use thiserror::Error;
 
-use super::pieces::TooLong;
+use super::pieces::Unreadable;
 use crate::one_line;
 
 /// The longest `Retry-After` that a watch respects.
@@ -47,6 +47,11 @@ impl WatchError {
             _ => false,
         }
     }
+
+    /// Whether JSON may succeed where protobuf has failed.
+    pub(super) fn may_be_of_messages(&self) -> bool {
+        matches!(self, Self::Api(kube::Error::ReadEvents(error)) if is_unreadable(error))
+    }
 }
 
 /// The status code of the API server's answer; `None` if there was no answer.
@@ -76,17 +81,18 @@ pub(super) fn retry_after(error: &kube::Error) -> Duration {
     Duration::from_secs(seconds.into()).min(LONGEST_RETRY_AFTER)
 }
 
+/// Whether the content of an answer was at fault.
+fn is_unreadable(error: &io::Error) -> bool {
+    error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<Unreadable>)
+}
+
 /// The error in one line, without kube's repetitions.
 pub(super) fn describe(error: kube::Error) -> String {
     match error {
         kube::Error::Api(status) => one_line(&status.message),
         kube::Error::Service(error) => chain(&*error),
         kube::Error::HyperError(error) => chain(&error),
-        kube::Error::ReadEvents(error)
-            if error.get_ref().is_some_and(<dyn Error + Send + Sync>::is::<TooLong>) =>
-        {
-            error.to_string()
-        }
+        kube::Error::ReadEvents(error) if is_unreadable(&error) => error.to_string(),
         kube::Error::ReadEvents(error) => {
             tracing::debug!("{}", chain(&error));
             "the connection was lost".to_owned()

@@ -1,10 +1,11 @@
-//! Reads lists and the events of watches from the text of an answer. Each object goes from its text into its decoded form.
+//! Reads lists and the events of watches from an answer. Each object goes from its text, or its protobuf message, into its
+//! decoded form.
 //!
 //! kube reads an event into a type of its own, from which the text of the object cannot be had.
 
-use std::{collections::BTreeMap, io, pin::pin};
+use std::{collections::BTreeMap, io};
 
-use futures_util::{AsyncBufReadExt as _, Stream, StreamExt as _, stream};
+use futures_util::{AsyncBufRead, AsyncBufReadExt as _, Stream, stream};
 use kube::{
     Client,
     api::{ListParams, WatchEvent, WatchParams},
@@ -14,10 +15,13 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Room,
+    Room, answer, messages,
     pieces::{self, ListCutter},
 };
-use crate::decoder::{Decoder, WatchedObject};
+use crate::{
+    decoder::{Decoder, WatchedObject},
+    message::ReadMessage,
+};
 
 /// The objects of a list, as many as there is room for.
 pub(super) struct KeptObjects<D: Decoder> {
@@ -95,15 +99,38 @@ struct ListMeta {
     resource_version: Option<String>,
 }
 
-/// Lists the objects below a path of the API server. Returns the version of the list.
+/// What is asked for.
+pub(super) struct Query<'a> {
+    pub(super) client: &'a Client,
+    /// Of the resource.
+    pub(super) path: &'a str,
+    /// Whether JSON alone is asked for, although the kind has a protobuf form.
+    pub(super) json_alone: bool,
+}
+
+impl Query<'_> {
+    async fn ask<D: Decoder>(
+        &self,
+        request: Result<hyper::Request<Vec<u8>>, kube::core::request::Error>,
+    ) -> kube::Result<(Option<ReadMessage<D::Value>>, impl AsyncBufRead + Unpin + use<D>)> {
+        let request = request.map_err(kube::Error::BuildRequest)?;
+        let read = D::MESSAGE.filter(|_| !self.json_alone);
+        let answer = answer::ask(self.client, request, read.is_some()).await?;
+        Ok((D::MESSAGE.filter(|_| answer.is_protobuf), answer.reader))
+    }
+}
+
+/// Lists the objects. Returns the version of the list.
 pub(super) async fn list<D: Decoder>(
-    client: &Client,
-    path: &str,
+    query: &Query<'_>,
     params: &ListParams,
     kept: &mut KeptObjects<D>,
 ) -> kube::Result<Option<String>> {
-    let request = Request::new(path).list(params).map_err(kube::Error::BuildRequest)?;
-    let mut reader = pin!(client.request_stream(request).await?);
+    let (read, mut reader) = query.ask::<D>(Request::new(query.path).list(params)).await?;
+    if let Some(read) = read {
+        let keep = |object| kept.push(object);
+        return messages::list(&mut reader, read, keep).await.map_err(kube::Error::ReadEvents);
+    }
     let mut cutter = ListCutter::default();
     loop {
         let part = reader.fill_buf().await.map_err(kube::Error::ReadEvents)?;
@@ -125,25 +152,37 @@ pub(super) async fn list<D: Decoder>(
 
 /// Watches them.
 pub(super) async fn watch<D: Decoder>(
-    client: &Client,
-    path: &str,
+    query: &Query<'_>,
     params: &WatchParams,
     version: &str,
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> + use<D>> {
-    let request = Request::new(path).watch(params, version).map_err(kube::Error::BuildRequest)?;
-    let reader = Box::pin(client.request_stream(request).await?);
-    let lines = stream::unfold(reader, async |mut reader| {
-        Some((pieces::line(&mut reader).await.transpose()?, reader))
-    });
-    Ok(lines.filter_map(async |line| match line {
-        Ok(line) => match parse_event(&line) {
-            // The last line, cut where the connection ended.
-            Err(error) if error.is_eof() => None,
-            parsed => Some(parsed.map_err(kube::Error::SerdeError)),
-        },
-        Err(error) if is_end(&error) => None,
-        Err(error) => Some(Err(kube::Error::ReadEvents(error))),
+    let (read, reader) = query.ask::<D>(Request::new(query.path).watch(params, version)).await?;
+    Ok(stream::unfold((reader, read), async |(mut reader, read)| {
+        let event = match read {
+            Some(read) => {
+                messages::next(&mut reader, read).await.map(Some).map_err(kube::Error::ReadEvents)
+            }
+            None => next_of_lines(&mut reader).await,
+        };
+        match event {
+            Err(kube::Error::ReadEvents(error)) if is_end(&error) => None,
+            event => Some((event.transpose()?, (reader, read))),
+        }
     }))
+}
+
+/// The event of the next line. `None`: the answer has ended.
+async fn next_of_lines<D: Decoder>(
+    reader: &mut (impl AsyncBufRead + Unpin),
+) -> kube::Result<Option<WatchEvent<WatchedObject<D>>>> {
+    while let Some(line) = pieces::line(reader).await.map_err(kube::Error::ReadEvents)? {
+        match parse_event(&line) {
+            // The last line, cut where the connection ended.
+            Err(error) if error.is_eof() => {}
+            parsed => return parsed.map(Some).map_err(kube::Error::SerdeError),
+        }
+    }
+    Ok(None)
 }
 
 fn parse_event<D: Decoder>(line: &str) -> serde_json::Result<WatchEvent<WatchedObject<D>>> {

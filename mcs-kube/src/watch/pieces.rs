@@ -1,27 +1,27 @@
 //! Cuts the text of an answer into lines, or a list into its objects, as it arrives. Only one of them is in memory, and none
 //! is longer than [`LONGEST`].
 
-use std::{error::Error, fmt, io};
+use std::io;
 
 use futures_util::{AsyncBufRead, AsyncBufReadExt as _};
+use thiserror::Error;
 
 /// An API server takes requests of 3 MiB, and etcd of 1.5 MiB. As JSON, a slice with all addresses that it can have takes 4 MiB.
 pub(super) const LONGEST: usize = 8 << 20;
 
-/// An object is longer than [`LONGEST`].
-#[derive(Debug)]
-pub(super) struct TooLong;
-
-impl fmt::Display for TooLong {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "the API server sends an object of more than {} MiB", LONGEST >> 20)
-    }
+/// What cannot be read of an answer, although the connection works.
+#[derive(Debug, Error)]
+pub(super) enum Unreadable {
+    #[error("the API server sends an object of more than {} MiB", LONGEST >> 20)]
+    TooLong,
+    #[error("the API server's answer is no protobuf of Kubernetes ({0})")]
+    Message(String),
 }
 
-impl Error for TooLong {}
-
-fn too_long() -> io::Error {
-    io::Error::new(io::ErrorKind::InvalidData, TooLong)
+impl From<Unreadable> for io::Error {
+    fn from(error: Unreadable) -> Self {
+        Self::new(io::ErrorKind::InvalidData, error)
+    }
 }
 
 fn text(bytes: Vec<u8>) -> io::Result<String> {
@@ -39,7 +39,7 @@ pub(super) async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result
         let taken = io::BufRead::read_until(&mut part, b'\n', &mut line)?;
         reader.consume_unpin(taken);
         if line.len() > LONGEST {
-            return Err(too_long());
+            return Err(Unreadable::TooLong.into());
         }
         if line.ends_with(b"\n") {
             return text(line).map(Some);
@@ -79,7 +79,7 @@ impl ListCutter {
         let piece = if is_item { &mut self.item } else { &mut self.envelope };
         piece.push(byte);
         if piece.len() > LONGEST {
-            return Err(too_long());
+            return Err(Unreadable::TooLong.into());
         }
         if is_item {
             let ends = self.depth == 2;

@@ -1,7 +1,10 @@
 //! Decodes the objects that the agent watches into domain types.
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, NotDecoded};
+use mcs_kube::{
+    Decoder, NotDecoded,
+    message::{self, ReadMessage},
+};
 use serde_json::Value;
 
 use crate::{
@@ -32,6 +35,8 @@ pub(super) struct SliceDecoder;
 impl Decoder for SliceDecoder {
     type Value = Option<ReadObject>;
 
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(objects::decode_imported_message);
+
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         objects::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
     }
@@ -48,6 +53,9 @@ pub(super) struct AdoptableSliceDecoder;
 impl Decoder for AdoptableSliceDecoder {
     type Value = Option<ReadObject>;
 
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::EndpointSlice, Self>);
+
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         let decoded = objects::decode_adoptable(Kind::EndpointSlice, key, object);
         decoded.map_err(|error| error.to_string())
@@ -60,6 +68,9 @@ pub(super) struct ServiceDecoder;
 
 impl Decoder for ServiceDecoder {
     type Value = Option<ReadObject>;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::Service, Self>);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         objects::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
@@ -84,6 +95,8 @@ impl NodeDecoder {
 impl Decoder for NodeDecoder {
     type Value = NodeValues;
 
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(message::as_json::<message::Node, Self>);
+
     fn decode(_: ObjectKey, node: &Value) -> Result<Self::Value, String> {
         let zone = non_empty(&node["metadata"]["labels"][Self::ZONE_LABEL]);
         Ok(NodeValues { zone, pod_ranges: ranges(&node["spec"]["podCIDRs"]) })
@@ -96,6 +109,9 @@ pub(super) struct ServiceRangeDecoder;
 
 impl Decoder for ServiceRangeDecoder {
     type Value = Vec<IpNet>;
+
+    const MESSAGE: Option<ReadMessage<Self::Value>> =
+        Some(message::as_json::<message::ServiceCidr, Self>);
 
     fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         Ok(ranges(&object["spec"]["cidrs"]))

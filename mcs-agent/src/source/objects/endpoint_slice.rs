@@ -3,6 +3,7 @@
 use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
 
 use jiff::Timestamp;
+use mcs_kube::message;
 use serde::{
     Deserialize, Deserializer,
     de::{SeqAccess, Visitor},
@@ -13,7 +14,7 @@ use crate::model::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, Location, ObjectKey, SlicePort,
 };
 
-/// What the agent uses of an EndpointSlice. It borrows from the JSON, because slices can have a thousand endpoints with
+/// What the agent uses of an EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand endpoints with
 /// many texts, most of which the agent does not keep.
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
@@ -41,20 +42,13 @@ struct Metadata<'a> {
 struct ReadEndpoint<'a> {
     #[serde(borrow)]
     addresses: Option<First<'a>>,
-    conditions: Option<Conditions>,
+    conditions: Option<message::EndpointConditions>,
     #[serde(borrow)]
     node_name: Option<&'a str>,
     #[serde(borrow)]
     zone: Option<&'a str>,
     #[serde(borrow)]
     hints: Option<ReadHints<'a>>,
-}
-
-#[derive(Deserialize, Default, Debug)]
-struct Conditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
 }
 
 #[derive(Deserialize, Debug)]
@@ -79,6 +73,50 @@ struct ReadPort<'a> {
     #[serde(borrow)]
     protocol: Option<&'a str>,
     port: Option<i32>,
+}
+
+impl<'a> From<&'a message::EndpointSlice> for ReadSlice<'a> {
+    fn from(slice: &'a message::EndpointSlice) -> Self {
+        let message::EndpointSlice { metadata, endpoints, ports, address_type } = slice;
+        let texts = |map: &'a BTreeMap<String, String>| {
+            Some(map.iter().map(|(key, value)| (&**key, &**value)).collect())
+        };
+        let metadata = metadata.as_ref().map(|metadata| Metadata {
+            labels: texts(&metadata.labels),
+            annotations: texts(&metadata.annotations),
+        });
+        Self {
+            metadata,
+            address_type: Some(address_type),
+            endpoints: Some(endpoints.iter().map(ReadEndpoint::from).collect()),
+            ports: Some(ports.iter().map(ReadPort::from).collect()),
+        }
+    }
+}
+
+impl<'a> From<&'a message::Endpoint> for ReadEndpoint<'a> {
+    fn from(endpoint: &'a message::Endpoint) -> Self {
+        let named = |list: &'a [message::Named]| {
+            Some(list.iter().map(|named| Named { name: Some(&named.name) }).collect())
+        };
+        let hints = endpoint.hints.as_ref().map(|hints| ReadHints {
+            for_nodes: named(&hints.for_nodes),
+            for_zones: named(&hints.for_zones),
+        });
+        Self {
+            addresses: Some(First(endpoint.addresses.first().map(String::as_str))),
+            conditions: endpoint.conditions,
+            node_name: endpoint.node_name.as_deref(),
+            zone: endpoint.zone.as_deref(),
+            hints,
+        }
+    }
+}
+
+impl<'a> From<&'a message::EndpointPort> for ReadPort<'a> {
+    fn from(port: &'a message::EndpointPort) -> Self {
+        Self { name: port.name.as_deref(), protocol: port.protocol.as_deref(), port: port.port }
+    }
 }
 
 /// The first of a list of texts, if there is one.

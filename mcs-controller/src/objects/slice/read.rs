@@ -1,9 +1,13 @@
-//! What the controller reads of an EndpointSlice. It borrows from the JSON, because a hub can have millions of endpoints,
+//! What the controller reads of an EndpointSlice. It borrows from the JSON or the message, because a hub can have millions of endpoints,
 //! and most of their texts are not kept.
 
-use std::{collections::HashMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, HashMap},
+    sync::Arc,
+};
 
 use jiff::Timestamp;
+use mcs_kube::message;
 use serde::Deserialize;
 
 use crate::{
@@ -28,7 +32,7 @@ pub(super) struct ReadSlice<'a> {
     endpoints: Option<Vec<ReadEndpoint<'a>>>,
 }
 
-#[derive(Deserialize, Debug)]
+#[derive(Deserialize, Default, Debug)]
 struct Metadata<'a> {
     generation: Option<i64>,
     #[serde(borrow)]
@@ -54,7 +58,7 @@ struct ReadPort<'a> {
 struct ReadEndpoint<'a> {
     #[serde(borrow)]
     addresses: Vec<&'a str>,
-    conditions: Option<Conditions>,
+    conditions: Option<message::EndpointConditions>,
     #[serde(borrow)]
     hostname: Option<&'a str>,
     #[serde(borrow)]
@@ -63,11 +67,47 @@ struct ReadEndpoint<'a> {
     node_name: Option<&'a str>,
 }
 
-#[derive(Deserialize, Default, Debug)]
-struct Conditions {
-    ready: Option<bool>,
-    serving: Option<bool>,
-    terminating: Option<bool>,
+impl<'a> From<&'a message::EndpointSlice> for ReadSlice<'a> {
+    fn from(slice: &'a message::EndpointSlice) -> Self {
+        let message::EndpointSlice { metadata, endpoints, ports, address_type } = slice;
+        let texts = |map: &'a BTreeMap<String, String>| {
+            Some(map.iter().map(|(key, value)| (&**key, &**value)).collect())
+        };
+        let metadata = metadata.as_ref().map_or_else(Metadata::default, |metadata| Metadata {
+            generation: Some(metadata.generation),
+            labels: texts(&metadata.labels),
+            annotations: texts(&metadata.annotations),
+        });
+        Self {
+            metadata,
+            address_type,
+            ports: Some(ports.iter().map(ReadPort::from).collect()),
+            endpoints: Some(endpoints.iter().map(ReadEndpoint::from).collect()),
+        }
+    }
+}
+
+impl<'a> From<&'a message::EndpointPort> for ReadPort<'a> {
+    fn from(port: &'a message::EndpointPort) -> Self {
+        Self {
+            name: port.name.as_deref(),
+            protocol: port.protocol.as_deref(),
+            port: port.port,
+            app_protocol: port.app_protocol.as_deref(),
+        }
+    }
+}
+
+impl<'a> From<&'a message::Endpoint> for ReadEndpoint<'a> {
+    fn from(endpoint: &'a message::Endpoint) -> Self {
+        Self {
+            addresses: endpoint.addresses.iter().map(String::as_str).collect(),
+            conditions: endpoint.conditions,
+            hostname: endpoint.hostname.as_deref(),
+            zone: endpoint.zone.as_deref(),
+            node_name: endpoint.node_name.as_deref(),
+        }
+    }
 }
 
 /// Names of zones and nodes repeat within a slice, and are kept once.
@@ -168,7 +208,8 @@ impl ReadPort<'_> {
 
 impl<'a> ReadEndpoint<'a> {
     fn into_endpoint(self, names: &mut Names<'a>) -> Option<Endpoint> {
-        let Conditions { ready, serving, terminating } = self.conditions.unwrap_or_default();
+        let message::EndpointConditions { ready, serving, terminating } =
+            self.conditions.unwrap_or_default();
         Some(Endpoint {
             address: self.addresses.first()?.parse().ok()?,
             conditions: EndpointConditions { ready, serving, terminating },

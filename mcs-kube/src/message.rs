@@ -1,0 +1,308 @@
+//! The messages of Kubernetes' protobuf form: of the built-in types that the programs read, the fields that they read.
+//!
+//! The numbers are those of `generated.proto` in k8s.io/api (core/v1, coordination/v1, discovery/v1, networking/v1) and
+//! k8s.io/apimachinery (pkg/apis/meta/v1, pkg/runtime). As JSON, a message has the names and forms of the API.
+#![expect(missing_docs, reason = "types and fields have the names of the API")]
+
+pub(crate) mod envelope;
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use prost::Message;
+use serde::{Deserialize, Serialize, Serializer};
+
+use crate::{Decoder, ObjectKey};
+
+/// Decodes the message of an object into a program's own type. The error says what is wrong with it.
+pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
+
+/// Decodes a message as the JSON that says the same: for objects that change seldom, or have few fields.
+pub fn as_json<M: Message + Default + Serialize, D: Decoder>(
+    key: &ObjectKey,
+    message: &[u8],
+) -> Result<D::Value, String> {
+    let object = serde_json::to_value(decode::<M>(message)?).map_err(|error| error.to_string())?;
+    D::decode(key.clone(), &object)
+}
+
+fn decode<M: Message + Default>(message: &[u8]) -> Result<M, String> {
+    M::decode(message).map_err(|error| error.to_string())
+}
+
+/// API servers take slices of 1,000 endpoints and 20,000 ports.
+const MOST_IN_SLICE: usize = 100_000;
+
+mod counted {
+    /// The lists of a slice, which take no memory. Errors name it as the slice.
+    #[derive(Clone, PartialEq, prost::Message)]
+    pub(super) struct EndpointSlice {
+        #[prost(message, repeated, tag = "2")]
+        pub(super) endpoints: Vec<()>,
+        #[prost(message, repeated, tag = "3")]
+        pub(super) ports: Vec<()>,
+    }
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointSlice {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+    #[prost(message, repeated, tag = "2")]
+    pub endpoints: Vec<Endpoint>,
+    #[prost(message, repeated, tag = "3")]
+    pub ports: Vec<EndpointPort>,
+    #[prost(string, tag = "4")]
+    pub address_type: String,
+}
+
+impl EndpointSlice {
+    /// Decodes a slice. An endpoint that says nothing takes two bytes, and a hundred of memory: they are counted first.
+    pub fn read(message: &[u8]) -> Result<Self, String> {
+        let counted::EndpointSlice { endpoints, ports } = decode(message)?;
+        if endpoints.len().max(ports.len()) > MOST_IN_SLICE {
+            let (endpoints, ports) = (endpoints.len(), ports.len());
+            return Err(format!("it has {endpoints} endpoints and {ports} ports"));
+        }
+        decode(message)
+    }
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct Endpoint {
+    #[prost(string, repeated, tag = "1")]
+    pub addresses: Vec<String>,
+    #[prost(message, optional, tag = "2")]
+    pub conditions: Option<EndpointConditions>,
+    #[prost(string, optional, tag = "3")]
+    pub hostname: Option<String>,
+    #[prost(string, optional, tag = "6")]
+    pub node_name: Option<String>,
+    #[prost(string, optional, tag = "7")]
+    pub zone: Option<String>,
+    #[prost(message, optional, tag = "8")]
+    pub hints: Option<EndpointHints>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message, Deserialize, Serialize)]
+pub struct EndpointConditions {
+    #[prost(bool, optional, tag = "1")]
+    pub ready: Option<bool>,
+    #[prost(bool, optional, tag = "2")]
+    pub serving: Option<bool>,
+    #[prost(bool, optional, tag = "3")]
+    pub terminating: Option<bool>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointHints {
+    #[prost(message, repeated, tag = "1")]
+    pub for_zones: Vec<Named>,
+    #[prost(message, repeated, tag = "2")]
+    pub for_nodes: Vec<Named>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct Named {
+    #[prost(string, tag = "1")]
+    pub name: String,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EndpointPort {
+    #[prost(string, optional, tag = "1")]
+    pub name: Option<String>,
+    #[prost(string, optional, tag = "2")]
+    pub protocol: Option<String>,
+    #[prost(int32, optional, tag = "3")]
+    pub port: Option<i32>,
+    #[prost(string, optional, tag = "4")]
+    pub app_protocol: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct Service {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub spec: Option<ServiceSpec>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServiceSpec {
+    #[prost(message, repeated, tag = "1")]
+    pub ports: Vec<ServicePort>,
+    #[prost(btree_map = "string, string", tag = "2")]
+    pub selector: BTreeMap<String, String>,
+    #[prost(string, tag = "3")]
+    #[serde(rename = "clusterIP", skip_serializing_if = "String::is_empty")]
+    pub cluster_ip: String,
+    #[prost(string, tag = "4")]
+    #[serde(rename = "type", skip_serializing_if = "String::is_empty")]
+    pub type_: String,
+    #[prost(string, tag = "7")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub session_affinity: String,
+    #[prost(message, optional, tag = "14")]
+    pub session_affinity_config: Option<SessionAffinityConfig>,
+    #[prost(string, repeated, tag = "18")]
+    #[serde(rename = "clusterIPs")]
+    pub cluster_ips: Vec<String>,
+    #[prost(string, repeated, tag = "19")]
+    pub ip_families: Vec<String>,
+    #[prost(string, optional, tag = "22")]
+    pub internal_traffic_policy: Option<String>,
+    #[prost(string, optional, tag = "23")]
+    pub traffic_distribution: Option<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ServicePort {
+    #[prost(string, tag = "1")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    #[prost(string, tag = "2")]
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub protocol: String,
+    #[prost(int32, tag = "3")]
+    pub port: i32,
+    #[prost(string, optional, tag = "6")]
+    pub app_protocol: Option<String>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize)]
+pub struct SessionAffinityConfig {
+    #[prost(message, optional, tag = "1")]
+    #[serde(rename = "clientIP")]
+    pub client_ip: Option<ClientIpConfig>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ClientIpConfig {
+    #[prost(int32, optional, tag = "1")]
+    pub timeout_seconds: Option<i32>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct Node {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub spec: Option<NodeSpec>,
+    #[prost(message, optional, tag = "3")]
+    pub status: Option<NodeStatus>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct NodeSpec {
+    #[prost(string, repeated, tag = "7")]
+    #[serde(rename = "podCIDRs")]
+    pub pod_cidrs: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct NodeStatus {
+    #[prost(message, repeated, tag = "5")]
+    pub addresses: Vec<NodeAddress>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct NodeAddress {
+    #[prost(string, tag = "1")]
+    #[serde(rename = "type")]
+    pub type_: String,
+    #[prost(string, tag = "2")]
+    pub address: String,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct ServiceCidr {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub spec: Option<ServiceCidrSpec>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct ServiceCidrSpec {
+    #[prost(string, repeated, tag = "1")]
+    pub cidrs: Vec<String>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct Lease {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+    #[prost(message, optional, tag = "2")]
+    pub spec: Option<LeaseSpec>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct LeaseSpec {
+    #[prost(string, optional, tag = "1")]
+    pub holder_identity: Option<String>,
+    #[prost(message, optional, tag = "4")]
+    pub renew_time: Option<Time>,
+}
+
+/// An object of which nothing else is read.
+#[derive(Clone, PartialEq, Message, Serialize)]
+pub struct Bare {
+    #[prost(message, optional, tag = "1")]
+    pub metadata: Option<ObjectMeta>,
+}
+
+#[derive(Clone, PartialEq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub struct ObjectMeta {
+    #[prost(string, tag = "1")]
+    pub name: String,
+    #[prost(string, tag = "3")]
+    pub namespace: String,
+    #[prost(string, tag = "5")]
+    pub uid: String,
+    #[prost(string, tag = "6")]
+    pub resource_version: String,
+    #[prost(int64, tag = "7")]
+    pub generation: i64,
+    #[prost(message, optional, tag = "8")]
+    pub creation_timestamp: Option<Time>,
+    #[prost(message, optional, tag = "9")]
+    pub deletion_timestamp: Option<Time>,
+    #[prost(btree_map = "string, string", tag = "11")]
+    pub labels: BTreeMap<String, String>,
+    #[prost(btree_map = "string, string", tag = "12")]
+    pub annotations: BTreeMap<String, String>,
+    #[prost(message, repeated, tag = "13")]
+    pub owner_references: Vec<OwnerReference>,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub struct OwnerReference {
+    #[prost(string, tag = "1")]
+    pub kind: String,
+}
+
+/// A time. Kubernetes' zero time is an empty message.
+#[derive(Clone, Copy, PartialEq, Eq, Message)]
+pub struct Time {
+    #[prost(int64, tag = "1")]
+    pub seconds: i64,
+    #[prost(int32, tag = "2")]
+    pub nanos: i32,
+}
+
+impl Serialize for Time {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let is_none = *self == Self::default();
+        Timestamp::new(self.seconds, self.nanos).ok().filter(|_| !is_none).serialize(serializer)
+    }
+}

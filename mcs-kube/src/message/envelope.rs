@@ -1,0 +1,113 @@
+//! What messages of any kind are sent in.
+
+use prost::{
+    Message,
+    bytes::{Buf as _, Bytes},
+};
+use serde::Serialize;
+
+/// What an envelope begins with.
+pub(crate) const MAGIC: &[u8] = b"k8s\0";
+
+/// The content of a frame of a watch.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct WatchEvent {
+    #[prost(string, tag = "1")]
+    pub(crate) type_: String,
+    #[prost(message, optional, tag = "2")]
+    pub(crate) object: Option<RawExtension>,
+}
+
+/// An object in its envelope.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct RawExtension {
+    #[prost(bytes = "bytes", tag = "1")]
+    pub(crate) raw: Bytes,
+}
+
+/// The envelope of an object or a list, behind [`MAGIC`].
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Unknown {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) type_meta: Option<TypeMeta>,
+    #[prost(bytes = "bytes", tag = "2")]
+    pub(crate) raw: Bytes,
+}
+
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct TypeMeta {
+    #[prost(string, tag = "2")]
+    pub(crate) kind: String,
+}
+
+impl Unknown {
+    /// Opens an envelope. `None`: it is none.
+    pub(crate) fn open(mut bytes: Bytes) -> Option<Self> {
+        if !bytes.starts_with(MAGIC) {
+            return None;
+        }
+        bytes.advance(MAGIC.len());
+        Self::decode(bytes).ok()
+    }
+}
+
+/// What an object of any kind has.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Object {
+    #[prost(message, optional, tag = "1")]
+    pub(crate) metadata: Option<Identity>,
+}
+
+/// The fields of `metadata` that a watch needs.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct Identity {
+    #[prost(string, tag = "1")]
+    pub(crate) name: String,
+    #[prost(string, tag = "3")]
+    pub(crate) namespace: String,
+    #[prost(string, tag = "6")]
+    pub(crate) resource_version: String,
+}
+
+/// `metadata` of a list.
+#[derive(Clone, PartialEq, Eq, Message)]
+pub(crate) struct ListMeta {
+    #[prost(string, tag = "2")]
+    pub(crate) resource_version: String,
+}
+
+/// What an API server answers instead.
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub(crate) struct Status {
+    #[prost(string, tag = "3")]
+    pub(crate) message: String,
+    #[prost(string, tag = "4")]
+    pub(crate) reason: String,
+    #[prost(message, optional, tag = "5")]
+    pub(crate) details: Option<StatusDetails>,
+    #[prost(uint32, tag = "6")]
+    pub(crate) code: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(crate) struct StatusDetails {
+    #[prost(message, repeated, tag = "4")]
+    pub(crate) causes: Vec<StatusCause>,
+    #[prost(uint32, tag = "5")]
+    pub(crate) retry_after_seconds: u32,
+}
+
+#[derive(Clone, PartialEq, Eq, Message, Serialize)]
+pub(crate) struct StatusCause {
+    #[prost(string, tag = "1")]
+    pub(crate) reason: String,
+}
+
+impl Status {
+    /// As kube has it. `None`: it is none.
+    pub(crate) fn read(bytes: &[u8]) -> Option<kube::core::Status> {
+        let status = Self::decode(bytes).ok()?;
+        serde_json::from_value(serde_json::to_value(status).ok()?).ok()
+    }
+}
