@@ -7,6 +7,8 @@ mod manifests;
 mod objects;
 
 pub use adopt::{ANTREA, GKE, KARMADA, controller, offer};
+#[cfg(feature = "testing")]
+pub use kubernetes::testing;
 pub use kubernetes::{AccessError, KubeconfigFile, KubernetesOptions, KubernetesSource};
 pub use manifests::ManifestSource;
 pub use objects::ReadScope;

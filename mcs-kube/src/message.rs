@@ -306,3 +306,34 @@ impl Serialize for Time {
         Timestamp::new(self.seconds, self.nanos).ok().filter(|_| !is_none).serialize(serializer)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::testing::messages::captured_slice;
+
+    #[test]
+    fn what_an_api_server_sends_is_read() {
+        let (message, object) = captured_slice(&[]);
+        let slice = EndpointSlice::read(&message).unwrap();
+        let read = serde_json::to_value(&slice).unwrap();
+        assert_eq!(read["endpoints"][0]["hints"], object["endpoints"][0]["hints"]);
+        assert_eq!(read["endpoints"][0]["conditions"], object["endpoints"][0]["conditions"]);
+        assert_eq!(read["ports"][0], object["ports"][0]);
+        for field in ["name", "namespace", "resourceVersion", "labels", "creationTimestamp"] {
+            assert_eq!(read["metadata"][field], object["metadata"][field], "{field}");
+        }
+        assert_eq!(slice.endpoints[2].conditions, Some(EndpointConditions::default()));
+        assert_eq!((slice.ports.len(), slice.ports[2].port), (3, None));
+    }
+
+    #[test]
+    fn a_time_is_written_as_in_json() {
+        let time = |seconds, nanos| serde_json::to_value(Time { seconds, nanos }).unwrap();
+        assert_eq!(time(1_767_323_045, 678_901_000), json!("2026-01-02T03:04:05.678901Z"));
+        assert_eq!(time(0, 0), json!(null));
+        assert_eq!(time(i64::MAX, 0), json!(null), "it is no time");
+    }
+}

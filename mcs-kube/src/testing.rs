@@ -1,6 +1,8 @@
 //! A test double of an API server, which gives scripted answers.
 #![expect(clippy::unwrap_used, reason = "it is used by tests alone")]
 
+pub mod messages;
+
 use std::{io, net::SocketAddr, time::Duration};
 
 use serde_json::{Value, json};

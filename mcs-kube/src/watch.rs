@@ -6,7 +6,7 @@
 
 mod answer;
 mod errors;
-mod events;
+pub(crate) mod events;
 mod messages;
 mod pieces;
 #[cfg(test)]

@@ -5,6 +5,8 @@ mod decoders;
 mod object_list;
 mod property;
 mod state;
+#[cfg(feature = "testing")]
+pub mod testing;
 
 use std::{collections::BTreeSet, time::Duration};
 

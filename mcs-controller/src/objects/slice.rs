@@ -330,6 +330,8 @@ fn endpoint_object(endpoint: &Endpoint, has_zone_hints: bool) -> Value {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::messages::captured_slice;
+
     use super::*;
 
     fn slice() -> SourceSlice {
@@ -426,6 +428,31 @@ mod tests {
             assert_eq!(of_text.as_ref(), Some(&expected));
             assert_eq!(ImportedSliceDecoder::decode(key, &object).unwrap(), Some(expected));
         }
+    }
+
+    #[test]
+    fn a_slice_is_decoded_from_its_message_as_from_json() {
+        let (message, object) = captured_slice(&[
+            (well_known::SLICE_SERVICE, "web"),
+            (well_known::SERVICE_NAME, "web"),
+            (well_known::SOURCE_CLUSTER, "east"),
+            (well_known::MAILBOX_CLUSTER, "east"),
+            (well_known::MAILBOX_NAMESPACE, "shop"),
+            (well_known::MAILBOX_SERVICE, "web"),
+            (well_known::SOURCE_SLICE, "web-x"),
+            (well_known::SOURCE_GENERATION, "7"),
+            (well_known::WRITTEN, "0.2.3"),
+        ]);
+        same::<LocalSliceDecoder>(&message, &object);
+        same::<MailboxSliceDecoder>(&message, &object);
+        same::<ImportedSliceDecoder>(&message, &object);
+    }
+
+    fn same<D: Decoder>(message: &[u8], object: &Value) {
+        let key = ObjectKey::new("shop", "web-x");
+        let read = D::MESSAGE.unwrap()(&key, message);
+        assert!(format!("{read:?}").starts_with("Ok(Some("), "{read:?}");
+        assert_eq!(read, D::decode(key, object));
     }
 
     /// What a reader makes of a copy with this annotation.

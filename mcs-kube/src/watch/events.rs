@@ -24,8 +24,8 @@ use crate::{
 };
 
 /// The objects of a list, as many as there is room for.
-pub(super) struct KeptObjects<D: Decoder> {
-    pub(super) objects: Vec<WatchedObject<D>>,
+pub(crate) struct KeptObjects<D: Decoder> {
+    pub(crate) objects: Vec<WatchedObject<D>>,
     /// How many there was no room for, by namespace if namespaces have their own room.
     pub(super) left_out: BTreeMap<String, usize>,
     /// What is left, in bytes.
@@ -38,7 +38,7 @@ enum Left {
 }
 
 impl<D: Decoder> KeptObjects<D> {
-    pub(super) fn with_room(room: &Room) -> Self {
+    pub(crate) fn with_room(room: &Room) -> Self {
         let room = match room {
             Room::Endless => Left::Total(usize::MAX),
             Room::Total(most) => Left::Total(*most),
@@ -126,7 +126,16 @@ pub(super) async fn list<D: Decoder>(
     params: &ListParams,
     kept: &mut KeptObjects<D>,
 ) -> kube::Result<Option<String>> {
-    let (read, mut reader) = query.ask::<D>(Request::new(query.path).list(params)).await?;
+    let (read, reader) = query.ask::<D>(Request::new(query.path).list(params)).await?;
+    read_list(reader, read, kept).await
+}
+
+/// Reads a list, in JSON if `read` is `None`.
+pub(crate) async fn read_list<D: Decoder>(
+    mut reader: impl AsyncBufRead + Unpin,
+    read: Option<ReadMessage<D::Value>>,
+    kept: &mut KeptObjects<D>,
+) -> kube::Result<Option<String>> {
     if let Some(read) = read {
         let keep = |object| kept.push(object);
         return messages::list(&mut reader, read, keep).await.map_err(kube::Error::ReadEvents);
@@ -157,7 +166,15 @@ pub(super) async fn watch<D: Decoder>(
     version: &str,
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> + use<D>> {
     let (read, reader) = query.ask::<D>(Request::new(query.path).watch(params, version)).await?;
-    Ok(stream::unfold((reader, read), async |(mut reader, read)| {
+    Ok(read_events(reader, read))
+}
+
+/// Reads the events of a watch, in JSON if `read` is `None`.
+pub(crate) fn read_events<D: Decoder>(
+    reader: impl AsyncBufRead + Unpin,
+    read: Option<ReadMessage<D::Value>>,
+) -> impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> {
+    stream::unfold((reader, read), async |(mut reader, read)| {
         let event = match read {
             Some(read) => {
                 messages::next(&mut reader, read).await.map(Some).map_err(kube::Error::ReadEvents)
@@ -168,7 +185,7 @@ pub(super) async fn watch<D: Decoder>(
             Err(kube::Error::ReadEvents(error)) if is_end(&error) => None,
             event => Some((event.transpose()?, (reader, read))),
         }
-    }))
+    })
 }
 
 /// The event of the next line. `None`: the answer has ended.

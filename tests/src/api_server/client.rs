@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
-use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
 use http::{Method, Request, Uri};
 use kube::{Client, Config, core::WatchEvent};
 use serde_json::Value;
@@ -55,7 +55,12 @@ impl Api {
 
     /// An object as it is.
     pub fn read(&self, object: &Value) -> anyhow::Result<Value> {
-        self.get(&path(object)?)
+        self.get(&path_of(object)?)
+    }
+
+    /// The path of an object.
+    pub fn path(object: &Value) -> anyhow::Result<String> {
+        path_of(object)
     }
 
     /// What it knows under that path.
@@ -68,6 +73,17 @@ impl Api {
         self.run(self.client.request_text(Request::get(path).body(Vec::new())?))
     }
 
+    /// The bytes of an answer in that form, until it ends.
+    pub fn bytes(&self, path: &str, form: &str) -> anyhow::Result<Vec<u8>> {
+        let request = Request::get(path).header("accept", form).body(Vec::new())?;
+        let mut bytes = Vec::new();
+        self.run(async {
+            let mut answer = pin!(self.client.request_stream(request).await?);
+            answer.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)
+        })?;
+        Ok(bytes)
+    }
+
     /// Creates an object, or makes it what is given.
     pub fn apply(&self, object: &Value) -> anyhow::Result<()> {
         self.ask(&Method::PATCH, &applied(object)?, Some(object)).map(drop)
@@ -75,7 +91,7 @@ impl Api {
 
     /// Makes the status of an existing object what is given.
     pub fn apply_status(&self, object: &Value) -> anyhow::Result<()> {
-        let path = format!("{}/status?fieldManager=suite&force=true", path(object)?);
+        let path = format!("{}/status?fieldManager=suite&force=true", path_of(object)?);
         self.ask(&Method::PATCH, &path, Some(object)).map(drop)
     }
 
@@ -101,12 +117,12 @@ impl Api {
     /// Asks whether it would take an object, with nothing in it that it does not know.
     pub fn would_apply(&self, object: &Value) -> anyhow::Result<()> {
         let strict = "fieldManager=suite&force=true&dryRun=All&fieldValidation=Strict";
-        self.ask(&Method::PATCH, &format!("{}?{strict}", path(object)?), Some(object)).map(drop)
+        self.ask(&Method::PATCH, &format!("{}?{strict}", path_of(object)?), Some(object)).map(drop)
     }
 
     /// Replaces an existing object, whatever its version.
     pub fn replace(&self, object: &Value) -> anyhow::Result<()> {
-        self.ask(&Method::PUT, &path(object)?, Some(object)).map(drop)
+        self.ask(&Method::PUT, &path_of(object)?, Some(object)).map(drop)
     }
 
     /// The same for its status.
@@ -116,7 +132,7 @@ impl Api {
 
     /// Replaces a part of an existing object.
     pub fn replace_below(&self, object: &Value, what: &str) -> anyhow::Result<()> {
-        self.ask(&Method::PUT, &format!("{}/{what}", path(object)?), Some(object)).map(drop)
+        self.ask(&Method::PUT, &format!("{}/{what}", path_of(object)?), Some(object)).map(drop)
     }
 
     /// Creates many objects, none of which there is yet.
@@ -127,7 +143,7 @@ impl Api {
 
     /// Replaces many existing objects, whatever their versions.
     pub fn replace_many(&self, objects: &[Value]) -> anyhow::Result<()> {
-        let replace = |object| request(&Method::PUT, &path(object)?, Some(object));
+        let replace = |object| request(&Method::PUT, &path_of(object)?, Some(object));
         self.send(objects.iter().map(replace).collect::<anyhow::Result<_>>()?)
     }
 
@@ -192,18 +208,18 @@ impl Api {
 
     /// Creates something that belongs to an object, and returns what becomes of it.
     pub fn create_below(&self, object: &Value, what: &str, body: &Value) -> anyhow::Result<Value> {
-        self.ask(&Method::POST, &format!("{}/{what}", path(object)?), Some(body))
+        self.ask(&Method::POST, &format!("{}/{what}", path_of(object)?), Some(body))
     }
 
     /// Deletes an object once the garbage collector has deleted what belongs to it (foreground deletion).
     pub fn delete_in_foreground(&self, object: &Value) -> anyhow::Result<()> {
-        let path = format!("{}?propagationPolicy=Foreground", path(object)?);
+        let path = format!("{}?propagationPolicy=Foreground", path_of(object)?);
         self.ask(&Method::DELETE, &path, None).map(drop)
     }
 
     /// Deletes an object, which is gone when this returns.
     pub fn delete(&self, object: &Value) -> anyhow::Result<()> {
-        let path = path(object)?;
+        let path = path_of(object)?;
         self.ask(&Method::DELETE, &path, None)?;
         wait::until(&format!("{path} to be gone"), || match self.get(&path) {
             Err(error) if code(&error) == Some(404) => Ok(()),
@@ -263,14 +279,14 @@ fn code(error: &anyhow::Error) -> Option<u16> {
 }
 
 /// The path of an object.
-fn path(object: &Value) -> anyhow::Result<String> {
+fn path_of(object: &Value) -> anyhow::Result<String> {
     let name = object["metadata"]["name"].as_str().context("an object without a name")?;
     Ok(format!("{}/{name}", collection(object)?))
 }
 
 /// Where an object is applied.
 fn applied(object: &Value) -> anyhow::Result<String> {
-    Ok(format!("{}?fieldManager=suite&force=true", path(object)?))
+    Ok(format!("{}?fieldManager=suite&force=true", path_of(object)?))
 }
 
 /// The path of the objects of its kind, in its namespace.

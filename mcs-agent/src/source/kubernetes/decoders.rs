@@ -130,7 +130,7 @@ fn non_empty(value: &Value) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
-    use mcs_kube::WatchedObject;
+    use mcs_kube::{WatchedObject, testing::messages::captured_slice};
     use serde_json::{from_value, json};
 
     use super::*;
@@ -173,6 +173,25 @@ mod tests {
                 assert_eq!(Ok(value), SliceDecoder::decode(key.clone(), &object), "{object}");
             }
         }
+    }
+
+    #[test]
+    fn a_slice_is_decoded_from_its_message_as_from_json() {
+        let key = ObjectKey::new("shop", "web-a");
+        let (message, object) = captured_slice(&[
+            ("kubernetes.io/service-name", "web"),
+            ("multicluster.kubernetes.io/source-cluster", "east"),
+        ]);
+        let read = SliceDecoder::MESSAGE.unwrap()(&key, &message);
+        assert!(format!("{read:?}").contains("10.1.0.3"), "{read:?}");
+        assert_eq!(read, SliceDecoder::decode(key.clone(), &object));
+        let (message, object) = captured_slice(&[
+            ("kubernetes.io/service-name", "web"),
+            ("multicluster.kubernetes.io/service-name", ""),
+        ]);
+        let read = AdoptableSliceDecoder::MESSAGE.unwrap()(&key, &message);
+        assert!(format!("{read:?}").contains("10.1.0.3"), "{read:?}");
+        assert_eq!(read, AdoptableSliceDecoder::decode(key, &object));
     }
 
     /// A wrong import takes the tree, whose error names the field.

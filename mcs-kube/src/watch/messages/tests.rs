@@ -9,7 +9,10 @@ use super::*;
 use crate::{
     ApiAccess, ObjectKey, ResourceEvent, ResourceWatch, WatchTarget,
     message::{Endpoint, EndpointSlice, ObjectMeta, envelope},
-    testing::{ScriptedAnswer, ScriptedServer, event as json_event, kubeconfig, list_end},
+    testing::{
+        ScriptedAnswer, ScriptedServer, event as json_event, kubeconfig, list_end,
+        messages::{self, read_list},
+    },
 };
 
 /// The time limit of each step, long enough for a slow machine.
@@ -46,44 +49,14 @@ fn slice(name: &str, version: &str, address: &str) -> EndpointSlice {
     }
 }
 
-/// The envelope of a message.
-fn enclosed(kind: &str, raw: Vec<u8>) -> Vec<u8> {
-    let type_meta = Some(TypeMeta { kind: kind.into() });
-    [MAGIC, &Unknown { type_meta, raw: raw.into() }.encode_to_vec()].concat()
-}
-
-fn framed(content: &[u8]) -> Vec<u8> {
-    [&u32::try_from(content.len()).unwrap().to_be_bytes(), content].concat()
-}
-
-fn event_of(type_: &str, kind: &str, object: Vec<u8>) -> Vec<u8> {
-    let object = envelope::RawExtension { raw: enclosed(kind, object).into() };
-    framed(&WatchEvent { type_: type_.into(), object: Some(object) }.encode_to_vec())
-}
-
 fn event(type_: &str, slice: &EndpointSlice) -> Vec<u8> {
-    event_of(type_, "EndpointSlice", slice.encode_to_vec())
+    messages::event(type_, "EndpointSlice", slice.encode_to_vec())
 }
 
 fn end_of_list(version: &str) -> Vec<u8> {
     let annotations = [("k8s.io/initial-events-end".to_owned(), "true".to_owned())].into();
     let metadata = Some(ObjectMeta { annotations, ..meta("", version) });
-    event_of("BOOKMARK", "EndpointSlice", Bare { metadata }.encode_to_vec())
-}
-
-/// The content of a list.
-#[derive(Clone, PartialEq, Message)]
-struct SliceList {
-    #[prost(message, optional, tag = "1")]
-    metadata: Option<ListMeta>,
-    #[prost(message, repeated, tag = "2")]
-    items: Vec<EndpointSlice>,
-}
-
-fn list_of(version: &str, items: impl IntoIterator<Item = EndpointSlice>) -> Vec<u8> {
-    let metadata = Some(ListMeta { resource_version: version.into() });
-    let list = SliceList { metadata, items: items.into_iter().collect() };
-    enclosed("EndpointSliceList", list.encode_to_vec())
+    messages::event("BOOKMARK", "EndpointSlice", Bare { metadata }.encode_to_vec())
 }
 
 fn status(code: u32, cause: &str) -> Vec<u8> {
@@ -161,9 +134,9 @@ async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
             end_of_list("5"),
             event("MODIFIED", &slice("a", "6", "10.1.0.3")),
             event("DELETED", &slice("b", "7", "10.1.0.2")),
-            event_of("BOOKMARK", "", Bare { metadata: Some(meta("", "9")) }.encode_to_vec()),
+            messages::event("BOOKMARK", "", Bare { metadata: Some(meta("", "9")) }.encode_to_vec()),
         ]),
-        watch([event_of("ERROR", "Status", status(410, ""))]),
+        watch([messages::event("ERROR", "Status", status(410, ""))]),
         watch([end_of_list("12")]).held(),
     ])
     .await;
@@ -179,16 +152,16 @@ async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
 #[tokio::test]
 async fn a_list_is_read_and_errors_are_told_from_it() {
     let status = |code, cause| {
-        let body = enclosed("Status", status(code, cause));
+        let body = messages::enclosed("Status", status(code, cause));
         ScriptedAnswer::protobuf(u16::try_from(code).unwrap(), body)
     };
     let objects = [slice("a", "3", "10.1.0.1"), slice("b", "4", "10.1.0.2")];
     let mut watch = RunningWatch::begin([
         status(422, ""),
-        ScriptedAnswer::protobuf(200, list_of("5", objects)),
+        ScriptedAnswer::protobuf(200, messages::list("5", &objects)),
         status(410, ""),
         status(504, "ResourceVersionTooLarge"),
-        ScriptedAnswer::protobuf(200, list_of("4", [])),
+        ScriptedAnswer::protobuf(200, messages::list("4", &[])),
         status(403, ""),
         ScriptedAnswer::error(403),
     ])
@@ -229,8 +202,8 @@ async fn what_cannot_be_read_is_told_and_asked_for_in_json_once() {
         (0x8000_0000_u32.to_be_bytes().to_vec(), too_long.to_owned()),
         ((9_u32 << 20).to_be_bytes().to_vec(), too_long.to_owned()),
         (b"<html>blocked</html>".to_vec(), too_long.to_owned()),
-        (framed(&[0; 64]), noise),
-        (framed(&bare), wrong("an event without an object")),
+        (messages::framed(&[0; 64]), noise),
+        (messages::framed(&bare), wrong("an event without an object")),
         (odd, wrong("an event of an unknown type")),
     ] {
         let mut watch = RunningWatch::begin([
@@ -275,8 +248,8 @@ async fn an_object_that_does_not_decode_costs_itself_alone() {
     let wrong = [meta_alone("wrong"), vec![2 << 3, 1]].concat();
     let many = [meta_alone("many"), [2 << 3 | 2, 0].repeat(100_001)].concat();
     let mut watch = RunningWatch::begin([watch([
-        event_of("ADDED", "EndpointSlice", wrong),
-        event_of("ADDED", "EndpointSlice", many),
+        messages::event("ADDED", "EndpointSlice", wrong),
+        messages::event("ADDED", "EndpointSlice", many),
         event("ADDED", &slice("a", "3", "10.1.0.1")),
         end_of_list("5"),
     ])
@@ -294,31 +267,28 @@ fn meta_alone(name: &str) -> Vec<u8> {
     Bare { metadata: Some(meta(name, "3")) }.encode_to_vec()
 }
 
-async fn read_list(mut bytes: &[u8]) -> io::Result<Vec<String>> {
-    let mut names = Vec::new();
-    let read = AddressDecoder::MESSAGE.expect("a form");
-    let keep = |object: WatchedObject<AddressDecoder>| names.push(object.key().name.to_string());
-    list(&mut bytes, read, keep).await?;
-    Ok(names)
+fn names_of(list: &[u8]) -> Result<Vec<String>, String> {
+    let all = read_list::<AddressDecoder>(list, true)?;
+    Ok(all.iter().map(|object| object.key().name.to_string()).collect())
 }
 
-#[tokio::test]
-async fn half_a_list_is_none() {
-    let whole = list_of("5", ["a", "b"].map(|name| slice(name, "3", "10.1.0.1")));
-    assert_eq!(read_list(&whole).await.unwrap(), ["a", "b"]);
+#[test]
+fn half_a_list_is_none() {
+    let whole = messages::list("5", &["a", "b"].map(|name| slice(name, "3", "10.1.0.1")));
+    assert_eq!(names_of(&whole).unwrap(), ["a", "b"]);
     for cut in 0..whole.len() {
-        assert!(read_list(&whole[..cut]).await.is_err(), "{cut}");
+        assert!(names_of(&whole[..cut]).is_err(), "{cut}");
     }
-    let slice = enclosed("EndpointSlice", slice("a", "3", "10.1.0.1").encode_to_vec());
-    assert!(read_list(&slice).await.is_err(), "it is no list");
-    let none = enclosed("EndpointSliceList", vec![]);
-    assert!(read_list(&none).await.is_err(), "it is not an empty list");
+    let slice = messages::enclosed("EndpointSlice", slice("a", "3", "10.1.0.1").encode_to_vec());
+    assert!(names_of(&slice).is_err(), "it is no list");
+    let none = messages::enclosed("EndpointSliceList", vec![]);
+    assert!(names_of(&none).is_err(), "it is not an empty list");
     // A list of 2 EiB, and an object of 2 GiB.
     for list in [
         [MAGIC, &whole[4..4 + 2 + whole[5] as usize], b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x1f"]
             .concat(),
-        enclosed("EndpointSliceList", b"\x12\x80\x80\x80\x80\x08".to_vec()),
+        messages::enclosed("EndpointSliceList", b"\x12\x80\x80\x80\x80\x08".to_vec()),
     ] {
-        assert!(read_list(&list).await.is_err());
+        assert!(names_of(&list).is_err());
     }
 }

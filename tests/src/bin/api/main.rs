@@ -12,6 +12,7 @@ mod chart_mcs;
 mod cleanup_nodes;
 mod definitions;
 mod deployment;
+mod forms;
 mod place;
 mod plugin;
 mod rights;
@@ -39,6 +40,7 @@ fn main() -> ExitCode {
     cleanup_nodes::cases(&mut suite);
     plugin::cases(&mut suite);
     stall::cases(&mut suite);
+    forms::cases(&mut suite);
     scale::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -1,0 +1,222 @@
+//! Objects in the two forms that an API server has for built-in types: protobuf and JSON.
+
+use anyhow::{Context as _, ensure};
+use mcs_kube::message::{Bare, EndpointSlice, Lease, Node, Service, ServiceCidr};
+use mcs_tests::{
+    api_server::Api,
+    suite::{Suite, tell},
+};
+use prost::Message;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::world::World;
+
+const JSON: &str = "application/json";
+const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
+
+/// The endpoints of the slice that is measured.
+const ENDPOINTS: u8 = 100;
+/// The tenths of the bytes of JSON that protobuf may take. A name of a pod has as many in both.
+const MOST_IN_TEN: usize = 7;
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("objects say the same in protobuf and in JSON", say_the_same);
+    suite.case("a change takes fewer bytes in protobuf", takes_less);
+}
+
+/// The envelope of an object, behind four bytes.
+#[derive(Clone, PartialEq, Message)]
+struct Envelope {
+    #[prost(bytes = "vec", tag = "2")]
+    raw: Vec<u8>,
+}
+
+fn say_the_same(world: &mut World) -> anyhow::Result<()> {
+    let api = &world.east.api;
+    let objects = objects();
+    for object in &objects {
+        api.apply(object)?;
+    }
+    let [slice, bare, service, node, lease, range] = &objects;
+    compare::<EndpointSlice>(api, slice)?;
+    compare::<EndpointSlice>(api, bare)?;
+    compare::<Service>(api, service)?;
+    compare::<Node>(api, node)?;
+    compare::<Lease>(api, lease)?;
+    compare::<ServiceCidr>(api, range)?;
+    compare::<Bare>(
+        api,
+        &json!({
+            "apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "default"},
+        }),
+    )?;
+    objects.iter().try_for_each(|object| api.delete(object))
+}
+
+/// What the programs read of an object in protobuf has to be what JSON says.
+fn compare<M: Message + Default + Serialize>(api: &Api, object: &Value) -> anyhow::Result<()> {
+    let path = Api::path(object)?;
+    let bytes = api.bytes(&path, PROTOBUF)?;
+    let content = bytes.strip_prefix(b"k8s\0").context("no envelope")?;
+    let message = M::decode(&*Envelope::decode(content)?.raw)?;
+    let read = serde_json::to_value(message)?;
+    let stored = api.get(&path)?;
+    ensure!(read["metadata"]["uid"].is_string(), "{path} reads as {read}");
+    let difference = differences(&read, &stored);
+    ensure!(difference.is_empty(), "{path}, in protobuf and in JSON: {difference:?}");
+    Ok(())
+}
+
+/// Where the fields that are read are not those of the object. JSON leaves out what is empty.
+fn differences(read: &Value, stored: &Value) -> Vec<String> {
+    let is_empty = |value: &Value| match value {
+        Value::Null => true,
+        Value::Array(all) => all.is_empty(),
+        Value::Object(all) => all.is_empty(),
+        Value::Number(number) => number.as_i64() == Some(0),
+        Value::String(text) => text.is_empty(),
+        Value::Bool(_) => false,
+    };
+    match (read, stored) {
+        _ if is_empty(read) && is_empty(stored) => vec![],
+        (Value::Object(fields), Value::Object(_)) => {
+            fields.iter().flat_map(|(name, read)| differences(read, &stored[name])).collect()
+        }
+        (Value::Array(read), Value::Array(stored)) if read.len() == stored.len() => {
+            read.iter().zip(stored).flat_map(|(read, stored)| differences(read, stored)).collect()
+        }
+        _ if same_time(read, stored) || read == stored => vec![],
+        _ => vec![format!("{read} and {stored}")],
+    }
+}
+
+/// Times have more digits in one form than in the other.
+fn same_time(read: &Value, stored: &Value) -> bool {
+    let time = |value: &Value| value.as_str()?.parse::<jiff::Timestamp>().ok();
+    time(read).is_some_and(|read| time(stored) == Some(read))
+}
+
+/// Objects with every field that is read, and a slice that lacks what it can lack.
+fn objects() -> [Value; 6] {
+    let owner = json!([{
+        "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport", "name": "web", "uid": "u",
+    }]);
+    let metadata = |name: &str| {
+        json!({
+            "namespace": "default", "name": name, "ownerReferences": owner,
+            "labels": {"multicluster.kubernetes.io/service-name": "web-of-no-import", "empty": ""},
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z", "note": "\"\u{e9}\"\n"},
+        })
+    };
+    let slice = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice", "metadata": metadata("captured-slice"),
+        "addressType": "IPv4",
+        "endpoints": [
+            {
+                "addresses": ["10.1.0.1"],
+                "conditions": {"ready": false, "serving": true, "terminating": true},
+                "hostname": "web-0", "nodeName": "n1", "zone": "a",
+                "hints": {"forZones": [{"name": "a"}, {"name": "b"}], "forNodes": [{"name": "n1"}]},
+                "targetRef": {"kind": "Pod", "namespace": "default", "name": "web-0", "uid": "u"},
+            },
+            {"addresses": ["10.1.0.2"], "conditions": {"ready": true}},
+            {"addresses": ["10.1.0.3"]},
+        ],
+        "ports": [
+            {"name": "http", "protocol": "TCP", "port": 8080, "appProtocol": "kubernetes.io/h2c"},
+            {"name": "dns", "protocol": "UDP", "port": 53},
+            {"name": "any", "protocol": "SCTP"},
+        ],
+    });
+    let bare = json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {"namespace": "default", "name": "captured-bare"},
+        "addressType": "IPv6", "endpoints": [],
+    });
+    let service = json!({
+        "apiVersion": "v1", "kind": "Service", "metadata": metadata("captured-service"),
+        "spec": {
+            "type": "ClusterIP", "selector": {"app": "web"}, "clusterIP": "10.96.7.7",
+            "sessionAffinity": "ClientIP", "sessionAffinityConfig": {"clientIP": {"timeoutSeconds": 77}},
+            "internalTrafficPolicy": "Local", "trafficDistribution": "PreferClose",
+            "ports": [
+                {"name": "http", "port": 80, "targetPort": 8080, "appProtocol": "http"},
+                {"name": "dns", "port": 53, "protocol": "UDP", "targetPort": "dns"},
+            ],
+        },
+    });
+    let node = json!({
+        "apiVersion": "v1", "kind": "Node",
+        "metadata": {"name": "captured-node", "labels": {"topology.kubernetes.io/zone": "a"}},
+        "spec": {"podCIDR": "10.244.3.0/24", "podCIDRs": ["10.244.3.0/24", "fd00:244:3::/64"]},
+    });
+    let lease = json!({
+        "apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata("captured-lease"),
+        "spec": {"holderIdentity": "east", "renewTime": "2026-01-02T03:04:05.678901Z"},
+    });
+    let range = json!({
+        "apiVersion": "networking.k8s.io/v1", "kind": "ServiceCIDR", "metadata": {"name": "captured-range"},
+        "spec": {"cidrs": ["10.123.0.0/16"]},
+    });
+    [slice, bare, service, node, lease, range]
+}
+
+/// What one watcher is sent for a change of one endpoint: of a slice that a multi-cluster controller imports, and of one as
+/// Kubernetes keeps it, with the pods.
+fn takes_less(world: &mut World) -> anyhow::Result<()> {
+    let api = &world.east.api;
+    for (what, with_pods) in [("an imported slice", false), ("a slice with its pods", true)] {
+        let slice = |ready| slice_of_many(with_pods, ready);
+        api.apply(&slice(true))?;
+        let path = Api::path(&slice(true))?;
+        let version = api.get(&path)?["metadata"]["resourceVersion"].clone();
+        let version = version.as_str().context("no version")?;
+        api.apply(&slice(false))?;
+        let (of_all, name) = path.rsplit_once('/').context("no name")?;
+        let path = format!(
+            "{of_all}?watch=1&timeoutSeconds=1&resourceVersion={version}&fieldSelector=metadata.name%3D{name}"
+        );
+        let [json, protobuf] = [JSON, PROTOBUF].map(|form| Ok(api.bytes(&path, form)?.len()));
+        let (json, protobuf): (usize, usize) = (json?, protobuf?);
+        tell(format!(
+            "a change of one of the {ENDPOINTS} endpoints of {what}: {json} bytes in JSON, {protobuf} in protobuf"
+        ));
+        ensure!(protobuf * 10 <= json * MOST_IN_TEN, "it is more than {MOST_IN_TEN} tenths");
+        api.delete(&slice(true))?;
+    }
+    Ok(())
+}
+
+fn slice_of_many(with_pods: bool, ready: bool) -> Value {
+    let endpoints = (1..=ENDPOINTS).map(|number| {
+        let mut endpoint = json!({
+            "addresses": [format!("10.123.45.{number}")],
+            "conditions": {"ready": ready || number > 1, "serving": true, "terminating": false},
+            "zone": "eu-central-1a",
+        });
+        if with_pods {
+            endpoint["nodeName"] = json!(format!("ip-10-0-17-{number}.eu-central-1.compute.internal"));
+            endpoint["targetRef"] = json!({
+                "kind": "Pod", "namespace": "default", "name": format!("web-6d4cf56db6-x{number:04}"),
+                "uid": format!("869a2b9e-e736-4e9d-af99-3d6c033a0{number:03}"),
+            });
+        }
+        endpoint
+    });
+    json!({
+        "apiVersion": "discovery.k8s.io/v1", "kind": "EndpointSlice",
+        "metadata": {
+            "namespace": "default", "name": "web-east-7h2xq",
+            "labels": {
+                "multicluster.kubernetes.io/service-name": "web-of-no-import",
+                "multicluster.kubernetes.io/source-cluster": "east",
+                "endpointslice.kubernetes.io/managed-by": "mcs-controller.example",
+            },
+            "annotations": {"endpoints.kubernetes.io/last-change-trigger-time": "2026-01-02T03:04:05Z"},
+        },
+        "addressType": "IPv4",
+        "endpoints": endpoints.collect::<Vec<_>>(),
+        "ports": [{"name": "http", "protocol": "TCP", "port": 8080}],
+    })
+}
