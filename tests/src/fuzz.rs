@@ -28,6 +28,9 @@ impl Regressions {
     /// Of objects that are read.
     pub const OBJECTS: Self =
         Self(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/objects.txt"));
+    /// Of answers of an API server.
+    pub const MESSAGES: Self =
+        Self(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/messages.txt"));
     /// Of packets.
     pub const PACKETS: Self =
         Self(concat!(env!("CARGO_MANIFEST_DIR"), "/proptest-regressions/packets.txt"));

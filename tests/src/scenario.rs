@@ -43,6 +43,7 @@
 
 mod agent;
 mod file;
+mod messages;
 mod node;
 mod objects;
 mod play;
@@ -62,6 +63,7 @@ use tempfile::TempDir;
 pub use self::watched::Backing;
 use self::{
     file::Scenario,
+    messages::Answer,
     objects::Story,
     play::{Outcomes, play},
 };
@@ -72,6 +74,9 @@ use crate::{
 
 /// Of 1000 writes to the maps, how many fail when some are to fail.
 const FAULTS_PER_MILLE: u16 = 100;
+
+/// How many answers of an API server are tried, unless [`fuzz`] is given time.
+const MESSAGES: u32 = 2_000;
 
 /// Which writes to the maps fail, and how large these are at first.
 #[derive(Clone, Copy, Debug, Default)]
@@ -119,6 +124,9 @@ pub fn main<C: 'static, M: Backing + 'static>(
     suite.case("fuzz: objects of every sort, in any order", move |context| {
         let story = |story: Story| story.play(&|capacity| new_maps(context, capacity), first);
         fuzz(Regressions::OBJECTS, stories, &Story::any(), story)
+    });
+    suite.case("fuzz: messages of an API server, whole and damaged", move |_| {
+        fuzz(Regressions::MESSAGES, MESSAGES, &Answer::any(), Answer::check)
     });
     suite.main(move || {
         tell(format!(

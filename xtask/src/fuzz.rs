@@ -29,6 +29,8 @@ pub(crate) struct Args {
 enum Part {
     /// Objects, from the bytes of manifests to maps in memory
     Objects,
+    /// Answers of an API server in protobuf, whole and damaged
+    Messages,
     /// Packets, through the programs of the packet path (as root)
     Packets,
     /// Random contents of the pinned maps when an agent starts (as root)
@@ -36,33 +38,39 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Objects, Self::Packets, Self::Restore];
+    const ALL: [Self; 4] = [Self::Objects, Self::Messages, Self::Packets, Self::Restore];
 
-    /// The suite that has a case `fuzz: ...` for it.
-    const fn suite(self) -> &'static str {
+    /// The suite, and how the names of its cases for it begin.
+    const fn cases(self) -> (&'static str, &'static str) {
         match self {
-            Self::Objects => "scenario",
-            Self::Packets => "packet",
-            Self::Restore => "lifecycle",
+            Self::Objects => ("scenario", "fuzz: objects"),
+            Self::Messages => ("scenario", "fuzz: messages"),
+            Self::Packets => ("packet", "fuzz: "),
+            Self::Restore => ("lifecycle", "fuzz: "),
         }
+    }
+
+    const fn takes_root(self) -> bool {
+        matches!(self, Self::Packets | Self::Restore)
     }
 }
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let parts = if args.parts.is_empty() { Part::ALL.as_slice() } else { &args.parts };
-    let takes_root = parts.iter().any(|part| *part != Part::Objects);
+    let takes_root = parts.iter().any(|part| part.takes_root());
     let is_root = rustix::process::geteuid().is_root();
     ensure!(
         is_root || !takes_root,
-        "packets and restore take root: `cargo xtask fuzz objects` does not"
+        "packets and restore take root: `cargo xtask fuzz objects messages` does not"
     );
     setup::ensure(workspace, &[Purpose::Build])?;
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
     for part in parts {
-        build::run_suite(workspace, &object, part.suite(), |suite| {
-            suite.arg("fuzz: ").env("MCS_AGENT", &agent);
+        let (suite, cases) = part.cases();
+        build::run_suite(workspace, &object, suite, |suite| {
+            suite.arg(cases).env("MCS_AGENT", &agent);
             suite.env(FUZZ_SECONDS, (args.minutes * 60).to_string());
         })?;
     }
