@@ -3,7 +3,7 @@
 use std::{pin::pin, sync::Arc};
 
 use anyhow::{Context as _, bail};
-use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, stream};
+use futures_util::{AsyncReadExt as _, StreamExt as _, TryStreamExt as _, io, stream};
 use http::{Method, Request, Uri};
 use kube::{Client, Config, core::WatchEvent};
 use serde_json::Value;
@@ -82,6 +82,15 @@ impl Api {
             answer.read_to_end(&mut bytes).await.map_err(kube::Error::ReadEvents)
         })?;
         Ok(bytes)
+    }
+
+    /// The number of bytes of such an answer.
+    pub fn length(&self, path: &str, form: &str) -> anyhow::Result<u64> {
+        let request = Request::get(path).header("accept", form).body(Vec::new())?;
+        self.run(async {
+            let answer = self.client.request_stream(request).await?;
+            io::copy(answer, &mut io::sink()).await.map_err(kube::Error::ReadEvents)
+        })
     }
 
     /// Creates an object, or makes it what is given.

@@ -1,10 +1,16 @@
 //! Objects in the two forms that an API server has for built-in types: protobuf and JSON.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use anyhow::{Context as _, ensure};
 use mcs_kube::message::{Bare, EndpointSlice, Lease, Node, Service, ServiceCidr};
 use mcs_tests::{
     api_server::Api,
-    suite::{Suite, tell},
+    procfs::cpu_time,
+    suite::{Suite, is_full, tell},
 };
 use prost::Message;
 use serde::Serialize;
@@ -17,12 +23,17 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The endpoints of the slice that is measured.
 const ENDPOINTS: u8 = 100;
+/// Changes that watchers follow, each second.
+const CHANGES: u32 = 50;
+/// How long all watchers take to connect, and to read the rest.
+const MARGIN: Duration = Duration::from_secs(4);
 /// The tenths of the bytes of JSON that protobuf may take. A name of a pod has as many in both.
 const MOST_IN_TEN: usize = 7;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects say the same in protobuf and in JSON", say_the_same);
     suite.case("a change takes fewer bytes in protobuf", takes_less);
+    suite.case("many watchers cost an API server less in protobuf", many_watchers);
 }
 
 /// The envelope of an object, behind four bytes.
@@ -177,8 +188,8 @@ fn takes_less(world: &mut World) -> anyhow::Result<()> {
         let path = format!(
             "{of_all}?watch=1&timeoutSeconds=1&resourceVersion={version}&fieldSelector=metadata.name%3D{name}"
         );
-        let [json, protobuf] = [JSON, PROTOBUF].map(|form| Ok(api.bytes(&path, form)?.len()));
-        let (json, protobuf): (usize, usize) = (json?, protobuf?);
+        let json = api.bytes(&path, JSON)?.len();
+        let protobuf = api.bytes(&path, PROTOBUF)?.len();
         tell(format!(
             "a change of one of the {ENDPOINTS} endpoints of {what}: {json} bytes in JSON, {protobuf} in protobuf"
         ));
@@ -186,6 +197,72 @@ fn takes_less(world: &mut World) -> anyhow::Result<()> {
         api.delete(&slice(true))?;
     }
     Ok(())
+}
+
+/// What a watcher is sent, and what the API server's CPUs do for it, beside the writes.
+fn many_watchers(world: &mut World) -> anyhow::Result<()> {
+    let (watchers, time) = if is_full() { (100, 20) } else { (20, 3) };
+    let world = &*world;
+    world.east.api.apply(&slice_of_many(false, true))?;
+    let (_, alone) = follow(world, 0, JSON, Duration::from_secs(time))?;
+    let mut cpus = Vec::new();
+    for (name, form) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
+        let (bytes, cpu) = follow(world, watchers, form, Duration::from_secs(time))?;
+        let cpu = cpu.saturating_sub(alone);
+        let events = watchers * u64::from(CHANGES) * time;
+        tell(format!(
+            "{watchers} watchers in {name}: {} bytes and {:.1} us of CPU an event and watcher",
+            bytes / events,
+            cpu.as_secs_f64() * 1e6 / events as f64,
+        ));
+        cpus.push(cpu);
+    }
+    ensure!(cpus[1] < cpus[0], "protobuf takes {:?}, and JSON {:?}", cpus[1], cpus[0]);
+    world.east.api.delete(&slice_of_many(false, true))
+}
+
+/// Changes a slice that so many watch. Returns the bytes for them, and the CPU time of the API server.
+fn follow(
+    world: &World,
+    watchers: u64,
+    form: &str,
+    time: Duration,
+) -> anyhow::Result<(u64, Duration)> {
+    let slice = slice_of_many(false, true);
+    let path = Api::path(&slice)?;
+    let version = world.east.api.get(&path)?["metadata"]["resourceVersion"].clone();
+    let version = version.as_str().context("no version")?;
+    let (of_all, name) = path.rsplit_once('/').context("no name")?;
+    let seconds = (time + 2 * MARGIN).as_secs();
+    let path = format!(
+        "{of_all}?watch=1&timeoutSeconds={seconds}&resourceVersion={version}&fieldSelector=metadata.name%3D{name}"
+    );
+    thread::scope(|scope| {
+        let clients = (0..watchers).map(|_| world.east.another_client());
+        let clients = clients.collect::<anyhow::Result<Vec<_>>>()?;
+        let watches: Vec<_> = clients
+            .into_iter()
+            .map(|api| {
+                let path = &path;
+                scope.spawn(move || api.length(path, form))
+            })
+            .collect();
+        thread::sleep(MARGIN);
+        let before = cpu_time(world.east.pid())?;
+        let begin = Instant::now();
+        for number in 1..=CHANGES * u32::try_from(time.as_secs())? {
+            world.east.api.replace(&slice_of_many(false, number % 2 == 0))?;
+            let next = begin + Duration::from_secs(1) * number / CHANGES;
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        let took = begin.elapsed();
+        ensure!(took < time + MARGIN, "the changes took {took:?} instead of {time:?}");
+        let mut bytes = 0;
+        for watch in watches {
+            bytes += watch.join().map_err(|_| anyhow::anyhow!("a watcher panicked"))??;
+        }
+        Ok((bytes, cpu_time(world.east.pid())?.saturating_sub(before)))
+    })
 }
 
 fn slice_of_many(with_pods: bool, ready: bool) -> Value {

@@ -13,6 +13,7 @@ mod cleanup_nodes;
 mod definitions;
 mod deployment;
 mod forms;
+mod garbage;
 mod place;
 mod plugin;
 mod rights;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     plugin::cases(&mut suite);
     stall::cases(&mut suite);
     forms::cases(&mut suite);
+    garbage::cases(&mut suite);
     scale::cases(&mut suite);
     suite.main(World::begin)
 }
