@@ -72,7 +72,6 @@ impl Answer {
     }
 
     /// What is whole is read as the same in JSON, and of what is damaged everything before the damage.
-    #[expect(clippy::needless_pass_by_value, reason = "inputs are owned")]
     pub(super) fn check(self) -> anyhow::Result<()> {
         let objects =
             self.slices.iter().map(serde_json::to_value).collect::<Result<Vec<_>, _>>()?;
@@ -81,13 +80,13 @@ impl Answer {
             .iter()
             .map(|slice| event("MODIFIED", "EndpointSlice", slice.encode_to_vec()))
             .collect();
-        let lines: String = objects
+        let lines: Vec<_> = objects
             .iter()
-            .map(|object| format!("{}\n", json!({"type": "MODIFIED", "object": object})))
+            .map(|object| json!({"type": "MODIFIED", "object": object}).to_string())
             .collect();
         let watch = frames.concat();
         let read = slices_of_watch(&watch, true);
-        let in_json = slices_of_watch(lines.as_bytes(), false);
+        let in_json = slices_of_watch(lines.join("\n").as_bytes(), false);
         ensure!(read == in_json, "a watch in protobuf: {read:#?}\nin JSON: {in_json:#?}");
         let text = json!({"metadata": {"resourceVersion": "7"}, "items": objects}).to_string();
         let whole = list("7", &self.slices);

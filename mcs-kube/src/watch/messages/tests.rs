@@ -66,7 +66,7 @@ fn status(code: u32, cause: &str) -> Vec<u8> {
     Status { message, reason, details, code }.encode_to_vec()
 }
 
-fn watch<const N: usize>(frames: [Vec<u8>; N]) -> ScriptedAnswer {
+fn watch(frames: &[Vec<u8>]) -> ScriptedAnswer {
     ScriptedAnswer::protobuf(200, frames.concat())
 }
 
@@ -128,7 +128,7 @@ impl Drop for RunningWatch {
 #[tokio::test]
 async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
     let mut watch = RunningWatch::begin([
-        watch([
+        watch(&[
             event("ADDED", &slice("a", "3", "10.1.0.1")),
             event("ADDED", &slice("b", "4", "10.1.0.2")),
             end_of_list("5"),
@@ -136,8 +136,8 @@ async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
             event("DELETED", &slice("b", "7", "10.1.0.2")),
             messages::event("BOOKMARK", "", Bare { metadata: Some(meta("", "9")) }.encode_to_vec()),
         ]),
-        watch([messages::event("ERROR", "Status", status(410, ""))]),
-        watch([end_of_list("12")]).held(),
+        watch(&[messages::event("ERROR", "Status", status(410, ""))]),
+        watch(&[end_of_list("12")]).held(),
     ])
     .await;
     watch.reports("listed a=10.1.0.1 b=10.1.0.2").await;
@@ -207,7 +207,7 @@ async fn what_cannot_be_read_is_told_and_asked_for_in_json_once() {
         (odd, wrong("an event of an unknown type")),
     ] {
         let mut watch = RunningWatch::begin([
-            watch([end_of_list("5")]),
+            watch(&[end_of_list("5")]),
             ScriptedAnswer::protobuf(200, answer),
             ScriptedAnswer::watch([json_event("ADDED", &json!({"metadata": {"name": "a"}}))]),
             ScriptedAnswer::watch([]).held(),
@@ -229,8 +229,8 @@ async fn half_a_frame_is_the_end_of_the_watch() {
     let whole = event("ADDED", &slice("b", "7", "10.1.0.2"));
     for cut in [1, 4, 5, whole.len() - 1] {
         let mut watch = RunningWatch::begin([
-            watch([end_of_list("5")]),
-            watch([event("ADDED", &slice("a", "6", "10.1.0.1")), whole[..cut].to_vec()]),
+            watch(&[end_of_list("5")]),
+            watch(&[event("ADDED", &slice("a", "6", "10.1.0.1")), whole[..cut].to_vec()]),
             ScriptedAnswer::watch([]).held(),
         ])
         .await;
@@ -247,7 +247,7 @@ async fn an_object_that_does_not_decode_costs_itself_alone() {
     // Of field 2, `endpoints`, which is no number.
     let wrong = [meta_alone("wrong"), vec![2 << 3, 1]].concat();
     let many = [meta_alone("many"), [2 << 3 | 2, 0].repeat(100_001)].concat();
-    let mut watch = RunningWatch::begin([watch([
+    let mut watch = RunningWatch::begin([watch(&[
         messages::event("ADDED", "EndpointSlice", wrong),
         messages::event("ADDED", "EndpointSlice", many),
         event("ADDED", &slice("a", "3", "10.1.0.1")),

@@ -91,7 +91,7 @@ impl Stub {
             let is_last = next.is_none();
             send("200 OK", PROTOBUF, &next.unwrap_or_default())?;
             if is_last {
-                sleep(Duration::from_secs(600));
+                sleep(Duration::from_mins(10));
             }
         } else if target.contains("watch=true") && of_slices {
             let metadata = json!({"resourceVersion": "1"});
@@ -100,7 +100,7 @@ impl Stub {
             send("200 OK", "application/json", format!("{bookmark}\n").as_bytes())?;
         } else if target.contains("watch=true") {
             send("200 OK", "application/json", b"")?;
-            sleep(Duration::from_secs(600));
+            sleep(Duration::from_mins(10));
         } else if of_slices && in_protobuf {
             send("200 OK", PROTOBUF, &self.slices)?;
         } else if target.contains("/serviceimports") {
@@ -136,8 +136,8 @@ fn garbage(world: &mut World) -> anyhow::Result<()> {
     let path =
         format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?{selector}");
     let list = api.bytes(&path, PROTOBUF)?;
-    let changes = slices.iter().zip(&changed).map(|(before, after)| change(api, before, after));
-    let good = changes.collect::<anyhow::Result<Vec<_>>>()?.concat();
+    let events = slices.iter().zip(&changed).map(|(before, after)| change(api, before, after));
+    let good = events.collect::<anyhow::Result<Vec<_>>>()?.concat();
     let noise = [&64_u32.to_be_bytes()[..], &[0; 64]].concat();
     let script = [
         0x8000_0000_u32.to_be_bytes().to_vec(),
