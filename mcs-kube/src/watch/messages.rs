@@ -61,6 +61,10 @@ fn event<D: Decoder>(
 
 fn bookmark(object: &[u8]) -> io::Result<Bookmark> {
     let metadata = Bare::decode(object).map_err(undecoded)?.metadata.unwrap_or_default();
+    // A watch from no version would miss what has happened.
+    if metadata.resource_version.is_empty() {
+        return Err(wrong("a bookmark without a version"));
+    }
     let metadata = BookmarkMeta {
         resource_version: metadata.resource_version,
         annotations: metadata.annotations,
@@ -92,7 +96,7 @@ pub(super) async fn list<D: Decoder>(
                     match tag {
                         1 => {
                             let meta = ListMeta::decode(&*bytes).map_err(undecoded)?;
-                            version = Some(meta.resource_version);
+                            version = Some(meta.resource_version).filter(|it| !it.is_empty());
                         }
                         2 => keep(object(&bytes, read)?),
                         _ => {}

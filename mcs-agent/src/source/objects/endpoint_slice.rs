@@ -14,8 +14,8 @@ use crate::model::{
     Endpoint, EndpointAddress, EndpointSlice, Hints, Location, ObjectKey, SlicePort,
 };
 
-/// What the agent uses of an EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand endpoints with
-/// many texts, most of which the agent does not keep.
+/// What the agent uses of an EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand
+/// endpoints with many texts, most of which the agent does not keep.
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::source) struct ReadSlice<'a> {

@@ -1,5 +1,5 @@
-//! What the controller reads of an EndpointSlice. It borrows from the JSON or the message, because a hub can have millions of endpoints,
-//! and most of their texts are not kept.
+//! What the controller reads of an EndpointSlice. It borrows from the JSON or the message, because a hub can have millions of
+//! endpoints, and most of their texts are not kept.
 
 use std::{
     collections::{BTreeMap, HashMap},

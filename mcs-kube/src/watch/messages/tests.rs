@@ -197,6 +197,7 @@ async fn what_cannot_be_read_is_told_and_asked_for_in_json_once() {
         |what: &str| format!("the API server's answer is no protobuf of Kubernetes ({what})");
     let noise = wrong("failed to decode Protobuf message: invalid tag value: 0");
     let bare = WatchEvent { type_: "ADDED".into(), object: None }.encode_to_vec();
+    let end = messages::event("BOOKMARK", "", Bare::default().encode_to_vec());
     let odd = event("ODD", &slice("a", "6", ""));
     for (answer, reason) in [
         (0x8000_0000_u32.to_be_bytes().to_vec(), too_long.to_owned()),
@@ -204,6 +205,7 @@ async fn what_cannot_be_read_is_told_and_asked_for_in_json_once() {
         (b"<html>blocked</html>".to_vec(), too_long.to_owned()),
         (messages::framed(&[0; 64]), noise),
         (messages::framed(&bare), wrong("an event without an object")),
+        (end, wrong("a bookmark without a version")),
         (odd, wrong("an event of an unknown type")),
     ] {
         let mut watch = RunningWatch::begin([
@@ -281,8 +283,9 @@ fn half_a_list_is_none() {
     }
     let slice = messages::enclosed("EndpointSlice", slice("a", "3", "10.1.0.1").encode_to_vec());
     assert!(names_of(&slice).is_err(), "it is no list");
-    let none = messages::enclosed("EndpointSliceList", vec![]);
-    assert!(names_of(&none).is_err(), "it is not an empty list");
+    for none in [messages::enclosed("EndpointSliceList", vec![]), messages::list("", &[])] {
+        assert!(names_of(&none).is_err(), "it is not an empty list");
+    }
     // A list of 2 EiB, and an object of 2 GiB.
     for list in [
         [MAGIC, &whole[4..4 + 2 + whole[5] as usize], b"\x12\xff\xff\xff\xff\xff\xff\xff\xff\x1f"]
