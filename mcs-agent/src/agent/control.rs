@@ -107,7 +107,7 @@ impl Control {
     pub(super) fn new(
         config: &Config,
         agent: AgentInfo,
-        installed: InstalledPrograms,
+        mut installed: InstalledPrograms,
         published: Arc<Published>,
     ) -> anyhow::Result<Self> {
         let mut node = config.node_context();
@@ -117,6 +117,11 @@ impl Control {
             .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
+        if let Some(figures) = &mut installed.figures {
+            figures.adopt(engine.realized());
+            // Nobody else sets it.
+            let _ = published.figures.set(figures.shared());
+        }
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
         let stale =
@@ -137,7 +142,7 @@ impl Control {
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
-            state_map_bytes: state_bytes(config.flows),
+            state_map_bytes: state_bytes(config.flows, config.figure_rows()),
             sweeper,
             flows: None,
             stale_udp,
@@ -274,6 +279,9 @@ impl Control {
     /// Runs a round of the engine. Logs and publishes its result. Returns the capacity that the next one needs.
     async fn run_round(&mut self) -> Option<Capacity> {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
+        if let Some(figures) = &mut self.installed.figures {
+            figures.follow(self.engine.realized());
+        }
         let larger = round.larger;
         rejections::log(&round.rejected);
         for protocol in [Protocol::Udp, Protocol::Tcp] {

@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
+    figures::FigureKeeper,
     report::AgentInfo,
     start::Start,
     tc::{self, PacketPath},
@@ -53,6 +54,8 @@ pub(super) struct InstalledPrograms {
     keeps_hints: bool,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
+    /// Absent with `--metrics-imports=0`.
+    pub(super) figures: Option<FigureKeeper>,
     liveness: LivenessWriter,
     /// `--orphan=release`.
     pub(super) release_after: Option<Duration>,
@@ -108,6 +111,7 @@ impl InstalledPrograms {
             features,
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
+            figure_rows: config.figure_rows(),
             tc_hooks: tc::hooks(config, features),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
@@ -122,6 +126,7 @@ impl InstalledPrograms {
         if !former.is_some_and(|run| run.keeps_slots) {
             pins.remove_socket_slots()?;
         }
+        pins.remove_figures()?;
         let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
         maps.prepare_hints(&match (has_state, keeps_hints) {
@@ -129,6 +134,10 @@ impl InstalledPrograms {
             (true, false) => FormerHints::Unknown,
             (true, true) => FormerHints::open(&pins.hints()),
         })?;
+        let figures = (options.figure_rows > 0)
+            .then(|| FigureKeeper::open(&pins, options.figure_rows))
+            .transpose()
+            .context("cannot open the figures of imports")?;
         let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
         // Before the programs are attached: a map that is new says that no agent is alive.
         liveness.report(false)?;
@@ -148,6 +157,7 @@ impl InstalledPrograms {
             classifiers,
             packets,
             socket_lb: config.socket_lb,
+            figures,
             liveness,
             release_after: config.release_after,
             lock,
@@ -384,6 +394,9 @@ impl Maps for InstalledPrograms {
     type Reader = KernelMaps;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
+        if let Some(figures) = &mut self.figures {
+            figures.note(step, &self.maps);
+        }
         self.maps.write(step)
     }
 

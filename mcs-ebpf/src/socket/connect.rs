@@ -1,13 +1,13 @@
 //! connect(2), and sendto(2) with TCP fast open: a connection to a VIP goes to a backend.
 
-use mcs_common::{Counter, Peer, select::FrontendMatch};
+use mcs_common::{Counter, Peer, Refusal, select::FrontendMatch};
 
 use super::{
     affinity::choose,
     context::{ALLOW, HookFamily, SocketContext, refuse},
     lookup, state,
 };
-use crate::{counters::count, log};
+use crate::{counters::count, figures, log};
 
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
@@ -22,12 +22,14 @@ pub(crate) fn connect<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
 #[inline(always)]
 fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
+        figures::refused(frontend, Refusal::NoBackend);
         return refuse(Counter::RefusedNoBackend);
     };
     let connection = choice.connection(vip);
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
+    figures::connected(frontend, &choice);
     log::connect(ctx, frontend.index, choice.chosen.id);
     ALLOW
 }

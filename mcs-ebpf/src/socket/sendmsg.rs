@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use mcs_common::{
-    Connection, Counter, Peer, PinKey,
+    Connection, Counter, Peer, PinKey, Refusal,
     select::{Choice, FrontendMatch, recall},
 };
 
@@ -13,7 +13,7 @@ use super::{
 };
 use crate::{
     counters::count,
-    log,
+    figures, log,
     maps::{ConfigMaps, UDP_PINS, load},
 };
 
@@ -41,6 +41,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     let mut connection = connected(ctx, &vip, frontend);
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
+            figures::refused(frontend, Refusal::NoBackend);
             return refuse(Counter::RefusedNoBackend);
         };
         connection = choice.connection(vip);
@@ -91,6 +92,7 @@ fn pinned<F: HookFamily>(
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
+    figures::connected(frontend, &choice);
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },

@@ -74,8 +74,26 @@ impl<'a> Scrape<'a> {
                 counts.into_iter().map(|(event, count)| ([event], count)),
             )?;
         }
+        self.figures(&mut families)?;
         process::collect(&mut families)?;
         TextEncoder::new().encode_to_string(families.all())
+    }
+
+    fn figures(&self, families: &mut Families) -> Result<()> {
+        let Some(figures) = self.published.figures.get() else { return Ok(()) };
+        let counts = figures.read();
+        families.counters(
+            "mcs_import_connections_total",
+            "New connections sent to a backend, of sockets and of packets, by import and source cluster",
+            ["import", "source_cluster"],
+            counts.connections,
+        )?;
+        families.counters(
+            "mcs_import_refusals_total",
+            "Sockets and packets to a ClusterSetIP that were refused, by import and reason",
+            ["import", "reason"],
+            counts.refusals,
+        )
     }
 
     fn attachments(&self, families: &mut Families, report: &Report) -> Result<()> {

@@ -53,6 +53,7 @@ impl Maps {
             log_programs: false,
             release_orphans: false,
             socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
+            figure_rows: 0,
             tc_hooks: Vec::new(),
         };
         Programs::load(&options).context("cannot load the programs")

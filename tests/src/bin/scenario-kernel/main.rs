@@ -123,5 +123,6 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         log_programs: false,
         release_orphans: false,
         socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
+        figure_rows: 0,
     }
 }

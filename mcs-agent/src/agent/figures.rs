@@ -1,0 +1,375 @@
+//! Figures of imports: which import and source cluster each place in the map of the programs stands for.
+//!
+//! An index of `services` is a row, and one of `clusters` a column. Another import or cluster can get the index later.
+//! The counts until then are subtracted.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use bytemuck::Zeroable as _;
+use mcs_common::{Address, ClusterRecord, FigureRow, Refusal, ServiceRecord, VipMode};
+
+use super::metrics::{OTHER, UNKNOWN};
+use crate::{
+    dataplane::{FigureMap, FigureVips},
+    loader::Pins,
+    reconcile::{MapReader, Realized, Step, convert},
+};
+
+/// The columns of source clusters. The first one is of slices that name no cluster.
+const COLUMNS: usize = FigureRow::OTHER_CLUSTERS as usize;
+
+/// The figures, for the threads that serve metrics.
+pub(super) struct Figures {
+    map: FigureMap,
+    names: Mutex<Names>,
+}
+
+/// Counts since the agent started, each with its labels.
+#[derive(PartialEq, Eq, Debug, Default)]
+pub(super) struct Counts {
+    /// By import and source cluster.
+    pub(super) connections: Vec<([Arc<str>; 2], u64)>,
+    /// By import and reason.
+    pub(super) refusals: Vec<([Arc<str>; 2], u64)>,
+}
+
+impl Figures {
+    /// Every count that is not zero.
+    pub(super) fn read(&self) -> Counts {
+        let indices = self.names().used();
+        // Before the names: what gets another name meanwhile has no count at all.
+        let rows: Vec<_> =
+            indices.into_iter().filter_map(|row| Some((row, self.map.row(row).ok()?))).collect();
+        self.names().counts(&rows)
+    }
+
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts that cannot be read hide the place for ever: that is better than a wrong count.
+    fn row(&self, index: u32) -> FigureRow {
+        self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS] })
+    }
+}
+
+/// Keeps the names right. The control task has it.
+pub(super) struct FigureKeeper {
+    shared: Arc<Figures>,
+    vips: FigureVips,
+    rows: Vec<bool>,
+    columns: [bool; COLUMNS],
+}
+
+impl FigureKeeper {
+    /// Opens the maps, which are new. There are so many rows.
+    pub(super) fn open(pins: &Pins, rows: u32) -> std::io::Result<Self> {
+        let state = pins.state();
+        let names = Names::new(rows as usize);
+        let shared = Figures { map: FigureMap::open(&state)?, names: Mutex::new(names) };
+        Ok(Self {
+            shared: Arc::new(shared),
+            vips: FigureVips::open(&state)?,
+            rows: vec![false; rows as usize],
+            columns: [false; COLUMNS],
+        })
+    }
+
+    /// The figures.
+    pub(super) fn shared(&self) -> Arc<Figures> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Notes what a step changes, before it is done.
+    pub(super) fn note(&mut self, step: &Step, maps: &impl MapReader) {
+        match step {
+            Step::WriteService { id, .. } => self.forget_import(*id),
+            Step::WriteCluster { id, .. } => self.forget_cluster(*id),
+            Step::WriteBackend { backend, .. } => {
+                let cluster = backend.cluster;
+                self.meet_cluster(cluster, || maps.cluster(cluster));
+            }
+            Step::InsertFrontend { index, .. } => {
+                if let Some(state) = maps.state(*index) {
+                    self.meet_frontend(state.key.vip, state.service, maps);
+                }
+            }
+            Step::UpdateAttributes { index, service, .. } => {
+                if let Some(state) = maps.state(*index) {
+                    self.meet_frontend(state.key.vip, *service, maps);
+                }
+            }
+            Step::DeleteVip(vip) => self.vips.remove(vip),
+            Step::SetVipMode { vip, mode } if *mode != VipMode::SERVED => self.vips.remove(vip),
+            _ => {}
+        }
+    }
+
+    fn meet_frontend(&mut self, vip: Address, import: u32, maps: &impl MapReader) {
+        self.meet_import(import, || maps.service(import));
+        self.meet_vip(vip, import);
+    }
+
+    fn meet_vip(&mut self, vip: Address, import: u32) {
+        if self.rows.get(import as usize).is_some_and(|is_named| *is_named) {
+            self.vips.set(vip, import);
+        } else {
+            self.vips.remove(&vip);
+        }
+    }
+
+    /// Adopts what the maps had at the start.
+    pub(super) fn adopt(&mut self, realized: &Realized) {
+        self.follow(realized);
+        for (vip, import) in realized.vip_imports() {
+            self.meet_vip(vip, import);
+        }
+    }
+
+    /// Follows the maps after a round: what nothing refers to any more has no figures.
+    pub(super) fn follow(&mut self, realized: &Realized) {
+        for id in 1..place(self.rows.len()) {
+            if realized.uses_service(id) {
+                self.meet_import(id, || Some(realized.service(id)));
+            } else {
+                self.forget_import(id);
+            }
+        }
+        for id in 1..place(COLUMNS) {
+            if realized.uses_cluster(id) {
+                self.meet_cluster(id, || Some(realized.cluster(id)));
+            } else {
+                self.forget_cluster(id);
+            }
+        }
+    }
+
+    fn meet_import(&mut self, id: u32, record: impl FnOnce() -> Option<ServiceRecord>) {
+        let Some(is_named @ false) = self.rows.get_mut(id as usize).filter(|_| id > 0) else {
+            return;
+        };
+        if let Some(record) = record() {
+            *is_named = true;
+            let name = convert::service_key(&record).to_string().into();
+            self.shared.names().set_import(id, name, |row| self.shared.row(row));
+        }
+    }
+
+    fn forget_import(&mut self, id: u32) {
+        if let Some(is_named @ true) = self.rows.get_mut(id as usize) {
+            *is_named = false;
+            self.shared.names().imports[id as usize].name = None;
+            self.vips.remove_of(id);
+        }
+    }
+
+    fn meet_cluster(&mut self, id: u32, record: impl FnOnce() -> Option<ClusterRecord>) {
+        let Some(is_named @ false) = self.columns.get_mut(id as usize).filter(|_| id > 0) else {
+            return;
+        };
+        if let Some(record) = record() {
+            *is_named = true;
+            let name = convert::cluster_name(&record).into();
+            self.shared.names().set_cluster(id, name, |row| self.shared.row(row));
+        }
+    }
+
+    fn forget_cluster(&mut self, id: u32) {
+        if let Some(is_named @ true) = self.columns.get_mut(id as usize) {
+            *is_named = false;
+            self.shared.names().clusters[id as usize].name = None;
+        }
+    }
+}
+
+fn place(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(u32::MAX)
+}
+
+/// The names of rows and columns.
+struct Names {
+    /// By row. The first one is of all imports without a row of their own.
+    imports: Vec<Import>,
+    /// By column.
+    clusters: Vec<Cluster>,
+}
+
+#[derive(Clone)]
+struct Import {
+    name: Option<Arc<str>>,
+    was_named: bool,
+    /// The counts that are not of this import or these clusters.
+    before: FigureRow,
+}
+
+#[derive(Clone, Default)]
+struct Cluster {
+    name: Option<Arc<str>>,
+    was_named: bool,
+}
+
+impl Names {
+    fn new(rows: usize) -> Self {
+        let unnamed = Import { name: None, was_named: false, before: FigureRow::zeroed() };
+        let mut imports = vec![unnamed; rows];
+        if let Some(others) = imports.first_mut() {
+            (others.name, others.was_named) = (Some(OTHER.into()), true);
+        }
+        let mut clusters = vec![Cluster::default(); COLUMNS + 1];
+        clusters[0].name = Some(UNKNOWN.into());
+        clusters[COLUMNS].name = Some(OTHER.into());
+        Self { imports, clusters }
+    }
+
+    /// The rows with a name.
+    fn used(&self) -> Vec<u32> {
+        let named = self.imports.iter().enumerate().filter(|(_, import)| import.name.is_some());
+        named.map(|(row, _)| place(row)).collect()
+    }
+
+    /// Names a row. `read` returns the counts that a row has now.
+    fn set_import(&mut self, row: u32, name: Arc<str>, read: impl Fn(u32) -> FigureRow) {
+        // An import that comes back can get another row before the former one has another name.
+        self.imports
+            .iter_mut()
+            .filter(|one| one.name.as_ref() == Some(&name))
+            .for_each(|one| one.name = None);
+        let import = &mut self.imports[row as usize];
+        if import.was_named {
+            import.before = read(row);
+        }
+        (import.name, import.was_named) = (Some(name), true);
+    }
+
+    /// Names a column. `read` returns the counts that a row has now.
+    fn set_cluster(&mut self, column: u32, name: Arc<str>, read: impl Fn(u32) -> FigureRow) {
+        let column = column as usize;
+        self.clusters[1..COLUMNS]
+            .iter_mut()
+            .filter(|one| one.name.as_ref() == Some(&name))
+            .for_each(|one| one.name = None);
+        if self.clusters[column].was_named {
+            let rows = self.imports.iter_mut().enumerate().filter(|(_, one)| one.was_named);
+            for (row, import) in rows {
+                import.before.counts[column] = read(place(row)).counts[column];
+            }
+        }
+        self.clusters[column] = Cluster { name: Some(name), was_named: true };
+    }
+
+    /// The counts in these rows.
+    fn counts(&self, rows: &[(u32, FigureRow)]) -> Counts {
+        let mut counts = Counts::default();
+        for (row, now) in rows {
+            let import = &self.imports[*row as usize];
+            let Some(name) = &import.name else { continue };
+            let since = |column: usize| {
+                now.counts[column]
+                    .checked_sub(import.before.counts[column])
+                    .filter(|count| *count > 0)
+            };
+            for (column, cluster) in self.clusters.iter().enumerate() {
+                if let (Some(cluster), Some(count)) = (&cluster.name, since(column)) {
+                    counts.connections.push(([name.clone(), cluster.clone()], count));
+                }
+            }
+            for refusal in Refusal::ALL {
+                if let Some(count) = since(refusal.column() as usize) {
+                    counts.refusals.push(([name.clone(), refusal.name().into()], count));
+                }
+            }
+        }
+        counts
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    /// The map of the programs.
+    struct Kernel(RefCell<Vec<FigureRow>>);
+
+    impl Kernel {
+        fn new(rows: usize) -> Self {
+            Self(RefCell::new(vec![FigureRow::zeroed(); rows]))
+        }
+
+        fn add(&self, row: usize, column: u32, count: u64) {
+            self.0.borrow_mut()[row].counts[column as usize] += count;
+        }
+
+        fn row(&self, row: u32) -> FigureRow {
+            self.0.borrow()[row as usize]
+        }
+
+        /// The counts as text: `import cluster count`.
+        fn says(&self, names: &Names) -> String {
+            let rows: Vec<_> = names.used().into_iter().map(|row| (row, self.row(row))).collect();
+            let Counts { connections, refusals } = names.counts(&rows);
+            let lines = connections.into_iter().chain(refusals);
+            lines.map(|([one, two], count)| format!("{one} {two} {count}\n")).collect()
+        }
+    }
+
+    #[test]
+    fn a_row_with_another_name_begins_at_zero() {
+        let kernel = Kernel::new(3);
+        let mut names = Names::new(3);
+        let read = |row| kernel.row(row);
+        names.set_import(1, "shop/web".into(), read);
+        names.set_cluster(1, "east".into(), read);
+        kernel.add(1, 1, 5);
+        kernel.add(1, Refusal::NoBackend.column(), 2);
+        kernel.add(0, FigureRow::OTHER_CLUSTERS, 3);
+        kernel.add(1, 0, 1);
+        let first = "other other 3\nshop/web unknown 1\nshop/web east 5\nshop/web no_backend 2\n";
+        assert_eq!(kernel.says(&names), first);
+
+        names.imports[1].name = None;
+        assert_eq!(kernel.says(&names), "other other 3\n");
+        names.set_import(1, "shop/cart".into(), read);
+        assert_eq!(kernel.says(&names), "other other 3\n");
+        kernel.add(1, 1, 1);
+        assert_eq!(kernel.says(&names), "other other 3\nshop/cart east 1\n");
+    }
+
+    #[test]
+    fn a_column_with_another_name_begins_at_zero_in_each_row() {
+        let kernel = Kernel::new(3);
+        let mut names = Names::new(3);
+        let read = |row| kernel.row(row);
+        names.set_import(1, "shop/web".into(), read);
+        names.set_cluster(1, "east".into(), read);
+        names.set_cluster(2, "west".into(), read);
+        (0..2).for_each(|row| kernel.add(row, 1, 5));
+        kernel.add(1, 2, 7);
+        names.clusters[1].name = None;
+        names.set_cluster(1, "north".into(), read);
+        assert_eq!(kernel.says(&names), "shop/web west 7\n");
+        kernel.add(1, 1, 1);
+        kernel.add(0, 1, 1);
+        assert_eq!(kernel.says(&names), "other north 1\nshop/web north 1\nshop/web west 7\n");
+    }
+
+    #[test]
+    fn a_name_that_moves_is_not_counted_twice() {
+        let kernel = Kernel::new(3);
+        let mut names = Names::new(3);
+        let read = |row| kernel.row(row);
+        names.set_cluster(1, "east".into(), read);
+        names.set_import(1, "shop/web".into(), read);
+        kernel.add(1, 1, 5);
+        names.set_import(2, "shop/web".into(), read);
+        names.set_cluster(2, "east".into(), read);
+        kernel.add(2, 2, 1);
+        assert_eq!(kernel.says(&names), "shop/web east 1\n");
+        // What is read before a change and named after it has no count.
+        let former = kernel.row(1);
+        kernel.add(1, 2, 9);
+        names.set_import(1, "shop/cart".into(), read);
+        assert_eq!(names.counts(&[(1, former)]), Counts::default());
+    }
+}

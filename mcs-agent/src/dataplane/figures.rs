@@ -1,0 +1,67 @@
+//! The figures of imports that the programs count, and the imports of VIPs that refuse ports.
+
+use std::{collections::BTreeMap, io, path::Path};
+
+use aya::maps::{Map, MapData, PerCpuArray};
+use mcs_common::{Address, FigureRow, maps};
+
+use crate::bpf::{PinnedHash, into_io};
+
+/// The pinned figures.
+pub struct FigureMap(PerCpuArray<MapData, FigureRow>);
+
+impl FigureMap {
+    /// Opens the map in the state directory.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let map = MapData::from_pin(state.join(maps::FIGURES)).map_err(into_io)?;
+        PerCpuArray::try_from(Map::PerCpuArray(map)).map(Self).map_err(into_io)
+    }
+
+    /// The figures of an import, summed over CPUs.
+    pub fn row(&self, index: u32) -> io::Result<FigureRow> {
+        let mut sum = FigureRow { counts: Default::default() };
+        for row in self.0.get(&index, 0).map_err(into_io)?.iter() {
+            for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
+                *sum = sum.wrapping_add(count);
+            }
+        }
+        Ok(sum)
+    }
+}
+
+/// The pinned imports of VIPs.
+#[derive(Debug)]
+pub struct FigureVips {
+    map: PinnedHash<Address, u32>,
+    known: BTreeMap<Address, u32>,
+}
+
+impl FigureVips {
+    /// Opens the map in the state directory, which is empty.
+    pub fn open(state: &Path) -> io::Result<Self> {
+        let map = PinnedHash::open(&state.join(maps::FIGURE_VIPS))?;
+        Ok(Self { map, known: BTreeMap::new() })
+    }
+
+    /// Notes the import of a VIP. Where there is no room, it counts as another import.
+    pub fn set(&mut self, vip: Address, import: u32) {
+        if self.known.get(&vip) != Some(&import) && self.map.set(&vip, import).is_ok() {
+            self.known.insert(vip, import);
+        }
+    }
+
+    /// Forgets a VIP.
+    pub fn remove(&mut self, vip: &Address) {
+        if self.known.remove(vip).is_some() {
+            let _ = self.map.remove(vip);
+        }
+    }
+
+    /// Forgets the VIPs of an import.
+    pub fn remove_of(&mut self, import: u32) {
+        let vips = self.known.iter().filter(|(_, of)| **of == import);
+        for vip in vips.map(|(vip, _)| *vip).collect::<Vec<_>>() {
+            self.remove(&vip);
+        }
+    }
+}
