@@ -4,12 +4,13 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Counter;
 
-/// Value of the per-CPU array `figures`: the counts of one import, whose index in `services` is that of the row. Row 0
-/// has those of all imports without a row.
+/// Value of the per-CPU array `figures`: the counts of one import, which `figure_rows` names. Row 0 has those of all
+/// imports without a row of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FigureRow {
-    /// By [`FigureRow::column_of`] and [`Refusal::column`].
+    /// Connections by source cluster, in the columns that `figure_columns` names: the first one has those of all clusters
+    /// without a column of their own. Then refusals, by [`Refusal::column`].
     pub counts: [u64; 16],
 }
 
@@ -17,23 +18,9 @@ crate::pod!(FigureRow);
 
 impl FigureRow {
     /// How many counts a row has.
-    pub const COLUMNS: usize = size_of::<Self>() / 8;
-    /// The column of all source clusters without a column of their own: their index in `clusters` is this or more.
-    pub const OTHER_CLUSTERS: u32 = Self::COLUMNS as u32 - Refusal::ALL.len() as u32 - 1;
-
-    /// The row of an import, among so many rows.
-    #[inline(always)]
-    #[must_use]
-    pub const fn row_of(service: u32, rows: u32) -> u32 {
-        if service < rows { service } else { 0 }
-    }
-
-    /// The column for connections to a source cluster.
-    #[inline(always)]
-    #[must_use]
-    pub const fn column_of(cluster: u32) -> u32 {
-        if cluster < Self::OTHER_CLUSTERS { cluster } else { Self::OTHER_CLUSTERS }
-    }
+    pub const COLUMNS: u32 = 16;
+    /// How many of them are of source clusters.
+    pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::ALL.len() as u32;
 }
 
 /// Why a client of an import was refused.
@@ -56,7 +43,7 @@ impl Refusal {
     #[inline(always)]
     #[must_use]
     pub const fn column(self) -> u32 {
-        FigureRow::OTHER_CLUSTERS + 1 + self as u32
+        FigureRow::CLUSTERS + self as u32
     }
 
     /// What the counter of a refused packet says of its import.
@@ -85,26 +72,7 @@ impl Refusal {
     }
 }
 
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_has_no_place_of_its_own_is_with_the_others() {
-        let rows = [0, 1, 9, 10, u32::MAX].map(|service| FigureRow::row_of(service, 10));
-        assert_eq!(rows, [0, 1, 9, 0, 0]);
-        let other = FigureRow::OTHER_CLUSTERS;
-        let columns = [0, 1, other - 1, other, other + 1].map(FigureRow::column_of);
-        assert_eq!(columns, [0, 1, other - 1, other, other]);
-    }
-
-    #[test]
-    fn refusals_have_the_last_columns() {
-        let columns = Refusal::ALL.map(|refusal| refusal.column() as usize);
-        assert_eq!(
-            columns,
-            [FigureRow::COLUMNS - 3, FigureRow::COLUMNS - 2, FigureRow::COLUMNS - 1]
-        );
-        assert_eq!(columns[0], FigureRow::OTHER_CLUSTERS as usize + 1);
-    }
-}
+const _: () = {
+    assert!(size_of::<FigureRow>() == 8 * FigureRow::COLUMNS as usize);
+    assert!(Refusal::Collision.column() == FigureRow::COLUMNS - 1);
+};

@@ -118,7 +118,7 @@ impl Control {
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
         if let Some(figures) = &mut installed.figures {
-            figures.adopt(engine.realized());
+            figures.follow(engine.realized());
             // Nobody else sets it.
             let _ = published.figures.set(figures.shared());
         }

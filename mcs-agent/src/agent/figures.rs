@@ -1,22 +1,20 @@
-//! Figures of imports: which import and source cluster each place in the map of the programs stands for.
+//! Figures of imports: which import and source cluster each row and column in the map of the programs stands for.
 //!
-//! An index of `services` is a row, and one of `clusters` a column. Another import or cluster can get the index later.
-//! The counts until then are subtracted.
+//! Another import or cluster can get the row or column later. The counts until then are subtracted.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytemuck::Zeroable as _;
-use mcs_common::{Address, ClusterRecord, FigureRow, Refusal, ServiceRecord, VipMode};
+use mcs_common::{
+    Address, ClusterRecord, FigureRow, FrontendState, Refusal, ServiceRecord, VipMode,
+};
 
 use super::metrics::{OTHER, UNKNOWN};
 use crate::{
-    dataplane::{FigureMap, FigureVips},
+    dataplane::{FigureMap, FigurePlaces, FigureVips},
     loader::Pins,
     reconcile::{MapReader, Realized, Step, convert},
 };
-
-/// The columns of source clusters. The first one is of slices that name no cluster.
-const COLUMNS: usize = FigureRow::OTHER_CLUSTERS as usize;
 
 /// The figures, for the threads that serve metrics.
 pub(super) struct Figures {
@@ -49,30 +47,35 @@ impl Figures {
 
     /// Counts that cannot be read hide the place for ever: that is better than a wrong count.
     fn row(&self, index: u32) -> FigureRow {
-        self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS] })
+        self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS as usize] })
     }
 }
 
-/// Keeps the names right. The control task has it.
+/// Gives rows and columns to imports and clusters. The control task has it.
 pub(super) struct FigureKeeper {
     shared: Arc<Figures>,
+    rows: FigurePlaces,
+    columns: FigurePlaces,
     vips: FigureVips,
-    rows: Vec<bool>,
-    columns: [bool; COLUMNS],
 }
 
 impl FigureKeeper {
     /// Opens the maps, which are new. There are so many rows.
     pub(super) fn open(pins: &Pins, rows: u32) -> std::io::Result<Self> {
         let state = pins.state();
-        let names = Names::new(rows as usize);
-        let shared = Figures { map: FigureMap::open(&state)?, names: Mutex::new(names) };
+        let names = Mutex::new(Names::new(rows as usize));
         Ok(Self {
-            shared: Arc::new(shared),
+            shared: Arc::new(Figures { map: FigureMap::open(&state)?, names }),
+            rows: FigurePlaces::rows(&state, rows)?,
+            columns: FigurePlaces::columns(&state)?,
             vips: FigureVips::open(&state)?,
-            rows: vec![false; rows as usize],
-            columns: [false; COLUMNS],
         })
+    }
+
+    /// Continues with larger maps.
+    pub(super) fn reopen(&mut self, pins: &Pins) -> std::io::Result<()> {
+        self.rows.reopen(&pins.state())?;
+        self.columns.reopen(&pins.state())
     }
 
     /// The figures.
@@ -86,17 +89,18 @@ impl FigureKeeper {
             Step::WriteService { id, .. } => self.forget_import(*id),
             Step::WriteCluster { id, .. } => self.forget_cluster(*id),
             Step::WriteBackend { backend, .. } => {
-                let cluster = backend.cluster;
-                self.meet_cluster(cluster, || maps.cluster(cluster));
+                self.meet_cluster(backend.cluster, |id| maps.cluster(id));
             }
             Step::InsertFrontend { index, .. } => {
-                if let Some(state) = maps.state(*index) {
-                    self.meet_frontend(state.key.vip, state.service, maps);
+                if let Some(FrontendState { key, service, .. }) = maps.state(*index) {
+                    self.meet_import(service, |id| maps.service(id));
+                    self.meet_vip(key.vip, service);
                 }
             }
             Step::UpdateAttributes { index, service, .. } => {
-                if let Some(state) = maps.state(*index) {
-                    self.meet_frontend(state.key.vip, *service, maps);
+                if let Some(FrontendState { key, .. }) = maps.state(*index) {
+                    self.meet_import(*service, |id| maps.service(id));
+                    self.meet_vip(key.vip, *service);
                 }
             }
             Step::DeleteVip(vip) => self.vips.remove(vip),
@@ -105,84 +109,73 @@ impl FigureKeeper {
         }
     }
 
-    fn meet_frontend(&mut self, vip: Address, import: u32, maps: &impl MapReader) {
-        self.meet_import(import, || maps.service(import));
-        self.meet_vip(vip, import);
+    /// Follows the maps after a round: what nothing refers to any more makes room for what has no figures of its own.
+    pub(super) fn follow(&mut self, realized: &Realized) {
+        let gone = |id: &u32| !realized.uses_service(*id);
+        for id in self.rows.ids().filter(gone).collect::<Vec<_>>() {
+            self.forget_import(id);
+        }
+        let gone = |id: &u32| *id > 0 && !realized.uses_cluster(*id);
+        for id in self.columns.ids().filter(gone).collect::<Vec<_>>() {
+            self.forget_cluster(id);
+        }
+        if self.rows.have_room() && self.rows.used() < realized.services_used().len() {
+            for id in realized.services_used() {
+                self.meet_import(id, |id| Some(realized.service(id)));
+            }
+            realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
+        }
+        if self.columns.have_room() {
+            for id in realized.clusters_used() {
+                self.meet_cluster(id, |id| Some(realized.cluster(id)));
+            }
+        }
+    }
+
+    fn meet_import(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ServiceRecord>) {
+        if id == 0 || self.rows.of(id).is_some() {
+            return;
+        }
+        if let (Some(row), Some(record)) = (self.rows.next(), record(id)) {
+            let name = convert::service_key(&record).to_string().into();
+            self.shared.names().set_import(row, name, |row| self.shared.row(row));
+            self.rows.give(id);
+        }
     }
 
     fn meet_vip(&mut self, vip: Address, import: u32) {
-        if self.rows.get(import as usize).is_some_and(|is_named| *is_named) {
-            self.vips.set(vip, import);
-        } else {
-            self.vips.remove(&vip);
-        }
-    }
-
-    /// Adopts what the maps had at the start.
-    pub(super) fn adopt(&mut self, realized: &Realized) {
-        self.follow(realized);
-        for (vip, import) in realized.vip_imports() {
-            self.meet_vip(vip, import);
-        }
-    }
-
-    /// Follows the maps after a round: what nothing refers to any more has no figures.
-    pub(super) fn follow(&mut self, realized: &Realized) {
-        for id in 1..place(self.rows.len()) {
-            if realized.uses_service(id) {
-                self.meet_import(id, || Some(realized.service(id)));
-            } else {
-                self.forget_import(id);
-            }
-        }
-        for id in 1..place(COLUMNS) {
-            if realized.uses_cluster(id) {
-                self.meet_cluster(id, || Some(realized.cluster(id)));
-            } else {
-                self.forget_cluster(id);
-            }
-        }
-    }
-
-    fn meet_import(&mut self, id: u32, record: impl FnOnce() -> Option<ServiceRecord>) {
-        let Some(is_named @ false) = self.rows.get_mut(id as usize).filter(|_| id > 0) else {
-            return;
-        };
-        if let Some(record) = record() {
-            *is_named = true;
-            let name = convert::service_key(&record).to_string().into();
-            self.shared.names().set_import(id, name, |row| self.shared.row(row));
+        match self.rows.of(import) {
+            Some(row) => self.vips.set(vip, row),
+            None => self.vips.remove(&vip),
         }
     }
 
     fn forget_import(&mut self, id: u32) {
-        if let Some(is_named @ true) = self.rows.get_mut(id as usize) {
-            *is_named = false;
-            self.shared.names().imports[id as usize].name = None;
-            self.vips.remove_of(id);
+        if let Some(row) = self.rows.take(id) {
+            self.shared.names().imports[row as usize].name = None;
+            self.vips.remove_of(row);
         }
     }
 
-    fn meet_cluster(&mut self, id: u32, record: impl FnOnce() -> Option<ClusterRecord>) {
-        let Some(is_named @ false) = self.columns.get_mut(id as usize).filter(|_| id > 0) else {
+    fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ClusterRecord>) {
+        if self.columns.of(id).is_some() {
             return;
-        };
-        if let Some(record) = record() {
-            *is_named = true;
+        }
+        if let (Some(column), Some(record)) = (self.columns.next(), record(id)) {
             let name = convert::cluster_name(&record).into();
-            self.shared.names().set_cluster(id, name, |row| self.shared.row(row));
+            self.shared.names().set_cluster(column, name, |row| self.shared.row(row));
+            self.columns.give(id);
         }
     }
 
     fn forget_cluster(&mut self, id: u32) {
-        if let Some(is_named @ true) = self.columns.get_mut(id as usize) {
-            *is_named = false;
-            self.shared.names().clusters[id as usize].name = None;
+        if let Some(column) = self.columns.take(id) {
+            self.shared.names().clusters[column as usize].name = None;
         }
     }
 }
 
-fn place(index: usize) -> u32 {
+fn number(index: usize) -> u32 {
     u32::try_from(index).unwrap_or(u32::MAX)
 }
 
@@ -215,16 +208,17 @@ impl Names {
         if let Some(others) = imports.first_mut() {
             (others.name, others.was_named) = (Some(OTHER.into()), true);
         }
-        let mut clusters = vec![Cluster::default(); COLUMNS + 1];
-        clusters[0].name = Some(UNKNOWN.into());
-        clusters[COLUMNS].name = Some(OTHER.into());
+        let mut clusters = vec![Cluster::default(); FigureRow::CLUSTERS as usize];
+        for (column, name) in clusters.iter_mut().zip([OTHER, UNKNOWN]) {
+            column.name = Some(name.into());
+        }
         Self { imports, clusters }
     }
 
     /// The rows with a name.
     fn used(&self) -> Vec<u32> {
         let named = self.imports.iter().enumerate().filter(|(_, import)| import.name.is_some());
-        named.map(|(row, _)| place(row)).collect()
+        named.map(|(row, _)| number(row)).collect()
     }
 
     /// Names a row. `read` returns the counts that a row has now.
@@ -244,14 +238,14 @@ impl Names {
     /// Names a column. `read` returns the counts that a row has now.
     fn set_cluster(&mut self, column: u32, name: Arc<str>, read: impl Fn(u32) -> FigureRow) {
         let column = column as usize;
-        self.clusters[1..COLUMNS]
+        self.clusters[2..]
             .iter_mut()
             .filter(|one| one.name.as_ref() == Some(&name))
             .for_each(|one| one.name = None);
         if self.clusters[column].was_named {
             let rows = self.imports.iter_mut().enumerate().filter(|(_, one)| one.was_named);
             for (row, import) in rows {
-                import.before.counts[column] = read(place(row)).counts[column];
+                import.before.counts[column] = read(number(row)).counts[column];
             }
         }
         self.clusters[column] = Cluster { name: Some(name), was_named: true };
@@ -320,11 +314,11 @@ mod tests {
         let mut names = Names::new(3);
         let read = |row| kernel.row(row);
         names.set_import(1, "shop/web".into(), read);
-        names.set_cluster(1, "east".into(), read);
-        kernel.add(1, 1, 5);
+        names.set_cluster(2, "east".into(), read);
+        kernel.add(1, 2, 5);
         kernel.add(1, Refusal::NoBackend.column(), 2);
-        kernel.add(0, FigureRow::OTHER_CLUSTERS, 3);
-        kernel.add(1, 0, 1);
+        kernel.add(0, 0, 3);
+        kernel.add(1, 1, 1);
         let first = "other other 3\nshop/web unknown 1\nshop/web east 5\nshop/web no_backend 2\n";
         assert_eq!(kernel.says(&names), first);
 
@@ -342,12 +336,12 @@ mod tests {
         let mut names = Names::new(3);
         let read = |row| kernel.row(row);
         names.set_import(1, "shop/web".into(), read);
-        names.set_cluster(1, "east".into(), read);
-        names.set_cluster(2, "west".into(), read);
+        names.set_cluster(2, "east".into(), read);
+        names.set_cluster(3, "west".into(), read);
         (0..2).for_each(|row| kernel.add(row, 1, 5));
         kernel.add(1, 2, 7);
         names.clusters[1].name = None;
-        names.set_cluster(1, "north".into(), read);
+        names.set_cluster(2, "north".into(), read);
         assert_eq!(kernel.says(&names), "shop/web west 7\n");
         kernel.add(1, 1, 1);
         kernel.add(0, 1, 1);
@@ -359,11 +353,11 @@ mod tests {
         let kernel = Kernel::new(3);
         let mut names = Names::new(3);
         let read = |row| kernel.row(row);
-        names.set_cluster(1, "east".into(), read);
-        names.set_import(1, "shop/web".into(), read);
-        kernel.add(1, 1, 5);
-        names.set_import(2, "shop/web".into(), read);
         names.set_cluster(2, "east".into(), read);
+        names.set_import(1, "shop/web".into(), read);
+        kernel.add(1, 2, 5);
+        names.set_import(2, "shop/web".into(), read);
+        names.set_cluster(3, "east".into(), read);
         kernel.add(2, 2, 1);
         assert_eq!(kernel.says(&names), "shop/web east 1\n");
         // What is read before a change and named after it has no count.

@@ -320,6 +320,11 @@ impl InstalledPrograms {
         programs.take_links(&mut self.programs);
         self.programs = programs;
         (self.maps, self.options) = (maps, options);
+        if let Some(figures) = &mut self.figures
+            && let Err(error) = figures.reopen(&self.pins)
+        {
+            tracing::warn!("figures of imports count for all of them together: {error}");
+        }
         if let Err(error) = self.follow_program_log() {
             tracing::warn!("{error:#}");
         }

@@ -41,7 +41,7 @@ pub(super) fn load(
         .override_global("AYA_LOG_LEVEL", forever(log_level), true)
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
-        .override_global("FIGURE_ROWS", forever(options.figure_rows), true)
+        .override_global("COUNT_IMPORTS", forever(u8::from(options.figure_rows > 0)), true)
         .override_global("HINT_BUCKETS", forever(sizes.hint_words() * HINTS_PER_WORD), true);
     for layout in [Place::Config, Place::State, Place::Root]
         .into_iter()

@@ -68,6 +68,11 @@ impl<K: Name> NameTable<K> {
         self.uses.contains_key(&id)
     }
 
+    /// The entries that something refers to.
+    pub(super) fn all_used(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.uses.keys().copied()
+    }
+
     /// An index for each of different names: the one it has, or a free one. Nothing is taken.
     pub(super) fn assign(
         &self,

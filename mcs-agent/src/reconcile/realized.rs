@@ -112,6 +112,16 @@ impl Realized {
         self.allocations.services.is_used(id)
     }
 
+    /// The entries of `services` that frontends in the maps refer to.
+    pub fn services_used(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.allocations.services.all_used()
+    }
+
+    /// The entries of `clusters` that backends in the maps refer to.
+    pub fn clusters_used(&self) -> impl Iterator<Item = u32> {
+        self.allocations.clusters.all_used()
+    }
+
     /// Whether a backend in the maps refers to this entry of `clusters`.
     pub fn uses_cluster(&self, id: u32) -> bool {
         self.allocations.clusters.is_used(id)

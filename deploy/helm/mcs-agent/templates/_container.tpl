@@ -156,6 +156,9 @@ httpGet:
 {{- end }}
 - {{ printf "--health-address=%s" .Values.health.address | quote }}
 - {{ printf "--metrics-address=%s" .Values.metrics.address | quote }}
+{{- if ne (int64 .Values.metrics.imports) 500 }}
+- --metrics-imports={{ int64 .Values.metrics.imports }}
+{{- end }}
 - --max-memory={{ .Values.capacity.memory }}
 - --max-flows={{ int64 .Values.capacity.flows }}
 - --min-sync-period={{ int64 .Values.minSyncPeriodMilliseconds }}
