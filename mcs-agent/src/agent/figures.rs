@@ -283,12 +283,16 @@ mod tests {
 
     use super::*;
 
+    /// Columns.
+    const EAST: u32 = 2;
+    const WEST: u32 = 3;
+
     /// The map of the programs.
     struct Kernel(RefCell<Vec<FigureRow>>);
 
     impl Kernel {
-        fn new(rows: usize) -> Self {
-            Self(RefCell::new(vec![FigureRow::zeroed(); rows]))
+        fn new() -> Self {
+            Self(RefCell::new(vec![FigureRow::zeroed(); 3]))
         }
 
         fn add(&self, row: usize, column: u32, count: u64) {
@@ -308,62 +312,68 @@ mod tests {
         }
     }
 
-    #[test]
-    fn a_row_with_another_name_begins_at_zero() {
-        let kernel = Kernel::new(3);
+    /// Row 1 is of `shop/web`.
+    fn names(kernel: &Kernel) -> Names {
         let mut names = Names::new(3);
         let read = |row| kernel.row(row);
         names.set_import(1, "shop/web".into(), read);
-        names.set_cluster(2, "east".into(), read);
-        kernel.add(1, 2, 5);
+        names.set_cluster(EAST, "east".into(), read);
+        names.set_cluster(WEST, "west".into(), read);
+        names
+    }
+
+    #[test]
+    fn a_row_with_another_name_begins_at_zero() {
+        let kernel = Kernel::new();
+        let mut names = names(&kernel);
+        kernel.add(1, EAST, 5);
         kernel.add(1, Refusal::NoBackend.column(), 2);
-        kernel.add(0, 0, 3);
         kernel.add(1, 1, 1);
+        kernel.add(0, 0, 3);
         let first = "other other 3\nshop/web unknown 1\nshop/web east 5\nshop/web no_backend 2\n";
         assert_eq!(kernel.says(&names), first);
 
         names.imports[1].name = None;
         assert_eq!(kernel.says(&names), "other other 3\n");
-        names.set_import(1, "shop/cart".into(), read);
+        names.set_import(1, "shop/cart".into(), |row| kernel.row(row));
         assert_eq!(kernel.says(&names), "other other 3\n");
-        kernel.add(1, 1, 1);
+        kernel.add(1, EAST, 1);
         assert_eq!(kernel.says(&names), "other other 3\nshop/cart east 1\n");
     }
 
     #[test]
     fn a_column_with_another_name_begins_at_zero_in_each_row() {
-        let kernel = Kernel::new(3);
-        let mut names = Names::new(3);
-        let read = |row| kernel.row(row);
-        names.set_import(1, "shop/web".into(), read);
-        names.set_cluster(2, "east".into(), read);
-        names.set_cluster(3, "west".into(), read);
-        (0..2).for_each(|row| kernel.add(row, 1, 5));
-        kernel.add(1, 2, 7);
-        names.clusters[1].name = None;
-        names.set_cluster(2, "north".into(), read);
+        let kernel = Kernel::new();
+        let mut names = names(&kernel);
+        (0..2).for_each(|row| kernel.add(row, EAST, 5));
+        kernel.add(1, WEST, 7);
+        names.clusters[EAST as usize].name = None;
+        names.set_cluster(EAST, "north".into(), |row| kernel.row(row));
         assert_eq!(kernel.says(&names), "shop/web west 7\n");
-        kernel.add(1, 1, 1);
-        kernel.add(0, 1, 1);
+        (0..2).for_each(|row| kernel.add(row, EAST, 1));
         assert_eq!(kernel.says(&names), "other north 1\nshop/web north 1\nshop/web west 7\n");
     }
 
     #[test]
     fn a_name_that_moves_is_not_counted_twice() {
-        let kernel = Kernel::new(3);
-        let mut names = Names::new(3);
+        let kernel = Kernel::new();
+        let mut names = names(&kernel);
         let read = |row| kernel.row(row);
-        names.set_cluster(2, "east".into(), read);
-        names.set_import(1, "shop/web".into(), read);
-        kernel.add(1, 2, 5);
+        kernel.add(1, EAST, 5);
         names.set_import(2, "shop/web".into(), read);
-        names.set_cluster(3, "east".into(), read);
-        kernel.add(2, 2, 1);
+        names.set_cluster(4, "east".into(), read);
+        kernel.add(2, 4, 1);
         assert_eq!(kernel.says(&names), "shop/web east 1\n");
-        // What is read before a change and named after it has no count.
-        let former = kernel.row(1);
-        kernel.add(1, 2, 9);
-        names.set_import(1, "shop/cart".into(), read);
-        assert_eq!(names.counts(&[(1, former)]), Counts::default());
+    }
+
+    #[test]
+    fn what_was_read_before_a_change_of_names_has_no_count() {
+        let kernel = Kernel::new();
+        let mut names = names(&kernel);
+        kernel.add(1, EAST, 5);
+        let read = kernel.row(1);
+        kernel.add(1, EAST, 1);
+        names.set_import(1, "shop/cart".into(), |row| kernel.row(row));
+        assert_eq!(names.counts(&[(1, read)]), Counts::default());
     }
 }

@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, SocketAddr, UdpSocket},
 };
 
+use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{Family, connected, identity},
     manifests::{Protocol, Service},
@@ -22,6 +23,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("connections and refusals by import and source cluster", exact);
     suite.case("imports beyond --metrics-imports are counted together", bounded);
     suite.case("an import that takes the place of another has its own figures", replaced);
+    suite.case("figures of imports go on when the maps grow", grown);
     suite.case("--metrics-imports=0 counts nothing by import", off);
 }
 
@@ -183,7 +185,7 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     clients.expected.clear();
     wait::until("the figures of an import that has gone to end", || {
         let figures = figures(world)?;
-        anyhow::ensure!(figures.is_empty(), "{figures:?}");
+        ensure!(figures.is_empty(), "{figures:?}");
         Ok(())
     })?;
     site.apply(&service("cart", CART))?;
@@ -205,6 +207,32 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     let figures = figures(world)?;
     assert!(figures.keys().all(|labels| !labels.contains("north")), "{figures:?}");
     Ok(())
+}
+
+fn grown(world: &mut World) -> anyhow::Result<()> {
+    const ROOM: &str = "mcs_capacity_room{resource=\"clusters\"}";
+    let site = start(world, "grown", &[], &[&service("shop", SHOP)])?;
+    let mut clients = Clients::new(world, &site);
+    clients.connect(SHOP, "default/shop", 5)?;
+    let room = || {
+        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        samples.get(ROOM).copied().context("no room")
+    };
+    let before = room()?;
+    let wide = (0..70).fold(bare(), |wide, number| {
+        wide.endpoints(&format!("cluster-{number}"), [Ipv4Addr::new(10, 79, 1, number).into()])
+    });
+    site.apply(&wide)?;
+    wait::until("larger maps", || {
+        let room = room()?;
+        ensure!(room > before, "there is room for {room} clusters");
+        Ok(())
+    })?;
+    site.apply(&service("cart", CART))?;
+    clients.connect(SHOP, "default/shop", 5)?;
+    clients.connect(CART, "default/cart", 5)?;
+    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
+    clients.check()
 }
 
 fn off(world: &mut World) -> anyhow::Result<()> {

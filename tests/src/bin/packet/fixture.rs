@@ -8,7 +8,7 @@ use std::{
     path::PathBuf, time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
@@ -17,8 +17,8 @@ use aya::{
 use bytemuck::Pod;
 use mcs_agent::loader::Features;
 use mcs_common::{
-    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, Flow, FlowEvictions,
-    FlowsUsed, Fragment, FragmentKey, Hint, Tuple, VipMode, maps,
+    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, FigureRow, Flow,
+    FlowEvictions, FlowsUsed, Fragment, FragmentKey, Hint, Refusal, Tuple, VipMode, maps,
 };
 use mcs_tests::bpf;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -70,12 +70,18 @@ impl Hook {
     }
 }
 
+/// The rows of figures of imports.
+const FIGURE_ROWS: u32 = 2;
+/// The column of the backends.
+const CLUSTER: u32 = 3;
+
 /// A common payload size of segments, in bytes.
 pub(crate) const SEGMENT: u32 = 1_400;
 
 /// The maps that the programs write.
 struct StateMaps {
     counters: PerCpuArray<MapData, u64>,
+    figures: PerCpuArray<MapData, FigureRow>,
     flows: HashMap<MapData, Tuple, Flow>,
     flows_used: Array<MapData, u32>,
     evictions: Array<MapData, FlowEvictions>,
@@ -122,8 +128,14 @@ impl Fixture {
             }
         }
         let config = ConfigMaps::take(&mut ebpf)?;
+        // Every frontend is of import 1, and every backend of cluster 1. VIPs have no row.
+        let mut rows: Array<_, u32> = map(&mut ebpf, maps::FIGURE_ROWS)?;
+        rows.set(1, 1, ANY)?;
+        let mut columns: Array<_, u32> = map(&mut ebpf, maps::FIGURE_COLUMNS)?;
+        columns.set(1, CLUSTER, ANY)?;
         let written = StateMaps {
             counters: map(&mut ebpf, maps::COUNTERS)?,
+            figures: map(&mut ebpf, maps::FIGURES)?,
             flows: map(&mut ebpf, maps::FLOWS)?,
             flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
             evictions: map(&mut ebpf, maps::FLOW_EVICTIONS)?,
@@ -298,15 +310,29 @@ impl Fixture {
         Ok((ran, begin..=now_ns()))
     }
 
-    /// The counters, summed over all CPUs.
+    /// The counters, summed over all CPUs. The figures of imports say the same.
     pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
-        Counter::ALL
+        let counters: BTreeMap<_, u64> = Counter::ALL
             .iter()
             .map(|counter| {
                 let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
                 Ok((counter.name(), values.iter().sum()))
             })
-            .collect()
+            .collect::<anyhow::Result<_>>()?;
+        let mut expected = [[0; FigureRow::COLUMNS as usize]; FIGURE_ROWS as usize];
+        expected[1][CLUSTER as usize] = counters[Counter::FlowCreated.name()];
+        for counter in Counter::ALL {
+            if let Some(refusal) = Refusal::of_packet(counter as u32) {
+                expected[0][refusal.column() as usize] = counters[counter.name()];
+            }
+        }
+        for (row, expected) in (0..).zip(expected) {
+            let cpus = self.written.figures.get(&row, 0)?;
+            let count = |column: usize| cpus.iter().map(|one| one.counts[column]).sum::<u64>();
+            let counts: Vec<_> = (0..expected.len()).map(count).collect();
+            ensure!(counts == expected, "row {row} of figures is {counts:?}, not {expected:?}");
+        }
+        Ok(counters)
     }
 
     /// An entry of the flow table.
@@ -467,7 +493,11 @@ fn loader(features: Features) -> EbpfLoader<'static> {
         .override_global("HAVE_COARSE_CLOCK", have_coarse_clock, true)
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
         .override_global("ONLY_NETNS", &0_u64, true)
+        .override_global("COUNT_IMPORTS", &1_u8, true)
         .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
+        .map_max_entries(maps::FIGURES, FIGURE_ROWS)
+        .map_max_entries(maps::FIGURE_ROWS, CONFIG_ENTRIES)
+        .map_max_entries(maps::FIGURE_COLUMNS, CONFIG_ENTRIES)
         .map_max_entries(maps::HINTS, HINT_WORDS);
     let config = [
         maps::VIPS,
