@@ -4,13 +4,13 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Counter;
 
-/// Value of the per-CPU array `figures`: the counts of one import, which `figure_rows` names. Row 0 has those of all
+/// Value of the per-CPU array `figures`: the counts of one import, whose frontends name the row. Row 0 has those of all
 /// imports without a row of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FigureRow {
-    /// Connections by source cluster, in the columns that `figure_columns` names: the first one has those of all clusters
-    /// without a column of their own. Then refusals, by [`Refusal::column`].
+    /// Connections by source cluster, in the columns that backends name: the first one has those of all clusters without a
+    /// column of their own. Then refusals, by [`Refusal::column`].
     pub counts: [u64; 16],
 }
 
@@ -21,6 +21,8 @@ impl FigureRow {
     pub const COLUMNS: u32 = 16;
     /// How many of them are of source clusters.
     pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::ALL.len() as u32;
+    /// The column of slices that name no cluster.
+    pub const UNKNOWN_CLUSTER: u32 = 1;
 }
 
 /// Why a client of an import was refused.

@@ -62,11 +62,7 @@ macro_rules! each_map {
             COUNTERS "counters" State PerCpuArray[u64] Fixed($crate::Counter::ALL.len() as u32);
             /// Counts by import and source cluster. Row 0 has those of all imports without a row of their own.
             FIGURES "figures" State PerCpuArray[$crate::FigureRow] Figures;
-            /// The row of each import in [`FIGURES`], by its index in [`SERVICES`]. The agent writes it.
-            FIGURE_ROWS "figure_rows" State MappedArray[u32] FigureServices;
-            /// The column of each source cluster, by its index in [`CLUSTERS`]. The agent writes it.
-            FIGURE_COLUMNS "figure_columns" State MappedArray[u32] FigureClusters;
-            /// The row of each VIP. The agent adds and removes entries.
+            /// The row of each VIP, for refusals. The agent adds and removes entries.
             FIGURE_VIPS "figure_vips" State SparseHash[$crate::Address, u32] FigureVips;
             /// 1 after socket storage could not be allocated for a socket of this node, else 0.
             STORAGE_FALLBACK "storage_fallback" State Array[u32] Fixed(1);
@@ -158,10 +154,6 @@ pub enum Entries {
     SocketSlotPairs,
     /// One for each import with figures of its own, and one for all others.
     Figures,
-    /// One for each index of an import, if there are figures.
-    FigureServices,
-    /// One for each index of a source cluster, if there are figures.
-    FigureClusters,
     /// One for each VIP of an import with figures of its own.
     FigureVips,
     /// [`LRU_ENTRIES`].
@@ -260,8 +252,6 @@ mod tests {
             ("socket_conns", Kind::MappedArray, 4, 64),
             ("counters", Kind::PerCpuArray, 4, 8),
             ("figures", Kind::PerCpuArray, 4, 128),
-            ("figure_rows", Kind::MappedArray, 4, 4),
-            ("figure_columns", Kind::MappedArray, 4, 4),
             ("figure_vips", Kind::SparseHash, 16, 4),
             ("storage_fallback", Kind::Array, 4, 4),
             ("flows", Kind::LruHash, 48, 80),

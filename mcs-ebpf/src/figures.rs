@@ -1,13 +1,13 @@
 //! Counts connections and refusals by import and source cluster, in the per-CPU map `figures`.
 
-use aya_ebpf::{Global, bindings::BPF_F_MMAPABLE, btf_maps::Array};
+use aya_ebpf::Global;
 use mcs_common::{
     Address, FigureRow, Refusal,
     select::{Choice, FrontendMatch},
 };
 
 use crate::{
-    maps::{FIGURE_COLUMNS, FIGURE_ROWS, FIGURE_VIPS, FIGURES},
+    maps::{FIGURE_VIPS, FIGURES},
     per_cpu::Scratch,
 };
 
@@ -19,8 +19,7 @@ static COUNT_IMPORTS: Global<u8> = Global::new(0);
 #[inline(always)]
 pub(crate) fn connected(frontend: &FrontendMatch, choice: &Choice) {
     if COUNT_IMPORTS.load() != 0 {
-        let row = place(&FIGURE_ROWS, frontend.state.service);
-        add(row, place(&FIGURE_COLUMNS, choice.backend.cluster));
+        add(frontend.state.row, choice.backend.column.into());
     }
 }
 
@@ -28,7 +27,7 @@ pub(crate) fn connected(frontend: &FrontendMatch, choice: &Choice) {
 #[inline(always)]
 pub(crate) fn refused(frontend: &FrontendMatch, reason: Refusal) {
     if COUNT_IMPORTS.load() != 0 {
-        add(place(&FIGURE_ROWS, frontend.state.service), reason.column());
+        add(frontend.state.row, reason.column());
     }
 }
 
@@ -48,16 +47,6 @@ pub(crate) fn refused_packet(scratch: &Scratch, counter: u32) {
     {
         add(row_of(&scratch.tuple.dst), reason.column());
     }
-}
-
-/// The row or column that an array names; 0 beyond its end.
-#[inline(always)]
-fn place<const N: usize>(
-    places: &'static Array<u32, N, { BPF_F_MMAPABLE as usize }>,
-    index: u32,
-) -> u32 {
-    // SAFETY: the pointer is to a value of the array.
-    places.get_ptr(index).map_or(0, |place| unsafe { place.read_volatile() })
 }
 
 /// The row of a VIP's import.

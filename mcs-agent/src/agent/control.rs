@@ -117,8 +117,8 @@ impl Control {
             .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
-        if let Some(figures) = &mut installed.figures {
-            figures.follow(engine.realized());
+        installed.follow_figures(engine.realized());
+        if let Some(figures) = &installed.figures {
             // Nobody else sets it.
             let _ = published.figures.set(figures.shared());
         }
@@ -279,9 +279,7 @@ impl Control {
     /// Runs a round of the engine. Logs and publishes its result. Returns the capacity that the next one needs.
     async fn run_round(&mut self) -> Option<Capacity> {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
-        if let Some(figures) = &mut self.installed.figures {
-            figures.follow(self.engine.realized());
-        }
+        self.installed.follow_figures(self.engine.realized());
         let larger = round.larger;
         rejections::log(&round.rejected);
         for protocol in [Protocol::Udp, Protocol::Tcp] {

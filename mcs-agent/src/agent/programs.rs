@@ -138,6 +138,10 @@ impl InstalledPrograms {
             .then(|| FigureKeeper::open(&pins, options.figure_rows))
             .transpose()
             .context("cannot open the figures of imports")?;
+        if figures.is_some() {
+            // What another agent called a row or column means something else now.
+            maps.set_figures(|_| 0, |_| 0).context("cannot write the places of figures")?;
+        }
         let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
         // Before the programs are attached: a map that is new says that no agent is alive.
         liveness.report(false)?;
@@ -178,6 +182,14 @@ impl InstalledPrograms {
     /// Whether an earlier agent's programs are attached. Nobody writes their maps any more.
     pub(super) fn is_outdated(&self) -> bool {
         !self.complete
+    }
+
+    /// Figures of imports follow the maps after a round.
+    pub(super) fn follow_figures(&mut self, realized: &Realized) {
+        let Some(figures) = &mut self.figures else { return };
+        if let Err(error) = figures.follow(realized, &mut self.maps) {
+            tracing::warn!("cannot write where the programs count by import: {error}");
+        }
     }
 
     /// Checks pins, hooks and the cgroup, and repairs what another process changed or removed. A few
@@ -320,10 +332,8 @@ impl InstalledPrograms {
         programs.take_links(&mut self.programs);
         self.programs = programs;
         (self.maps, self.options) = (maps, options);
-        if let Some(figures) = &mut self.figures
-            && let Err(error) = figures.reopen(&self.pins)
-        {
-            tracing::warn!("figures of imports count for all of them together: {error}");
+        if let Some(figures) = &self.figures {
+            figures.fill(&mut self.maps)?;
         }
         if let Err(error) = self.follow_program_log() {
             tracing::warn!("{error:#}");
@@ -399,10 +409,10 @@ impl Maps for InstalledPrograms {
     type Reader = KernelMaps;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
-        if let Some(figures) = &mut self.figures {
-            figures.note(step, &self.maps);
+        match &mut self.figures {
+            Some(figures) => figures.write(step, &mut self.maps),
+            None => self.maps.write(step),
         }
-        self.maps.write(step)
     }
 
     fn reader(&self) -> &KernelMaps {

@@ -67,9 +67,6 @@ impl Sizes {
             Entries::SocketSlots => 1 << socket_slot_bits,
             Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),
             Entries::Figures => figure_rows.max(1),
-            Entries::FigureServices if figure_rows > 0 => capacity.service_entries(),
-            Entries::FigureClusters if figure_rows > 0 => capacity.cluster_entries(),
-            Entries::FigureServices | Entries::FigureClusters => 1,
             Entries::FigureVips => (figure_rows * VIPS_EACH).max(1),
             Entries::Lru => maps::LRU_ENTRIES,
             Entries::Fixed(entries) => entries,
@@ -170,11 +167,7 @@ pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
 }
 
 /// The names of the maps with figures of imports.
-pub(super) const FIGURES: [&str; 4] =
-    [maps::FIGURES, maps::FIGURE_VIPS, FIGURE_PLACES[0], FIGURE_PLACES[1]];
-
-/// Those that have entries for the entries of config maps.
-pub(super) const FIGURE_PLACES: [&str; 2] = [maps::FIGURE_ROWS, maps::FIGURE_COLUMNS];
+pub(super) const FIGURES: [&str; 2] = [maps::FIGURES, maps::FIGURE_VIPS];
 
 /// The names of the maps that make the table of connected sockets.
 pub(super) const SOCKET_SLOTS: [&str; 2] = [maps::SOCKET_TAGS, maps::SOCKET_CONNS];

@@ -454,11 +454,6 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
             // In place of a table that a killed agent was about to move: most of that is in this.
             let old = pins.old_flows();
             fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
-        } else if layout::FIGURE_PLACES.contains(&layout.map.name)
-            && layout.differs_in_size(&pin).map_err(unseen())?
-        {
-            // The agent fills the new one.
-            fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
         } else if pin.exists() && !layout.matches(&pin).map_err(unseen())? {
             tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
             fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;

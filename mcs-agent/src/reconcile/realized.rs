@@ -118,7 +118,7 @@ impl Realized {
     }
 
     /// The entries of `clusters` that backends in the maps refer to.
-    pub fn clusters_used(&self) -> impl Iterator<Item = u32> {
+    pub fn clusters_used(&self) -> impl ExactSizeIterator<Item = u32> {
         self.allocations.clusters.all_used()
     }
 

@@ -23,8 +23,8 @@ const fn size(program: &'static str, instructions: u64, verified: u64) -> Size {
 pub(crate) const SIZES: [Size; 16] = [
     size("sock_release", 120, 333),
     size("watch", 480, 972),
-    size("connect4", 2079, 5544),
-    size("connect6", 2092, 5925),
+    size("connect4", 1873, 5544),
+    size("connect6", 1891, 5925),
     size("sendmsg4", 2295, 17294),
     size("sendmsg6", 2329, 18448),
     size("recvmsg4", 282, 684),

@@ -26,7 +26,9 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 pub(crate) use self::config_maps::{Pick, Service};
 use self::{
     clock::{earlier, now_ns, tick_ns},
-    config_maps::{CONFIG_ENTRIES, ConfigMaps, HINT_BUCKETS, HINT_WORDS, backend},
+    config_maps::{
+        CONFIG_ENTRIES, ConfigMaps, FIGURE_COLUMN, FIGURE_ROW, HINT_BUCKETS, HINT_WORDS, backend,
+    },
 };
 
 use crate::{
@@ -69,11 +71,6 @@ impl Hook {
         }
     }
 }
-
-/// The rows of figures of imports.
-const FIGURE_ROWS: u32 = 2;
-/// The column of the backends.
-const CLUSTER: u32 = 3;
 
 /// A common payload size of segments, in bytes.
 pub(crate) const SEGMENT: u32 = 1_400;
@@ -128,11 +125,6 @@ impl Fixture {
             }
         }
         let config = ConfigMaps::take(&mut ebpf)?;
-        // Every frontend is of import 1, and every backend of cluster 1. VIPs have no row.
-        let mut rows: Array<_, u32> = map(&mut ebpf, maps::FIGURE_ROWS)?;
-        rows.set(1, 1, ANY)?;
-        let mut columns: Array<_, u32> = map(&mut ebpf, maps::FIGURE_COLUMNS)?;
-        columns.set(1, CLUSTER, ANY)?;
         let written = StateMaps {
             counters: map(&mut ebpf, maps::COUNTERS)?,
             figures: map(&mut ebpf, maps::FIGURES)?,
@@ -319,8 +311,9 @@ impl Fixture {
                 Ok((counter.name(), values.iter().sum()))
             })
             .collect::<anyhow::Result<_>>()?;
-        let mut expected = [[0; FigureRow::COLUMNS as usize]; FIGURE_ROWS as usize];
-        expected[1][CLUSTER as usize] = counters[Counter::FlowCreated.name()];
+        let mut expected = [[0; FigureRow::COLUMNS as usize]; FIGURE_ROW as usize + 1];
+        expected[FIGURE_ROW as usize][usize::from(FIGURE_COLUMN)] =
+            counters[Counter::FlowCreated.name()];
         for counter in Counter::ALL {
             if let Some(refusal) = Refusal::of_packet(counter as u32) {
                 expected[0][refusal.column() as usize] = counters[counter.name()];
@@ -495,9 +488,7 @@ fn loader(features: Features) -> EbpfLoader<'static> {
         .override_global("ONLY_NETNS", &0_u64, true)
         .override_global("COUNT_IMPORTS", &1_u8, true)
         .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
-        .map_max_entries(maps::FIGURES, FIGURE_ROWS)
-        .map_max_entries(maps::FIGURE_ROWS, CONFIG_ENTRIES)
-        .map_max_entries(maps::FIGURE_COLUMNS, CONFIG_ENTRIES)
+        .map_max_entries(maps::FIGURES, FIGURE_ROW + 1)
         .map_max_entries(maps::HINTS, HINT_WORDS);
     let config = [
         maps::VIPS,
