@@ -62,6 +62,14 @@ fn figures(world: &World) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(figures.collect())
 }
 
+fn wait_for(world: &World, expected: &BTreeMap<String, u64>) -> anyhow::Result<()> {
+    wait::until("the figures of an import that has gone to end", || {
+        let figures = figures(world)?;
+        ensure!(figures == *expected, "{figures:?}");
+        Ok(())
+    })
+}
+
 /// What clients do, and what figures follow from it.
 struct Clients<'a> {
     world: &'a World,
@@ -131,6 +139,12 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
     clients.refused(BARE, 81, ("default/bare", "unknown_port"), 2)?;
     clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
     clients.check()?;
+    let backends = "mcs_import_backends{import=\"default/shop\",source_cluster=\"east\"}";
+    wait::until("the backends of both frontends", || {
+        let count = http::samples_at(&world.node.netns, METRICS)?.get(backends).copied();
+        ensure!(count == Some(2.0), "{count:?}");
+        Ok(())
+    })?;
 
     // Of an unconnected socket the first datagram counts.
     let of_shop = |figures: &BTreeMap<String, u64>| {
@@ -161,7 +175,8 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn bounded(world: &mut World) -> anyhow::Result<()> {
-    let site = start(world, "bounded", &["--metrics-imports", "1"], &[&service("shop", SHOP)])?;
+    let shop = service("shop", SHOP);
+    let site = start(world, "bounded", &["--metrics-imports", "1"], &[&shop])?;
     site.apply(&service("cart", CART))?;
     site.apply(&bare())?;
     let mut clients = Clients::new(world, &site);
@@ -170,6 +185,14 @@ fn bounded(world: &mut World) -> anyhow::Result<()> {
     clients.connect(CART, "other", 7)?;
     clients.refused(CART, 81, ("other", "unknown_port"), 2)?;
     clients.refused(BARE, 80, ("other", "no_backend"), 3)?;
+    clients.check()?;
+
+    // The place of an import that has gone is for another one.
+    site.remove(&shop)?;
+    clients.expected.retain(|labels, _| labels.contains("other"));
+    wait_for(world, &clients.expected)?;
+    clients.connect(CART, "default/cart", 3)?;
+    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
     clients.check()
 }
 
@@ -183,11 +206,7 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     clients.check()?;
     site.remove(&shop)?;
     clients.expected.clear();
-    wait::until("the figures of an import that has gone to end", || {
-        let figures = figures(world)?;
-        ensure!(figures.is_empty(), "{figures:?}");
-        Ok(())
-    })?;
+    wait_for(world, &clients.expected)?;
     site.apply(&service("cart", CART))?;
     clients.connect(CART, "default/cart", 3)?;
     clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
