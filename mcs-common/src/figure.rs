@@ -20,7 +20,7 @@ impl FigureRow {
     /// How many counts a row has.
     pub const COLUMNS: u32 = 16;
     /// How many of them are of source clusters.
-    pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::ALL.len() as u32;
+    pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::COUNT;
     /// The column of slices that name no cluster.
     pub const UNKNOWN_CLUSTER: u32 = 1;
 }
@@ -38,8 +38,11 @@ pub enum Refusal {
 }
 
 impl Refusal {
+    const COUNT: u32 = Self::Collision as u32 + 1;
+
     /// Each, in the order of their columns.
-    pub const ALL: [Self; 3] = [Self::NoBackend, Self::UnknownPort, Self::Collision];
+    pub const ALL: [Self; Self::COUNT as usize] =
+        [Self::NoBackend, Self::UnknownPort, Self::Collision];
 
     /// The column for these refusals.
     #[inline(always)]

@@ -27,6 +27,7 @@ use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL, ReadFrom},
+    figures::ImportFigures,
     malloc,
     programs::InstalledPrograms,
     published::Published,
@@ -120,7 +121,7 @@ impl Control {
         installed.follow_figures(engine.realized());
         if let Some(figures) = &installed.figures {
             // Nobody else sets it.
-            let _ = published.figures.set(figures.shared());
+            let _ = published.figures.set(ImportFigures::new(figures.shared()));
         }
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;

@@ -1,59 +1,42 @@
-//! Figures of imports: what the programs count by import and source cluster, and how many backends there are.
-//!
-//! Each import has a row in the map of the programs, and each source cluster a column. Another import or cluster can get the
-//! row or column later. The counts until then are subtracted.
-
-mod keeper;
-mod names;
+//! Figures of imports for the metrics: the counts of the programs, and how many backends there are.
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, MutexGuard, PoisonError},
+    sync::{Arc, Mutex, PoisonError},
 };
 
-use mcs_common::FigureRow;
-
-use self::names::Names;
-pub(super) use self::{keeper::FigureKeeper, names::Counts};
 use crate::{
-    dataplane::FigureMap,
+    dataplane::{ByImport, Figures, ImportCounts},
     model::{ClusterRun, DesiredState, Ejection},
 };
 
-/// Figures by import and source cluster.
-pub(super) type ByImport<T> = Vec<([Arc<str>; 2], T)>;
-
 /// The figures, for the threads that serve metrics.
-pub(super) struct Figures {
-    map: FigureMap,
-    names: Mutex<Names>,
+pub(super) struct ImportFigures {
+    programs: Arc<Figures>,
     backends: Mutex<ByImport<usize>>,
 }
 
-impl Figures {
-    fn new(map: FigureMap, rows: u32) -> Self {
-        Self { map, names: Mutex::new(Names::new(rows as usize)), backends: Mutex::default() }
+impl ImportFigures {
+    /// With those of the programs.
+    pub(super) fn new(programs: Arc<Figures>) -> Self {
+        Self { programs, backends: Mutex::default() }
     }
 
-    /// Every count that is not zero.
-    pub(super) fn counts(&self) -> Counts {
-        let indices = self.names().used();
-        // Before the names: what gets another name meanwhile has no count at all.
-        let rows: Vec<_> =
-            indices.into_iter().filter_map(|row| Some((row, self.map.row(row).ok()?))).collect();
-        self.names().counts(&rows)
+    /// Every count of the programs that is not zero.
+    pub(super) fn counts(&self) -> ImportCounts {
+        self.programs.counts()
     }
 
-    /// The backends of imports that clients of this node use.
-    pub(super) fn backends(&self, counts: &Counts) -> ByImport<usize> {
+    /// The backends of imports that have counts.
+    pub(super) fn backends(&self, counts: &ImportCounts) -> ByImport<usize> {
         let used = counts.imports();
-        let all = lock(&self.backends).clone();
+        let all = self.backends.lock().unwrap_or_else(PoisonError::into_inner).clone();
         all.into_iter().filter(|([import, _], _)| used.contains(&**import)).collect()
     }
 
     /// Notes the backends of all imports. Each counts once for each of its frontends.
     pub(super) fn note_backends(&self, desired: &DesiredState) {
-        let labels = self.names().labels();
+        let labels = self.programs.labels();
         let mut backends = BTreeMap::new();
         let frontends: Vec<_> = desired.frontends.values().collect();
         // Those of a VIP follow each other.
@@ -65,26 +48,14 @@ impl Figures {
                 *backends.entry(label).or_default() += count;
             }
         }
-        *lock(&self.backends) = backends.into_iter().collect();
+        let backends = backends.into_iter().collect();
+        *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
     }
 
-    /// How many backends are ejected.
+    /// How many backends are ejected. Series with the same labels add up.
     pub(super) fn ejected(&self, ejections: &[Ejection]) -> ByImport<usize> {
-        let labels = self.names().labels();
+        let labels = self.programs.labels();
         let out = ejections.iter().filter(|one| one.is_out());
         out.map(|one| ([labels.import(&one.import), labels.cluster(&one.cluster)], 1)).collect()
     }
-
-    fn names(&self) -> MutexGuard<'_, Names> {
-        lock(&self.names)
-    }
-
-    /// Counts that cannot be read hide the place for ever: that is better than a wrong count.
-    fn row(&self, index: u32) -> FigureRow {
-        self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS as usize] })
-    }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

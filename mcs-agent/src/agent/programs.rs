@@ -12,7 +12,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
-    figures::FigureKeeper,
+    metrics::{OTHER, UNKNOWN},
     report::AgentInfo,
     start::Start,
     tc::{self, PacketPath},
@@ -20,8 +20,8 @@ use super::{
 use crate::{
     bpf::is_withheld,
     dataplane::{
-        FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run, read_run_record,
-        write_run_record,
+        FigureKeeper, FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run,
+        read_run_record, write_run_record,
     },
     engine::SizedMaps,
     flows::{EvictionRecord, FlowMigration},
@@ -135,7 +135,7 @@ impl InstalledPrograms {
             (true, true) => FormerHints::open(&pins.hints()),
         })?;
         let figures = (options.figure_rows > 0)
-            .then(|| FigureKeeper::open(&pins, options.figure_rows))
+            .then(|| FigureKeeper::open(&pins.state(), options.figure_rows, [OTHER, UNKNOWN]))
             .transpose()
             .context("cannot open the figures of imports")?;
         if figures.is_some() {

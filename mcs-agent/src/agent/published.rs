@@ -11,7 +11,7 @@ use std::{
 use mcs_kube::program::{Heartbeat, http::ListenerReport};
 use tokio::sync::Notify;
 
-use super::{figures::Figures, metrics::SyncMetrics, report::Report};
+use super::{figures::ImportFigures, metrics::SyncMetrics, report::Report};
 
 /// The value if no change waits.
 const NONE: u64 = u64::MAX;
@@ -26,7 +26,7 @@ pub(super) struct Published {
     listeners_changed: Notify,
     pub(super) metrics: SyncMetrics,
     /// Unset before the agent has its maps, and with `--metrics-imports=0`.
-    pub(super) figures: OnceLock<Arc<Figures>>,
+    pub(super) figures: OnceLock<ImportFigures>,
 }
 
 impl Published {

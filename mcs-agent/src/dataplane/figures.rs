@@ -1,66 +1,56 @@
-//! The figures of imports that the programs count, and the rows of VIPs.
+//! Figures of imports: what the programs count by import and source cluster.
+//!
+//! Each import has a row in the map of the programs, and each source cluster a column. Another import or cluster can get the
+//! row or column later. The counts until then are subtracted.
 
-use std::{collections::BTreeMap, io, path::Path};
+mod keeper;
+mod kernel;
+mod names;
 
-use aya::maps::{Map, MapData, PerCpuArray};
-use mcs_common::{Address, FigureRow, maps};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::bpf::{PinnedHash, into_io};
+use mcs_common::FigureRow;
 
-/// The pinned figures.
-pub struct FigureMap(PerCpuArray<MapData, FigureRow>);
+pub use self::{
+    keeper::FigureKeeper,
+    names::{Counts, Labels},
+};
+use self::{kernel::FigureMap, names::Names};
 
-impl FigureMap {
-    /// Opens the map in the state directory.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        let map = MapData::from_pin(state.join(maps::FIGURES)).map_err(into_io)?;
-        PerCpuArray::try_from(Map::PerCpuArray(map)).map(Self).map_err(into_io)
-    }
+/// Figures by two labels, the first of which is an import.
+pub type ByImport<T> = Vec<([Arc<str>; 2], T)>;
 
-    /// The figures of an import, summed over CPUs.
-    pub fn row(&self, index: u32) -> io::Result<FigureRow> {
-        let mut sum = FigureRow { counts: Default::default() };
-        for row in self.0.get(&index, 0).map_err(into_io)?.iter() {
-            for (sum, count) in sum.counts.iter_mut().zip(row.counts) {
-                *sum = sum.wrapping_add(count);
-            }
-        }
-        Ok(sum)
-    }
+/// The figures, for threads that do not write the maps.
+pub struct Figures {
+    map: FigureMap,
+    names: Mutex<Names>,
 }
 
-/// The rows of VIPs.
-pub struct FigureVips {
-    map: PinnedHash<Address, u32>,
-    known: BTreeMap<Address, u32>,
-}
-
-impl FigureVips {
-    /// Opens the map in the state directory, which is empty.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        let map = PinnedHash::open(&state.join(maps::FIGURE_VIPS))?;
-        Ok(Self { map, known: BTreeMap::new() })
+impl Figures {
+    fn new(map: FigureMap, rows: u32, names: [&str; 2]) -> Self {
+        Self { map, names: Mutex::new(Names::new(rows as usize, names)) }
     }
 
-    /// Notes the row of a VIP. Where there is no room, it counts among all others.
-    pub fn set(&mut self, vip: Address, row: u32) {
-        if self.known.get(&vip) != Some(&row) && self.map.set(&vip, row).is_ok() {
-            self.known.insert(vip, row);
-        }
+    /// Every count that is not zero.
+    pub fn counts(&self) -> Counts {
+        let indices = self.names().used();
+        // Before the names: what gets another name meanwhile has no count at all.
+        let rows: Vec<_> =
+            indices.into_iter().filter_map(|row| Some((row, self.map.row(row).ok()?))).collect();
+        self.names().counts(&rows)
     }
 
-    /// Forgets a VIP.
-    pub fn remove(&mut self, vip: &Address) {
-        if self.known.remove(vip).is_some() {
-            let _ = self.map.remove(vip);
-        }
+    /// The imports and source clusters with figures of their own now.
+    pub fn labels(&self) -> Labels {
+        self.names().labels()
     }
 
-    /// Forgets the VIPs of a row.
-    pub fn remove_of(&mut self, row: u32) {
-        let vips = self.known.iter().filter(|(_, of)| **of == row);
-        for vip in vips.map(|(vip, _)| *vip).collect::<Vec<_>>() {
-            self.remove(&vip);
-        }
+    fn names(&self) -> MutexGuard<'_, Names> {
+        self.names.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Counts that cannot be read hide the place for ever: that is better than a wrong count.
+    fn row(&self, index: u32) -> FigureRow {
+        self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS as usize] })
     }
 }

@@ -11,7 +11,7 @@ use super::{OTHER, UNKNOWN, families::Families, process, sync::seconds_since_epo
 use crate::{
     agent::{
         config::SocketLb,
-        figures::Figures,
+        figures::ImportFigures,
         health::{Attachments, Check, failings},
         published::Published,
         report::Report,
@@ -182,7 +182,7 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
     )
 }
 
-fn by_import(families: &mut Families, report: &Report, figures: &Figures) -> Result<()> {
+fn by_import(families: &mut Families, report: &Report, figures: &ImportFigures) -> Result<()> {
     let counts = figures.counts();
     families.gauges(
         "mcs_import_backends",

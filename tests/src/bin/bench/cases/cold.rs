@@ -213,6 +213,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         release_after: None,
         health_address: None,
         metrics_address: None,
+        metrics_imports: 0,
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
         log_programs: false,

@@ -6,44 +6,44 @@ use bytemuck::Zeroable as _;
 use mcs_common::{FigureRow, Refusal};
 
 use super::ByImport;
-use crate::{
-    agent::metrics::{OTHER, UNKNOWN},
-    model::ObjectKey,
-};
+use crate::model::ObjectKey;
 
 /// Counts since the agent started, each with its labels.
 #[derive(PartialEq, Eq, Debug, Default)]
-pub(in crate::agent) struct Counts {
+pub struct Counts {
     /// By import and source cluster.
-    pub(in crate::agent) connections: ByImport<u64>,
+    pub connections: ByImport<u64>,
     /// By import and reason.
-    pub(in crate::agent) refusals: ByImport<u64>,
+    pub refusals: ByImport<u64>,
 }
 
 impl Counts {
     /// The imports that have some.
-    pub(super) fn imports(&self) -> BTreeSet<&str> {
+    pub fn imports(&self) -> BTreeSet<&str> {
         self.connections.iter().chain(&self.refusals).map(|([import, _], _)| &**import).collect()
     }
 }
 
 /// The imports and source clusters with figures of their own.
-pub(super) struct Labels {
+pub struct Labels {
     imports: BTreeSet<Arc<str>>,
     clusters: BTreeSet<Arc<str>>,
     other: Arc<str>,
+    unknown: Arc<str>,
 }
 
 impl Labels {
     /// The label of an import.
-    pub(super) fn import(&self, import: &ObjectKey) -> Arc<str> {
+    pub fn import(&self, import: &ObjectKey) -> Arc<str> {
         Arc::clone(self.imports.get(&*import.to_string()).unwrap_or(&self.other))
     }
 
     /// The label of a source cluster. The empty name is that of slices that name none.
-    pub(super) fn cluster(&self, cluster: &str) -> Arc<str> {
-        let name = if cluster.is_empty() { UNKNOWN } else { cluster };
-        Arc::clone(self.clusters.get(name).unwrap_or(&self.other))
+    pub fn cluster(&self, cluster: &str) -> Arc<str> {
+        if cluster.is_empty() {
+            return Arc::clone(&self.unknown);
+        }
+        Arc::clone(self.clusters.get(cluster).unwrap_or(&self.other))
     }
 }
 
@@ -74,14 +74,14 @@ struct Cluster {
 }
 
 impl Names {
-    pub(super) fn new(rows: usize) -> Self {
+    pub(super) fn new(rows: usize, [other, unknown]: [&str; 2]) -> Self {
         let unnamed = Import { name: None, was_named: false, before: FigureRow::zeroed() };
         let mut imports = vec![unnamed; rows];
         if let Some(others) = imports.first_mut() {
-            (others.name, others.was_named) = (Some(OTHER.into()), true);
+            (others.name, others.was_named) = (Some(other.into()), true);
         }
         let mut clusters = vec![Cluster::default(); FigureRow::CLUSTERS as usize];
-        for (column, name) in clusters.iter_mut().zip([OTHER, UNKNOWN]) {
+        for (column, name) in clusters.iter_mut().zip([other, unknown]) {
             column.name = Some(name.into());
         }
         Self { imports, clusters }
@@ -92,7 +92,8 @@ impl Names {
         Labels {
             imports: self.imports.iter().filter_map(|one| one.name.clone()).collect(),
             clusters: self.clusters.iter().filter_map(|one| one.name.clone()).collect(),
-            other: OTHER.into(),
+            other: self.clusters[0].name.clone().unwrap_or_default(),
+            unknown: self.clusters[1].name.clone().unwrap_or_default(),
         }
     }
 
@@ -204,13 +205,14 @@ mod tests {
             let rows: Vec<_> = names.used().into_iter().map(|row| (row, self.row(row))).collect();
             let Counts { connections, refusals } = names.counts(&rows);
             let lines = connections.into_iter().chain(refusals);
-            lines.map(|([one, two], count)| format!("{one} {two} {count}\n")).collect()
+            let lines = lines.map(|([one, two], count)| format!("{one} {two} {count}"));
+            lines.collect::<Vec<_>>().join("\n")
         }
     }
 
     /// Row 1 is of `shop/web`.
     fn names(kernel: &Kernel) -> Names {
-        let mut names = Names::new(3);
+        let mut names = Names::new(3, ["other", "unknown"]);
         let read = |row| kernel.row(row);
         names.set_import(1, "shop/web".into(), read);
         names.set_cluster(EAST, "east".into(), read);
@@ -226,15 +228,15 @@ mod tests {
         kernel.add(1, Refusal::NoBackend.column(), 2);
         kernel.add(1, 1, 1);
         kernel.add(0, 0, 3);
-        let first = "other other 3\nshop/web unknown 1\nshop/web east 5\nshop/web no_backend 2\n";
+        let first = "other other 3\nshop/web unknown 1\nshop/web east 5\nshop/web no_backend 2";
         assert_eq!(kernel.says(&names), first);
 
         names.forget_import(1);
-        assert_eq!(kernel.says(&names), "other other 3\n");
+        assert_eq!(kernel.says(&names), "other other 3");
         names.set_import(1, "shop/cart".into(), |row| kernel.row(row));
-        assert_eq!(kernel.says(&names), "other other 3\n");
+        assert_eq!(kernel.says(&names), "other other 3");
         kernel.add(1, EAST, 1);
-        assert_eq!(kernel.says(&names), "other other 3\nshop/cart east 1\n");
+        assert_eq!(kernel.says(&names), "other other 3\nshop/cart east 1");
     }
 
     #[test]
@@ -245,9 +247,9 @@ mod tests {
         kernel.add(1, WEST, 7);
         names.forget_cluster(EAST);
         names.set_cluster(EAST, "north".into(), |row| kernel.row(row));
-        assert_eq!(kernel.says(&names), "shop/web west 7\n");
+        assert_eq!(kernel.says(&names), "shop/web west 7");
         (0..2).for_each(|row| kernel.add(row, EAST, 1));
-        assert_eq!(kernel.says(&names), "other north 1\nshop/web north 1\nshop/web west 7\n");
+        assert_eq!(kernel.says(&names), "other north 1\nshop/web north 1\nshop/web west 7");
     }
 
     #[test]
@@ -259,7 +261,7 @@ mod tests {
         names.set_import(2, "shop/web".into(), read);
         names.set_cluster(4, "east".into(), read);
         kernel.add(2, 4, 1);
-        assert_eq!(kernel.says(&names), "shop/web east 1\n");
+        assert_eq!(kernel.says(&names), "shop/web east 1");
     }
 
     #[test]

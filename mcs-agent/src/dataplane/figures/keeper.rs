@@ -4,20 +4,23 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     ops::Range,
+    path::Path,
     sync::Arc,
 };
 
 use mcs_common::{Address, ClusterRecord, FigureRow, ServiceRecord, VipMode, select::Arrays as _};
 
-use super::Figures;
+use super::{
+    Figures,
+    kernel::{FigureMap, FigureVips},
+};
 use crate::{
-    dataplane::{FigureMap, FigureVips, KernelMaps},
-    loader::Pins,
+    dataplane::KernelMaps,
     reconcile::{MapError, MapReader as _, Maps as _, Realized, Step, convert},
 };
 
 /// Gives rows and columns to imports and clusters. The control task has it.
-pub(in crate::agent) struct FigureKeeper {
+pub struct FigureKeeper {
     shared: Arc<Figures>,
     rows: Places,
     columns: Places,
@@ -25,28 +28,24 @@ pub(in crate::agent) struct FigureKeeper {
 }
 
 impl FigureKeeper {
-    /// Opens the maps, which are new. There are so many rows.
-    pub(in crate::agent) fn open(pins: &Pins, rows: u32) -> io::Result<Self> {
-        let state = pins.state();
+    /// Opens the maps in the state directory, which are new. There are so many rows. `names` are those of all other imports and
+    /// clusters, and of slices that name no cluster.
+    pub fn open(state: &Path, rows: u32, names: [&str; 2]) -> io::Result<Self> {
         Ok(Self {
-            shared: Arc::new(Figures::new(FigureMap::open(&state)?, rows)),
+            shared: Arc::new(Figures::new(FigureMap::open(state)?, rows, names)),
             rows: Places::new(1..rows),
             columns: Places::new(FigureRow::UNKNOWN_CLUSTER + 1..FigureRow::CLUSTERS),
-            vips: FigureVips::open(&state)?,
+            vips: FigureVips::open(state)?,
         })
     }
 
     /// The figures.
-    pub(in crate::agent) fn shared(&self) -> Arc<Figures> {
+    pub fn shared(&self) -> Arc<Figures> {
         Arc::clone(&self.shared)
     }
 
     /// Does a step, with the row or column of what it writes.
-    pub(in crate::agent) fn write(
-        &mut self,
-        step: &Step,
-        maps: &mut KernelMaps,
-    ) -> Result<(), MapError> {
+    pub fn write(&mut self, step: &Step, maps: &mut KernelMaps) -> Result<(), MapError> {
         let placed = match step {
             Step::WriteService { id, .. } => {
                 self.forget_import(*id);
@@ -103,11 +102,7 @@ impl FigureKeeper {
     }
 
     /// Follows the maps after a round: what nothing refers to any more makes room for what has no place of its own.
-    pub(in crate::agent) fn follow(
-        &mut self,
-        realized: &Realized,
-        maps: &mut KernelMaps,
-    ) -> io::Result<()> {
+    pub fn follow(&mut self, realized: &Realized, maps: &mut KernelMaps) -> io::Result<()> {
         for id in self.rows.unused(|id| realized.uses_service(id)) {
             self.forget_import(id);
         }
@@ -130,7 +125,7 @@ impl FigureKeeper {
     }
 
     /// Writes all places to maps that may have none, or those of another agent.
-    pub(in crate::agent) fn fill(&self, maps: &mut KernelMaps) -> io::Result<()> {
+    pub fn fill(&self, maps: &mut KernelMaps) -> io::Result<()> {
         maps.set_figures(|import| self.row_of(import), |cluster| self.column_of(cluster))
     }
 
