@@ -6,6 +6,7 @@ mod audit;
 mod config;
 mod control;
 mod cpu;
+mod figures;
 mod health;
 mod malloc;
 mod metrics;

@@ -3,6 +3,7 @@
 mod affinity;
 mod counters;
 mod fallback;
+mod figures;
 mod hand_back;
 mod hints;
 mod kernel;
@@ -14,6 +15,9 @@ pub use crate::bpf::{Access, ReadOnly, ReadWrite};
 pub use affinity::count as count_affinity;
 pub use counters::{Counts, Tally, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;
+pub use figures::{
+    ByImport, Counts as ImportCounts, FigureKeeper, Figures, Labels as FigureLabels,
+};
 pub use hand_back::hand_back_vips;
 pub use hints::{FormerHints, KnownHints};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};

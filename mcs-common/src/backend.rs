@@ -31,8 +31,9 @@ pub struct BackendRecord {
     pub port: u16,
     /// One of [`BackendState`].
     pub state: u8,
-    /// Zero.
-    pub pad: u8,
+    /// The column of the source cluster in [`FigureRow::counts`](crate::FigureRow::counts). As with
+    /// [`FrontendState::row`](crate::FrontendState::row), versions without figures write 0.
+    pub column: u8,
     /// Increases each time the id is assigned again, so that remembered ids become invalid. It shares a
     /// 64-bit word with the state: a reader must not see the state of one use and the generation of
     /// another.

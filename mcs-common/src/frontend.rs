@@ -61,13 +61,6 @@ impl Extent {
 /// connection for [`FrontendState::affinity_seconds`].
 pub const FRONTEND_AFFINITY_CLIENT_IP: u32 = 1;
 
-/// The padding at the end of [`FrontendState`]. It is longer with feature `wide`, with which tests build
-/// another version of the ABI: values of config maps grow at their end.
-#[cfg(not(feature = "wide"))]
-type Padding = u32;
-#[cfg(feature = "wide")]
-type Padding = [u32; 3];
-
 /// Value of the array `states`, at the index that `frontends` names.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
@@ -83,12 +76,15 @@ pub struct FrontendState {
     pub flags: u32,
     /// The affinity timeout in seconds; 0 without affinity.
     pub affinity_seconds: u32,
-    /// Zero.
-    pub pad: Padding,
+    /// Index into `figures`. The agent keeps it apart from its model of the maps: versions without figures write 0.
+    pub row: u32,
+    /// With this feature tests build another version of the ABI: values of config maps grow at their end.
+    #[cfg(feature = "wide")]
+    pub pad: [u32; 2],
 }
 
 const _: () = {
-    assert!(size_of::<FrontendState>() == 44 + size_of::<Padding>());
+    assert!(size_of::<FrontendState>() == if cfg!(feature = "wide") { 56 } else { 48 });
     assert!(offset_of!(FrontendState, extent) == 24);
 };
 crate::pod!(FrontendState);

@@ -58,6 +58,7 @@ mod address;
 mod affinity;
 mod backend;
 mod counter;
+mod figure;
 mod flow;
 mod frontend;
 mod health;
@@ -75,6 +76,7 @@ pub use address::Address;
 pub use affinity::{Affinity, AffinityKey, ClientKey};
 pub use backend::{BackendRecord, BackendRef, BackendState, SlotPair};
 pub use counter::Counter;
+pub use figure::{FigureRow, Refusal};
 pub use flow::{
     Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
 };

@@ -60,6 +60,10 @@ macro_rules! each_map {
             SOCKET_CONNS "socket_conns" State MappedArray[$crate::SlotConnection] SocketSlots;
             /// Indexed by [`Counter`](crate::Counter).
             COUNTERS "counters" State PerCpuArray[u64] Fixed($crate::Counter::ALL.len() as u32);
+            /// Counts by import and source cluster. Row 0 has those of all imports without a row of their own.
+            FIGURES "figures" State PerCpuArray[$crate::FigureRow] Figures;
+            /// The row of each VIP, for refusals. The agent adds and removes entries.
+            FIGURE_VIPS "figure_vips" State SparseHash[$crate::Address, u32] FigureVips;
             /// 1 after socket storage could not be allocated for a socket of this node, else 0.
             STORAGE_FALLBACK "storage_fallback" State Array[u32] Fixed(1);
             /// The flows of packets.
@@ -148,6 +152,10 @@ pub enum Entries {
     SocketSlots,
     /// One for two slots of sockets.
     SocketSlotPairs,
+    /// One for each import with figures of its own, and one for all others.
+    Figures,
+    /// One for each VIP of an import with figures of its own.
+    FigureVips,
     /// [`LRU_ENTRIES`].
     Lru,
     /// This many.
@@ -243,6 +251,8 @@ mod tests {
             ("socket_tags", Kind::MappedArray, 4, 8),
             ("socket_conns", Kind::MappedArray, 4, 64),
             ("counters", Kind::PerCpuArray, 4, 8),
+            ("figures", Kind::PerCpuArray, 4, 128),
+            ("figure_vips", Kind::SparseHash, 16, 4),
             ("storage_fallback", Kind::Array, 4, 4),
             ("flows", Kind::LruHash, 48, 80),
             ("flows_used", Kind::MappedArray, 4, 4),

@@ -12,6 +12,7 @@ compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
 
 mod affinity;
 mod counters;
+mod figures;
 mod log;
 mod maps;
 mod packet;

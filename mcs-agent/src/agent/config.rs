@@ -65,6 +65,8 @@ pub struct Config {
     pub metrics_address: Option<SocketAddr>,
     /// `--page`.
     pub page: bool,
+    /// `--metrics-imports`; 0 if nothing serves metrics.
+    pub metrics_imports: u32,
     /// `--liveness-timeout`.
     pub liveness_timeout: Duration,
     /// `--run-dir`.
@@ -76,6 +78,11 @@ pub struct Config {
 }
 
 impl Config {
+    /// How many rows of figures there are: one for each import, and one for all others.
+    pub(super) const fn figure_rows(&self) -> u32 {
+        if self.metrics_imports == 0 { 0 } else { self.metrics_imports + 1 }
+    }
+
     /// What the flags tell the rules about the node. Its addresses and the facts of the source are added later.
     pub(super) fn node_context(&self) -> NodeContext {
         NodeContext {

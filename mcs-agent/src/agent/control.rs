@@ -28,6 +28,7 @@ use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL, ReadFrom},
+    figures::ImportFigures,
     malloc,
     programs::InstalledPrograms,
     published::Published,
@@ -110,7 +111,7 @@ impl Control {
     pub(super) fn new(
         config: &Config,
         agent: AgentInfo,
-        installed: InstalledPrograms,
+        mut installed: InstalledPrograms,
         published: Arc<Published>,
     ) -> anyhow::Result<Self> {
         let mut node = config.node_context();
@@ -120,6 +121,11 @@ impl Control {
             .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
+        installed.follow_figures(engine.realized());
+        if let Some(figures) = &installed.figures {
+            // Nobody else sets it.
+            let _ = published.figures.set(ImportFigures::new(figures.shared()));
+        }
         let sweeper =
             FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
         let stale =
@@ -141,7 +147,7 @@ impl Control {
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
-            state_map_bytes: state_bytes(config.flows),
+            state_map_bytes: state_bytes(config.flows, config.figure_rows()),
             sweeper,
             flows: None,
             stale_udp,
@@ -280,6 +286,7 @@ impl Control {
     /// Runs a round of the engine. Logs and publishes its result. Returns the capacity that the next one needs.
     async fn run_round(&mut self) -> Option<Capacity> {
         let round = self.engine.reconcile(&mut self.installed, std::time::Instant::now);
+        self.installed.follow_figures(self.engine.realized());
         let larger = round.larger;
         rejections::log(&round.rejected);
         for protocol in [Protocol::Udp, Protocol::Tcp] {

@@ -13,6 +13,6 @@ pub(super) use scrape::Scrape;
 pub(super) use sync::SyncMetrics;
 
 /// Counts what is of source clusters without series of their own.
-const OTHER: &str = "other";
+pub(super) const OTHER: &str = "other";
 /// Counts what is of slices that name no source cluster.
-const UNKNOWN: &str = "unknown";
+pub(super) const UNKNOWN: &str = "unknown";

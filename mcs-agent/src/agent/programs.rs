@@ -12,6 +12,7 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
+    metrics::{OTHER, UNKNOWN},
     report::AgentInfo,
     start::Start,
     tc::{self, PacketPath},
@@ -19,8 +20,8 @@ use super::{
 use crate::{
     bpf::is_withheld,
     dataplane::{
-        FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run, read_run_record,
-        write_run_record,
+        FigureKeeper, FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run,
+        read_run_record, write_run_record,
     },
     engine::SizedMaps,
     flows::{EvictionRecord, FlowMigration},
@@ -57,6 +58,8 @@ pub(super) struct InstalledPrograms {
     keeps_hints: bool,
     pub(super) packets: PacketPath,
     pub(super) socket_lb: SocketLb,
+    /// Absent with `--metrics-imports=0`.
+    pub(super) figures: Option<FigureKeeper>,
     liveness: LivenessWriter,
     /// `--orphan=release`.
     pub(super) release_after: Option<Duration>,
@@ -112,6 +115,7 @@ impl InstalledPrograms {
             features,
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
+            figure_rows: config.figure_rows(),
             tc_hooks: tc::hooks(config, features),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
@@ -127,6 +131,7 @@ impl InstalledPrograms {
         if !former.is_some_and(|run| run.keeps_slots) {
             pins.remove_socket_slots()?;
         }
+        pins.remove_figures()?;
         let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
         maps.prepare_hints(&match (has_state, keeps_hints) {
@@ -134,6 +139,14 @@ impl InstalledPrograms {
             (true, false) => FormerHints::Unknown,
             (true, true) => FormerHints::open(&pins.hints()),
         })?;
+        let figures = (options.figure_rows > 0)
+            .then(|| FigureKeeper::open(&pins.state(), options.figure_rows, [OTHER, UNKNOWN]))
+            .transpose()
+            .context("cannot open the figures of imports")?;
+        if figures.is_some() {
+            // What another agent called a row or column means something else now.
+            maps.set_figures(|_| 0, |_| 0).context("cannot write the places of figures")?;
+        }
         let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
         // Before the programs are attached: a map that is new says that no agent is alive.
         liveness.report(false)?;
@@ -155,6 +168,7 @@ impl InstalledPrograms {
             is_returning: false,
             packets,
             socket_lb: config.socket_lb,
+            figures,
             liveness,
             release_after: config.release_after,
             lock,
@@ -175,6 +189,14 @@ impl InstalledPrograms {
     /// Whether an earlier agent's programs are attached. Nobody writes their maps any more.
     pub(super) fn is_outdated(&self) -> bool {
         !self.complete
+    }
+
+    /// Figures of imports follow the maps after a round.
+    pub(super) fn follow_figures(&mut self, realized: &Realized) {
+        let Some(figures) = &mut self.figures else { return };
+        if let Err(error) = figures.follow(realized, &mut self.maps) {
+            tracing::warn!("cannot write where the programs count by import: {error}");
+        }
     }
 
     /// Checks pins, hooks and the cgroup, and repairs what another process changed or removed. A few
@@ -320,6 +342,9 @@ impl InstalledPrograms {
         programs.take_links(&mut self.programs);
         self.programs = programs;
         (self.maps, self.options) = (maps, options);
+        if let Some(figures) = &self.figures {
+            figures.fill(&mut self.maps)?;
+        }
         if let Err(error) = self.follow_program_log() {
             tracing::warn!("{error:#}");
         }
@@ -452,7 +477,10 @@ impl Maps for InstalledPrograms {
     type Reader = KernelMaps;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
-        self.maps.write(step)
+        match &mut self.figures {
+            Some(figures) => figures.write(step, &mut self.maps),
+            None => self.maps.write(step),
+        }
     }
 
     fn reader(&self) -> &KernelMaps {

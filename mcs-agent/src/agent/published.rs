@@ -2,7 +2,7 @@
 
 use std::{
     sync::{
-        Arc, Mutex, MutexGuard, PoisonError,
+        Arc, Mutex, MutexGuard, OnceLock, PoisonError,
         atomic::{AtomicU64, Ordering::Relaxed},
     },
     time::Duration,
@@ -11,7 +11,7 @@ use std::{
 use mcs_kube::program::{Heartbeat, http::ListenerReport};
 use tokio::sync::Notify;
 
-use super::{metrics::SyncMetrics, report::Report};
+use super::{figures::ImportFigures, metrics::SyncMetrics, report::Report};
 
 /// The value if no change waits.
 const NONE: u64 = u64::MAX;
@@ -25,6 +25,8 @@ pub(super) struct Published {
     listeners: Mutex<Vec<ListenerReport>>,
     listeners_changed: Notify,
     pub(super) metrics: SyncMetrics,
+    /// Unset before the agent has its maps, and with `--metrics-imports=0`.
+    pub(super) figures: OnceLock<ImportFigures>,
 }
 
 impl Published {
@@ -37,6 +39,7 @@ impl Published {
             listeners: Mutex::new(Vec::new()),
             listeners_changed: Notify::new(),
             metrics,
+            figures: OnceLock::new(),
         }
     }
 

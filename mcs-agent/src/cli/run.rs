@@ -199,6 +199,12 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]
     page: bool,
 
+    /// This many imports have figures of their own: connections by source cluster, refusals by reason. The others are counted
+    /// together. 0: none are counted
+    #[arg(long, env = "MCS_METRICS_IMPORTS", value_name = "N", default_value_t = 500,
+        value_parser = clap::value_parser!(u32).range(..=10_000))]
+    metrics_imports: u32,
+
     /// /livez fails if the control loop is stuck for this long; /healthz also fails if a change waits this
     /// long to be written
     #[arg(long, env = "MCS_LIVENESS_TIMEOUT", value_name = "SECONDS", default_value_t = 60,
@@ -406,6 +412,7 @@ impl RunArgs {
             health_address: self.health_address.0,
             metrics_address: self.metrics_address.0,
             page: self.page,
+            metrics_imports: self.metrics_address.0.map_or(0, |_| self.metrics_imports),
             liveness_timeout: Duration::from_secs(self.liveness_timeout),
             run_dir: self.run_dir,
             log_programs: self.log_programs,

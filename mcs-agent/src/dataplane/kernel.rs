@@ -133,6 +133,46 @@ impl PinnedMaps<ReadWrite> {
         }
     }
 
+    /// Names the row of figures of a frontend.
+    pub fn set_row(&mut self, index: u32, row: u32) -> io::Result<()> {
+        let state = read(&self.states, index)?;
+        if state.row == row {
+            return Ok(());
+        }
+        self.update_attributes(index, &FrontendState { row, ..state })
+    }
+
+    /// Names the column of figures of a backend.
+    pub fn set_column(&mut self, id: u32, column: u8) -> io::Result<()> {
+        const WORD: usize = offset_of!(BackendRecord, column) / 8;
+        let backend = read(&self.backends, id)?;
+        if backend.column == column {
+            return Ok(());
+        }
+        let words: [u64; size_of::<BackendRecord>() / 8] =
+            bytemuck::cast(BackendRecord { column, ..backend });
+        self.backends.publish_word(id, WORD * 8, words[WORD])
+    }
+
+    /// Names the rows of all imports and the columns of all source clusters.
+    pub fn set_figures(
+        &mut self,
+        row_of: impl Fn(u32) -> u32,
+        column_of: impl Fn(u32) -> u8,
+    ) -> io::Result<()> {
+        for index in 1..self.states.entries() {
+            let state = read(&self.states, index)?;
+            self.set_row(index, row_of(state.service))?;
+        }
+        for id in 1..self.backends.entries() {
+            let backend = read(&self.backends, id)?;
+            if backend.state != BackendState::FREE {
+                self.set_column(id, column_of(backend.cluster))?;
+            }
+        }
+        Ok(())
+    }
+
     fn set_backend_state(&mut self, id: u32, state: u8) -> io::Result<()> {
         let backend = read(&self.backends, id)?;
         self.backends.write(id, &BackendRecord { state, ..backend })
@@ -191,9 +231,15 @@ impl<A: Access> MapReader for PinnedMaps<A> {
                 .collect::<io::Result<BTreeMap<_, _>>>()
                 .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
                 .into(),
-            states: self.states.used().into(),
+            states: self.states.used().into_iter().map(without_row).collect::<Vec<_>>().into(),
             slots: self.slots.used().into_iter().flatten().collect(),
-            backends: self.backends.used().into(),
+            backends: self
+                .backends
+                .used()
+                .into_iter()
+                .map(without_column)
+                .collect::<Vec<_>>()
+                .into(),
             services: self.services.used().into(),
             clusters: self.clusters.used().into(),
         })
@@ -234,7 +280,7 @@ impl<A: Access> MapReader for PinnedMaps<A> {
 
 impl<A: Access> Arrays for PinnedMaps<A> {
     fn state(&self, index: u32) -> Option<FrontendState> {
-        self.states.read(index)
+        self.states.read(index).map(without_row)
     }
 
     fn slot(&self, index: u32) -> Option<u32> {
@@ -242,8 +288,18 @@ impl<A: Access> Arrays for PinnedMaps<A> {
     }
 
     fn backend(&self, id: u32) -> Option<BackendRecord> {
-        self.backends.read(id)
+        self.backends.read(id).map(without_column)
     }
+}
+
+/// The model of the maps knows no figures.
+fn without_row(state: FrontendState) -> FrontendState {
+    FrontendState { row: 0, ..state }
+}
+
+/// As [`without_row`].
+fn without_column(backend: BackendRecord) -> BackendRecord {
+    BackendRecord { column: 0, ..backend }
 }
 
 fn open_hash<K: Pod + aya::Pod>(

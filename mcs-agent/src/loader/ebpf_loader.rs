@@ -47,6 +47,7 @@ pub(super) fn load(
         .map_max_entries(TraceEvent::MAP, if options.trace { TRACE_BYTES } else { 1 })
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
+        .override_global("COUNT_IMPORTS", forever(u8::from(options.figure_rows > 0)), true)
         .override_global("HINT_BUCKETS", forever(sizes.hint_words() * HINTS_PER_WORD), true);
     for layout in [Place::Config, Place::State, Place::Root]
         .into_iter()

@@ -17,6 +17,8 @@ use crate::{
 
 const BPF_F_NO_PREALLOC: u32 = 1;
 const BPF_F_MMAPABLE: u32 = 1 << 10;
+/// How many VIPs an import with figures has: one of each IP family.
+const VIPS_EACH: u32 = 2;
 
 /// What decides how large the maps are.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +26,7 @@ pub(super) struct Sizes {
     pub(super) capacity: Capacity,
     pub(super) flows: FlowCapacity,
     pub(super) socket_slot_bits: u32,
+    pub(super) figure_rows: u32,
 }
 
 /// A map of a certain size.
@@ -37,7 +40,7 @@ impl Sizes {
     /// With this capacity, and the default size of all other maps.
     pub(super) fn of(capacity: Capacity) -> Self {
         let flows = FlowCapacity::default();
-        Self { capacity, flows, socket_slot_bits: maps::SOCKET_SLOT_BITS }
+        Self { capacity, flows, socket_slot_bits: maps::SOCKET_SLOT_BITS, figure_rows: 0 }
     }
 
     /// The maps that are pinned in one place.
@@ -51,7 +54,7 @@ impl Sizes {
     }
 
     fn entries(self, entries: Entries) -> u32 {
-        let Self { capacity, flows, socket_slot_bits } = self;
+        let Self { capacity, flows, socket_slot_bits, figure_rows } = self;
         match entries {
             Entries::Frontends => capacity.frontends,
             Entries::States => capacity.state_entries(),
@@ -63,6 +66,8 @@ impl Sizes {
             Entries::Flows => flows.entries(),
             Entries::SocketSlots => 1 << socket_slot_bits,
             Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),
+            Entries::Figures => figure_rows.max(1),
+            Entries::FigureVips => (figure_rows * VIPS_EACH).max(1),
             Entries::Lru => maps::LRU_ENTRIES,
             Entries::Fixed(entries) => entries,
         }
@@ -94,7 +99,8 @@ impl MapLayout {
     /// Bytes that the map's entries take. Arrays keep each value at a multiple of 8.
     pub(super) fn bytes(&self) -> u64 {
         let key = if self.is_array() { 0 } else { self.map.key.next_multiple_of(8) };
-        u64::from(self.entries) * (key + self.map.value.next_multiple_of(8)) as u64
+        let copies = if self.map.kind == Kind::PerCpuArray { cpus() } else { 1 };
+        u64::from(self.entries) * (key + copies * self.map.value.next_multiple_of(8)) as u64
     }
 
     /// Bytes that the entries of an array or hash map take in the kernel.
@@ -109,8 +115,13 @@ impl MapLayout {
     }
 
     const fn is_array(&self) -> bool {
-        matches!(self.map.kind, Kind::Array | Kind::MappedArray)
+        matches!(self.map.kind, Kind::Array | Kind::MappedArray | Kind::PerCpuArray)
     }
+}
+
+/// How many CPUs the kernel keeps values for. That cannot be unknown: aya asks too before it makes a map.
+fn cpus() -> usize {
+    aya::util::nr_cpus().unwrap_or(1)
 }
 
 const fn kernel_kind(kind: Kind) -> (MapType, u32) {
@@ -154,6 +165,9 @@ pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
         imports: Capacity::imports_of(services),
     }))
 }
+
+/// The names of the maps with figures of imports.
+pub(super) const FIGURES: [&str; 2] = [maps::FIGURES, maps::FIGURE_VIPS];
 
 /// The names of the maps that make the table of connected sockets.
 pub(super) const SOCKET_SLOTS: [&str; 2] = [maps::SOCKET_TAGS, maps::SOCKET_CONNS];

@@ -52,6 +52,8 @@ pub struct LoadOptions {
     /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
     /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
     pub socket_slot_bits: u32,
+    /// How many rows of figures of imports there are, with that of all others; 0 for no figures.
+    pub figure_rows: u32,
     /// Load the programs for these hooks of devices.
     pub tc_hooks: Vec<TcHook>,
     /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
@@ -64,8 +66,8 @@ pub struct LoadOptions {
 
 impl LoadOptions {
     pub(super) const fn sizes(&self) -> Sizes {
-        let Self { capacity, flows, socket_slot_bits, .. } = *self;
-        Sizes { capacity, flows, socket_slot_bits }
+        let Self { capacity, flows, socket_slot_bits, figure_rows, .. } = *self;
+        Sizes { capacity, flows, socket_slot_bits, figure_rows }
     }
 }
 
@@ -407,7 +409,16 @@ impl Pins {
 
     /// Removes the table of connected sockets: no socket has a slot any more, and each shows its backend.
     pub fn remove_socket_slots(&self) -> Result<(), LoadError> {
-        layout::SOCKET_SLOTS.iter().try_for_each(|name| {
+        self.remove_state(&layout::SOCKET_SLOTS)
+    }
+
+    /// Removes the figures of imports: an agent before this one may have given their rows other names.
+    pub fn remove_figures(&self) -> Result<(), LoadError> {
+        self.remove_state(&layout::FIGURES)
+    }
+
+    fn remove_state(&self, names: &[&str]) -> Result<(), LoadError> {
+        names.iter().try_for_each(|name| {
             let pin = self.state().join(name);
             remove_file(&pin).map(drop).map_err(pin_error("remove", &pin))
         })
@@ -421,9 +432,9 @@ impl Pins {
     }
 }
 
-/// Bytes that the state maps take in the kernel, with a flow table of this capacity.
-pub fn state_bytes(flows: FlowCapacity) -> u64 {
-    let sizes = Sizes { flows, ..Sizes::of(Capacity::NONE) };
+/// Bytes that the state maps take in the kernel, with a flow table of this capacity and so many rows of figures.
+pub fn state_bytes(flows: FlowCapacity, figure_rows: u32) -> u64 {
+    let sizes = Sizes { flows, figure_rows, ..Sizes::of(Capacity::NONE) };
     sizes.layouts(Place::State).map(|map| map.bytes()).sum()
 }
 

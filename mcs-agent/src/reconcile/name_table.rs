@@ -63,6 +63,16 @@ impl<K: Name> NameTable<K> {
         u32::try_from(self.uses.len()).unwrap_or(u32::MAX)
     }
 
+    /// Whether something refers to the entry.
+    pub(super) fn is_used(&self, id: u32) -> bool {
+        self.uses.contains_key(&id)
+    }
+
+    /// The entries that something refers to.
+    pub(super) fn all_used(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.uses.keys().copied()
+    }
+
     /// An index for each of different names: the one it has, or a free one. Nothing is taken.
     pub(super) fn assign(
         &self,

@@ -107,6 +107,31 @@ impl Realized {
         }
     }
 
+    /// Whether a frontend in the maps refers to this entry of `services`.
+    pub fn uses_service(&self, id: u32) -> bool {
+        self.allocations.services.is_used(id)
+    }
+
+    /// The entries of `services` that frontends in the maps refer to.
+    pub fn services_used(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.allocations.services.all_used()
+    }
+
+    /// The entries of `clusters` that backends in the maps refer to.
+    pub fn clusters_used(&self) -> impl ExactSizeIterator<Item = u32> {
+        self.allocations.clusters.all_used()
+    }
+
+    /// Whether a backend in the maps refers to this entry of `clusters`.
+    pub fn uses_cluster(&self, id: u32) -> bool {
+        self.allocations.clusters.is_used(id)
+    }
+
+    /// The VIPs in the maps that have frontends, each with the index of its import in `services`.
+    pub fn vip_imports(&self) -> impl Iterator<Item = (Address, u32)> {
+        self.frontends().filter_map(|key| Some((key.vip, self.state(self.index(&key)?).service)))
+    }
+
     /// The capacity of the maps.
     pub const fn capacity(&self) -> Capacity {
         self.capacity
@@ -152,11 +177,13 @@ impl Realized {
         self.contents.backend(id).unwrap_or(Zeroable::zeroed())
     }
 
-    pub(super) fn service(&self, id: u32) -> ServiceRecord {
+    /// An entry of `services`.
+    pub fn service(&self, id: u32) -> ServiceRecord {
         self.contents.service(id)
     }
 
-    pub(super) fn cluster(&self, id: u32) -> ClusterRecord {
+    /// An entry of `clusters`.
+    pub fn cluster(&self, id: u32) -> ClusterRecord {
         self.contents.cluster(id)
     }
 

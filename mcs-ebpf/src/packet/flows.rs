@@ -18,6 +18,7 @@ use super::{affinity, clock::tick_ns, ip::protocol, rewrite::header_ports};
 use crate::{
     affinity::has_affinity,
     counters::count,
+    figures,
     maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load, load_into},
     per_cpu::Scratch,
     trace,
@@ -370,7 +371,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
         count(Counter::FlowPortChanged);
     }
     scratch.flow.seen = Seen::after(0, flags);
-    let is_recorded = record(scratch)?;
+    let is_recorded = record(scratch, &choice)?;
     trace::flow(scratch, choice.by_affinity);
     Ok(is_recorded)
 }
@@ -470,9 +471,10 @@ fn is_alive(scratch: &mut Scratch, reply: FlowPointer, now: u64) -> bool {
 
 /// Inserts the client's entry. If another CPU has begun the same flow meanwhile, its backend is used.
 #[inline(always)]
-fn record(scratch: &mut Scratch) -> Result<bool, Counter> {
+fn record(scratch: &mut Scratch, choice: &Choice) -> Result<bool, Counter> {
     if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
         count(Counter::FlowCreated);
+        figures::connected(&scratch.frontend, choice);
         return Ok(true);
     }
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };

@@ -22,6 +22,7 @@ use super::{
 };
 use crate::{
     counters::count,
+    figures,
     maps::{ConfigMaps, scratch},
     per_cpu::Scratch,
     trace,
@@ -101,6 +102,7 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
         fragments::forget::<F>(&header, scratch);
         NEXT
     } else {
+        figures::refused_packet(scratch, answer);
         refuse::<F, L>(frame, &header, flags, answer)
     }
 }

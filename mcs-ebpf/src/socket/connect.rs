@@ -1,6 +1,6 @@
 //! connect(2), and sendto(2) with TCP fast open: a connection to a VIP goes to a backend.
 
-use mcs_common::{Counter, Peer, select::FrontendMatch};
+use mcs_common::{Counter, Peer, Refusal, select::FrontendMatch};
 
 use super::{
     affinity::choose,
@@ -9,6 +9,7 @@ use super::{
 };
 use crate::{
     counters::count,
+    figures,
     trace::{self, Decided},
 };
 
@@ -25,12 +26,14 @@ pub(crate) fn connect<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
 #[inline(always)]
 fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
+        figures::refused(frontend, Refusal::NoBackend);
         return refuse(ctx, Counter::RefusedNoBackend);
     };
     let connection = choice.connection(vip);
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
+    figures::connected(frontend, &choice);
     let decided = Decided::new(Counter::ConnectTranslated, frontend.index, &choice);
     trace::connects(ctx, &connection.vip, &decided);
     ALLOW

@@ -9,7 +9,7 @@ use super::{
     context::{ALLOW, HookFamily, SocketContext, refuse, refuse_uncounted},
     state,
 };
-use crate::maps::ConfigMaps;
+use crate::{figures, maps::ConfigMaps};
 
 /// The frontend of `destination`, or the program's return value if it has none.
 ///
@@ -28,7 +28,8 @@ pub(crate) fn frontend<F: HookFamily>(
         }
         return Err(ALLOW);
     }
-    match lookup_hinted(&ConfigMaps, &ctx.frontend_key(destination)) {
+    let key = ctx.frontend_key(destination);
+    match lookup_hinted(&ConfigMaps, &key) {
         Lookup::Miss => {
             state::addressing_directly(ctx, destination, connects);
             Err(ALLOW)
@@ -39,7 +40,10 @@ pub(crate) fn frontend<F: HookFamily>(
         Lookup::UnknownPort if destination.port == 0 => Err(refuse_uncounted()),
         // It connected before the agent served the VIP, as in `sendmsg`.
         Lookup::UnknownPort if !connects && ctx.is_connected_to(destination) => Err(ALLOW),
-        Lookup::UnknownPort => Err(refuse(ctx, Counter::RefusedUnknownPort)),
+        Lookup::UnknownPort => {
+            figures::refused_port(&key.vip);
+            Err(refuse(ctx, Counter::RefusedUnknownPort))
+        }
         Lookup::Inconsistent => Err(refuse(ctx, Counter::RefusedInconsistent)),
         Lookup::Found(frontend) => Ok(frontend),
     }

@@ -2,7 +2,7 @@
 
 use aya_ebpf::bindings::BPF_NOEXIST;
 use mcs_common::{
-    Connection, Counter, Peer, PinKey,
+    Connection, Counter, Peer, PinKey, Refusal,
     select::{Choice, FrontendMatch, recall},
 };
 
@@ -13,6 +13,7 @@ use super::{
 };
 use crate::{
     counters::count,
+    figures,
     maps::{ConfigMaps, UDP_PINS, load},
     trace::{self, Decided},
 };
@@ -42,6 +43,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     let mut by_affinity = false;
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
+            figures::refused(frontend, Refusal::NoBackend);
             return refuse(ctx, Counter::RefusedNoBackend);
         };
         connection = choice.connection(vip);
@@ -95,6 +97,7 @@ fn pinned<F: HookFamily>(
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
+    figures::connected(frontend, &choice);
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },

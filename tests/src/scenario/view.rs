@@ -109,7 +109,7 @@ pub(super) mod tests {
             addr: IpAddr::from([10, 1, 0, last_byte]).into(),
             port: 8080,
             state: BackendState::ACTIVE,
-            pad: 0,
+            column: 0,
             frontend: 1,
             cluster: 1,
             generation: 1,
@@ -125,7 +125,7 @@ pub(super) mod tests {
             service: 1,
             flags: 0,
             affinity_seconds: 0,
-            pad: 0,
+            row: 0,
         };
         let service = ServiceRecord { namespace: text("shop"), name: text("web") };
         for step in [

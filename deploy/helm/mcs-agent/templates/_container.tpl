@@ -159,6 +159,9 @@ httpGet:
 {{- if .Values.page.enabled }}
 - --page
 {{- end }}
+{{- if ne (int64 .Values.metrics.imports) 500 }}
+- --metrics-imports={{ int64 .Values.metrics.imports }}
+{{- end }}
 - --max-memory={{ .Values.capacity.memory }}
 - --max-flows={{ int64 .Values.capacity.flows }}
 - --min-sync-period={{ int64 .Values.minSyncPeriodMilliseconds }}

@@ -44,6 +44,9 @@ impl Control {
         let may_write = later.is_none() && !self.status_file.is_busy();
         if may_write {
             self.objects = ReportedObjects::of(self.engine.desired());
+            if let Some(figures) = self.published.figures.get() {
+                figures.note_backends(self.engine.desired());
+            }
         }
         let report = Arc::new(self.make_report());
         self.published.publish(Arc::clone(&report));

@@ -11,6 +11,7 @@ use super::{OTHER, UNKNOWN, families::Families, process, sync::seconds_since_epo
 use crate::{
     agent::{
         config::SocketLb,
+        figures::ImportFigures,
         health::{Attachments, Check, failings},
         published::Published,
         report::Report,
@@ -65,6 +66,9 @@ impl<'a> Scrape<'a> {
             reach(&mut families, &report)?;
             tampering(&mut families, &report)?;
             self.attachments(&mut families, &report)?;
+            if let Some(figures) = self.published.figures.get() {
+                by_import(&mut families, &report, figures)?;
+            }
         }
         if let Ok(counts) = read_counters(&self.pins.state()) {
             families.counters(
@@ -175,6 +179,34 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
         "mcs_pending",
         "Desired changes that are not in the maps yet; the agent tries again",
         figure(report.pending.len()),
+    )
+}
+
+fn by_import(families: &mut Families, report: &Report, figures: &ImportFigures) -> Result<()> {
+    let counts = figures.counts();
+    families.gauges(
+        "mcs_import_backends",
+        "Backends of all frontends of imports that clients of this node use, by import and source cluster",
+        ["import", "source_cluster"],
+        figures.backends(&counts).into_iter().map(|(labels, count)| (labels, figure(count))),
+    )?;
+    families.gauges(
+        "mcs_import_ejected_backends",
+        "Backends that do not answer clients of this node and get no new ones, by import and source cluster",
+        ["import", "source_cluster"],
+        figures.ejected(&report.ejections).into_iter().map(|(labels, count)| (labels, figure(count))),
+    )?;
+    families.counters(
+        "mcs_import_connections_total",
+        "New connections sent to a backend, of sockets and of packets, by import and source cluster",
+        ["import", "source_cluster"],
+        counts.connections,
+    )?;
+    families.counters(
+        "mcs_import_refusals_total",
+        "Sockets and packets to a ClusterSetIP that were refused, by import and reason",
+        ["import", "reason"],
+        counts.refusals,
     )
 }
 

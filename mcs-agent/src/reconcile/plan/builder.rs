@@ -324,7 +324,7 @@ impl<'a> PlanBuilder<'a> {
             addr: wanted.address.ip().into(),
             port: wanted.address.port(),
             state: BackendState::ACTIVE,
-            pad: 0,
+            column: 0,
             frontend,
             cluster,
             generation: former.generation,

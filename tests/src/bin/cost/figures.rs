@@ -20,6 +20,7 @@ pub(crate) const GLOBALS: [(&str, &[u8]); 7] = [
     ("TRACE", &[0]),
     ("ONLY_NETNS", &[0; 8]),
     ("RELEASE_ORPHANS", &[0]),
+    ("COUNT_IMPORTS", &[1]),
     // One word.
     ("HINT_BUCKETS", &[32, 0, 0, 0]),
 ];

@@ -54,6 +54,7 @@ impl Maps {
             trace: false,
             release_orphans: false,
             socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
+            figure_rows: 0,
             tc_hooks: Vec::new(),
         };
         Programs::load(&options).context("cannot load the programs")

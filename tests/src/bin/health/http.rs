@@ -44,14 +44,26 @@ pub(crate) fn expect(answer: &Answer, status: u16, says: &[&str]) -> anyhow::Res
 
 /// What `/metrics` says, as text.
 pub(crate) fn scrape(netns: &Namespace) -> anyhow::Result<String> {
-    let answer = ask(netns, &format!("{METRICS}/metrics"), &[])?;
+    scrape_at(netns, METRICS)
+}
+
+fn scrape_at(netns: &Namespace, address: &str) -> anyhow::Result<String> {
+    let answer = ask(netns, &format!("{address}/metrics"), &[])?;
     expect(&answer, 200, &[])?;
     Ok(answer.body)
 }
 
 /// Every sample, by name and labels as they are written.
 pub(crate) fn samples(netns: &Namespace) -> anyhow::Result<BTreeMap<String, f64>> {
-    let text = scrape(netns)?;
+    samples_at(netns, METRICS)
+}
+
+/// Those of an agent with another address.
+pub(crate) fn samples_at(
+    netns: &Namespace,
+    address: &str,
+) -> anyhow::Result<BTreeMap<String, f64>> {
+    let text = scrape_at(netns, address)?;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines
         .map(|line| {

@@ -11,6 +11,7 @@ mod explain;
 mod failing;
 mod figures;
 mod http;
+mod imports;
 mod latency;
 mod mistakes;
 mod page;
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     readiness::cases(&mut suite);
     figures::cases(&mut suite);
+    imports::cases(&mut suite);
     latency::cases(&mut suite);
     promtool::cases(&mut suite);
     queries::cases(&mut suite);

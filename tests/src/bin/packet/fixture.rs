@@ -8,7 +8,7 @@ use std::{
     path::PathBuf, time::Duration,
 };
 
-use anyhow::Context as _;
+use anyhow::{Context as _, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
@@ -17,8 +17,8 @@ use aya::{
 use bytemuck::Pod;
 use mcs_agent::loader::Features;
 use mcs_common::{
-    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, Flow, FlowEvictions,
-    FlowsUsed, Fragment, FragmentKey, Hint, Tuple, VipMode, maps,
+    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, FigureRow, Flow,
+    FlowEvictions, FlowsUsed, Fragment, FragmentKey, Hint, Refusal, Tuple, VipMode, maps,
 };
 use mcs_tests::bpf;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -26,7 +26,9 @@ use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 pub(crate) use self::config_maps::{Pick, Service};
 use self::{
     clock::{earlier, now_ns, tick_ns},
-    config_maps::{CONFIG_ENTRIES, ConfigMaps, HINT_BUCKETS, HINT_WORDS, backend},
+    config_maps::{
+        CONFIG_ENTRIES, ConfigMaps, FIGURE_COLUMN, FIGURE_ROW, HINT_BUCKETS, HINT_WORDS, backend,
+    },
 };
 
 use crate::{
@@ -76,6 +78,7 @@ pub(crate) const SEGMENT: u32 = 1_400;
 /// The maps that the programs write.
 struct StateMaps {
     counters: PerCpuArray<MapData, u64>,
+    figures: PerCpuArray<MapData, FigureRow>,
     flows: HashMap<MapData, Tuple, Flow>,
     flows_used: Array<MapData, u32>,
     evictions: Array<MapData, FlowEvictions>,
@@ -124,6 +127,7 @@ impl Fixture {
         let config = ConfigMaps::take(&mut ebpf)?;
         let written = StateMaps {
             counters: map(&mut ebpf, maps::COUNTERS)?,
+            figures: map(&mut ebpf, maps::FIGURES)?,
             flows: map(&mut ebpf, maps::FLOWS)?,
             flows_used: map(&mut ebpf, maps::FLOWS_USED)?,
             evictions: map(&mut ebpf, maps::FLOW_EVICTIONS)?,
@@ -298,15 +302,30 @@ impl Fixture {
         Ok((ran, begin..=now_ns()))
     }
 
-    /// The counters, summed over all CPUs.
+    /// The counters, summed over all CPUs. The figures of imports say the same.
     pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
-        Counter::ALL
+        let counters: BTreeMap<_, u64> = Counter::ALL
             .iter()
             .map(|counter| {
                 let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
                 Ok((counter.name(), values.iter().sum()))
             })
-            .collect()
+            .collect::<anyhow::Result<_>>()?;
+        let mut expected = [[0; FigureRow::COLUMNS as usize]; FIGURE_ROW as usize + 1];
+        expected[FIGURE_ROW as usize][usize::from(FIGURE_COLUMN)] =
+            counters[Counter::FlowCreated.name()];
+        for counter in Counter::ALL {
+            if let Some(refusal) = Refusal::of_packet(counter as u32) {
+                expected[0][refusal.column() as usize] = counters[counter.name()];
+            }
+        }
+        for (row, expected) in (0..).zip(expected) {
+            let cpus = self.written.figures.get(&row, 0)?;
+            let count = |column: usize| cpus.iter().map(|one| one.counts[column]).sum::<u64>();
+            let counts: Vec<_> = (0..expected.len()).map(count).collect();
+            ensure!(counts == expected, "row {row} of figures is {counts:?}, not {expected:?}");
+        }
+        Ok(counters)
     }
 
     /// An entry of the flow table.
@@ -467,7 +486,9 @@ fn loader(features: Features) -> EbpfLoader<'static> {
         .override_global("HAVE_COARSE_CLOCK", have_coarse_clock, true)
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
         .override_global("ONLY_NETNS", &0_u64, true)
+        .override_global("COUNT_IMPORTS", &1_u8, true)
         .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
+        .map_max_entries(maps::FIGURES, FIGURE_ROW + 1)
         .map_max_entries(maps::HINTS, HINT_WORDS);
     let config = [
         maps::VIPS,

@@ -124,5 +124,6 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         trace: false,
         release_orphans: false,
         socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
+        figure_rows: 0,
     }
 }

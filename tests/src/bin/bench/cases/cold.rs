@@ -214,6 +214,7 @@ fn config(run: &Run, bpffs: &Path) -> Config {
         health_address: None,
         metrics_address: None,
         page: false,
+        metrics_imports: 0,
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
         log_programs: false,

@@ -1,0 +1,220 @@
+//! Gives imports their rows, and source clusters their columns.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    io,
+    ops::Range,
+    path::Path,
+    sync::Arc,
+};
+
+use mcs_common::{Address, ClusterRecord, FigureRow, ServiceRecord, VipMode, select::Arrays as _};
+
+use super::{
+    Figures,
+    kernel::{FigureMap, FigureVips},
+};
+use crate::{
+    dataplane::KernelMaps,
+    reconcile::{MapError, MapReader as _, Maps as _, Realized, Step, convert},
+};
+
+/// Gives rows and columns to imports and clusters. The control task has it.
+pub struct FigureKeeper {
+    shared: Arc<Figures>,
+    rows: Places,
+    columns: Places,
+    vips: FigureVips,
+}
+
+impl FigureKeeper {
+    /// Opens the maps in the state directory, which are new. There are so many rows. `names` are those of all other imports and
+    /// clusters, and of slices that name no cluster.
+    pub fn open(state: &Path, rows: u32, names: [&str; 2]) -> io::Result<Self> {
+        Ok(Self {
+            shared: Arc::new(Figures::new(FigureMap::open(state)?, rows, names)),
+            rows: Places::new(1..rows),
+            columns: Places::new(FigureRow::UNKNOWN_CLUSTER + 1..FigureRow::CLUSTERS),
+            vips: FigureVips::open(state)?,
+        })
+    }
+
+    /// The figures.
+    pub fn shared(&self) -> Arc<Figures> {
+        Arc::clone(&self.shared)
+    }
+
+    /// Does a step, with the row or column of what it writes.
+    pub fn write(&mut self, step: &Step, maps: &mut KernelMaps) -> Result<(), MapError> {
+        let placed = match step {
+            Step::WriteService { id, .. } => {
+                self.forget_import(*id);
+                Ok(())
+            }
+            Step::WriteCluster { id, .. } => {
+                self.forget_cluster(*id);
+                Ok(())
+            }
+            Step::InsertFrontend { key, index } => {
+                let service = maps.state(*index).map_or(0, |state| state.service);
+                self.lead_to(key.vip, *index, service, maps)
+            }
+            Step::UpdateAttributes { index, service, .. } => {
+                let vip = maps.state(*index).map(|state| state.key.vip);
+                vip.map_or(Ok(()), |vip| self.lead_to(vip, *index, *service, maps))
+            }
+            Step::DeleteVip(vip) => {
+                self.vips.remove(vip);
+                Ok(())
+            }
+            Step::SetVipMode { vip, mode } if *mode != VipMode::SERVED => {
+                self.vips.remove(vip);
+                Ok(())
+            }
+            _ => Ok(()),
+        };
+        let failed = |error| MapError::writing(step, error);
+        placed.map_err(failed)?;
+        maps.write(step)?;
+        match step {
+            Step::WriteBackend { id, backend } => {
+                self.meet_cluster(backend.cluster, |id| maps.cluster(id));
+                maps.set_column(*id, self.column_of(backend.cluster)).map_err(failed)
+            }
+            Step::WriteState { index, state } => {
+                maps.set_row(*index, self.row_of(state.service)).map_err(failed)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// A frontend of this VIP is about to be one of this import.
+    fn lead_to(
+        &mut self,
+        vip: Address,
+        index: u32,
+        import: u32,
+        maps: &mut KernelMaps,
+    ) -> io::Result<()> {
+        self.meet_import(import, |id| maps.service(id));
+        self.meet_vip(vip, import);
+        maps.set_row(index, self.row_of(import))
+    }
+
+    /// Follows the maps after a round: what nothing refers to any more makes room for what has no place of its own.
+    pub fn follow(&mut self, realized: &Realized, maps: &mut KernelMaps) -> io::Result<()> {
+        for id in self.rows.unused(|id| realized.uses_service(id)) {
+            self.forget_import(id);
+        }
+        for id in self.columns.unused(|id| realized.uses_cluster(id)) {
+            self.forget_cluster(id);
+        }
+        let mut is_new = false;
+        if self.rows.has_room() && self.rows.of.len() < realized.services_used().len() {
+            for id in realized.services_used() {
+                is_new |= self.meet_import(id, |id| Some(realized.service(id)));
+            }
+            realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
+        }
+        if self.columns.has_room() && self.columns.of.len() < realized.clusters_used().len() {
+            for id in realized.clusters_used() {
+                is_new |= self.meet_cluster(id, |id| Some(realized.cluster(id)));
+            }
+        }
+        if is_new { self.fill(maps) } else { Ok(()) }
+    }
+
+    /// Writes all places to maps that may have none, or those of another agent.
+    pub fn fill(&self, maps: &mut KernelMaps) -> io::Result<()> {
+        maps.set_figures(|import| self.row_of(import), |cluster| self.column_of(cluster))
+    }
+
+    fn row_of(&self, import: u32) -> u32 {
+        self.rows.of.get(&import).copied().unwrap_or(0)
+    }
+
+    fn column_of(&self, cluster: u32) -> u8 {
+        let unnamed = (cluster == 0).then_some(FigureRow::UNKNOWN_CLUSTER);
+        let column = unnamed.or_else(|| self.columns.of.get(&cluster).copied());
+        column.and_then(|column| u8::try_from(column).ok()).unwrap_or(0)
+    }
+
+    /// Gives the import a row, if it has none. Returns whether it did.
+    fn meet_import(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ServiceRecord>) -> bool {
+        let Some(row) = self.rows.place_for(id) else { return false };
+        let Some(record) = record(id) else { return false };
+        let name = convert::service_key(&record).to_string().into();
+        self.shared.names().set_import(row, name, |row| self.shared.row(row));
+        self.rows.give(id, row);
+        true
+    }
+
+    /// As [`FigureKeeper::meet_import`].
+    fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ClusterRecord>) -> bool {
+        let Some(column) = self.columns.place_for(id) else { return false };
+        let Some(record) = record(id) else { return false };
+        let name = convert::cluster_name(&record).into();
+        self.shared.names().set_cluster(column, name, |row| self.shared.row(row));
+        self.columns.give(id, column);
+        true
+    }
+
+    fn meet_vip(&mut self, vip: Address, import: u32) {
+        match self.row_of(import) {
+            0 => self.vips.remove(&vip),
+            row => self.vips.set(vip, row),
+        }
+    }
+
+    fn forget_import(&mut self, id: u32) {
+        if let Some(row) = self.rows.take(id) {
+            self.shared.names().forget_import(row);
+            self.vips.remove_of(row);
+        }
+    }
+
+    fn forget_cluster(&mut self, id: u32) {
+        if let Some(column) = self.columns.take(id) {
+            self.shared.names().forget_cluster(column);
+        }
+    }
+}
+
+/// Rows of imports, or columns of source clusters, by the index that the config maps have for the import or cluster.
+struct Places {
+    of: BTreeMap<u32, u32>,
+    free: BTreeSet<u32>,
+}
+
+impl Places {
+    fn new(all: Range<u32>) -> Self {
+        Self { of: BTreeMap::new(), free: all.collect() }
+    }
+
+    fn has_room(&self) -> bool {
+        !self.free.is_empty()
+    }
+
+    /// A free place, if this index needs one. Index 0 names nothing.
+    fn place_for(&self, id: u32) -> Option<u32> {
+        if id == 0 || self.of.contains_key(&id) {
+            return None;
+        }
+        self.free.first().copied()
+    }
+
+    fn give(&mut self, id: u32, place: u32) {
+        self.free.remove(&place);
+        self.of.insert(id, place);
+    }
+
+    fn take(&mut self, id: u32) -> Option<u32> {
+        let place = self.of.remove(&id)?;
+        self.free.insert(place);
+        Some(place)
+    }
+
+    fn unused(&self, is_used: impl Fn(u32) -> bool) -> Vec<u32> {
+        self.of.keys().copied().filter(|id| !is_used(*id)).collect()
+    }
+}
