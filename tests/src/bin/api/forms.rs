@@ -10,7 +10,7 @@ use mcs_kube::message::{Bare, EndpointSlice, Lease, Node, Service, ServiceCidr};
 use mcs_tests::{
     api_server::Api,
     procfs::cpu_time,
-    suite::{Suite, is_full, tell},
+    suite::{Suite, tell},
 };
 use prost::Message;
 use serde::Serialize;
@@ -23,7 +23,9 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The endpoints of the slice that is measured.
 const ENDPOINTS: u8 = 100;
-/// Changes that watchers follow, each second.
+/// Watchers of one slice, and the seconds with so many changes each that they follow.
+const WATCHERS: u32 = 100;
+const SECONDS: u32 = 20;
 const CHANGES: u32 = 50;
 /// How long all watchers take to connect, and to read the rest.
 const MARGIN: Duration = Duration::from_secs(4);
@@ -33,7 +35,7 @@ const MOST_IN_TEN: usize = 7;
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects say the same in protobuf and in JSON", say_the_same);
     suite.case("a change takes fewer bytes in protobuf", takes_less);
-    suite.case("what many watchers cost an API server in both forms", many_watchers);
+    suite.full("what many watchers cost an API server in both forms", many_watchers);
 }
 
 /// The envelope of an object, behind four bytes.
@@ -201,17 +203,16 @@ fn takes_less(world: &mut World) -> anyhow::Result<()> {
 
 /// What a watcher is sent, and what the API server's CPUs do for it, beside the writes.
 fn many_watchers(world: &mut World) -> anyhow::Result<()> {
-    let (watchers, time): (u32, u32) = if is_full() { (100, 20) } else { (20, 3) };
     let world = &*world;
     world.east.api.apply(&slice_of_many(false, true))?;
-    let (_, alone) = follow(world, 0, JSON, Duration::from_secs(time.into()))?;
+    let (_, alone) = follow(world, 0, JSON)?;
     let mut each = Vec::new();
     for (name, form) in [("JSON", JSON), ("protobuf", PROTOBUF)] {
-        let (bytes, cpu) = follow(world, watchers, form, Duration::from_secs(time.into()))?;
+        let (bytes, cpu) = follow(world, WATCHERS, form)?;
         let cpu = cpu.saturating_sub(alone);
-        let events = watchers * CHANGES * time;
+        let events = WATCHERS * CHANGES * SECONDS;
         tell(format!(
-            "{watchers} watchers in {name}: {} bytes and {:.1} us of CPU an event and watcher",
+            "{WATCHERS} watchers in {name}: {} bytes and {:.1} us of CPU an event and watcher",
             bytes / u64::from(events),
             cpu.as_secs_f64() * 1e6 / f64::from(events),
         ));
@@ -223,12 +224,8 @@ fn many_watchers(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Changes a slice that so many watch. Returns the bytes for them, and the CPU time of the API server.
-fn follow(
-    world: &World,
-    watchers: u32,
-    form: &str,
-    time: Duration,
-) -> anyhow::Result<(u64, Duration)> {
+fn follow(world: &World, watchers: u32, form: &str) -> anyhow::Result<(u64, Duration)> {
+    let time = Duration::from_secs(SECONDS.into());
     let slice = slice_of_many(false, true);
     let path = Api::path(&slice)?;
     let version = world.east.api.get(&path)?["metadata"]["resourceVersion"].clone();
@@ -251,7 +248,7 @@ fn follow(
         thread::sleep(MARGIN);
         let before = cpu_time(world.east.pid())?;
         let begin = Instant::now();
-        for number in 1..=CHANGES * u32::try_from(time.as_secs())? {
+        for number in 1..=CHANGES * SECONDS {
             world.east.api.replace(&slice_of_many(false, number % 2 == 0))?;
             let next = begin + Duration::from_secs(1) * number / CHANGES;
             thread::sleep(next.saturating_duration_since(Instant::now()));
