@@ -13,7 +13,7 @@ use crate::{
 };
 
 /// As the agent sets them on a recent kernel, without `--log-programs`, `--socket-lb=host` and `--orphan=release`.
-pub(crate) const GLOBALS: [(&str, &[u8]); 7] = [
+pub(crate) const GLOBALS: [(&str, &[u8]); 8] = [
     ("HAVE_SET_RETVAL", &[1]),
     ("HAVE_COARSE_CLOCK", &[1]),
     ("AYA_LOG_LEVEL", &[0]),
