@@ -109,6 +109,7 @@ const VALUES: &[&str] = &[
     "VIP_RANGES_PROPERTY",
     "dns_name",
     "duration",
+    "duration",
     "hanging",
     "one_line_of",
     "program",
