@@ -188,7 +188,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("api"),
         company: Company::Others,
-        budget: 260,
+        budget: 290,
         full: Some(Work::Binary("api")),
     },
     Suite {

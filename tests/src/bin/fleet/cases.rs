@@ -28,7 +28,7 @@ const FEW: usize = 20;
 const CHANGES: usize = 10;
 /// How much more than kube-proxy an agent may receive for a change, and take of the API server's CPU. It watches the own
 /// cluster's id, its Node and other single objects too.
-const MORE_BYTES: f64 = 1.6;
+const MORE_BYTES: f64 = 1.2;
 const MORE_CPU: f64 = 1.5;
 /// The share of a CPU that an agent may take for reading [`RATE`] changes a second.
 const OWN_CPU: f64 = 0.03;
