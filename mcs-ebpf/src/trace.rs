@@ -17,6 +17,7 @@ use mcs_common::{BackendRef, Counter, FrontendKey, Peer, TraceEvent, select::Cho
 use crate::{
     log,
     maps::{STATES, load},
+    packet::frame::bytes_of,
     per_cpu::Scratch,
     socket::context::{HookFamily, SocketContext},
 };
@@ -132,7 +133,7 @@ fn of_process<F: HookFamily>(
             (&raw mut (*event).path).write(TraceEvent::SOCKET);
             (&raw mut (*event).process).write((bpf_get_current_pid_tgid() >> 32) as u32);
             (&raw mut (*event).cgroup).write(bpf_get_current_cgroup_id());
-            bpf_get_current_comm((&raw mut (*event).comm).cast(), size_of::<[u64; 2]>() as u32);
+            bpf_get_current_comm((&raw mut (*event).comm).cast(), bytes_of::<[u64; 2]>());
         }
     });
 }

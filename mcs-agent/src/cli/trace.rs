@@ -9,10 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use mcs_kube::{
-    duration,
-    program::{self, Signals},
-};
+use mcs_kube::{duration, program};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, interval, sleep_until};
 
@@ -101,7 +98,7 @@ pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
 
 async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
     // Before the agent is asked, so that a signal ends a trace in order.
-    let mut signals = Signals::listen()?;
+    let mut signals = program::Signals::listen()?;
     let pins = Pins::new(&args.bpffs.bpffs);
     let import = args.filter.import();
     if let Some(import) = &import {

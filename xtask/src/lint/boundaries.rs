@@ -109,7 +109,6 @@ const VALUES: &[&str] = &[
     "VIP_RANGES_PROPERTY",
     "dns_name",
     "duration",
-    "duration",
     "hanging",
     "one_line_of",
     "program",
