@@ -32,7 +32,7 @@ pub struct TraceEvent {
     pub protocol: u8,
     /// [`TraceEvent::SOCKET`] or [`TraceEvent::PACKET`].
     pub path: u8,
-    /// 1 if session affinity remembered the backend.
+    /// 1 if session affinity remembered the backend; 0 in the packet path.
     pub by_affinity: u8,
     /// Zero.
     pub pad: u8,

@@ -1,13 +1,10 @@
 //! Counts connections and refusals by import and source cluster, in the per-CPU map `figures`.
 
 use aya_ebpf::Global;
-use mcs_common::{
-    Address, FigureRow, Refusal,
-    select::{Choice, FrontendMatch},
-};
+use mcs_common::{Address, FigureRow, Refusal, select::FrontendMatch};
 
 use crate::{
-    maps::{FIGURE_VIPS, FIGURES},
+    maps::{BACKENDS, FIGURE_VIPS, FIGURES},
     per_cpu::Scratch,
 };
 
@@ -15,11 +12,24 @@ use crate::{
 #[unsafe(no_mangle)]
 static COUNT_IMPORTS: Global<u8> = Global::new(0);
 
-/// A new connection goes to this backend.
+/// A new connection goes to a backend, which has this column.
 #[inline(always)]
-pub(crate) fn connected(frontend: &FrontendMatch, choice: &Choice) {
+pub(crate) fn connected(frontend: &FrontendMatch, column: u8) {
     if COUNT_IMPORTS.load() != 0 {
-        add(frontend.state.row, choice.backend.column.into());
+        add(frontend.state.row, column.into());
+    }
+}
+
+/// The flow in the scratch memory has begun. The backend is looked up again, since [`begin`](crate::packet::flows::begin) has no
+/// stack left to remember its column.
+#[inline(always)]
+pub(crate) fn began(scratch: &Scratch) {
+    if COUNT_IMPORTS.load() != 0
+        && let Some(backend) = BACKENDS.get_ptr(scratch.flow.chosen.id)
+    {
+        // SAFETY: the pointer is to a value of the array.
+        let column = unsafe { (&raw const (*backend).column).read_volatile() };
+        add(scratch.frontend.state.row, column.into());
     }
 }
 

@@ -73,14 +73,14 @@ pub(crate) fn refused<F: HookFamily>(ctx: &SocketContext<F>, reason: Counter) {
 
 /// A flow begins: the one in `Scratch::flow`.
 #[inline(always)]
-pub(crate) fn flow(scratch: &Scratch, by_affinity: bool) {
+pub(crate) fn flow(scratch: &Scratch) {
     if TRACE.load() != 0 {
         cold_path();
         let Scratch { flow, .. } = scratch;
         let backend = Peer::new(flow.to.dst, flow.to.dst_port);
         let (frontend, chosen) = (flow.frontend, flow.chosen);
         let reason = Counter::FlowCreated as u32;
-        of_packet(scratch, &backend, &Decided { reason, frontend, chosen, by_affinity });
+        of_packet(scratch, &backend, &Decided { reason, frontend, chosen, by_affinity: false });
     }
 }
 

@@ -31,9 +31,9 @@ pub(crate) struct TraceView {
     /// The backend's source cluster.
     #[serde(rename = "mcs.source_cluster", skip_serializing_if = "Option::is_none")]
     cluster: Option<String>,
-    /// Whether session affinity remembered the backend.
-    #[serde(rename = "mcs.affinity")]
-    affinity: bool,
+    /// Whether session affinity remembered the backend; absent in the packet path.
+    #[serde(rename = "mcs.affinity", skip_serializing_if = "Option::is_none")]
+    affinity: Option<bool>,
     /// The VIP.
     #[serde(rename = "destination.address")]
     vip: IpAddr,
@@ -119,7 +119,7 @@ impl TraceView {
             path: if is_packet { "packet" } else { "socket" },
             import,
             cluster,
-            affinity: event.by_affinity != 0,
+            affinity: (!is_packet).then_some(event.by_affinity != 0),
             vip,
             port: event.vip.port,
             transport: Protocol::from_number(event.protocol).map(|protocol| match protocol {
@@ -157,7 +157,7 @@ impl TraceView {
             },
             None => self.reason.to_owned(),
         };
-        if is_wide && self.affinity {
+        if is_wide && self.affinity == Some(true) {
             result += " (affinity)";
         }
         let thread: String = self.thread.iter().flat_map(|name| name.escape_debug()).collect();

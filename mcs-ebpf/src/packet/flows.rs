@@ -18,10 +18,8 @@ use super::{affinity, clock::tick_ns, ip::protocol, rewrite::header_ports};
 use crate::{
     affinity::has_affinity,
     counters::count,
-    figures,
     maps::{ConfigMaps, FLOW_EVICTIONS, FLOWS, FLOWS_USED, load, load_into},
     per_cpu::Scratch,
-    trace,
 };
 
 /// How many backends a new flow tries with its own source port. A backend does not serve if another
@@ -337,19 +335,26 @@ fn forget(scratch: &mut Scratch) {
     let _ = FLOWS.remove(&scratch.tuple);
 }
 
+/// What became of an attempt to begin a flow.
+pub(crate) enum Begun {
+    /// It has begun.
+    New,
+    /// Another CPU has begun it.
+    Known,
+    /// Another flow has the same tuple of replies. Another attempt may succeed.
+    Taken,
+}
+
 /// Begins a flow of a client to the frontend in `scratch`.
-///
-/// Returns `false` if another flow has the same tuple of replies; another attempt may then succeed.
 #[inline(always)]
-pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<bool, Counter> {
-    let now = tick_ns();
+pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<Begun, Counter> {
     let spread = scratch.tuple.spread();
     let mut random = spread;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKEND_ATTEMPTS {
         // Affinity returns the same backend for every attempt.
         if attempt > 0 && has_affinity(&scratch.frontend) {
-            return Ok(false);
+            return Ok(Begun::Taken);
         }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKEND_ATTEMPTS));
     } else {
@@ -362,18 +367,17 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<b
     else {
         return Err(Counter::PacketRefusedNoBackend);
     };
+    let now = tick_ns();
     mark_used(now);
     scratch.fill_flow(port, &choice, now);
     if !claim_reply(scratch, now)? {
-        return Ok(false);
+        return Ok(Begun::Taken);
     }
     if attempt >= BACKEND_ATTEMPTS {
         count(Counter::FlowPortChanged);
     }
     scratch.flow.seen = Seen::after(0, flags);
-    let is_recorded = record(scratch, &choice)?;
-    trace::flow(scratch, choice.by_affinity);
-    Ok(is_recorded)
+    record(scratch)
 }
 
 /// Makes `to_pod` look up packets from now on, and counts the entries of a new flow. It must precede the
@@ -471,11 +475,10 @@ fn is_alive(scratch: &mut Scratch, reply: FlowPointer, now: u64) -> bool {
 
 /// Inserts the client's entry. If another CPU has begun the same flow meanwhile, its backend is used.
 #[inline(always)]
-fn record(scratch: &mut Scratch, choice: &Choice) -> Result<bool, Counter> {
+fn record(scratch: &mut Scratch) -> Result<Begun, Counter> {
     if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
         count(Counter::FlowCreated);
-        figures::connected(&scratch.frontend, choice);
-        return Ok(true);
+        return Ok(Begun::New);
     }
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
     first.read_to(&mut scratch.spare);
@@ -483,5 +486,5 @@ fn record(scratch: &mut Scratch, choice: &Choice) -> Result<bool, Counter> {
         let _ = FLOWS.remove(&scratch.opposite_key);
     }
     first.read(&mut scratch.flow);
-    Ok(true)
+    Ok(Begun::Known)
 }

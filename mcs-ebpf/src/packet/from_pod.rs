@@ -9,7 +9,7 @@ use mcs_common::{
 };
 
 use super::{
-    flows::{self, ClientFlow},
+    flows::{self, Begun, ClientFlow},
     fragments,
     frame::{Frame, IPV4, IPV6, LinkLayer},
     icmp,
@@ -119,19 +119,25 @@ extern "C" fn resolve(flags: u32) -> u32 {
     let mut answer = find(flags);
     for attempt in 0..flows::ATTEMPTS {
         if answer != AGAIN {
-            return answer;
+            break;
         }
         answer = begin(attempt, flags);
     }
-    if answer == AGAIN { Counter::PacketRefusedCollision as u32 } else { answer }
+    match answer {
+        AGAIN => Counter::PacketRefusedCollision as u32,
+        BEGUN => begun(),
+        answer => answer,
+    }
 }
 
-/// The return value of [`find`] and [`begin`] when there is a flow.
+/// The return value of [`find`] and [`begin`] when there was a flow.
 const FOUND: u32 = u32::MAX;
 /// Their return value when another attempt may begin a flow.
 const AGAIN: u32 = u32::MAX - 1;
 /// The return value of [`find`] when the packet passes unchanged.
 const PASS: u32 = u32::MAX - 2;
+/// The return value of [`begin`] when a flow has begun.
+const BEGUN: u32 = u32::MAX - 3;
 
 /// Stores the packet's flow in `Scratch::flow`, or else its frontend in `Scratch::frontend`. Returns
 /// [`FOUND`], [`AGAIN`], or the [`Counter`] of the failure.
@@ -173,7 +179,7 @@ extern "C" fn find(flags: u32) -> u32 {
     }
 }
 
-/// Tries to begin a flow to `Scratch::frontend`. Returns what [`find`] returns.
+/// Tries to begin a flow to `Scratch::frontend`. Returns what [`find`] returns, or [`BEGUN`].
 ///
 /// It is a global function for the reason given at [`resolve`].
 #[unsafe(no_mangle)]
@@ -181,10 +187,23 @@ extern "C" fn find(flags: u32) -> u32 {
 extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
     let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
     match flows::begin(scratch, attempt, flags) {
-        Ok(true) => FOUND,
-        Ok(false) => AGAIN,
+        Ok(Begun::New) => BEGUN,
+        Ok(Begun::Known) => FOUND,
+        Ok(Begun::Taken) => AGAIN,
         Err(reason) => reason as u32,
     }
+}
+
+/// Counts and tells that the flow in the scratch memory has begun. Returns [`FOUND`].
+///
+/// It is a global function because `begin` has no stack left: Linux 5.10 adds up the frames of all functions on the way there.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn begun() -> u32 {
+    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    figures::began(scratch);
+    trace::flow(scratch);
+    FOUND
 }
 
 /// Counts a packet of a flow. A hairpin's replies are sent by a pod too, so the flow's flags decide.

@@ -33,7 +33,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
-    figures::connected(frontend, &choice);
+    figures::connected(frontend, choice.backend.column);
     let decided = Decided::new(Counter::ConnectTranslated, frontend.index, &choice);
     trace::connects(ctx, &connection.vip, &decided);
     ALLOW

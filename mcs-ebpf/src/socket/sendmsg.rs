@@ -97,7 +97,7 @@ fn pinned<F: HookFamily>(
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
-    figures::connected(frontend, &choice);
+    figures::connected(frontend, choice.backend.column);
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },
