@@ -16,7 +16,7 @@ use mcs_common::{BackendRef, Counter, FrontendKey, Peer, TraceEvent, select::Cho
 
 use crate::{
     log,
-    maps::{STATES, load},
+    maps::{STATES, load, store},
     packet::frame::bytes_of,
     per_cpu::Scratch,
     socket::context::{HookFamily, SocketContext},
@@ -126,9 +126,9 @@ fn of_process<F: HookFamily>(
     tell(decided, |event| {
         // SAFETY: the caller vouches for the pointer; the helpers take no other.
         unsafe {
-            (&raw mut (*event).vip).write(*vip);
-            (&raw mut (*event).backend).write(*backend);
-            (&raw mut (*event).client).write(NOBODY);
+            store(&raw mut (*event).vip, vip);
+            store(&raw mut (*event).backend, backend);
+            store(&raw mut (*event).client, &NOBODY);
             (&raw mut (*event).protocol).write(protocol);
             (&raw mut (*event).path).write(TraceEvent::SOCKET);
             (&raw mut (*event).process).write((bpf_get_current_pid_tgid() >> 32) as u32);
@@ -144,19 +144,20 @@ fn of_packet(scratch: &Scratch, backend: &Peer, decided: &Decided) {
     tell(decided, |event| {
         // SAFETY: the caller vouches for the pointer.
         unsafe {
-            (&raw mut (*event).vip).write(Peer::new(tuple.dst, tuple.dst_port));
-            (&raw mut (*event).backend).write(*backend);
-            (&raw mut (*event).client).write(Peer::new(tuple.src, tuple.src_port));
+            store(&raw mut (*event).vip, &Peer::new(tuple.dst, tuple.dst_port));
+            store(&raw mut (*event).backend, backend);
+            store(&raw mut (*event).client, &Peer::new(tuple.src, tuple.src_port));
             (&raw mut (*event).protocol).write(tuple.protocol);
             (&raw mut (*event).path).write(TraceEvent::PACKET);
             (&raw mut (*event).process).write(0);
             (&raw mut (*event).cgroup).write(0);
-            (&raw mut (*event).comm).write([0; 2]);
+            store(&raw mut (*event).comm, &[0; 2]);
         }
     });
 }
 
-/// Adds an event, whose other fields `fill` writes. Nobody is woken: the reader looks again and again, which costs less than
+/// Adds an event, whose other fields `fill` writes. It writes them by words: LLVM calls a function to write many zeros, and Linux
+/// 5.10 adds the frame of that to those of the callers, although it is dead code there. Nobody is woken: the reader looks again and again, which costs less than
 /// to be woken by each of many events.
 #[inline(always)]
 fn tell(decided: &Decided, fill: impl FnOnce(*mut TraceEvent)) {
