@@ -20,7 +20,7 @@ pub(crate) fn connected(frontend: &FrontendMatch, column: u8) {
     }
 }
 
-/// The flow in the scratch memory has begun. The backend is looked up again, since [`begin`](crate::packet::flows::begin) has no
+/// The flow in the scratch memory has begun. The backend is looked up again, since `begin` in `from_pod` has no
 /// stack left to remember its column.
 #[inline(always)]
 pub(crate) fn began(scratch: &Scratch) {
