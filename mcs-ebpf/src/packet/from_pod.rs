@@ -91,7 +91,10 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
                 return drop_or_pass(mode, Counter::PacketDroppedMalformed);
             };
             flags = read;
-            resolve(flags)
+            match resolve(flags) {
+                BEGUN => begun(),
+                answer => answer,
+            }
         }
         protocol::SCTP if !VipMode::passes(mode) => Counter::PacketRefusedSctp as u32,
         _ => return drop_or_pass(mode, Counter::PacketDroppedProtocol),
@@ -108,7 +111,7 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
 }
 
 /// Finds the flow of the packet in the scratch memory, or begins one, and stores it in
-/// `Scratch::flow`. Returns [`FOUND`] or the [`Counter`] of the failure.
+/// `Scratch::flow`. Returns [`FOUND`], [`BEGUN`], or the [`Counter`] of the failure.
 ///
 /// This is a global function because the verifier checks those once, and not once for each path that
 /// leads here. Before Linux 6.3 it compares every scalar of two states in a program with functions,
@@ -119,15 +122,11 @@ extern "C" fn resolve(flags: u32) -> u32 {
     let mut answer = find(flags);
     for attempt in 0..flows::ATTEMPTS {
         if answer != AGAIN {
-            break;
+            return answer;
         }
         answer = begin(attempt, flags);
     }
-    match answer {
-        AGAIN => Counter::PacketRefusedCollision as u32,
-        BEGUN => begun(),
-        answer => answer,
-    }
+    if answer == AGAIN { Counter::PacketRefusedCollision as u32 } else { answer }
 }
 
 /// The return value of [`find`] and [`begin`] when there was a flow.
