@@ -32,6 +32,7 @@ use crate::{
     },
     reach::ReachReport,
     stale::StaleReport,
+    trace::Listener,
     verify::AttachmentReport,
 };
 
@@ -194,13 +195,14 @@ impl Report {
         replace_file(directory, FILE, self)
     }
 
-    /// Removes the report in `directory` with the latest start, and the directory if nothing else is in it.
+    /// Removes the report in `directory` with the latest start and the socket of traces, and the directory if nothing else is in it.
     pub fn remove(directory: &Path) {
         for name in [FILE, start::FILE] {
             // What cannot be removed is a stale file at worst.
             let _ = fs::remove_file(fresh_file(directory, name));
             let _ = fs::remove_file(directory.join(name));
         }
+        let _ = fs::remove_file(directory.join(Listener::NAME));
         let _ = fs::remove_dir(directory);
     }
 

@@ -20,8 +20,6 @@ use rustix::net::{
 };
 use tokio::net;
 
-/// The socket, in the agent's run directory.
-const NAME: &str = "trace";
 /// How long an agent may take to load and attach programs.
 const PATIENCE: Duration = Duration::from_mins(1);
 /// Bytes of the longest answer.
@@ -31,6 +29,9 @@ const ANSWER: usize = 1024;
 pub(crate) struct Listener(net::UnixListener);
 
 impl Listener {
+    /// The socket, in the agent's run directory.
+    pub(crate) const NAME: &str = "trace";
+
     /// Listens in the run directory. What an earlier agent has left there is removed.
     pub(crate) fn bind(directory: &Path) -> io::Result<Self> {
         let (path, _directory) = path_in(directory)?;
@@ -54,7 +55,7 @@ impl Listener {
 /// The address of the socket by way of an open directory, which is short: an address has room for 107 bytes.
 fn path_in(directory: &Path) -> io::Result<(PathBuf, File)> {
     let open = File::open(directory)?;
-    Ok((format!("/proc/self/fd/{}/{NAME}", open.as_raw_fd()).into(), open))
+    Ok((format!("/proc/self/fd/{}/{}", open.as_raw_fd(), Listener::NAME).into(), open))
 }
 
 /// A process that traces.

@@ -4,7 +4,7 @@ use std::{
     collections::BTreeMap,
     fs::{self, File},
     ops::RangeInclusive,
-    os::fd::AsFd as _,
+    os::{fd::AsFd as _, unix::fs::FileTypeExt as _},
     path::Path,
     thread,
     time::Duration,
@@ -84,13 +84,16 @@ impl Traces {
     }
 }
 
-/// Directories, files with what they hold, and pins with what they are.
+/// Directories, sockets, files with what they hold, and pins with what they are.
 fn list(directory: &Path, places: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
     for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
+        let entry = entry?;
+        let path = entry.path();
         let content = if path.is_dir() {
             list(&path, places)?;
             "a directory".to_owned()
+        } else if entry.file_type()?.is_socket() {
+            "a socket".to_owned()
         } else {
             match fs::read_to_string(&path) {
                 Ok(content) => content,
