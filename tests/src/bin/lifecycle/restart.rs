@@ -1,6 +1,7 @@
 //! Agents end in any way, at any instant, and the next one takes over.
 
 use std::{
+    path::Path,
     thread,
     time::{Duration, Instant},
 };
@@ -182,6 +183,11 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_until_healthy()
 }
 
+/// Whether a map with figures of imports is pinned there: each agent makes them anew.
+pub(crate) fn counts_imports(pin: &Path) -> bool {
+    [maps::FIGURES, maps::FIGURE_VIPS].iter().any(|name| pin.ends_with(name))
+}
+
 /// What the maps hold, and their ids.
 pub(crate) fn found(site: &Site) -> anyhow::Result<(MapContents, Vec<u32>)> {
     let pins = Pins::new(site.bpffs.path());
@@ -192,10 +198,7 @@ pub(crate) fn found(site: &Site) -> anyhow::Result<(MapContents, Vec<u32>)> {
             .map(|entry| Ok(entry?.path()))
             .collect::<std::io::Result<Vec<_>>>()?;
         paths.sort();
-        // Each agent counts imports anew.
-        paths.retain(|path| {
-            ![maps::FIGURES, maps::FIGURE_VIPS].iter().any(|name| path.ends_with(name))
-        });
+        paths.retain(|path| !counts_imports(path));
         for path in paths {
             ids.push(aya::maps::MapInfo::from_pin(path)?.id());
         }
