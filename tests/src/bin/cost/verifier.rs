@@ -2,7 +2,6 @@
 
 use std::{
     collections::BTreeMap,
-    io,
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
 };
 
@@ -13,7 +12,6 @@ use mcs_tests::{
     bpf::{self, AttachType, ProgramType},
     interpreter::{Object, renumber_maps},
 };
-use rustix::io::Errno;
 
 /// Loads every program, as the agent does. Returns how many instructions the verifier looked at. The
 /// programs go when this returns.
@@ -47,25 +45,12 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
         let linked = Object::link(elf, globals)?;
         for name in untold {
             let section = &sections.get(&name).with_context(|| format!("no {name}"))?.section;
-            match ask_log(&object, &linked, &name, section) {
-                Ok(count) => _ = counts.insert(name, count),
-                // By hand it is loaded without BTF. The verifier then checks a function once for each path to it, which can be
-                // too much for a program that the kernel took above.
-                Err(error) if is_too_much(&error) => {}
-                Err(error) => {
-                    return Err(
-                        error.context(format!("cannot read what the verifier says of {name}"))
-                    );
-                }
-            }
+            let count = ask_log(&object, &linked, &name, section)
+                .with_context(|| format!("cannot read what the verifier says of {name}"))?;
+            counts.insert(name, count);
         }
     }
     Ok(counts)
-}
-
-fn is_too_much(error: &anyhow::Error) -> bool {
-    let code = error.downcast_ref::<io::Error>().and_then(io::Error::raw_os_error);
-    code == Some(Errno::TOOBIG.raw_os_error())
 }
 
 /// Loads a program once more, by hand, with the maps of `object`: before Linux 5.16 only the log says
