@@ -8,11 +8,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use futures_util::{Stream, StreamExt as _, stream};
 use mcs_kube::{
-    duration, one_line_of,
-    program::{self, Signals, growing_row, has_reader, print},
+    one_line_of,
+    program::{self, Signals, TraceFormat, growing_row, has_reader, print, trace_duration},
     told,
 };
 use serde_json::{Map, Value};
@@ -31,8 +31,6 @@ use crate::{
     kubeconfig::ContextArgs,
 };
 
-/// The longest trace.
-const LONGEST: Duration = Duration::from_hours(1);
 /// The columns of the table: 80 with what is between them.
 const COLUMNS: [usize; 5] = [8, 14, 18, 21, 15];
 /// Bytes of a text of others in a cell.
@@ -69,7 +67,7 @@ pub(super) struct TraceCommand {
     verdict: Option<String>,
 
     /// End after this time, at most 1h
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = trace_duration, default_value = "5m")]
     duration: Duration,
 
     /// End after so many decisions
@@ -81,23 +79,7 @@ pub(super) struct TraceCommand {
 
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
-}
-
-/// How decisions are printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
-    /// For people, in 80 columns
-    Table,
-    /// The same uncut
-    Wide,
-    /// A line for each, for programs; fields are added, never renamed
-    Json,
-}
-
-fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    let parsed = duration(text).filter(|one| *one <= LONGEST);
-    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
+    output: TraceFormat,
 }
 
 pub(super) fn run(command: &TraceCommand) -> anyhow::Result<ExitCode> {
@@ -270,9 +252,9 @@ impl Printer<'_> {
     fn begin(&self) -> anyhow::Result<()> {
         let heads = ["UTC", "NODE", "SERVICE", "BACKEND OR REASON", "CLIENT"].map(str::to_owned);
         match self.command.output {
-            Format::Json => Ok(()),
-            Format::Table | Format::Wide => {
-                print(&growing_row(COLUMNS, &heads, self.command.output == Format::Wide))
+            TraceFormat::Json => Ok(()),
+            TraceFormat::Table | TraceFormat::Wide => {
+                print(&growing_row(COLUMNS, &heads, self.command.output == TraceFormat::Wide))
             }
         }
     }
@@ -305,10 +287,10 @@ impl Printer<'_> {
             event.insert("k8s.pod.name".to_owned(), name.into());
         }
         match self.command.output {
-            Format::Json => print(&serde_json::to_string(&event)?),
-            Format::Table | Format::Wide => {
+            TraceFormat::Json => print(&serde_json::to_string(&event)?),
+            TraceFormat::Table | TraceFormat::Wide => {
                 let has_several = self.nodes.iter().any(|other| other.cluster.id != cluster.id);
-                let is_wide = self.command.output == Format::Wide;
+                let is_wide = self.command.output == TraceFormat::Wide;
                 print(&growing_row(COLUMNS, &row(&event, has_several), is_wide))
             }
         }

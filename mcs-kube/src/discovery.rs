@@ -97,7 +97,6 @@ pub fn prefer_served(target: &mut WatchTarget, groups: &ApiGroups) {
 
 #[cfg(test)]
 mod tests {
-    use kube::api::GroupVersionKind;
     use serde_json::{Value, json};
 
     use super::*;
@@ -167,26 +166,18 @@ mod tests {
 
     #[test]
     fn served_versions_are_asked_for_first() {
-        let version = |version: &&str| {
-            let kind = GroupVersionKind::gvk("multicluster.x-k8s.io", version, "ServiceImport");
-            ApiResource::from_gvk_with_plural(&kind, "serviceimports")
-        };
         for (served, expected) in [
             (&["v1beta1", "v1alpha1"][..], ["v1beta1", "v1alpha1"]),
             (&["v1alpha1", "v1"], ["v1alpha1", "v1beta1"]),
             (&["v1"], ["v1beta1", "v1alpha1"]),
             (&[], ["v1beta1", "v1alpha1"]),
         ] {
-            let mut target = WatchTarget {
-                versions: ["v1beta1", "v1alpha1"].iter().map(version).collect(),
-                namespace: None,
-                labels: None,
-                fields: None,
-                purpose: None,
-                room: crate::Room::Endless,
-                seconds: 240..=300,
-                without: None,
-            };
+            let mut target = WatchTarget::all(
+                "multicluster.x-k8s.io",
+                &["v1beta1", "v1alpha1"],
+                "ServiceImport",
+                "serviceimports",
+            );
             let served = served.iter().map(|version| (*version).to_owned()).collect();
             let groups = [("multicluster.x-k8s.io".to_owned(), served)].into();
             prefer_served(&mut target, &groups);

@@ -11,6 +11,7 @@ pub mod shell;
 mod signals;
 pub mod suggest;
 mod table;
+mod trace;
 
 use std::{
     env,
@@ -31,6 +32,7 @@ pub use self::{
     output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
     table::{growing_row, has_reader, print, table, terminal_width},
+    trace::{TraceFormat, trace_duration},
 };
 
 /// An address to listen on, or none.

@@ -7,9 +7,9 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
-use mcs_kube::{duration, program};
+use mcs_kube::program::{self, TraceFormat, trace_duration};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use tokio::time::{Instant, interval, sleep_until};
 
@@ -25,8 +25,6 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 /// How many events are looked at before a signal is.
 const AT_A_TIME: usize = 16_384;
-/// The longest trace.
-const LONGEST: Duration = Duration::from_hours(1);
 
 /// Show each decision as it is made: which backend a connect gets, or why it is refused
 ///
@@ -60,7 +58,7 @@ pub(super) struct TraceArgs {
     verdict: Option<Verdict>,
 
     /// End after this time, at most 1h
-    #[arg(long = "for", value_name = "DURATION", value_parser = parse_duration, default_value = "5m")]
+    #[arg(long = "for", value_name = "DURATION", value_parser = trace_duration, default_value = "5m")]
     duration: Duration,
 
     /// End after so many decisions
@@ -72,23 +70,7 @@ pub(super) struct TraceArgs {
 
     /// Output format
     #[arg(short, long, env = "MCS_OUTPUT", value_name = "FORMAT", default_value = "table")]
-    output: Format,
-}
-
-/// How decisions are printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-enum Format {
-    /// For people, in 80 columns
-    Table,
-    /// The same uncut, with pods
-    Wide,
-    /// A line for each, for programs; fields are added, never renamed
-    Json,
-}
-
-fn parse_duration(text: &str) -> Result<Duration, &'static str> {
-    let parsed = duration(text).filter(|one| *one <= LONGEST);
-    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
+    output: TraceFormat,
 }
 
 pub(super) fn run(args: &TraceArgs) -> anyhow::Result<ExitCode> {
@@ -178,11 +160,11 @@ struct Printer<'a> {
 impl Printer<'_> {
     fn begin(&self) -> anyhow::Result<()> {
         let format = self.args.output;
-        if format == Format::Json {
+        if format == TraceFormat::Json {
             let line = serde_json::to_string(&self.told())?;
             return write(|out| writeln!(out, "{line}")).map(drop);
         }
-        write(|out| writeln!(out, "{}", header(format == Format::Wide))).map(drop)
+        write(|out| writeln!(out, "{}", header(format == TraceFormat::Wide))).map(drop)
     }
 
     /// Prints what came. Returns whether more is wanted.
@@ -200,9 +182,9 @@ impl Printer<'_> {
             let Some(view) = TraceView::new(&event, &mut self.names) else { continue };
             self.shown += 1;
             match self.args.output {
-                Format::Json => serde_json::to_writer(&mut lines, &view)?,
-                Format::Table | Format::Wide => {
-                    lines.extend(view.row(self.args.output == Format::Wide).bytes());
+                TraceFormat::Json => serde_json::to_writer(&mut lines, &view)?,
+                TraceFormat::Table | TraceFormat::Wide => {
+                    lines.extend(view.row(self.args.output == TraceFormat::Wide).bytes());
                 }
             }
             lines.push(b'\n');
@@ -211,11 +193,11 @@ impl Printer<'_> {
         if lost != self.lost {
             self.lost = lost;
             match self.args.output {
-                Format::Json => {
+                TraceFormat::Json => {
                     serde_json::to_writer(&mut lines, &self.told())?;
                     lines.push(b'\n');
                 }
-                Format::Table | Format::Wide => {
+                TraceFormat::Table | TraceFormat::Wide => {
                     writeln!(lines, "... {lost} decisions lost so far: they came too fast")?;
                 }
             }
@@ -230,7 +212,7 @@ impl Printer<'_> {
 
     fn end(&mut self) -> anyhow::Result<()> {
         let told = self.told();
-        if self.args.output == Format::Json {
+        if self.args.output == TraceFormat::Json {
             let line = serde_json::to_string(&told)?;
             return write(|out| writeln!(out, "{line}")).map(drop);
         }

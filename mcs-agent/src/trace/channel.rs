@@ -161,15 +161,11 @@ mod tests {
         let directory = directory.path().join("x".repeat(120));
         fs::create_dir(&directory).unwrap();
         let listener = Listener::bind(&directory).unwrap();
+        let devices = || ["/dev/null", "/dev/zero"].map(|path| File::open(path).unwrap().into());
         let asked = |directory: PathBuf| thread::spawn(move || Channel::open(&directory));
         let asking = asked(directory.clone());
         let client = listener.accept().await.unwrap();
-        client
-            .give(&[
-                File::open("/dev/null").unwrap().into(),
-                File::open("/dev/zero").unwrap().into(),
-            ])
-            .unwrap();
+        client.give(&devices()).unwrap();
         let (mut channel, [_, zero]) = asking.join().unwrap().unwrap();
         let mut byte = [1];
         File::from(zero).read_exact(&mut byte).unwrap();
@@ -182,12 +178,7 @@ mod tests {
         assert_eq!(asking.join().unwrap().err().unwrap().to_string(), "no");
         let asking = asked(directory);
         let client = listener.accept().await.unwrap();
-        client
-            .give(&[
-                File::open("/dev/null").unwrap().into(),
-                File::open("/dev/zero").unwrap().into(),
-            ])
-            .unwrap();
+        client.give(&devices()).unwrap();
         drop(asking.join().unwrap().unwrap());
         client.ended().await;
     }

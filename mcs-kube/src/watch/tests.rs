@@ -1,6 +1,5 @@
 //! Watches against a scripted API server.
 
-use kube::api::GroupVersionKind;
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
@@ -35,19 +34,15 @@ impl RunningWatch {
         let (sender, updates) = mpsc::channel(1);
         let task = tokio::spawn(async move {
             let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
-            let version = |version| {
-                let kind = GroupVersionKind::gvk("about.k8s.io", version, "ClusterProperty");
-                ApiResource::from_gvk_with_plural(&kind, "clusterproperties")
-            };
             let target = WatchTarget {
-                versions: ["v1beta1", "v1alpha1"].map(version).into(),
-                namespace: None,
                 labels: Some("a=b".to_owned()),
-                without: None,
-                fields: None,
-                purpose: None,
                 room,
-                seconds: 240..=300,
+                ..WatchTarget::all(
+                    "about.k8s.io",
+                    &["v1beta1", "v1alpha1"],
+                    "ClusterProperty",
+                    "clusterproperties",
+                )
             };
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);

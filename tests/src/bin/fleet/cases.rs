@@ -73,13 +73,13 @@ fn started(world: &World, count: usize) -> anyhow::Result<Crowd> {
 
 fn start(world: &mut World) -> anyhow::Result<()> {
     let agents = started(world, fleet())?;
-    *world.agents() = Some(agents);
+    world.agents = Some(agents);
     Ok(())
 }
 
 /// Takes the shared agents, and starts them if no case has.
 fn shared(world: &mut World) -> anyhow::Result<Crowd> {
-    match world.agents().take() {
+    match world.agents.take() {
         Some(agents) => Ok(agents),
         None => started(world, fleet()),
     }
@@ -112,7 +112,7 @@ fn one_change(world: &mut World) -> anyhow::Result<()> {
         "a change of a slice with 100 endpoints: {:.1} kB a node",
         kilobytes(cost.bytes, agents.count) / CHANGES as f64
     ));
-    *world.agents() = Some(agents);
+    world.agents = Some(agents);
     Ok(())
 }
 
@@ -126,9 +126,8 @@ struct Load {
 }
 
 fn many_changes(world: &mut World) -> anyhow::Result<()> {
-    let shared = world.agents().take();
-    // Others would get the changes too.
-    drop(shared);
+    // They would get the changes too.
+    world.agents = None;
     let (seconds, rounds) = if is_full() { (20, 3) } else { (3, 1) };
     let idle = loaded(world, None, seconds)?;
     let mut both = [Vec::new(), Vec::new()];
@@ -241,14 +240,11 @@ fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     ));
     let errors = world.server_errors()?;
     ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
-    *world.agents() = Some(agents);
+    world.agents = Some(agents);
     Ok(())
 }
 
 fn doubles(world: &mut World) -> anyhow::Result<()> {
-    let first = shared(world)?;
-    let second = started(world, fleet())?;
-    *world.agents() = Some(first);
-    drop(second);
-    Ok(())
+    let _first = shared(world)?;
+    started(world, fleet()).map(drop)
 }

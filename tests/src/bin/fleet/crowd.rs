@@ -3,7 +3,6 @@
 use std::{
     env, fs,
     io::{BufRead as _, BufReader, Write as _},
-    ops::Add,
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
     time::{Duration, Instant},
@@ -58,8 +57,8 @@ impl Crowd {
 
     /// How far all are.
     pub(crate) fn progress(&mut self) -> anyhow::Result<Progress> {
-        let all = self.processes.iter_mut().map(Process::progress);
-        all.sum::<anyhow::Result<Progress>>()
+        let mut processes = self.processes.iter_mut();
+        processes.try_fold(Progress::default(), |all, process| Ok(all.and(process.progress()?)))
     }
 
     /// Waits until all have read everything. Returns how long that took.
@@ -157,10 +156,9 @@ impl Drop for Process {
     }
 }
 
-impl Add for Progress {
-    type Output = Self;
-
-    fn add(mut self, other: Self) -> Self {
+impl Progress {
+    /// Of these followers and of others.
+    fn and(mut self, other: Self) -> Self {
         self.synced += other.synced;
         for (mark, (count, last)) in other.marks {
             let known = self.marks.entry(mark).or_default();
@@ -168,11 +166,5 @@ impl Add for Progress {
         }
         self.failure = self.failure.or(other.failure);
         self
-    }
-}
-
-impl std::iter::Sum for Progress {
-    fn sum<I: Iterator<Item = Self>>(all: I) -> Self {
-        all.fold(Self::default(), Add::add)
     }
 }

@@ -36,8 +36,8 @@ const LARGE: u8 = 100;
 
 // They have to be removed in this order.
 pub(crate) struct World {
-    /// The followers that the cases share.
-    agents: Option<Crowd>,
+    /// The agents that the cases share, once one of the cases has started them.
+    pub(crate) agents: Option<Crowd>,
     pub(crate) server: ApiServer,
     _control: ControlPlane,
     nodes: Namespace,
@@ -133,11 +133,6 @@ impl World {
             Kind::KubeProxies => "kube-proxy.kubeconfig",
         };
         Crowd::start(&self.nodes, kind, &self.run.directory().join(file), count)
-    }
-
-    /// The agents that the cases share, once one of the cases has started them.
-    pub(crate) const fn agents(&mut self) -> &mut Option<Crowd> {
-        &mut self.agents
     }
 
     /// Changes the marked slice. Returns the number of the change.

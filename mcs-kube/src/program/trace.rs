@@ -1,0 +1,30 @@
+//! What the command lines of `mcs-agent trace` and `mcs trace` share.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use crate::duration;
+
+/// The longest trace.
+const LONGEST: Duration = Duration::from_hours(1);
+
+/// How decisions are printed.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+pub enum TraceFormat {
+    /// For people, in 80 columns
+    Table,
+    /// The same uncut, with pods
+    Wide,
+    /// A line for each, for programs; fields are added, never renamed
+    Json,
+}
+
+/// Reads how long a trace lasts.
+///
+/// # Errors
+/// It is no duration, or more than an hour.
+pub fn trace_duration(text: &str) -> Result<Duration, &'static str> {
+    let parsed = duration(text).filter(|one| *one <= LONGEST);
+    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
+}
