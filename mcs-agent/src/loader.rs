@@ -16,13 +16,13 @@ mod probe;
 mod program_log;
 mod tampering;
 mod tc;
+mod watch;
 
 pub use crate::bpf::own_netns_cookie;
 pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
-use hook::WATCH;
 pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};
 pub use map_memory::{capacity_within, config_memory};
@@ -36,3 +36,4 @@ pub use tc::{
     AttachOutcome, AttachedProgram, Classifiers, DetachOutcome, DevicePrograms, Mechanism,
     TcAttacher, TcError, TcHook, TcLink, detach_all,
 };
+pub use watch::Watching;

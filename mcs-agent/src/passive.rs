@@ -22,6 +22,7 @@ use self::{
 };
 use crate::{
     flows::monotonic_ns,
+    loader::Watching,
     model::{Ejection, ObjectKey},
 };
 
@@ -39,6 +40,8 @@ type Asked = (ObjectKey, Attempt);
 pub struct Passive {
     verdicts: Verdicts,
     watch: Option<Watch>,
+    /// Since when the programs record answers too.
+    answers_since: Option<u64>,
     period: Interval,
     /// The agent's own connects, and to which backends.
     asks: FuturesUnordered<Pin<Box<dyn Future<Output = Asked> + Send>>>,
@@ -60,7 +63,7 @@ impl Passive {
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let verdicts = Verdicts::new(probe == ProbePeers::On);
         let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
-        Self { verdicts, watch: None, period, asks, asked }
+        Self { verdicts, watch: None, answers_since: None, period, asks, asked }
     }
 
     /// Waits until something is to be done; for ever while nothing is watched. If the future is dropped before, the next
@@ -100,15 +103,27 @@ impl Passive {
         Ok(())
     }
 
-    /// Whether the programs are to record connects.
-    pub const fn is_watching(&self) -> bool {
-        self.watch.is_some()
+    /// What the programs are to record.
+    pub const fn watching(&self) -> Watching {
+        match self.watch {
+            None => Watching::Nothing,
+            Some(_) if self.verdicts.takes_answers() => Watching::FailuresAndAnswers,
+            Some(_) => Watching::Failures,
+        }
+    }
+
+    /// Takes what the programs record from now on, or still record.
+    pub fn watched(&mut self, watching: Watching) {
+        self.answers_since = match watching {
+            Watching::FailuresAndAnswers => self.answers_since.or_else(|| Some(monotonic_ns())),
+            Watching::Nothing | Watching::Failures => None,
+        };
     }
 
     /// Reads the records. Returns what has changed.
     pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
         let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), Watch::read)?;
-        let changes = self.verdicts.look(monotonic_ns(), observed);
+        let changes = self.verdicts.look(monotonic_ns(), self.answers_since, observed);
         let mut suspects = self.verdicts.suspects();
         // So that no import keeps others waiting.
         fastrand::shuffle(&mut suspects);

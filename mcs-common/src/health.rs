@@ -21,13 +21,15 @@ pub struct HealthRecord {
 pub struct ClientFailures {
     /// The namespace's cookie; 0 is a free place.
     pub netns_cookie: u64,
+    /// The cookie of the socket of the latest one. A socket sends its SYN several times.
+    pub socket_cookie: u64,
     /// When the latest one failed.
     pub latest_ns: u64,
     /// When the one before failed.
     pub before_ns: u64,
 }
 
-const _: () = assert!(size_of::<HealthRecord>() == 8 + 24 * CLIENTS);
+const _: () = assert!(size_of::<HealthRecord>() == 8 + 32 * CLIENTS);
 crate::pod!(HealthRecord);
 
 impl HealthRecord {
@@ -54,12 +56,16 @@ impl HealthRecord {
 }
 
 impl ClientFailures {
-    /// With one more failure of this client.
+    /// With a failure of a client's socket. A socket fails once.
     #[inline(always)]
     #[must_use]
-    pub const fn failed(&self, netns_cookie: u64, now_ns: u64) -> Self {
-        let before_ns = if self.netns_cookie == netns_cookie { self.latest_ns } else { 0 };
-        Self { netns_cookie, latest_ns: now_ns, before_ns }
+    pub const fn failed(&self, netns_cookie: u64, socket_cookie: u64, now_ns: u64) -> Self {
+        let is_own = self.netns_cookie == netns_cookie;
+        if is_own && self.socket_cookie == socket_cookie {
+            return *self;
+        }
+        let before_ns = if is_own { self.latest_ns } else { 0 };
+        Self { netns_cookie, socket_cookie, latest_ns: now_ns, before_ns }
     }
 }
 
@@ -72,24 +78,34 @@ mod tests {
         let mut record = HealthRecord::zeroed();
         let mut fail = |client, now| {
             let place = record.place_of(client);
-            record.failures[place] = record.failures[place].failed(client, now);
+            record.failures[place] = record.failures[place].failed(client, now, now);
         };
         fail(7, 1);
         (2..1000).for_each(|now| fail(8, now));
-        assert_eq!(
-            record.failures[0],
-            ClientFailures { netns_cookie: 7, latest_ns: 1, before_ns: 0 }
-        );
-        assert_eq!(
-            record.failures[1],
-            ClientFailures { netns_cookie: 8, latest_ns: 999, before_ns: 998 }
-        );
+        let of = |netns_cookie, latest_ns, before_ns| ClientFailures {
+            netns_cookie,
+            socket_cookie: latest_ns,
+            latest_ns,
+            before_ns,
+        };
+        assert_eq!(record.failures[0], of(7, 1, 0));
+        assert_eq!(record.failures[1], of(8, 999, 998));
         // The oldest one leaves.
         for client in 9..12 {
             let place = record.place_of(client);
-            record.failures[place] = record.failures[place].failed(client, 2000 + client);
+            record.failures[place] = record.failures[place].failed(client, client, 2000 + client);
         }
         assert_eq!(record.failures.map(|one| one.netns_cookie), [11, 8, 9, 10]);
         assert_eq!(record.failures[0].before_ns, 0, "that was another client's");
+    }
+
+    #[test]
+    fn a_socket_fails_once() {
+        let once = ClientFailures::zeroed().failed(7, 1, 10);
+        assert_eq!(once.failed(7, 1, 20), once, "its SYN was sent again");
+        let twice = once.failed(7, 2, 30);
+        assert_eq!((twice.latest_ns, twice.before_ns), (30, 10));
+        let other = once.failed(8, 1, 20);
+        assert_eq!((other.latest_ns, other.before_ns), (20, 0), "another client's");
     }
 }

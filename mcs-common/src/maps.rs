@@ -259,7 +259,7 @@ mod tests {
             ("flow_evictions", Kind::MappedArray, 4, 24),
             ("fragments", Kind::LruHash, 48, 64),
             ("client_affinity", Kind::LruHash, 24, 16),
-            ("health", Kind::SparseHash, 8, 104),
+            ("health", Kind::SparseHash, 8, 136),
         ];
         assert!(shapes.eq(expected));
     }

@@ -21,8 +21,8 @@ mod socket;
 mod trace;
 
 use aya_ebpf::{
-    macros::{cgroup_sock, cgroup_sock_addr, classifier, sock_ops},
-    programs::{SockAddrContext, SockContext, SockOpsContext, TcContext},
+    macros::{btf_tracepoint, cgroup_sock, cgroup_sock_addr, classifier},
+    programs::{BtfTracePointContext, SockAddrContext, SockContext, TcContext},
 };
 
 use crate::{
@@ -92,11 +92,25 @@ fn sock_release(ctx: SockContext) -> i32 {
     release::release(&ctx)
 }
 
-/// Records whether backends answer connects. It is attached only while a service asks for passive health.
-#[sock_ops]
+/// Records a connect whose backend does not answer. It is attached only while a service asks for passive health.
+#[btf_tracepoint(function = "tcp_retransmit_skb")]
 #[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
-fn watch(ctx: SockOpsContext) -> u32 {
-    health::watch(&ctx)
+fn tcp_retransmit_skb(ctx: BtfTracePointContext) {
+    health::not_answered(&ctx);
+}
+
+/// Records a connect that is reset. It is attached only while a service asks for passive health.
+#[btf_tracepoint(function = "tcp_receive_reset")]
+#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
+fn tcp_receive_reset(ctx: BtfTracePointContext) {
+    health::not_answered(&ctx);
+}
+
+/// Records a connect that is answered. It is attached only while a backend fails.
+#[btf_tracepoint(function = "inet_sock_set_state")]
+#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
+fn inet_sock_set_state(ctx: BtfTracePointContext) {
+    health::state_changed(&ctx);
 }
 
 /// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.

@@ -27,6 +27,13 @@ pub fn number(text: &str, field: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }
 
+/// What the kernel tells of each descriptor of a process (`proc_pid_fdinfo(5)`).
+pub fn descriptors(pid: u32) -> io::Result<Vec<String>> {
+    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))?;
+    // Some are closed meanwhile.
+    Ok(entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect())
+}
+
 /// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms). An error
 /// if it has ended.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {

@@ -27,7 +27,7 @@ use crate::{
     flows::{EvictionRecord, FlowMigration},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
-        Repair, Tampering, capacity_within, ensure_capable, own_netns_cookie,
+        Repair, Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
@@ -277,9 +277,9 @@ impl InstalledPrograms {
         self.socket_lb != SocketLb::Off && !self.programs.is_staged()
     }
 
-    /// Attaches the program that records what becomes of connects, or detaches it. Returns whether it was not so.
-    pub(super) fn watch(&mut self, is_wanted: bool) -> anyhow::Result<bool> {
-        Ok(self.programs.watch(is_wanted, &self.cgroup)?)
+    /// Records this of connects from now on. Returns what was recorded before.
+    pub(super) fn watch(&mut self, watching: Watching) -> anyhow::Result<Watching> {
+        Ok(self.programs.watch(watching)?)
     }
 
     /// Attaches the programs, or switches to them, and drops the maps that no program reads any more. A thread does so on

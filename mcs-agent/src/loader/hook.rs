@@ -38,6 +38,3 @@ pub const HOOKS: [Hook; 9] = [
     Hook { name: "sendmsg4", attach_type: Type::BPF_CGROUP_UDP4_SENDMSG },
     Hook { name: "sendmsg6", attach_type: Type::BPF_CGROUP_UDP6_SENDMSG },
 ];
-
-/// The hook of the program that records what becomes of connects.
-pub(super) const WATCH: Hook = Hook { name: "watch", attach_type: Type::BPF_CGROUP_SOCK_OPS };

@@ -20,12 +20,13 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering, WATCH,
+    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
     bpffs, ebpf_loader,
     layout::{self, MapLayout, Sizes},
     program_log::{ProgramLog, ProgramLogError},
     tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
+    watch::{Watch, Watching},
 };
 use crate::{
     bpf::{BpfObject, PinState, remove_file},
@@ -109,6 +110,14 @@ pub enum LoadError {
         /// The error of aya, with the verifier's log.
         source: ProgramError,
     },
+    /// The kernel takes no program at a tracepoint.
+    #[error("cannot run a program at the tracepoint {tracepoint}")]
+    Watch {
+        /// The tracepoint.
+        tracepoint: &'static str,
+        /// The error of aya.
+        source: ProgramError,
+    },
     /// A hook could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -129,8 +138,7 @@ pub struct Programs {
     maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
-    /// The attachment of `watch`. It ends with this process, since nobody else reads the records.
-    watch: Option<BpfObject>,
+    watch: Watch,
     log: Option<ProgramLog>,
 }
 
@@ -186,7 +194,7 @@ impl Programs {
             hints,
             maps: Vec::new(),
             links: BTreeMap::new(),
-            watch: None,
+            watch: Watch::default(),
             log: None,
             pins,
             config: directory,
@@ -233,7 +241,7 @@ impl Programs {
     /// Takes over the links of the former programs, which [`Programs::attach`] will update.
     pub fn take_links(&mut self, former: &mut Self) {
         self.links = std::mem::take(&mut former.links);
-        self.watch = former.watch.take();
+        self.watch = std::mem::take(&mut former.watch);
     }
 
     /// Attaches every program: updates the links that this agent holds or an earlier one left, or makes new ones.
@@ -241,28 +249,11 @@ impl Programs {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
     }
 
-    /// Attaches the program that records what becomes of connects, or detaches it. Returns whether it was not so. A program of former maps stays: it reads none that
-    /// become larger.
-    pub fn watch(&mut self, is_wanted: bool, cgroup: &CgroupRoot) -> Result<bool, LoadError> {
-        let rejected = |source| LoadError::Program { program: WATCH.name, source };
-        let Some(link) = &self.watch else {
-            if is_wanted {
-                let program = program(&mut self.ebpf, WATCH.name).map_err(rejected)?;
-                if program.fd().is_err() {
-                    load_hook(program).map_err(rejected)?;
-                }
-                self.watch = attach::attach(program, &WATCH, &self.pins, cgroup, None)?;
-            }
-            return Ok(is_wanted);
-        };
-        let pin = self.pins.link(WATCH.name);
-        let is_right = is_wanted
-            && attach::is_attached(link, &WATCH, cgroup).map_err(pin_error("read", &pin))?;
-        if is_right {
-            return Ok(false);
-        }
-        self.watch = None;
-        if is_wanted { self.watch(true, cgroup) } else { Ok(true) }
+    /// Attaches the programs that record what becomes of connects, and detaches the others of them. Returns what they
+    /// recorded before. Programs of former maps stay: they read none that become larger.
+    pub fn watch(&mut self, watching: Watching) -> Result<Watching, LoadError> {
+        let rejected = |(tracepoint, source)| LoadError::Watch { tracepoint, source };
+        self.watch.set(&mut self.ebpf, watching).map_err(rejected)
     }
 
     fn attach_one(&mut self, hook: &'static Hook, cgroup: &CgroupRoot) -> Result<(), LoadError> {
@@ -514,7 +505,6 @@ fn load_hook(program: &mut Program) -> Result<(), ProgramError> {
     match program {
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
-        Program::SockOps(program) => program.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
     }
 }

@@ -31,6 +31,9 @@ pub struct Features {
     /// the clock.
     #[serde(default)]
     pub coarse_clock: bool,
+    /// Programs at tracepoints can ask for the cookie of a socket (5.12, with BTF); else there is no passive health.
+    #[serde(default)]
+    pub socket_tracepoints: bool,
     /// One packet program can interrupt another on its CPU, and the two mix up what they remember (`PREEMPT_RT`, 6.18).
     #[serde(default)]
     pub interrupts_packets: bool,
@@ -45,6 +48,7 @@ impl Features {
         netns_cookie: true,
         memory_cgroups: true,
         coarse_clock: true,
+        socket_tracepoints: true,
         interrupts_packets: false,
     };
 
@@ -56,6 +60,8 @@ impl Features {
             netns_cookie: own_netns_cookie().is_ok(),
             memory_cgroups: has_memory_cgroups()?,
             coarse_clock: has_coarse_clock()?,
+            socket_tracepoints: numbers(&uname().release().to_string_lossy()) >= (5, 12)
+                && Path::new("/sys/kernel/btf/vmlinux").exists(),
             interrupts_packets: interrupts_packets(
                 Path::new("/sys"),
                 &uname().release().to_string_lossy(),
@@ -72,6 +78,7 @@ impl Features {
             (self.netns_cookie, "SO_NETNS_COOKIE (no --socket-lb=host)"),
             (self.memory_cgroups, "memory cgroups of maps (they count as locked memory)"),
             (self.coarse_clock, "bpf_ktime_get_coarse_ns (packets of flows read the clock)"),
+            (self.socket_tracepoints, "socket cookies at tracepoints (no passive health)"),
         ];
         fallbacks.into_iter().filter(|(has, _)| !has).map(|(_, fallback)| fallback).collect()
     }
@@ -82,9 +89,14 @@ impl Features {
 fn interrupts_packets(sysfs: &Path, release: &str, version: &str) -> bool {
     let is_realtime = version.contains("PREEMPT_RT")
         || fs::read_to_string(sysfs.join("kernel/realtime")).is_ok_and(|text| text.trim() == "1");
-    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse::<u32>);
+    is_realtime && numbers(release) >= (6, 18)
+}
+
+/// The first two numbers of a release; 0 for what is none.
+fn numbers(release: &str) -> (u32, u32) {
+    let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     let mut number = || numbers.next().and_then(Result::ok).unwrap_or_default();
-    is_realtime && (number(), number()) >= (6, 18)
+    (number(), number())
 }
 
 fn has_set_retval() -> io::Result<bool> {

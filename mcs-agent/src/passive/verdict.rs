@@ -1,9 +1,9 @@
 //! The verdicts about backends: pure, with the time as an argument.
 //!
 //! A backend fails if three connects of at least two network namespaces were not answered within ten seconds, and none was
-//! answered since the first of them. Two of each namespace count, so that one client alone ejects nothing. What fails is
-//! ejected unless it answers the agent. When its time is over it is half open: one answer to a client, or to the agent, ends
-//! that, and so does one more failure that the agent confirms.
+//! answered since the first of them. Two of each namespace count, so that one client alone ejects nothing. Answers are
+//! recorded from the first failure on. What fails is ejected unless it answers the agent. When its time is over it is half
+//! open: one answer to a client, or to the agent, ends that, and so does one more failure that the agent confirms.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -50,6 +50,8 @@ pub(super) enum Confirmation {
 pub(super) struct Verdicts {
     /// Whether the agent connects to what fails before that is ejected.
     confirms: bool,
+    /// Whether answers matter now.
+    takes_answers: bool,
     imports: BTreeMap<ObjectKey, BTreeMap<SocketAddr, Memory>>,
 }
 
@@ -130,8 +132,23 @@ impl Verdicts {
         self.imports.retain(|import, _| imports.contains(import));
     }
 
-    /// Takes what the programs saw of all backends that they watch. Returns what has changed.
-    pub(super) fn look(&mut self, now: u64, observed: Vec<Observed>) -> Vec<VerdictChange> {
+    /// Whether answers are to be recorded: a backend fails or has failed.
+    pub(super) const fn takes_answers(&self) -> bool {
+        self.takes_answers
+    }
+
+    /// Takes what the programs saw of all backends that they watch, and since when they record answers. Returns what has
+    /// changed.
+    pub(super) fn look(
+        &mut self,
+        now: u64,
+        answers_since: Option<u64>,
+        observed: Vec<Observed>,
+    ) -> Vec<VerdictChange> {
+        let is_recent = |one: &mcs_common::ClientFailures| {
+            one.netns_cookie != 0 && one.latest_ns + WINDOW >= now
+        };
+        self.takes_answers = observed.iter().any(|one| one.record.failures.iter().any(is_recent));
         let mut changes = Changes::default();
         for (import, backends) in &mut self.imports {
             for (backend, memory) in backends {
@@ -158,7 +175,7 @@ impl Verdicts {
         for ((import, address), (cluster, records)) in records {
             let backends = self.imports.entry(import.clone()).or_default();
             let memory = backends.entry(address).or_insert_with(|| Memory::new(cluster));
-            if memory.observe(now, &records, self.confirms) {
+            if memory.observe(now, answers_since, &records, self.confirms) {
                 changes.add(&import, What::Answers { backend: address });
             }
             if !self.confirms && memory.is_suspect() {
@@ -170,6 +187,8 @@ impl Verdicts {
             backends.retain(|_, memory| memory.is_remembered(now));
         }
         self.imports.retain(|_, backends| !backends.is_empty());
+        let mut memories = self.imports.values().flat_map(BTreeMap::values);
+        self.takes_answers |= memories.any(|one| !matches!(one.stage, Stage::Well { .. }));
         changes.0
     }
 
@@ -286,7 +305,13 @@ impl Memory {
     }
 
     /// Takes what the programs saw. Returns whether it answers again.
-    fn observe(&mut self, now: u64, records: &[HealthRecord], confirms: bool) -> bool {
+    fn observe(
+        &mut self,
+        now: u64,
+        answers_since: Option<u64>,
+        records: &[HealthRecord],
+        confirms: bool,
+    ) -> bool {
         self.is_watched = true;
         let answered = records.iter().map(|record| record.answered_ns).max().unwrap_or_default();
         self.answered = self.answered.max(answered);
@@ -297,7 +322,9 @@ impl Memory {
             _ => (FAILURES, CLIENTS),
         };
         let settled = self.settled.max(self.answered);
-        self.failing = failing(now, records, settled, needed);
+        // An answer before is not known. The agent's own connect makes up for that.
+        let known = |since| if confirms { settled } else { settled.max(since) };
+        self.failing = answers_since.and_then(|since| failing(now, records, known(since), needed));
         matches!(self.stage, Stage::HalfOpen { since } if self.answered > since)
             && self.return_if_half_open(now)
     }

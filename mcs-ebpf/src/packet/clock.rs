@@ -22,7 +22,7 @@ pub(crate) fn tick_ns() -> u64 {
 
 /// Nanoseconds of `CLOCK_MONOTONIC`.
 #[inline(always)]
-pub(super) fn now_ns() -> u64 {
+pub(crate) fn now_ns() -> u64 {
     // SAFETY: the helper takes no argument.
     unsafe { bpf_ktime_get_ns() }
 }

@@ -91,12 +91,6 @@ pub(crate) fn find(cookie: u64) -> Option<*const SlotConnection> {
     is_own.then_some(connection.cast_const())
 }
 
-/// Whether the socket with this cookie has a slot.
-#[inline(always)]
-pub(crate) fn has(cookie: u64) -> bool {
-    Tags::of(cookie).is_some_and(|tags| tags.place.own_way(tags.read()) != NO_WAY)
-}
-
 /// The VIP of the connection in the socket's slot, if that went to `peer`.
 #[inline(always)]
 pub(crate) fn vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {

@@ -2,6 +2,7 @@
 
 use super::Control;
 use crate::{
+    loader::Watching,
     model::{Ejection, EjectionState},
     passive::{PassiveEvent, VerdictChange, targets},
 };
@@ -13,29 +14,44 @@ impl Control {
         if !self.installed.can_watch() || (self.passive.is_idle() && imports.is_empty()) {
             return;
         }
+        if !self.installed.features.socket_tracepoints {
+            self.note_trouble(
+                "it takes Linux 5.12 or later, with /sys/kernel/btf/vmlinux".to_owned(),
+            );
+            return;
+        }
         let (desired, realized) = (self.engine.desired(), self.engine.realized());
         let targets = targets(self.engine.watchable(), desired, realized);
         let state = self.installed.pins.state();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
-            self.note_trouble(format!("cannot watch all backends: {error}"));
+            self.note_trouble(format!("cannot watch all backends: {error}; trying again"));
         }
         self.watch();
     }
 
-    /// Attaches the program that watches while something is to be watched.
+    /// Attaches the programs that record what is needed now.
     pub(super) fn watch(&mut self) {
-        match self.installed.watch(self.passive.is_watching()) {
-            Ok(false) => {}
-            Ok(true) if self.passive.is_watching() => tracing::info!("passive health: attached"),
-            Ok(true) => tracing::info!("passive health: detached, since no service asks for it"),
-            Err(error) => self.note_trouble(format!("{error:#}")),
+        let watching = self.passive.watching();
+        match self.installed.watch(watching) {
+            Ok(former) => {
+                self.passive.watched(watching);
+                match (former, watching) {
+                    (Watching::Nothing, Watching::Nothing) => {}
+                    (Watching::Nothing, _) => tracing::info!("passive health: attached"),
+                    (_, Watching::Nothing) => {
+                        tracing::info!("passive health: detached, since no service asks for it");
+                    }
+                    _ => {}
+                }
+            }
+            Err(error) => self.note_trouble(format!("{error:#}; trying again")),
         }
     }
 
-    /// Logs a problem that is tried again, if it is not the latest one.
+    /// Logs a problem, if it is not the latest one.
     fn note_trouble(&mut self, problem: String) {
         if self.passive_trouble.as_ref() != Some(&problem) {
-            tracing::warn!("passive health: {problem}; trying again");
+            tracing::warn!("passive health: {problem}");
             self.passive_trouble = Some(problem);
         }
     }
@@ -47,12 +63,13 @@ impl Control {
             PassiveEvent::Due => self.passive.look(),
         };
         let changes = changes.unwrap_or_else(|error| {
-            self.note_trouble(format!("cannot read how backends answer: {error}"));
+            self.note_trouble(format!("cannot read how backends answer: {error}; trying again"));
             Vec::new()
         });
         for change in &changes {
             log(change);
         }
+        self.watch();
         // Some are forgotten without a change.
         let is_new = self.engine.set_ejections(self.passive.ejections().iter().collect());
         if is_new || !changes.is_empty() {

@@ -10,6 +10,9 @@ struct World {
     verdicts: Verdicts,
     records: BTreeMap<u8, HealthRecord>,
     now: u64,
+    answers_since: Option<u64>,
+    /// The cookie of the next socket.
+    socket: u64,
     log: Vec<VerdictChange>,
 }
 
@@ -21,14 +24,22 @@ impl World {
     fn new(confirms: bool, backends: u8) -> Self {
         let zeroed: HealthRecord = bytemuck::Zeroable::zeroed();
         let records = (0..backends).map(|one| (one, zeroed)).collect();
-        Self { verdicts: Verdicts::new(confirms), records, now: 1000 * SECOND, log: vec![] }
+        Self {
+            verdicts: Verdicts::new(confirms),
+            records,
+            now: 1000 * SECOND,
+            answers_since: Some(0),
+            socket: 1,
+            log: vec![],
+        }
     }
 
     /// A client does not get an answer.
     fn fails(&mut self, backend: u8, client: u64) {
         let record = self.records.get_mut(&backend).unwrap();
         let place = record.place_of(client);
-        record.failures[place] = record.failures[place].failed(client, self.now);
+        record.failures[place] = record.failures[place].failed(client, self.socket, self.now);
+        self.socket += 1;
     }
 
     /// Three connects of two clients get no answer.
@@ -56,7 +67,7 @@ impl World {
             Some(Observed { import: key("shop/web"), backend, record: *record })
         });
         let observed = observed.collect();
-        self.log.extend(self.verdicts.look(self.now, observed));
+        self.log.extend(self.verdicts.look(self.now, self.answers_since, observed));
     }
 
     /// The agent connects to what fails.
@@ -114,6 +125,31 @@ fn three_failures_of_two_clients_and_no_answer() {
         }
         assert_eq!(world.out(), if ejected { vec![0] } else { vec![] }, "{failures:?}");
     }
+}
+
+#[test]
+fn failures_count_while_answers_are_recorded() {
+    let mut world = World::new(false, 2);
+    world.answers_since = None;
+    world.look();
+    assert!(!world.verdicts.takes_answers(), "nothing fails");
+    world.dies(0);
+    world.look();
+    assert!(world.verdicts.takes_answers());
+    world.answers_since = Some(world.now);
+    world.look();
+    assert!(world.out().is_empty(), "there may have been answers before");
+    world.dies(1);
+    world.look();
+    assert_eq!(world.out(), [1]);
+    world.wait();
+    world.now += WINDOW;
+    world.look();
+    assert!(world.verdicts.takes_answers(), "it is half open");
+    world.now += FORGET;
+    world.look();
+    world.look();
+    assert!(!world.verdicts.takes_answers());
 }
 
 #[test]

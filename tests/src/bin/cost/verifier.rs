@@ -6,8 +6,9 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
-use aya::{Ebpf, EbpfLoader, maps::Map, programs::Program};
+use aya::{Btf, Ebpf, EbpfLoader, maps::Map, programs::Program};
 use aya_obj::{ProgramSection, generated::bpf_insn};
+use mcs_agent::loader::Features;
 use mcs_tests::{
     bpf::{self, AttachType, ProgramType},
     interpreter::{Object, renumber_maps},
@@ -24,11 +25,15 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
     let mut object = loader.load(elf).context("cannot load the object")?;
     let mut counts = BTreeMap::new();
     let mut untold = Vec::new();
+    let types = kernel_types()?;
     for (name, program) in object.programs_mut() {
         match program {
             Program::CgroupSockAddr(program) => program.load(),
             Program::CgroupSock(program) => program.load(),
-            Program::SockOps(program) => program.load(),
+            Program::BtfTracePoint(program) => match &types {
+                Some(types) => program.load(name, types),
+                None => continue,
+            },
             Program::SchedClassifier(program) => program.load(),
             _ => bail!("{name} is of an unknown kind"),
         }
@@ -53,6 +58,13 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
     Ok(counts)
 }
 
+/// What programs at tracepoints are loaded with; `None` if passive health does not run on this kernel.
+fn kernel_types() -> anyhow::Result<Option<Btf>> {
+    let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+    let types = features.socket_tracepoints.then(Btf::from_sys_fs);
+    types.transpose().context("cannot read the kernel's types")
+}
+
 /// Loads a program once more, by hand, with the maps of `object`: before Linux 5.16 only the log says
 /// the count, and aya shows it of programs alone that are refused.
 fn ask_log(
@@ -69,7 +81,6 @@ fn ask_log(
     })?;
     let (kind, attach) = match section {
         ProgramSection::SchedClassifier => (ProgramType::BPF_PROG_TYPE_SCHED_CLS, None),
-        ProgramSection::SockOps => (ProgramType::BPF_PROG_TYPE_SOCK_OPS, None),
         ProgramSection::CgroupSockAddr { attach_type } => {
             let attach = AttachType::from(*attach_type);
             (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach))

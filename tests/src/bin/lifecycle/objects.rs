@@ -8,8 +8,6 @@ use aya::{
 };
 use mcs_tests::{bpf, procfs};
 
-use crate::process;
-
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub(crate) enum Kind {
@@ -64,7 +62,7 @@ impl Objects {
     /// Those that a process holds open, with what these hold.
     pub(crate) fn held_by(pid: u32) -> anyhow::Result<Self> {
         let mut held = Self::default();
-        process::descriptors(pid)?.iter().for_each(|info| held.add_described(info));
+        procfs::descriptors(pid)?.iter().for_each(|info| held.add_described(info));
         held.add_held()?;
         Ok(held)
     }

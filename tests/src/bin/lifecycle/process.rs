@@ -70,16 +70,9 @@ fn thread_names(pid: u32) -> io::Result<Vec<String>> {
 /// Bytes that the maps take in the kernel which a process holds open, each once.
 fn map_memory(pid: u32) -> io::Result<u64> {
     let mut maps = BTreeMap::new();
-    for info in descriptors(pid)? {
+    for info in procfs::descriptors(pid)? {
         let field = |name| procfs::number(&info, name);
         maps.extend(field("map_id").zip(field("memlock")));
     }
     Ok(maps.into_values().sum())
-}
-
-/// What the kernel tells of each descriptor of a process (`proc_pid_fdinfo(5)`).
-pub(crate) fn descriptors(pid: u32) -> io::Result<Vec<String>> {
-    let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))?;
-    // Some are closed meanwhile.
-    Ok(entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect())
 }

@@ -1,17 +1,18 @@
 //! Passive health: backends that do not answer are ejected, and no client alone ejects one.
 
 use std::{
-    fs::File,
+    collections::BTreeSet,
     net::SocketAddr,
     panic, thread,
     time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
+use mcs_agent::loader::Features;
 use mcs_tests::{
-    bpf,
+    procfs,
     site::Site,
-    suite::{self, Suite, tell},
+    suite::{self, Suite, skip, tell},
     wait,
 };
 use rustix::{io::Errno, net::connect};
@@ -30,11 +31,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("passive health: the program is attached while a service asks", attaches);
 }
 
-/// `BPF_CGROUP_SOCK_OPS`.
-const SOCK_OPS: u32 = 3;
+/// The tracepoints of connects that fail.
+const FAILURES: [&str; 2] = ["tcp_receive_reset", "tcp_retransmit_skb"];
 const EAST: [u8; 3] = [11, 12, 13];
 const WEST: [u8; 3] = [14, 15, 16];
-/// How long clients connect. A lost SYN is sent again for the second time after 2 or 3 seconds.
+/// How long clients connect. A lost SYN is sent again after a second.
 const LOAD: Duration = Duration::from_secs(7);
 const PAUSE: Duration = Duration::from_millis(25);
 
@@ -97,6 +98,9 @@ fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> anyhow::Result
 const BOTH: [Place; 2] = [Place::Pod, Place::OtherPod];
 
 fn start(world: &World, role: &str, services: &[&Target]) -> anyhow::Result<Site> {
+    if !Features::probe()?.socket_tracepoints {
+        return Err(skip("passive health takes Linux 5.12"));
+    }
     let services: Vec<_> = services.iter().map(|target| &target.service).collect();
     // The agent connects to what clients do not reach.
     Site::start(&world.run, role, &world.node.netns, &["--probe-peers=on"], &services)
@@ -190,31 +194,44 @@ fn closed_ports(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_for(&good.service)
 }
 
+/// The tracepoints at which a process runs programs.
+fn tracepoints(pid: u32) -> anyhow::Result<BTreeSet<String>> {
+    let described = procfs::descriptors(pid)?;
+    let name = |info: &String| {
+        info.lines().find_map(|line| line.strip_prefix("tp_name:\t").map(str::to_owned))
+    };
+    Ok(described.iter().filter_map(name).collect())
+}
+
 fn attaches(world: &mut World) -> anyhow::Result<()> {
     let web = world.fresh("asked").with(&EAST);
     let mut site = start(world, "asked", &[&web])?;
-    let cgroup = File::open(site.cgroup.path())?;
-    let until = |count: usize| {
-        wait::until("the program to be attached or detached", || {
-            let attached = bpf::attached_to_cgroup(&cgroup, SOCK_OPS)?;
-            ensure!(attached.len() == count, "{attached:?}");
+    let until = |site: &Site, expected: &[&str]| {
+        wait::until("programs to be attached or detached", || {
+            let found = tracepoints(site.agent.pid())?;
+            ensure!(found.iter().eq(expected), "{found:?}");
             Ok(())
         })
     };
-    until(0)?;
+    until(&site, &[])?;
     site.apply(&asking(web.clone()).service)?;
-    until(1)?;
+    until(&site, &FAILURES)?;
+    // A connect that fails.
+    let closed = site.cgroup.visit().and_then(|_in_cgroup| {
+        world.at(Place::Pod, || Ok(connected(Family::V4, web.at(Family::V4, DEAF.0))))
+    })?;
+    assert!(closed.is_err());
+    until(&site, &["inet_sock_set_state", FAILURES[0], FAILURES[1]])?;
     site.apply(&web.service)?;
-    until(0)?;
+    until(&site, &[])?;
     site.agent.stop()?;
     site.agent.start_again(&world.node.netns, &["--passive-health=all"])?;
-    until(1)?;
+    until(&site, &FAILURES)?;
     site.agent.kill()?;
-    until(0)?;
     site.agent.start_again(&world.node.netns, &["--passive-health=off"])?;
     site.agent.wait_until_healthy()?;
     site.apply(&asking(web).service)?;
-    until(0)
+    until(&site, &[])
 }
 
 /// Connects by an agent that watches, and in turn by one that does not.
