@@ -30,9 +30,9 @@ pub use mcs_kube::{ClusterTraffic, Tiers, Traffic, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
-    ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, Hints, ImportPort, Kind, Location,
-    Object, ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort,
-    Timestamp,
+    ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object,
+    ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
+    TopologyHints,
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

@@ -8,9 +8,9 @@ use super::{Rules, Totals, address::forbidden, compute};
 use crate::{
     model::{
         Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,
-        EventBatch, Frontend, Hints, ImportState, Kind, Location, NodeContext, NodeFacts, Object,
+        EventBatch, Frontend, ImportState, Kind, Location, NodeContext, NodeFacts, Object,
         ObjectEvent, ObjectKey, ObjectRef, RejectionReason, ServiceImport, ServiceType, Tiers,
-        Timestamp, Traffic,
+        Timestamp, TopologyHints, Traffic,
         fixture::{import, key, slice},
     },
     store::{ObjectStore, Snapshot},
@@ -117,7 +117,7 @@ fn endpoints() -> impl Strategy<Value = Endpoint> {
                     node_name: node_name.map(Into::into),
                     zone: zone.map(Into::into),
                 })),
-                hints: Some(Arc::new(Hints { nodes, zones })),
+                hints: Some(Arc::new(TopologyHints { nodes, zones })),
             }
         })
 }

@@ -1,4 +1,4 @@
-//! Makes the maps of the embedded object, or adopts pinned ones, and sets the constants of the programs.
+//! Makes the maps of the embedded object, or takes pinned ones, and sets the constants of the programs.
 
 use std::{
     path::Path,

@@ -1,4 +1,4 @@
-//! What each pinned map must look like. aya adopts whatever is pinned under a name; a map of
+//! What each pinned map must look like. aya takes whatever is pinned under a name; a map of
 //! another shape would be read as garbage.
 
 use std::{io, path::Path};

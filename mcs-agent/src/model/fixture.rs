@@ -5,8 +5,9 @@ use std::sync::Arc;
 use ipnet::IpNet;
 
 use super::{
-    Endpoint, EndpointSlice, EventBatch, Hints, ImportPort, Kind, Location, NodeContext, NodeFacts,
+    Endpoint, EndpointSlice, EventBatch, ImportPort, Kind, Location, NodeContext, NodeFacts,
     Object, ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
+    TopologyHints,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -202,7 +203,7 @@ impl Endpoint {
         Arc::make_mut(self.location.get_or_insert_default())
     }
 
-    fn hints(&mut self) -> &mut Hints {
+    fn hints(&mut self) -> &mut TopologyHints {
         Arc::make_mut(self.hints.get_or_insert_default())
     }
 }

@@ -210,7 +210,7 @@ pub struct Endpoint {
     /// Where it runs; absent if it names neither node nor zone.
     pub location: Option<Arc<Location>>,
     /// `hints`; absent if they are empty.
-    pub hints: Option<Arc<Hints>>,
+    pub hints: Option<Arc<TopologyHints>>,
 }
 
 /// An address as written.
@@ -242,7 +242,7 @@ pub struct Location {
 
 /// The nodes and zones whose clients should use an endpoint.
 #[derive(Clone, PartialEq, Eq, Hash, Debug, Default)]
-pub struct Hints {
+pub struct TopologyHints {
     /// `forNodes[].name`.
     pub nodes: Vec<String>,
     /// `forZones[].name`.

@@ -222,7 +222,7 @@ impl Realized {
             Step::DeleteFrontend(key) => self.withdraw(&key),
             Step::InsertFrontend { key, index } => {
                 if self.index(&key).is_none() {
-                    self.adopt(index);
+                    self.publish(index);
                 }
             }
             Step::UpdateAttributes { index, service, .. } => self.refer(index, service),

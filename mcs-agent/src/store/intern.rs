@@ -2,14 +2,14 @@
 
 use std::{collections::HashSet, hash::Hash, sync::Arc};
 
-use crate::model::{EndpointSlice, Hints, Location, Object, ServiceImport};
+use crate::model::{EndpointSlice, Location, Object, ServiceImport, TopologyHints};
 
 /// The names of clusters, namespaces and services, the locations and the hints, that objects repeat.
 #[derive(Debug, Default)]
 pub(super) struct Interner {
     names: Pool<str>,
     locations: Pool<Location>,
-    hints: Pool<Hints>,
+    hints: Pool<TopologyHints>,
 }
 
 impl Interner {

@@ -12,7 +12,7 @@ use crate::reconcile::{
 
 impl Realized {
     /// Marks everything that the state at `index` refers to as used: a reader can reach it from now on.
-    pub(super) fn adopt(&mut self, index: u32) {
+    pub(super) fn publish(&mut self, index: u32) {
         let state = self.state(index);
         self.allocations.indices.take(one(index));
         self.allocations.services.acquire(state.service, &self.service_name(state.service), 1);
@@ -21,7 +21,7 @@ impl Realized {
         let mut ids: Vec<u32> = self.ids(state.extent).collect();
         ids.sort_unstable();
         ids.dedup();
-        self.adopt_backends(&ids);
+        self.publish_backends(&ids);
     }
 
     /// Releases everything that the frontend refers to: no reader finds it any more.
@@ -56,7 +56,7 @@ impl Realized {
         self.allocations.blocks.take(extent);
         let [before, after] = [former, extent].map(|extent| self.ids(extent).collect());
         let (before, after): (BTreeSet<u32>, BTreeSet<u32>) = (before, after);
-        self.adopt_backends(&Vec::from_iter(&after - &before));
+        self.publish_backends(&Vec::from_iter(&after - &before));
         for id in before.difference(&after) {
             self.drop_backend(*id);
         }
@@ -85,7 +85,7 @@ impl Realized {
     }
 
     /// A reader can reach these backends too. The ids are sorted.
-    fn adopt_backends(&mut self, ids: &[u32]) {
+    fn publish_backends(&mut self, ids: &[u32]) {
         if !self.undecided.is_empty() {
             self.undecided.retain(|id| ids.binary_search(id).is_err());
         }

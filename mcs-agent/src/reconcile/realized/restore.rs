@@ -70,7 +70,7 @@ impl Realized {
         }
         realized.damaged = findings.iter().map(|finding| finding.key).collect();
         for index in intact {
-            realized.adopt(index);
+            realized.publish(index);
         }
         for (id, is_kept) in without_slot(&realized) {
             if is_kept && realized.keeper(id).is_some() {

@@ -11,7 +11,7 @@ use serde::{
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
 use crate::model::{
-    Endpoint, EndpointAddress, EndpointSlice, Hints, Location, ObjectKey, SlicePort,
+    Endpoint, EndpointAddress, EndpointSlice, Location, ObjectKey, SlicePort, TopologyHints,
 };
 
 /// What the agent uses of an EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand
@@ -195,7 +195,11 @@ fn endpoint(endpoint: ReadEndpoint<'_>) -> Endpoint {
         serving: conditions.serving,
         terminating: conditions.terminating,
         location: location(endpoint.node_name, endpoint.zone),
-        hints: endpoint.hints.map(hints).filter(|hints| *hints != Hints::default()).map(Arc::new),
+        hints: endpoint
+            .hints
+            .map(hints)
+            .filter(|hints| *hints != TopologyHints::default())
+            .map(Arc::new),
     }
 }
 
@@ -205,12 +209,12 @@ fn location(node_name: Option<&str>, zone: Option<&str>) -> Option<Arc<Location>
     is_known.then(|| Arc::new(location()))
 }
 
-fn hints(hints: ReadHints<'_>) -> Hints {
+fn hints(hints: ReadHints<'_>) -> TopologyHints {
     let names = |list: Option<Vec<Named<'_>>>| {
         let names = list.unwrap_or_default().into_iter();
         names.map(|named| named.name.unwrap_or_default().to_owned()).collect()
     };
-    Hints { nodes: names(hints.for_nodes), zones: names(hints.for_zones) }
+    TopologyHints { nodes: names(hints.for_nodes), zones: names(hints.for_zones) }
 }
 
 fn port(port: &ReadPort<'_>) -> SlicePort {
@@ -276,7 +280,7 @@ mod tests {
                             node_name: Some("node-1".into()),
                             zone: Some("z1".into()),
                         })),
-                        hints: Some(Arc::new(Hints {
+                        hints: Some(Arc::new(TopologyHints {
                             nodes: vec!["node-1".to_owned()],
                             zones: vec!["z1".to_owned(), "z2".to_owned()],
                         })),
