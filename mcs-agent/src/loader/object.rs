@@ -110,14 +110,6 @@ pub enum LoadError {
         /// The error of aya, with the verifier's log.
         source: ProgramError,
     },
-    /// The kernel takes no program at a tracepoint.
-    #[error("cannot run a program at the tracepoint {tracepoint}")]
-    Watch {
-        /// The tracepoint.
-        tracepoint: &'static str,
-        /// The error of aya.
-        source: ProgramError,
-    },
     /// A hook could not be attached.
     #[error(transparent)]
     Attach(#[from] AttachError),
@@ -252,7 +244,7 @@ impl Programs {
     /// Attaches the programs that record what becomes of connects, and detaches the others of them. Returns what they
     /// recorded before. Programs of former maps stay: they read none that become larger.
     pub fn watch(&mut self, watching: Watching) -> Result<Watching, LoadError> {
-        let rejected = |(tracepoint, source)| LoadError::Watch { tracepoint, source };
+        let rejected = |(program, source)| LoadError::Program { program, source };
         self.watch.set(&mut self.ebpf, watching).map_err(rejected)
     }
 
