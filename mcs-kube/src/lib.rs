@@ -20,6 +20,7 @@ pub mod decoder;
 pub mod discovery;
 pub mod dns_name;
 mod duration;
+pub mod endpoint_slice;
 mod exec_plugin;
 pub mod message;
 mod object_key;

@@ -4,7 +4,7 @@ use std::{net::Ipv4Addr, sync::Arc};
 
 use mcs_agent::model::{
     Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object, ObjectEvent,
-    ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
+    ObjectKey, ServiceImport, SlicePort, Timestamp,
 };
 
 const PORT: &str = "http";
@@ -22,29 +22,14 @@ pub fn vip(service: u32) -> Ipv4Addr {
 /// An import with one port.
 pub fn import(key: ObjectKey, vip: Ipv4Addr) -> Object {
     Object::Import(ServiceImport {
-        kind: Kind::ServiceImport,
-        key,
         created: Some(Timestamp(0)),
-        derived_service: None,
-        adoptable: None,
-        record_of: None,
-        service_type: ServiceType::ClusterSetIp,
         ips: vec![vip.to_string()],
         ports: vec![ImportPort {
             name: PORT.to_owned(),
             protocol: Some(PROTOCOL.to_owned()),
             port: 80,
         }],
-        session_affinity: None,
-        affinity_timeout_seconds: None,
-        internal_traffic_policy: None,
-        traffic_distribution: None,
-        cluster_affinity: None,
-        tiers: None,
-        spill: None,
-        passive_health: None,
-        endpoint_slice_objects: None,
-        clusters: [].into(),
+        ..ServiceImport::new(Kind::ServiceImport, key)
     })
 }
 

@@ -6,8 +6,7 @@ use ipnet::IpNet;
 
 use super::{
     Endpoint, EndpointSlice, EventBatch, ImportPort, Kind, Location, NodeContext, NodeFacts,
-    Object, ObjectEvent, ObjectKey, ServiceImport, ServiceType, SlicePort, Timestamp,
-    TopologyHints,
+    Object, ObjectEvent, ObjectKey, ServiceImport, SlicePort, Timestamp, TopologyHints,
 };
 use crate::store::{ObjectStore, Snapshot};
 
@@ -52,25 +51,8 @@ pub(crate) fn key(name: &str) -> ObjectKey {
 /// A ClusterSetIP import without addresses and ports.
 pub(crate) fn import(name: &str) -> ServiceImport {
     ServiceImport {
-        kind: Kind::ServiceImport,
-        key: key(name),
         created: Some(Timestamp(0)),
-        derived_service: None,
-        adoptable: None,
-        record_of: None,
-        service_type: ServiceType::ClusterSetIp,
-        ips: vec![],
-        ports: vec![],
-        session_affinity: None,
-        affinity_timeout_seconds: None,
-        internal_traffic_policy: None,
-        traffic_distribution: None,
-        cluster_affinity: None,
-        tiers: None,
-        spill: None,
-        passive_health: None,
-        endpoint_slice_objects: None,
-        clusters: [].into(),
+        ..ServiceImport::new(Kind::ServiceImport, key(name))
     }
 }
 

@@ -161,6 +161,31 @@ pub struct EndpointSlice {
 }
 
 impl ServiceImport {
+    /// One of the type ClusterSetIP that says nothing else.
+    pub fn new(kind: Kind, key: ObjectKey) -> Self {
+        Self {
+            kind,
+            key,
+            created: None,
+            derived_service: None,
+            adoptable: None,
+            record_of: None,
+            service_type: ServiceType::ClusterSetIp,
+            ips: Vec::new(),
+            ports: Vec::new(),
+            session_affinity: None,
+            affinity_timeout_seconds: None,
+            internal_traffic_policy: None,
+            traffic_distribution: None,
+            cluster_affinity: None,
+            tiers: None,
+            spill: None,
+            passive_health: None,
+            endpoint_slice_objects: None,
+            clusters: [].into(),
+        }
+    }
+
     /// The object that the import was read from.
     pub fn read_from(&self) -> ObjectRef {
         ObjectRef { kind: self.kind, key: self.key.clone() }

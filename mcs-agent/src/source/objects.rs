@@ -6,11 +6,11 @@ mod service_import;
 use std::collections::BTreeSet;
 
 use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
-use mcs_kube::{NotDecoded, message};
+use mcs_kube::{NotDecoded, endpoint_slice::ReadSlice, message};
 use serde::{Deserialize as _, de::DeserializeOwned};
 use service_import::ReadImport;
 
-pub(super) use self::endpoint_slice::ReadSlice;
+pub(super) use self::endpoint_slice::into_domain;
 use super::adopt::{self, ForeignSlice, ReadObject};
 use crate::model::{Controller, Kind, Object, ObjectKey};
 

@@ -6,12 +6,13 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use mcs_kube::{
     Decoder, NotDecoded, ObjectKey,
+    endpoint_slice::ReadSlice,
     message::{EndpointSlice, ReadMessage},
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
 
-use self::read::ReadSlice;
+use self::read::{forget_invalid_time, forget_nodes, into_source, source_generation, stamp};
 use super::typed;
 use crate::clusterset::{
     ActualSlice, ClusterId, Endpoint, EndpointConditions, EndpointRules, ImportedSlice, IpFamily,
@@ -117,15 +118,14 @@ fn of_text(text: &str) -> Result<ReadSlice<'_>, NotDecoded> {
     serde_json::from_str(text).map_err(|_| NotDecoded)
 }
 
-fn local_slice(key: &ObjectKey, slice: ReadSlice<'_>) -> Option<LocalSlice> {
+fn local_slice(key: &ObjectKey, mut slice: ReadSlice<'_>) -> Option<LocalSlice> {
     let service = slice.label(well_known::SLICE_SERVICE)?.into();
-    let generation = slice.generation();
-    let slice = slice.with_valid_time();
-    let slice = slice.into_source(Arc::clone(&key.name), generation, Stamp::NONE)?;
+    forget_invalid_time(&mut slice);
+    let slice = into_source(&slice, Arc::clone(&key.name), slice.generation(), Stamp::NONE)?;
     Some(LocalSlice { service, slice: Arc::new(slice) })
 }
 
-fn read_mailbox_slice(slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, String> {
+fn read_mailbox_slice(mut slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, String> {
     let (Some(namespace), Some(service), Some(name)) = (
         slice.label(well_known::MAILBOX_NAMESPACE),
         slice.label(well_known::MAILBOX_SERVICE),
@@ -138,8 +138,9 @@ fn read_mailbox_slice(slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, Stri
         return Err(format!("annotation {} is no name of a slice", well_known::SOURCE_SLICE));
     }
     let cluster = slice.label(well_known::MAILBOX_CLUSTER).and_then(|id| id.parse().ok());
-    let (generation, stamp) = (slice.source_generation(), slice.stamp());
-    let slice = slice.without_nodes().with_valid_time().into_source(name.into(), generation, stamp);
+    forget_nodes(&mut slice);
+    forget_invalid_time(&mut slice);
+    let slice = into_source(&slice, name.into(), source_generation(&slice), stamp(&slice));
     Ok(slice.map(|slice| MailboxSlice { cluster, service, slice: Arc::new(slice) }))
 }
 
@@ -158,8 +159,9 @@ fn read_imported_slice(
     let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
     let derived = slice.label(well_known::SLICE_SERVICE);
     let has_derived_service = derived.is_some_and(|derived| *derived == derived_name(&service));
-    let (generation, stamp) = (slice.source_generation(), slice.stamp());
-    let Some(slice) = slice.into_source(source_name, generation, stamp) else { return Ok(None) };
+    let stamp = stamp(&slice);
+    let source = into_source(&slice, source_name, source_generation(&slice), stamp);
+    let Some(slice) = source else { return Ok(None) };
     let imported = ImportedSlice {
         service,
         name: Arc::clone(&key.name),

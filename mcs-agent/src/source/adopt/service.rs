@@ -33,14 +33,11 @@ impl Service {
                 .and_then(|namespace| karmada::own_cluster(namespace))
                 .map(Into::into),
             import: ServiceImport {
-                kind: Kind::Service,
                 created: service
                     .metadata
                     .creation_timestamp
                     .map(|time| Timestamp(time.0.as_second())),
                 derived_service: Some(key.name.to_string()),
-                adoptable: None,
-                record_of: None,
                 service_type: if ips.is_empty() {
                     ServiceType::Headless
                 } else {
@@ -52,13 +49,7 @@ impl Service {
                 affinity_timeout_seconds: affinity.and_then(|client_ip| client_ip.timeout_seconds),
                 internal_traffic_policy: spec.internal_traffic_policy,
                 traffic_distribution: spec.traffic_distribution.map(Into::into),
-                cluster_affinity: None,
-                tiers: None,
-                spill: None,
-                passive_health: None,
-                endpoint_slice_objects: None,
-                clusters: [].into(),
-                key: key.clone(),
+                ..ServiceImport::new(Kind::Service, key.clone())
             },
             key,
         }

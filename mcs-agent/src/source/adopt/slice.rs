@@ -1,9 +1,11 @@
 //! Slices that have no label of an import.
 
+use mcs_kube::endpoint_slice::ReadSlice;
+
 use super::{MANAGED_BY_LABEL, SERVICE_LABEL, karmada};
 use crate::{
     model::{EndpointSlice, ObjectKey},
-    source::objects::{ReadSlice, SERVICE_NAME_LABEL},
+    source::objects::{SERVICE_NAME_LABEL, into_domain},
 };
 
 /// A slice of a Service, which may be another controller's import.
@@ -50,7 +52,7 @@ impl ForeignSlice {
         Some(Self {
             origin,
             own_cluster: namespace.and_then(karmada::own_cluster).map(Into::into),
-            slice: slice.into_domain(key, service, cluster.unwrap_or_default()),
+            slice: into_domain(slice, key, service, cluster.unwrap_or_default()),
         })
     }
 }

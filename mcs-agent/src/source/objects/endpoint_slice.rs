@@ -1,180 +1,32 @@
 //! EndpointSlice of Kubernetes, as a multi-cluster controller imports it (KEP-1645).
 
-use std::{collections::BTreeMap, fmt, sync::Arc, time::SystemTime};
+use std::{sync::Arc, time::SystemTime};
 
 use jiff::Timestamp;
-use mcs_kube::message;
-use serde::{
-    Deserialize, Deserializer,
-    de::{SeqAccess, Visitor},
-};
+use mcs_kube::endpoint_slice::{ReadEndpoint, ReadHints, ReadPort, ReadSlice};
 
 use super::{SERVICE_NAME_LABEL, SOURCE_CLUSTER_LABEL, TRIGGER_ANNOTATION};
 use crate::model::{
     Endpoint, EndpointAddress, EndpointSlice, Location, ObjectKey, SlicePort, TopologyHints,
 };
 
-/// What the agent uses of an EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand
-/// endpoints with many texts, most of which the agent does not keep.
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase")]
-pub(in crate::source) struct ReadSlice<'a> {
-    #[serde(borrow)]
-    metadata: Option<Metadata<'a>>,
-    #[serde(borrow)]
-    address_type: Option<&'a str>,
-    #[serde(borrow)]
-    endpoints: Option<Vec<ReadEndpoint<'a>>>,
-    #[serde(borrow)]
-    ports: Option<Vec<ReadPort<'a>>>,
-}
-
-#[derive(Deserialize, Debug)]
-struct Metadata<'a> {
-    #[serde(borrow)]
-    labels: Option<BTreeMap<&'a str, &'a str>>,
-    #[serde(borrow)]
-    annotations: Option<BTreeMap<&'a str, &'a str>>,
-}
-
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct ReadEndpoint<'a> {
-    #[serde(borrow)]
-    addresses: Option<First<'a>>,
-    conditions: Option<message::EndpointConditions>,
-    #[serde(borrow)]
-    node_name: Option<&'a str>,
-    #[serde(borrow)]
-    zone: Option<&'a str>,
-    #[serde(borrow)]
-    hints: Option<ReadHints<'a>>,
-}
-
-#[derive(Deserialize, Debug)]
-#[serde(rename_all = "camelCase")]
-struct ReadHints<'a> {
-    #[serde(borrow)]
-    for_nodes: Option<Vec<Named<'a>>>,
-    #[serde(borrow)]
-    for_zones: Option<Vec<Named<'a>>>,
-}
-
-#[derive(Deserialize, Debug)]
-struct Named<'a> {
-    #[serde(borrow)]
-    name: Option<&'a str>,
-}
-
-#[derive(Deserialize, Debug)]
-struct ReadPort<'a> {
-    #[serde(borrow)]
-    name: Option<&'a str>,
-    #[serde(borrow)]
-    protocol: Option<&'a str>,
-    port: Option<i32>,
-}
-
-impl<'a> From<&'a message::EndpointSlice> for ReadSlice<'a> {
-    fn from(slice: &'a message::EndpointSlice) -> Self {
-        let message::EndpointSlice { metadata, endpoints, ports, address_type } = slice;
-        let texts = |map: &'a BTreeMap<String, String>| {
-            Some(map.iter().map(|(key, value)| (&**key, &**value)).collect())
-        };
-        let metadata = metadata.as_ref().map(|metadata| Metadata {
-            labels: texts(&metadata.labels),
-            annotations: texts(&metadata.annotations),
-        });
-        Self {
-            metadata,
-            address_type: Some(address_type),
-            endpoints: Some(endpoints.iter().map(ReadEndpoint::from).collect()),
-            ports: Some(ports.iter().map(ReadPort::from).collect()),
-        }
-    }
-}
-
-impl<'a> From<&'a message::Endpoint> for ReadEndpoint<'a> {
-    fn from(endpoint: &'a message::Endpoint) -> Self {
-        let named = |list: &'a [message::Named]| {
-            Some(list.iter().map(|named| Named { name: Some(&named.name) }).collect())
-        };
-        let hints = endpoint.hints.as_ref().map(|hints| ReadHints {
-            for_nodes: named(&hints.for_nodes),
-            for_zones: named(&hints.for_zones),
-        });
-        Self {
-            addresses: Some(First(endpoint.addresses.first().map(String::as_str))),
-            conditions: endpoint.conditions,
-            node_name: endpoint.node_name.as_deref(),
-            zone: endpoint.zone.as_deref(),
-            hints,
-        }
-    }
-}
-
-impl<'a> From<&'a message::EndpointPort> for ReadPort<'a> {
-    fn from(port: &'a message::EndpointPort) -> Self {
-        Self { name: port.name.as_deref(), protocol: port.protocol.as_deref(), port: port.port }
-    }
-}
-
-/// The first of a list of texts, if there is one.
-#[derive(Debug)]
-struct First<'a>(Option<&'a str>);
-
-impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct Texts;
-
-        impl<'de> Visitor<'de> for Texts {
-            type Value = First<'de>;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a list of texts")
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut texts: A) -> Result<First<'de>, A::Error> {
-                let first = texts.next_element()?;
-                while texts.next_element::<&str>()?.is_some() {}
-                Ok(First(first))
-            }
-        }
-
-        deserializer.deserialize_seq(Texts)
-    }
-}
-
-impl<'a> ReadSlice<'a> {
-    /// A label that is not empty.
-    pub(in crate::source) fn label(&self, name: &str) -> Option<&'a str> {
-        let labels = self.metadata.as_ref()?.labels.as_ref()?;
-        labels.get(name).copied().filter(|value| !value.is_empty())
-    }
-
-    /// An annotation.
-    pub(in crate::source) fn annotation(&self, name: &str) -> Option<&'a str> {
-        self.metadata.as_ref()?.annotations.as_ref()?.get(name).copied()
-    }
-
-    /// The domain type of a slice that belongs to `service`.
-    pub(in crate::source) fn into_domain(
-        self,
-        key: ObjectKey,
-        service: &str,
-        source_cluster: &str,
-    ) -> EndpointSlice {
-        let trigger = self.annotation(TRIGGER_ANNOTATION);
-        let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok());
-        EndpointSlice {
-            key,
-            service: service.into(),
-            source_cluster: source_cluster.into(),
-            address_type: self.address_type.unwrap_or_default().to_owned(),
-            endpoints: self.endpoints.unwrap_or_default().into_iter().map(endpoint).collect(),
-            ports: self.ports.iter().flatten().map(port).collect(),
-            trigger_time: trigger.map(SystemTime::from),
-        }
+/// The domain type of a slice that belongs to `service`.
+pub(in crate::source) fn into_domain(
+    slice: ReadSlice<'_>,
+    key: ObjectKey,
+    service: &str,
+    source_cluster: &str,
+) -> EndpointSlice {
+    let trigger = slice.annotation(TRIGGER_ANNOTATION);
+    let trigger = trigger.and_then(|text| text.parse::<Timestamp>().ok());
+    EndpointSlice {
+        key,
+        service: service.into(),
+        source_cluster: source_cluster.into(),
+        address_type: slice.address_type.unwrap_or_default().to_owned(),
+        endpoints: slice.endpoints.iter().flatten().map(endpoint).collect(),
+        ports: slice.ports.iter().flatten().map(port).collect(),
+        trigger_time: trigger.map(SystemTime::from),
     }
 }
 
@@ -183,23 +35,19 @@ impl<'a> ReadSlice<'a> {
 pub(super) fn convert(slice: ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
     let service = slice.label(SERVICE_NAME_LABEL)?;
     let cluster = slice.label(SOURCE_CLUSTER_LABEL).unwrap_or_default();
-    Some(slice.into_domain(key, service, cluster))
+    Some(into_domain(slice, key, service, cluster))
 }
 
-fn endpoint(endpoint: ReadEndpoint<'_>) -> Endpoint {
-    let conditions = endpoint.conditions.unwrap_or_default();
-    let address = endpoint.addresses.and_then(|addresses| addresses.0);
+fn endpoint(endpoint: &ReadEndpoint<'_>) -> Endpoint {
+    let conditions = endpoint.conditions();
+    let hints = endpoint.hints.as_ref().map(hints);
     Endpoint {
-        address: address.map_or(EndpointAddress::Absent, Into::into),
+        address: endpoint.address().map_or(EndpointAddress::Absent, Into::into),
         ready: conditions.ready,
         serving: conditions.serving,
         terminating: conditions.terminating,
         location: location(endpoint.node_name, endpoint.zone),
-        hints: endpoint
-            .hints
-            .map(hints)
-            .filter(|hints| *hints != TopologyHints::default())
-            .map(Arc::new),
+        hints: hints.filter(|hints| *hints != TopologyHints::default()).map(Arc::new),
     }
 }
 
@@ -209,12 +57,11 @@ fn location(node_name: Option<&str>, zone: Option<&str>) -> Option<Arc<Location>
     is_known.then(|| Arc::new(location()))
 }
 
-fn hints(hints: ReadHints<'_>) -> TopologyHints {
-    let names = |list: Option<Vec<Named<'_>>>| {
-        let names = list.unwrap_or_default().into_iter();
-        names.map(|named| named.name.unwrap_or_default().to_owned()).collect()
-    };
-    TopologyHints { nodes: names(hints.for_nodes), zones: names(hints.for_zones) }
+fn hints(hints: &ReadHints<'_>) -> TopologyHints {
+    TopologyHints {
+        nodes: hints.nodes().map(str::to_owned).collect(),
+        zones: hints.zones().map(str::to_owned).collect(),
+    }
 }
 
 fn port(port: &ReadPort<'_>) -> SlicePort {
@@ -229,6 +76,7 @@ fn port(port: &ReadPort<'_>) -> SlicePort {
 mod tests {
     use std::time::Duration;
 
+    use serde::Deserialize as _;
     use serde_json::json;
 
     use super::*;

@@ -266,25 +266,8 @@ mod tests {
     #[test]
     fn optional_fields_may_be_absent_or_null() {
         let expected = Ok(model::ServiceImport {
-            kind: Kind::ServiceImport,
-            adoptable: None,
-            key: ObjectKey::new("shop", "web"),
-            created: None,
-            derived_service: None,
-            record_of: None,
             service_type: ServiceType::Headless,
-            ips: Vec::new(),
-            ports: Vec::new(),
-            session_affinity: None,
-            affinity_timeout_seconds: None,
-            internal_traffic_policy: None,
-            traffic_distribution: None,
-            cluster_affinity: None,
-            tiers: None,
-            spill: None,
-            passive_health: None,
-            endpoint_slice_objects: None,
-            clusters: [].into(),
+            ..model::ServiceImport::new(Kind::ServiceImport, ObjectKey::new("shop", "web"))
         });
         let absent = json!({"metadata": {}, "spec": {"type": "Headless", "ports": []}});
         let null = json!({
