@@ -44,9 +44,9 @@ use crate::{
 Examples:
   mcs explain -n shop web-7d9c cart
   mcs explain web-7d9c cart.shop.svc.clusterset.local:80 --probe
-  mcs explain -n shop web-7d9c shop/cart --context east -o json")]
+  mcs explain front/web-7d9c shop/cart --context east -o json")]
 pub(super) struct ExplainCommand {
-    /// The pod that connects
+    /// The pod that connects: NAME or NAMESPACE/NAME
     #[arg(value_name = "POD")]
     pod: String,
 
@@ -111,7 +111,13 @@ pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
 
 async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     let contexts = contexts::open(&command.contexts.named()?).await?;
-    let found = client::find(&contexts, command.namespace.as_deref(), &command.pod).await?;
+    let (namespace, pod) = command
+        .pod
+        .split_once('/')
+        .map_or((command.namespace.as_deref(), &*command.pod), |(namespace, pod)| {
+            (Some(namespace), pod)
+        });
+    let found = client::find(&contexts, namespace, pod).await?;
     let (pod, cluster) = (found.client, found.cluster);
     let name = command.service.name_in(&pod.namespace)?;
     let service = command.service.shown(&name);

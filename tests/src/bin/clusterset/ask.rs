@@ -120,7 +120,8 @@ fn explain(operator: &Operator<'_>) -> anyhow::Result<()> {
     ensure!(found["explained"]["served"] == true && codes(&found).is_empty(), "{found:#}");
     let imports: Vec<_> = found["clusters"].as_array().into_iter().flatten().collect();
     ensure!(imports.iter().all(|one| one["import"] == "Ready"), "{found:#}");
-    let output = operator.run(&["explain", "client", objects::NAME], true)?;
+    let client = format!("{}/client", operator.namespace);
+    let output = operator.run(&["explain", &client, objects::NAME], true)?;
     let text = String::from_utf8(output.stdout)?;
     ensure!(text.contains(" is served\n") && text.contains("\n  c1: export Exported, "), "{text}");
     let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
