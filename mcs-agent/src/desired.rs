@@ -67,7 +67,7 @@ mod vip;
 pub(crate) use self::address::forbidden;
 pub use self::{
     explain::{ExplainedEndpoint, ExplainedSlice, Explanation, claimants, explain},
-    fate::{Fate, PortFate},
+    fate::{Fallback, Fate, PortFate},
     round::Round,
     rules::Rules,
     totals::Totals,

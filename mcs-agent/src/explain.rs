@@ -66,6 +66,8 @@ pub(crate) struct Left {
     pub(crate) is_former: bool,
 }
 
+/// How many problems of the agent with its source are told.
+const PROBLEMS: usize = 3;
 /// How many imports that claim one address are explained.
 const CLAIMANTS: usize = 8;
 
@@ -241,7 +243,12 @@ fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
     match report {
         None => findings.push(Finding::new(Code::NoReport, "there is no report of an agent")),
         Some(report) if !report.synced || report.outdated || (runs && left.is_former) => {
-            let what = "the agent has not read its source or has not reported, or its programs are not attached yet";
+            let problems = report.source.problems.iter().take(PROBLEMS);
+            let problems = problems.map(|one| format!("; {}: {}", one.place, one.message));
+            let what = format!(
+                "the agent has not read its source or has not reported, or its programs are not attached yet{}",
+                problems.collect::<String>()
+            );
             findings.push(Finding::new(Code::AgentBehind, what));
         }
         Some(_) => {}
@@ -303,6 +310,7 @@ fn by_report(
             ports: Vec::new(),
             frontends,
             slices: Vec::new(),
+            fallbacks: Vec::new(),
         }
     };
     keys.iter().take(CLAIMANTS).map(|key| (key.clone(), explain(key))).collect()

@@ -6,7 +6,7 @@
 use std::{net::IpAddr, sync::Arc};
 
 use super::{
-    fate::{Fate, Fates, PortFate},
+    fate::{Fallback, Fate, Fates, PortFate},
     full_round,
     ip_family::IpFamily,
     report,
@@ -35,6 +35,8 @@ pub struct Explanation {
     pub frontends: Vec<(FrontendId, Frontend)>,
     /// Its slices, by name.
     pub slices: Vec<ExplainedSlice>,
+    /// What is used for lack of better, with the name of the port.
+    pub fallbacks: Vec<(String, Fallback)>,
 }
 
 /// An entry of `spec.ports`.
@@ -92,6 +94,7 @@ pub fn explain(
         ports: import.into_iter().flat_map(|import| &import.ports).map(PortOfImport::of).collect(),
         frontends: Vec::new(),
         slices: Vec::new(),
+        fallbacks: Vec::new(),
     };
     let is_slice = |name: &ObjectKey| snapshot.slices(key).any(|slice| slice.key == *name);
     explanation
@@ -116,6 +119,7 @@ pub fn explain(
     }
     explanation.slices =
         snapshot.slices(key).map(|slice| explained(slice, &fates, &wanted)).collect();
+    explanation.fallbacks = fates.fallbacks.into_iter().collect();
     explanation
 }
 
@@ -253,6 +257,35 @@ mod tests {
             ],
         );
         assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.1.0.2 not-ready"]);
+        assert_eq!(
+            explanation.fallbacks,
+            [("http".to_owned(), Fallback::TerminatingServe)]
+        );
+    }
+
+    #[test]
+    fn the_tier_that_is_empty_is_named() {
+        let tiers = Tiers::parse(r#"[{"clusters":["east"]},{"clusters":["south","west"]}]"#);
+        let tiered = ServiceImport { tiers: Some(Box::new(tiers)), ..web() };
+        let unready = endpoint("10.1.0.1").conditions(false, false, false);
+        for (near, far, expected) in [
+            (east().address("10.1.0.1"), west().address("10.2.0.1"), None),
+            (
+                east().endpoint(unready.clone()),
+                west().address("10.2.0.1"),
+                Some("tier 1 (east) has no usable endpoint, so tier 2 (south, west) serves it"),
+            ),
+            (
+                east().endpoint(unready.clone()),
+                west().cluster("north").address("10.2.0.1"),
+                Some("no tier has a usable endpoint, so all clusters serve it"),
+            ),
+            (east().endpoint(unready.clone()), west().endpoint(unready), None),
+        ] {
+            let fallbacks = of(tiered.clone(), vec![near, far]).fallbacks;
+            let told = fallbacks.iter().map(|(_, fallback)| fallback.to_string()).next();
+            assert_eq!(told.as_deref(), expected);
+        }
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What becomes of each endpoint of an import, and the recorder that learns it from the rules.
 
-use std::{fmt, net::SocketAddr};
+use std::{collections::BTreeSet, fmt, net::SocketAddr};
 
 use serde::Serialize;
 
@@ -61,6 +61,58 @@ fn kebab<S: serde::Serializer>(reason: &RejectionReason, serializer: S) -> Resul
     serializer.collect_str(&Fate::Rejected(*reason))
 }
 
+impl Fate {
+    /// In words, unless an endpoint is used or the rejection says why.
+    pub const fn meaning(self) -> &'static str {
+        match self {
+            Self::Used | Self::Rejected(_) => "",
+            Self::NotReady => "not ready in their cluster",
+            Self::Terminating => "they terminate, and others are ready",
+            Self::OtherNode => "internalTrafficPolicy is Local, and they are not on this node",
+            Self::Drained => {
+                "their cluster is drained, or silent and out of reach, and another one has a ready endpoint"
+            }
+            Self::Ejected => "they do not answer clients of this node (passive health)",
+            Self::OtherTier => "preferred clusters have a usable endpoint",
+            Self::FailbackDelay => {
+                "their tier has spilled, and gets clients back after failback-delay"
+            }
+            Self::TopologyHint => "their hints name other nodes or zones",
+            Self::Farther => "others are nearer (trafficDistribution)",
+            Self::NoSlot => {
+                "the share of their cluster is smaller than a slot for each, and others have the slots"
+            }
+            Self::Duplicate => "other endpoints have these addresses",
+            Self::NoSuchPort => "their slice has no port with the name and protocol of the import's",
+            Self::NoRoom => "--max-memory has no room",
+            Self::NotWritten => "the maps do not have them",
+        }
+    }
+}
+
+/// A preference would have kept nothing, so that the rules use what comes after.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
+pub enum Fallback {
+    /// Drained clusters serve.
+    DrainedServe,
+    /// Another tier than the first serves. What is empty, and what serves.
+    TierEmpty(String),
+    /// Endpoints that terminate serve.
+    TerminatingServe,
+}
+
+impl fmt::Display for Fallback {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::DrainedServe => {
+                "no other cluster has a ready endpoint, so drained clusters serve it"
+            }
+            Self::TierEmpty(what) => what,
+            Self::TerminatingServe => "no endpoint is ready, so those that terminate serve it",
+        })
+    }
+}
+
 /// Learns what the rules decide about endpoints, while they do. `()` learns nothing: the agent's own rounds use it.
 pub(super) trait Recorder {
     /// An endpoint cannot be used for any port.
@@ -78,6 +130,9 @@ pub(super) trait Recorder {
         step(candidates);
     }
 
+    /// A preference would have kept nothing for this port.
+    fn falls_back(&mut self, _fallback: impl FnOnce() -> Fallback) {}
+
     /// These candidates are left after the last step.
     fn used(&mut self, _candidates: &[Candidate<'_>]) {}
 }
@@ -89,6 +144,8 @@ impl Recorder for () {}
 pub(super) struct Fates {
     port: Option<(String, Protocol)>,
     records: Vec<Record>,
+    /// With the name of the port; empty if unnamed.
+    pub(super) fallbacks: BTreeSet<(String, Fallback)>,
 }
 
 #[derive(Debug)]
@@ -167,6 +224,11 @@ impl Recorder for Fates {
         for gone in before.iter().filter(|one| !is_left(one)) {
             self.record(gone, fate);
         }
+    }
+
+    fn falls_back(&mut self, fallback: impl FnOnce() -> Fallback) {
+        let port = self.port.iter().map(|(name, _)| name.clone()).collect();
+        self.fallbacks.insert((port, fallback()));
     }
 
     fn used(&mut self, candidates: &[Candidate<'_>]) {

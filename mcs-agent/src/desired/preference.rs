@@ -12,12 +12,12 @@
 //! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
 //! terminates and still serves; a cluster is drained if its operators say so.
 
-use std::sync::Arc;
+use std::{fmt, sync::Arc};
 
 use super::{
     candidate::Candidate,
     ejection,
-    fate::{Fate, Recorder},
+    fate::{Fallback, Fate, Recorder},
     problem::ObjectProblem,
     spill::{Judge, SpillRule, Tally},
     topology::{self, Distribution},
@@ -126,6 +126,16 @@ impl Preferences {
                     shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
                     keep_shares(candidates, &shares, recorder);
                 }
+                Preference::Clusters(tiers, None) => {
+                    let mut first = None;
+                    recorder.step(candidates, |candidates| {
+                        first = keep_first_tier(candidates, tiers, node);
+                        Fate::OtherTier
+                    });
+                    if first != Some(0) && candidates.iter().any(is_usable) {
+                        recorder.falls_back(|| Fallback::TierEmpty(told(tiers, first)));
+                    }
+                }
                 // Sockets of TCP say nothing of UDP.
                 Preference::NotEjected if judge.frontend.protocol == Protocol::Udp => {}
                 Preference::NotEjected => recorder.step(candidates, |candidates| {
@@ -168,12 +178,9 @@ impl Preference {
                 }
                 Fate::Drained
             }
-            // It depends on the import.
+            // These take more than the candidates.
             Self::NotEjected => Fate::Ejected,
-            Self::Clusters(tiers, _) => {
-                keep_first_tier(candidates, tiers, node);
-                Fate::OtherTier
-            }
+            Self::Clusters(..) => Fate::OtherTier,
             Self::ReadyElseDraining => {
                 if candidates.iter().any(ready) {
                     candidates.retain(ready);
@@ -203,6 +210,17 @@ impl Preference {
         candidates.extend(inside);
         candidates.sort_unstable_by_key(|candidate| candidate.address);
         fate
+    }
+}
+
+impl fmt::Display for Tier {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::ThisCluster => f.write_str("this cluster"),
+            Self::OtherClusters => f.write_str("other clusters"),
+            Self::Preferred => f.write_str("preferred clusters"),
+            Self::Selected(clusters) => f.write_str(&clusters.join(", ")),
+        }
     }
 }
 
@@ -276,17 +294,32 @@ fn by_affinity(
     Ok(tiers.into())
 }
 
-fn keep_first_tier(candidates: &mut Vec<Candidate<'_>>, tiers: &[Tier], node: &NodeContext) {
-    let usable = |candidate: &Candidate<'_>| {
-        let conditions = candidate.conditions();
-        conditions.ready || conditions.draining()
+fn is_usable(candidate: &Candidate<'_>) -> bool {
+    let conditions = candidate.conditions();
+    conditions.ready || conditions.draining()
+}
+
+/// Returns the position of the tier that it keeps.
+fn keep_first_tier(
+    candidates: &mut Vec<Candidate<'_>>,
+    tiers: &[Tier],
+    node: &NodeContext,
+) -> Option<usize> {
+    let first = tiers.iter().position(|tier| {
+        candidates.iter().any(|one| tier.has(one.cluster, node) && is_usable(one))
+    })?;
+    candidates.retain(|candidate| tiers[first].has(candidate.cluster, node));
+    Some(first)
+}
+
+/// Which tiers are empty, and which one serves.
+fn told(tiers: &[Tier], first: Option<usize>) -> String {
+    let named = |number: usize| format!("tier {} ({})", number + 1, tiers[number]);
+    let Some(first) = first else {
+        return "no tier has a usable endpoint, so all clusters serve it".to_owned();
     };
-    let first = tiers
-        .iter()
-        .find(|tier| candidates.iter().any(|one| tier.has(one.cluster, node) && usable(one)));
-    if let Some(tier) = first {
-        candidates.retain(|candidate| tier.has(candidate.cluster, node));
-    }
+    let empty: Vec<_> = (0..first).map(named).collect();
+    format!("{} has no usable endpoint, so {} serves it", empty.join(", "), named(first))
 }
 
 /// The endpoints of each tier, and of all other clusters. A cluster counts in the first tier that has it.

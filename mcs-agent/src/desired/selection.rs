@@ -2,7 +2,7 @@
 
 use super::{
     candidate::{self, Candidate},
-    fate::{Fate, Recorder},
+    fate::{Fallback, Fate, Recorder},
     preference::Preferences,
     slots,
     spill::Judge,
@@ -46,6 +46,12 @@ pub(super) fn select(
     };
     let shares = preferences.keep(&mut candidates, node, judge, recorder);
     let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
+    if ignores_drain {
+        recorder.falls_back(|| Fallback::DrainedServe);
+    }
+    if candidates.iter().any(|one| one.conditions().draining()) {
+        recorder.falls_back(|| Fallback::TerminatingServe);
+    }
     let counts = match shares.as_slice() {
         [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),

@@ -50,6 +50,14 @@ codes! {
     NoSlices "no-slices" Wrong "look at the exporting clusters: do pods run, and does the controller write EndpointSlices with the label multicluster.kubernetes.io/service-name?";
     /// No endpoint of the port is used.
     NoUsableEndpoint "no-usable-endpoint" Wrong "the fates of the endpoints above say why; make a pod ready in one of the clusters";
+    /// Another tier of clusters than the first serves.
+    TierEmpty "tier-empty" Note "nothing to do for clients; the fates of the tier's endpoints say why it is empty";
+    /// Every cluster with a ready endpoint is drained.
+    AllDrained "all-drained" Note "make a pod of another cluster ready before the maintenance, or end the drain";
+    /// No endpoint is ready, and some terminate.
+    AllTerminating "all-terminating" Note "new clients still get pods that are about to end: make another pod ready";
+    /// A source cluster gives no sign of life.
+    PeerSilent "peer-silent" Note "is the controller of that cluster up, and does it reach the mailbox? `mcs status` says so of each cluster";
     /// The maps lack what the rules want.
     NotWritten "not-written" Wrong "the agent has not written it: `mcs-agent status` says what is pending; start the agent if it does not run";
     /// The maps lead to an endpoint that the rules do not want.

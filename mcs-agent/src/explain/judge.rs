@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcs_kube::program::suggest;
+use mcs_kube::{Unreachable, program::suggest};
 
 use super::{
     ExplainedImports,
@@ -12,7 +12,7 @@ use super::{
 };
 use crate::{
     agent::Report,
-    desired::{Explanation, Fate},
+    desired::{Explanation, Fallback, Fate},
     model::{ImportState, Kind, ObjectKey, Rejection, RejectionReason},
     reconcile::MapView,
 };
@@ -54,6 +54,8 @@ impl Judge<'_> {
         let no_room = self.no_room(key);
         findings.extend(no_room.map(|why| Finding::new(Code::NoRoom, why.message.clone())));
         self.judge_import(key, first, &mut findings);
+        findings.extend(first.fallbacks.iter().map(told));
+        findings.extend(self.silent(first));
         self.correct_fates(first, if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten });
         for frontend in self.frontends {
             frontend.judge(no_room.is_some(), &first.slices, &mut findings);
@@ -78,6 +80,21 @@ impl Judge<'_> {
         }
         let what = format!("no ServiceImport has {ip}");
         Some(Finding::new(Code::UnknownVip, what))
+    }
+
+    /// The source clusters that give no sign of life, as the operator asked to be told.
+    fn silent(&self, explanation: &Explanation) -> Vec<Finding> {
+        let traffic = self.report.map(|report| &report.node.traffic.0);
+        let clusters: BTreeSet<_> = explanation.slices.iter().map(|one| &one.cluster).collect();
+        let silent = clusters.into_iter().filter_map(|cluster| {
+            let does = match traffic?.get(cluster)?.unreachable? {
+                Unreachable::Eject => "is used until this node reaches none of its pods",
+                Unreachable::Ejected => "is ejected, since this node reaches none of its pods",
+            };
+            let what = format!("{cluster} gives no sign of life; it {does}");
+            Some(Finding::new(Code::PeerSilent, what))
+        });
+        silent.collect()
     }
 
     /// Why the agent has no room for all of an import. The rules know it only with every object.
@@ -143,6 +160,16 @@ impl Judge<'_> {
             }
         }
     }
+}
+
+fn told((port, fallback): &(String, Fallback)) -> Finding {
+    let code = match fallback {
+        Fallback::TierEmpty(_) => Code::TierEmpty,
+        Fallback::DrainedServe => Code::AllDrained,
+        Fallback::TerminatingServe => Code::AllTerminating,
+    };
+    let port = if port.is_empty() { String::new() } else { format!("{port}: ") };
+    Finding::new(code, format!("{port}{fallback}"))
 }
 
 /// An import whose name is close, or one of that name in another namespace.

@@ -8,7 +8,7 @@ use super::{
     Explained, ImportView, SliceView, client::ClientView, code::Finding, frontends::FrontendView,
     probe::ProbeView,
 };
-use crate::reconcile::BackendView;
+use crate::{desired::Fate, reconcile::BackendView};
 
 /// How many addresses a line names.
 const NAMED: usize = 4;
@@ -93,7 +93,7 @@ impl Tree {
             2,
             &format!("{cluster}: endpoints {endpoints}, EndpointSlices {count}, ports {ports}"),
         );
-        let mut fates = BTreeMap::<(String, String), Vec<String>>::new();
+        let mut fates = BTreeMap::<(Fate, String), Vec<String>>::new();
         for endpoint in slices.iter().flat_map(|slice| &slice.endpoints) {
             for one in &endpoint.fates {
                 let port = one.port.as_deref().filter(|port| !port.is_empty());
@@ -104,7 +104,7 @@ impl Tree {
                 let message =
                     one.message.clone().map(|why| format!(" ({why})")).unwrap_or_default();
                 fates
-                    .entry((one.fate.to_string(), port))
+                    .entry((one.fate, port))
                     .or_default()
                     .push(format!("{at}{message}"));
             }
@@ -112,6 +112,9 @@ impl Tree {
         for ((fate, port), addresses) in fates {
             let named = self.named(&addresses);
             self.line(3, &format!("{} {fate}{port}: {named}", addresses.len()));
+            if !fate.meaning().is_empty() {
+                self.line(4, fate.meaning());
+            }
         }
     }
 
