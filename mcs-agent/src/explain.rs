@@ -167,8 +167,9 @@ impl Explained {
         let frontends = frontends::compare(pins, target, &explained, view, objects.is_some());
         let known = match (&objects, report) {
             (Some(_), _) => Knowledge::Rules,
-            (None, Some(_)) => Knowledge::Report,
-            (None, None) => Knowledge::Maps,
+            // One that has read nothing lists nothing.
+            (None, Some(report)) if report.synced => Knowledge::Report,
+            (None, _) => Knowledge::Maps,
         };
         let imports: Vec<_> = match (&objects, report) {
             (Some(objects), _) => objects.imports(),

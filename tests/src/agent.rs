@@ -1,6 +1,7 @@
 //! Starts, stops and queries an `mcs-agent run` process.
 
 mod cleanup;
+mod explain;
 
 use std::{
     collections::BTreeMap,
@@ -16,7 +17,7 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-pub use self::cleanup::Cleanup;
+pub use self::{cleanup::Cleanup, explain::fates};
 use crate::{
     manifests::{Frontends, Protocol, Service},
     netns::Namespace,

@@ -257,10 +257,7 @@ mod tests {
             ],
         );
         assert_eq!(fates(&explanation), ["10.1.0.1 used", "10.1.0.2 not-ready"]);
-        assert_eq!(
-            explanation.fallbacks,
-            [("http".to_owned(), Fallback::TerminatingServe)]
-        );
+        assert_eq!(explanation.fallbacks, [("http".to_owned(), Fallback::TerminatingServe)]);
     }
 
     #[test]

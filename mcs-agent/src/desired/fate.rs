@@ -83,7 +83,9 @@ impl Fate {
                 "the share of their cluster is smaller than a slot for each, and others have the slots"
             }
             Self::Duplicate => "other endpoints have these addresses",
-            Self::NoSuchPort => "their slice has no port with the name and protocol of the import's",
+            Self::NoSuchPort => {
+                "their slice has no port with the name and protocol of the import's"
+            }
             Self::NoRoom => "--max-memory has no room",
             Self::NotWritten => "the maps do not have them",
         }

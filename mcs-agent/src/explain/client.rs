@@ -273,8 +273,8 @@ impl ClientView {
 
 fn named_program(id: u32) -> String {
     match program_name(id) {
-        Ok(Some(name)) => format!("program {id} ({name})"),
-        Ok(None) | Err(_) => format!("program {id}"),
+        Ok(Some(name)) if !name.is_empty() => format!("program {id} ({name})"),
+        Ok(_) | Err(_) => format!("program {id}"),
     }
 }
 

@@ -97,7 +97,7 @@ codes! {
     /// The cgroup or the processes of a pod are not visible.
     PodUnseen "pod-unseen" Note "nothing to do for sockets; to look at the pod's own cgroup and device, run this on the node as root";
     /// The name resolves to nothing.
-    DnsNoName "dns-no-name" Wrong "see deploy/dns/README.md, If a name has no answer; does this DNS server serve clusterset.local?";
+    DnsNoName "dns-no-name" Wrong "see deploy/dns/README.md, If a name has no answer; does this DNS server serve clusterset.local? A node-local cache has to forward it too";
     /// The name resolves to an address that the import does not have.
     DnsOtherAddress "dns-other-address" Wrong "an answer from before is kept for its time to live; if it stays, another zone or server answers clusterset.local: deploy/dns/README.md";
     /// The DNS server does not answer.

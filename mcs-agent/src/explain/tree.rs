@@ -103,10 +103,7 @@ impl Tree {
                     .map_or_else(|| endpoint.address.clone(), |backend| backend.to_string());
                 let message =
                     one.message.clone().map(|why| format!(" ({why})")).unwrap_or_default();
-                fates
-                    .entry((one.fate, port))
-                    .or_default()
-                    .push(format!("{at}{message}"));
+                fates.entry((one.fate, port)).or_default().push(format!("{at}{message}"));
             }
         }
         for ((fate, port), addresses) in fates {

@@ -12,6 +12,7 @@ mod chart_mcs;
 mod cleanup_nodes;
 mod definitions;
 mod deployment;
+mod faults;
 mod forms;
 mod garbage;
 mod place;
@@ -32,6 +33,7 @@ fn main() -> ExitCode {
     calls::cases(&mut suite);
     place::cases(&mut suite);
     traffic::cases(&mut suite);
+    faults::cases(&mut suite);
     away::cases(&mut suite);
     definitions::cases(&mut suite);
     rights::cases(&mut suite);

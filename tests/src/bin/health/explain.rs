@@ -1,7 +1,6 @@
 //! `mcs-agent explain`, with the maps and hooks of a real agent.
 
 use std::{
-    collections::BTreeSet,
     fs,
     net::{Ipv4Addr, UdpSocket},
     process::{Child, Command, Output, Stdio},
@@ -15,7 +14,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    agent::{self, CAPABILITIES},
+    agent::{self, CAPABILITIES, fates},
     manifests::{Protocol, Service},
     netns::Namespace,
     process,
@@ -43,28 +42,19 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// Runs `mcs-agent explain` in a network namespace, in the cgroup of the agent.
 fn run(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<Output> {
     let _in_cgroup = site.cgroup.visit()?;
-    let mut command: Command = netns.command("timeout");
-    command.arg("20").arg(agent::binary()?).arg("explain").args(words);
-    command.arg("--bpffs").arg(site.agent.bpffs()).env_clear();
-    Ok(command.output()?)
+    site.agent.run_explain(netns, words)
 }
 
-/// Fails unless it ends with this status, and finds exactly these codes. Returns all that it says.
-fn explain(
+/// The same, if it ends with this status, and finds exactly these codes.
+pub(crate) fn explain(
     site: &Site,
     netns: &Namespace,
     words: &[&str],
     status: i32,
     codes: &[&str],
 ) -> anyhow::Result<Value> {
-    let output = run(site, netns, &[words, &["--output", "json"]].concat())?;
-    let said: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let findings = said["findings"].as_array().context("no findings")?;
-    let found: BTreeSet<_> = findings.iter().filter_map(|one| one["code"].as_str()).collect();
-    ensure!(found == codes.iter().copied().collect(), "{words:?}: {findings:#?}");
-    ensure!(output.status.code() == Some(status), "{words:?}: {}", output.status);
-    Ok(said)
+    let _in_cgroup = site.cgroup.visit()?;
+    site.agent.explain(netns, words, status, codes)
 }
 
 /// The tree, whose lines fit a terminal.
@@ -73,16 +63,6 @@ fn tree(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<String
     let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
     ensure!(long.is_empty(), "too long: {long:?}");
     Ok(text)
-}
-
-/// `address fate` of each endpoint.
-fn fates(said: &Value) -> BTreeSet<String> {
-    let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
-    let slices = list(&said["imports"][0]["slices"]);
-    let endpoints = slices.iter().flat_map(|slice| list(&slice["endpoints"]));
-    let fate =
-        |one: Value| format!("{} {}", one["address"], one["fates"][0]["fate"]).replace('"', "");
-    endpoints.map(fate).collect()
 }
 
 fn names(world: &mut World) -> anyhow::Result<()> {
@@ -200,14 +180,14 @@ fn probe(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A process that ends when this is dropped.
-struct Sleeper(Child);
+pub(crate) struct Sleeper(Child);
 
 impl Sleeper {
-    fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start() -> anyhow::Result<Self> {
         Ok(Self(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn()?))
     }
 
-    fn pid(&self) -> String {
+    pub(crate) fn pid(&self) -> String {
         self.0.id().to_string()
     }
 }
@@ -303,8 +283,10 @@ fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> anyhow::Result<Vec<u8>> {
 
 fn dns(world: &mut World) -> anyhow::Result<()> {
     let (site, netns) = (&world.site, &world.node.netns);
-    let server = Ipv4Addr::new(127, 0, 0, 53);
-    let words = ["web.default.svc.clusterset.local", "--dns-server", "127.0.0.53"];
+    // As a node-local cache has it, which may not know the zone.
+    let server = Ipv4Addr::new(169, 254, 20, 10);
+    netns.ip(&format!("address add {server}/32 dev lo"))?;
+    let words = ["web.default.svc.clusterset.local", "--dns-server", "169.254.20.10"];
     for (answer, status, codes) in [
         (Some(WEB), 0, &[][..]),
         (Some(EMPTY), 1, &["dns-other-address"]),
@@ -316,7 +298,7 @@ fn dns(world: &mut World) -> anyhow::Result<()> {
         ensure!(said["dns"]["addresses"] == json!(addresses), "{said:#}");
     }
     explain(site, netns, &words, 3, &["dns-silent"])?;
-    Ok(())
+    netns.ip(&format!("address delete {server}/32 dev lo"))
 }
 
 fn without_agent(world: &mut World) -> anyhow::Result<()> {

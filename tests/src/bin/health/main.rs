@@ -9,6 +9,7 @@ use mcs_tests::suite::Suite;
 mod addresses;
 mod explain;
 mod failing;
+mod faults;
 mod figures;
 mod http;
 mod imports;
@@ -36,6 +37,7 @@ fn main() -> ExitCode {
     addresses::cases(&mut suite);
     failing::cases(&mut suite);
     explain::cases(&mut suite);
+    faults::cases(&mut suite);
     page::cases(&mut suite);
     suite.main(World::begin)
 }

@@ -34,7 +34,8 @@ pub(crate) struct World {
     /// The agent that most cases ask.
     pub(crate) site: Site,
     _servers: Vec<Server>,
-    _remote: Namespace,
+    /// Where the remote pods are.
+    pub(crate) remote: Namespace,
     pub(crate) node: Node,
     pub(crate) run: Run,
 }
@@ -51,7 +52,7 @@ impl World {
         let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
         let site = Site::start(&run, "main", &node.netns, &flags, &[&web(), &empty()])?;
         let logs = run.directory().to_owned();
-        Ok((Self { site, _servers: servers, _remote: remote, node, run }, logs))
+        Ok((Self { site, _servers: servers, remote, node, run }, logs))
     }
 
     /// Starts another agent in a separate namespace, without waiting for it. It listens on the default

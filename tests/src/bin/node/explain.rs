@@ -1,9 +1,7 @@
 //! `mcs-agent explain --netns`: the packet path as the client of a pod finds it.
 
-use std::{collections::BTreeSet, process::Command};
-
 use anyhow::{Context as _, ensure};
-use mcs_tests::{agent, bpf, suite::Suite};
+use mcs_tests::{bpf, suite::Suite};
 use serde_json::{Value, json};
 
 use crate::{
@@ -50,15 +48,7 @@ fn of_pod(world: &World, by: Mechanism) -> anyhow::Result<()> {
 /// What it says of the first pod, if it ends with this status and finds exactly these codes.
 fn explain(bench: &Bench, flags: &[&str], status: i32, codes: &[&str]) -> anyhow::Result<Value> {
     let target = format!("default/{}:{}", bench.target.service.name(), TCP.0);
-    let mut command: Command = bench.node().command(agent::binary()?);
-    command.arg("explain").arg(target).arg("--netns").arg(bench.client()?.netns.path());
-    command.args(flags).args(["--output", "json", "--bpffs"]).arg(bench.site.agent.bpffs());
-    let output = command.output()?;
-    let said: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let findings = said["findings"].as_array().context("no findings")?;
-    let found: BTreeSet<_> = findings.iter().filter_map(|one| one["code"].as_str()).collect();
-    ensure!(found == codes.iter().copied().collect(), "{findings:#?}");
-    ensure!(output.status.code() == Some(status), "{}", output.status);
-    Ok(said)
+    let netns = bench.client()?.netns.path().display().to_string();
+    let words = [&[target.as_str(), "--netns", &netns], flags].concat();
+    bench.site.agent.explain(bench.node(), &words, status, codes)
 }

@@ -10,6 +10,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::loader::Features;
 use mcs_tests::{
+    agent::fates,
     procfs,
     site::Site,
     suite::{self, Suite, skip, tell},
@@ -139,6 +140,11 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     let expected: Vec<_> =
         EAST.map(|pod| (backend(pod, Family::V4, TCP.1).to_string(), "ejected".to_owned())).into();
     assert_eq!(ejections(&site)?, expected);
+    let said = site.agent.explain(&world.node.netns, &["default/lost"], 0, &[])?;
+    for pod in EAST {
+        let expected = format!("{} ejected", pod_v4(pod));
+        ensure!(fates(&said).contains(&expected), "{said:#}");
+    }
     let printed = site.agent.command(&["backends", "default/lost"])?;
     let printed = String::from_utf8(printed.stdout)?;
     assert!(printed.contains("10.77.9.11:8080 (east) ejected"), "{printed}");
