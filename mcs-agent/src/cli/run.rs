@@ -199,7 +199,7 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]
     page: bool,
 
-    /// This many imports have figures of their own: connections by source cluster, refusals by reason. The others are counted
+    /// This many imports, the largest, have figures of their own: connections by source cluster, refusals by reason. The others are counted
     /// together. 0: none are counted
     #[arg(long, env = "MCS_METRICS_IMPORTS", value_name = "N", default_value_t = 500,
         value_parser = clap::value_parser!(u32).range(..=10_000))]

@@ -117,6 +117,16 @@ impl Realized {
         self.allocations.services.all_used()
     }
 
+    /// How many slots the frontends of each entry of `services` have.
+    pub fn slots_of_services(&self) -> BTreeMap<u32, u32> {
+        let mut slots = BTreeMap::new();
+        for index in self.frontends().filter_map(|key| self.index(&key)) {
+            let FrontendState { service, extent, .. } = self.state(index);
+            *slots.entry(service).or_default() += extent.count;
+        }
+        slots
+    }
+
     /// The entries of `clusters` that backends in the maps refer to.
     pub fn clusters_used(&self) -> impl ExactSizeIterator<Item = u32> {
         self.allocations.clusters.all_used()

@@ -19,6 +19,9 @@ use crate::{
     reconcile::{MapError, MapReader as _, Maps as _, Realized, Step, convert},
 };
 
+/// How many times the slots of an import another one has that gets its row.
+const RATIO: u32 = 2;
+
 /// Gives rows and columns to imports and clusters. The control task has it.
 pub struct FigureKeeper {
     shared: Arc<Figures>,
@@ -110,11 +113,20 @@ impl FigureKeeper {
             self.forget_cluster(id);
         }
         let mut is_new = false;
-        if self.rows.has_room() && self.rows.of.len() < realized.services_used().len() {
-            for id in realized.services_used() {
+        if self.rows.of.len() < realized.services_used().len() {
+            let Ranked { small, large } =
+                Ranked::of(&realized.slots_of_services(), &self.rows, RATIO);
+            small.iter().for_each(|id| self.forget_import(*id));
+            if !small.is_empty() {
+                // Nothing counts in a row any more that is to get another name.
+                self.fill(maps)?;
+            }
+            for id in large {
                 is_new |= self.meet_import(id, |id| Some(realized.service(id)));
             }
-            realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
+            if is_new {
+                realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
+            }
         }
         if self.columns.has_room() && self.columns.of.len() < realized.clusters_used().len() {
             for id in realized.clusters_used() {
@@ -180,6 +192,34 @@ impl FigureKeeper {
     }
 }
 
+/// Imports without a row that are large, and imports with a row that give way to some of them.
+#[derive(PartialEq, Eq, Debug)]
+struct Ranked {
+    small: Vec<u32>,
+    /// The largest first.
+    large: Vec<u32>,
+}
+
+impl Ranked {
+    /// By the slots of each import. One gives way to another that has `ratio` times its slots: so figures do not come and go
+    /// with each endpoint.
+    fn of(slots: &BTreeMap<u32, u32>, rows: &Places, ratio: u32) -> Self {
+        let (mut with, mut without): (Vec<_>, Vec<_>) =
+            slots.iter().map(|(id, slots)| (*slots, *id)).partition(|(_, id)| rows.has(*id));
+        with.sort_unstable();
+        without.sort_unstable_by(|one, other| other.cmp(one));
+        let free = rows.free.len();
+        let beyond = without.iter().skip(free);
+        let gives_way = |(small, large): &(&(u32, u32), &(u32, u32))| {
+            large.0 > 0 && large.0 >= small.0.saturating_mul(ratio)
+        };
+        let small: Vec<_> =
+            with.iter().zip(beyond).take_while(gives_way).map(|(small, _)| small.1).collect();
+        without.truncate(free + small.len());
+        Self { small, large: without.into_iter().map(|(_, id)| id).collect() }
+    }
+}
+
 /// Rows of imports, or columns of source clusters, by the index that the config maps have for the import or cluster.
 struct Places {
     of: BTreeMap<u32, u32>,
@@ -191,13 +231,17 @@ impl Places {
         Self { of: BTreeMap::new(), free: all.collect() }
     }
 
+    fn has(&self, id: u32) -> bool {
+        self.of.contains_key(&id)
+    }
+
     fn has_room(&self) -> bool {
         !self.free.is_empty()
     }
 
     /// A free place, if this index needs one. Index 0 names nothing.
     fn place_for(&self, id: u32) -> Option<u32> {
-        if id == 0 || self.of.contains_key(&id) {
+        if id == 0 || self.has(id) {
             return None;
         }
         self.free.first().copied()
@@ -216,5 +260,37 @@ impl Places {
 
     fn unused(&self, is_used: impl Fn(u32) -> bool) -> Vec<u32> {
         self.of.keys().copied().filter(|id| !is_used(*id)).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ranked(placed: &[(u32, u32)], others: &[(u32, u32)], free: u32) -> Ranked {
+        let rows = u32::try_from(placed.len()).unwrap();
+        let mut places = Places::new(1..rows + free + 1);
+        for ((id, _), place) in placed.iter().zip(1..) {
+            places.give(*id, place);
+        }
+        Ranked::of(&placed.iter().chain(others).copied().collect(), &places, RATIO)
+    }
+
+    #[test]
+    fn an_import_gives_way_to_one_that_is_twice_as_large() {
+        let placed = [(1, 10), (2, 4), (3, 5)];
+        for (others, free, small, large) in [
+            (&[][..], 0, &[][..], &[][..]),
+            (&[(4, 7)], 0, &[], &[]),
+            (&[(4, 8)], 0, &[2], &[4]),
+            (&[(4, 8), (5, 40), (6, 30), (7, 9)], 0, &[2, 3], &[5, 6]),
+            (&[(4, 1), (5, 40)], 1, &[], &[5]),
+            (&[(4, 0), (5, 40)], 3, &[], &[5, 4]),
+        ] {
+            let expected = Ranked { small: small.into(), large: large.into() };
+            assert_eq!(ranked(&placed, others, free), expected, "{others:?}");
+        }
+        let refusing = ranked(&[(1, 0)], &[(2, 0)], 0);
+        assert_eq!(refusing, Ranked { small: vec![], large: vec![] });
     }
 }

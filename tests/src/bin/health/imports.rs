@@ -187,9 +187,23 @@ fn bounded(world: &mut World) -> anyhow::Result<()> {
     clients.refused(BARE, 80, ("other", "no_backend"), 3)?;
     clients.check()?;
 
+    // So is the place of one that is much smaller, back and forth.
+    let many = |service: Service| service.endpoints("north", (20..26).map(pod_address));
+    site.apply(&many(service("cart", CART)))?;
+    clients.expected.retain(|labels, _| labels.contains("other"));
+    wait_for(world, &clients.expected)?;
+    clients.refused(SHOP, 81, ("other", "unknown_port"), 1)?;
+    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
+    clients.check()?;
+    site.apply(&service("cart", CART))?;
+    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
+    clients.check()?;
+    site.apply(&many(shop.clone()))?;
+    clients.expected.retain(|labels, _| labels.contains("other"));
+    wait_for(world, &clients.expected)?;
+
     // The place of an import that has gone is for another one.
     site.remove(&shop)?;
-    clients.expected.retain(|labels, _| labels.contains("other"));
     wait_for(world, &clients.expected)?;
     clients.connect(CART, "default/cart", 3)?;
     clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
