@@ -22,7 +22,10 @@ mod status_file;
 mod tc;
 mod trace;
 
-use std::{pin::Pin, sync::Arc};
+use std::{
+    pin::{Pin, pin},
+    sync::Arc,
+};
 
 use anyhow::{Context as _, bail};
 use mcs_kube::program::until_signal;
@@ -55,24 +58,16 @@ const WAITING_BATCHES: usize = 64;
 
 /// Runs until SIGTERM or SIGINT. The dataplane stays in place.
 pub async fn run(config: Config) -> anyhow::Result<()> {
-    tokio::select! {
-        biased;
-        // First, since a container's first process misses a signal that it does not handle yet.
-        result = until_signal() => result,
-        result = serve(config) => result,
-    }
-    .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
-}
-
-async fn serve(config: Config) -> anyhow::Result<()> {
     let (sender, receiver) = mpsc::channel(WAITING_BATCHES);
-    Box::pin(run_on(&config, source(&config, sender), receiver)).await
+    Box::pin(run_on(&config, source(&config, sender), receiver, until_signal()))
+        .await
+        .inspect(|()| tracing::info!("stopping; the dataplane stays in place"))
 }
 
 /// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
 pub async fn follow(config: Config, batches: mpsc::Receiver<EventBatch>) -> anyhow::Result<()> {
     let none: Source = Box::pin(std::future::pending());
-    run_on(&config, std::future::ready(Ok(none)), batches).await
+    run_on(&config, std::future::ready(Ok(none)), batches, std::future::pending()).await
 }
 
 /// A source at work, once it is polled.
@@ -82,9 +77,10 @@ async fn run_on(
     config: &Config,
     source: impl Future<Output = anyhow::Result<Source>>,
     batches: mpsc::Receiver<EventBatch>,
+    stop: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
     let agent = AgentInfo::of_this_process();
-    let result = run_as(&agent, config, source, batches).await;
+    let result = run_as(&agent, config, source, batches, stop).await;
     result.inspect_err(|error| start::note_failure(config, agent, error))
 }
 
@@ -93,21 +89,35 @@ async fn run_as(
     config: &Config,
     source: impl Future<Output = anyhow::Result<Source>>,
     batches: mpsc::Receiver<EventBatch>,
+    stop: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
-    let metrics = SyncMetrics::new().context("cannot make the metrics")?;
-    let published = Arc::new(Published::new(metrics));
-    server::start(config, &published).context("cannot serve health and metrics")?;
     let start = async {
-        let source = source.await?;
-        anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
+        tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
+        let metrics = SyncMetrics::new().context("cannot make the metrics")?;
+        let published = Arc::new(Published::new(metrics));
+        server::start(config, &published).context("cannot serve health and metrics")?;
+        let install = async {
+            let source = source.await?;
+            anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
+        };
+        let (source, installed) = published.life.beat_during(install).await?;
+        anyhow::Ok((source, Control::new(config, agent.clone(), installed, published)?))
     };
-    let (source, installed) = published.life.beat_during(start).await?;
-    let mut control = Control::new(config, agent.clone(), installed, Arc::clone(&published))?;
+    let mut stop = pin!(stop);
+    let (source, mut control) = tokio::select! {
+        biased;
+        // First, since a container's first process misses a signal that it does not handle yet.
+        stopped = &mut stop => return stopped,
+        started = start => started?,
+    };
     tokio::select! {
+        biased;
+        stopped = stop => stopped?,
         () = source => bail!("the source of objects ended"),
-        result = control.run(batches) => result,
+        result = control.run(batches) => return result,
     }
+    control.stop().await;
+    Ok(())
 }
 
 /// The source that `config` names.

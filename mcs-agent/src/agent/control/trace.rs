@@ -1,9 +1,23 @@
 //! Trace: the programs tell what they decide while a client asks for it.
 
+use std::time::Duration;
+
+use tokio::time::timeout;
+
 use super::Control;
 use crate::{agent::trace::TraceOrder, trace::Client};
 
+/// How long an agent that ends waits for the end of a trace. The next agent ends it too.
+const LAST: Duration = Duration::from_secs(5);
+
 impl Control {
+    /// Puts the usual programs back before the agent ends, if somebody traces.
+    pub(in crate::agent) async fn stop(&mut self) {
+        if timeout(LAST, self.end_trace("the agent has ended")).await.is_err() {
+            tracing::warn!("trace: the programs that tell what they decide stay");
+        }
+    }
+
     pub(super) async fn follow_trace(&mut self, order: TraceOrder) {
         match order {
             TraceOrder::Begin(client) => {

@@ -30,6 +30,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("trace: the packet path", packets);
     suite.case("trace: no connect fails while it begins and ends", switches);
     suite.case("trace: what is lost is counted", losses);
+    suite.case("trace: it ends when nobody reads it, with nothing to print", unread);
     suite.case("trace: a second one ends the first, and so does the agent's end", ends);
 }
 
@@ -350,6 +351,19 @@ fn losses(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// As the process that `kubectl exec` leaves behind.
+fn unread(world: &mut World) -> anyhow::Result<()> {
+    let agent = &world.site.agent;
+    let before = programs(agent)?;
+    let Trace { mut child, lines } = Trace::start(agent, &["--for", "5m"])?;
+    drop(lines);
+    let ended = wait::until("the end of the trace", || child.try_wait()?.context("it goes on"));
+    child.kill()?;
+    let status = ended?;
+    ensure!(status.success(), "{status}");
+    wait_until_untraced(agent, &before)
+}
+
 fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ends").with(World::WEB);
     let netns = &world.node.netns;
@@ -374,6 +388,14 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     client()?;
     site.agent.start_again(netns, &[])?;
     site.agent.wait_until_healthy()?;
-    ensure!(programs(&site.agent)? != traced, "the programs of the trace are still attached");
-    client()
+    let usual = programs(&site.agent)?;
+    ensure!(usual != traced, "the programs of the trace are still attached");
+    let third = Trace::start(&site.agent, &[])?;
+    site.agent.stop()?;
+    let (status, _, said) = third.rest()?;
+    ensure!(status.code() == Some(1) && said.contains("the agent has ended"), "{status}: {said}");
+    ensure!(programs(&site.agent)? == usual, "the programs of the trace are left behind");
+    client()?;
+    site.agent.start_again(netns, &[])?;
+    site.agent.wait_until_healthy()
 }
