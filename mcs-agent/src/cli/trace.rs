@@ -9,8 +9,7 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
-use mcs_kube::program::{self, TraceFormat, trace_duration};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use mcs_kube::program::{self, TraceFormat, has_reader, print, trace_duration};
 use tokio::time::{Instant, interval, sleep_until};
 
 use super::{BpffsArg, ImportFilter, view};
@@ -137,14 +136,6 @@ fn refused(error: io::Error) -> anyhow::Error {
     anyhow::Error::new(error).context(advice)
 }
 
-/// Whether the output is still read. kubectl exec leaves a process behind that has nothing to print.
-fn has_reader() -> bool {
-    let stdout = io::stdout();
-    let mut output = [PollFd::new(&stdout, PollFlags::empty())];
-    let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    polled.is_err() || !output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
-}
-
 /// Prints the events that are wanted.
 struct Printer<'a> {
     reader: TraceReader,
@@ -162,9 +153,9 @@ impl Printer<'_> {
         let format = self.args.output;
         if format == TraceFormat::Json {
             let line = serde_json::to_string(&self.told())?;
-            return write(|out| writeln!(out, "{line}")).map(drop);
+            return print(&line);
         }
-        write(|out| writeln!(out, "{}", header(format == TraceFormat::Wide))).map(drop)
+        print(&header(format == TraceFormat::Wide))
     }
 
     /// Prints what came. Returns whether more is wanted.
@@ -202,8 +193,8 @@ impl Printer<'_> {
                 }
             }
         }
-        let has_reader = write(|out| out.write_all(&lines))?;
-        Ok(has_reader && !self.is_enough())
+        write(&lines)?;
+        Ok(!self.is_enough())
     }
 
     fn is_enough(&self) -> bool {
@@ -214,7 +205,7 @@ impl Printer<'_> {
         let told = self.told();
         if self.args.output == TraceFormat::Json {
             let line = serde_json::to_string(&told)?;
-            return write(|out| writeln!(out, "{line}")).map(drop);
+            return print(&line);
         }
         let Told { shown, seen, lost, .. } = told;
         eprintln!("{shown} of {seen} decisions shown, {lost} lost");
@@ -226,11 +217,11 @@ impl Printer<'_> {
     }
 }
 
-/// Writes to standard output. Returns whether somebody reads it.
-fn write(write: impl FnOnce(&mut io::StdoutLock<'_>) -> io::Result<()>) -> anyhow::Result<bool> {
+/// A reader that closes early is no error: [`has_reader`] sees it.
+fn write(lines: &[u8]) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match write(&mut out).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(false),
-        written => Ok(written.map(|()| true)?),
+    match out.write_all(lines).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written?),
     }
 }

@@ -2,7 +2,10 @@
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use aya::maps::{Map, MapData, PerCpuArray};
+use aya::{
+    Pod,
+    maps::{Map, MapData, PerCpuArray},
+};
 use mcs_common::{Counter, maps};
 
 use crate::bpf::into_io;
@@ -12,7 +15,7 @@ pub type Counts = BTreeMap<String, u64>;
 
 /// Reads the counters pinned in the state directory.
 pub fn read(state: &Path) -> io::Result<Counts> {
-    let map = open(state)?;
+    let map = open(state, maps::COUNTERS)?;
     Counter::ALL
         .iter()
         .map(|counter| Ok((counter.name().to_owned(), sum(&map, *counter)?)))
@@ -55,11 +58,12 @@ impl Tally {
 
 /// Reads one counter.
 pub(super) fn read_one(state: &Path, counter: Counter) -> io::Result<u64> {
-    sum(&open(state)?, counter)
+    sum(&open(state, maps::COUNTERS)?, counter)
 }
 
-fn open(state: &Path) -> io::Result<PerCpuArray<MapData, u64>> {
-    let map = MapData::from_pin(state.join(maps::COUNTERS)).map_err(into_io)?;
+/// Opens an array that each CPU has for itself, in the state directory.
+pub(super) fn open<V: Pod>(state: &Path, name: &str) -> io::Result<PerCpuArray<MapData, V>> {
+    let map = MapData::from_pin(state.join(name)).map_err(into_io)?;
     PerCpuArray::try_from(Map::PerCpuArray(map)).map_err(into_io)
 }
 

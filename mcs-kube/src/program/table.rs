@@ -3,13 +3,10 @@
 use std::{
     env,
     io::{self, IsTerminal as _, Write as _},
-    sync::atomic::{AtomicBool, Ordering},
 };
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
-
-/// Whether nobody reads the output any more.
-static CLOSED: AtomicBool = AtomicBool::new(false);
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A table without lines, as kubectl prints it. Without a width each row is one line.
 pub fn table(
@@ -58,17 +55,17 @@ pub fn terminal_width() -> Option<u16> {
 /// Prints text and a line break. A reader that closes early (`| head`) is no error.
 pub fn print(text: &str) -> anyhow::Result<()> {
     match writeln!(io::stdout(), "{text}") {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {
-            CLOSED.store(true, Ordering::Relaxed);
-            Ok(())
-        }
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => Ok(written?),
     }
 }
 
-/// Whether the output was not closed yet.
+/// Whether the output is still read. kubectl exec can leave a process behind that has nothing to print.
 pub fn has_reader() -> bool {
-    !CLOSED.load(Ordering::Relaxed)
+    let stdout = io::stdout();
+    let mut output = [PollFd::new(&stdout, PollFlags::empty())];
+    let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
+    polled.is_err() || !output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
 }
 
 #[cfg(test)]

@@ -116,7 +116,9 @@ impl FigureKeeper {
         if self.rows.of.len() < realized.services_used().len() {
             let Ranked { small, large } =
                 Ranked::of(&realized.slots_of_services(), &self.rows, RATIO);
-            small.iter().for_each(|id| self.forget_import(*id));
+            for id in &small {
+                self.forget_import(*id);
+            }
             if !small.is_empty() {
                 // Nothing counts in a row any more that is to get another name.
                 self.fill(maps)?;
@@ -268,12 +270,12 @@ mod tests {
     use super::*;
 
     fn ranked(placed: &[(u32, u32)], others: &[(u32, u32)], free: u32) -> Ranked {
-        let rows = u32::try_from(placed.len()).unwrap();
-        let mut places = Places::new(1..rows + free + 1);
-        for ((id, _), place) in placed.iter().zip(1..) {
-            places.give(*id, place);
+        let count = u32::try_from(placed.len()).unwrap();
+        let mut rows = Places::new(1..count + free + 1);
+        for ((id, _), row) in placed.iter().zip(1..) {
+            rows.give(*id, row);
         }
-        Ranked::of(&placed.iter().chain(others).copied().collect(), &places, RATIO)
+        Ranked::of(&placed.iter().chain(others).copied().collect(), &rows, RATIO)
     }
 
     #[test]

@@ -2,10 +2,13 @@
 
 use std::{collections::BTreeMap, io, path::Path};
 
-use aya::maps::{Map, MapData, PerCpuArray};
+use aya::maps::{MapData, PerCpuArray};
 use mcs_common::{Address, FigureRow, maps};
 
-use crate::bpf::{PinnedHash, into_io};
+use crate::{
+    bpf::{PinnedHash, into_io},
+    dataplane::counters::open,
+};
 
 /// The pinned figures.
 pub(super) struct FigureMap(PerCpuArray<MapData, FigureRow>);
@@ -13,8 +16,7 @@ pub(super) struct FigureMap(PerCpuArray<MapData, FigureRow>);
 impl FigureMap {
     /// Opens the map in the state directory.
     pub(super) fn open(state: &Path) -> io::Result<Self> {
-        let map = MapData::from_pin(state.join(maps::FIGURES)).map_err(into_io)?;
-        PerCpuArray::try_from(Map::PerCpuArray(map)).map(Self).map_err(into_io)
+        open(state, maps::FIGURES).map(Self)
     }
 
     /// The figures of an import, summed over CPUs.

@@ -67,7 +67,9 @@ fn faults() -> [Fault; 5] {
             what: "wrong port name",
             service: both(),
             edit: |objects| {
-                objects[1..].iter_mut().for_each(|one| one["ports"][0]["name"] = "web".into())
+                for slice in &mut objects[1..] {
+                    slice["ports"][0]["name"] = "web".into();
+                }
             },
             flags: &[],
             status: 1,
