@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use mcs_kube::{Unreachable, program::suggest};
+use mcs_kube::program::suggest;
 
 use super::{
     ExplainedImports,
@@ -82,19 +82,21 @@ impl Judge<'_> {
         Some(Finding::new(Code::UnknownVip, what))
     }
 
-    /// The source clusters that give no sign of life, as the operator asked to be told.
+    /// The source clusters that give no sign of life, where nodes are to eject them.
     fn silent(&self, explanation: &Explanation) -> Vec<Finding> {
-        let traffic = self.report.map(|report| &report.node.traffic.0);
+        let Some(report) = self.report else { return Vec::new() };
+        let traffic = &report.node.traffic;
         let clusters: BTreeSet<_> = explanation.slices.iter().map(|one| &one.cluster).collect();
-        let silent = clusters.into_iter().filter_map(|cluster| {
-            let does = match traffic?.get(cluster)?.unreachable? {
-                Unreachable::Eject => "is used until this node reaches none of its pods",
-                Unreachable::Ejected => "is ejected, since this node reaches none of its pods",
+        let silent = clusters.into_iter().filter(|cluster| traffic.may_eject(cluster));
+        let told = silent.map(|cluster| {
+            let does = if traffic.is_drained(cluster) {
+                "new clients get other clusters"
+            } else {
+                "its endpoints are used as it told them last, until this node reaches none of its pods"
             };
-            let what = format!("{cluster} gives no sign of life; it {does}");
-            Some(Finding::new(Code::PeerSilent, what))
+            Finding::new(Code::PeerSilent, format!("{cluster} gives no sign of life: {does}"))
         });
-        silent.collect()
+        told.collect()
     }
 
     /// Why the agent has no room for all of an import. The rules know it only with every object.

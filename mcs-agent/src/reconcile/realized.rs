@@ -120,8 +120,9 @@ impl Realized {
     /// How many slots the frontends of each entry of `services` have.
     pub fn slots_of_services(&self) -> BTreeMap<u32, u32> {
         let mut slots = BTreeMap::new();
-        for index in self.frontends().filter_map(|key| self.index(&key)) {
-            let FrontendState { service, extent, .. } = self.state(index);
+        let frontends = self.contents.frontends.iter();
+        for (_, index) in frontends.filter(|(key, _)| !self.damaged.contains(key)) {
+            let FrontendState { service, extent, .. } = self.state(*index);
             *slots.entry(service).or_default() += extent.count;
         }
         slots
