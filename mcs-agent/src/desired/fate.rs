@@ -110,7 +110,7 @@ impl fmt::Display for Fallback {
                 "no other cluster has a ready endpoint, so drained clusters serve it"
             }
             Self::TierEmpty(what) => what,
-            Self::TerminatingServe => "no endpoint is ready, so those that terminate serve it",
+            Self::TerminatingServe => "all endpoints that serve it terminate",
         })
     }
 }

@@ -54,7 +54,7 @@ codes! {
     TierEmpty "tier-empty" Note "nothing to do for clients; the fates of the tier's endpoints say why it is empty";
     /// Every cluster with a ready endpoint is drained.
     AllDrained "all-drained" Note "make a pod of another cluster ready before the maintenance, or end the drain";
-    /// No endpoint is ready, and some terminate.
+    /// All endpoints that are used terminate.
     AllTerminating "all-terminating" Note "new clients still get pods that are about to end: make another pod ready";
     /// A source cluster gives no sign of life.
     PeerSilent "peer-silent" Note "is the controller of that cluster up, and does it reach the mailbox? `mcs status` says so of each cluster";

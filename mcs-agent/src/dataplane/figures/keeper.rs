@@ -114,8 +114,7 @@ impl FigureKeeper {
         }
         let mut is_new = false;
         if self.rows.of.len() < realized.services_used().len() {
-            let Ranked { small, large } =
-                Ranked::of(&realized.slots_of_services(), &self.rows, RATIO);
+            let Ranked { small, large } = Ranked::of(&realized.slots_of_services(), &self.rows);
             for id in &small {
                 self.forget_import(*id);
             }
@@ -203,9 +202,8 @@ struct Ranked {
 }
 
 impl Ranked {
-    /// By the slots of each import. One gives way to another that has `ratio` times its slots: so figures do not come and go
-    /// with each endpoint.
-    fn of(slots: &BTreeMap<u32, u32>, rows: &Places, ratio: u32) -> Self {
+    /// By the slots of each import. Figures would come and go with each endpoint if one slot more sufficed.
+    fn of(slots: &BTreeMap<u32, u32>, rows: &Places) -> Self {
         let (mut with, mut without): (Vec<_>, Vec<_>) =
             slots.iter().map(|(id, slots)| (*slots, *id)).partition(|(_, id)| rows.has(*id));
         with.sort_unstable();
@@ -213,7 +211,7 @@ impl Ranked {
         let free = rows.free.len();
         let beyond = without.iter().skip(free);
         let gives_way = |(small, large): &(&(u32, u32), &(u32, u32))| {
-            large.0 > 0 && large.0 >= small.0.saturating_mul(ratio)
+            large.0 > 0 && large.0 >= small.0.saturating_mul(RATIO)
         };
         let small: Vec<_> =
             with.iter().zip(beyond).take_while(gives_way).map(|(small, _)| small.1).collect();
@@ -275,7 +273,7 @@ mod tests {
         for ((id, _), row) in placed.iter().zip(1..) {
             rows.give(*id, row);
         }
-        Ranked::of(&placed.iter().chain(others).copied().collect(), &rows, RATIO)
+        Ranked::of(&placed.iter().chain(others).copied().collect(), &rows)
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn faults() -> [Fault; 5] {
             status: 0,
             codes: &["all-terminating"],
             fates: all("used", &PODS),
-            says: "no endpoint is ready, so those that terminate serve it",
+            says: "all endpoints that serve it terminate",
         },
     ]
 }
