@@ -88,7 +88,7 @@ impl AgentPod {
             Some(kubeconfig) => tool("kubectl", "--context", kubeconfig)?,
             None => Command::new("kubectl"),
         };
-        kubectl.args(["exec", "--namespace", &self.namespace, &self.name]);
+        kubectl.args(["exec", "--stdin", "--namespace", &self.namespace, &self.name]);
         kubectl.args(["--container", "mcs-agent", "--", "mcs-agent"]).args(words);
         Ok(kubectl)
     }

@@ -171,7 +171,8 @@ async fn nodes<'a>(
 
 /// The words for `mcs-agent`.
 fn words(command: &TraceCommand, pod: Option<&str>) -> Vec<String> {
-    let mut words = vec!["trace".to_owned(), "--output=json".to_owned()];
+    let words = ["trace", "--output=json", "--until-input-ends"];
+    let mut words: Vec<_> = words.map(str::to_owned).into();
     words.push(format!("--for={}s", command.duration.as_secs().max(1)));
     words.extend(pod.map(|uid| format!("--pod={uid}")));
     words.extend(command.verdict.as_ref().map(|verdict| format!("--verdict={verdict}")));
@@ -187,7 +188,7 @@ enum Said {
     Ended(Option<String>),
 }
 
-/// `mcs-agent trace` in an agent's pod. It is killed when this is dropped.
+/// `mcs-agent trace` in an agent's pod. It ends when this is dropped: kubectl is killed, and its input closed with it.
 struct Trace {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -196,7 +197,7 @@ struct Trace {
 impl Trace {
     fn begin(node: &Node<'_>, words: &[&str]) -> anyhow::Result<Self> {
         let mut kubectl = node.agent.kubectl(node.cluster, words)?;
-        kubectl.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        kubectl.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = kubectl.kill_on_drop(true).spawn().context("cannot run kubectl")?;
         let stdout = child.stdout.take().context("no output")?;
         Ok(Self { child, lines: BufReader::new(stdout).lines() })

@@ -31,7 +31,7 @@ pub use self::{
     logs::{LogFilter, LogFormat, start_logs},
     output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
-    table::{growing_row, has_reader, print, table, terminal_width},
+    table::{growing_row, has_reader, input_ended, print, table, takes_output, terminal_width},
     trace::{TraceFormat, trace_duration},
 };
 

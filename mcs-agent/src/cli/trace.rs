@@ -9,8 +9,10 @@ use std::{
 use anyhow::Context as _;
 use clap::Args;
 use jiff::Timestamp;
-use mcs_kube::program::{self, TraceFormat, has_reader, print, trace_duration};
-use tokio::time::{Instant, interval, sleep_until};
+use mcs_kube::program::{
+    self, TraceFormat, has_reader, input_ended, print, takes_output, trace_duration,
+};
+use tokio::time::{Instant, interval, sleep, sleep_until};
 
 use super::{BpffsArg, ImportFilter, view};
 use crate::{
@@ -24,6 +26,10 @@ use crate::{
 const LOOK: Duration = Duration::from_millis(20);
 /// How many events are looked at before a signal is.
 const AT_A_TIME: usize = 16_384;
+/// Bytes that are written at once: what a pipe takes if it takes anything.
+const PAGE: usize = 4096;
+/// How long a reader has for the last lines.
+const LAST: Duration = Duration::from_secs(5);
 
 /// Show each decision as it is made: which backend a connect gets, or why it is refused
 ///
@@ -63,6 +69,11 @@ pub(super) struct TraceArgs {
     /// End after so many decisions
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
+
+    /// End when the standard input is closed. `kubectl exec --stdin` closes it when it is killed, and leaves the command alone
+    /// otherwise
+    #[arg(long)]
+    until_input_ends: bool,
 
     #[command(flatten)]
     bpffs: BpffsArg,
@@ -104,7 +115,8 @@ async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
     let cgroup = report.map(|report| report.cgroup_path).filter(|path| path.is_dir());
     let cgroups = mount_of(&CgroupRoot::find(cgroup.as_deref())?.path);
     let names = Names::new(KernelMapsReader::open(&pins.config())?, &cgroups);
-    let mut printer = Printer { reader, names, filter, args, shown: 0, seen: 0, lost: 0 };
+    let waiting = Vec::new();
+    let mut printer = Printer { reader, names, filter, args, waiting, shown: 0, seen: 0, lost: 0 };
     printer.begin()?;
     let end = Instant::now() + args.duration;
     let mut look = interval(LOOK);
@@ -116,11 +128,12 @@ async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
         };
         let ended = channel.ended();
         let goes_on = printer.print()? && has_reader();
+        let is_over = is_over || (args.until_input_ends && input_ended());
         if is_over || !goes_on || ended.is_some() {
             break ended;
         }
     };
-    printer.end()?;
+    printer.end().await?;
     match ended {
         Some(why) => Err(anyhow::Error::new(why).context("the trace has ended")),
         None => Ok(()),
@@ -142,6 +155,8 @@ struct Printer<'a> {
     names: Names,
     filter: Filter,
     args: &'a TraceArgs,
+    /// Lines that the reader does not take yet.
+    waiting: Vec<u8>,
     shown: u64,
     seen: u64,
     /// As told last.
@@ -158,11 +173,11 @@ impl Printer<'_> {
         print(&header(format == TraceFormat::Wide))
     }
 
-    /// Prints what came. Returns whether more is wanted.
+    /// Prints what came, as far as the reader takes it: then events wait in the ring buffer, which loses and counts them.
+    /// Returns whether more is wanted.
     fn print(&mut self) -> anyhow::Result<bool> {
-        let mut lines = Vec::new();
         for _ in 0..AT_A_TIME {
-            if self.is_enough() {
+            if self.is_enough() || (self.waiting.len() >= PAGE && !self.write()?) {
                 break;
             }
             let Some(event) = self.reader.next_event() else { break };
@@ -173,55 +188,74 @@ impl Printer<'_> {
             let Some(view) = TraceView::new(&event, &mut self.names) else { continue };
             self.shown += 1;
             match self.args.output {
-                TraceFormat::Json => serde_json::to_writer(&mut lines, &view)?,
+                TraceFormat::Json => serde_json::to_writer(&mut self.waiting, &view)?,
                 TraceFormat::Table | TraceFormat::Wide => {
-                    lines.extend(view.row(self.args.output == TraceFormat::Wide).bytes());
+                    self.waiting.extend(view.row(self.args.output == TraceFormat::Wide).bytes());
                 }
             }
-            lines.push(b'\n');
+            self.waiting.push(b'\n');
         }
         let lost = self.reader.lost().context("cannot read how many events were lost")?;
-        if lost != self.lost {
+        if lost != self.lost && self.write()? {
             self.lost = lost;
             match self.args.output {
-                TraceFormat::Json => {
-                    serde_json::to_writer(&mut lines, &self.told())?;
-                    lines.push(b'\n');
-                }
+                TraceFormat::Json => self.tell()?,
                 TraceFormat::Table | TraceFormat::Wide => {
-                    writeln!(lines, "... {lost} decisions lost so far: they came too fast")?;
+                    writeln!(self.waiting, "... {lost} decisions lost so far: they came too fast")?;
                 }
             }
         }
-        write(&lines)?;
+        self.write()?;
         Ok(!self.is_enough())
+    }
+
+    /// Writes what waits. Returns whether nothing waits any more. A reader that is gone is no error: [`has_reader`] sees it.
+    fn write(&mut self) -> anyhow::Result<bool> {
+        while !self.waiting.is_empty() {
+            if !takes_output() {
+                return Ok(false);
+            }
+            let page = self.waiting.len().min(PAGE);
+            let mut out = io::stdout().lock();
+            match out.write_all(&self.waiting[..page]).and_then(|()| out.flush()) {
+                Err(error) if error.kind() == io::ErrorKind::BrokenPipe => self.waiting.clear(),
+                written => {
+                    written?;
+                    self.waiting.drain(..page);
+                }
+            }
+        }
+        Ok(true)
     }
 
     fn is_enough(&self) -> bool {
         self.args.count.is_some_and(|count| self.shown >= count)
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
-        let told = self.told();
+    async fn end(&mut self) -> anyhow::Result<()> {
         if self.args.output == TraceFormat::Json {
-            let line = serde_json::to_string(&told)?;
-            return print(&line);
+            self.tell()?;
         }
-        let Told { shown, seen, lost, .. } = told;
-        eprintln!("{shown} of {seen} decisions shown, {lost} lost");
+        let end = Instant::now() + LAST;
+        while !self.write()? && has_reader() && Instant::now() < end {
+            sleep(LOOK).await;
+        }
+        if self.args.output != TraceFormat::Json {
+            let Told { shown, seen, lost, .. } = self.told();
+            eprintln!("{shown} of {seen} decisions shown, {lost} lost");
+        }
+        Ok(())
+    }
+
+    /// Adds a line of JSON with the numbers.
+    fn tell(&mut self) -> anyhow::Result<()> {
+        let told = self.told();
+        serde_json::to_writer(&mut self.waiting, &told)?;
+        self.waiting.push(b'\n');
         Ok(())
     }
 
     fn told(&self) -> Told {
         Told { timestamp: Timestamp::now(), shown: self.shown, seen: self.seen, lost: self.lost }
-    }
-}
-
-/// A reader that closes early is no error: [`has_reader`] sees it.
-fn write(lines: &[u8]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(lines).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        written => Ok(written?),
     }
 }

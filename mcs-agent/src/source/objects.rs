@@ -86,7 +86,7 @@ pub(super) fn decode(
             let import: ReadImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
         }
-        Kind::EndpointSlice => endpoint_slice::convert(read_slice(object)?, key).map(Object::Slice),
+        Kind::EndpointSlice => endpoint_slice::convert(&read_slice(object)?, key).map(Object::Slice),
         Kind::Service => return decode_adoptable(kind, key, object),
     };
     Ok(read.map(ReadObject::Standard))
@@ -102,7 +102,7 @@ pub(super) fn decode_adoptable(
     Ok(match kind {
         Kind::ServiceImport => decode(kind, key, object)?,
         Kind::EndpointSlice => {
-            ForeignSlice::convert(read_slice(object)?, key).map(ReadObject::Slice)
+            ForeignSlice::convert(&read_slice(object)?, key).map(ReadObject::Slice)
         }
         Kind::Service => {
             let service: Service = typed(object)?;
@@ -118,7 +118,7 @@ pub(super) fn decode_imported_text(
     text: &str,
 ) -> Result<Option<ReadObject>, NotDecoded> {
     let slice: ReadSlice<'_> = serde_json::from_str(text).map_err(|_| NotDecoded)?;
-    Ok(endpoint_slice::convert(slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
+    Ok(endpoint_slice::convert(&slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
 }
 
 /// Decodes an imported EndpointSlice from its protobuf message.
@@ -127,7 +127,7 @@ pub(super) fn decode_imported_message(
     message: &[u8],
 ) -> Result<Option<ReadObject>, String> {
     let slice = message::EndpointSlice::read(message)?;
-    let slice = endpoint_slice::convert(ReadSlice::from(&slice), key.clone());
+    let slice = endpoint_slice::convert(&ReadSlice::from(&slice), key.clone());
     Ok(slice.map(|slice| ReadObject::Standard(Object::Slice(slice))))
 }
 

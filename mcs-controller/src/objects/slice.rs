@@ -103,14 +103,14 @@ impl Decoder for ImportedSliceDecoder {
     type Value = Option<ImportedObject>;
 
     const MESSAGE: Option<ReadMessage<Self::Value>> =
-        Some(|key, message| read_imported_slice(key, (&EndpointSlice::read(message)?).into()));
+        Some(|key, message| read_imported_slice(key, &(&EndpointSlice::read(message)?).into()));
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        read_imported_slice(&key, typed(object)?)
+        read_imported_slice(&key, &typed(object)?)
     }
 
     fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
-        read_imported_slice(key, of_text(text)?).map_err(|_| NotDecoded)
+        read_imported_slice(key, &of_text(text)?).map_err(|_| NotDecoded)
     }
 }
 
@@ -146,7 +146,7 @@ fn read_mailbox_slice(mut slice: ReadSlice<'_>) -> Result<Option<MailboxSlice>, 
 
 fn read_imported_slice(
     key: &ObjectKey,
-    slice: ReadSlice<'_>,
+    slice: &ReadSlice<'_>,
 ) -> Result<Option<ImportedObject>, String> {
     let (Some(service), Some(cluster)) = (
         slice.label(well_known::SERVICE_NAME),
@@ -159,8 +159,8 @@ fn read_imported_slice(
     let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
     let derived = slice.label(well_known::SLICE_SERVICE);
     let has_derived_service = derived.is_some_and(|derived| *derived == derived_name(&service));
-    let stamp = stamp(&slice);
-    let source = into_source(&slice, source_name, source_generation(&slice), stamp);
+    let stamp = stamp(slice);
+    let source = into_source(slice, source_name, source_generation(slice), stamp);
     let Some(slice) = source else { return Ok(None) };
     let imported = ImportedSlice {
         service,

@@ -3,6 +3,7 @@
 use std::{
     env,
     io::{self, IsTerminal as _, Write as _},
+    os::fd::AsFd,
 };
 
 use comfy_table::{ContentArrangement, Table, presets::NOTHING};
@@ -62,10 +63,25 @@ pub fn print(text: &str) -> anyhow::Result<()> {
 
 /// Whether the output is still read. kubectl exec can leave a process behind that has nothing to print.
 pub fn has_reader() -> bool {
-    let stdout = io::stdout();
-    let mut output = [PollFd::new(&stdout, PollFlags::empty())];
-    let polled = poll(&mut output, Some(&Timespec { tv_sec: 0, tv_nsec: 0 }));
-    polled.is_err() || !output[0].revents().intersects(PollFlags::ERR | PollFlags::HUP)
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    events(io::stdout(), PollFlags::empty()).is_none_or(|events| !events.intersects(gone))
+}
+
+/// Whether the output takes a page (4 KiB) without a wait. A pipe that nobody reads, and nobody closes, never does.
+pub fn takes_output() -> bool {
+    events(io::stdout(), PollFlags::OUT).is_none_or(|events| !events.is_empty())
+}
+
+/// Whether whoever started this program has closed its input, or is gone.
+pub fn input_ended() -> bool {
+    events(io::stdin(), PollFlags::empty()).is_some_and(|events| events.contains(PollFlags::HUP))
+}
+
+/// What is the matter with a stream now; `None` if the kernel does not say.
+fn events(stream: impl AsFd, asked: PollFlags) -> Option<PollFlags> {
+    let mut streams = [PollFd::new(&stream, asked)];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    poll(&mut streams, Some(&now)).ok().map(|_| streams[0].revents())
 }
 
 #[cfg(test)]

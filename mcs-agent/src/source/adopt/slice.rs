@@ -31,7 +31,7 @@ pub(super) enum SliceOrigin {
 
 impl ForeignSlice {
     /// Converts a slice. Returns `None` for one of no Service, or with the label of an import.
-    pub(in crate::source) fn convert(slice: ReadSlice<'_>, key: ObjectKey) -> Option<Self> {
+    pub(in crate::source) fn convert(slice: &ReadSlice<'_>, key: ObjectKey) -> Option<Self> {
         if slice.label(SERVICE_NAME_LABEL).is_some() {
             return None;
         }

@@ -12,7 +12,7 @@ use crate::model::{
 
 /// The domain type of a slice that belongs to `service`.
 pub(in crate::source) fn into_domain(
-    slice: ReadSlice<'_>,
+    slice: &ReadSlice<'_>,
     key: ObjectKey,
     service: &str,
     source_cluster: &str,
@@ -32,7 +32,7 @@ pub(in crate::source) fn into_domain(
 
 /// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
 /// slice that is not imported: its service name label is absent or empty.
-pub(super) fn convert(slice: ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
+pub(super) fn convert(slice: &ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
     let service = slice.label(SERVICE_NAME_LABEL)?;
     let cluster = slice.label(SOURCE_CLUSTER_LABEL).unwrap_or_default();
     Some(into_domain(slice, key, service, cluster))
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     fn decode(object: &serde_json::Value) -> Option<EndpointSlice> {
-        convert(ReadSlice::deserialize(object).unwrap(), ObjectKey::new("shop", "web-a"))
+        convert(&ReadSlice::deserialize(object).unwrap(), ObjectKey::new("shop", "web-a"))
     }
 
     #[test]

@@ -31,6 +31,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("trace: no connect fails while it begins and ends", switches);
     suite.case("trace: what is lost is counted", losses);
     suite.case("trace: it ends when nobody reads it, with nothing to print", unread);
+    suite.case("trace: it ends when nobody takes what it prints, and when its input ends", stuck);
     suite.case("trace: a second one ends the first, and so does the agent's end", ends);
 }
 
@@ -44,15 +45,19 @@ struct Trace {
 }
 
 impl Trace {
+    fn command(agent: &Agent, words: &[&str]) -> Command {
+        let mut command = Command::new(agent.binary());
+        command.args(["trace", "--output", "json", "--bpffs"]).arg(agent.bpffs()).args(words);
+        command
+    }
+
     /// Starts one, and waits until it is told decisions.
     fn start(agent: &Agent, words: &[&str]) -> anyhow::Result<Self> {
-        let mut child = Command::new(agent.binary())
-            .args(["trace", "--output", "json", "--bpffs"])
-            .arg(agent.bpffs())
-            .args(words)
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()?;
+        Self::of(&mut Self::command(agent, words))
+    }
+
+    fn of(command: &mut Command) -> anyhow::Result<Self> {
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let mut trace = Self { child, lines: BufReader::new(stdout).lines() };
         let first = trace.next()?;
@@ -362,6 +367,33 @@ fn unread(world: &mut World) -> anyhow::Result<()> {
     let status = ended?;
     ensure!(status.success(), "{status}");
     wait_until_untraced(agent, &before)
+}
+
+/// Its output is a pipe that somebody holds open and nobody reads, as containerd does when kubectl is killed.
+fn stuck(world: &mut World) -> anyhow::Result<()> {
+    /// As many lines as fill a pipe of 64 KiB, and more.
+    const CONNECTS: usize = 400;
+    let agent = &world.site.agent;
+    let before = programs(agent)?;
+    let web = world.web.tcp(Family::V4);
+    let fill =
+        || world.at(Place::Pod, || (0..CONNECTS).try_for_each(|_| connects(Family::V4, web)));
+    let end = |mut trace: Trace| {
+        let ended =
+            wait::until("the end of the trace", || trace.child.try_wait()?.context("it goes on"));
+        trace.child.kill()?;
+        ensure!(ended?.success());
+        wait_until_untraced(agent, &before)
+    };
+    let trace = Trace::start(agent, &["--for", "2s"])?;
+    fill()?;
+    end(trace)?;
+    let mut command = Trace::command(agent, &["--until-input-ends"]);
+    let mut trace = Trace::of(command.stdin(Stdio::piped()))?;
+    fill()?;
+    ensure!(trace.child.try_wait()?.is_none(), "its input has not ended");
+    drop(trace.child.stdin.take());
+    end(trace)
 }
 
 fn ends(world: &mut World) -> anyhow::Result<()> {
