@@ -15,6 +15,7 @@ use serde_json::{Value, json};
 
 use crate::{
     crowd::{Crowd, Kind},
+    followers::Progress,
     world::World,
 };
 
@@ -30,6 +31,12 @@ const CHANGES: usize = 10;
 /// cluster's id, its Node and other single objects too.
 const MORE_BYTES: f64 = 1.2;
 const MORE_CPU: f64 = 1.5;
+/// What a node may receive for a change of the large slice, in kB: a third of what it was in JSON with all conditions.
+const LARGE_CHANGE: f64 = 12.8 / 3.0;
+/// ServiceImports and slices.
+const KINDS: usize = 2;
+/// An API server sends a bookmark each minute.
+const BOOKMARKS: Duration = Duration::from_secs(75);
 /// The share of a CPU that an agent may take for reading [`RATE`] changes a second.
 const OWN_CPU: f64 = 0.03;
 /// How many requests may wait for an answer.
@@ -40,6 +47,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("one change reaches all nodes", one_change);
     suite.case("100 changes a second, beside kube-proxy", many_changes);
     suite.case("the API server starts again", server_starts_again);
+    suite.case("one of two API servers ends", server_ends);
+    suite.case("etcd is compacted while watches are away", compaction);
     suite.case("as many nodes come once more", doubles);
 }
 
@@ -107,11 +116,9 @@ fn one_change(world: &mut World) -> anyhow::Result<()> {
     let begin = monotonic_ns();
     let mark = world.change_marked()?;
     agents.wait_for(mark, begin, PATIENCE)?;
-    let cost = world.cost(&meter)?;
-    tell(format!(
-        "a change of a slice with 100 endpoints: {:.1} kB a node",
-        kilobytes(cost.bytes, agents.count) / CHANGES as f64
-    ));
+    let one = kilobytes(world.cost(&meter)?.bytes, agents.count) / CHANGES as f64;
+    tell(format!("a change of a slice with 100 endpoints: {one:.2} kB a node"));
+    ensure!(one <= LARGE_CHANGE, "{one:.2} kB, not {LARGE_CHANGE}");
     world.agents = Some(agents);
     Ok(())
 }
@@ -222,24 +229,114 @@ fn turned(slice: &Value, round: usize) -> Value {
     slice
 }
 
+/// What agents have read again, and hold no longer, since `before`.
+fn again(agents: &mut Crowd, before: &Progress) -> anyhow::Result<(usize, usize)> {
+    // A list too many would come now.
+    thread::sleep(Duration::from_secs(1));
+    let now = agents.progress()?;
+    Ok((now.lists - before.lists, now.removed - before.removed))
+}
+
+/// All versions that the watches have seen are older than those that the API server begins with: each lists once.
 fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
-    let (received, begin) = (world.received()?, monotonic_ns());
+    let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
     world.server.kill()?;
     world.server.start_again()?;
     let ready = monotonic_ns();
     let mark = world.change_marked()?;
     let took = agents.wait_for(mark, ready, PATIENCE)?;
     let bytes = world.received()? - received;
+    let (lists, removed) = again(&mut agents, &before)?;
     tell(format!(
-        "away for {:.1} s; all {} agents follow {:.1} s after it is ready, for {:.0} kB each",
+        "away for {:.1} s; all {} agents follow {:.1} s after it is ready, for {:.0} kB and {:.1} lists each",
         Duration::from_nanos(ready - begin).as_secs_f64(),
         agents.count,
         took.as_secs_f64(),
         kilobytes(bytes, agents.count),
+        lists as f64 / agents.count as f64,
     ));
+    ensure!(lists <= agents.count * KINDS, "{lists} lists");
+    ensure!(removed == 0, "agents lost {removed} objects");
     let errors = world.server_errors()?;
     ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
+    world.agents = Some(agents);
+    Ok(())
+}
+
+/// The other API server has all versions that watches have seen: nobody lists.
+fn server_ends(world: &mut World) -> anyhow::Result<()> {
+    world.agents = None;
+    let second = world.second_server()?;
+    let mut agents = started(world, fleet())?;
+    let before = agents.progress()?;
+    world.server.kill()?;
+    resumed(world, &mut agents, &before, "the first one ended")?;
+    // Without a bookmark since then, the versions that watches have seen are older than it.
+    if is_full() {
+        world.server.start_again()?;
+        world.wait_for_servers()?;
+        thread::sleep(BOOKMARKS);
+        let before = agents.progress()?;
+        drop(second);
+        resumed(world, &mut agents, &before, "the second one ended a minute later")
+    } else {
+        drop((agents, second));
+        world.server.start_again()
+    }
+}
+
+/// Waits until all follow again after an API server has ended.
+fn resumed(
+    world: &mut World,
+    agents: &mut Crowd,
+    before: &Progress,
+    after: &str,
+) -> anyhow::Result<()> {
+    let (received, begin) = (world.received()?, monotonic_ns());
+    let mark = world.change_marked()?;
+    let took = agents.wait_for(mark, begin, PATIENCE)?;
+    let bytes = kilobytes(world.received()? - received, agents.count);
+    let (lists, _) = again(agents, before)?;
+    tell(format!(
+        "{after}: all {} agents follow after {:.1} s, for {bytes:.0} kB and {lists} lists",
+        agents.count,
+        took.as_secs_f64(),
+    ));
+    ensure!(lists == 0, "{lists} lists, although every watch can resume");
+    Ok(())
+}
+
+/// A slice goes meanwhile. Until the agents can ask, they keep it. Then they list once, because no API server has the versions
+/// that they have seen.
+fn compaction(world: &mut World) -> anyhow::Result<()> {
+    let mut agents = shared(world)?;
+    let before = agents.progress()?;
+    world.bar(true)?;
+    // It ends their connections.
+    world.server.kill()?;
+    world.server.start_again()?;
+    let gone = world.slices.pop().context("no slices")?;
+    world.server.api.delete(&gone)?;
+    let mark = world.change_marked()?;
+    world.server.kill()?;
+    world.compact()?;
+    world.server.start_again()?;
+    let (lists, removed) = again(&mut agents, &before)?;
+    ensure!((lists, removed) == (0, 0), "{lists} lists, {removed} objects gone while away");
+    let (received, begin) = (world.received()?, monotonic_ns());
+    world.bar(false)?;
+    let took = agents.wait_for(mark, begin, PATIENCE)?;
+    agents.wait_for_lists(before.lists + agents.count * KINDS, PATIENCE)?;
+    let bytes = kilobytes(world.received()? - received, agents.count);
+    let (lists, removed) = again(&mut agents, &before)?;
+    tell(format!(
+        "all {} agents have listed once {:.1} s after they can ask, for {bytes:.0} kB each",
+        agents.count,
+        took.as_secs_f64(),
+    ));
+    ensure!(lists == agents.count * KINDS, "{lists} lists");
+    ensure!(removed == agents.count, "{removed} objects gone");
     world.agents = Some(agents);
     Ok(())
 }

@@ -83,6 +83,14 @@ impl Crowd {
         })
     }
 
+    /// Waits until all have read so many complete lists together.
+    pub(crate) fn wait_for_lists(&mut self, lists: usize, patience: Duration) -> anyhow::Result<()> {
+        self.wait(patience, "followers to list", |progress| {
+            (progress.lists, (progress.lists >= lists).then_some(Duration::ZERO))
+        })
+        .map(drop)
+    }
+
     /// Waits until `judge` is content. It says how many followers are there, too.
     fn wait(
         &mut self,
@@ -160,6 +168,8 @@ impl Progress {
     /// Of these followers and of others.
     fn and(mut self, other: Self) -> Self {
         self.synced += other.synced;
+        self.lists += other.lists;
+        self.removed += other.removed;
         for (mark, (count, last)) in other.marks {
             let known = self.marks.entry(mark).or_default();
             *known = (known.0 + count, known.1.max(last));
