@@ -1,7 +1,7 @@
 //! The processes of many followers of an API server.
 
 use std::{
-    env, fs,
+    env,
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
@@ -9,7 +9,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mcs_tests::{netns::Namespace, procfs, wait};
+use mcs_tests::{
+    netns::Namespace,
+    procfs::{self, Status},
+    wait,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::followers::Progress;
@@ -84,7 +88,11 @@ impl Crowd {
     }
 
     /// Waits until all have read so many complete lists together.
-    pub(crate) fn wait_for_lists(&mut self, lists: usize, patience: Duration) -> anyhow::Result<()> {
+    pub(crate) fn wait_for_lists(
+        &mut self,
+        lists: usize,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         self.wait(patience, "followers to list", |progress| {
             (progress.lists, (progress.lists >= lists).then_some(Duration::ZERO))
         })
@@ -118,12 +126,13 @@ impl Crowd {
 
     /// The memory of all, in bytes.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
-        let of = |process: &Process| {
-            let status = fs::read_to_string(format!("/proc/{}/status", process.child.id()))?;
-            procfs::number(&status, "VmRSS").context("no VmRSS").map(|kib| kib * 1024)
-        };
-        self.processes.iter().map(of).sum()
+        self.processes.iter().map(|process| memory(process.child.id())).sum()
     }
+}
+
+/// The memory of a process, in bytes.
+pub(crate) fn memory(pid: u32) -> anyhow::Result<u64> {
+    Ok(Status::of(pid)?.number("VmRSS")? * 1024)
 }
 
 impl Process {

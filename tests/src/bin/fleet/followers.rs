@@ -134,10 +134,12 @@ async fn agent(kubeconfig: &Path, shared: &Shared) -> anyhow::Result<()> {
         while let Some(batch) = batches.recv().await {
             let mark = mark_of(&batch);
             let problem = batch.status.problems.first().map(|problem| problem.message.clone());
-            let lists = batch.events.iter().filter(|event| matches!(event, ObjectEvent::Relist { .. }));
+            let lists =
+                batch.events.iter().filter(|event| matches!(event, ObjectEvent::Relist { .. }));
             let lists = lists.count();
             let changes = store.apply(batch);
-            let removed = changes.iter().filter(|change| change.kind == ChangeKind::Removed).count();
+            let removed =
+                changes.iter().filter(|change| change.kind == ChangeKind::Removed).count();
             store.take_dirty();
             let is_new = !std::mem::replace(&mut synced, store.synced()) && synced;
             report(shared, |progress| {

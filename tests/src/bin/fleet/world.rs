@@ -154,6 +154,16 @@ impl World {
         self.server.api.apply(&self.large)
     }
 
+    /// The bytes that a change of the large slice had before copies left out conditions, in JSON: the line of a watch.
+    pub(crate) fn large_as_json(&self) -> anyhow::Result<u64> {
+        let mut object = self.server.api.read(&self.large)?;
+        for endpoint in object["endpoints"].as_array_mut().into_iter().flatten() {
+            endpoint["conditions"] =
+                json!({ "ready": true, "serving": true, "terminating": false });
+        }
+        Ok(json!({ "type": "MODIFIED", "object": object }).to_string().len() as u64)
+    }
+
     /// Starts a second API server at the address of the first one, and waits until both serve everything.
     pub(crate) fn second_server(&self) -> anyhow::Result<Process> {
         let second = self.server.twin()?;
@@ -231,7 +241,7 @@ fn make_copy(slice: &mut Value) {
     });
     for (number, endpoint) in slice["endpoints"].as_array_mut().into_iter().flatten().enumerate() {
         endpoint["conditions"] = json!({ "ready": true });
-        endpoint["zone"] = json!(format!("east-{}", number % 3));
+        endpoint["zone"] = json!(format!("us-east-1{}", ["a", "b", "c"][number % 3]));
     }
 }
 
