@@ -257,15 +257,17 @@ fn again(agents: &mut Crowd, before: &Progress) -> anyhow::Result<(usize, usize)
 fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
     let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
+    let connections = world.connections()?;
     world.server.kill()?;
     world.server.start_again()?;
     let ready = monotonic_ns();
     let mark = world.change_marked()?;
     let took = agents.wait_for(mark, ready, PATIENCE)?;
-    let bytes = world.received()? - received;
     let (lists, removed) = again(&mut agents, &before)?;
+    let bytes = world.received()? - received;
+    let connections = world.connections()? - connections;
     tell(format!(
-        "away for {:.1} s; all {} agents follow {:.1} s after it is ready, for {:.0} kB and {:.1} lists each",
+        "away for {:.1} s; all {} agents follow {:.1} s after it is ready, for {:.0} kB and {:.1} lists each, by {connections} connections",
         Duration::from_nanos(ready - begin).as_secs_f64(),
         agents.count,
         took.as_secs_f64(),
@@ -273,6 +275,7 @@ fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
         lists as f64 / agents.count as f64,
     ));
     ensure!(lists <= agents.count * KINDS, "{lists} lists");
+    ensure!(connections <= 2 * agents.count as u64, "{connections} connections");
     ensure!(removed == 0, "agents lost {removed} objects");
     let errors = world.server_errors()?;
     ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
