@@ -39,28 +39,33 @@ pub(super) fn sender<C, S>(
 + Clone
 + use<C, S>
 where
-    C: Service<Uri, Response = S, Error = BoxError, Future: Send> + Clone + Send + Sync + 'static,
+    C: Service<Uri, Response = S, Error = BoxError, Future: Send + Unpin>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
     S: Read + Write + Connection + Unpin + Send + 'static,
 {
     let is_tls = config.cluster_url.scheme() == Some(&Scheme::HTTPS);
     let by_http2 = Arc::new(AtomicBool::new(is_tls));
-    let connect = |only_http2: bool| {
-        let (tls, by_http2) = (tls.clone(), Arc::clone(&by_http2));
-        service_fn(move |uri: Uri| {
-            let (connected, by_http2) = (tls.clone().oneshot(uri), Arc::clone(&by_http2));
-            let connected = async move {
-                let stream = connected.await?;
-                if only_http2 && !stream.connected().is_negotiated_h2() {
-                    by_http2.store(false, Ordering::Relaxed);
-                    return Err("the API server does not speak HTTP/2".into());
+    let known = Arc::clone(&by_http2);
+    let connector = tls.clone();
+    let only_http2 = service_fn(move |uri: Uri| {
+        let (connector, by_http2) = (connector.clone(), Arc::clone(&known));
+        Box::pin(async move {
+            // Another request may just have found out that the server does not.
+            if by_http2.load(Ordering::Relaxed) {
+                let stream = connector.oneshot(uri).await?;
+                if stream.connected().is_negotiated_h2() {
+                    return Ok::<_, BoxError>(stream);
                 }
-                Ok::<_, BoxError>(stream)
-            };
-            Box::pin(connected)
+                by_http2.store(false, Ordering::Relaxed);
+            }
+            Err("the API server does not speak HTTP/2".into())
         })
-    };
-    let any = builder().build(connect(false));
-    let http2 = builder().http2_only(true).build(connect(true));
+    });
+    let any = builder().build(tls);
+    let http2 = builder().http2_only(true).build(only_http2);
     service_fn(move |request: Request<Body>| {
         let (any, http2, by_http2) = (any.clone(), http2.clone(), Arc::clone(&by_http2));
         async move {

@@ -134,6 +134,17 @@ impl World {
         Crowd::start(&self.nodes, kind, &self.run.directory().join(file), count)
     }
 
+    /// Starts an API server without HTTP/2, of a cluster of its own, and an agent there.
+    pub(crate) fn without_http2(&self) -> anyhow::Result<(ApiServer, Crowd)> {
+        let server = self.control.api_server("plain", 6444, &["--disable-http2-serving=true"])?;
+        self.control.install_types(&server)?;
+        let [kubeconfig, token] =
+            ["plain.kubeconfig", "plain.token"].map(|name| self.run.directory().join(name));
+        server.grant_agents(&kubeconfig, &token)?;
+        let agent = Crowd::start(&self.nodes, Kind::Agents, &kubeconfig, 1)?;
+        Ok((server, agent))
+    }
+
     /// Changes the marked slice. Returns the number of the change.
     pub(crate) fn change_marked(&mut self) -> anyhow::Result<u16> {
         self.mark += 1;
