@@ -10,7 +10,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::flows::monotonic_ns;
-use mcs_tests::suite::{Suite, is_full, tell};
+use mcs_tests::{
+    suite::{Suite, is_full, tell},
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -81,7 +84,7 @@ fn started(world: &World, count: usize) -> anyhow::Result<Crowd> {
         of_server as f64 / 1e6 / count as f64,
     ));
     ensure!(agents.memory()? <= count as u64 * MEMORY, "more than {MEMORY} bytes of memory each");
-    ensure!(took <= START, "they took {took:?}");
+    ensure!(took <= wait::scaled(START), "they took {took:?}");
     let errors = world.server_errors()?;
     ensure!(errors == 0, "the API server answered {errors} requests with 500 or more");
     Ok(agents)
