@@ -258,7 +258,7 @@ fn again(agents: &mut Crowd, before: &Progress) -> anyhow::Result<(usize, usize)
     Ok((now.lists - before.lists, now.removed - before.removed))
 }
 
-/// All versions that the watches have seen are older than those that the API server begins with: each lists once.
+/// It answers 410 to watches that have seen an older version than it begins with. Each of them lists once.
 fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
     let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
