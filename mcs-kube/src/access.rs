@@ -1,6 +1,7 @@
 //! The connection to the API server: credentials, timeouts, renewal, and the server's addresses.
 
 mod foreign;
+mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -15,16 +16,9 @@ use std::{
 
 use http_body_util::Limited;
 use hyper::{Method, Request};
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
-use hyper_util::{
-    client::legacy::{
-        self,
-        connect::{
-            HttpConnector,
-            dns::{GaiResolver, Name},
-        },
-    },
-    rt::{TokioExecutor, TokioTimer},
+use hyper_util::client::legacy::connect::{
+    HttpConnector,
+    dns::{GaiResolver, Name},
 };
 use jiff::{SignedDuration, Timestamp};
 use kube::{
@@ -407,11 +401,7 @@ fn client(
     let mut tcp = HttpConnector::new_with_resolver(resolver(servers.clone()));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let http = legacy::Client::builder(TokioExecutor::new())
-        .timer(TokioTimer::new())
-        .http2_keep_alive_interval(KEEP_ALIVE)
-        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
-        .build::<_, Body>(tls(config, tcp)?);
+    let sender = requests::sender(config, requests::tls(config, tcp)?);
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(AccessError::Credentials)?)
@@ -419,7 +409,7 @@ fn client(
         .service(service_fn(move |request: Request<Body>| {
             let limit = headers_limit(&request);
             let is_get = request.method() == Method::GET;
-            let answer = http.request(request);
+            let answer = sender.clone().call(request);
             async move {
                 let answer = timeout(limit, answer).await.map_err(|_| Elapsed::new())?;
                 let answer = answer.map_err(BoxError::from)?;
@@ -435,20 +425,6 @@ fn client(
 fn headers_limit(request: &Request<Body>) -> Duration {
     let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
     if request.method() == Method::GET && !is_watch { LIST_TIMEOUT } else { RESPONSE_TIMEOUT }
-}
-
-/// Like kube's own connector, but with HTTP/2 if the server offers it.
-fn tls<R>(
-    config: &Config,
-    tcp: HttpConnector<R>,
-) -> Result<HttpsConnector<HttpConnector<R>>, AccessError> {
-    let tls = config.rustls_client_config().map_err(AccessError::Credentials)?;
-    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = &config.tls_server_name {
-        let server = name.clone().try_into().map_err(|_| AccessError::ServerName(name.clone()))?;
-        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server));
-    }
-    Ok(builder.enable_all_versions().wrap_connector(tcp))
 }
 
 /// Resolves names like the default resolver and remembers the addresses.

@@ -126,6 +126,15 @@ impl ControlPlane {
         }))
     }
 
+    /// Lets etcd forget all versions but the latest.
+    pub fn compact(&self) -> anyhow::Result<()> {
+        let etcd = Api::new(Arc::clone(&self.netns), etcd::URL, "")?;
+        let all = json!({ "key": "AA==", "range_end": "AA==", "count_only": true });
+        let found = etcd.post("/v3/kv/range", &all)?;
+        let revision = found["header"]["revision"].clone();
+        etcd.post("/v3/kv/compaction", &json!({ "revision": revision })).map(drop)
+    }
+
     /// The process id of etcd.
     pub fn etcd_pid(&self) -> u32 {
         self.etcd.pid()
@@ -152,6 +161,12 @@ impl ApiServer {
             Ok(()) => self.api.is_ready().map(Ok),
             ended => Ok(ended),
         })?
+    }
+
+    /// Starts another process of the same cluster at the same address. Both need `--permit-port-sharing`: a connection leads to
+    /// either of them, as through a load balancer.
+    pub fn twin(&self) -> anyhow::Result<Process> {
+        self.process.twin()
     }
 
     /// Starts it again after [`ApiServer::kill`], and waits until it is ready.
@@ -276,6 +291,20 @@ impl Process {
     fn start_again(&mut self) -> anyhow::Result<()> {
         self.child = spawn(&self.program, &self.flags, &self.netns, &self.cgroup, &self.log)?;
         Ok(())
+    }
+
+    fn twin(&self) -> anyhow::Result<Self> {
+        let child = spawn(&self.program, &self.flags, &self.netns, &self.cgroup, &self.log)?;
+        let (netns, log) = (Arc::clone(&self.netns), self.log.clone());
+        Ok(Self {
+            name: self.name,
+            program: self.program.clone(),
+            flags: self.flags.clone(),
+            netns,
+            cgroup: self.cgroup.clone(),
+            log,
+            child,
+        })
     }
 
     /// Its process id.

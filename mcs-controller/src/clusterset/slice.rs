@@ -154,7 +154,7 @@ impl Endpoint {
     }
 }
 
-/// `conditions` of an endpoint, as written.
+/// `conditions` of an endpoint. Of one that is ready, what the API takes for granted is absent.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EndpointConditions {
     /// It accepts traffic; absent means yes.

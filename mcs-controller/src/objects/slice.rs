@@ -401,6 +401,37 @@ mod tests {
     }
 
     #[test]
+    fn a_copy_leaves_out_what_the_api_takes_for_granted() {
+        let slice = json!({
+            "metadata": { "labels": { well_known::SLICE_SERVICE: "web" } },
+            "addressType": "IPv4",
+            "endpoints": [
+                {
+                    "addresses": ["10.1.0.1"],
+                    "conditions": { "ready": true, "serving": true, "terminating": false },
+                },
+                {
+                    "addresses": ["10.1.0.2"],
+                    "conditions": { "ready": false, "serving": true, "terminating": true },
+                },
+                {
+                    "addresses": ["10.1.0.3"],
+                    "conditions": { "ready": true, "serving": false, "terminating": true },
+                },
+            ],
+        });
+        let local = LocalSliceDecoder::decode(ObjectKey::new("shop", "web-x"), &slice).unwrap();
+        let service = ServiceName::new("shop", "web").unwrap();
+        let east = "east".parse().unwrap();
+        let copy = mailbox_slice("box", &east, &service, &local.unwrap().slice, Stamp::NONE);
+        assert_eq!(copy["endpoints"][0]["conditions"], json!({ "ready": true }));
+        for number in [1, 2] {
+            let [copy, slice] = [&copy, &slice].map(|slice| &slice["endpoints"][number]);
+            assert_eq!(copy["conditions"], slice["conditions"]);
+        }
+    }
+
+    #[test]
     fn an_imported_slice_is_read_as_it_was_written() {
         for has_zone_hints in [false, true] {
             let SourceSlice {

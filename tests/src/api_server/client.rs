@@ -215,6 +215,11 @@ impl Api {
         Arc::clone(&self.netns)
     }
 
+    /// Sends what is no object to that path.
+    pub(super) fn post(&self, path: &str, body: &Value) -> anyhow::Result<Value> {
+        self.ask(&Method::POST, path, Some(body))
+    }
+
     /// Creates something that belongs to an object, and returns what becomes of it.
     pub fn create_below(&self, object: &Value, what: &str, body: &Value) -> anyhow::Result<Value> {
         self.ask(&Method::POST, &format!("{}/{what}", path_of(object)?), Some(body))

@@ -1,7 +1,7 @@
 //! The processes of many followers of an API server.
 
 use std::{
-    env, fs,
+    env,
     io::{BufRead as _, BufReader, Write as _},
     path::Path,
     process::{Child, ChildStdin, ChildStdout, Stdio},
@@ -9,7 +9,11 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mcs_tests::{netns::Namespace, procfs, wait};
+use mcs_tests::{
+    netns::Namespace,
+    procfs::{self, Status},
+    wait,
+};
 use serde::{Deserialize, Serialize};
 
 use crate::followers::Progress;
@@ -83,6 +87,18 @@ impl Crowd {
         })
     }
 
+    /// Waits until all have read so many complete lists together.
+    pub(crate) fn wait_for_lists(
+        &mut self,
+        lists: usize,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
+        self.wait(patience, "followers to list", |progress| {
+            (progress.lists, (progress.lists >= lists).then_some(Duration::ZERO))
+        })
+        .map(drop)
+    }
+
     /// Waits until `judge` is content. It says how many followers are there, too.
     fn wait(
         &mut self,
@@ -110,12 +126,13 @@ impl Crowd {
 
     /// The memory of all, in bytes.
     pub(crate) fn memory(&self) -> anyhow::Result<u64> {
-        let of = |process: &Process| {
-            let status = fs::read_to_string(format!("/proc/{}/status", process.child.id()))?;
-            procfs::number(&status, "VmRSS").context("no VmRSS").map(|kib| kib * 1024)
-        };
-        self.processes.iter().map(of).sum()
+        self.processes.iter().map(|process| memory(process.child.id())).sum()
     }
+}
+
+/// The memory of a process, in bytes.
+pub(crate) fn memory(pid: u32) -> anyhow::Result<u64> {
+    Ok(Status::of(pid)?.number("VmRSS")? * 1024)
 }
 
 impl Process {
@@ -160,6 +177,8 @@ impl Progress {
     /// Of these followers and of others.
     fn and(mut self, other: Self) -> Self {
         self.synced += other.synced;
+        self.lists += other.lists;
+        self.removed += other.removed;
         for (mark, (count, last)) in other.marks {
             let known = self.marks.entry(mark).or_default();
             *known = (known.0 + count, known.1.max(last));

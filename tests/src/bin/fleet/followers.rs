@@ -17,7 +17,7 @@ use mcs_agent::{
     flows::monotonic_ns,
     model::{EndpointAddress, EventBatch, Object, ObjectEvent},
     source::{KubeconfigFile, KubernetesOptions, KubernetesSource, ReadScope},
-    store::ObjectStore,
+    store::{ChangeKind, ObjectStore},
 };
 use serde::{Deserialize, Serialize};
 use tokio::{runtime, sync::mpsc, task::LocalSet};
@@ -38,6 +38,10 @@ pub(crate) struct Progress {
     pub(crate) synced: usize,
     /// Of each change of the marked slice: how many have seen it, and when the last one did, in nanoseconds of `CLOCK_MONOTONIC`.
     pub(crate) marks: BTreeMap<u16, (usize, u64)>,
+    /// Complete lists of ServiceImports or slices that agents have read.
+    pub(crate) lists: usize,
+    /// Objects that agents hold no longer.
+    pub(crate) removed: usize,
     /// Why the latest one that failed did.
     pub(crate) failure: Option<String>,
 }
@@ -130,11 +134,18 @@ async fn agent(kubeconfig: &Path, shared: &Shared) -> anyhow::Result<()> {
         while let Some(batch) = batches.recv().await {
             let mark = mark_of(&batch);
             let problem = batch.status.problems.first().map(|problem| problem.message.clone());
-            store.apply(batch);
+            let lists =
+                batch.events.iter().filter(|event| matches!(event, ObjectEvent::Relist { .. }));
+            let lists = lists.count();
+            let changes = store.apply(batch);
+            let removed =
+                changes.iter().filter(|change| change.kind == ChangeKind::Removed).count();
             store.take_dirty();
             let is_new = !std::mem::replace(&mut synced, store.synced()) && synced;
             report(shared, |progress| {
                 progress.synced += usize::from(is_new);
+                progress.lists += lists;
+                progress.removed += removed;
                 if let Some(mark) = mark {
                     progress.seen(mark);
                 }

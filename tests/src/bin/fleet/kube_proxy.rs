@@ -6,10 +6,8 @@ use std::{net::Ipv4Addr, path::Path};
 use anyhow::Context as _;
 use futures_util::{AsyncRead, AsyncReadExt as _};
 use http::Request;
-use kube::{
-    Client, Config,
-    config::{KubeConfigOptions, Kubeconfig},
-};
+use kube::Client;
+use mcs_kube::{ApiAccess, KubeconfigFile};
 use tokio::join;
 
 use crate::followers::{MARKED_PREFIX, Shared, mark_at, report};
@@ -24,9 +22,9 @@ const OVERLAP: usize = 64;
 
 /// Watches until the connection ends.
 pub(crate) async fn follow(kubeconfig: &Path, shared: &Shared) -> anyhow::Result<()> {
-    let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-    let config = Config::from_custom_kubeconfig(kubeconfig, &KubeConfigOptions::default()).await?;
-    let client = Client::try_from(config)?;
+    // By HTTP/2 as kube-proxy itself: it costs an API server more than HTTP/1.1.
+    let kubeconfig = KubeconfigFile::new(kubeconfig.to_owned(), None);
+    let client = ApiAccess::new(Some(kubeconfig)).await?.0.connection().await?.client;
     let slices = watch(&client, "/apis/discovery.k8s.io/v1/endpointslices", |chunk| {
         look(chunk, shared);
     });

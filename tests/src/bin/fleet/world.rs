@@ -9,14 +9,14 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
-    api_server::{ApiServer, ControlPlane},
+    api_server::{ApiServer, ControlPlane, Process},
     cluster::CLUSTER_PROPERTIES,
     manifests::{Protocol, Service},
     netns::Namespace,
     procfs,
     run::Run,
-    suite::is_full,
     topology::{Node, Subnet},
+    wait,
 };
 use serde_json::{Value, json};
 
@@ -29,17 +29,23 @@ const CONTROL: Subnet = Subnet(5);
 const NODES: Subnet = Subnet(9);
 /// Source clusters.
 const CLUSTERS: u8 = 30;
+/// Each with a slice of every cluster.
+const SERVICES: u16 = 10;
 /// Endpoints of a slice, but for the large one.
 const ENDPOINTS: u8 = 4;
 /// Endpoints of the large slice.
 const LARGE: u8 = 100;
+/// By when a second API server serves everything.
+const SERVERS: Duration = Duration::from_mins(1);
+/// So many connections lead to both of two API servers.
+const CONNECTIONS: usize = 12;
 
 // They have to be removed in this order.
 pub(crate) struct World {
     /// The agents that the cases share, once one of the cases has started them.
     pub(crate) agents: Option<Crowd>,
     pub(crate) server: ApiServer,
-    _control: ControlPlane,
+    control: ControlPlane,
     nodes: Namespace,
     _node: Node,
     run: Run,
@@ -73,7 +79,8 @@ impl World {
         let netns = node.link(&run, "control", CONTROL, &[2])?;
         let control = ControlPlane::start(&run, netns, CONTROL.v4(2))?;
         // What watches resume from is compacted meanwhile.
-        let server = control.api_server("fleet", 6443, &["--etcd-compaction-interval=30s"])?;
+        let flags = ["--etcd-compaction-interval=30s", "--permit-port-sharing=true"];
+        let server = control.api_server("fleet", 6443, &flags)?;
         control.install_types(&server)?;
         server.api.apply_yaml(CLUSTER_PROPERTIES)?;
         server
@@ -101,20 +108,12 @@ impl World {
             8080,
         );
         let mut large = slices(&large).next().context("no large slice")?;
-        // As the copy of a slice that Kubernetes made.
-        for (number, endpoint) in
-            large["endpoints"].as_array_mut().into_iter().flatten().enumerate()
-        {
-            endpoint["conditions"] =
-                json!({ "ready": true, "serving": true, "terminating": false });
-            endpoint["nodeName"] = json!(format!("node-{}.east.example.com", number / 4));
-            endpoint["zone"] = json!(format!("east-{}", number % 3));
-        }
+        make_copy(&mut large);
         server.api.apply(&large)?;
         let world = Self {
             agents: None,
             server,
-            _control: control,
+            control,
             nodes,
             _node: node,
             run,
@@ -133,6 +132,17 @@ impl World {
             Kind::KubeProxies => "kube-proxy.kubeconfig",
         };
         Crowd::start(&self.nodes, kind, &self.run.directory().join(file), count)
+    }
+
+    /// Starts an API server without HTTP/2, of a cluster of its own, and an agent there.
+    pub(crate) fn without_http2(&self) -> anyhow::Result<(ApiServer, Crowd)> {
+        let server = self.control.api_server("plain", 6444, &["--disable-http2-serving=true"])?;
+        self.control.install_types(&server)?;
+        let [kubeconfig, token] =
+            ["plain.kubeconfig", "plain.token"].map(|name| self.run.directory().join(name));
+        server.grant_agents(&kubeconfig, &token)?;
+        let agent = Crowd::start(&self.nodes, Kind::Agents, &kubeconfig, 1)?;
+        Ok((server, agent))
     }
 
     /// Changes the marked slice. Returns the number of the change.
@@ -155,6 +165,48 @@ impl World {
         self.server.api.apply(&self.large)
     }
 
+    /// The bytes that a change of the large slice had before copies left out conditions, in JSON: the line of a watch.
+    pub(crate) fn large_as_json(&self) -> anyhow::Result<u64> {
+        let mut object = self.server.api.read(&self.large)?;
+        for endpoint in object["endpoints"].as_array_mut().into_iter().flatten() {
+            endpoint["conditions"] =
+                json!({ "ready": true, "serving": true, "terminating": false });
+        }
+        Ok(json!({ "type": "MODIFIED", "object": object }).to_string().len() as u64)
+    }
+
+    /// Starts a second API server at the address of the first one, and waits until both serve everything.
+    pub(crate) fn second_server(&self) -> anyhow::Result<Process> {
+        let second = self.server.twin()?;
+        self.wait_for_servers()?;
+        Ok(second)
+    }
+
+    /// Waits until all API servers serve everything: a new connection leads to any of them.
+    pub(crate) fn wait_for_servers(&self) -> anyhow::Result<()> {
+        wait::within(SERVERS, "all API servers to serve everything", || {
+            for _ in 0..CONNECTIONS {
+                let api = self.server.another_client()?;
+                api.is_ready()?;
+                // An API server begins to follow what a definition defines when somebody asks for it.
+                api.get("/apis/multicluster.x-k8s.io/v1beta1/serviceimports?limit=1")?;
+                api.get("/apis/about.k8s.io/v1beta1/clusterproperties?limit=1")?;
+            }
+            Ok(())
+        })
+    }
+
+    /// Keeps followers from making connections, or lets them again.
+    pub(crate) fn bar(&self, is_barred: bool) -> anyhow::Result<()> {
+        let verb = if is_barred { "add" } else { "delete" };
+        self.nodes.ip(&format!("route {verb} prohibit {}\n", self.control.address()))
+    }
+
+    /// Lets etcd forget all versions but the latest.
+    pub(crate) fn compact(&self) -> anyhow::Result<()> {
+        self.control.compact()
+    }
+
     /// What following costs from now on.
     pub(crate) fn meter(&self) -> anyhow::Result<Meter> {
         Ok(Meter { bytes: self.received()?, server: procfs::cpu_time(self.server.pid())? })
@@ -174,6 +226,21 @@ impl World {
         Ok(bytes.context("no eth0")?.parse()?)
     }
 
+    /// The TCP connections that followers have made.
+    pub(crate) fn connections(&self) -> anyhow::Result<u64> {
+        let text = self.nodes.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
+        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+        let (names, numbers) = lines.next().zip(lines.next()).context("no TCP in snmp")?;
+        let number = |name: &str| {
+            let mut fields = names.split(' ').zip(numbers.split(' '));
+            let (_, number) = fields.find(|field| field.0 == name)?;
+            number.parse::<u64>().ok()
+        };
+        let (begun, failed) = (number("ActiveOpens"), number("AttemptFails"));
+        let (begun, failed) = begun.zip(failed).context("no connections in snmp")?;
+        Ok(begun.saturating_sub(failed))
+    }
+
     /// How many lists and watches the API server has answered with 500 or more.
     pub(crate) fn server_errors(&self) -> anyhow::Result<u64> {
         let metrics = self.server.api.text("/metrics")?;
@@ -187,9 +254,24 @@ impl World {
     }
 }
 
-/// Each with a slice of every cluster.
+/// Makes a slice what the controller writes for one of another cluster.
+fn make_copy(slice: &mut Value) {
+    let metadata = &mut slice["metadata"];
+    metadata["labels"]["endpointslice.kubernetes.io/managed-by"] = json!("mcs-controller");
+    metadata["labels"]["service.kubernetes.io/headless"] = json!("");
+    metadata["annotations"] = json!({
+        "clusterset.mcs-agent.io/source-slice": "large-x7k2p",
+        "clusterset.mcs-agent.io/source-generation": "42",
+        "clusterset.mcs-agent.io/written": "1764164000.1234",
+        "endpoints.kubernetes.io/last-change-trigger-time": "2026-11-26T12:00:00Z",
+    });
+    for (number, endpoint) in slice["endpoints"].as_array_mut().into_iter().flatten().enumerate() {
+        endpoint["conditions"] = json!({ "ready": true });
+        endpoint["zone"] = json!(format!("us-east-1{}", ["a", "b", "c"][number % 3]));
+    }
+}
+
 fn services() -> Vec<Service> {
-    let count: u16 = if is_full() { 100 } else { 10 };
     let service = |number: u16| {
         let [high, low] = number.to_be_bytes();
         let vip = Ipv4Addr::new(10, 79, high, low);
@@ -203,7 +285,7 @@ fn services() -> Vec<Service> {
             service.endpoints(&format!("c{cluster}"), pods)
         })
     };
-    (0..count).map(service).collect()
+    (0..SERVICES).map(service).collect()
 }
 
 /// The rights that Kubernetes gives kube-proxy.

@@ -1,0 +1,110 @@
+//! Sends requests to an API server, all of them by one connection if it speaks HTTP/2.
+
+use std::sync::{
+    Arc,
+    atomic::{AtomicBool, Ordering},
+};
+
+use hyper::{
+    Request, Response, Uri,
+    body::Incoming,
+    http::uri::Scheme,
+    rt::{Read, Write},
+};
+use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_util::{
+    client::legacy::{
+        self, Client,
+        connect::{Connection, HttpConnector},
+    },
+    rt::{TokioExecutor, TokioTimer},
+};
+use kube::{
+    Config,
+    client::{Body, ConfigExt as _},
+};
+use tower::{BoxError, Service, ServiceExt as _, service_fn};
+
+use super::{AccessError, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
+
+/// What sends requests, by HTTP/2 if the server offers it.
+///
+/// hyper learns from a connection what the server offers, and until then makes one for each request. All watches of an agent
+/// ask at once when their API server is back, and a connection costs it milliseconds of CPU. So a client for HTTP/2 alone
+/// asks first, whose requests wait for one connection. It sends nothing to a server without HTTP/2; the other client does.
+pub(super) fn sender<C, S>(
+    config: &Config,
+    tls: C,
+) -> impl Service<Request<Body>, Response = Response<Incoming>, Error = legacy::Error, Future: Send>
++ Clone
++ use<C, S>
+where
+    C: Service<Uri, Response = S, Error = BoxError, Future: Send + Unpin>
+        + Clone
+        + Send
+        + Sync
+        + 'static,
+    S: Read + Write + Connection + Unpin + Send + 'static,
+{
+    let is_tls = config.cluster_url.scheme() == Some(&Scheme::HTTPS);
+    let by_http2 = Arc::new(AtomicBool::new(is_tls));
+    let known = Arc::clone(&by_http2);
+    let connector = tls.clone();
+    let only_http2 = service_fn(move |uri: Uri| {
+        let (connector, by_http2) = (connector.clone(), Arc::clone(&known));
+        Box::pin(async move {
+            // Another request may just have found out that the server does not.
+            if by_http2.load(Ordering::Relaxed) {
+                let stream = connector.oneshot(uri).await?;
+                if stream.connected().is_negotiated_h2() {
+                    return Ok::<_, BoxError>(stream);
+                }
+                by_http2.store(false, Ordering::Relaxed);
+            }
+            Err("the API server does not speak HTTP/2".into())
+        })
+    });
+    let any = builder().build(tls);
+    let http2 = builder().http2_only(true).build(only_http2);
+    service_fn(move |request: Request<Body>| {
+        let (any, http2, by_http2) = (any.clone(), http2.clone(), Arc::clone(&by_http2));
+        async move {
+            if !by_http2.load(Ordering::Relaxed) {
+                return any.request(request).await;
+            }
+            let (parts, body) = request.into_parts();
+            let again = body.try_clone().map(|body| Request::from_parts(parts.clone(), body));
+            match (http2.request(Request::from_parts(parts, body)).await, again) {
+                (Err(error), Some(again))
+                    if error.is_connect() && !by_http2.load(Ordering::Relaxed) =>
+                {
+                    any.request(again).await
+                }
+                (answer, _) => answer,
+            }
+        }
+    })
+}
+
+fn builder() -> legacy::Builder {
+    let mut builder = Client::builder(TokioExecutor::new());
+    builder
+        .timer(TokioTimer::new())
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .http2_keep_alive_timeout(KEEP_ALIVE_TIMEOUT);
+    builder
+}
+
+/// Like kube's own connector, but with HTTP/2 if the server offers it.
+pub(super) fn tls<R>(
+    config: &Config,
+    tcp: HttpConnector<R>,
+) -> Result<HttpsConnector<HttpConnector<R>>, AccessError> {
+    let tls = config.rustls_client_config().map_err(AccessError::Credentials)?;
+    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
+    if let Some(name) = &config.tls_server_name {
+        let server = name.clone().try_into().map_err(|_| AccessError::ServerName(name.clone()))?;
+        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server));
+    }
+    Ok(builder.enable_all_versions().wrap_connector(tcp))
+}
