@@ -86,7 +86,9 @@ pub(super) fn decode(
             let import: ReadImport = typed(object)?;
             Some(Object::Import(service_import::convert(import, key)))
         }
-        Kind::EndpointSlice => endpoint_slice::convert(&read_slice(object)?, key).map(Object::Slice),
+        Kind::EndpointSlice => {
+            endpoint_slice::convert(&read_slice(object)?, key).map(Object::Slice)
+        }
         Kind::Service => return decode_adoptable(kind, key, object),
     };
     Ok(read.map(ReadObject::Standard))
