@@ -361,6 +361,7 @@ impl Control {
             self.verifier.start_over();
             self.report_soon();
         }
+        self.installed.follow_figures(self.engine.realized());
         self.watch();
     }
 

@@ -191,7 +191,7 @@ impl InstalledPrograms {
         !self.complete
     }
 
-    /// Figures of imports follow the maps after a round.
+    /// Figures of imports follow the maps, after a round and each second.
     pub(super) fn follow_figures(&mut self, realized: &Realized) {
         let Some(figures) = &mut self.figures else { return };
         if let Err(error) = figures.follow(realized, &mut self.maps) {

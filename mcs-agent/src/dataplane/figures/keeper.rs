@@ -6,6 +6,7 @@ use std::{
     ops::Range,
     path::Path,
     sync::Arc,
+    time::{Duration, Instant},
 };
 
 use mcs_common::{Address, ClusterRecord, FigureRow, ServiceRecord, VipMode, select::Arrays as _};
@@ -21,6 +22,8 @@ use crate::{
 
 /// How many times the slots of an import another one has that gets its row.
 const RATIO: u32 = 2;
+/// How far apart rankings are at least. One looks at every frontend, 1 ms for 10,000.
+const RANKED_EVERY: Duration = Duration::from_secs(5);
 
 /// Gives rows and columns to imports and clusters. The control task has it.
 pub struct FigureKeeper {
@@ -28,6 +31,7 @@ pub struct FigureKeeper {
     rows: Places,
     columns: Places,
     vips: FigureVips,
+    ranked: Option<Instant>,
 }
 
 impl FigureKeeper {
@@ -39,6 +43,7 @@ impl FigureKeeper {
             rows: Places::new(1..rows),
             columns: Places::new(FigureRow::UNKNOWN_CLUSTER + 1..FigureRow::CLUSTERS),
             vips: FigureVips::open(state)?,
+            ranked: None,
         })
     }
 
@@ -104,7 +109,8 @@ impl FigureKeeper {
         maps.set_row(index, self.row_of(import))
     }
 
-    /// Follows the maps after a round: what nothing refers to any more makes room for what has no place of its own.
+    /// Follows the maps: what nothing refers to any more makes room for what has no place of its own, and small imports for
+    /// large ones. The caller calls it again each second.
     pub fn follow(&mut self, realized: &Realized, maps: &mut KernelMaps) -> io::Result<()> {
         for id in self.rows.unused(|id| realized.uses_service(id)) {
             self.forget_import(id);
@@ -113,7 +119,9 @@ impl FigureKeeper {
             self.forget_cluster(id);
         }
         let mut is_new = false;
-        if self.rows.of.len() < realized.services_used().len() {
+        let is_due = self.ranked.is_none_or(|ranked| ranked.elapsed() >= RANKED_EVERY);
+        if self.rows.of.len() < realized.services_used().len() && (self.rows.has_room() || is_due) {
+            self.ranked = Some(Instant::now());
             let Ranked { small, large } = Ranked::of(&realized.slots_of_services(), &self.rows);
             for id in &small {
                 self.forget_import(*id);
