@@ -199,7 +199,7 @@ pub(super) const SUITES: &[Suite] = &[
         extras: &[],
         work: Work::Binary("fleet"),
         company: Company::Others,
-        budget: 40,
+        budget: 80,
         full: Some(Work::Binary("fleet")),
     },
     Suite {

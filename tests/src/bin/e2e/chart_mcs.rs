@@ -19,6 +19,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
+    ask,
     clients::{Client, Place},
     member::{Member, NAMESPACE, PATIENCE},
     target::TCP,
@@ -74,6 +75,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     })?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     check(world)?;
+    asks(world, &members[0])?;
     let again = run(&mut up(world, &chart)?)?;
     ensure!(again.contains("CoreDNS has the block for clusterset.local"), "{again}");
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
@@ -131,7 +133,14 @@ fn corefile(member: &Member) -> anyhow::Result<Value> {
 /// `mcs up`, which takes a chart from a directory.
 fn up(world: &World, chart: &Path) -> anyhow::Result<Command> {
     let mut up = mcs(world, &["up"])?;
-    up.args(["--yes", "--set", "mcs-agent.uninstall.drainSeconds=20", "--chart"]).arg(chart);
+    for value in [
+        "mcs-agent.uninstall.drainSeconds=20",
+        "mcs-agent.page.enabled=true",
+        "mcs-controller.page.enabled=true",
+    ] {
+        up.args(["--set", value]);
+    }
+    up.args(["--yes", "--chart"]).arg(chart);
     for member in &world.members {
         let cluster = member.node.context("a node of this machine")?.cluster;
         for range in cluster.pods() {
@@ -166,8 +175,24 @@ fn dns(world: &World, verb: &str) -> anyhow::Result<Command> {
     mcs(world, &["dns", verb])
 }
 
-/// `mcs` with these words and the kubeconfigs of both clusters. It finds helm and kubectl.
+fn asks(world: &World, member: &Member) -> anyhow::Result<()> {
+    let of_one = |verb: &str| {
+        let mut command = tool(world)?;
+        command.arg(verb).arg("--kubeconfig").arg(member.kubectl.kubeconfig());
+        Ok(command)
+    };
+    ask::answers(of_one, &Client::new(world, member, Place::Pod), SERVICE)
+}
+
+/// `mcs` with these words and the kubeconfigs of both clusters.
 fn mcs(world: &World, words: &[&str]) -> anyhow::Result<Command> {
+    let mut command = tool(world)?;
+    command.args(words).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
+    Ok(command)
+}
+
+/// `mcs`, which finds helm and kubectl.
+fn tool(world: &World) -> anyhow::Result<Command> {
     let program = env::var_os(COMMAND_LINE).map(PathBuf::from);
     let program = program
         .with_context(|| format!("{COMMAND_LINE} is not set: run `cargo xtask test e2e`"))?;
@@ -179,7 +204,6 @@ fn mcs(world: &World, words: &[&str]) -> anyhow::Result<Command> {
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
     let mut command = Command::new(program);
     command.env("PATH", env::join_paths(path)?);
-    command.args(words).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
     Ok(command)
 }
 

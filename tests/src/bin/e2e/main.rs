@@ -13,6 +13,7 @@ use mcs_tests::{
 };
 
 mod agents;
+mod ask;
 mod canary;
 mod capabilities;
 mod changes;

@@ -1,0 +1,115 @@
+//! What an operator asks of a cluster with the clusterset: `mcs explain`, `mcs trace` and `mcs ui`, through its API server,
+//! kubelet and container runtime.
+
+use std::{
+    collections::BTreeSet,
+    ffi::OsStr,
+    fs,
+    io::{BufRead as _, BufReader, Read as _, Write as _},
+    net::TcpStream,
+    process::{Command, Stdio},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{process, wait};
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::{
+    clients::Client,
+    member::{NAMESPACE, PATIENCE},
+    target::TCP,
+};
+
+/// The pod of [`crate::clients::Place::Pod`].
+const POD: &str = "client";
+
+/// The questions, by `mcs` as this makes it.
+pub(crate) fn answers(
+    mcs: impl Fn(&str) -> anyhow::Result<Command>,
+    client: &Client<'_>,
+    service: &str,
+) -> anyhow::Result<()> {
+    explains(mcs("explain")?, service)?;
+    traces(mcs("trace")?, client, service)?;
+    let import = format!("{NAMESPACE}/{service}");
+    shows(&mut mcs("ui")?, &["mcs-agent on node ", &import])?;
+    shows(mcs("ui")?.arg("--controller"), &["mcs-controller of cluster ", &import])
+}
+
+fn explains(mut explain: Command, service: &str) -> anyhow::Result<()> {
+    explain.args([format!("{NAMESPACE}/{POD}"), format!("{NAMESPACE}/{service}:{TCP}")]);
+    let said = process::run(explain.args(["--output", "json"]), "")?;
+    let found: Value = serde_json::from_str(&said)?;
+    ensure!(found["served"] == true && found["explained"]["served"] == true, "{said}");
+    Ok(())
+}
+
+/// It ends after two decisions, and leaves nothing in the agent's pod: kubectl is killed, and tells the container runtime nothing.
+fn traces(mut trace: Command, client: &Client<'_>, service: &str) -> anyhow::Result<()> {
+    let import = format!("{NAMESPACE}/{service}");
+    trace.args([&*import, "--count=2", "--for=5m", "--output=json"]);
+    let mut traces = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
+    let name = format!("{service}.{NAMESPACE}.svc.clusterset.local:{TCP}");
+    let ended = wait::within(PATIENCE, "two decisions", || {
+        client.ask_often("tcp", &name, 4)?;
+        traces.try_wait()?.context("it goes on")
+    });
+    traces.kill()?;
+    let output = traces.wait_with_output()?;
+    let said = String::from_utf8_lossy(&output.stdout);
+    ensure!(ended?.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    let pods: BTreeSet<_> = said
+        .lines()
+        .map(|line| Ok(serde_json::from_str::<Value>(line)?["k8s.pod.name"].take()))
+        .collect::<anyhow::Result<Vec<_>>>()?
+        .into_iter()
+        .map(|name| name.to_string())
+        .collect();
+    ensure!(pods == [format!("\"{POD}\"")].into(), "{said}");
+    wait::within(PATIENCE, "the end of the trace in the agent's pod", || {
+        let left = processes(&[OsStr::new("mcs-agent"), OsStr::new("trace")])?;
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })
+}
+
+/// The processes of this machine whose command line begins so.
+fn processes(words: &[&OsStr]) -> anyhow::Result<Vec<u32>> {
+    let begin: Vec<u8> =
+        words.iter().flat_map(|word| [word.as_encoded_bytes(), b"\0"].concat()).collect();
+    let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| {
+        let pid = entry.file_name().to_str()?.parse().ok()?;
+        // Some end meanwhile.
+        let line = fs::read(entry.path().join("cmdline")).ok()?;
+        line.starts_with(&begin).then_some(pid)
+    });
+    Ok(pids.collect())
+}
+
+/// Its URL leads to a page with these texts.
+fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
+    let mut ui = ui.stdout(Stdio::piped()).spawn()?;
+    let mut line = String::new();
+    BufReader::new(ui.stdout.as_mut().context("no output")?).read_line(&mut line)?;
+    let page = page(&line);
+    kill_process(Pid::from_child(&ui), Signal::INT)?;
+    ui.wait()?;
+    let page = page?;
+    ensure!(
+        page.starts_with("HTTP/1.1 200") && texts.iter().all(|text| page.contains(text)),
+        "{page}"
+    );
+    Ok(())
+}
+
+/// The answer of the page whose URL begins the line.
+fn page(line: &str) -> anyhow::Result<String> {
+    let address = line.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+    let address = address.with_context(|| format!("no URL in {line:?}"))?;
+    let mut stream = TcpStream::connect(address)?;
+    write!(stream, "GET /page HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
+    let mut page = String::new();
+    stream.read_to_string(&mut page)?;
+    Ok(page)
+}
