@@ -46,3 +46,17 @@ fn an_ejected_backend_leaves_its_own_import_and_comes_back_with_one_slot() {
     assert!(world.engine.set_ejections(Ejections::default()));
     assert_eq!(world.by_backend(), [1, 1, 1, 1]);
 }
+
+#[test]
+fn an_import_that_does_not_ask_ejects_nothing() {
+    let mut world = World::new(BOUND);
+    let slice = pods(0, 1, 0).address("10.1.0.1").address("10.1.0.2");
+    world.take([
+        ObjectEvent::Relist { kind: Kind::ServiceImport, objects: vec![web(0).into()] },
+        ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: vec![Object::Slice(slice)] },
+    ]);
+    assert_eq!(world.by_backend(), [1, 1]);
+    assert!(world.engine.ejecting().is_empty());
+    world.engine.set_ejections(ejections(EjectionState::Ejected));
+    assert_eq!(world.by_backend(), [1, 1]);
+}
