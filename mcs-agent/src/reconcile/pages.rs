@@ -148,7 +148,8 @@ mod tests {
                 }
                 array.resize(array.len().max(index + 1), 0);
                 array[index] = value;
-                *pages.entry(index) = value;
+                *pages.entry(index) = !value;
+                pages[index] = value;
             }
             for (pages, array) in copy.into_iter().chain([(pages, array)]) {
                 prop_assert_eq!(pages.len(), array.len());

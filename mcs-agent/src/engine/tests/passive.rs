@@ -38,6 +38,8 @@ fn an_ejected_backend_leaves_its_own_import_and_comes_back_with_one_slot() {
     ]);
     assert_eq!(world.by_backend(), [1, 1, 1, 1]);
     assert_eq!(world.engine.ejecting().len(), 2);
+    let served = |(_, id)| world.engine.realized().served(id).count();
+    assert_eq!(world.engine.watchable().map(served).collect::<Vec<_>>(), [2, 2]);
     assert!(world.engine.set_ejections(ejections(EjectionState::Ejected)));
     assert_eq!(world.by_backend(), [1, 1, 1]);
     assert!(!world.engine.set_ejections(ejections(EjectionState::Ejected)));
