@@ -111,13 +111,7 @@ pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
 
 async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     let contexts = contexts::open(&command.contexts.named()?).await?;
-    let (namespace, pod) = command
-        .pod
-        .split_once('/')
-        .map_or((command.namespace.as_deref(), &*command.pod), |(namespace, pod)| {
-            (Some(namespace), pod)
-        });
-    let found = client::find(&contexts, namespace, pod).await?;
+    let found = client::find(&contexts, command.namespace.as_deref(), &command.pod).await?;
     let (pod, cluster) = (found.client, found.cluster);
     let name = command.service.name_in(&pod.namespace)?;
     let service = command.service.shown(&name);

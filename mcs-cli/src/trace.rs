@@ -140,11 +140,7 @@ async fn nodes<'a>(
     contexts: &'a Contexts,
 ) -> anyhow::Result<(Vec<Node<'a>>, Option<String>, bool)> {
     if let Some(pod) = &command.pod {
-        let (namespace, name) = match pod.split_once('/') {
-            Some((namespace, name)) => (Some(namespace), name),
-            None => (None, pod.as_str()),
-        };
-        let found = client::find(contexts, namespace, name).await?;
+        let found = client::find(contexts, None, pod).await?;
         let node = found.client.node.context("the pod is on no node yet")?;
         let agents = agent_pod::pods(found.cluster, Some(&node)).await?;
         let agent = agents.into_iter().next();

@@ -47,12 +47,17 @@ pub(crate) struct Found<'a> {
     pub(crate) cluster: &'a Cluster,
 }
 
-/// Finds the pod in one of the clusters.
+/// Finds the pod, which is NAME or NAMESPACE/NAME, in one of the clusters. `namespace` is that of a name alone; without one it
+/// is that of each context.
 pub(crate) async fn find<'a>(
     contexts: &'a Contexts,
     namespace: Option<&str>,
     pod: &str,
 ) -> anyhow::Result<Found<'a>> {
+    let (namespace, pod) = match pod.split_once('/') {
+        Some((namespace, name)) => (Some(namespace), name),
+        None => (namespace, pod),
+    };
     let (mut found, mut alike, mut unread) = (Vec::new(), None, contexts.unasked.clone());
     let mut looked = Vec::new();
     for cluster in &contexts.clusters {
