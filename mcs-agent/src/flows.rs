@@ -6,6 +6,7 @@
 
 mod capacity;
 mod clock;
+mod connects;
 mod evictions;
 mod gate;
 mod migration;
@@ -22,6 +23,7 @@ mod usage;
 
 pub use capacity::FlowCapacity;
 pub use clock::monotonic_ns;
+pub use connects::{Connect, Connects, is_device};
 pub use evictions::EvictionRecord;
 pub use gate::FlowGate;
 pub use migration::FlowMigration;

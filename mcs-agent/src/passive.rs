@@ -1,6 +1,7 @@
-//! Passive health: whether backends answer the clients of this node, by what becomes of the connects of its sockets.
+//! Passive health: whether backends answer the clients of this node, by what becomes of their connects.
 //!
-//! The programs record connects to the backends in the map `health`. Verdicts follow from the records, and before a
+//! Programs record connects of sockets to the backends in the map `health`. The sweep of the flow table tells what became of
+//! connects in the packet path. Verdicts follow from the records, and before a
 //! backend is ejected the agent connects to it: what only some clients do not reach, since a policy is in their way, stays.
 
 mod verdict;
@@ -21,7 +22,7 @@ use self::{
     watch::Watch,
 };
 use crate::{
-    flows::monotonic_ns,
+    flows::{Connects, monotonic_ns},
     loader::Watching,
     model::{Ejection, ObjectKey},
 };
@@ -40,6 +41,8 @@ type Asked = (ObjectKey, Attempt);
 pub struct Passive {
     verdicts: Verdicts,
     watch: Option<Watch>,
+    /// What flows of the packet path say of backends.
+    flows: Connects,
     /// Since when the programs record answers too.
     answers_since: Option<u64>,
     period: Interval,
@@ -63,7 +66,8 @@ impl Passive {
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let verdicts = Verdicts::new(probe == ProbePeers::On);
         let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
-        Self { verdicts, watch: None, answers_since: None, period, asks, asked }
+        let flows = Connects::default();
+        Self { verdicts, watch: None, flows, answers_since: None, period, asks, asked }
     }
 
     /// Waits until something is to be done; for ever while nothing is watched. If the future is dropped before, the next
@@ -120,9 +124,15 @@ impl Passive {
         };
     }
 
+    /// Takes what flows of the packet path say now.
+    pub fn take_flows(&mut self, flows: Connects) {
+        self.flows = flows;
+    }
+
     /// Reads the records. Returns what has changed.
     pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
-        let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), Watch::read)?;
+        let read = |watch: &Watch| watch.read(&self.flows);
+        let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), read)?;
         let changes = self.verdicts.look(monotonic_ns(), self.answers_since, observed);
         let mut suspects = self.verdicts.suspects();
         // So that no import keeps others waiting.

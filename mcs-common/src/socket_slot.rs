@@ -8,9 +8,21 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::{Address, BackendRef, Connection, Peer};
 
-/// Value of the array `socket_tags`: the tags of two slots, that of the even slot first; 0 is a free slot. The kernel
-/// rounds array values up to 8 bytes.
+/// Value of the array `socket_tags`: the tags of two slots, that of the even slot first; 0 is a free slot. The first word
+/// also counts the sockets that are about to take a slot of the pair, each as [`CLAIM`]. The kernel rounds array values up
+/// to 8 bytes.
 pub type TagPair = [u32; 2];
+
+/// A socket that is about to take a slot, in the first word of a [`TagPair`]. There is room for 63.
+pub const CLAIM: u32 = 1 << 25;
+const CLAIMS: u32 = 63 * CLAIM;
+
+/// The tags of a pair, without claims.
+#[inline(always)]
+#[must_use]
+pub const fn tags([even, odd]: TagPair) -> TagPair {
+    [even & !CLAIMS, odd]
+}
 
 /// A way that is none: no slot of the pair fits.
 pub const NO_WAY: u32 = 2;
@@ -29,9 +41,9 @@ impl SlotPlace {
     #[expect(clippy::cast_possible_truncation, reason = "each takes some of the cookie's bits")]
     pub const fn of(cookie: u64, bits: u32) -> Self {
         let pair = cookie as u32 & ((1 << bits) - 1);
-        // The lowest bit tells apart the two cookies that share a pair. The highest one makes no tag 0. What is in
-        // between is unique as long as the kernel has not counted 2^(30 + bits) sockets.
-        let tag = 1 << 31 | ((cookie >> bits) as u32) << 1 | (cookie & 1) as u32;
+        // The lowest bit tells apart the two cookies that share a pair. The highest one makes no tag 0. The 24 bits above the
+        // lowest one are unique as long as the kernel has not counted 2^(24 + bits) sockets.
+        let tag = 1 << 31 | (((cookie >> bits) as u32) << 1 & (CLAIM - 1)) | (cookie & 1) as u32;
         Self { pair: pair / 2, tag }
     }
 
@@ -59,15 +71,15 @@ impl SlotPlace {
     /// The way that the socket has taken, or [`NO_WAY`].
     #[inline(always)]
     #[must_use]
-    pub const fn own_way(self, tags: TagPair) -> u32 {
-        way_of(tags, self.tag)
+    pub const fn own_way(self, pair: TagPair) -> u32 {
+        way_of(tags(pair), self.tag)
     }
 
     /// A way that is free, or [`NO_WAY`]: the cookie's own one first.
     #[inline(always)]
     #[must_use]
-    pub const fn free_way(self, tags: TagPair) -> u32 {
-        let [even, odd] = tags;
+    pub const fn free_way(self, pair: TagPair) -> u32 {
+        let [even, odd] = tags(pair);
         if self.tag & 1 == 1 && odd == 0 {
             1
         } else if even == 0 {
@@ -161,9 +173,10 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_tag_names_one_socket_of_a_pair(cookie: u64, steps in 1..(1_u64 << 30), bits in 1..=17_u32) {
+        fn a_tag_names_one_socket_of_a_pair(cookie: u64, steps in 1..(1_u64 << 24), bits in 1..=17_u32) {
             let place = SlotPlace::of(cookie, bits);
             prop_assert!(place.tag() != 0);
+            prop_assert_eq!(tags([place.tag(), place.tag()]), [place.tag(), place.tag()]);
             prop_assert!(place.slot(1) < 1 << bits);
             // Other cookies of the pair.
             let neighbour = SlotPlace::of(cookie ^ 1, bits);
@@ -191,16 +204,21 @@ mod tests {
         }
 
         #[test]
-        fn a_socket_takes_a_free_slot_only(cookie: u64, others in any::<[Option<u64>; 2]>()) {
+        fn a_socket_takes_a_free_slot_only(
+            cookie: u64,
+            others in any::<[Option<u64>; 2]>(),
+            claims in 0..64_u32,
+        ) {
             let place = SlotPlace::of(cookie, 6);
             let tags = others.map(|other| other.map_or(0, |other| SlotPlace::of(other, 6).tag()));
-            let way = place.free_way(tags);
+            let claimed = |[even, odd]: TagPair| [even + claims * CLAIM, odd];
+            let way = place.free_way(claimed(tags));
             prop_assert_eq!(way == NO_WAY, tags.iter().all(|tag| *tag != 0));
             if let Some(tag) = tags.get(way as usize) {
                 prop_assert_eq!(*tag, 0);
                 let mut tags = tags;
                 tags[way as usize] = place.tag();
-                prop_assert_eq!(place.own_way(tags), way_of(tags, place.tag()));
+                prop_assert_eq!(place.own_way(claimed(tags)), way_of(tags, place.tag()));
             }
         }
     }

@@ -412,7 +412,8 @@ impl Control {
 
     async fn note_flows(&mut self, swept: io::Result<Swept>) {
         match swept {
-            Ok(Swept { usage, vips, began }) => {
+            Ok(Swept { usage, vips, connects, began }) => {
+                self.passive.take_flows(connects);
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {
                     self.reconcile().await;

@@ -272,12 +272,12 @@ impl InstalledPrograms {
         self.programs.program_ids()
     }
 
-    /// Whether the socket programs are attached, which know the backends of sockets.
+    /// Whether programs are attached, which know the backends of clients.
     pub(super) fn can_watch(&self) -> bool {
-        self.socket_lb != SocketLb::Off && !self.programs.is_staged()
+        !self.programs.is_staged()
     }
 
-    /// Records this of connects from now on. Returns what was recorded before.
+    /// Records this of connects of sockets from now on. Returns what was recorded before.
     pub(super) fn watch(&mut self, watching: Watching) -> anyhow::Result<Watching> {
         Ok(self.programs.watch(watching)?)
     }

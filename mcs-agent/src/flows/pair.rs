@@ -2,9 +2,12 @@
 
 use std::collections::HashMap;
 
-use mcs_common::{Flow, FlowFlags, FlowState, Tuple};
+use mcs_common::{Flow, FlowFlags, FlowState, Seen, Tuple};
 
+use super::Connect;
 use crate::model::Protocol;
+
+const SECOND_NS: u64 = 1_000_000_000;
 
 /// An entry of the flow table.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -69,12 +72,36 @@ impl FlowPair {
 
     /// The state that the packets of both directions lead to.
     pub fn state(&self) -> FlowState {
-        let seen = |reply| {
-            self.entries()
-                .find(|entry| entry.flow.is_reply() == reply)
-                .map_or(0, |entry| entry.flow.seen)
-        };
+        let seen = |reply| self.direction(reply).map_or(0, |flow| flow.seen);
         FlowState::of(self.client().protocol, seen(false), seen(true))
+    }
+
+    fn direction(&self, reply: bool) -> Option<Flow> {
+        self.entries().map(|entry| entry.flow).find(|flow| flow.is_reply() == reply)
+    }
+
+    /// What became of the connect that began this flow. `None` if that is not known (yet).
+    pub fn connect(&self) -> Option<Connect> {
+        let (client, reply) = (self.direction(false)?, self.direction(true)?);
+        let is_translated = client.flags & FlowFlags::PASSED == 0;
+        if self.client().protocol != Protocol::Tcp.number()
+            || !is_translated
+            || client.seen & Seen::SYN == 0
+        {
+            return None;
+        }
+        // The entry for replies has the time of the first SYN until there is a reply.
+        let at = reply.last_seen_ns;
+        if reply.seen & Seen::SYN != 0 {
+            Some(Connect::Answered(at))
+        } else if reply.seen & Seen::RST != 0 {
+            Some(Connect::Failed(at))
+        } else if reply.seen == 0 && client.last_seen_ns >= at + SECOND_NS / 2 {
+            // Clients send their SYN again after a second.
+            Some(Connect::Failed(at + SECOND_NS))
+        } else {
+            None
+        }
     }
 
     /// Whether it has had no packet for as long as its state allows. If an entry is

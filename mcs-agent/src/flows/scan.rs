@@ -7,7 +7,7 @@ use std::{
 
 use mcs_common::FlowFlags;
 
-use super::{FlowEntry, FlowPair, Pairing};
+use super::{Connects, FlowEntry, FlowPair, Pairing};
 use crate::model::Protocol;
 
 /// What a [`FlowScan`] counted.
@@ -23,6 +23,8 @@ pub struct ScanTotals {
     pub vips: BTreeSet<IpAddr>,
     /// Flows that are over.
     pub due: Vec<FlowPair>,
+    /// What flows say of their backends, if [`FlowScan::with_connects`] asks.
+    pub connects: Option<Connects>,
 }
 
 /// Counts the entries of the flow table, in whatever order they come.
@@ -37,6 +39,13 @@ impl FlowScan {
     /// `now_ns` is the instant of `CLOCK_MONOTONIC` at which flows are due.
     pub fn new(now_ns: u64) -> Self {
         Self { now_ns, pairing: Pairing::default(), totals: ScanTotals::default() }
+    }
+
+    /// Also takes what flows say of their backends.
+    #[must_use]
+    pub fn with_connects(mut self) -> Self {
+        self.totals.connects = Some(Connects::default());
+        self
     }
 
     /// Counts an entry.
@@ -60,6 +69,9 @@ impl FlowScan {
 
 impl ScanTotals {
     fn count(&mut self, flow: &FlowPair, now_ns: u64) {
+        if let Some(connects) = &mut self.connects {
+            connects.add(flow);
+        }
         if flow.is_due(now_ns) {
             self.due.push(*flow);
             return;

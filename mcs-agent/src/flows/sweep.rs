@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, io, net::IpAddr, path::Path, time::Instant};
 
 use mcs_common::{FlowsUsed, maps};
 
-use super::{EvictionRecord, FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
+use super::{Connects, EvictionRecord, FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
 
 /// Removes the flows that are over.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub struct FlowSweep {
     evictions: EvictionRecord,
     forgotten: u64,
     vips: BTreeSet<IpAddr>,
+    is_watched: bool,
+    connects: Connects,
 }
 
 impl FlowSweep {
@@ -25,7 +27,8 @@ impl FlowSweep {
             gate.used()?;
         }
         let evictions = EvictionRecord::open(state)?;
-        Ok(Self { table, gate, evictions, forgotten: 0, vips: BTreeSet::new() })
+        let (vips, connects) = (BTreeSet::new(), Connects::default());
+        Ok(Self { table, gate, evictions, forgotten: 0, vips, is_watched: false, connects })
     }
 
     /// Removes the flows that are over now, and counts the others.
@@ -38,16 +41,30 @@ impl FlowSweep {
         std::mem::take(&mut self.vips)
     }
 
+    /// Whether sweeps are to find out what flows say of their backends.
+    pub const fn set_watched(&mut self, is_watched: bool) {
+        self.is_watched = is_watched;
+    }
+
+    /// Takes what flows said of their backends at the latest sweep.
+    pub fn take_connects(&mut self) -> Connects {
+        std::mem::take(&mut self.connects)
+    }
+
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.
     pub fn sweep_at(&mut self, now_ns: u64) -> io::Result<FlowUsage> {
         let start = Instant::now();
         let before = self.evictions.get().entries;
         let mut scan = FlowScan::new(now_ns);
+        if self.is_watched {
+            scan = scan.with_connects();
+        }
         if self.gate.get() != FlowsUsed::NO {
             self.table.for_each(|entry| scan.add(entry))?;
         }
         let mut totals = scan.finish();
         self.vips = std::mem::take(&mut totals.vips);
+        self.connects = totals.connects.take().unwrap_or_default();
         for flow in &totals.due {
             let removed = self.table.forget(flow, now_ns)?;
             totals.entries = totals.entries.saturating_sub(removed);

@@ -11,10 +11,14 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::{FlowSweep, FlowUsage};
+use super::{Connects, FlowSweep, FlowUsage};
 
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
+/// The same while somebody asks what flows say of backends. After a sweep that takes long, the sweeper rests for this many
+/// times as long.
+const INTERVAL_WATCHED: Duration = Duration::from_millis(500);
+const RESTS: u32 = 20;
 
 /// What a sweep found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -23,23 +27,34 @@ pub struct Swept {
     pub usage: FlowUsage,
     /// The VIPs that flows use.
     pub vips: BTreeSet<IpAddr>,
+    /// What flows say of their backends.
+    pub connects: Connects,
     /// When the sweep began.
     pub began: std::time::Instant,
 }
 
-/// Sweeps the flow table every ten seconds, on a thread of its own: a sweep of a full table takes longer than
+/// Sweeps the flow table every ten seconds, or more often while it is watched, on a thread of its own: a sweep of a full table takes longer than
 /// the control task may wait.
 pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
     running: Option<JoinHandle<io::Result<Swept>>>,
     at: Instant,
+    is_watched: bool,
 }
 
 impl FlowSweeper {
     /// Opens the maps in the state directory. The first sweep begins at once.
     pub fn new(state: &Path) -> io::Result<Self> {
         let sweep = Arc::new(Mutex::new(FlowSweep::open(state)?));
-        Ok(Self { sweep, running: None, at: Instant::now() })
+        Ok(Self { sweep, running: None, at: Instant::now(), is_watched: false })
+    }
+
+    /// Whether somebody asks what flows say of backends.
+    pub fn set_watched(&mut self, is_watched: bool) {
+        if is_watched && !self.is_watched {
+            self.at = self.at.min(Instant::now() + INTERVAL_WATCHED);
+        }
+        self.is_watched = is_watched;
     }
 
     /// Waits for the end of the next sweep. If the future is dropped before, the next call waits for the same sweep.
@@ -47,19 +62,24 @@ impl FlowSweeper {
         if self.running.is_none() {
             tokio::time::sleep_until(self.at).await;
         }
-        let sweep = &self.sweep;
+        let (sweep, is_watched) = (&self.sweep, self.is_watched);
         let running = self.running.get_or_insert_with(|| {
             let sweep = Arc::clone(sweep);
             tokio::task::spawn_blocking(move || {
                 let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
                 let began = std::time::Instant::now();
+                sweep.set_watched(is_watched);
                 let usage = sweep.sweep()?;
-                Ok(Swept { usage, vips: sweep.take_vips(), began })
+                let (vips, connects) = (sweep.take_vips(), sweep.take_connects());
+                Ok(Swept { usage, vips, connects, began })
             })
         });
         let result = running.await;
         self.running = None;
-        self.at = Instant::now() + INTERVAL;
-        result.map_err(io::Error::other)?
+        let swept = result.map_err(io::Error::other).flatten();
+        let took = swept.as_ref().map(|swept| swept.began.elapsed()).unwrap_or_default();
+        let rest = if self.is_watched { INTERVAL_WATCHED.max(took * RESTS) } else { INTERVAL };
+        self.at = Instant::now() + rest.min(INTERVAL);
+        swept
     }
 }

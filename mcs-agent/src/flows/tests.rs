@@ -4,7 +4,7 @@ use std::net::{IpAddr, Ipv4Addr};
 
 use mcs_common::{BackendRef, Flow, FlowFlags, FlowState, Seen, Tuple};
 
-use super::{FlowEntry, FlowPair, FlowScan, Pairing, ScanTotals};
+use super::{Connect, Connects, FlowEntry, FlowPair, FlowScan, Pairing, ScanTotals, is_device};
 
 pub(super) const TCP: u8 = 6;
 pub(super) const UDP: u8 = 17;
@@ -103,6 +103,69 @@ fn connections_that_the_programs_translate_are_open_until_they_end() {
         let found = FlowPair::new(client, Some(reply)).is_open_connection(seconds * SECOND);
         assert_eq!(found, is_open, "{protocol} {flags} {client_seen} {reply_seen} {seconds}");
     }
+}
+
+#[test]
+fn flows_say_what_became_of_connects() {
+    const SYN: u32 = Seen::ANY | Seen::SYN;
+    const RST: u32 = Seen::ANY | Seen::RST;
+    let second = Connect::Failed(SECOND + 7);
+    for (protocol, flags, client_seen, reply_seen, again, said) in [
+        (TCP, 0, SYN, SYN, 0, Some(Connect::Answered(7))),
+        (TCP, 0, SYN, SYN | RST, 0, Some(Connect::Answered(7))),
+        (TCP, 0, SYN, RST, 0, Some(Connect::Failed(7))),
+        (TCP, 0, SYN, 0, SECOND, Some(second)),
+        (TCP, 0, SYN, 0, 0, None),
+        // It began before its entries did.
+        (TCP, 0, Seen::ANY, 0, SECOND, None),
+        (TCP, 0, Seen::ANY, RST, 0, None),
+        (TCP, FlowFlags::PASSED, SYN, 0, SECOND, None),
+        (UDP, 0, Seen::ANY, 0, SECOND, None),
+    ] {
+        let [mut client, mut reply] = flow(protocol, 40_000);
+        (client.flow.seen, client.flow.last_seen_ns) = (client_seen, 7 + again);
+        (reply.flow.seen, reply.flow.last_seen_ns) = (reply_seen, 7);
+        client.flow.flags |= flags;
+        reply.flow.flags |= flags;
+        let found = FlowPair::new(client, Some(reply)).connect();
+        assert_eq!(found, said, "{protocol} {flags} {client_seen} {reply_seen} {again}");
+        assert_eq!(FlowPair::new(client, None).connect(), None);
+    }
+}
+
+#[test]
+fn the_latest_failures_of_each_device_count() {
+    let failed = |port, device, at| {
+        let [mut client, mut reply] = flow(TCP, port);
+        for entry in [&mut client, &mut reply] {
+            (entry.key.device, entry.flow.to.device) = (device, device);
+        }
+        (client.flow.seen, client.flow.last_seen_ns) = (Seen::ANY | Seen::SYN, at);
+        (reply.flow.seen, reply.flow.last_seen_ns) = (Seen::ANY | Seen::RST, at);
+        FlowPair::new(client, Some(reply))
+    };
+    let mut flows = vec![failed(1, 3, 20), failed(2, 3, 10), failed(3, 3, 30), failed(4, 4, 5)];
+    let of = |flows: &[FlowPair]| {
+        let mut connects = Connects::default();
+        for flow in flows {
+            connects.add(flow);
+        }
+        let record = connects.of(BackendRef { id: 1, generation: 1 }).unwrap();
+        assert!(
+            record.failures.iter().all(|one| one.latest_ns == 0 || is_device(one.netns_cookie))
+        );
+        let mut times = record.failures.map(|one| (one.latest_ns, one.before_ns));
+        times.sort_unstable();
+        times
+    };
+    assert_eq!(of(&flows), [(0, 0), (0, 0), (5, 0), (30, 20)]);
+    flows.reverse();
+    assert_eq!(of(&flows), [(0, 0), (0, 0), (5, 0), (30, 20)]);
+    // There is room for four. Who failed earliest leaves.
+    let crowd: Vec<_> = (1..=9_u32).map(|device| failed(9, device, device.into())).collect();
+    assert_eq!(of(&crowd), [(6, 0), (7, 0), (8, 0), (9, 0)]);
+    let reversed: Vec<_> = crowd.into_iter().rev().collect();
+    assert_eq!(of(&reversed), [(6, 0), (7, 0), (8, 0), (9, 0)]);
 }
 
 #[test]

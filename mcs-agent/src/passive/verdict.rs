@@ -1,7 +1,7 @@
 //! The verdicts about backends: pure, with the time as an argument.
 //!
-//! A backend fails if three connects of at least two network namespaces were not answered within ten seconds, and none was
-//! answered since the first of them. Two of each namespace count, so that one client alone ejects nothing. Answers are
+//! A backend fails if three connects of at least two network namespaces, or of at least two devices in the packet path, were not
+//! answered within ten seconds, and none was answered since the first of them. Two of each namespace or device count, so that one client alone ejects nothing. Answers are
 //! recorded from the first failure on. What fails is ejected unless it answers the agent. When its time is over it is half
 //! open: one answer to a client, or to the agent, ends that, and so does one more failure that the agent confirms.
 
@@ -14,6 +14,7 @@ use std::{
 
 use mcs_common::HealthRecord;
 
+use crate::flows::is_device;
 use crate::model::{Backend, Ejection, EjectionState, ObjectKey};
 
 const SECOND: u64 = 1_000_000_000;
@@ -376,10 +377,15 @@ fn failing(
     let of = |one: &mcs_common::ClientFailures| {
         [one.latest_ns, one.before_ns].map(|at| (one.netns_cookie, at))
     };
-    let counted: Vec<_> = all.flat_map(of).filter(|(_, at)| counts(at)).collect();
-    let namespaces: BTreeSet<_> = counted.iter().map(|(client, _)| client).collect();
-    let is_enough = counted.len() >= failures && namespaces.len() >= clients;
-    counted.iter().map(|(_, at)| *at).min().filter(|_| is_enough)
+    let (flows, sockets): (Vec<_>, Vec<_>) =
+        all.flat_map(of).filter(|(_, at)| counts(at)).partition(|(client, _)| is_device(*client));
+    // A pod can be a client of both paths.
+    let is_enough = |counted: &&Vec<(u64, u64)>| {
+        let different: BTreeSet<_> = counted.iter().map(|(client, _)| client).collect();
+        counted.len() >= failures && different.len() >= clients
+    };
+    let first = |counted: &Vec<(u64, u64)>| counted.iter().map(|(_, at)| *at).min();
+    [sockets, flows].iter().filter(is_enough).filter_map(first).min()
 }
 
 #[cfg(test)]

@@ -12,6 +12,7 @@ use mcs_common::{BackendRef, HealthRecord, maps};
 use super::verdict::Observed;
 use crate::{
     bpf::PinnedHash,
+    flows::Connects,
     model::{Backend, DesiredState, FrontendId, ObjectKey},
     reconcile::Realized,
 };
@@ -89,12 +90,14 @@ impl Watch {
         self.targets.is_empty()
     }
 
-    /// Every record.
-    pub(super) fn read(&self) -> io::Result<Vec<Observed>> {
+    /// Every record, of sockets and of flows.
+    pub(super) fn read(&self, flows: &Connects) -> io::Result<Vec<Observed>> {
         let mut all = Vec::with_capacity(self.targets.len());
         self.map.for_each(|key, record| {
             if let Some(Target { import, backend, .. }) = self.targets.get(&key) {
-                all.push(Observed { import: import.clone(), backend: backend.clone(), record });
+                let of =
+                    |record| Observed { import: import.clone(), backend: backend.clone(), record };
+                all.extend([Some(record), flows.of(key)].into_iter().flatten().map(of));
             }
         })?;
         Ok(all)

@@ -2,7 +2,7 @@
 
 use std::{io, mem::offset_of, net::SocketAddr, path::Path};
 
-use mcs_common::{Peer, SlotConnection, SlotPlace, TagPair, maps};
+use mcs_common::{Peer, SlotConnection, SlotPlace, TagPair, maps, tags};
 
 use crate::{
     bpf::{MappedArray, ReadWrite},
@@ -78,10 +78,11 @@ impl SocketSlots {
     /// What the slot of the socket with this cookie has.
     pub(super) fn of(&self, cookie: u64) -> Option<(u32, SlotConnection)> {
         let place = self.place(cookie);
-        let tags = self.tags.read(place.pair())?;
-        let slot = place.slot(place.own_way(tags));
+        let pair = self.tags.read(place.pair())?;
+        let slot = place.slot(place.own_way(pair));
         let connection = self.connections.read(slot)?;
-        (tags.contains(&place.tag()) && connection.cookie == cookie).then_some((slot, connection))
+        (tags(pair).contains(&place.tag()) && connection.cookie == cookie)
+            .then_some((slot, connection))
     }
 
     /// Notes that the agent need not destroy the UDP socket in this slot, if this is what the slot has.
@@ -90,7 +91,8 @@ impl SocketSlots {
         self.connections.replace_half(slot, offset, connection.listed, 0).map(drop)
     }
 
-    /// Frees the slot of the socket with this cookie, which was closed.
+    /// Frees the slot of the socket with this cookie, which was closed, unless another socket takes one of the pair at this
+    /// instant.
     pub(super) fn free(&mut self, cookie: u64) -> io::Result<()> {
         let place = self.place(cookie);
         for way in 0..2 {
@@ -100,7 +102,8 @@ impl SocketSlots {
     }
 
     fn tagged(&self) -> impl Iterator<Item = (u32, u32)> {
-        let pairs = (0..self.tags.entries()).filter_map(|pair| Some((pair, self.tags.read(pair)?)));
+        let tags = |pair| Some((pair, tags(self.tags.read(pair)?)));
+        let pairs = (0..self.tags.entries()).filter_map(tags);
         pairs
             .flat_map(|(pair, [even, odd])| [(pair * 2, even), (pair * 2 + 1, odd)])
             .filter(|(_, tag)| *tag != 0)

@@ -1,12 +1,12 @@
 //! The table of sockets that are connected to a VIP: a slot for each, without allocation.
 //!
-//! The kernel runs the hooks of one socket one after the other, with its lock held. Two sockets can take a free slot
-//! at the same instant: see [`Tags::claim`].
+//! The kernel runs the hooks of one socket one after the other, with its lock held. Two sockets can try to take a free
+//! slot at the same instant: see [`Tags::claim`].
 
 use core::{arch::asm, hint::cold_path};
 
 use aya_ebpf::Global;
-use mcs_common::{Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TagPair};
+use mcs_common::{CLAIM, Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TagPair, tags};
 
 use super::context::{HookFamily, SocketContext};
 use crate::maps::{SOCKET_CONNS, SOCKET_TAGS, store};
@@ -29,39 +29,52 @@ impl Tags {
     }
 
     #[inline(always)]
-    #[expect(clippy::cast_ptr_alignment, reason = "the kernel aligns a map's values to 8 bytes")]
     fn read(&self) -> TagPair {
-        // SAFETY: the pointer is to a value of the array, which is aligned to 8 bytes.
-        bytemuck::cast(unsafe { self.pair.cast::<u64>().read_volatile() })
+        bytemuck::cast(self.word())
     }
 
-    /// Takes a way that was free. Returns false if another socket takes it at the same instant.
-    ///
-    /// Each adds its tag and takes it back where it does not find it alone. So of several sockets one takes the way at
-    /// most. Kernels before 5.12 have no exchange that is atomic.
     #[inline(always)]
-    fn claim(&self, way: u32) -> bool {
-        self.add(way, self.place.tag());
-        let is_own = self.place.own_way(self.read()) == way;
-        if !is_own {
-            self.free(way);
+    #[expect(clippy::cast_ptr_alignment, reason = "the kernel aligns a map's values to 8 bytes")]
+    fn word(&self) -> u64 {
+        // SAFETY: the pointer is to a value of the array, which is aligned to 8 bytes.
+        unsafe { self.pair.cast::<u64>().read_volatile() }
+    }
+
+    /// Takes a way that was free when the pair was `read`. Returns false if another socket may take one at the same instant.
+    ///
+    /// Each socket counts itself, and leaves its tag if nothing else has changed. So of several sockets at most one takes a
+    /// way, and who has one keeps it meanwhile. All is in one word, of which all CPUs see the same changes in the same
+    /// order. Kernels before 5.12 have no exchange that is atomic.
+    #[inline(always)]
+    fn claim(&self, way: u32, read: TagPair) -> bool {
+        const ONE: u64 = CLAIM as u64;
+        if tags(read) != read {
+            return false;
         }
-        is_own
+        self.add(ONE);
+        let is_alone = self.word() == bytemuck::cast::<TagPair, u64>(read).wrapping_add(ONE);
+        self.add(if is_alone { self.tag(way) } else { 0 }.wrapping_sub(ONE));
+        is_alone
     }
 
     /// Frees a way that the socket has taken.
     #[inline(always)]
     fn free(&self, way: u32) {
-        self.add(way, self.place.tag().wrapping_neg());
+        self.add(self.tag(way).wrapping_neg());
     }
 
-    /// Adds to a tag at once.
+    /// The socket's tag, where a way has it in the word. Programs are little-endian.
     #[inline(always)]
-    fn add(&self, way: u32, number: u32) {
-        // SAFETY: the pointer is to a value of the array, which has two tags.
+    fn tag(&self, way: u32) -> u64 {
+        u64::from(self.place.tag()) << (32 * (way & 1))
+    }
+
+    /// Adds to the pair at once.
+    #[inline(always)]
+    fn add(&self, number: u64) {
+        // SAFETY: the pointer is to a value of the array, which is aligned to 8 bytes.
         unsafe {
-            let tag = self.pair.cast::<u32>().add(way as usize & 1);
-            asm!("lock *(u32 *)({tag} + 0) += {number}", tag = in(reg) tag, number = in(reg) number);
+            asm!("lock *(u64 *)({pair} + 0) += {number}", pair = in(reg) self.pair, number = in(reg) number);
         }
     }
 
@@ -114,7 +127,7 @@ pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection
     }
     let Some(slot) = tags.connection(way) else { return false };
     if own == NO_WAY {
-        if !tags.claim(way) {
+        if !tags.claim(way, read) {
             cold_path();
             return false;
         }

@@ -2,22 +2,19 @@
 
 use super::Control;
 use crate::{
+    agent::SocketLb,
     loader::Watching,
     model::{Ejection, EjectionState},
     passive::{PassiveEvent, VerdictChange, targets},
 };
+
+const NO_TRACEPOINTS: &str = "connects of sockets are not seen: that takes Linux 5.12 or later, with /sys/kernel/btf/vmlinux";
 
 impl Control {
     /// Watches the backends that the maps have now, of imports that have passive health.
     pub(super) fn follow_backends(&mut self) {
         let imports = self.engine.ejecting();
         if !self.installed.can_watch() || (self.passive.is_idle() && imports.is_empty()) {
-            return;
-        }
-        if !self.installed.features.socket_tracepoints {
-            self.note_trouble(
-                "it takes Linux 5.12 or later, with /sys/kernel/btf/vmlinux".to_owned(),
-            );
             return;
         }
         let (desired, realized) = (self.engine.desired(), self.engine.realized());
@@ -29,13 +26,24 @@ impl Control {
         self.watch();
     }
 
-    /// Attaches the programs that record what is needed now.
+    /// Attaches the programs that record what is needed now, and looks at flows as often as is needed.
     pub(super) fn watch(&mut self) {
         let watching = self.passive.watching();
-        match self.installed.watch(watching) {
+        self.sweeper.set_watched(watching != Watching::Nothing);
+        let of_sockets = match self.installed.socket_lb {
+            SocketLb::Off => Watching::Nothing,
+            _ if self.installed.features.socket_tracepoints => watching,
+            _ => {
+                if watching != Watching::Nothing {
+                    self.note_trouble(NO_TRACEPOINTS.to_owned());
+                }
+                Watching::Nothing
+            }
+        };
+        match self.installed.watch(of_sockets) {
             Ok(former) => {
                 self.passive.watched(watching);
-                match (former, watching) {
+                match (former, of_sockets) {
                     (Watching::Nothing, Watching::Nothing) => {}
                     (Watching::Nothing, _) => tracing::info!("passive health: attached"),
                     (_, Watching::Nothing) => {

@@ -104,6 +104,21 @@ impl World {
 }
 
 #[test]
+fn a_pod_is_no_client_of_two_paths() {
+    let (pod, device, other_device) = (1, 1 << 63 | 1, 1 << 63 | 2);
+    let mut world = World::new(true, 4);
+    for client in [pod, pod, device, device] {
+        world.fails(0, client);
+    }
+    world.look();
+    assert_eq!(world.confirm(Confirmation::Dead), 0);
+    world.fails(0, other_device);
+    world.look();
+    assert_eq!(world.confirm(Confirmation::Dead), 1);
+    assert_eq!(world.out(), [0]);
+}
+
+#[test]
 fn three_failures_of_two_clients_and_no_answer() {
     for (failures, answered_before, ejected) in [
         (vec![1, 1, 2], None, true),

@@ -26,6 +26,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("passive health: a cluster that is lost is ejected", loses_a_cluster);
+    suite.case("passive health: a cluster that is lost to packets is ejected", loses_packets);
     suite.case("passive health: what clients alone do not reach stays", clients_alone);
     suite.case("passive health: closed ports of another service", closed_ports);
     suite.case("passive health: what a connect costs", costs);
@@ -150,6 +151,30 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     assert!(printed.contains("10.77.9.11:8080 (east) ejected"), "{printed}");
     drop(lost);
     Ok(())
+}
+
+/// The same without programs for sockets: clients in one pod alone eject nothing, clients in both eject what is lost.
+fn loses_packets(world: &mut World) -> anyhow::Result<()> {
+    let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
+    let web = asking(two("lost-packets"));
+    let flags = ["--probe-peers=on", "--socket-lb=off", "--tc=on", "--tc-devices=pod,other"];
+    let netns = &world.node.netns;
+    let site = Site::start(&world.run, "packets", netns, &flags, &[&web.service])?;
+    BOTH.iter().try_for_each(|place| web.route(world, *place, "add"))?;
+    let lost: Vec<_> =
+        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let vip = web.tcp(Family::V4);
+    assert!(!load_from(world, &BOTH[..1], vip)?.is_empty(), "nothing was lost");
+    assert_eq!(ejections(&site)?, [], "one client alone");
+    let failures = load_from(world, &BOTH, vip)?;
+    let until = failures.iter().max().copied().unwrap_or_default();
+    tell(format!("{} connects failed, the last one after {until:.1?}", failures.len()));
+    assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
+    let ejected = ejections(&site)?.into_iter().filter(|(_, state)| state == "ejected");
+    let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
+    assert!(ejected.map(|(backend, _)| backend).eq(expected), "{:?}", ejections(&site)?);
+    drop(lost);
+    BOTH.iter().try_for_each(|place| web.route(world, *place, "delete"))
 }
 
 /// One of two clients gets no answer of a pod, and a policy keeps both from another pod. The pods are in order.

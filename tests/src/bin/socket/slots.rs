@@ -337,7 +337,7 @@ fn contend(world: &mut World) -> anyhow::Result<()> {
     };
     let connects: u32 = world.at(Place::Pod, || {
         thread::scope(|scope| {
-            let threads = [(); 4].map(|()| scope.spawn(connect_in_turn));
+            let threads = [(); 16].map(|()| scope.spawn(connect_in_turn));
             threads
                 .into_iter()
                 .map(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)

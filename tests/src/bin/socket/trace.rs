@@ -21,7 +21,7 @@ use serde_json::{Value, json};
 
 use crate::{
     client::{Family, connected, udp},
-    world::{POD, PODS, Place, TCP, UNKNOWN_PORT, World},
+    world::{PODS, Place, TCP, UNKNOWN_PORT, World},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -227,6 +227,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
 
 fn filters(world: &mut World) -> anyhow::Result<()> {
     let agent = &world.site.agent;
+    let before = programs(agent)?;
     let own = std::process::id().to_string();
     for (words, is_wanted) in [
         (&["default/web"][..], true),
@@ -256,18 +257,13 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
     let output = agent.command(&["trace", "--for", "1s"])?;
     let table = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success() && table.starts_with("UTC "), "{output:?}");
-    Ok(())
+    wait_until_untraced(agent, &before)
 }
 
 fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
     // No other case has a packet to a VIP leave the pod.
-    let pod = world.netns(Place::Pod);
-    let [v4, v6] = [Family::V4, Family::V6].map(|family| target.tcp(family).ip());
-    let routes = |verb: &str| {
-        pod.ip(&format!("route {verb} {v4} via {}\nroute {verb} {v6} via {}", POD.v4(1), POD.v6(1)))
-    };
-    routes("add")?;
+    target.route(world, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
     let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
@@ -297,7 +293,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     }
     let last = trace.interrupt()?;
     ensure!(last["mcs.lost"] == 0, "{last}");
-    routes("delete")
+    target.route(world, Place::Pod, "delete")
 }
 
 /// Connects and closes again and again until `is_over`. Returns how many connects there were.
@@ -336,7 +332,9 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
 fn losses(world: &mut World) -> anyhow::Result<()> {
     /// More than the ring buffer has room for.
     const SENDS: u64 = 20_000;
-    let trace = Trace::start(&world.site.agent, &["--verdict", "translated"])?;
+    let agent = &world.site.agent;
+    let before = programs(agent)?;
+    let trace = Trace::start(agent, &["--verdict", "translated"])?;
     trace.signal(Signal::STOP)?;
     let empty = world.empty.udp(Family::V4);
     world.at(Place::Pod, || {
@@ -353,7 +351,7 @@ fn losses(world: &mut World) -> anyhow::Result<()> {
         number("mcs.lost")? > 0 && number("mcs.seen")? + number("mcs.lost")? == SENDS,
         "{last}"
     );
-    Ok(())
+    wait_until_untraced(agent, &before)
 }
 
 /// As the process that `kubectl exec` leaves behind.

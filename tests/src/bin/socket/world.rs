@@ -90,6 +90,18 @@ impl Target {
         self.at(family, UDP.0)
     }
 
+    /// Whether a pod sends packets to its addresses to the node.
+    pub(crate) fn route(&self, world: &World, place: Place, verb: &str) -> anyhow::Result<()> {
+        let subnet = if place == Place::Pod { POD } else { OTHER_POD };
+        world.netns(place).ip(&format!(
+            "route {verb} {} via {}\nroute {verb} {} via {}",
+            self.v4,
+            subnet.v4(1),
+            self.v6,
+            subnet.v6(1)
+        ))
+    }
+
     /// The same with these remote pods as its endpoints.
     pub(crate) fn with(mut self, pods: &[u8]) -> Self {
         let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
