@@ -62,8 +62,8 @@ pub(super) struct ExplainCommand {
     #[command(flatten)]
     contexts: ContextArgs,
 
-    /// Connect by TCP to the VIP and to some backends, from the pod's network namespace. It takes an agent that sees the pod's
-    /// processes, with hostPID; `mcs-agent explain --probe` on the node does the same
+    /// Connect by TCP to the VIP and to some backends: from the pod's network namespace if the agent sees the pod's processes
+    /// (hostPID), else from its node
     #[arg(long)]
     probe: bool,
 

@@ -105,7 +105,14 @@ impl ProbeView {
             .collect();
         view.left_out = backends.len().saturating_sub(MOST);
         let wanted: Vec<_> = vips.chain(spread(backends)).collect();
-        match connect_all(options, client.cgroup.as_deref(), &wanted) {
+        let cgroup = client.cgroup.as_deref();
+        let is_seen = options.pod.is_none() || options.process(cgroup).is_some();
+        if !is_seen {
+            let what = "no process of the pod is visible, so the probe connects from the node";
+            findings.push(Finding::new(Code::ProbeFromNode, what));
+        }
+        let node = ClientOptions::default();
+        match connect_all(if is_seen { options } else { &node }, cgroup, &wanted) {
             Ok(results) => {
                 (view.backends, view.vips) =
                     results.into_iter().partition(|one| one.cluster.is_some());

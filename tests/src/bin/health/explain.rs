@@ -159,6 +159,10 @@ fn probe(world: &mut World) -> anyhow::Result<()> {
     let known = ["device-left-alone"];
     let said = explain(site, &elsewhere, &["default/web", "--probe", "--netns", &node], 0, &known)?;
     ensure!(outcomes(&said, "vips") == ["connected"], "{said:#}");
+    // As in an agent's pod, which sees no process of other pods.
+    let known = ["pod-unseen", "probe-from-node"];
+    let said = explain(site, netns, &["default/web", "--probe", "--pod", "3d-4e"], 0, &known)?;
+    ensure!(outcomes(&said, "vips") == ["connected"], "{said:#}");
     let mut limited = elsewhere.command("setpriv");
     limited.args(agent::limit(&CAPABILITIES)).arg(agent::binary()?);
     limited.args(["explain", "default/web", "--probe", "--netns", &node, "--bpffs"]);
