@@ -18,7 +18,7 @@ use serde_json::Value;
 
 pub(super) use self::client::NotAsked;
 use self::{
-    client::Client,
+    client::{Client, DnsServer},
     code::{Code, Finding, Severity},
     target::Target,
 };
@@ -165,8 +165,10 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
 
 /// The server that the pod asks, as far as its object says, or why it is not known.
 async fn dns_server(cluster: &Cluster, pod: &Client) -> Result<String, String> {
-    if let Some(why) = pod.other_dns() {
-        return Err(why.to_owned());
+    match pod.dns() {
+        DnsServer::OfCluster => {}
+        DnsServer::Own(address) => return Ok(address.to_owned()),
+        DnsServer::Unknown(why) => return Err(why.to_owned()),
     }
     let found = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await;
     cluster_ip(found.map_err(|error| told(&error))?.as_ref())

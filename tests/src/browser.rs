@@ -3,12 +3,13 @@
 use std::{
     env, fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use anyhow::{Context as _, ensure};
 use tempfile::TempDir;
 
-use crate::{netns::Namespace, suite};
+use crate::{netns::Namespace, process, suite};
 
 const PROGRAM: &str = "chromium";
 /// The variable with the directory where pictures are kept, such as deploy.
@@ -33,16 +34,20 @@ impl Browser {
         Ok(Self { profile: tempfile::tempdir()? })
     }
 
-    fn run(&self, netns: &Namespace, arguments: &[&str]) -> anyhow::Result<String> {
+    fn run(&self, netns: Option<&Namespace>, arguments: &[&str]) -> anyhow::Result<String> {
         let profile = format!("--user-data-dir={}", self.profile.path().display());
         let flags =
             ["60", PROGRAM, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars"];
-        netns.output("timeout", &[&flags[..], &[&*profile], arguments].concat())
+        let words = [&flags[..], &[&*profile], arguments].concat();
+        match netns {
+            Some(netns) => netns.output("timeout", &words),
+            None => process::run(Command::new("timeout").args(words), ""),
+        }
     }
 
     /// The document at a URL, as the browser has it once it is loaded.
     pub fn document(&self, netns: &Namespace, url: &str) -> anyhow::Result<String> {
-        self.run(netns, &["--dump-dom", url])
+        self.run(Some(netns), &["--dump-dom", url])
     }
 
     /// How wide a page becomes in a window of that width, in pixels.
@@ -72,7 +77,6 @@ impl Browser {
     /// Takes a picture of a page into this file of the directory that `MCS_PICTURES` names, or else of `directory`.
     pub fn picture(
         &self,
-        netns: &Namespace,
         url: &str,
         (width, height): (u16, u16),
         directory: &Path,
@@ -84,7 +88,7 @@ impl Browser {
         let target = format!("--screenshot={}", file.display());
         // Without it the picture can lack the end of the page.
         let complete = "--run-all-compositor-stages-before-draw";
-        self.run(netns, &[&size, complete, "--virtual-time-budget=3000", &target, url])?;
+        self.run(None, &[&size, complete, "--virtual-time-budget=3000", &target, url])?;
         let length = fs::metadata(&file).context("the browser took no picture")?.len();
         let is_fine = length > 5_000 && (kept.is_none() || length < LARGEST);
         ensure!(is_fine, "{} has {length} bytes", file.display());

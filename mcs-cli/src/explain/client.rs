@@ -29,6 +29,8 @@ pub(crate) struct Client {
     phase: String,
     #[serde(skip)]
     dns_policy: String,
+    #[serde(skip)]
+    nameserver: Option<String>,
     /// As the kubelet names its cgroup.
     #[serde(skip)]
     pub(crate) cgroup_uid: String,
@@ -110,6 +112,17 @@ async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String
     begins.or_else(|| suggest::closest(pod, names)).map(str::to_owned)
 }
 
+/// The DNS server that a pod asks first.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum DnsServer<'a> {
+    /// Service `kube-dns` of the cluster.
+    OfCluster,
+    /// That of the pod's `dnsConfig`.
+    Own(&'a str),
+    /// Its object does not tell, and why.
+    Unknown(&'static str),
+}
+
 impl Client {
     fn of(cluster: &ClusterId, pod: &Value) -> Self {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -124,6 +137,7 @@ impl Client {
             host_network: pod["spec"]["hostNetwork"] == true,
             phase: text(&pod["status"]["phase"]),
             dns_policy: text(&pod["spec"]["dnsPolicy"]),
+            nameserver: maybe(&pod["spec"]["dnsConfig"]["nameservers"][0]),
             cgroup_uid: cgroup_uid(pod),
         }
     }
@@ -141,13 +155,16 @@ impl Client {
         ))
     }
 
-    /// Why it does not ask the DNS server of the cluster, if so.
-    pub(super) fn other_dns(&self) -> Option<&'static str> {
+    /// Whom it asks first for names.
+    pub(super) fn dns(&self) -> DnsServer<'_> {
         match (&*self.dns_policy, self.host_network) {
-            ("ClusterFirstWithHostNet", _) => None,
-            ("None", _) => Some("dnsPolicy None gives the pod servers of its own"),
-            (_, true) | ("Default", _) => Some("the pod asks the server of its node"),
-            _ => None,
+            ("ClusterFirstWithHostNet", _) => DnsServer::OfCluster,
+            ("None", _) => self.nameserver.as_deref().map_or(
+                DnsServer::Unknown("dnsPolicy None gives the pod servers of its own"),
+                DnsServer::Own,
+            ),
+            (_, true) | ("Default", _) => DnsServer::Unknown("the pod asks the server of its node"),
+            _ => DnsServer::OfCluster,
         }
     }
 
@@ -174,10 +191,14 @@ mod tests {
     fn not_every_pod_asks_the_dns_server_of_the_cluster() {
         let asks = |policy: &str, host_network: bool| {
             let pod = json!({"spec": {"dnsPolicy": policy, "hostNetwork": host_network}});
-            Client::of(&"east".parse().unwrap(), &pod).other_dns().is_none()
+            Client::of(&"east".parse().unwrap(), &pod).dns() == DnsServer::OfCluster
         };
         assert!(asks("ClusterFirst", false) && asks("ClusterFirstWithHostNet", true));
         assert!(!asks("ClusterFirst", true), "that of its node");
         assert!(!asks("None", false) && !asks("Default", false));
+        let own = json!({"nameservers": ["169.254.20.10", "10.0.0.10"]});
+        let pod = json!({"spec": {"dnsPolicy": "None", "dnsConfig": own}});
+        let pod = Client::of(&"east".parse().unwrap(), &pod);
+        assert_eq!(pod.dns(), DnsServer::Own("169.254.20.10"));
     }
 }

@@ -5,7 +5,7 @@ use std::{
     fs,
     io::{BufRead as _, BufReader, Read as _, Write as _},
     net::TcpStream,
-    process::{Command, Stdio},
+    process::{Child, Command, Stdio},
 };
 
 use anyhow::{Context as _, ensure};
@@ -80,15 +80,35 @@ fn processes(begin: &[u8]) -> anyhow::Result<Vec<u32>> {
     Ok(pids.collect())
 }
 
+/// `mcs ui` until this is dropped, and the URL that it has printed.
+pub(crate) struct Shown {
+    ui: Child,
+    pub(crate) url: String,
+}
+
+impl Shown {
+    pub(crate) fn begin(ui: &mut Command) -> anyhow::Result<Self> {
+        let ui = ui.stdout(Stdio::piped()).spawn()?;
+        let mut shown = Self { ui, url: String::new() };
+        let mut line = String::new();
+        BufReader::new(shown.ui.stdout.as_mut().context("no output")?).read_line(&mut line)?;
+        line.split_whitespace().next().unwrap_or_default().clone_into(&mut shown.url);
+        Ok(shown)
+    }
+}
+
+impl Drop for Shown {
+    fn drop(&mut self) {
+        let ended = kill_process(Pid::from_child(&self.ui), Signal::INT);
+        if let Err(error) = ended.map_err(Into::into).and_then(|()| self.ui.wait()) {
+            eprintln!("mcs ui: {error}");
+        }
+    }
+}
+
 /// Its URL leads to a page with these texts.
 fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
-    let mut ui = ui.stdout(Stdio::piped()).spawn()?;
-    let mut line = String::new();
-    BufReader::new(ui.stdout.as_mut().context("no output")?).read_line(&mut line)?;
-    let page = page(&line);
-    kill_process(Pid::from_child(&ui), Signal::INT)?;
-    ui.wait()?;
-    let page = page?;
+    let page = page(&Shown::begin(ui)?.url)?;
     ensure!(
         page.starts_with("HTTP/1.1 200") && texts.iter().all(|text| page.contains(text)),
         "{page}"
@@ -96,10 +116,10 @@ fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The answer of the page whose URL begins the line.
-fn page(line: &str) -> anyhow::Result<String> {
-    let address = line.strip_prefix("http://").and_then(|rest| rest.split('/').next());
-    let address = address.with_context(|| format!("no URL in {line:?}"))?;
+/// The answer of the page.
+fn page(url: &str) -> anyhow::Result<String> {
+    let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
+    let address = address.with_context(|| format!("{url:?} is no URL"))?;
     let mut stream = TcpStream::connect(address)?;
     write!(stream, "GET /page HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n")?;
     let mut page = String::new();

@@ -11,17 +11,19 @@ use std::{
 
 use anyhow::{Context as _, anyhow, ensure};
 use mcs_tests::{
+    browser::Browser,
     charts::Copies,
     process,
-    suite::{Suite, skip, tell},
+    suite::{Suite, is_full, skip, tell},
     wait,
 };
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::{
     ask,
     clients::{Client, Place},
     member::{Member, NAMESPACE, PATIENCE},
+    pictures,
     target::TCP,
     uninstall,
     world::World,
@@ -67,11 +69,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     }
     in_each(members, |member| {
         member.service(SERVICE)?;
-        member.apply(&[json!({
-            "apiVersion": "multicluster.x-k8s.io/v1beta1",
-            "kind": "ServiceExport",
-            "metadata": { "namespace": NAMESPACE, "name": SERVICE },
-        })])
+        member.apply(&[pictures::export(SERVICE)])
     })?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     check(world)?;
@@ -181,7 +179,14 @@ fn asks(world: &World, member: &Member) -> anyhow::Result<()> {
         command.arg(verb).arg("--kubeconfig").arg(member.kubectl.kubeconfig());
         Ok(command)
     };
-    ask::answers(of_one, &Client::new(world, member, Place::Pod), SERVICE)
+    let client = Client::new(world, member, Place::Pod);
+    ask::answers(of_one, &client, SERVICE)?;
+    match Browser::find() {
+        Ok(browser) if is_full() => {
+            pictures::take(of_one, &browser, &world.members, &client, &world.clusters.directory)
+        }
+        _ => Ok(()),
+    }
 }
 
 /// `mcs` with these words and the kubeconfigs of both clusters.

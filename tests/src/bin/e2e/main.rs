@@ -23,6 +23,7 @@ mod clusters;
 mod foreign;
 mod member;
 mod neighbours;
+mod pictures;
 mod proxyless;
 mod reach;
 mod release;

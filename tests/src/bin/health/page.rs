@@ -1,17 +1,12 @@
 //! The page: what it says, to whom, and what a name in an object cannot do to it.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream},
-    thread::sleep,
-    time::{Duration, Instant},
-};
+use std::net::{IpAddr, Ipv4Addr};
 
 use anyhow::ensure;
 use mcs_tests::{
     browser::Browser,
     manifests::{Manifests, Protocol, Service},
     netns::Namespace,
-    server::Server,
     site::Site,
     suite::Suite,
     wait,
@@ -28,8 +23,6 @@ const MARKUP: &str =
     "\"><script>document.title='owned'</script><img src=x onerror=document.title='owned'>";
 /// How wide a phone's window is.
 const PHONE: u16 = 390;
-/// How long clients connect for the picture.
-const TRAFFIC: Duration = Duration::from_mins(1);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the page says what status says, to clients on this machine alone", page);
@@ -167,14 +160,7 @@ fn page(world: &mut World) -> anyhow::Result<()> {
 
 fn browser(world: &mut World) -> anyhow::Result<()> {
     let browser = Browser::find()?;
-    let (site, netns) = site(world, "browser")?;
-    // The pods of one cluster answer, for the figures of reach.
-    let server = |pod| Server::tcp(&netns, SocketAddr::from(([10, 202, 0, pod], 8080)));
-    let _servers = (1..=4).map(server).collect::<anyhow::Result<Vec<_>>>()?;
-    {
-        let _in_cgroup = site.cgroup.visit()?;
-        netns.run(|| clients(TRAFFIC))?;
-    }
+    let (_site, netns) = site(world, "browser")?;
     let url = format!("http://{HEALTH}/page");
     let document = browser.document(&netns, &format!("{url}?reload=off"))?;
     ensure!(document.contains("<title>mcs-agent on node worker-1</title>"), "{document}");
@@ -183,33 +169,5 @@ fn browser(world: &mut World) -> anyhow::Result<()> {
     let [page, style] = ["/page?reload=off", "/page.css"].map(|path| get(&netns, path));
     let width = browser.width(&netns, &page?.body, &style?.body, PHONE)?;
     ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
-    let logs = world.run.directory();
-    // Documents show a tidy node.
-    std::fs::remove_file(site.manifests.path().join("hostile.json"))?;
-    wait::until("a page without tenants", || {
-        let answer = get(&netns, "/page")?;
-        ensure!(!answer.body.contains("tenant/"), "{}", answer.body);
-        Ok(())
-    })?;
-    browser.picture(&netns, &url, (1000, 1210), logs, "page-agent.png")
-}
-
-/// Connects to services that have backends, and to one that has none, more and less often.
-fn clients(duration: Duration) {
-    let begin = Instant::now();
-    while begin.elapsed() < duration {
-        let wave = (begin.elapsed().as_secs_f64() / 9.0).sin() + 1.3;
-        for (number, port) in [(1, 80), (2, 80), (3, 80)] {
-            // No such pod runs: the programs have counted the connect all the same.
-            let to = SocketAddr::from(([10, 78, 1, number], port));
-            let _ = TcpStream::connect_timeout(&to, Duration::from_millis(20));
-        }
-        if begin.elapsed().as_secs() % 20 < 6 {
-            let _ = TcpStream::connect_timeout(
-                &SocketAddr::from(([10, 78, 1, 4], 80)),
-                Duration::from_millis(20),
-            );
-        }
-        sleep(Duration::from_secs_f64(0.04 / wave));
-    }
+    Ok(())
 }

@@ -1,0 +1,76 @@
+//! Pictures of the pages of both programs, as `mcs ui` leads a browser to them. Documents show them.
+
+use std::{
+    path::Path,
+    process::Command,
+    time::{Duration, Instant},
+};
+
+use mcs_tests::browser::Browser;
+use serde_json::{Value, json};
+
+use crate::{
+    ask::Shown,
+    clients::Client,
+    member::{Member, NAMESPACE},
+    target::TCP,
+};
+
+/// Services of both clusters, of which clients ask the first ones more often.
+const SERVICES: [&str; 3] = ["cart", "checkout", "search"];
+/// How long clients ask: the plots show the last minutes.
+const TRAFFIC: Duration = Duration::from_mins(2);
+
+/// Takes them, into `directory` unless another one is asked for.
+pub(crate) fn take(
+    mcs: impl Fn(&str) -> anyhow::Result<Command>,
+    browser: &Browser,
+    members: &[Member; 2],
+    client: &Client<'_>,
+    directory: &Path,
+) -> anyhow::Result<()> {
+    for member in members {
+        for name in SERVICES {
+            member.service(name)?;
+        }
+        member.apply(&SERVICES.map(export))?;
+    }
+    let begin = Instant::now();
+    while begin.elapsed() < TRAFFIC {
+        let wave = 12.0 + 10.0 * (begin.elapsed().as_secs_f64() / 9.0).sin();
+        for (name, share) in SERVICES.iter().zip([1.0, 0.5, 0.2]) {
+            #[expect(
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a small number"
+            )]
+            let times = (wave * share) as u32 + 1;
+            let to = format!("{name}.{NAMESPACE}.svc.clusterset.local:{TCP}");
+            // Names of services that have just begun are not there yet.
+            if let Err(error) = client.ask_often("tcp", &to, times)
+                && begin.elapsed() > TRAFFIC / 2
+            {
+                return Err(error);
+            }
+        }
+    }
+    let page = |ui: &mut Command, name: &str| {
+        let shown = Shown::begin(ui)?;
+        browser.picture(&shown.url, (1000, 1000), directory, name)
+    };
+    page(&mut mcs("ui")?, "page-agent.png")?;
+    page(mcs("ui")?.arg("--controller"), "page-controller.png")?;
+    for member in members {
+        member.run(&["delete", "serviceexport,service", SERVICES[0], SERVICES[1], SERVICES[2]])?;
+    }
+    Ok(())
+}
+
+/// The export of a service.
+pub(crate) fn export(name: &str) -> Value {
+    json!({
+        "apiVersion": "multicluster.x-k8s.io/v1beta1",
+        "kind": "ServiceExport",
+        "metadata": { "namespace": NAMESPACE, "name": name },
+    })
+}
