@@ -108,8 +108,9 @@ impl World {
             8080,
         );
         let mut large = slices(&large).next().context("no large slice")?;
-        make_copy(&mut large);
         server.api.apply(&large)?;
+        make_copy(&mut large);
+        server.api.replace(&large)?;
         let world = Self {
             agents: None,
             server,
@@ -162,7 +163,7 @@ impl World {
     pub(crate) fn change_large(&mut self) -> anyhow::Result<()> {
         let ready = &mut self.large["endpoints"][0]["conditions"]["ready"];
         *ready = json!(*ready == json!(false));
-        self.server.api.apply(&self.large)
+        self.server.api.replace(&self.large)
     }
 
     /// The bytes that a change of the large slice had before copies left out conditions, in JSON: the line of a watch.
@@ -257,6 +258,7 @@ impl World {
 /// Makes a slice what the controller writes for one of another cluster.
 fn make_copy(slice: &mut Value) {
     let metadata = &mut slice["metadata"];
+    metadata["managedFields"] = json!([{}]);
     metadata["labels"]["endpointslice.kubernetes.io/managed-by"] = json!("mcs-controller");
     metadata["labels"]["service.kubernetes.io/headless"] = json!("");
     metadata["annotations"] = json!({
