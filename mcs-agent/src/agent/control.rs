@@ -414,11 +414,15 @@ impl Control {
         match swept {
             Ok(Swept { usage, vips, connects, began }) => {
                 self.passive.take_flows(connects);
+                let states = |usage: &FlowUsage| usage.states.clone();
+                let is_news = self.flows.as_ref().map(states) != Some(states(&usage));
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {
                     self.reconcile().await;
                 }
-                self.report_soon();
+                if is_news {
+                    self.report_soon();
+                }
             }
             Err(error) => tracing::warn!("cannot sweep the flow table: {error}; trying again"),
         }
