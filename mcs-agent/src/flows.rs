@@ -23,7 +23,7 @@ mod usage;
 
 pub use capacity::FlowCapacity;
 pub use clock::monotonic_ns;
-pub use connects::{Connect, Connects, is_device};
+pub use connects::{Connect, Connects, FlowRecords, is_device};
 pub use evictions::EvictionRecord;
 pub use gate::FlowGate;
 pub use migration::FlowMigration;

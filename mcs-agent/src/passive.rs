@@ -22,7 +22,7 @@ use self::{
     watch::Watch,
 };
 use crate::{
-    flows::{Connects, monotonic_ns},
+    flows::{FlowRecords, monotonic_ns},
     loader::Watching,
     model::{Ejection, ObjectKey},
 };
@@ -42,7 +42,7 @@ pub struct Passive {
     verdicts: Verdicts,
     watch: Option<Watch>,
     /// What flows of the packet path say of backends.
-    flows: Connects,
+    flows: FlowRecords,
     /// Since when the programs record answers too.
     answers_since: Option<u64>,
     period: Interval,
@@ -66,7 +66,7 @@ impl Passive {
         period.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let verdicts = Verdicts::new(probe == ProbePeers::On);
         let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
-        let flows = Connects::default();
+        let flows = FlowRecords::new();
         Self { verdicts, watch: None, flows, answers_since: None, period, asks, asked }
     }
 
@@ -125,7 +125,7 @@ impl Passive {
     }
 
     /// Takes what flows of the packet path say now.
-    pub fn take_flows(&mut self, flows: Connects) {
+    pub fn take_flows(&mut self, flows: FlowRecords) {
         self.flows = flows;
     }
 

@@ -1,6 +1,9 @@
 //! A cluster that a command is about, reached by a kubeconfig of its administrator.
 
-use anyhow::Context as _;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use futures_util::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
 };
@@ -10,6 +13,7 @@ use kube::{
 };
 use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
+use tokio::time::timeout;
 
 use crate::{
     check::rights::Right,
@@ -22,6 +26,9 @@ use mcs_controller::{
     clusterset::ClusterId,
     objects::MCS_VERSIONS,
 };
+
+/// How long a cluster has for its first answer.
+const ANSWERS: Duration = Duration::from_secs(10);
 
 /// Group, version, kind and plural.
 pub(super) type Kind = (&'static str, &'static str, &'static str, &'static str);
@@ -106,11 +113,9 @@ impl Cluster {
             let all = Self::open_all(arguments).await?.into_iter();
             return Ok(all.map(|cluster| (cluster.id.to_string(), Ok(cluster))).collect());
         }
-        let mut clusters = Vec::new();
-        for argument in arguments {
-            clusters.push((argument.to_string(), Self::open(argument).await));
-        }
-        Ok(clusters)
+        let open =
+            async |argument: &KubeconfigArg| (argument.to_string(), Self::open(argument).await);
+        Ok(join_all(arguments.iter().map(open)).await)
     }
 
     /// The cluster of the pod.
@@ -125,7 +130,9 @@ impl Cluster {
         let mut cluster = Self::open_as(argument, "unknown".parse()?).await?;
         let client = cluster.client().await?;
         let server = &cluster.server;
-        cluster.id = id(&client).await.with_context(|| format!("the cluster at {server}"))?;
+        let id = timeout(ANSWERS, id(&client)).await;
+        let id = id.unwrap_or_else(|_| bail!("no answer within {} s", ANSWERS.as_secs()));
+        cluster.id = id.with_context(|| format!("the cluster at {server}"))?;
         Ok(cluster)
     }
 

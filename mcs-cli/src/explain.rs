@@ -167,7 +167,7 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
 async fn dns_server(cluster: &Cluster, pod: &Client) -> Result<String, String> {
     match pod.dns() {
         DnsServer::OfCluster => {}
-        DnsServer::Own(address) => return Ok(address.to_owned()),
+        DnsServer::Own(address) => return Ok(address.to_string()),
         DnsServer::Unknown(why) => return Err(why.to_owned()),
     }
     let found = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await;

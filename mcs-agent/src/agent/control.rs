@@ -98,6 +98,8 @@ pub(super) struct Control {
     trace: TraceServer,
     /// The latest problem of passive health.
     passive_trouble: Option<String>,
+    /// When the figures of the flow table were reported last.
+    flows_reported: Option<Instant>,
     published: Arc<Published>,
     source_lost: SourceLost,
     repairs: Repairs,
@@ -157,6 +159,7 @@ impl Control {
             passive: Passive::new(config.probe_peers),
             trace,
             passive_trouble: None,
+            flows_reported: None,
             published,
             source_lost: SourceLost::default(),
             repairs: Repairs::default(),
@@ -412,15 +415,15 @@ impl Control {
 
     async fn note_flows(&mut self, swept: io::Result<Swept>) {
         match swept {
-            Ok(Swept { usage, vips, connects, began }) => {
-                self.passive.take_flows(connects);
-                let states = |usage: &FlowUsage| usage.states.clone();
-                let is_news = self.flows.as_ref().map(states) != Some(states(&usage));
+            Ok(Swept { usage, vips, records, began }) => {
+                self.passive.take_flows(records);
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {
                     self.reconcile().await;
                 }
-                if is_news {
+                // Sweeps can be much more frequent than somebody reads.
+                if self.flows_reported.is_none_or(|at| at.elapsed() >= POLL_INTERVAL) {
+                    self.flows_reported = Some(Instant::now());
                     self.report_soon();
                 }
             }

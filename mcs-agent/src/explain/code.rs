@@ -113,7 +113,7 @@ codes! {
     /// The probe could not connect from the client.
     ProbeNotAllowed "probe-not-allowed" Unknown "the probe runs where a process of the client is visible, with CAP_SYS_ADMIN: on the node as root, or in an agent's pod that has hostPID";
     /// The probe connected from where the command runs, not from the pod.
-    ProbeFromNode "probe-from-node" Note "what applies to the pod alone, such as a network policy, is not seen: run `mcs-agent explain --probe` on the node as root";
+    ProbeFromNode "probe-from-node" Note "what applies to the pod alone, such as a network policy or its hooks, is not seen: run `mcs-agent explain --probe` on the node as root";
     /// The probe does not run in a cgroup that the hooks see.
     ProbeOutside "probe-outside" Note "run this in a cgroup below the agent's: the probe's own connections to the VIP are not translated";
     /// UDP is not probed.

@@ -104,11 +104,13 @@ impl ProbeView {
             .map(|one| (one.address, Some(one.cluster().to_owned())))
             .collect();
         view.left_out = backends.len().saturating_sub(MOST);
-        let wanted: Vec<_> = vips.chain(spread(backends)).collect();
         let cgroup = client.cgroup.as_deref();
         let is_seen = options.pod.is_none() || options.process(cgroup).is_some();
-        if !is_seen {
-            let what = "no process of the pod is visible, so the probe connects from the node";
+        let mut wanted = spread(backends);
+        if is_seen {
+            wanted.extend(vips);
+        } else {
+            let what = "no process of the pod was found, so the probe connects from here, to backends alone";
             findings.push(Finding::new(Code::ProbeFromNode, what));
         }
         let node = ClientOptions::default();

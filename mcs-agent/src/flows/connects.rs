@@ -1,24 +1,36 @@
 //! What flows say of their backends, for passive health: whether TCP connects were answered.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, HashSet},
+    net::SocketAddr,
+};
 
 use bytemuck::Zeroable;
-use mcs_common::{BackendRef, ClientFailures, HealthRecord};
+use mcs_common::{BackendRef, ClientFailures, HealthRecord, Tuple};
 
 use super::FlowPair;
 
 /// What became of the connect that began a flow, and when, in nanoseconds of `CLOCK_MONOTONIC`.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Connect {
-    /// The backend has accepted it, and has sent a packet at this time.
+    /// The backend has accepted it, and has sent its latest packet at this time.
     Answered(u64),
     /// The backend has reset it, or the client had to send its SYN again.
     Failed(u64),
 }
 
-/// The connects of the flows to each backend. The clients of a record are devices: see [`is_device`].
+/// What flows say of each backend. The clients of a record are devices: see [`is_device`].
+pub type FlowRecords = BTreeMap<(BackendRef, SocketAddr), HealthRecord>;
+
+/// The connects of the flows, in one sweep of the table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub struct Connects(BTreeMap<BackendRef, HealthRecord>);
+pub struct Connects {
+    records: FlowRecords,
+    /// The accepted flows of the sweep before, by [`number`]; `None` if there was none.
+    before: Option<HashSet<u64>>,
+    /// Those of this one.
+    accepted: HashSet<u64>,
+}
 
 const DEVICE: u64 = 1 << 63;
 
@@ -32,20 +44,39 @@ pub const fn is_device(client: u64) -> bool {
     client & DEVICE != 0
 }
 
+/// A number of a flow, which few others have: a table can have a million flows.
+fn number(client: &Tuple) -> u64 {
+    u64::from(client.spread()) << 32 | u64::from(client.device)
+}
+
 impl Connects {
+    /// For the next sweep. A flow that was accepted in this one says nothing new then: its packets are no answers to a connect.
+    #[must_use]
+    pub fn next(self) -> Self {
+        Self { before: Some(self.accepted), ..Self::default() }
+    }
+
     /// Adds a flow, in whatever order they come.
     pub fn add(&mut self, flow: &FlowPair) {
         let Some(connect) = flow.connect() else { return };
-        let record = self.0.entry(flow.flow().chosen).or_insert_with(HealthRecord::zeroed);
+        let Tuple { dst, dst_port, .. } = flow.translated();
+        let key = (flow.flow().chosen, SocketAddr::new(dst.to_ip(), dst_port));
+        let record = self.records.entry(key).or_insert_with(HealthRecord::zeroed);
         match connect {
-            Connect::Answered(at) => record.answered_ns = record.answered_ns.max(at),
+            Connect::Answered(at) => {
+                let number = number(&flow.client());
+                if self.before.as_ref().is_some_and(|all| !all.contains(&number)) {
+                    record.answered_ns = record.answered_ns.max(at);
+                }
+                self.accepted.insert(number);
+            }
             Connect::Failed(at) => fail(record, device_client(flow.client().device), at),
         }
     }
 
-    /// What the flows to this backend say.
-    pub fn of(&self, backend: BackendRef) -> Option<HealthRecord> {
-        self.0.get(&backend).copied()
+    /// What flows said in this sweep.
+    pub const fn records(&self) -> &FlowRecords {
+        &self.records
     }
 }
 

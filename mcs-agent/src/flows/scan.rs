@@ -43,8 +43,8 @@ impl FlowScan {
 
     /// Also takes what flows say of their backends.
     #[must_use]
-    pub fn with_connects(mut self) -> Self {
-        self.totals.connects = Some(Connects::default());
+    pub fn with_connects(mut self, connects: Connects) -> Self {
+        self.totals.connects = Some(connects);
         self
     }
 

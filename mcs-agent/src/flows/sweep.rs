@@ -4,7 +4,9 @@ use std::{collections::BTreeSet, io, net::IpAddr, path::Path, time::Instant};
 
 use mcs_common::{FlowsUsed, maps};
 
-use super::{Connects, EvictionRecord, FlowGate, FlowScan, FlowTable, FlowUsage, monotonic_ns};
+use super::{
+    Connects, EvictionRecord, FlowGate, FlowRecords, FlowScan, FlowTable, FlowUsage, monotonic_ns,
+};
 
 /// Removes the flows that are over.
 #[derive(Debug)]
@@ -15,7 +17,8 @@ pub struct FlowSweep {
     forgotten: u64,
     vips: BTreeSet<IpAddr>,
     is_watched: bool,
-    connects: Connects,
+    /// What flows said of their backends at the latest sweep, if it was watched.
+    connects: Option<Connects>,
 }
 
 impl FlowSweep {
@@ -27,7 +30,7 @@ impl FlowSweep {
             gate.used()?;
         }
         let evictions = EvictionRecord::open(state)?;
-        let (vips, connects) = (BTreeSet::new(), Connects::default());
+        let (vips, connects) = (BTreeSet::new(), None);
         Ok(Self { table, gate, evictions, forgotten: 0, vips, is_watched: false, connects })
     }
 
@@ -46,9 +49,9 @@ impl FlowSweep {
         self.is_watched = is_watched;
     }
 
-    /// Takes what flows said of their backends at the latest sweep.
-    pub fn take_connects(&mut self) -> Connects {
-        std::mem::take(&mut self.connects)
+    /// What flows said of their backends at the latest sweep.
+    pub fn records(&self) -> FlowRecords {
+        self.connects.as_ref().map(|connects| connects.records().clone()).unwrap_or_default()
     }
 
     /// As [`FlowSweep::sweep`], at this instant of `CLOCK_MONOTONIC`.
@@ -56,15 +59,16 @@ impl FlowSweep {
         let start = Instant::now();
         let before = self.evictions.get().entries;
         let mut scan = FlowScan::new(now_ns);
+        let connects = self.connects.take().map_or_else(Connects::default, Connects::next);
         if self.is_watched {
-            scan = scan.with_connects();
+            scan = scan.with_connects(connects);
         }
         if self.gate.get() != FlowsUsed::NO {
             self.table.for_each(|entry| scan.add(entry))?;
         }
         let mut totals = scan.finish();
         self.vips = std::mem::take(&mut totals.vips);
-        self.connects = totals.connects.take().unwrap_or_default();
+        self.connects = totals.connects.take();
         for flow in &totals.due {
             let removed = self.table.forget(flow, now_ns)?;
             totals.entries = totals.entries.saturating_sub(removed);

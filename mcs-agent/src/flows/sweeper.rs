@@ -11,14 +11,14 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::{Connects, FlowSweep, FlowUsage};
+use super::{FlowRecords, FlowSweep, FlowUsage};
 
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
 /// The same while somebody asks what flows say of backends. After a sweep that takes long, the sweeper rests for this many
-/// times as long.
-const INTERVAL_WATCHED: Duration = Duration::from_millis(500);
-const RESTS: u32 = 20;
+/// times as long, but not longer than otherwise.
+const INTERVAL_WATCHED: Duration = Duration::from_secs(1);
+const RESTS: u32 = 50;
 
 /// What a sweep found.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -28,7 +28,7 @@ pub struct Swept {
     /// The VIPs that flows use.
     pub vips: BTreeSet<IpAddr>,
     /// What flows say of their backends.
-    pub connects: Connects,
+    pub records: FlowRecords,
     /// When the sweep began.
     pub began: std::time::Instant,
 }
@@ -70,8 +70,8 @@ impl FlowSweeper {
                 let began = std::time::Instant::now();
                 sweep.set_watched(is_watched);
                 let usage = sweep.sweep()?;
-                let (vips, connects) = (sweep.take_vips(), sweep.take_connects());
-                Ok(Swept { usage, vips, connects, began })
+                let (vips, records) = (sweep.take_vips(), sweep.records());
+                Ok(Swept { usage, vips, records, began })
             })
         });
         let result = running.await;

@@ -134,6 +134,32 @@ fn flows_say_what_became_of_connects() {
 }
 
 #[test]
+fn a_connection_answers_once() {
+    let accepted = |port, at| {
+        let [mut client, mut reply] = flow(TCP, port);
+        client.flow.seen = Seen::ANY | Seen::SYN;
+        (reply.flow.seen, reply.flow.last_seen_ns) = (Seen::ANY | Seen::SYN, at);
+        FlowPair::new(client, Some(reply))
+    };
+    let answered = |connects: &Connects| {
+        assert_eq!(connects.records().len(), 1);
+        connects.records().values().next().unwrap().answered_ns
+    };
+    // Nobody knows when those of the first sweep began.
+    let mut connects = Connects::default();
+    connects.add(&accepted(1, 10));
+    assert_eq!(answered(&connects), 0);
+    let mut connects = connects.next();
+    connects.add(&accepted(1, 20));
+    assert_eq!(answered(&connects), 0, "an old connection goes on");
+    connects.add(&accepted(2, 15));
+    assert_eq!(answered(&connects), 15);
+    let mut connects = connects.next();
+    connects.add(&accepted(2, 30));
+    assert_eq!(answered(&connects), 0);
+}
+
+#[test]
 fn the_latest_failures_of_each_device_count() {
     let failed = |port, device, at| {
         let [mut client, mut reply] = flow(TCP, port);
@@ -150,7 +176,7 @@ fn the_latest_failures_of_each_device_count() {
         for flow in flows {
             connects.add(flow);
         }
-        let record = connects.of(BackendRef { id: 1, generation: 1 }).unwrap();
+        let (_, record) = connects.records().iter().next().unwrap();
         assert!(
             record.failures.iter().all(|one| one.latest_ns == 0 || is_device(one.netns_cookie))
         );

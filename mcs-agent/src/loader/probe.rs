@@ -31,7 +31,7 @@ pub struct Features {
     /// the clock.
     #[serde(default)]
     pub coarse_clock: bool,
-    /// Programs at tracepoints can ask for the cookie of a socket (5.12, with BTF); else there is no passive health.
+    /// Programs at tracepoints can ask for the cookie of a socket (5.12, with BTF); else passive health sees flows alone.
     #[serde(default)]
     pub socket_tracepoints: bool,
     /// One packet program can interrupt another on its CPU, and the two mix up what they remember (`PREEMPT_RT`, 6.18).
@@ -78,7 +78,10 @@ impl Features {
             (self.netns_cookie, "SO_NETNS_COOKIE (no --socket-lb=host)"),
             (self.memory_cgroups, "memory cgroups of maps (they count as locked memory)"),
             (self.coarse_clock, "bpf_ktime_get_coarse_ns (packets of flows read the clock)"),
-            (self.socket_tracepoints, "socket cookies at tracepoints (no passive health)"),
+            (
+                self.socket_tracepoints,
+                "socket cookies at tracepoints (passive health sees no sockets)",
+            ),
         ];
         fallbacks.into_iter().filter(|(has, _)| !has).map(|(_, fallback)| fallback).collect()
     }

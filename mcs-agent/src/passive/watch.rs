@@ -12,7 +12,7 @@ use mcs_common::{BackendRef, HealthRecord, maps};
 use super::verdict::Observed;
 use crate::{
     bpf::PinnedHash,
-    flows::Connects,
+    flows::FlowRecords,
     model::{Backend, DesiredState, FrontendId, ObjectKey},
     reconcile::Realized,
 };
@@ -91,13 +91,14 @@ impl Watch {
     }
 
     /// Every record, of sockets and of flows.
-    pub(super) fn read(&self, flows: &Connects) -> io::Result<Vec<Observed>> {
+    pub(super) fn read(&self, flows: &FlowRecords) -> io::Result<Vec<Observed>> {
         let mut all = Vec::with_capacity(self.targets.len());
         self.map.for_each(|key, record| {
             if let Some(Target { import, backend, .. }) = self.targets.get(&key) {
                 let of =
                     |record| Observed { import: import.clone(), backend: backend.clone(), record };
-                all.extend([Some(record), flows.of(key)].into_iter().flatten().map(of));
+                all.push(of(record));
+                all.extend(flows.get(&(key, backend.address)).copied().map(of));
             }
         })?;
         Ok(all)

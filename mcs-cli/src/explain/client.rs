@@ -1,5 +1,7 @@
 //! The pod that connects.
 
+use std::net::IpAddr;
+
 use anyhow::{Context as _, bail};
 use mcs_controller::clusterset::ClusterId;
 use mcs_kube::{program::suggest, told};
@@ -30,7 +32,7 @@ pub(crate) struct Client {
     #[serde(skip)]
     dns_policy: String,
     #[serde(skip)]
-    nameserver: Option<String>,
+    nameserver: Option<IpAddr>,
     /// As the kubelet names its cgroup.
     #[serde(skip)]
     pub(crate) cgroup_uid: String,
@@ -114,11 +116,11 @@ async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String
 
 /// The DNS server that a pod asks first.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum DnsServer<'a> {
+pub(super) enum DnsServer {
     /// Service `kube-dns` of the cluster.
     OfCluster,
     /// That of the pod's `dnsConfig`.
-    Own(&'a str),
+    Own(IpAddr),
     /// Its object does not tell, and why.
     Unknown(&'static str),
 }
@@ -137,7 +139,7 @@ impl Client {
             host_network: pod["spec"]["hostNetwork"] == true,
             phase: text(&pod["status"]["phase"]),
             dns_policy: text(&pod["spec"]["dnsPolicy"]),
-            nameserver: maybe(&pod["spec"]["dnsConfig"]["nameservers"][0]),
+            nameserver: text(&pod["spec"]["dnsConfig"]["nameservers"][0]).parse().ok(),
             cgroup_uid: cgroup_uid(pod),
         }
     }
@@ -156,13 +158,16 @@ impl Client {
     }
 
     /// Whom it asks first for names.
-    pub(super) fn dns(&self) -> DnsServer<'_> {
+    pub(super) fn dns(&self) -> DnsServer {
         match (&*self.dns_policy, self.host_network) {
             ("ClusterFirstWithHostNet", _) => DnsServer::OfCluster,
-            ("None", _) => self.nameserver.as_deref().map_or(
-                DnsServer::Unknown("dnsPolicy None gives the pod servers of its own"),
-                DnsServer::Own,
-            ),
+            ("None", _) => match self.nameserver {
+                Some(address) if address.is_loopback() || address.is_unspecified() => {
+                    DnsServer::Unknown("the pod asks a server of its own")
+                }
+                Some(address) => DnsServer::Own(address),
+                None => DnsServer::Unknown("dnsPolicy None gives the pod servers of its own"),
+            },
             (_, true) | ("Default", _) => DnsServer::Unknown("the pod asks the server of its node"),
             _ => DnsServer::OfCluster,
         }
@@ -196,9 +201,14 @@ mod tests {
         assert!(asks("ClusterFirst", false) && asks("ClusterFirstWithHostNet", true));
         assert!(!asks("ClusterFirst", true), "that of its node");
         assert!(!asks("None", false) && !asks("Default", false));
-        let own = json!({"nameservers": ["169.254.20.10", "10.0.0.10"]});
-        let pod = json!({"spec": {"dnsPolicy": "None", "dnsConfig": own}});
-        let pod = Client::of(&"east".parse().unwrap(), &pod);
-        assert_eq!(pod.dns(), DnsServer::Own("169.254.20.10"));
+        let own = |servers: &[&str]| {
+            let pod = json!({"spec": {"dnsPolicy": "None", "dnsConfig": {"nameservers": servers}}});
+            Client::of(&"east".parse().unwrap(), &pod).dns()
+        };
+        let node_local = "169.254.20.10".parse().unwrap();
+        assert_eq!(own(&["169.254.20.10", "10.0.0.10"]), DnsServer::Own(node_local));
+        for sidecar in [&["127.0.0.1"][..], &["::1"], &["a name"], &[]] {
+            assert!(matches!(own(sidecar), DnsServer::Unknown(_)), "{sidecar:?}");
+        }
     }
 }

@@ -8,7 +8,8 @@ use crate::{
     passive::{PassiveEvent, VerdictChange, targets},
 };
 
-const NO_TRACEPOINTS: &str = "connects of sockets are not seen: that takes Linux 5.12 or later, with /sys/kernel/btf/vmlinux";
+const NO_SOCKETS: &str = "flows of the packet path are seen alone: to see the connects of sockets takes --socket-lb, and \
+                          Linux 5.12 or later with /sys/kernel/btf/vmlinux";
 
 impl Control {
     /// Watches the backends that the maps have now, of imports that have passive health.
@@ -20,8 +21,12 @@ impl Control {
         let (desired, realized) = (self.engine.desired(), self.engine.realized());
         let targets = targets(self.engine.watchable(), desired, realized);
         let state = self.installed.pins.state();
+        let begins = self.passive.is_idle();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
             self.note_trouble(format!("cannot watch all backends: {error}; trying again"));
+        }
+        if begins && !self.passive.is_idle() && !self.sees_sockets() {
+            tracing::warn!("passive health: {NO_SOCKETS}");
         }
         self.watch();
     }
@@ -30,30 +35,24 @@ impl Control {
     pub(super) fn watch(&mut self) {
         let watching = self.passive.watching();
         self.sweeper.set_watched(watching != Watching::Nothing);
-        let of_sockets = match self.installed.socket_lb {
-            SocketLb::Off => Watching::Nothing,
-            _ if self.installed.features.socket_tracepoints => watching,
-            _ => {
-                if watching != Watching::Nothing {
-                    self.note_trouble(NO_TRACEPOINTS.to_owned());
-                }
-                Watching::Nothing
-            }
-        };
+        let of_sockets = if self.sees_sockets() { watching } else { Watching::Nothing };
         match self.installed.watch(of_sockets) {
-            Ok(former) => {
-                self.passive.watched(watching);
-                match (former, of_sockets) {
-                    (Watching::Nothing, Watching::Nothing) => {}
-                    (Watching::Nothing, _) => tracing::info!("passive health: attached"),
-                    (_, Watching::Nothing) => {
-                        tracing::info!("passive health: detached, since no service asks for it");
-                    }
-                    _ => {}
-                }
+            Ok(Watching::Nothing) if of_sockets != Watching::Nothing => {
+                tracing::info!("passive health: attached");
             }
+            Ok(former) if former != Watching::Nothing && of_sockets == Watching::Nothing => {
+                tracing::info!("passive health: detached, since no service asks for it");
+            }
+            Ok(_) => {}
             Err(error) => self.note_trouble(format!("{error:#}; trying again")),
         }
+        // Flows tell of answers also where no program does.
+        self.passive.watched(watching);
+    }
+
+    /// Whether programs can record what becomes of connects of sockets.
+    fn sees_sockets(&self) -> bool {
+        self.installed.socket_lb != SocketLb::Off && self.installed.features.socket_tracepoints
     }
 
     /// Logs a problem, if it is not the latest one.

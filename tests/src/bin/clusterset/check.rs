@@ -2,8 +2,10 @@
 
 use std::{
     fs,
+    net::TcpListener,
     path::Path,
     process::{Child, Stdio},
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
@@ -29,6 +31,8 @@ const PODS: Subnet = Subnet(10);
 const RANGE: &str = "10.77.10.0/24";
 /// The pod that listens, and the one that does not.
 const HOSTS: [u8; 2] = [11, 12];
+/// Less than three clusters that do not answer take one after the other.
+const HANGS: Duration = Duration::from_secs(28);
 /// The port of the second cluster's API server.
 const PORT: &str = ":6442";
 const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/deployment.yaml");
@@ -55,9 +59,25 @@ fn faults(world: &mut World) -> anyhow::Result<()> {
     let text = fs::read_to_string(&administrator)?;
     fs::write(&away, text.replace(PORT, ":9"))?;
 
+    // Servers that take connections, and never answer.
+    let silent = world.node.netns.run(|| TcpListener::bind("127.0.0.1:0"))??;
+    let url = format!("server: https://{}", silent.local_addr()?);
+    let hanging = second.directory().join("hanging.kubeconfig");
+    let lines = text.lines().map(|line| match line.split_once("server: ") {
+        Some((indent, _)) => format!("{indent}{url}\n"),
+        None => format!("{line}\n"),
+    });
+    fs::write(&hanging, lines.collect::<String>())?;
+
     let mut command = controller::command_line(&world.node.netns)?;
-    command.arg("check").arg(&administrator).arg(&away).args(["-o", "json", "--probe=off"]);
+    command.arg("check").args([&administrator, &away, &hanging, &hanging, &hanging]);
+    command.args(["-o", "json", "--probe=off"]);
+    let begin = Instant::now();
     let findings = end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
+    ensure!(begin.elapsed() < HANGS, "it took {:?}", begin.elapsed());
+    let hung =
+        findings.iter().filter(|one| one["message"].to_string().contains("no answer within"));
+    ensure!(hung.count() == 3, "{findings:#?}");
     second.unexport(&namespace)?;
     second.api().delete(&node)?;
     for (check, expected) in [

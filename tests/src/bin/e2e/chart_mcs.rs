@@ -181,11 +181,17 @@ fn asks(world: &World, member: &Member) -> anyhow::Result<()> {
     };
     let client = Client::new(world, member, Place::Pod);
     ask::answers(of_one, &client, SERVICE)?;
+    if !is_full() {
+        return Ok(());
+    }
     match Browser::find() {
-        Ok(browser) if is_full() => {
+        Ok(browser) => {
             pictures::take(of_one, &browser, &world.members, &client, &world.clusters.directory)
         }
-        _ => Ok(()),
+        Err(error) => {
+            tell(format!("no pictures: {error:#}"));
+            Ok(())
+        }
     }
 }
 

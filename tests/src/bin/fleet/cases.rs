@@ -127,7 +127,7 @@ fn one_change(world: &mut World) -> anyhow::Result<()> {
     let mark = world.change_marked()?;
     agents.wait_for(mark, begin, PATIENCE)?;
     let one = kilobytes(world.cost(&meter)?.bytes, agents.count) / CHANGES as f64;
-    let as_json = kilobytes(world.large_as_json()?, 1);
+    let as_json = kilobytes(world.large_as_json, 1);
     tell(format!(
         "a change of a slice with 100 endpoints: {one:.2} kB a node; in JSON it was {as_json:.1} kB"
     ));

@@ -52,6 +52,8 @@ pub(crate) struct World {
     /// The slices of one endpoint address family, without the marked and the large one.
     pub(crate) slices: Vec<Value>,
     large: Value,
+    /// The bytes that a change of it had in JSON: see [`as_json`].
+    pub(crate) large_as_json: u64,
     marked: Service,
     mark: u16,
 }
@@ -108,8 +110,11 @@ impl World {
             8080,
         );
         let mut large = slices(&large).next().context("no large slice")?;
-        server.api.apply(&large)?;
         make_copy(&mut large);
+        server.api.apply(&large)?;
+        let large_as_json = as_json(server.api.read(&large)?);
+        // The controller clears them with its next write.
+        large["metadata"]["managedFields"] = json!([{}]);
         server.api.replace(&large)?;
         let world = Self {
             agents: None,
@@ -120,6 +125,7 @@ impl World {
             run,
             slices: all,
             large,
+            large_as_json,
             marked,
             mark: 0,
         };
@@ -164,16 +170,6 @@ impl World {
         let ready = &mut self.large["endpoints"][0]["conditions"]["ready"];
         *ready = json!(*ready == json!(false));
         self.server.api.replace(&self.large)
-    }
-
-    /// The bytes that a change of the large slice had before copies left out conditions, in JSON: the line of a watch.
-    pub(crate) fn large_as_json(&self) -> anyhow::Result<u64> {
-        let mut object = self.server.api.read(&self.large)?;
-        for endpoint in object["endpoints"].as_array_mut().into_iter().flatten() {
-            endpoint["conditions"] =
-                json!({ "ready": true, "serving": true, "terminating": false });
-        }
-        Ok(json!({ "type": "MODIFIED", "object": object }).to_string().len() as u64)
     }
 
     /// Starts a second API server at the address of the first one, and waits until both serve everything.
@@ -255,10 +251,17 @@ impl World {
     }
 }
 
+/// The bytes that a change of a slice had before copies left out conditions and `managedFields`, in JSON: the line of a watch.
+fn as_json(mut slice: Value) -> u64 {
+    for endpoint in slice["endpoints"].as_array_mut().into_iter().flatten() {
+        endpoint["conditions"] = json!({ "ready": true, "serving": true, "terminating": false });
+    }
+    json!({ "type": "MODIFIED", "object": slice }).to_string().len() as u64
+}
+
 /// Makes a slice what the controller writes for one of another cluster.
 fn make_copy(slice: &mut Value) {
     let metadata = &mut slice["metadata"];
-    metadata["managedFields"] = json!([{}]);
     metadata["labels"]["endpointslice.kubernetes.io/managed-by"] = json!("mcs-controller");
     metadata["labels"]["service.kubernetes.io/headless"] = json!("");
     metadata["annotations"] = json!({

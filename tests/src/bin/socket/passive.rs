@@ -159,7 +159,7 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let web = asking(two("lost-packets"));
     let flags = ["--probe-peers=on", "--socket-lb=off", "--tc=on", "--tc-devices=pod,other"];
     let netns = &world.node.netns;
-    let site = Site::start(&world.run, "packets", netns, &flags, &[&web.service])?;
+    let site = Site::start(&world.run, "lost-packets", netns, &flags, &[&web.service])?;
     BOTH.iter().try_for_each(|place| web.route(world, *place, "add"))?;
     let lost: Vec<_> =
         EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;

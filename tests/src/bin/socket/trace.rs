@@ -262,7 +262,6 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
 
 fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
-    // No other case has a packet to a VIP leave the pod.
     target.route(world, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
     let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
