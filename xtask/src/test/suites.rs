@@ -244,7 +244,7 @@ pub(super) const SUITES: &[Suite] = &[
         work: Work::Binary("e2e"),
         company: Company::Others,
         budget: 440,
-        full: None,
+        full: Some(Work::Binary("e2e")),
     },
     Suite {
         name: "image",
