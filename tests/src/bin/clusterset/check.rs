@@ -61,13 +61,9 @@ fn faults(world: &mut World) -> anyhow::Result<()> {
 
     // Servers that take connections, and never answer.
     let silent = world.node.netns.run(|| TcpListener::bind("127.0.0.1:0"))??;
-    let url = format!("server: https://{}", silent.local_addr()?);
+    let url = text.split(['"', ' ', '\n']).find(|word| word.ends_with(PORT)).context("no URL")?;
     let hanging = second.directory().join("hanging.kubeconfig");
-    let lines = text.lines().map(|line| match line.split_once("server: ") {
-        Some((indent, _)) => format!("{indent}{url}\n"),
-        None => format!("{line}\n"),
-    });
-    fs::write(&hanging, lines.collect::<String>())?;
+    fs::write(&hanging, text.replace(url, &format!("https://{}", silent.local_addr()?)))?;
 
     let mut command = controller::command_line(&world.node.netns)?;
     command.arg("check").args([&administrator, &away, &hanging, &hanging, &hanging]);
