@@ -108,12 +108,14 @@ impl Drop for Shown {
 
 /// Its URL leads to a page with these texts.
 fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
-    let page = page(&Shown::begin(ui)?.url)?;
-    ensure!(
-        page.starts_with("HTTP/1.1 200") && texts.iter().all(|text| page.contains(text)),
-        "{page}"
-    );
-    Ok(())
+    let shown = Shown::begin(ui)?;
+    // Programs make a page anew every some seconds.
+    wait::within(PATIENCE, "the page", || {
+        let page = page(&shown.url)?;
+        let is_complete = texts.iter().all(|text| page.contains(text));
+        ensure!(page.starts_with("HTTP/1.1 200") && is_complete, "{page}");
+        Ok(())
+    })
 }
 
 /// The answer of the page.

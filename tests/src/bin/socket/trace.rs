@@ -7,11 +7,13 @@ use std::{
     process::{Child, ChildStdout, Command, ExitStatus, Stdio},
     sync::atomic::{AtomicBool, Ordering},
     thread,
+    time::{Duration, Instant},
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Agent,
+    procfs::cpu_time,
     site::Site,
     suite::{Suite, tell},
     wait,
@@ -20,7 +22,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use serde_json::{Value, json};
 
 use crate::{
-    client::{Family, connected, udp},
+    client::{Family, connect, connected, udp},
     world::{PODS, Place, TCP, UNKNOWN_PORT, World},
 };
 
@@ -33,7 +35,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("trace: it ends when nobody reads it, with nothing to print", unread);
     suite.case("trace: it ends when nobody takes what it prints, and when its input ends", stuck);
     suite.case("trace: a second one ends the first, and so does the agent's end", ends);
+    suite.full("trace: what 50,000 connects a second cost", costs);
 }
+
+/// Connects a second, and for how many.
+const RATE: u32 = 50_000;
+const SECONDS: u32 = 5;
+/// The share of a CPU that the agent may take for a trace.
+const SHARE: f64 = 0.05;
 
 /// A pod, as the socket's cgroup names it.
 const UID: &str = "0b5b7ac0-0e76-4f0b-8c3c-6d8d0b3f1a77";
@@ -350,6 +359,52 @@ fn losses(world: &mut World) -> anyhow::Result<()> {
         number("mcs.lost")? > 0 && number("mcs.seen")? + number("mcs.lost")? == SENDS,
         "{last}"
     );
+    wait_until_untraced(agent, &before)
+}
+
+/// Connects [`RATE`] times a second. Returns how many connects there were a second.
+fn load(world: &World, vip: SocketAddr) -> anyhow::Result<f64> {
+    world.at(Place::Pod, || {
+        let socket = udp(Family::V4)?;
+        let begin = Instant::now();
+        for millisecond in 0..SECONDS * 1000 {
+            for _ in 0..RATE / 1000 {
+                connect(&socket, vip)?;
+            }
+            let next = begin + Duration::from_millis(u64::from(millisecond) + 1);
+            thread::sleep(next.saturating_duration_since(Instant::now()));
+        }
+        Ok(f64::from(RATE * SECONDS) / begin.elapsed().as_secs_f64())
+    })
+}
+
+fn costs(world: &mut World) -> anyhow::Result<()> {
+    let agent = &world.site.agent;
+    let (before, web) = (programs(agent)?, world.web.udp(Family::V4));
+    let share = |pid, rate: &mut f64| {
+        let spent = cpu_time(pid)?;
+        *rate = load(world, web)?;
+        let spent = cpu_time(pid)?.saturating_sub(spent);
+        anyhow::Ok(spent.as_secs_f64() * *rate / f64::from(RATE * SECONDS))
+    };
+    let mut rate = 0.0;
+    let without = share(agent.pid(), &mut rate)?;
+    // Of an import that nobody connects to.
+    let trace = Trace::start(agent, &["default/empty"])?;
+    let with = share(agent.pid(), &mut rate)?;
+    let command = share(trace.child.id(), &mut rate)?;
+    let told = trace.interrupt()?;
+    let number = |name: &str| told[name].as_u64().context("no number");
+    let (seen, lost) = (number("mcs.seen")?, number("mcs.lost")?);
+    let percent = |share: f64| format!("{:.1} %", share * 100.0);
+    tell(format!(
+        "{rate:.0} connects a second: the agent takes {} of a CPU, {} without a trace, the command {}; {seen} seen, {lost} lost",
+        percent(with),
+        percent(without),
+        percent(command),
+    ));
+    ensure!(seen + lost == u64::from(2 * RATE * SECONDS), "{told}");
+    ensure!(with - without <= SHARE, "{} more", percent(with - without));
     wait_until_untraced(agent, &before)
 }
 
