@@ -20,7 +20,7 @@ use crate::{
 };
 
 /// The pod of [`crate::clients::Place::Pod`].
-const POD: &str = "client";
+pub(crate) const POD: &str = "client";
 
 /// The questions, by `mcs` as this makes it.
 pub(crate) fn answers(

@@ -6,11 +6,12 @@ use std::{
     time::{Duration, Instant},
 };
 
+use anyhow::Context as _;
 use mcs_tests::browser::Browser;
 use serde_json::{Value, json};
 
 use crate::{
-    ask::Shown,
+    ask::{self, Shown},
     clients::Client,
     member::{Member, NAMESPACE},
     target::TCP,
@@ -21,7 +22,7 @@ const SERVICES: [&str; 3] = ["cart", "checkout", "search"];
 /// How long clients ask: the plots show the last minutes.
 const TRAFFIC: Duration = Duration::from_mins(2);
 
-/// Takes them, into `directory` unless another one is asked for.
+/// Takes them, into `directory` unless another one is asked for. The client is in the first cluster.
 pub(crate) fn take(
     mcs: impl Fn(&str) -> anyhow::Result<Command>,
     browser: &Browser,
@@ -58,7 +59,9 @@ pub(crate) fn take(
         let shown = Shown::begin(ui)?;
         browser.picture(&shown.url, (1000, 1000), directory, name)
     };
-    page(&mut mcs("ui")?, "page-agent.png")?;
+    let pod = members[0].get(&["pod", ask::POD])?;
+    let node = pod["spec"]["nodeName"].as_str().context("the client is on no node")?;
+    page(mcs("ui")?.args(["--node", node]), "page-agent.png")?;
     page(mcs("ui")?.arg("--controller"), "page-controller.png")?;
     for member in members {
         member.run(&["delete", "serviceexport,service", SERVICES[0], SERVICES[1], SERVICES[2]])?;
