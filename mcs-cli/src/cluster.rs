@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, anyhow};
 use futures_util::future::join_all;
 use k8s_openapi::api::authorization::v1::{
     ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
@@ -130,9 +130,7 @@ impl Cluster {
         let mut cluster = Self::open_as(argument, "unknown".parse()?).await?;
         let client = cluster.client().await?;
         let server = &cluster.server;
-        let id = timeout(ANSWERS, id(&client)).await;
-        let id = id.unwrap_or_else(|_| bail!("no answer within {} s", ANSWERS.as_secs()));
-        cluster.id = id.with_context(|| format!("the cluster at {server}"))?;
+        cluster.id = id(&client).await.with_context(|| format!("the cluster at {server}"))?;
         Ok(cluster)
     }
 
@@ -342,8 +340,9 @@ pub(super) struct NoId;
 
 /// The id that the ClusterProperty says.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
-    let property = property(client, ID_PROPERTY).await?.ok_or(NoId)?;
-    Ok(value(&property).parse()?)
+    let property = timeout(ANSWERS, property(client, ID_PROPERTY)).await;
+    let property = property.map_err(|_| anyhow!("no answer within {} s", ANSWERS.as_secs()))?;
+    Ok(value(&property?.ok_or(NoId)?).parse()?)
 }
 
 /// A ClusterProperty, in the first version in which there is one.

@@ -33,8 +33,8 @@ pub struct Swept {
     pub began: std::time::Instant,
 }
 
-/// Sweeps the flow table every ten seconds, or more often while it is watched, on a thread of its own: a sweep of a full table takes longer than
-/// the control task may wait.
+/// Sweeps the flow table every ten seconds, or more often while it is watched, on a thread of its own: a sweep of a full
+/// table takes longer than the control task may wait.
 pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
     running: Option<JoinHandle<io::Result<Swept>>>,

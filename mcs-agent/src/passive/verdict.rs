@@ -1,8 +1,8 @@
 //! The verdicts about backends: pure, with the time as an argument.
 //!
-//! A backend fails if three connects of at least two network namespaces, or of at least two devices in the packet path, were not
-//! answered within ten seconds, and none was answered since the first of them. Two of each namespace or device count, so that one client alone ejects nothing. Answers are
-//! recorded from the first failure on. What fails is ejected unless it answers the agent. When its time is over it is half
+//! A backend fails if three connects of at least two clients were not answered within ten seconds, and none was answered since
+//! the first of them. A client is a network namespace, or a device in the packet path. Two connects of each count, so that one
+//! client alone ejects nothing. Answers of sockets are recorded from the first failure on. What fails is ejected unless it answers the agent. When its time is over it is half
 //! open: one answer to a client, or to the agent, ends that, and so does one more failure that the agent confirms.
 
 use std::{
@@ -14,8 +14,10 @@ use std::{
 
 use mcs_common::HealthRecord;
 
-use crate::flows::is_device;
-use crate::model::{Backend, Ejection, EjectionState, ObjectKey};
+use crate::{
+    flows::is_device,
+    model::{Backend, Ejection, EjectionState, ObjectKey},
+};
 
 const SECOND: u64 = 1_000_000_000;
 /// Failures are so far apart at most.

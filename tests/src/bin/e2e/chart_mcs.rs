@@ -69,7 +69,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     }
     in_each(members, |member| {
         member.service(SERVICE)?;
-        member.apply(&[pictures::export(SERVICE)])
+        member.export(SERVICE)
     })?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     check(world)?;

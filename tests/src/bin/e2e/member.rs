@@ -156,6 +156,15 @@ impl Member {
         Ok(serde_json::from_value(service["spec"]["clusterIPs"].clone())?)
     }
 
+    /// Exports a Service to the clusterset.
+    pub(crate) fn export(&self, name: &str) -> anyhow::Result<()> {
+        self.apply(&[json!({
+            "apiVersion": "multicluster.x-k8s.io/v1beta1",
+            "kind": "ServiceExport",
+            "metadata": { "namespace": NAMESPACE, "name": name },
+        })])
+    }
+
     /// helm, for this cluster.
     pub(crate) fn helm(&self, program: &Path) -> Command {
         let mut helm = Command::new(program);

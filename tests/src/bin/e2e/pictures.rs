@@ -8,7 +8,6 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::browser::Browser;
-use serde_json::{Value, json};
 
 use crate::{
     ask::{self, Shown},
@@ -33,8 +32,8 @@ pub(crate) fn take(
     for member in members {
         for name in SERVICES {
             member.service(name)?;
+            member.export(name)?;
         }
-        member.apply(&SERVICES.map(export))?;
     }
     let begin = Instant::now();
     while begin.elapsed() < TRAFFIC {
@@ -67,13 +66,4 @@ pub(crate) fn take(
         member.run(&["delete", "serviceexport,service", SERVICES[0], SERVICES[1], SERVICES[2]])?;
     }
     Ok(())
-}
-
-/// The export of a service.
-pub(crate) fn export(name: &str) -> Value {
-    json!({
-        "apiVersion": "multicluster.x-k8s.io/v1beta1",
-        "kind": "ServiceExport",
-        "metadata": { "namespace": NAMESPACE, "name": name },
-    })
 }
