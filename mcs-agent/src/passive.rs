@@ -7,7 +7,7 @@
 mod verdict;
 mod watch;
 
-use std::{collections::BTreeSet, io, net::SocketAddr, path::Path, pin::Pin, time::Duration};
+use std::{collections::BTreeSet, io, mem, net::SocketAddr, path::Path, pin::Pin, time::Duration};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use mcs_kube::reach::{Attempt, Outcome, ProbePeers, connect};
@@ -15,7 +15,7 @@ use tokio::time::{Interval, MissedTickBehavior, interval};
 
 pub use self::{
     verdict::VerdictChange,
-    watch::{Targets, targets},
+    watch::{FailedConnects, Targets, targets},
 };
 use self::{
     verdict::{Confirmation, Verdicts},
@@ -43,6 +43,8 @@ pub struct Passive {
     watch: Option<Watch>,
     /// What flows of the packet path say of backends.
     flows: FlowRecords,
+    /// Connects that nobody has taken yet.
+    failed: Vec<FailedConnects>,
     /// Since when the programs record answers too.
     answers_since: Option<u64>,
     period: Interval,
@@ -67,7 +69,8 @@ impl Passive {
         let verdicts = Verdicts::new(probe == ProbePeers::On);
         let (asks, asked) = (FuturesUnordered::new(), BTreeSet::new());
         let flows = FlowRecords::new();
-        Self { verdicts, watch: None, flows, answers_since: None, period, asks, asked }
+        let failed = Vec::new();
+        Self { verdicts, watch: None, flows, failed, answers_since: None, period, asks, asked }
     }
 
     /// Waits until something is to be done; for ever while nothing is watched. If the future is dropped before, the next
@@ -126,13 +129,15 @@ impl Passive {
 
     /// Takes what flows of the packet path say now.
     pub fn take_flows(&mut self, flows: FlowRecords) {
+        self.failed.extend(self.watch.iter().flat_map(|watch| watch.failed_flows(&flows)));
         self.flows = flows;
     }
 
     /// Reads the records. Returns what has changed.
     pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
-        let read = |watch: &Watch| watch.read(&self.flows);
-        let observed = self.watch.as_ref().map_or_else(|| Ok(Vec::new()), read)?;
+        let read = |watch: &mut Watch| watch.read(&self.flows);
+        let (observed, failed) = self.watch.as_mut().map(read).transpose()?.unwrap_or_default();
+        self.failed.extend(failed);
         let changes = self.verdicts.look(monotonic_ns(), self.answers_since, observed);
         let mut suspects = self.verdicts.suspects();
         // So that no import keeps others waiting.
@@ -156,6 +161,11 @@ impl Passive {
         let suspect = (import, attempt.address);
         self.asked.remove(&suspect);
         self.verdicts.confirm(monotonic_ns(), &suspect, confirmation)
+    }
+
+    /// The connects to watched backends that have failed since the last call.
+    pub fn take_failed(&mut self) -> Vec<FailedConnects> {
+        mem::take(&mut self.failed)
     }
 
     /// The backends that were found dead.

@@ -4,19 +4,15 @@ use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
 use futures_util::future::join_all;
-use k8s_openapi::api::authorization::v1::{
-    ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec,
-};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, PostParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
 };
 use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
 use crate::{
-    check::rights::Right,
     draft::Draft,
     kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError},
 };
@@ -25,6 +21,7 @@ use mcs_controller::{
     apply::{Action, Request},
     clusterset::ClusterId,
     objects::MCS_VERSIONS,
+    rights::{self, Right},
 };
 
 /// How long a cluster has for its first answer.
@@ -165,22 +162,7 @@ impl Cluster {
 
     /// Whether the caller has a right in a namespace, or in all of them.
     pub(super) async fn may(&self, namespace: Option<&str>, right: Right) -> anyhow::Result<bool> {
-        let (verb, group, resource) = right;
-        let reviews: Api<SelfSubjectAccessReview> = Api::all(self.client().await?);
-        let attributes = ResourceAttributes {
-            namespace: namespace.map(str::to_owned),
-            group: Some(group.to_owned()),
-            resource: Some(resource.to_owned()),
-            verb: Some(verb.to_owned()),
-            ..ResourceAttributes::default()
-        };
-        let spec = SelfSubjectAccessReviewSpec {
-            resource_attributes: Some(attributes),
-            ..SelfSubjectAccessReviewSpec::default()
-        };
-        let review = SelfSubjectAccessReview { spec, ..SelfSubjectAccessReview::default() };
-        let answer = reviews.create(&PostParams::default(), &review).await?;
-        Ok(answer.status.is_some_and(|status| status.allowed))
+        Ok(rights::may(&self.client().await?, namespace, right).await?)
     }
 
     pub(super) async fn client(&self) -> anyhow::Result<Client> {

@@ -11,6 +11,8 @@ const CLIENTS: usize = 4;
 pub struct HealthRecord {
     /// When a connect was answered. The latest answer is at most [`HealthRecord::FRESH_NS`] younger.
     pub answered_ns: u64,
+    /// How many SYNs of sockets were reset, or sent again since nothing answered.
+    pub failed: u64,
     /// Connects that were not. Each client has one place, so that none displaces another alone.
     pub failures: [ClientFailures; CLIENTS],
 }
@@ -29,7 +31,7 @@ pub struct ClientFailures {
     pub before_ns: u64,
 }
 
-const _: () = assert!(size_of::<HealthRecord>() == 8 + 32 * CLIENTS);
+const _: () = assert!(size_of::<HealthRecord>() == 16 + 32 * CLIENTS);
 crate::pod!(HealthRecord);
 
 impl HealthRecord {

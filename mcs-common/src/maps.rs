@@ -259,7 +259,8 @@ mod tests {
             ("flow_evictions", Kind::MappedArray, 4, 24),
             ("fragments", Kind::LruHash, 48, 64),
             ("client_affinity", Kind::LruHash, 24, 16),
-            ("health", Kind::SparseHash, 8, 136),
+            // Each agent begins with an empty one.
+            ("health", Kind::SparseHash, 8, 144),
         ];
         assert!(shapes.eq(expected));
     }

@@ -27,5 +27,6 @@ pub mod peers;
 pub mod plan;
 pub mod probe;
 pub mod reach;
+pub mod rights;
 pub mod server;
 pub mod status;

@@ -8,18 +8,20 @@ use std::{
 use crate::{
     dataplane::{ByImport, Figures, ImportCounts},
     model::{ClusterRun, DesiredState, Ejection},
+    passive::FailedConnects,
 };
 
 /// The figures, for the threads that serve metrics.
 pub(super) struct ImportFigures {
     programs: Arc<Figures>,
     backends: Mutex<ByImport<usize>>,
+    failed: Mutex<BTreeMap<[Arc<str>; 2], u64>>,
 }
 
 impl ImportFigures {
     /// With those of the programs.
     pub(super) fn new(programs: Arc<Figures>) -> Self {
-        Self { programs, backends: Mutex::default() }
+        Self { programs, backends: Mutex::default(), failed: Mutex::default() }
     }
 
     /// Every count of the programs that is not zero.
@@ -50,6 +52,26 @@ impl ImportFigures {
         }
         let backends = backends.into_iter().collect();
         *self.backends.lock().unwrap_or_else(PoisonError::into_inner) = backends;
+    }
+
+    /// Adds failed connects. What has no place of its own any more is forgotten.
+    pub(super) fn note_failed(&self, failed: &[FailedConnects]) {
+        if failed.is_empty() {
+            return;
+        }
+        let labels = self.programs.labels();
+        let mut counts = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
+        counts.retain(|[import, cluster], _| labels.has(import, cluster));
+        for FailedConnects { import, cluster, count } in failed {
+            *counts.entry([labels.import(import), labels.cluster(cluster)]).or_default() += count;
+        }
+    }
+
+    /// How many connects to watched backends have failed.
+    pub(super) fn failed(&self) -> ByImport<u64> {
+        let labels = self.programs.labels();
+        let counts = self.failed.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        counts.into_iter().filter(|([import, cluster], _)| labels.has(import, cluster)).collect()
     }
 
     /// How many backends are ejected. Series with the same labels add up.

@@ -19,17 +19,25 @@ pub enum Connect {
     Failed(u64),
 }
 
-/// What flows say of each backend. The clients of a record are devices: see [`is_device`].
+/// What flows say of each backend. The clients of a record are devices: see [`is_device`]. Its `failed` are the flows that the
+/// sweep before did not find failed.
 pub type FlowRecords = BTreeMap<(BackendRef, SocketAddr), HealthRecord>;
 
 /// The connects of the flows, in one sweep of the table.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connects {
     records: FlowRecords,
-    /// The accepted flows of the sweep before, by [`number`]; `None` if there was none.
-    before: Option<HashSet<u64>>,
+    /// The flows of the sweep before; `None` if there was none.
+    before: Option<Known>,
     /// Those of this one.
+    known: Known,
+}
+
+/// What became of the connects of flows, each by its [`number`].
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+struct Known {
     accepted: HashSet<u64>,
+    failed: HashSet<u64>,
 }
 
 const DEVICE: u64 = 1 << 63;
@@ -51,9 +59,10 @@ fn number(client: &Tuple) -> u64 {
 
 impl Connects {
     /// For the next sweep. A flow that was accepted in this one says nothing new then: its packets are no answers to a connect.
+    /// One that has failed is not counted again.
     #[must_use]
     pub fn next(self) -> Self {
-        Self { before: Some(self.accepted), ..Self::default() }
+        Self { before: Some(self.known), ..Self::default() }
     }
 
     /// Adds a flow, in whatever order they come.
@@ -62,15 +71,22 @@ impl Connects {
         let Tuple { dst, dst_port, .. } = flow.translated();
         let key = (flow.flow().chosen, SocketAddr::new(dst.to_ip(), dst_port));
         let record = self.records.entry(key).or_insert_with(HealthRecord::zeroed);
+        let number = number(&flow.client());
+        let is_new = |known: fn(&Known) -> &HashSet<u64>| {
+            self.before.as_ref().is_some_and(|before| !known(before).contains(&number))
+        };
         match connect {
             Connect::Answered(at) => {
-                let number = number(&flow.client());
-                if self.before.as_ref().is_some_and(|all| !all.contains(&number)) {
+                if is_new(|known| &known.accepted) {
                     record.answered_ns = record.answered_ns.max(at);
                 }
-                self.accepted.insert(number);
+                self.known.accepted.insert(number);
             }
-            Connect::Failed(at) => fail(record, device_client(flow.client().device), at),
+            Connect::Failed(at) => {
+                record.failed += u64::from(is_new(|known| &known.failed));
+                self.known.failed.insert(number);
+                fail(record, device_client(flow.client().device), at);
+            }
         }
     }
 

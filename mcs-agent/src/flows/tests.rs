@@ -1,6 +1,9 @@
 //! Tests of flows, scans and their report.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    mem::take,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use mcs_common::{BackendRef, Flow, FlowFlags, FlowState, Seen, Tuple};
 
@@ -159,17 +162,39 @@ fn a_connection_answers_once() {
     assert_eq!(answered(&connects), 0);
 }
 
+/// A TCP flow of a device that the backend reset at this time.
+fn failed(port: u16, device: u32, at: u64) -> FlowPair {
+    let [mut client, mut reply] = flow(TCP, port);
+    for entry in [&mut client, &mut reply] {
+        (entry.key.device, entry.flow.to.device) = (device, device);
+    }
+    (client.flow.seen, client.flow.last_seen_ns) = (Seen::ANY | Seen::SYN, at);
+    (reply.flow.seen, reply.flow.last_seen_ns) = (Seen::ANY | Seen::RST, at);
+    FlowPair::new(client, Some(reply))
+}
+
+#[test]
+fn a_flow_fails_once() {
+    let mut connects = Connects::default();
+    let mut sweep = |flows: &[FlowPair]| {
+        connects = take(&mut connects).next();
+        for flow in flows {
+            connects.add(flow);
+        }
+        connects.records().values().map(|record| record.failed).sum::<u64>()
+    };
+    let [first, second, third] = [failed(1, 3, 20), failed(2, 3, 30), failed(3, 4, 40)];
+    assert_eq!(sweep(&[first]), 1);
+    assert_eq!(sweep(&[first, second, third]), 2);
+    assert_eq!(sweep(&[first, second, third]), 0);
+    // Whatever failed before anybody asked does not count.
+    let mut connects = Connects::default();
+    connects.add(&first);
+    assert_eq!(connects.records().values().next().unwrap().failed, 0);
+}
+
 #[test]
 fn the_latest_failures_of_each_device_count() {
-    let failed = |port, device, at| {
-        let [mut client, mut reply] = flow(TCP, port);
-        for entry in [&mut client, &mut reply] {
-            (entry.key.device, entry.flow.to.device) = (device, device);
-        }
-        (client.flow.seen, client.flow.last_seen_ns) = (Seen::ANY | Seen::SYN, at);
-        (reply.flow.seen, reply.flow.last_seen_ns) = (Seen::ANY | Seen::RST, at);
-        FlowPair::new(client, Some(reply))
-    };
     let mut flows = vec![failed(1, 3, 20), failed(2, 3, 10), failed(3, 3, 30), failed(4, 4, 5)];
     let of = |flows: &[FlowPair]| {
         let mut connects = Connects::default();

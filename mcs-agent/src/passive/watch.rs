@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     io,
     path::Path,
+    sync::Arc,
 };
 
 use bytemuck::Zeroable as _;
@@ -58,6 +59,30 @@ pub fn targets<'a>(
 pub(super) struct Watch {
     map: PinnedHash<BackendRef, HealthRecord>,
     targets: Targets,
+    /// The failed connects of sockets that [`Watch::read`] has told, by what is in `targets`.
+    told: BTreeMap<BackendRef, u64>,
+}
+
+/// Connects that failed since they were told the last time.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct FailedConnects {
+    /// The import that they were for.
+    pub import: ObjectKey,
+    /// The source cluster of their backend.
+    pub cluster: Arc<str>,
+    /// How many.
+    pub count: u64,
+}
+
+impl Target {
+    fn failed(&self, count: u64) -> Option<FailedConnects> {
+        let cluster = || Arc::clone(&self.backend.cluster);
+        (count > 0).then(|| FailedConnects {
+            import: self.import.clone(),
+            cluster: cluster(),
+            count,
+        })
+    }
 }
 
 impl Watch {
@@ -65,7 +90,7 @@ impl Watch {
     pub(super) fn open(state: &Path) -> io::Result<Self> {
         let mut map = PinnedHash::open(&state.join(maps::HEALTH))?;
         map.keys()?.iter().try_for_each(|key| map.remove(key))?;
-        Ok(Self { map, targets: Targets::new() })
+        Ok(Self { map, targets: Targets::new(), told: BTreeMap::new() })
     }
 
     /// Watches these backends, and no others.
@@ -77,6 +102,7 @@ impl Watch {
             } else {
                 self.map.remove(&key)?;
                 self.targets.remove(&key);
+                self.told.remove(&key);
             }
         }
         for (key, target) in targets {
@@ -90,17 +116,34 @@ impl Watch {
         self.targets.is_empty()
     }
 
-    /// Every record, of sockets and of flows.
-    pub(super) fn read(&self, flows: &FlowRecords) -> io::Result<Vec<Observed>> {
-        let mut all = Vec::with_capacity(self.targets.len());
+    /// Every record, of sockets and of flows, and the connects of sockets that have failed since.
+    pub(super) fn read(
+        &mut self,
+        flows: &FlowRecords,
+    ) -> io::Result<(Vec<Observed>, Vec<FailedConnects>)> {
+        let (mut all, mut failed) = (Vec::with_capacity(self.targets.len()), Vec::new());
+        let (targets, told) = (&self.targets, &mut self.told);
         self.map.for_each(|key, record| {
-            if let Some(Target { import, backend, .. }) = self.targets.get(&key) {
+            if let Some(target) = targets.get(&key) {
+                let Target { import, backend } = target;
                 let of =
                     |record| Observed { import: import.clone(), backend: backend.clone(), record };
                 all.push(of(record));
                 all.extend(flows.get(&(key, backend.address)).copied().map(of));
+                if record.failed > 0 {
+                    let before = told.insert(key, record.failed).unwrap_or_default();
+                    failed.extend(target.failed(record.failed.saturating_sub(before)));
+                }
             }
         })?;
-        Ok(all)
+        Ok((all, failed))
+    }
+
+    /// The connects of flows that have failed.
+    pub(super) fn failed_flows(&self, flows: &FlowRecords) -> impl Iterator<Item = FailedConnects> {
+        flows.iter().filter_map(|((key, address), record)| {
+            let target = self.targets.get(key)?;
+            (target.backend.address == *address).then(|| target.failed(record.failed))?
+        })
     }
 }

@@ -1,9 +1,9 @@
 //! The loop of the control task: what it waits for, and what each event leads to.
 
 mod connections;
-mod reach;
 mod reports;
 mod results;
+mod rounds;
 mod telling;
 #[cfg(test)]
 mod tests;
@@ -32,7 +32,7 @@ use tokio::{
 
 use self::{
     connections::Connections,
-    reach::Rounds,
+    rounds::Rounds,
     telling::Telling,
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::Sent,
@@ -55,6 +55,7 @@ use crate::{
     own_cluster::OwnCluster,
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
     reach::Target,
+    rights::{Right, Rights},
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},
 };
@@ -84,6 +85,8 @@ enum Done {
     Round(Vec<(Target, Attempt)>),
     /// What cluster DNS says of the names of some imports.
     Names(Vec<(Question, Answer)>),
+    /// The rights that this controller needs and does not have; `None` if the API server did not say.
+    Rights(Option<Vec<Right>>),
     /// The token in the Secret of this name.
     Token(String, anyhow::Result<Timestamp>),
     /// The conditions of a ServiceExport with a name that no Service can have.
@@ -132,6 +135,7 @@ struct Control {
     /// Those of the own mailbox's Lease.
     lease_renewals: OwnMailbox,
     rounds: Rounds,
+    rights: Rights,
     /// The ClusterProperties for agents that are being written.
     telling: Telling,
     /// Why one of them cannot be made, or not be written.
@@ -252,6 +256,7 @@ impl Control {
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
             rounds: Rounds::since(now),
+            rights: Rights::since(now),
             telling: Telling::default(),
             untold: Failures::default(),
             contests: Contests::default(),
@@ -345,6 +350,7 @@ impl Control {
             self.lease_renewals = OwnMailbox::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
             self.rounds = Rounds::since(Instant::now());
+            self.rights = Rights::since(Instant::now());
             self.state.lead();
         } else {
             self.published.metrics.stand_by();
@@ -391,6 +397,7 @@ impl Control {
         self.judge_misnamed();
         self.renew_tokens(now);
         self.probe_peers(now);
+        self.ask_for_rights(now);
         self.tell_agents();
         self.report(now);
         self.measure_state(now);

@@ -51,6 +51,8 @@ pub struct Metrics {
     pub troubled: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
+    /// What this controller needs and is not allowed.
+    pub missing_rights: IntGauge,
     /// Whether cluster DNS answers names.
     names: IntGaugeVec,
     /// By source cluster: from a change of endpoints to the slice of this cluster.
@@ -129,6 +131,10 @@ impl Metrics {
                 "1 while cluster DNS answers names in clusterset.local, 0 if it has and does not; absent before",
                 &[],
             )?,
+            missing_rights: gauge(
+                "mcs_controller_missing_rights",
+                "Rights in its own cluster that the controller needs and does not have",
+            )?,
             contested: gauge(
                 "mcs_controller_contested_exports",
                 "ServiceExports whose conditions another controller rewrites again and again",
@@ -201,6 +207,7 @@ impl Metrics {
     /// Another replica writes now, and tells of everything but itself.
     pub fn stand_by(&self) {
         self.contested.set(0);
+        self.missing_rights.set(0);
         let [due, expires] = &self.token_times;
         let queues = [
             &self.waiting,

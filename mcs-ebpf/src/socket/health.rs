@@ -4,6 +4,8 @@
 //! answered costs nothing. `inet_sock_set_state` is not rare: the agent attaches that program only while a backend fails.
 //! Only backends with an entry in `health` are watched, which the agent makes. So clients can fill nothing.
 
+use core::arch::asm;
+
 use aya_ebpf::{helpers::bpf_get_socket_cookie, programs::BtfTracePointContext};
 use mcs_common::{BackendRef, ClientFailures, HealthRecord};
 
@@ -70,8 +72,9 @@ fn answered(record: *mut HealthRecord) {
 #[inline(always)]
 fn failed(watched: &Watched) {
     let Watched { record, netns_cookie, socket_cookie } = *watched;
-    // SAFETY: as in `answered`. Of two clients that take the same place at once, one is not counted.
+    // SAFETY: as in `answered`. Of two clients that take the same place at once, one has none.
     unsafe {
+        asm!("lock *(u64 *)({failed} + 0) += {one}", failed = in(reg) &raw mut (*record).failed, one = in(reg) 1_u64);
         let known = load(record);
         let place = known.place_of(netns_cookie) % known.failures.len();
         let now = known.failures[place].failed(netns_cookie, socket_cookie, now_ns());

@@ -76,6 +76,10 @@ impl Control {
         for change in &changes {
             log(change);
         }
+        let failed = self.passive.take_failed();
+        if let Some(figures) = self.published.figures.get() {
+            figures.note_failed(&failed);
+        }
         self.watch();
         // Some are forgotten without a change.
         let is_new = self.engine.set_ejections(self.passive.ejections().iter().collect());

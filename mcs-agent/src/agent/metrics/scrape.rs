@@ -197,6 +197,12 @@ fn by_import(families: &mut Families, report: &Report, figures: &ImportFigures) 
         figures.ejected(&report.ejections).into_iter().map(|(labels, count)| (labels, figure(count))),
     )?;
     families.counters(
+        "mcs_import_failed_connects_total",
+        "SYNs to backends with passive health that were reset or not answered, by import and source cluster",
+        ["import", "source_cluster"],
+        figures.failed(),
+    )?;
+    families.counters(
         "mcs_import_connections_total",
         "New connections sent to a backend, of sockets and of packets, by import and source cluster",
         ["import", "source_cluster"],

@@ -38,6 +38,11 @@ impl Labels {
         Arc::clone(self.imports.get(&*import.to_string()).unwrap_or(&self.other))
     }
 
+    /// Whether both are labels now.
+    pub fn has(&self, import: &str, cluster: &str) -> bool {
+        self.imports.contains(import) && self.clusters.contains(cluster)
+    }
+
     /// The label of a source cluster. The empty name is that of slices that name none.
     pub fn cluster(&self, cluster: &str) -> Arc<str> {
         if cluster.is_empty() {

@@ -11,14 +11,12 @@ use tokio::{
 };
 
 use super::ProbeArgs;
-use crate::{
-    check::rights::Right,
-    cluster::{Cluster, DEPLOYMENTS, PODS},
-};
+use crate::cluster::{Cluster, DEPLOYMENTS, PODS};
 use mcs_controller::{
     apply::{Action, Request},
     clusterset::well_known,
     probe::Outcome,
+    rights::Right,
 };
 
 /// How long the pod has, with the download of its image.

@@ -90,13 +90,8 @@ impl Control {
                 }
             }
             Done::Round(round) => self.rounds.note(round),
-            Done::Names(round) => {
-                // A standby says nothing.
-                if self.is_leader {
-                    self.rounds.names.note(&round);
-                    self.published.metrics.set_names(self.rounds.names.is_answered());
-                }
-            }
+            Done::Names(round) => self.note_names(&round),
+            Done::Rights(missing) => self.note_rights(missing),
             Done::Told(name, value, result) => {
                 self.telling.end(name);
                 let problem = result

@@ -19,6 +19,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
+    cluster::RBAC,
     connectivity::TARGET,
     controller::{self, NAMESPACE},
     objects::{self, namespaced, service},
@@ -40,6 +41,7 @@ const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/d
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("check connects to pods of a peer", connects);
     suite.case("check finds rights that the controller lacks", rights);
+    suite.full("a controller that loses its rights says so", loses_rights);
     suite.case(
         "check finds what nobody imports, nodes without agent, and clusters that are away",
         faults,
@@ -107,6 +109,25 @@ fn rights(world: &mut World) -> anyhow::Result<()> {
     ensure!(found["skipped"] == true && found["ok"] == true, "{found}");
     ensure!(found["message"].to_string().contains("you may not create resource"), "{found}");
     Ok(())
+}
+
+fn loses_rights(world: &mut World) -> anyhow::Result<()> {
+    let second = world.second();
+    let binding = format!("/apis/{RBAC}/clusterrolebindings/{NAMESPACE}");
+    let mut binding = second.api().get(&binding)?;
+    second.api().delete(&binding)?;
+    let says = |what: &str| {
+        wait::within(Duration::from_mins(1), "a line in the log", || {
+            let logged = second.controller.logged()?;
+            ensure!(logged.contains(what), "nothing");
+            Ok(())
+        })
+    };
+    let result = says("the API server does not allow this controller to watch serviceexports, ");
+    binding["metadata"] = json!({ "name": NAMESPACE });
+    second.api().apply(&binding)?;
+    result?;
+    says("the API server allows again all that the controller needs")
 }
 
 fn connects(world: &mut World) -> anyhow::Result<()> {

@@ -28,7 +28,7 @@ const SHIPPED: [&str; 5] = [
     include_str!("../../../../deploy/kustomize/controller/roles.yaml"),
 ];
 
-const RBAC: &str = "rbac.authorization.k8s.io/v1";
+pub(crate) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// The ranges of ClusterIPs: clusters are alike.
 const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/16,fd96::/112";
 

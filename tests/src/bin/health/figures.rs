@@ -146,8 +146,12 @@ fn documented(world: &mut World) -> anyhow::Result<()> {
     let names: BTreeSet<&str> = rows.map(|name| name.split('{').next().unwrap_or(name)).collect();
     // Only the packet path has flows, and only with traffic. Agents of suites connect to no pods. The case about latency
     // writes slices that name a time. No backend is ejected here.
-    let rare =
-        ["mcs_flows_by_state", "mcs_import_ejected_backends", "mcs_propagation_duration_seconds"];
+    let rare = [
+        "mcs_flows_by_state",
+        "mcs_import_ejected_backends",
+        "mcs_import_failed_connects_total",
+        "mcs_propagation_duration_seconds",
+    ];
     let is_asked = |name: &&&str| !rare.contains(*name) && !name.starts_with("mcs_reach_");
     let absent: Vec<_> = names.difference(&served).filter(is_asked).collect();
     ensure!(absent.is_empty(), "documented, but not served: {absent:?}");

@@ -6,11 +6,12 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
+use mcs_agent::loader::Features;
 use mcs_tests::{
     client::{Family, connected, identity},
     manifests::{Protocol, Service},
     site::Site,
-    suite::Suite,
+    suite::{Suite, skip},
     wait,
 };
 
@@ -21,6 +22,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("connections and refusals by import and source cluster", exact);
+    suite.case("failed connects by import and source cluster", failed);
     suite.case("imports beyond --metrics-imports are counted together", bounded);
     suite.case("an import that takes the place of another has its own figures", replaced);
     suite.case("figures of imports go on when the maps grow", grown);
@@ -54,8 +56,8 @@ fn start(world: &World, role: &str, flags: &[&str], services: &[&Service]) -> an
 fn figures(world: &World) -> anyhow::Result<BTreeMap<String, u64>> {
     let samples = http::samples_at(&world.node.netns, METRICS)?;
     let figures = samples.into_iter().filter_map(|(name, value)| {
-        let labels = name.strip_prefix("mcs_import_connections_total{");
-        let labels = labels.or_else(|| name.strip_prefix("mcs_import_refusals_total{"))?;
+        let counters = ["mcs_import_connections_total{", "mcs_import_refusals_total{"];
+        let labels = counters.iter().find_map(|counter| name.strip_prefix(counter))?;
         #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a count")]
         Some((labels.trim_end_matches('}').to_owned(), value as u64))
     });
@@ -172,6 +174,42 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
     clients.connect(SHOP, "default/shop", 10)?;
     clients.refused(CART, 81, ("default/cart", "unknown_port"), 4)?;
     clients.check()
+}
+
+/// Nothing listens on the port of one of two services that have passive health.
+fn failed(world: &mut World) -> anyhow::Result<()> {
+    const CONNECTS: u64 = 12;
+    if !Features::probe()?.socket_tracepoints {
+        return Err(skip("passive health takes Linux 5.12"));
+    }
+    let asking = |name, vip: Ipv4Addr, port| {
+        let service = Service::new(name, [vip.into()]).port(Protocol::Tcp, 80, port);
+        service.endpoints("east", [pod_address(PODS[0])]).passive_health(true)
+    };
+    let services = [asking("shop", SHOP, 8080), asking("cart", CART, 8081)];
+    let site = start(world, "failed", &[], &services.each_ref())?;
+    let mut clients = Clients::new(world, &site);
+    clients.connect(SHOP, "default/shop", 5)?;
+    clients.at(|| {
+        let connect = || connected(Family::V4, SocketAddr::new(CART.into(), 80));
+        assert!((0..CONNECTS).all(|_| connect().is_err()), "somebody answered");
+        Ok(())
+    })?;
+    wait::until("the count of all", || {
+        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        let failed = samples.iter().filter(|(name, _)| name.contains("_failed_connects_total"));
+        let failed: Vec<_> = failed.map(|(name, count)| format!("{name} {count}")).collect();
+        let expected =
+            "mcs_import_failed_connects_total{import=\"default/cart\",source_cluster=\"east\"}";
+        ensure!(failed == [format!("{expected} {CONNECTS}")], "{failed:?}");
+        Ok(())
+    })?;
+    site.remove(&services[1])?;
+    wait::until("the count of an import that has gone to end", || {
+        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        ensure!(samples.keys().all(|name| !name.contains("default/cart")), "it is there");
+        Ok(())
+    })
 }
 
 fn bounded(world: &mut World) -> anyhow::Result<()> {

@@ -21,6 +21,7 @@ const ADDED: [&str; 2] = ["job", "instance"];
 const RARE: &str = "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repairs_total{map=\"slots\"} 1\n\
      mcs_reach_ok{source_cluster=\"west\",family=\"IPv4\"} 1\n\
      mcs_import_connections_total{import=\"shop/web\",source_cluster=\"west\"} 1\n\
+     mcs_import_failed_connects_total{import=\"shop/web\",source_cluster=\"west\"} 1\n\
      mcs_import_refusals_total{import=\"shop/web\",reason=\"no_backend\"} 1\n\
      mcs_propagation_duration_seconds_bucket{source_cluster=\"west\",le=\"1\"} 1\n";
 

@@ -1,14 +1,18 @@
-//! Connections to a few pods of each peer and a question to cluster DNS, again and again.
+//! What is asked again and again: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
 
-use std::time::{Duration, Instant};
+use std::{
+    sync::Arc,
+    time::{Duration, Instant},
+};
 
 use futures_util::future::join_all;
 use mcs_kube::reach::{Attempt, connect_all};
 
 use super::{Control, Done};
 use crate::{
-    names::{Names, Question},
+    names::{Answer, Names, Question},
     reach::{Reach, Target},
+    rights::{self, Right},
 };
 
 /// How long a replica that has just begun to lead reads mailboxes before it connects to pods.
@@ -67,5 +71,36 @@ impl Control {
         }
         rounds.is_under_way = true;
         self.tasks.push(Box::pin(async move { Done::Round(connect_all(chosen).await) }));
+    }
+
+    /// Asks the API server what this controller may do, if it is time.
+    pub(super) fn ask_for_rights(&mut self, now: Instant) {
+        if self.rights.begin(now) {
+            let access = Arc::clone(&self.access);
+            self.tasks.push(Box::pin(async move {
+                let client = access.connection().await.map(|connection| connection.client);
+                Done::Rights(match client {
+                    Ok(client) => rights::missing(&client).await.ok(),
+                    Err(_) => None,
+                })
+            }));
+        }
+    }
+
+    /// Takes what cluster DNS says.
+    pub(super) fn note_names(&mut self, round: &[(Question, Answer)]) {
+        // A standby says nothing.
+        if self.is_leader {
+            self.rounds.names.note(round);
+            self.published.metrics.set_names(self.rounds.names.is_answered());
+        }
+    }
+
+    /// Takes which rights are missing; `None` if the API server did not say.
+    pub(super) fn note_rights(&mut self, missing: Option<Vec<Right>>) {
+        if self.is_leader {
+            let missing = self.rights.end(missing, Instant::now());
+            self.published.metrics.missing_rights.set(i64::try_from(missing).unwrap_or(i64::MAX));
+        }
     }
 }
