@@ -29,6 +29,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     everywhere(suite, "TCP fast open", opens_fast);
     everywhere(suite, "TCP over all backends", spreads);
     each_family(suite, "MPTCP connect shows the backend (a limit)", connects_by_mptcp);
+    each_family(suite, "MPTCP that is turned off", connects_without_mptcp);
 }
 
 /// The connection leads to a backend of `web`, which sees who the client is, and the client sees
@@ -109,4 +110,22 @@ fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Res
         assert_eq!(stream.peer_addr()?, family.written(backend));
         Ok(())
     })
+}
+
+/// Clients fall back to TCP then, and a socket that was made before connects.
+fn connects_without_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+    let before = world.at(place, || mptcp(family))?;
+    let set = |value| world.netns(place).sysctl("mptcp/enabled", value);
+    set("0")?;
+    let result = world.at(place, || {
+        let refused = client::mptcp(family).err().context("a socket of MPTCP was made")?;
+        assert_eq!(Errno::from_io_error(&refused), Some(Errno::NOPROTOOPT));
+        check(world, family, &connected(family, world.web.tcp(family))?)?;
+        connect(&before, world.web.tcp(family))?;
+        let backend = identity(&before)?;
+        assert!(backends(World::WEB, family, TCP.1).contains(&backend), "{backend} is not of web");
+        Ok(())
+    });
+    set("1")?;
+    result
 }
