@@ -28,6 +28,7 @@ use self::{
     world::World,
 };
 
+mod busy;
 mod cases;
 mod cilium;
 mod contender;

@@ -11,6 +11,7 @@ use mcs_tests::api_server::Api;
 
 use super::{Case, Sizes};
 use crate::{
+    busy::Busy,
     contender::Contender,
     daemon,
     figures::Unit,
@@ -27,7 +28,8 @@ pub(crate) const CASE: Case = Case {
            waited); all other daemons are stopped. Between single changes kube-proxy has the second \
            that it rests for after each. The watch is one of this process, which may be told later than the \
            daemon: from there is a lower bound. CPU is of the daemon and the programs it runs, for as long as \
-           it has to do with the changes of a span, and in percent of that span.",
+           it has to do with the changes of a span, and in percent of that span. On a busy node a process for each CPU \
+           never rests, with all the weight that kubelet gives to others beside a daemon that requests 50m.",
     sizes: Sizes::Each,
     contenders: &Contender::FOLLOWING,
     time,
@@ -58,6 +60,16 @@ const ONE: Quantities = [
     ("one change, API write to effect", "one change, API write to effect, p99"),
     ("one change, watch event to effect", FROM_EVENT_P99),
 ];
+const BUSY: Quantities = [
+    (
+        "one change on a busy node, API write to effect",
+        "one change on a busy node, API write to effect, p99",
+    ),
+    (
+        "one change on a busy node, watch event to effect",
+        "one change on a busy node, watch event to effect, p99",
+    ),
+];
 const AT_RATE: Quantities = [
     ("100 changes/s, API write to effect", "100 changes/s, API write to effect, p99"),
     ("100 changes/s, watch event to effect", "100 changes/s, watch event to effect, p99"),
@@ -66,7 +78,7 @@ const AT_RATE: Quantities = [
 fn time(plan: &Plan, services: u32) -> Duration {
     // kube-proxy takes milliseconds for each service; at a rate it is never done.
     let slow = Duration::from_millis(1) * services + Contender::Nftables.rests();
-    (slow * plan.changes).min(LONGEST) + plan.rate_span * 3 + Duration::from_secs(10)
+    (slow * plan.changes).min(LONGEST) * 2 + plan.rate_span * 3 + Duration::from_secs(10)
 }
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
@@ -74,8 +86,11 @@ fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let writer = session.world.server.another_client()?;
     for contender in Contender::FOLLOWING {
         session.progress.detail(format!("one change at a time by {contender}"));
-        let changes = one_by_one(session, &mut probe, contender);
+        let changes = one_by_one(session, &mut probe, contender, Node::Calm);
         tell(session, contender, ONE, changes);
+        session.progress.detail(format!("one change at a time by {contender} on a busy node"));
+        let changes = one_by_one(session, &mut probe, contender, Node::Busy);
+        tell(session, contender, BUSY, changes);
         session.progress.detail(format!("{RATE} changes a second for {contender}"));
         match at_a_rate(session, &mut probe, &writer, contender) {
             Ok(Rated { changes, cpu, rate }) => {
@@ -123,13 +138,23 @@ fn tell(
     }
 }
 
+/// Whether others use up the CPUs.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Node {
+    Calm,
+    Busy,
+}
+
 fn one_by_one(
     session: &Session<'_>,
     probe: &mut Probe,
     contender: Contender,
+    node: Node,
 ) -> anyhow::Result<Vec<Change>> {
     let lane = session.lane(contender)?;
     probe.awake(lane, |probe| {
+        let daemon = lane.daemon().filter(|_| node == Node::Busy);
+        let _busy = daemon.map(Busy::begin).transpose()?;
         let (begin, mut changes) = (Instant::now(), Vec::new());
         for number in 0..session.plan.changes {
             if number >= FEWEST && begin.elapsed() > LONGEST {
