@@ -88,7 +88,7 @@ pub use socket::{
     ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
     SocketState,
 };
-pub use socket_slot::{CLAIM, NO_WAY, SlotConnection, SlotPlace, TagPair, tags};
+pub use socket_slot::{NO_WAY, SlotConnection, SlotPlace, TAKER, TagPair, tags};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
 pub use trace::TraceEvent;
 pub use vip::VipMode;

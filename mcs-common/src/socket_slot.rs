@@ -9,19 +9,19 @@ use bytemuck::{Pod, Zeroable};
 use crate::{Address, BackendRef, Connection, Peer};
 
 /// Value of the array `socket_tags`: the tags of two slots, that of the even slot first; 0 is a free slot. The first word
-/// also counts the sockets that are about to take a slot of the pair, each as [`CLAIM`]. The kernel rounds array values up
+/// also counts the sockets that are about to take a slot of the pair, each as [`TAKER`]. The kernel rounds array values up
 /// to 8 bytes.
 pub type TagPair = [u32; 2];
 
 /// A socket that is about to take a slot, in the first word of a [`TagPair`]. There is room for 63.
-pub const CLAIM: u32 = 1 << 25;
-const CLAIMS: u32 = 63 * CLAIM;
+pub const TAKER: u32 = 1 << 25;
+const TAKERS: u32 = 63 * TAKER;
 
-/// The tags of a pair, without claims.
+/// The tags of a pair, without takers.
 #[inline(always)]
 #[must_use]
 pub const fn tags([even, odd]: TagPair) -> TagPair {
-    [even & !CLAIMS, odd]
+    [even & !TAKERS, odd]
 }
 
 /// A way that is none: no slot of the pair fits.
@@ -43,7 +43,7 @@ impl SlotPlace {
         let pair = cookie as u32 & ((1 << bits) - 1);
         // The lowest bit tells apart the two cookies that share a pair. The highest one makes no tag 0. The 24 bits above the
         // lowest one are unique as long as the kernel has not counted 2^(24 + bits) sockets.
-        let tag = 1 << 31 | (((cookie >> bits) as u32) << 1 & (CLAIM - 1)) | (cookie & 1) as u32;
+        let tag = 1 << 31 | (((cookie >> bits) as u32) << 1 & (TAKER - 1)) | (cookie & 1) as u32;
         Self { pair: pair / 2, tag }
     }
 
@@ -207,18 +207,18 @@ mod tests {
         fn a_socket_takes_a_free_slot_only(
             cookie: u64,
             others in any::<[Option<u64>; 2]>(),
-            claims in 0..64_u32,
+            takers in 0..64_u32,
         ) {
             let place = SlotPlace::of(cookie, 6);
             let tags = others.map(|other| other.map_or(0, |other| SlotPlace::of(other, 6).tag()));
-            let claimed = |[even, odd]: TagPair| [even + claims * CLAIM, odd];
-            let way = place.free_way(claimed(tags));
+            let taken = |[even, odd]: TagPair| [even + takers * TAKER, odd];
+            let way = place.free_way(taken(tags));
             prop_assert_eq!(way == NO_WAY, tags.iter().all(|tag| *tag != 0));
             if let Some(tag) = tags.get(way as usize) {
                 prop_assert_eq!(*tag, 0);
                 let mut tags = tags;
                 tags[way as usize] = place.tag();
-                prop_assert_eq!(place.own_way(claimed(tags)), way_of(tags, place.tag()));
+                prop_assert_eq!(place.own_way(taken(tags)), way_of(tags, place.tag()));
             }
         }
     }

@@ -370,7 +370,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<B
     let now = tick_ns();
     mark_used(now);
     scratch.fill_flow(port, &choice, now);
-    if !claim_reply(scratch, now)? {
+    if !insert_reply(scratch, now)? {
         return Ok(Begun::Taken);
     }
     if attempt >= BACKEND_ATTEMPTS {
@@ -439,7 +439,7 @@ impl Scratch {
 
 /// Inserts the entry for replies, unless another flow that is alive has the key.
 #[inline(always)]
-fn claim_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
+fn insert_reply(scratch: &mut Scratch, now: u64) -> Result<bool, Counter> {
     scratch.fill_opposite(now);
     if FLOWS.insert(&scratch.opposite_key, &scratch.opposite, BPF_NOEXIST.into()).is_ok() {
         return Ok(true);

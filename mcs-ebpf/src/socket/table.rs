@@ -1,12 +1,12 @@
 //! The table of sockets that are connected to a VIP: a slot for each, without allocation.
 //!
 //! The kernel runs the hooks of one socket one after the other, with its lock held. Two sockets can try to take a free
-//! slot at the same instant: see [`Tags::claim`].
+//! slot at the same instant: see [`Tags::take`].
 
 use core::{arch::asm, hint::cold_path};
 
 use aya_ebpf::Global;
-use mcs_common::{CLAIM, Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TagPair, tags};
+use mcs_common::{Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TAKER, TagPair, tags};
 
 use super::context::{HookFamily, SocketContext};
 use crate::maps::{SOCKET_CONNS, SOCKET_TAGS, store};
@@ -46,8 +46,8 @@ impl Tags {
     /// way, and who has one keeps it meanwhile. All is in one word, of which all CPUs see the same changes in the same
     /// order. Kernels before 5.12 have no exchange that is atomic.
     #[inline(always)]
-    fn claim(&self, way: u32, read: TagPair) -> bool {
-        const ONE: u64 = CLAIM as u64;
+    fn take(&self, way: u32, read: TagPair) -> bool {
+        const ONE: u64 = TAKER as u64;
         if tags(read) != read {
             return false;
         }
@@ -127,7 +127,7 @@ pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection
     }
     let Some(slot) = tags.connection(way) else { return false };
     if own == NO_WAY {
-        if !tags.claim(way, read) {
+        if !tags.take(way, read) {
             cold_path();
             return false;
         }
