@@ -8,7 +8,9 @@ mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, pin::Pin, time::Duration};
+
+use futures_util::{StreamExt as _, stream::FuturesUnordered};
 
 pub use mcs_kube::{AccessError, KubeconfigFile};
 use mcs_kube::{
@@ -73,6 +75,8 @@ pub struct KubernetesSource {
     /// The Services whose local slices have to be watched.
     local_services: latest::Receiver<Coverage>,
 }
+
+type Watch<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// The resources to watch.
 struct WatchTargets {
@@ -148,19 +152,36 @@ async fn watch_all(
     let (first, first_groups) = latest::channel(None);
     let watches = async {
         targets.prefer_served(&discovery::first_answer(first_groups).await);
-        tokio::join!(
-            watch_one(access, Some(targets.imports), &updates, ClusterUpdate::Imports),
-            watch_one(access, Some(targets.slices), &updates, ClusterUpdate::Slices),
-            watch_one(access, targets.other_imports, &updates, ClusterUpdate::OtherImports),
-            watch_one(access, targets.services, &updates, ClusterUpdate::Services),
-            watch_one(access, targets.adoptable_slices, &updates, ClusterUpdate::AdoptableSlices),
-            watch_local_slices(access, targets.local_slices, local_services, &updates),
-            watch_one(access, targets.node, &updates, ClusterUpdate::Node),
-            watch_one(access, targets.cluster_id, &updates, ClusterUpdate::ClusterId),
-            watch_one(access, Some(targets.traffic), &updates, ClusterUpdate::Traffic),
-            watch_one(access, targets.vip_ranges, &updates, ClusterUpdate::VipRanges),
-            watch_one(access, targets.service_ranges, &updates, ClusterUpdate::ServiceRanges),
-        );
+        let each: [Watch<'_>; 11] = [
+            Box::pin(watch_one(access, Some(targets.imports), &updates, ClusterUpdate::Imports)),
+            Box::pin(watch_one(access, Some(targets.slices), &updates, ClusterUpdate::Slices)),
+            Box::pin(watch_one(
+                access,
+                targets.other_imports,
+                &updates,
+                ClusterUpdate::OtherImports,
+            )),
+            Box::pin(watch_one(access, targets.services, &updates, ClusterUpdate::Services)),
+            Box::pin(watch_one(
+                access,
+                targets.adoptable_slices,
+                &updates,
+                ClusterUpdate::AdoptableSlices,
+            )),
+            Box::pin(watch_local_slices(access, targets.local_slices, local_services, &updates)),
+            Box::pin(watch_one(access, targets.node, &updates, ClusterUpdate::Node)),
+            Box::pin(watch_one(access, targets.cluster_id, &updates, ClusterUpdate::ClusterId)),
+            Box::pin(watch_one(access, Some(targets.traffic), &updates, ClusterUpdate::Traffic)),
+            Box::pin(watch_one(access, targets.vip_ranges, &updates, ClusterUpdate::VipRanges)),
+            Box::pin(watch_one(
+                access,
+                targets.service_ranges,
+                &updates,
+                ClusterUpdate::ServiceRanges,
+            )),
+        ];
+        // `join!` would look at all of them for each event of one.
+        each.into_iter().collect::<FuturesUnordered<_>>().collect::<()>().await;
     };
     let requests = async {
         sleep(spread.mul_f64(fastrand::f64())).await;

@@ -60,8 +60,12 @@ pub(crate) fn obstacle(pod: &Value) -> String {
         let (waiting, before) = (&one["state"]["waiting"], &one["lastState"]["terminated"]);
         let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
         let said = before["message"].as_str().filter(|_| reason == "CrashLoopBackOff");
-        let last = said.and_then(|said| said.trim().lines().next_back());
-        let message = last.or(waiting["message"].as_str()).unwrap_or_default();
+        let line = said.and_then(|said| {
+            // Help follows an error about flags.
+            let is_error = |line: &&str| line.starts_with("error: ");
+            said.lines().find(is_error).or(said.trim().lines().next_back())
+        });
+        let message = line.or(waiting["message"].as_str()).unwrap_or_default();
         Some(format!("{reason} {message}"))
     });
     match reason {
@@ -114,6 +118,10 @@ mod tests {
         pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] = json!(said);
         let expected =
             "pod mcs-agent-a: CrashLoopBackOff mcs-agent: no cgroup v2 file system is mounted";
+        assert_eq!(obstacle(&pod), expected);
+        let said = "error: unexpected argument '--x' found\n\nUsage: mcs-agent run [OPTIONS]\n\nFor more information, try '--help'.\n";
+        pod["status"]["containerStatuses"][0]["lastState"]["terminated"]["message"] = json!(said);
+        let expected = "pod mcs-agent-a: CrashLoopBackOff error: unexpected argument '--x' found";
         assert_eq!(obstacle(&pod), expected);
     }
 }
