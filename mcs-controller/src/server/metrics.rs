@@ -51,8 +51,8 @@ pub struct Metrics {
     pub troubled: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
-    /// What this controller needs and is not allowed.
-    pub missing_rights: IntGauge,
+    /// How many rights this controller needs and does not have.
+    missing_rights: IntGaugeVec,
     /// Whether cluster DNS answers names.
     names: IntGaugeVec,
     /// By source cluster: from a change of endpoints to the slice of this cluster.
@@ -131,9 +131,10 @@ impl Metrics {
                 "1 while cluster DNS answers names in clusterset.local, 0 if it has and does not; absent before",
                 &[],
             )?,
-            missing_rights: gauge(
+            missing_rights: gauges(
                 "mcs_controller_missing_rights",
                 "Rights in its own cluster that the controller needs and does not have",
+                &[],
             )?,
             contested: gauge(
                 "mcs_controller_contested_exports",
@@ -204,10 +205,15 @@ impl Metrics {
         }
     }
 
+    /// How many rights are missing.
+    pub fn set_missing_rights(&self, count: usize) {
+        let gauge = self.missing_rights.with_label_values::<&str>(&[]);
+        gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+    }
+
     /// Another replica writes now, and tells of everything but itself.
     pub fn stand_by(&self) {
         self.contested.set(0);
-        self.missing_rights.set(0);
         let [due, expires] = &self.token_times;
         let queues = [
             &self.waiting,
@@ -216,6 +222,7 @@ impl Metrics {
             &self.exports,
             &self.troubled,
             &self.names,
+            &self.missing_rights,
         ];
         for gauges in [due, expires].into_iter().chain(queues) {
             gauges.reset();
@@ -284,6 +291,7 @@ mod tests {
         metrics.peers.set_bounds("west", &PeerBounds::default());
         metrics.peers.set_reach("west", &[(IpFamily::V4, &reached())]);
         metrics.set_names(Some(true));
+        metrics.set_missing_rights(0);
         metrics.waiting.with_label_values(&["cluster"]).set(1);
         metrics.writes.with_label_values(&["cluster", "ok"]).inc();
         let token = TokenClaims {

@@ -100,7 +100,7 @@ impl Control {
     pub(super) fn note_rights(&mut self, missing: Option<Vec<Right>>) {
         if self.is_leader {
             let missing = self.rights.end(missing, Instant::now());
-            self.published.metrics.missing_rights.set(i64::try_from(missing).unwrap_or(i64::MAX));
+            self.published.metrics.set_missing_rights(missing);
         }
     }
 }

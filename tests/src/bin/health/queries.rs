@@ -79,14 +79,14 @@ fn runbook(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The rules of a chart's alerts.yaml.
+/// The alerts of a chart's alerts.yaml.
 fn rules(chart: &str) -> anyhow::Result<Vec<Value>> {
     let file = format!("helm/{chart}/monitoring/alerts.yaml");
     let text = fs::read_to_string(deploy(&file))?;
     let groups = documents(&text)?.remove(0)["groups"].take();
     let rules =
         groups.as_array().into_iter().flatten().filter_map(|group| group["rules"].as_array());
-    Ok(rules.flatten().cloned().collect())
+    Ok(rules.flatten().filter(|rule| rule["record"].is_null()).cloned().collect())
 }
 
 /// Names and queries of the agent's alerts. A unit test of the controller compares its own.
