@@ -124,13 +124,13 @@ pub struct RunArgs {
     #[arg(long, env = "MCS_TELL_VIP_RANGES")]
     tell_vip_ranges: bool,
 
-    /// Connect to a few pods of each peer every 30 seconds, for the condition `PodsReachable` of ClusterPeers and its
+    /// Connect to a few pods of each peer every 25 seconds, for the condition `PodsReachable` of ClusterPeers and its
     /// metrics. Nothing is sent over the connections
     #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
     probe_peers: ProbePeers,
 
     /// How often that is: for tests
-    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 30,
+    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 25,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     probe_period: u64,
 
