@@ -195,9 +195,9 @@ impl Reach {
             let (is_whole, (_, silent)) = (way.is_whole(), way.counts());
             // A pod that is lost is asked each minute, so that the end of it is noticed. The others rest meanwhile.
             if is_whole == Some(true) || silent > 0 {
-                let others = round.iter().filter(|(service, one)| {
-                    one.outcome.is_reached() || !way.is_lost(service, one.address)
-                });
+                let others = round
+                    .iter()
+                    .filter(|(_, one)| one.outcome.is_reached() || !way.is_lost(one.address));
                 self.rests.extend(others.map(|(_, one)| (one.address.ip(), now)));
             }
             if before != is_whole {

@@ -94,7 +94,7 @@ impl<S: Clone + Eq + Hash> Way<S> {
             self.known.retain(|known| *known != (service.clone(), *address));
             self.known.push_back((service.clone(), *address));
         }
-        let is_lost = |(service, attempt): &(S, Attempt)| self.is_lost(service, attempt.address);
+        let is_lost = |(_, attempt): &(S, Attempt)| self.is_lost(attempt.address);
         let (lost, strange): (Vec<_>, Vec<_>) = silent.into_iter().partition(is_lost);
         while self.known.len() > KNOWN {
             self.known.pop_front();
@@ -127,9 +127,9 @@ impl<S: Clone + Eq + Hash> Way<S> {
     }
 
     /// Whether an endpoint that is silent was reached before, or none ever was.
-    pub fn is_lost(&self, service: &S, address: SocketAddr) -> bool {
-        self.known.is_empty()
-            || self.known.iter().any(|(of, known)| of == service && *known == address)
+    pub fn is_lost(&self, address: SocketAddr) -> bool {
+        // Of whatever service: pods can serve several.
+        self.known.is_empty() || self.known.iter().any(|(_, known)| *known == address)
     }
 }
 
@@ -209,6 +209,16 @@ mod tests {
         // The only one that was ever reached is gone: nothing shows that the way is whole.
         way.choose((2..=9).collect(), |_| vec![], |_| false, 2);
         (0..SILENT_ROUNDS).for_each(|_| way.note(strange.clone()));
+        assert_eq!(way.is_whole(), Some(false));
+    }
+
+    #[test]
+    fn an_endpoint_that_another_service_has_was_reached() {
+        let mut way = Way::default();
+        way.note(round(&[Outcome::Answered; 2]));
+        let mut of_another = round(&[Outcome::Answered, Outcome::Timeout]);
+        of_another[1].0 = 9;
+        (0..SILENT_ROUNDS).for_each(|_| way.note(of_another.clone()));
         assert_eq!(way.is_whole(), Some(false));
     }
 
