@@ -71,11 +71,13 @@ pub async fn may(client: &Client, namespace: Option<&str>, right: Right) -> kube
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// The needed rights that whoever asks does not have.
-pub async fn missing(client: &Client) -> kube::Result<Vec<Right>> {
+/// The needed rights that are missing, if `may` says who has which.
+pub async fn missing<E, F: Future<Output = Result<bool, E>>>(
+    may: impl Fn(Right) -> F,
+) -> Result<Vec<Right>, E> {
     let mut missing = Vec::new();
     for right in NEEDED {
-        if !may(client, None, right).await? {
+        if !may(right).await? {
             missing.push(right);
         }
     }

@@ -27,17 +27,10 @@ pub type FlowRecords = BTreeMap<(BackendRef, SocketAddr), HealthRecord>;
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Connects {
     records: FlowRecords,
-    /// The flows of the sweep before; `None` if there was none.
-    before: Option<Known>,
-    /// Those of this one.
-    known: Known,
-}
-
-/// What became of the connects of flows, each by its [`number`].
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-struct Known {
-    accepted: HashSet<u64>,
-    failed: HashSet<u64>,
+    /// The flows of the sweep before, as in `known`; `None` if there was none.
+    before: Option<HashSet<(u64, bool)>>,
+    /// Those of this one: the [`number`] of each, and whether it was accepted.
+    known: HashSet<(u64, bool)>,
 }
 
 const DEVICE: u64 = 1 << 63;
@@ -71,20 +64,14 @@ impl Connects {
         let Tuple { dst, dst_port, .. } = flow.translated();
         let key = (flow.flow().chosen, SocketAddr::new(dst.to_ip(), dst_port));
         let record = self.records.entry(key).or_insert_with(HealthRecord::zeroed);
-        let number = number(&flow.client());
-        let is_new = |known: fn(&Known) -> &HashSet<u64>| {
-            self.before.as_ref().is_some_and(|before| !known(before).contains(&number))
-        };
+        let known = (number(&flow.client()), matches!(connect, Connect::Answered(_)));
+        let is_new = self.before.as_ref().is_some_and(|before| !before.contains(&known));
+        self.known.insert(known);
         match connect {
-            Connect::Answered(at) => {
-                if is_new(|known| &known.accepted) {
-                    record.answered_ns = record.answered_ns.max(at);
-                }
-                self.known.accepted.insert(number);
-            }
+            Connect::Answered(at) if is_new => record.answered_ns = record.answered_ns.max(at),
+            Connect::Answered(_) => {}
             Connect::Failed(at) => {
-                record.failed += u64::from(is_new(|known| &known.failed));
-                self.known.failed.insert(number);
+                record.failed += u64::from(is_new);
                 fail(record, device_client(flow.client().device), at);
             }
         }

@@ -76,10 +76,10 @@ pub struct FailedConnects {
 
 impl Target {
     fn failed(&self, count: u64) -> Option<FailedConnects> {
-        let cluster = || Arc::clone(&self.backend.cluster);
+        let (import, cluster) = (&self.import, &self.backend.cluster);
         (count > 0).then(|| FailedConnects {
-            import: self.import.clone(),
-            cluster: cluster(),
+            import: import.clone(),
+            cluster: Arc::clone(cluster),
             count,
         })
     }

@@ -7,18 +7,13 @@ use kube::{Api, api::PostParams};
 use crate::cluster::Cluster;
 use mcs_controller::{
     clusterset::well_known,
-    rights::{NEEDED, Right, attributes, listed},
+    rights::{Right, attributes, listed, missing},
 };
 
 /// Whether the controller in that namespace has its rights.
 pub(super) async fn of_controller(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
     let account = format!("{namespace}:{}", well_known::CONTROLLER);
-    let mut missing = Vec::new();
-    for right in NEEDED {
-        if !may(cluster, &account, right).await? {
-            missing.push(right);
-        }
-    }
+    let missing = missing(|right| may(cluster, &account, right)).await?;
     ensure!(
         missing.is_empty(),
         "the ServiceAccount {account} may not {}: install the chart mcs-controller in namespace {namespace}, or give \

@@ -78,11 +78,9 @@ impl Control {
         if self.rights.begin(now) {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
-                let client = access.connection().await.map(|connection| connection.client);
-                Done::Rights(match client {
-                    Ok(client) => rights::missing(&client).await.ok(),
-                    Err(_) => None,
-                })
+                let Ok(connection) = access.connection().await else { return Done::Rights(None) };
+                let may = |right| rights::may(&connection.client, None, right);
+                Done::Rights(rights::missing(may).await.ok())
             }));
         }
     }
