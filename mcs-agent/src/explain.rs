@@ -243,16 +243,22 @@ fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
     }
     match report {
         None => findings.push(Finding::new(Code::NoReport, "there is no report of an agent")),
-        Some(report) if !report.synced || report.outdated || (runs && left.is_former) => {
+        Some(report) => {
             let problems = report.source.problems.iter().take(PROBLEMS);
             let problems = problems.map(|one| format!("; {}: {}", one.place, one.message));
-            let what = format!(
-                "the agent has not read its source or has not reported, or its programs are not attached yet{}",
-                problems.collect::<String>()
-            );
-            findings.push(Finding::new(Code::AgentBehind, what));
+            let behind = [
+                (runs && left.is_former, "the agent has not reported yet"),
+                (!report.synced, "the agent has not read its source"),
+                (report.outdated, "the programs of the agent are not attached yet"),
+            ];
+            if let Some((_, what)) = behind.into_iter().find(|(is_so, _)| *is_so) {
+                let what = format!("{what}{}", problems.collect::<String>());
+                findings.push(Finding::new(Code::AgentBehind, what));
+            }
+            // An agent that has just started looks for its maps first.
+            let stuck = alive.filter(|_| runs && !left.is_former).and_then(SignOfLife::missed);
+            findings.extend(stuck.map(|what| Finding::new(Code::AgentStuck, what)));
         }
-        Some(_) => {}
     }
     findings
 }

@@ -39,7 +39,8 @@ pub(crate) async fn pods(cluster: &Cluster, node: Option<&str>) -> anyhow::Resul
     Ok(pods)
 }
 
-fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
+/// One for each node, of these pods.
+pub(crate) fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let has_ended =
         |pod: &&Value| ["Succeeded", "Failed"].map(Value::from).contains(&pod["status"]["phase"]);

@@ -69,6 +69,8 @@ impl Status {
                 degraded.extend(contention(pins, running, alive));
                 let left = Left::read(pins);
                 let has_reported = left.report.is_ok() && !left.is_former;
+                let stuck = alive.filter(|_| running && has_reported);
+                degraded.extend(stuck.and_then(SignOfLife::missed));
                 degraded.extend(
                     left.start.as_ref().and_then(|start| unreported(start, running, has_reported)),
                 );

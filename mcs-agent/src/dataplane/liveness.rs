@@ -14,6 +14,9 @@ use crate::{
 /// `--orphan-after` if that is less: one that crashes again and again must not.
 const STEADY: Duration = Duration::from_mins(2);
 
+/// An agent gives a sign of life each second. After this long without one its loop stands still.
+const LATE: Duration = Duration::from_secs(5);
+
 /// Writes that the agent is alive.
 #[derive(Debug)]
 pub struct LivenessWriter {
@@ -82,6 +85,16 @@ impl SignOfLife {
         Ok(Self::at(found, monotonic_ns()))
     }
 
+    /// Says that a running agent gives none any more.
+    pub fn missed(self) -> Option<String> {
+        (self.age > LATE).then(|| {
+            format!(
+                "the agent runs, and has given no sign of life for {} s: it follows no change",
+                self.age.as_secs()
+            )
+        })
+    }
+
     fn at(found: Liveness, now: u64) -> Self {
         let since = |from: u64, to: u64| Duration::from_nanos(to.saturating_sub(from));
         let ends = found.deadline_ns != Liveness::NEVER;
@@ -107,6 +120,9 @@ mod tests {
         };
         let before = of(5_000_000_000, 3_000_000_000);
         assert_eq!((before.age.as_secs(), before.release_in), (2, Some(Duration::from_secs(2))));
+        assert_eq!(before.missed(), None);
+        let late = of(5_000_000_000, 7_000_000_000).missed().unwrap();
+        assert!(late.contains("no sign of life for 6 s"), "{late}");
         assert_eq!(of(5_000_000_000, 6_000_000_000).release_in, Some(Duration::ZERO));
         assert_eq!(of(Liveness::NEVER, 6_000_000_000).release_in, None);
     }

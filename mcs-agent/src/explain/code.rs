@@ -88,6 +88,8 @@ codes! {
     AgentDown "agent-down" Wrong "start the agent: the programs go on with the maps as they are, and follow no change";
     /// The agent has not read its source, or its programs are not attached.
     AgentBehind "agent-behind" Wrong "`mcs-agent status` says what the agent waits for";
+    /// The agent runs, and its loop stands still.
+    AgentStuck "agent-stuck" Wrong "the programs go on with the maps as they are; is its process stopped, or without CPU (`kubectl describe pod`)? The kubelet starts it again when /livez fails";
     /// The source could not be read.
     SourceUnread "source-unread" Note "the rest is from the maps and from the last report of the agent; fates of endpoints are unknown";
     /// The agent has left no report.

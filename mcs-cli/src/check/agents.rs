@@ -7,20 +7,41 @@ use serde_json::Value;
 
 use super::listed;
 use crate::{
+    agent_pod::{self, AgentPod},
     cluster::{Cluster, NODES, PODS},
     status::condition,
 };
 
 /// The label of the agent's pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
+/// How many agents that are not ready are asked why.
+const ASKED: usize = 8;
 
 pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     let nodes = cluster.list(NODES).await?;
     let pods = cluster.list_in(PODS, None, SELECTOR).await?;
-    result(&nodes, &pods)
+    let mut unready = agent_pod::of_nodes(&pods);
+    unready.retain(|pod| pod.obstacle.is_some());
+    unready.truncate(ASKED);
+    let said = agent_pod::ask_each(&unready, async |pod| degraded(cluster, pod).await).await;
+    let said = said.into_iter().filter_map(|(pod, said)| Some((&*pod.name, said?))).collect();
+    result(&nodes, &pods, &said)
 }
 
-fn result(nodes: &[Value], pods: &[Value]) -> anyhow::Result<String> {
+/// What the agent of a pod says is wrong. `None` if it says nothing: its container may not run.
+async fn degraded(cluster: &Cluster, pod: &AgentPod) -> Option<String> {
+    let output = pod.run(cluster, &["status", "--output", "json"]).await.ok()?;
+    let status: Value = serde_json::from_slice(&output.stdout).ok()?;
+    let reasons: Vec<_> = status["degraded"].as_array()?.iter().filter_map(Value::as_str).collect();
+    (!reasons.is_empty()).then(|| reasons.join("; "))
+}
+
+/// `said` has what the agents of some pods say is wrong, by the pod's name.
+fn result(
+    nodes: &[Value],
+    pods: &[Value],
+    said: &BTreeMap<&str, String>,
+) -> anyhow::Result<String> {
     let mut of_node: BTreeMap<&str, &Value> = BTreeMap::new();
     for pod in pods {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
@@ -33,7 +54,11 @@ fn result(nodes: &[Value], pods: &[Value]) -> anyhow::Result<String> {
     let lacking: Vec<_> = names
         .filter_map(|node| match of_node.get(node) {
             Some(pod) if is_ready(pod) => None,
-            Some(pod) => Some(format!("{node}: {}", obstacle(pod))),
+            Some(pod) => {
+                let said = pod["metadata"]["name"].as_str().and_then(|name| said.get(name));
+                let said = said.map(|said| format!(": {said}")).unwrap_or_default();
+                Some(format!("{node}: {}{said}", obstacle(pod)))
+            }
             None => Some(format!("{node}: no pod of the agent")),
         })
         .collect();
@@ -95,19 +120,23 @@ mod tests {
 
     #[test]
     fn each_node_without_a_ready_agent_is_named() {
-        let nodes = ["a", "b", "c"].map(|name| json!({"metadata": {"name": name}}));
+        let nodes = ["a", "b", "c", "d"].map(|name| json!({"metadata": {"name": name}}));
         let image = json!({"reason": "ErrImagePull", "message": "not found"});
         let pods = [
             pod("a", true, &Value::Null),
             pod("a", false, &Value::Null),
             pod("b", false, &image),
+            pod("d", false, &Value::Null),
             pod("gone", true, &Value::Null),
         ];
-        let error = result(&nodes, &pods).unwrap_err().to_string();
-        assert!(error.starts_with("no agent is ready on 2 of 3 nodes"), "{error}");
+        let said = BTreeMap::from([("mcs-agent-d", "it has not read its source".to_owned())]);
+        let error = result(&nodes, &pods, &said).unwrap_err().to_string();
+        assert!(error.starts_with("no agent is ready on 3 of 4 nodes"), "{error}");
+        let expected = "d: pod mcs-agent-d is not ready: it has not read its source";
+        assert!(error.contains(expected), "{error}");
         assert!(error.contains("b: pod mcs-agent-b: ErrImagePull not found"), "{error}");
-        assert!(error.ends_with("c: no pod of the agent"), "{error}");
-        assert!(result(&nodes[..1], &pods).is_ok());
+        assert!(error.contains("c: no pod of the agent"), "{error}");
+        assert!(result(&nodes[..1], &pods, &said).is_ok());
     }
 
     #[test]

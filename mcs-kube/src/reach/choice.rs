@@ -65,6 +65,10 @@ impl<S> Sample<S> {
             *place = service;
         }
     }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &S> {
+        self.taken.iter()
+    }
 }
 
 impl<S> FromIterator<S> for Sample<S> {

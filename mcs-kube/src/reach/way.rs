@@ -1,7 +1,7 @@
 //! The way to the pods of one cluster in one IP family, as several rounds of connections show it.
 
 use std::{
-    collections::{HashMap, VecDeque},
+    collections::{HashMap, HashSet, VecDeque},
     hash::Hash,
     net::{IpAddr, SocketAddr},
     time::Duration,
@@ -20,7 +20,7 @@ pub const REACHED_ROUNDS: u32 = 2;
 /// How many endpoints of a round are asked again in the next one. The others are chosen anew.
 const KEPT: usize = 2;
 /// How many endpoints are remembered that were reached.
-const KNOWN: usize = 64;
+const KNOWN: usize = 256;
 
 /// What the rounds of connections say. `S` names a service.
 ///
@@ -33,7 +33,7 @@ pub struct Way<S> {
     lost_rounds: u32,
     reached_rounds: u32,
     kept: Vec<(S, SocketAddr)>,
-    /// The endpoints that were reached, the latest last.
+    /// The endpoints that were reached, the latest last, each with one of its services.
     known: VecDeque<(S, SocketAddr)>,
     /// Those that were lost in the last round with one.
     lost: Vec<(SocketAddr, Outcome)>,
@@ -70,11 +70,17 @@ impl<S: Clone + Eq + Hash> Way<S> {
         rests: impl Fn(IpAddr) -> bool,
         count: usize,
     ) -> Vec<(S, SocketAddr)> {
-        // One that is gone proves nothing of the others, and its address may be another pod's.
-        let mut there: HashMap<S, Vec<SocketAddr>> = HashMap::new();
-        self.known.retain(|(service, address)| {
-            let there = there.entry(service.clone()).or_insert_with(|| endpoints(service));
-            there.contains(address)
+        // One that is gone proves nothing of the others, and its address may be another pod's. A service can be gone, and others
+        // have its pods.
+        let mut there: HashMap<S, HashSet<SocketAddr>> = HashMap::new();
+        let mut has = |service: &S, address: &SocketAddr| {
+            let there = there.entry(service.clone());
+            there.or_insert_with(|| endpoints(service).into_iter().collect()).contains(address)
+        };
+        self.known.retain_mut(|(service, address)| {
+            let others = services.iter();
+            let owner = std::iter::once(&*service).chain(others).find(|one| has(one, address));
+            owner.cloned().map(|owner| *service = owner).is_some()
         });
         choose(services, endpoints, rests, &self.kept, count)
     }
@@ -91,7 +97,7 @@ impl<S: Clone + Eq + Hash> Way<S> {
         self.counts = (reached.len(), silent.len());
         self.round_trip = reached.iter().map(|(_, attempt)| attempt.took).min();
         for (service, Attempt { address, .. }) in &reached {
-            self.known.retain(|known| *known != (service.clone(), *address));
+            self.known.retain(|(_, known)| known != address);
             self.known.push_back((service.clone(), *address));
         }
         let is_lost = |(_, attempt): &(S, Attempt)| self.is_lost(attempt.address);
@@ -220,6 +226,20 @@ mod tests {
         of_another[1].0 = 9;
         (0..SILENT_ROUNDS).for_each(|_| way.note(of_another.clone()));
         assert_eq!(way.is_whole(), Some(false));
+    }
+
+    #[test]
+    fn an_endpoint_stays_known_while_another_service_has_it() {
+        let mut way = Way::default();
+        way.note(round(&[Outcome::Answered; 2]));
+        let both =
+            |_: &u8| round(&[Outcome::Answered; 2]).iter().map(|one| one.1.address).collect();
+        let left = |service: &u8| if *service == 9 { both(service) } else { vec![] };
+        way.choose((9..=9).collect(), left, |_| true, 2);
+        let address = |number| SocketAddr::from(([10, 2, 0, number], 80));
+        assert_eq!(way.known, [(9, address(1)), (9, address(2))]);
+        way.choose((8..=8).collect(), |_| vec![], |_| true, 2);
+        assert!(way.known.is_empty());
     }
 
     #[test]

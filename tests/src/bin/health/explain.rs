@@ -22,6 +22,7 @@ use mcs_tests::{
     suite::Suite,
     wait,
 };
+use rustix::process::Signal;
 use serde_json::{Value, json};
 use simple_dns::{
     CLASS, Packet, QTYPE, RCODE, ResourceRecord, TYPE,
@@ -36,7 +37,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("explain: the probe, from whose namespace, and without the right to", probe);
     suite.case("explain: whose hooks run", hooks);
     suite.case("explain: what a DNS server makes of the name", dns);
-    suite.case("explain: no agent, a hook that was detached, no source", without_agent);
+    suite
+        .case("explain: a stopped agent, none, a hook that was detached, no source", without_agent);
 }
 
 /// Runs `mcs-agent explain` in a network namespace, in the cgroup of the agent.
@@ -311,6 +313,12 @@ fn without_agent(world: &mut World) -> anyhow::Result<()> {
         world.another("explained", &["--tc=off"], |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     explain(&site, &netns, &["default/web"], 0, &[])?;
+    site.agent.signal(Signal::STOP)?;
+    wait::within(Duration::from_secs(10), "a word on the agent that is stopped", || {
+        explain(&site, &netns, &["default/web"], 1, &["agent-stuck"]).map(drop)
+    })?;
+    let status = site.agent.status()?;
+    ensure!(status["degraded"].to_string().contains("no sign of life"), "{status:#}");
     site.agent.kill()?;
     let text = tree(&site, &netns, &["default/web"])?;
     ensure!(text.contains("wrong [agent-down] no agent runs on "), "{text}");
