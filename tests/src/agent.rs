@@ -340,6 +340,8 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         // Many agents run in one namespace; a flag gives one an address.
         .env("MCS_HEALTH_ADDRESS", "off")
         .env("MCS_METRICS_ADDRESS", "off")
+        // As the chart sets it.
+        .env("GLIBC_TUNABLES", "glibc.malloc.tcache_count=127")
         .stdin(Stdio::null())
         .stdout(output)
         .stderr(log);
