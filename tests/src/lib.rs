@@ -44,6 +44,8 @@ pub mod stopped;
 pub mod subjects;
 #[cfg(feature = "suites")]
 pub mod suite;
+#[cfg(feature = "suites")]
+pub mod target;
 pub mod topology;
 pub mod traffic;
 #[cfg(feature = "suites")]

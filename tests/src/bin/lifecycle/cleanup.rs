@@ -14,7 +14,7 @@ use mcs_tests::{
     agent::{Agent, Source},
     bpffs::BpfDirectory,
     client::{Family, ask, udp},
-    manifests::{Manifests, Protocol},
+    manifests::Manifests,
     site::{self, Site},
     suite::{Suite, is_full, tell},
     wait,
@@ -90,7 +90,7 @@ impl Scene {
     /// Datagrams of the pod that are translated packet by packet, since it is in no cgroup of ours.
     fn use_packet_path(&self) -> anyhow::Result<()> {
         for family in [Family::V4, Family::V6] {
-            let vip = self.target.at(family, Protocol::Udp);
+            let vip = self.target.udp(family);
             let via = Network::gateway(family);
             let route = format!("route replace {} via {via}", vip.ip());
             self.network.pod.ip(&route)?;

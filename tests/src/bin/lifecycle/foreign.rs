@@ -16,7 +16,7 @@ use mcs_tests::{
     agent::{Agent, HOOKS, Source},
     bpf::{Instruction, Program, ProgramType, code, instruction},
     client::{Family, connected, identity},
-    manifests::{Manifests, Protocol},
+    manifests::Manifests,
     process,
     site::{self, Site},
     suite::{Suite, tell},
@@ -222,7 +222,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         manifests.write(&late.service)?;
         world.pod.run(|| {
             wait::until("the new service", || {
-                let stream = connected(Family::V4, late.at(Family::V4, Protocol::Tcp))?;
+                let stream = connected(Family::V4, late.tcp(Family::V4))?;
                 identity(&stream)
             })
         })??;
@@ -245,7 +245,7 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("detached", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     // Connections that are there do not depend on the hooks.
-    let live = world.pod.run(|| connected(Family::V4, target.at(Family::V4, Protocol::Tcp)))??;
+    let live = world.pod.run(|| connected(Family::V4, target.tcp(Family::V4)))??;
     identity(&live)?;
     let mut took = Duration::ZERO;
     for name in hooks(&site)? {
@@ -281,7 +281,7 @@ fn live_still(mut stream: &TcpStream) -> anyhow::Result<bool> {
 fn serves(world: &World, target: &Target) -> anyhow::Result<()> {
     world.pod.run(|| {
         for family in Family::ON_WIRE {
-            identity(&connected(family, target.at(family, Protocol::Tcp))?)?;
+            identity(&connected(family, target.tcp(family))?)?;
         }
         Ok(())
     })?

@@ -17,7 +17,6 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask, connected, receive_nameless, still_goes, udp_connected},
-    manifests::Protocol,
     netns::Namespace,
     suite::tell,
     wait,
@@ -126,21 +125,20 @@ impl<'a> Load<'a> {
     }
 
     fn connect(&self, family: Family) -> anyhow::Result<()> {
-        let stream = connected(family, self.target.at(family, Protocol::Tcp)).context("connect")?;
+        let stream = connected(family, self.target.tcp(family)).context("connect")?;
         self.check(client::identity(&stream)?)?;
         // Closes by a reset, so that no port is used up by TIME_WAIT.
         Ok(set_socket_linger(&stream, Some(Duration::ZERO))?)
     }
 
     fn ask_connected(&self, family: Family) -> anyhow::Result<()> {
-        let socket =
-            udp_connected(family, self.target.at(family, Protocol::Udp)).context("connect")?;
+        let socket = udp_connected(family, self.target.udp(family)).context("connect")?;
         socket.send(b"who are you")?;
         self.check(receive_nameless(&socket)?)
     }
 
     fn ask(&self, socket: &UdpSocket, family: Family) -> anyhow::Result<()> {
-        let vip = self.target.at(family, Protocol::Udp);
+        let vip = self.target.udp(family);
         let reply = ask(socket, vip)?;
         ensure!(reply.source == vip, "{} is shown instead of {vip}", reply.source);
         self.check(reply.backend)
@@ -205,11 +203,11 @@ impl Live {
     fn open(load: &Load<'_>) -> anyhow::Result<Self> {
         let mut live = Self { tcp: Vec::new(), connected: Vec::new(), unconnected: Vec::new() };
         for family in Family::ON_WIRE {
-            let stream = connected(family, load.target.at(family, Protocol::Tcp))?;
+            let stream = connected(family, load.target.tcp(family))?;
             let mut greeting = String::new();
             BufReader::new(&stream).read_line(&mut greeting)?;
             live.tcp.push((family, stream));
-            let socket = udp_connected(family, load.target.at(family, Protocol::Udp))?;
+            let socket = udp_connected(family, load.target.udp(family))?;
             socket.send(b"who are you")?;
             let backend = receive_nameless(&socket)?;
             live.connected.push((socket, backend));
@@ -220,7 +218,7 @@ impl Live {
 
     fn use_all(&self, load: &Load<'_>, tally: &Tally) {
         for (family, stream) in &self.tcp {
-            let vip = load.target.at(*family, Protocol::Tcp);
+            let vip = load.target.tcp(*family);
             tally.count("live TCP", || still_goes(stream, vip));
         }
         for (socket, backend) in &self.connected {

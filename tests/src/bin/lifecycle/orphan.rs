@@ -107,7 +107,7 @@ impl Scene {
     }
 
     fn vip(&self, family: Family, protocol: Protocol) -> SocketAddr {
-        self.target.at(family, protocol)
+        self.target.of(family, protocol)
     }
 
     /// Does it in the pod, for one of the paths.

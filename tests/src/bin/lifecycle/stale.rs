@@ -144,9 +144,9 @@ fn stays(world: &mut World) -> anyhow::Result<()> {
         let mut failures = clients.still_work();
         failures.extend(clients.go_on(&target, &other, &former));
         ensure!(failures.is_empty(), "{what}: {failures:?}");
-        let new = world.pod.run(|| {
-            Family::ALL.map(|family| udp_connected(family, target.at(family, Protocol::Udp)))
-        })?;
+        let new = world
+            .pod
+            .run(|| Family::ALL.map(|family| udp_connected(family, target.udp(family))))?;
         for socket in new {
             let is_right = match socket {
                 Ok(socket) => {
@@ -213,7 +213,7 @@ struct Hermit(Child);
 
 impl Hermit {
     fn begin(netns: &Namespace, target: &Target) -> anyhow::Result<Self> {
-        let vip = target.at(Family::V4, Protocol::Udp);
+        let vip = target.udp(Family::V4);
         let script = format!(
             "ip link set lo up && ip address add 10.76.0.1/32 dev lo \
              && ip route add 10.77.0.0/16 dev lo \
@@ -313,8 +313,8 @@ fn forgets_affinity(world: &mut World) -> anyhow::Result<()> {
         site.apply(&target.clone().with(set).service)?;
         let found = world.pod.run(|| {
             Family::ALL.map(|family| {
-                let tcp = identity(&connected(family, target.at(family, Protocol::Tcp))?)?;
-                let socket = udp_connected(family, target.at(family, Protocol::Udp))?;
+                let tcp = identity(&connected(family, target.tcp(family))?)?;
+                let socket = udp_connected(family, target.udp(family))?;
                 socket.send(b"who are you")?;
                 anyhow::Ok([tcp, receive_nameless(&socket)?])
             })

@@ -124,7 +124,7 @@ enum Shown {
 
 impl Sockets {
     fn connect(world: &World, target: &Target) -> anyhow::Result<Self> {
-        let of = |protocol| Family::ALL.map(|family| (family, target.at(family, protocol)));
+        let of = |protocol| Family::ALL.map(|family| (family, target.of(family, protocol)));
         let (tcp, udp) = (of(Protocol::Tcp), of(Protocol::Udp));
         world.pod.run(|| {
             let streams = tcp.iter().map(|&(family, vip)| connected(family, vip));

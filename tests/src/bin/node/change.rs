@@ -5,6 +5,7 @@ use std::{io, net::SocketAddr, time::Instant};
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask},
+    manifests::Aside,
     suite::Suite,
     topology::{backbone::Distance, pod::Layout},
 };
@@ -29,15 +30,16 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
             format!("a backend terminates and serves: flows stay, {layout}"),
             move |world| {
                 let both = [BEFORE, AFTER].concat();
+                let leaving = BEFORE.iter().flat_map(|pod| Distance::Near.pod(*pod));
                 let rest = |target: Target| {
-                    target.with_remote(Distance::Near, &both).draining(Distance::Near, BEFORE)
+                    target.with_remote(Distance::Near, &both).aside_ips(Aside::Draining, leaving)
                 };
                 changes(world, layout, rest, stays)
             },
         );
         suite.case(
             format!("all backends go: flows stay, new ones are refused, {layout}"),
-            move |world| changes(world, layout, |target| target.with([]), is_refused),
+            move |world| changes(world, layout, |target| target.with(&[]), is_refused),
         );
     }
 }

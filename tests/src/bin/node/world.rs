@@ -10,27 +10,20 @@ use std::{
 };
 
 use anyhow::Context as _;
+pub(crate) use mcs_tests::target::{DEAF, TCP, Target, UDP, UNKNOWN_PORT};
 use mcs_tests::{
     client::Family,
-    manifests::{Aside, Protocol, Service},
+    manifests::Protocol,
     run::Run,
     server::Server,
     site::Site,
+    target::Vips,
     topology::{
         Node, Subnet,
         backbone::{Backbone, Distance},
         pod::{Layout, Pod},
     },
 };
-
-/// The port of a service's TCP frontend, and of its backends.
-pub(crate) const TCP: (u16, u16) = (80, 8080);
-/// The port of a service's UDP frontend, and of its backends.
-pub(crate) const UDP: (u16, u16) = (53, 5353);
-/// A port of a service, TCP and UDP, where its backends have no server.
-pub(crate) const DEAF: (u16, u16) = (99, 9999);
-/// A port that no service has.
-pub(crate) const UNKNOWN_PORT: u16 = 7;
 
 /// The flags of an agent that serves pods of every layout, by packets alone.
 pub(crate) const FLAGS: &[&str] =
@@ -53,54 +46,6 @@ impl fmt::Display for Mechanism {
             Self::Tcx => "tcx",
             Self::Clsact => "clsact",
         })
-    }
-}
-
-/// A service with an address of each family.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) service: Service,
-    v4: Ipv4Addr,
-    v6: Ipv6Addr,
-}
-
-impl Target {
-    /// One of its ports.
-    pub(crate) fn at(&self, family: Family, port: u16) -> SocketAddr {
-        family.address(self.v4, self.v6, port)
-    }
-
-    /// Its TCP frontend.
-    pub(crate) fn tcp(&self, family: Family) -> SocketAddr {
-        self.at(family, TCP.0)
-    }
-
-    /// Its UDP frontend.
-    pub(crate) fn udp(&self, family: Family) -> SocketAddr {
-        self.at(family, UDP.0)
-    }
-
-    /// The same with these endpoints alone.
-    pub(crate) fn with(mut self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
-        self.service = self.service.endpoints("remote", ips);
-        self
-    }
-
-    /// The same with remote pods.
-    pub(crate) fn with_remote(self, distance: Distance, pods: &[u8]) -> Self {
-        self.with(pods.iter().flat_map(|pod| distance.pod(*pod)))
-    }
-
-    /// The same, with some of its remote pods terminating and still serving.
-    pub(crate) fn draining(mut self, distance: Distance, pods: &[u8]) -> Self {
-        let ips = pods.iter().flat_map(|pod| distance.pod(*pod));
-        self.service = self.service.aside(Aside::Draining, ips);
-        self
-    }
-
-    /// The same with pods of the node.
-    pub(crate) fn with_pods<'a>(self, pods: impl IntoIterator<Item = &'a Pod>) -> Self {
-        self.with(pods.into_iter().flat_map(|pod| [pod.v4().into(), pod.v6().into()]))
     }
 }
 
@@ -217,7 +162,7 @@ pub(crate) struct World {
     pub(crate) place: Place,
     pub(crate) backbone: Backbone,
     pub(crate) run: Run,
-    vips: AtomicU8,
+    vips: Vips,
     places: AtomicU8,
 }
 
@@ -239,9 +184,9 @@ impl World {
             }
         }
         let place = Place::create(&run, &backbone, 0, &Layout::ALL.map(|layout| (layout, 2)))?;
-        let vips = AtomicU8::new(1);
+        let vips = Vips::default();
         let web = fresh(&vips, "web").with_remote(Distance::Near, Self::WEB);
-        let empty = fresh(&vips, "empty").with([]);
+        let empty = fresh(&vips, "empty").with(&[]);
         let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
         local.service = local.service.local();
         let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
@@ -253,9 +198,9 @@ impl World {
         let mut neighbour = BTreeMap::new();
         for layout in Layout::ALL {
             let (pod, peer) = (place.pod(layout)?, place.peer(layout)?);
-            own.insert(layout, fresh(&vips, &format!("own-{layout}")).with_pods([pod]));
+            own.insert(layout, fresh(&vips, &format!("own-{layout}")).with_ips(both(pod)));
             let name = format!("neighbour-{layout}");
-            neighbour.insert(layout, fresh(&vips, &name).with_pods([peer]));
+            neighbour.insert(layout, fresh(&vips, &name).with_ips(both(peer)));
         }
         let targets = [&web, &empty, &local, &far, &twins[0], &twins[1], &sticky].into_iter();
         let services: Vec<_> = targets
@@ -307,16 +252,13 @@ impl World {
     }
 }
 
-fn fresh(vips: &AtomicU8, name: &str) -> Target {
-    let number = vips.fetch_add(1, Ordering::Relaxed);
-    let v4 = Ipv4Addr::new(10, 78, 0, number);
-    let v6 = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 1, number.into());
-    let service = Service::new(name, [IpAddr::from(v4), v6.into()])
-        .port(Protocol::Tcp, TCP.0, TCP.1)
-        .port(Protocol::Udp, UDP.0, UDP.1)
-        .port(Protocol::Tcp, DEAF.0, DEAF.1)
-        .port(Protocol::Udp, DEAF.0, DEAF.1);
-    Target { service, v4, v6 }
+/// The addresses of a pod of the node.
+fn both(pod: &Pod) -> [IpAddr; 2] {
+    [pod.v4().into(), pod.v6().into()]
+}
+
+fn fresh(vips: &Vips, name: &str) -> Target {
+    vips.target(name).port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
 }
 
 fn serve(

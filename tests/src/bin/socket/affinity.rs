@@ -3,7 +3,11 @@
 use std::{net::SocketAddr, thread, time::Duration};
 
 use anyhow::Context as _;
-use mcs_tests::{manifests::Protocol, suite::Suite, wait};
+use mcs_tests::{
+    manifests::{Aside, Protocol},
+    suite::Suite,
+    wait,
+};
 
 use crate::{
     client::{Family, ask, connected, identity, udp, udp_connected},
@@ -107,7 +111,7 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
         assert_eq!(ask(&socket, target.udp(family))?.backend, first);
         let is_first = |pod: &&u8| backend(**pod, family, UDP.1) == first;
         let pod = PODS.iter().find(is_first).context("another pod")?;
-        world.site.apply(&target.clone().draining(&[*pod]).service)?;
+        world.site.apply(&target.clone().aside(Aside::Draining, &[*pod]).service)?;
         assert_eq!(ask(&socket, target.udp(family))?.backend, first, "it stays");
         let second = ask(&udp(family)?, target.udp(family))?.backend;
         assert_ne!(second, first, "a new client");

@@ -160,7 +160,7 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let flags = ["--probe-peers=on", "--socket-lb=off", "--tc=on", "--tc-devices=pod,other"];
     let netns = &world.node.netns;
     let site = Site::start(&world.run, "lost-packets", netns, &flags, &[&web.service])?;
-    BOTH.iter().try_for_each(|place| web.route(world, *place, "add"))?;
+    BOTH.iter().try_for_each(|place| world.route(&web, *place, "add"))?;
     let lost: Vec<_> =
         EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
     let vip = web.tcp(Family::V4);
@@ -174,7 +174,7 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
     assert!(ejected.map(|(backend, _)| backend).eq(expected), "{:?}", ejections(&site)?);
     drop(lost);
-    BOTH.iter().try_for_each(|place| web.route(world, *place, "delete"))
+    BOTH.iter().try_for_each(|place| world.route(&web, *place, "delete"))
 }
 
 /// One of two clients gets no answer of a pod, and a policy keeps both from another pod. The pods are in order.

@@ -271,7 +271,7 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
 
 fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
-    target.route(world, Place::Pod, "add")?;
+    world.route(&target, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
     let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
@@ -301,7 +301,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     }
     let last = trace.interrupt()?;
     ensure!(last["mcs.lost"] == 0, "{last}");
-    target.route(world, Place::Pod, "delete")
+    world.route(&target, Place::Pod, "delete")
 }
 
 /// Connects and closes again and again until `is_over`. Returns how many connects there were.

@@ -3,42 +3,33 @@
 use std::{
     collections::BTreeMap,
     fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
+    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
     path::PathBuf,
-    sync::atomic::{AtomicU8, Ordering},
 };
 
 use anyhow::Context as _;
+pub(crate) use mcs_tests::target::{DEAF, REMOTE, TCP, Target, UDP, UNKNOWN_PORT};
 use mcs_tests::{
     cgroup::Visit,
-    manifests::{Aside, Protocol, Service},
+    manifests::Protocol,
     netns::Namespace,
     run::Run,
     server::Server,
     site::Site,
+    target::Vips,
     topology::{Node, Subnet},
 };
 
 use crate::client::Family;
 
-/// The port of a service's TCP frontend, and of its backends.
-pub(crate) const TCP: (u16, u16) = (80, 8080);
-/// The port of a service's UDP frontend, and of its backends.
-pub(crate) const UDP: (u16, u16) = (53, 5353);
 /// A port of a service where its backends have an HTTP server.
 pub(crate) const HTTP: (u16, u16) = (81, 8081);
-/// A port of a service, TCP and UDP, where its backends have no server.
-pub(crate) const DEAF: (u16, u16) = (99, 9999);
-/// A port that no service has.
-pub(crate) const UNKNOWN_PORT: u16 = 7;
-
 /// The remote pods, as host numbers.
 pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 
 /// Where the pod is; host 1 is the node.
 pub(crate) const POD: Subnet = Subnet(1);
 const OTHER_POD: Subnet = Subnet(2);
-const REMOTE: Subnet = Subnet(9);
 /// No route leads to this host of either family.
 pub(crate) const fn nowhere(host: u8) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 79, 0, host), Ipv6Addr::new(0xfd79, 0, 0, 0, 0, 0, 0, host as u16))
@@ -63,64 +54,6 @@ impl fmt::Display for Place {
             Self::OtherPod => "other pod",
             Self::Node => "node",
         })
-    }
-}
-
-/// A service with an address of each family.
-#[derive(Clone, Debug)]
-pub(crate) struct Target {
-    pub(crate) service: Service,
-    v4: Ipv4Addr,
-    v6: Ipv6Addr,
-}
-
-impl Target {
-    /// One of its ports, as a socket of that family writes it.
-    pub(crate) fn at(&self, family: Family, port: u16) -> SocketAddr {
-        family.address(self.v4, self.v6, port)
-    }
-
-    /// Its TCP frontend.
-    pub(crate) fn tcp(&self, family: Family) -> SocketAddr {
-        self.at(family, TCP.0)
-    }
-
-    /// Its UDP frontend.
-    pub(crate) fn udp(&self, family: Family) -> SocketAddr {
-        self.at(family, UDP.0)
-    }
-
-    /// Whether a pod sends packets to its addresses to the node.
-    pub(crate) fn route(&self, world: &World, place: Place, verb: &str) -> anyhow::Result<()> {
-        let subnet = if place == Place::Pod { POD } else { OTHER_POD };
-        world.netns(place).ip(&format!(
-            "route {verb} {} via {}\nroute {verb} {} via {}",
-            self.v4,
-            subnet.v4(1),
-            self.v6,
-            subnet.v6(1)
-        ))
-    }
-
-    /// The same with these remote pods as its endpoints.
-    pub(crate) fn with(mut self, pods: &[u8]) -> Self {
-        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
-        self.service = self.service.endpoints("remote", ips);
-        self
-    }
-
-    /// The same with these remote pods as its endpoints in a cluster.
-    pub(crate) fn with_cluster(mut self, cluster: &str, pods: &[u8]) -> Self {
-        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
-        self.service = self.service.endpoints(cluster, ips);
-        self
-    }
-
-    /// The same, with some of the pods terminating and still serving.
-    pub(crate) fn draining(mut self, pods: &[u8]) -> Self {
-        let ips = pods.iter().flat_map(|pod| REMOTE.both(*pod));
-        self.service = self.service.aside(Aside::Draining, ips);
-        self
     }
 }
 
@@ -162,7 +95,7 @@ pub(crate) struct World {
     pub(crate) remote: Namespace,
     pub(crate) node: Node,
     pub(crate) run: Run,
-    vips: AtomicU8,
+    vips: Vips,
 }
 
 impl World {
@@ -178,7 +111,7 @@ impl World {
         let other_pod = node.link(&run, "other", OTHER_POD, &[2])?;
         let remote = node.link(&run, "remote", REMOTE, &PODS)?;
         let servers = serve(&remote)?;
-        let vips = AtomicU8::new(0);
+        let vips = Vips::default();
         let web = fresh(&vips, "web").with(Self::WEB);
         let empty = fresh(&vips, "empty").with(&[]);
         let services = [&web.service, &empty.service];
@@ -210,6 +143,17 @@ impl World {
         }
     }
 
+    /// Whether a pod sends packets to the addresses of a service to the node.
+    pub(crate) fn route(&self, target: &Target, place: Place, verb: &str) -> anyhow::Result<()> {
+        let subnet = if place == Place::Pod { POD } else { OTHER_POD };
+        let (v4, v6) = target.vips();
+        self.netns(place).ip(&format!(
+            "route {verb} {v4} via {}\nroute {verb} {v6} via {}",
+            subnet.v4(1),
+            subnet.v6(1)
+        ))
+    }
+
     /// Runs a client.
     pub(crate) fn at<T: Send>(
         &self,
@@ -234,17 +178,9 @@ impl World {
     }
 }
 
-fn fresh(vips: &AtomicU8, name: &str) -> Target {
-    let number = vips.fetch_add(1, Ordering::Relaxed);
-    let v4 = Ipv4Addr::new(10, 78, 0, number);
-    let v6 = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 1, number.into());
-    let service = Service::new(name, [IpAddr::from(v4), v6.into()])
-        .port(Protocol::Tcp, TCP.0, TCP.1)
-        .port(Protocol::Udp, UDP.0, UDP.1)
-        .port(Protocol::Tcp, HTTP.0, HTTP.1)
-        .port(Protocol::Tcp, DEAF.0, DEAF.1)
-        .port(Protocol::Udp, DEAF.0, DEAF.1);
-    Target { service, v4, v6 }
+fn fresh(vips: &Vips, name: &str) -> Target {
+    let target = vips.target(name).port(Protocol::Tcp, HTTP);
+    target.port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
 }
 
 fn serve(remote: &Namespace) -> anyhow::Result<BTreeMap<(Protocol, SocketAddr), Server>> {

@@ -14,7 +14,6 @@ use mcs_tests::{
     client::{
         Family, ask, connect, connected, identity, receive_nameless, still_goes, udp, udp_connected,
     },
-    manifests::Protocol,
     netns::Namespace,
 };
 
@@ -177,8 +176,8 @@ impl<'a> Place<'a> {
     }
 
     fn add(&mut self, family: Family, target: &Target, other: &Target) -> anyhow::Result<()> {
-        let vip = target.at(family, Protocol::Udp);
-        let kept = other.at(family, Protocol::Udp);
+        let vip = target.udp(family);
+        let kept = other.udp(family);
         let (socket, backend) = at_vip(family, vip)?;
         self.stale.push(Stale { family, socket, backend });
         let pod = family.written(backend);
@@ -197,7 +196,7 @@ impl<'a> Place<'a> {
         connect(&moved, kept)?;
         let moved_to = ask_connected(&moved)?;
 
-        let stream = connected(family, target.at(family, Protocol::Tcp))?;
+        let stream = connected(family, target.tcp(family))?;
         identity(&stream)?;
         let unconnected = udp(family)?;
         ask(&unconnected, vip)?;
@@ -223,7 +222,7 @@ impl Stale {
     }
 
     fn move_on(&self, target: &Target, left: &BTreeSet<SocketAddr>) -> anyhow::Result<()> {
-        connect(&self.socket, target.at(self.family, Protocol::Udp))?;
+        connect(&self.socket, target.udp(self.family))?;
         let backend = ask_connected(&self.socket)?;
         ensure!(left.contains(&backend), "{backend} answers");
         Ok(())
@@ -254,12 +253,12 @@ impl Other {
                 expect(socket, *backend)
             }
             Kind::OfOther(socket, backend) | Kind::OfOtherAfterwards(socket, backend) => {
-                is_peer(socket, other.at(self.family, Protocol::Udp))?;
+                is_peer(socket, other.udp(self.family))?;
                 expect(socket, *backend)
             }
-            Kind::Tcp(stream) => still_goes(stream, target.at(self.family, Protocol::Tcp)),
+            Kind::Tcp(stream) => still_goes(stream, target.tcp(self.family)),
             Kind::Unconnected(socket) => {
-                let backend = ask(socket, target.at(self.family, Protocol::Udp))?.backend;
+                let backend = ask(socket, target.udp(self.family))?.backend;
                 ensure!(left.contains(&backend), "{backend} answers");
                 Ok(())
             }

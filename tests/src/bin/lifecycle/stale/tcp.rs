@@ -57,7 +57,7 @@ impl Clients {
         let mut clients = Self::default();
         for family in Family::ALL {
             for _ in 0..EACH {
-                let at = |target: &Target| target.at(family, Protocol::Tcp);
+                let at = |target: &Target| target.tcp(family);
                 let (stale, backend) = Client::begin(family, at(target), None)?;
                 clients.stale.push(stale);
                 clients.others.push(Client::begin(family, at(other), Some(backend))?.0);
