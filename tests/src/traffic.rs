@@ -39,12 +39,23 @@ pub fn during(
     load: &Load,
     work: impl FnOnce() -> anyhow::Result<()>,
 ) -> anyhow::Result<u64> {
+    let answers = AtomicU64::new(0);
+    with_clients(netns, |_, stop| load.repeat(stop, &answers), work)?;
+    Ok(answers.into_inner())
+}
+
+/// Does `work` while a client on each CPU runs in the namespace. It gets the number of clients, and what becomes true when it has
+/// to end. Any failure is an error.
+pub fn with_clients<T>(
+    netns: &Namespace,
+    client: impl Fn(usize, &AtomicBool) -> anyhow::Result<()> + Sync,
+    work: impl FnOnce() -> anyhow::Result<T>,
+) -> anyhow::Result<T> {
     let clients = thread::available_parallelism()?.get();
     let stop = AtomicBool::new(false);
-    let answers = AtomicU64::new(0);
     let client = || -> anyhow::Result<()> {
         netns.enter()?;
-        load.repeat(&stop, &answers)
+        client(clients, &stop)
     };
     thread::scope(|scope| {
         let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
@@ -56,8 +67,7 @@ pub fn during(
             thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
         }
         worked
-    })?;
-    Ok(answers.into_inner())
+    })
 }
 
 struct StopAtEnd<'a>(&'a AtomicBool);

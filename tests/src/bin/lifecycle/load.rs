@@ -5,7 +5,6 @@ use std::{
     fmt,
     io::{BufRead as _, BufReader},
     net::{SocketAddr, TcpStream, UdpSocket},
-    panic,
     sync::{
         Mutex, PoisonError,
         atomic::{AtomicBool, AtomicU64, Ordering},
@@ -19,6 +18,7 @@ use mcs_tests::{
     client::{self, Family, ask, connected, receive_nameless, still_goes, udp_connected},
     netns::Namespace,
     suite::tell,
+    traffic::with_clients,
     wait,
 };
 use rustix::net::sockopt::set_socket_linger;
@@ -73,24 +73,9 @@ impl<'a> Load<'a> {
         netns: &Namespace,
         work: impl FnOnce() -> anyhow::Result<T>,
     ) -> anyhow::Result<T> {
-        let clients = thread::available_parallelism()?.get();
-        let stop = AtomicBool::new(false);
         let tally = Tally::default();
-        let client = || -> anyhow::Result<()> {
-            netns.enter()?;
-            self.repeat(clients, &stop, &tally)
-        };
-        let worked = thread::scope(|scope| {
-            let threads: Vec<_> = (0..clients).map(|_| scope.spawn(client)).collect();
-            let worked = {
-                let _stop = StopAtEnd(&stop);
-                work()
-            };
-            for thread in threads {
-                thread.join().unwrap_or_else(|panic| panic::resume_unwind(panic))?;
-            }
-            worked
-        });
+        let client = |clients: usize, stop: &AtomicBool| self.repeat(clients, stop, &tally);
+        let worked = with_clients(netns, client, work);
         if self.prints {
             tell(tally.to_string());
         }
@@ -147,14 +132,6 @@ impl<'a> Load<'a> {
     fn check(&self, backend: SocketAddr) -> anyhow::Result<()> {
         ensure!(self.backends.contains(&backend), "{backend} answered, which was never in the set");
         Ok(())
-    }
-}
-
-struct StopAtEnd<'a>(&'a AtomicBool);
-
-impl Drop for StopAtEnd<'_> {
-    fn drop(&mut self) {
-        self.0.store(true, Ordering::Relaxed);
     }
 }
 

@@ -366,13 +366,7 @@ fn in_fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let client = fixture.family.client(1);
-        let mut backend = client;
-        backend.set_port(8080);
-        let service = fixture.service(protocol, fixture.family.vip(1), &[backend])?;
-        let flow = TestFlow::new(client, &service);
-        fixture.established(&flow)?;
+        let flow = fixture.hairpin(protocol)?;
         for error in every_error(flow, &kinds(fixture.family)) {
             let packet = flow.later(error.about);
             error.check(fixture, &packet, None)?;

@@ -106,13 +106,7 @@ fn begins_a_flow(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let client = fixture.family.client(1);
-        let mut backend = client;
-        backend.set_port(8080);
-        let service = fixture.service(protocol, fixture.family.vip(1), &[backend])?;
-        let flow = TestFlow::new(client, &service);
-        fixture.established(&flow)?;
+        let flow = fixture.hairpin(protocol)?;
         for side in Side::BOTH {
             carries_pieces(fixture, flow, side, &datagram(&flow, side))?;
         }

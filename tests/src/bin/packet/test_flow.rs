@@ -305,6 +305,18 @@ impl Fixture {
         self.expect(flow.hook(side), packet, expect)
     }
 
+    /// A flow of a pod to itself, established in tables that were empty.
+    #[track_caller]
+    pub(crate) fn hairpin(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+        self.reset(self.family, self.medium)?;
+        let client = self.family.client(1);
+        let backend = SocketAddr::new(client.ip(), 8080);
+        let service = self.service(protocol, self.family.vip(1), &[backend])?;
+        let flow = TestFlow::new(client, &service);
+        self.established(&flow)?;
+        Ok(flow)
+    }
+
     /// Sends the first packet of a flow, and the answer.
     #[track_caller]
     pub(crate) fn established(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
