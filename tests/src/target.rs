@@ -62,39 +62,46 @@ impl Target {
     }
 
     /// The same with one more port.
+    #[must_use]
     pub fn port(mut self, protocol: Protocol, (frontend, backend): (u16, u16)) -> Self {
         self.service = self.service.port(protocol, frontend, backend);
         self
     }
 
     /// The same with these pods of [`REMOTE`] as its endpoints.
+    #[must_use]
     pub fn with(self, pods: &[u8]) -> Self {
         self.with_cluster("remote", pods)
     }
 
     /// The same with these pods of [`REMOTE`] as its endpoints in a cluster.
+    #[must_use]
     pub fn with_cluster(mut self, cluster: &str, pods: &[u8]) -> Self {
         self.service = self.service.endpoints(cluster, remote(pods));
         self
     }
 
     /// The same with these endpoints.
+    #[must_use]
     pub fn with_ips(mut self, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.service = self.service.endpoints("remote", ips);
         self
     }
 
     /// The same with these pods of a [backbone](crate::topology::backbone) as its endpoints.
+    #[must_use]
     pub fn with_remote(self, distance: Distance, pods: &[u8]) -> Self {
         self.with_ips(pods.iter().flat_map(|pod| distance.pod(*pod)))
     }
 
     /// The same, with some of its pods of [`REMOTE`] kept from new clients.
+    #[must_use]
     pub fn aside(self, why: Aside, pods: &[u8]) -> Self {
         self.aside_ips(why, remote(pods))
     }
 
     /// The same, with some of its endpoints kept from new clients.
+    #[must_use]
     pub fn aside_ips(mut self, why: Aside, ips: impl IntoIterator<Item = IpAddr>) -> Self {
         self.service = self.service.aside(why, ips);
         self
