@@ -65,7 +65,7 @@ const READING: Duration = Duration::from_millis(2);
 const LARGE_PLAN: usize = 10_000;
 /// The part of a report that lists objects, and the status file, are updated again only after this many times the
 /// CPU time that they took. They lag by more with many imports and constant changes.
-const OBJECTS_REST: u32 = 1000;
+const OBJECTS_REST: u32 = 500;
 const LONGEST_OBJECTS_REST: Duration = Duration::from_secs(10);
 /// How often pins, hooks and the cgroup are checked. Connections bypass a detached program until then.
 const GUARD_INTERVAL: Duration = Duration::from_secs(1);
