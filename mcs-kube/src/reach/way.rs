@@ -78,9 +78,11 @@ impl<S: Clone + Eq + Hash> Way<S> {
             there.or_insert_with(|| endpoints(service).into_iter().collect()).contains(address)
         };
         self.known.retain_mut(|(service, address)| {
-            let others = services.iter();
-            let owner = std::iter::once(&*service).chain(others).find(|one| has(one, address));
-            owner.cloned().map(|owner| *service = owner).is_some()
+            if has(service, address) {
+                return true;
+            }
+            let other = services.iter().find(|one| has(one, address));
+            other.map(|other| service.clone_from(other)).is_some()
         });
         choose(services, endpoints, rests, &self.kept, count)
     }

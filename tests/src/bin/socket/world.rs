@@ -24,6 +24,7 @@ use crate::client::Family;
 
 /// A port of a service where its backends have an HTTP server.
 pub(crate) const HTTP: (u16, u16) = (81, 8081);
+
 /// The remote pods, as host numbers.
 pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 
