@@ -17,6 +17,11 @@ const PICTURES: &str = "MCS_PICTURES";
 /// The largest picture in bytes: documents show it.
 const LARGEST: u64 = 150_000;
 
+/// The directory that `MCS_PICTURES` names, or else this one.
+pub fn directory_of_pictures(directory: &Path) -> PathBuf {
+    env::var_os(PICTURES).map_or_else(|| directory.to_owned(), PathBuf::from)
+}
+
 /// A browser, with a profile of its own.
 #[derive(Debug)]
 pub struct Browser {
@@ -82,8 +87,8 @@ impl Browser {
         directory: &Path,
         name: &str,
     ) -> anyhow::Result<()> {
-        let kept = env::var_os(PICTURES).map(PathBuf::from);
-        let file = std::path::absolute(kept.as_deref().unwrap_or(directory).join(name))?;
+        let kept = env::var_os(PICTURES);
+        let file = std::path::absolute(directory_of_pictures(directory).join(name))?;
         let size = format!("--window-size={width},{height}");
         let target = format!("--screenshot={}", file.display());
         // Without it the picture can lack the end of the page.

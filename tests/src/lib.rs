@@ -18,6 +18,8 @@ pub mod charts;
 pub mod client;
 #[cfg(feature = "clusters")]
 pub mod cluster;
+#[cfg(feature = "clusters")]
+pub mod dashboard;
 #[cfg(feature = "suites")]
 pub mod fuzz;
 #[cfg(feature = "suites")]

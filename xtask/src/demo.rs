@@ -36,9 +36,6 @@ mod world;
 /// Lines of the agent's log to show after a failure.
 const LOG_LINES: usize = 20;
 
-/// How often the steps are played once more for the dashboard.
-const ROUNDS: u32 = 5;
-
 /// Show the agent at work, on this machine alone
 ///
 /// Makes two clusters of network namespaces with flat routing between their pods, runs the agent on deploy/examples,
@@ -48,8 +45,7 @@ pub(crate) struct Args {
     /// Leave everything in place in the end, and print commands to try
     #[arg(long)]
     keep: bool,
-    /// Write demo.cast, demo.svg and dashboard.svg to this directory; plays the steps several times for the dashboard, which
-    /// needs Prometheus
+    /// Write demo.cast and demo.svg to this directory
     #[arg(long, value_name = "DIR", conflicts_with = "keep")]
     record: Option<PathBuf>,
     /// Remove what was left in place, and show nothing
@@ -124,20 +120,14 @@ fn show(
     played
 }
 
-/// Plays the steps, and writes what they print and what the agent's metrics are meanwhile.
+/// Plays the steps, and writes what they print.
 fn record(workspace: &Workspace, interrupt: &Interrupt, directory: &Path) -> Result<()> {
     let screen = Screen::new();
     let world = World::create(workspace, &screen, interrupt)?;
     let stage = Stage { screen: &screen, interrupt, world: &world };
-    let data = tempfile::tempdir()?;
-    let prometheus = record::Prometheus::start(&world.clusters.node, data.path())?;
     stage.play()?;
     record::write_terminal(&screen.take_printed(), directory)?;
-    for _ in 0..ROUNDS {
-        stage.play()?;
-    }
-    record::write(directory, "dashboard.svg", &record::draw(workspace, &prometheus)?)?;
-    screen.progress(format!("{} has demo.cast, demo.svg and dashboard.svg", directory.display()));
+    screen.progress(format!("{} has demo.cast and demo.svg", directory.display()));
     Ok(())
 }
 

@@ -128,6 +128,21 @@ fn a_reader_that_starts_believes_each_service_that_is_there() {
 }
 
 #[test]
+fn a_service_that_has_just_gone_is_no_problem_before_the_lease_was_renewed_twice() {
+    let mut view = known();
+    view.apply(lease("east", true, 2, 2));
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"]))));
+    assert_eq!((view.removal_problem().is_some(), view.problem()), (true, None));
+    view.apply(lease("east", true, 2, 3));
+    assert_eq!(view.problem(), None);
+    view.apply(lease("east", true, 2, 4));
+    assert_eq!(view.problem(), Some(MailboxProblem::Count { seen: 1, said: 2 }));
+    view.apply(lease("east", true, 1, 5));
+    view.apply(MailboxEvent::Services(ResourceEvent::Deleted(exported("a", &["a-1"]))));
+    assert_eq!(view.problem(), None);
+}
+
+#[test]
 fn a_refused_service_keeps_nobody_from_the_others() {
     let mut view = known();
     view.apply(lease("east", true, 2, 2));

@@ -183,6 +183,8 @@ pub struct MailboxView {
     /// Nothing is believed before the Lease had more events: the mailbox may be one that the cluster has left, or that of
     /// a backup.
     counts_after: u64,
+    /// The number of events of the Lease when the mailbox last had as many services as it said. `None`: never.
+    agreed_at: Option<u64>,
 }
 
 impl MailboxView {
@@ -208,6 +210,7 @@ impl MailboxView {
             beats: 0,
             lists: 0,
             counts_after: 0,
+            agreed_at: None,
         }
     }
 
@@ -229,6 +232,9 @@ impl MailboxView {
     /// Applies an event. Returns the services of which something else is believed now.
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         let touched = self.apply_to_own(event);
+        if self.removal_problem().is_none() {
+            self.agreed_at = Some(self.beats);
+        }
         self.believe(touched)
     }
 
@@ -441,6 +447,14 @@ impl MailboxView {
         }
         let (seen, said) = (self.contents.count(), lease.services);
         (seen != said).then_some(MailboxProblem::Count { seen, said })
+    }
+
+    /// Why it is not known what the cluster exports. A service that has just come or gone is no reason: the Lease counts it
+    /// when it is renewed, at the latest when it is renewed once more.
+    pub fn problem(&self) -> Option<MailboxProblem> {
+        let is_new = self.agreed_at.is_some_and(|agreed_at| self.beats <= agreed_at + 1);
+        let is_count = |problem: &MailboxProblem| matches!(problem, MailboxProblem::Count { .. });
+        self.removal_problem().filter(|problem| !(is_new && is_count(problem)))
     }
 
     /// Why a resource cannot be read now.

@@ -1,16 +1,11 @@
-//! Records the demonstration: what it prints, as a cast and as a picture, and the dashboard with the metrics of its agent.
+//! Records the demonstration: what it prints, as a cast and as a picture.
 
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, Result};
 
-mod dashboard;
-mod panel;
-mod prometheus;
-mod svg;
 mod terminal;
 
-pub(super) use self::{dashboard::draw, prometheus::Prometheus};
 use crate::screen::Printed;
 
 /// Writes what was printed to `demo.cast`, which asciinema plays, and to `demo.svg`.
@@ -19,7 +14,7 @@ pub(super) fn write_terminal(printed: &[Printed], directory: &Path) -> Result<()
     write(directory, "demo.svg", &terminal::picture(printed))
 }
 
-pub(super) fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
+fn write(directory: &Path, name: &str, text: &str) -> Result<()> {
     let file = directory.join(name);
     fs::create_dir_all(directory)
         .and_then(|()| fs::write(&file, text))

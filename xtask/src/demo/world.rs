@@ -60,9 +60,7 @@ impl fmt::Display for Place {
 fn flags() -> Vec<String> {
     let uplink = format!("--uplinks={}", Cluster::West.node().role());
     let cluster = format!("--cluster-id={}", Cluster::East.name());
-    // For the dashboard of `--record`.
-    let metrics = "--metrics-address=127.0.0.1:16451".to_owned();
-    vec!["--tc=auto".to_owned(), metrics, uplink, cluster]
+    vec!["--tc=auto".to_owned(), uplink, cluster]
 }
 
 /// Two clusters, and an agent on the node of one of them.

@@ -180,7 +180,7 @@ pub(super) fn connected(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
 
 pub(super) fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "Synced";
-    match peer.view.removal_problem() {
+    match peer.view.problem() {
         None => {
             let mut message = "everything that the cluster exports was read".to_owned();
             let failed = peer.view.lease().map_or(0, |lease| lease.failed);

@@ -1,13 +1,18 @@
-//! Pictures of the pages of both programs, as `mcs ui` leads a browser to them. Documents show them.
+//! Pictures of the pages of both programs, as `mcs ui` leads a browser to them, and of the dashboard. Documents show them.
 
 use std::{
+    fs,
     path::Path,
     process::Command,
     time::{Duration, Instant},
 };
 
 use anyhow::Context as _;
-use mcs_tests::browser::Browser;
+use mcs_tests::{
+    browser::{Browser, directory_of_pictures},
+    dashboard::{self, Prometheus},
+    netns::Namespace,
+};
 
 use crate::{
     ask::{self, Shown},
@@ -18,6 +23,9 @@ use crate::{
 
 /// Services of both clusters, of which clients ask the first ones more often.
 const SERVICES: [&str; 3] = ["cart", "checkout", "search"];
+/// The dashboard of the chart, of agents.
+const DASHBOARD: &str =
+    concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/mcs-agent/monitoring/dashboard.json");
 /// How long clients ask: the plots show the last minutes.
 const TRAFFIC: Duration = Duration::from_mins(2);
 
@@ -35,6 +43,12 @@ pub(crate) fn take(
             member.export(name)?;
         }
     }
+    let pod = members[0].get(&["pod", ask::POD])?;
+    let node = pod["spec"]["nodeName"].as_str().context("the client is on no node")?;
+    let mut nodes = members[0].nodes().into_iter();
+    let of_client = nodes.find(|one| one.to_string() == node).context("another machine's node")?;
+    let netns = Namespace::open(&of_client.netns())?;
+    let prometheus = Prometheus::start(&netns, directory)?;
     let begin = Instant::now();
     while begin.elapsed() < TRAFFIC {
         let wave = 12.0 + 10.0 * (begin.elapsed().as_secs_f64() / 9.0).sin();
@@ -58,10 +72,12 @@ pub(crate) fn take(
         let shown = Shown::begin(ui)?;
         browser.picture(&shown.url, (1000, 1000), directory, name)
     };
-    let pod = members[0].get(&["pod", ask::POD])?;
-    let node = pod["spec"]["nodeName"].as_str().context("the client is on no node")?;
     page(mcs("ui")?.args(["--node", node]), "page-agent.png")?;
     page(mcs("ui")?.arg("--controller"), "page-controller.png")?;
+    let title = format!("mcs-agent on node {node}");
+    let drawn = dashboard::draw(Path::new(DASHBOARD), &title, &prometheus)?;
+    let file = directory_of_pictures(directory).join("dashboard.svg");
+    fs::write(&file, drawn).with_context(|| file.display().to_string())?;
     for member in members {
         member.run(&["delete", "serviceexport,service", SERVICES[0], SERVICES[1], SERVICES[2]])?;
     }

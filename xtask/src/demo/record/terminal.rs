@@ -2,9 +2,9 @@
 
 use std::fmt::Write as _;
 
+use mcs_tests::dashboard::escape;
 use serde_json::json;
 
-use super::svg::escape;
 use crate::screen::Printed;
 
 const COLUMNS: usize = 100;

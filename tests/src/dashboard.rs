@@ -1,26 +1,32 @@
 //! The dashboard of the chart as a picture: each panel's queries, asked of a Prometheus.
 
-use std::{fmt::Write as _, fs};
+mod panel;
+mod prometheus;
 
-use anyhow::{Context as _, Result};
+use std::{fmt::Write as _, fs, path::Path};
+
+use anyhow::Context as _;
 use serde_json::Value;
 
-use super::{
+pub use self::prometheus::Prometheus;
+use self::{
     panel::{Panel, Place},
-    prometheus::{INTERVAL, Prometheus, Series, now},
-    svg::escape,
+    prometheus::{INTERVAL, Series, now},
 };
-use crate::workspace::Workspace;
 
 /// Pixels of a column and of a row of Grafana's grid.
 const COLUMN: u32 = 50;
 const ROW: u32 = 30;
 const HEAD: u32 = 44;
 
-/// Draws the panels with all that was scraped.
-pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) -> Result<String> {
-    let file = workspace.root.join("deploy/helm/mcs-agent/monitoring/dashboard.json");
-    let text = fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+/// Text in an SVG file.
+pub fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Draws the panels of this dashboard, below a title, with all that was scraped.
+pub fn draw(file: &Path, title: &str, prometheus: &Prometheus<'_>) -> anyhow::Result<String> {
+    let text = fs::read_to_string(file).with_context(|| file.display().to_string())?;
     let dashboard: Value = serde_json::from_str(&text)?;
     let panels = dashboard["panels"].as_array().context("a dashboard without panels")?;
     let (begin, end) = (prometheus.began(), now()?);
@@ -29,14 +35,14 @@ pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) 
     for panel in panels {
         let place = place(&panel["gridPos"])?;
         bottom = bottom.max(place.y + place.height);
-        let title = panel["title"].as_str().unwrap_or_default();
+        let name = panel["title"].as_str().unwrap_or_default();
         if panel["type"] == "row" {
             let _ = writeln!(
                 body,
                 "<text x=\"{}\" y=\"{}\" class=\"row\">{}</text>",
                 place.x + 8,
                 place.y + ROW - 9,
-                escape(title)
+                escape(name)
             );
             continue;
         }
@@ -50,7 +56,7 @@ pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) 
         }
         let unit = panel["fieldConfig"]["defaults"]["unit"].as_str().unwrap_or("none");
         let is_stat = panel["type"] == "stat";
-        let drawn = Panel { title, unit, place, lines: &lines, time: (begin, end) };
+        let drawn = Panel { title: name, unit, place, lines: &lines, time: (begin, end) };
         body.push_str(&if is_stat { drawn.stat() } else { drawn.chart() });
     }
     let width = 24 * COLUMN;
@@ -60,13 +66,14 @@ pub(in crate::demo) fn draw(workspace: &Workspace, prometheus: &Prometheus<'_>) 
          .row{{font-weight:bold;font-size:14px}}.head{{font-weight:bold;font-size:18px}}\
          .big{{font-size:26px;fill:#0072B2}}.tick{{fill:#777;font-size:10px}}</style>\n\
          <rect width=\"{width}\" height=\"{bottom}\" fill=\"#f4f5f7\"/>\n\
-         <text x=\"12\" y=\"29\" class=\"head\">mcs-agent: {:.0} seconds of cargo xtask demo, drawn from the chart's dashboard</text>\n\
+         <text x=\"12\" y=\"29\" class=\"head\">{}: {:.0} seconds</text>\n\
          {body}</svg>\n",
+        escape(title),
         end - begin,
     ))
 }
 
-fn place(grid: &Value) -> Result<Place> {
+fn place(grid: &Value) -> anyhow::Result<Place> {
     let number = |name: &str| {
         let number = grid[name].as_u64().and_then(|number| u32::try_from(number).ok());
         number.with_context(|| format!("a panel without {name}"))

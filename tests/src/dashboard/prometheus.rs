@@ -1,4 +1,4 @@
-//! A Prometheus that scrapes the agent of the demonstration.
+//! A Prometheus that scrapes the agent of a node.
 
 use std::{
     fs,
@@ -8,11 +8,10 @@ use std::{
     time::{Duration, SystemTime, UNIX_EPOCH},
 };
 
-use anyhow::{Context as _, Result, ensure};
-use mcs_tests::netns::Namespace;
+use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
-use crate::process;
+use crate::{netns::Namespace, process};
 
 /// Where it listens, in the node's network namespace.
 const ADDRESS: &str = "127.0.0.1:19090";
@@ -28,7 +27,8 @@ pub(super) struct Series {
 }
 
 /// The running server. It ends when this is dropped.
-pub(in crate::demo) struct Prometheus<'a> {
+#[derive(Debug)]
+pub struct Prometheus<'a> {
     netns: &'a Namespace,
     child: Child,
     directory: PathBuf,
@@ -37,7 +37,7 @@ pub(in crate::demo) struct Prometheus<'a> {
 
 impl<'a> Prometheus<'a> {
     /// Starts it, with its data in a new directory.
-    pub(in crate::demo) fn start(netns: &'a Namespace, directory: &Path) -> Result<Self> {
+    pub fn start(netns: &'a Namespace, directory: &Path) -> anyhow::Result<Self> {
         let directory = directory.join("prometheus");
         fs::create_dir_all(&directory)?;
         let config = directory.join("prometheus.yml");
@@ -46,14 +46,13 @@ impl<'a> Prometheus<'a> {
              scrape_configs: [{{job_name: mcs-agent, static_configs: [{{targets: ['127.0.0.1:16451']}}]}}]\n"
         );
         fs::write(&config, text)?;
-        let program = process::find("prometheus").context("prometheus is not installed")?;
         let log = fs::File::create(directory.join("log"))?;
-        let mut command = netns.command(program);
+        let mut command = netns.command("prometheus");
         command.arg(format!("--config.file={}", config.display()));
         command.arg(format!("--storage.tsdb.path={}", directory.join("data").display()));
         command.arg(format!("--web.listen-address={ADDRESS}"));
         command.stdin(Stdio::null()).stdout(log.try_clone()?).stderr(log);
-        let child = command.spawn().with_context(|| process::cannot_start(&command))?;
+        let child = command.spawn().context("cannot start prometheus")?;
         Ok(Self { netns, child, directory, began: now()? })
     }
 
@@ -63,7 +62,7 @@ impl<'a> Prometheus<'a> {
     }
 
     /// The series of a query, from its start until now.
-    pub(super) fn ask(&self, query: &str, end: f64) -> Result<Vec<Series>> {
+    pub(super) fn ask(&self, query: &str, end: f64) -> anyhow::Result<Vec<Series>> {
         let parameters = [
             format!("query={query}"),
             format!("start={}", self.began),
@@ -74,7 +73,7 @@ impl<'a> Prometheus<'a> {
         curl.args(["--silent", "--get", "--max-time", "10"]);
         curl.arg(format!("http://{ADDRESS}/api/v1/query_range"));
         curl.args(parameters.iter().flat_map(|parameter| ["--data-urlencode", parameter]));
-        let said = process::printed(&mut curl)?;
+        let said = process::run(&mut curl, "")?;
         let answer: Value =
             serde_json::from_str(&said).with_context(|| format!("Prometheus says {said:?}"))?;
         ensure!(answer["status"] == "success", "{query}: {said}");
@@ -100,11 +99,11 @@ impl Drop for Prometheus<'_> {
 }
 
 /// Seconds since the Unix epoch.
-pub(super) fn now() -> Result<f64> {
+pub(super) fn now() -> anyhow::Result<f64> {
     Ok(SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs_f64().round())
 }
 
-fn series(value: &Value) -> Result<Series> {
+fn series(value: &Value) -> anyhow::Result<Series> {
     let labels = value["metric"].as_object().into_iter().flatten();
     let labels =
         labels.map(|(name, value)| (name.clone(), value.as_str().unwrap_or_default().to_owned()));
@@ -112,7 +111,7 @@ fn series(value: &Value) -> Result<Series> {
         let text = point[1].as_str().context("no value")?;
         Ok((point[0].as_f64().context("no time")?, text.parse::<f64>()?))
     });
-    let points = points.collect::<Result<Vec<_>>>()?;
+    let points = points.collect::<anyhow::Result<Vec<_>>>()?;
     // A quantile of nothing is no number.
     let points = points.into_iter().filter(|(_, value)| value.is_finite()).collect();
     Ok(Series { labels: labels.collect(), points })

@@ -2,7 +2,11 @@
 
 use std::fmt::Write as _;
 
-use super::svg::{COLOURS, escape};
+use super::escape;
+
+/// The colours of series, which people with colour blindness can tell apart (Okabe and Ito).
+const COLOURS: [&str; 7] =
+    ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000"];
 
 /// Where a panel is, in pixels.
 #[derive(Clone, Copy)]
