@@ -91,6 +91,8 @@ const PROGRAMS: &[Program] = {
             version: &["--version"],
             purposes: &[Kind],
         },
+        Program { name: "jq", package: "jq", version: &["--version"], purposes: &[Kind] },
+        Program { name: "capsh", package: "libcap2-bin", version: &[], purposes: &[Kind] },
         Program {
             name: "chromium",
             package: "chromium",
