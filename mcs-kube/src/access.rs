@@ -15,7 +15,10 @@ use std::{
 };
 
 use http_body_util::Limited;
-use hyper::{Method, Request};
+use hyper::{
+    Method, Request,
+    header::{ACCEPT_ENCODING, HeaderValue},
+};
 use hyper_util::client::legacy::connect::{
     HttpConnector,
     dns::{GaiResolver, Name},
@@ -29,6 +32,7 @@ use kube::{
 use thiserror::Error;
 use tokio::{sync::watch, time::timeout};
 use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::error::Elapsed};
+use tower_http::decompression::Decompression;
 
 pub use self::foreign::is_unverified;
 use self::foreign::{of_this_machine, unverified};
@@ -401,13 +405,17 @@ fn client(
     let mut tcp = HttpConnector::new_with_resolver(resolver(servers.clone()));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
-    let sender = requests::sender(config, requests::tls(config, tcp)?);
+    let sender = Decompression::new(requests::sender(config, requests::tls(config, tcp)?));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(AccessError::Credentials)?)
         .layer(config.extra_headers_layer().map_err(AccessError::Credentials)?)
-        .service(service_fn(move |request: Request<Body>| {
+        .service(service_fn(move |mut request: Request<Body>| {
             let limit = headers_limit(&request);
+            if is_watch(&request) {
+                // No API server compresses a watch. A proxy would, and could keep events back for it.
+                request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
+            }
             let is_get = request.method() == Method::GET;
             let answer = sender.clone().call(request);
             async move {
@@ -423,8 +431,12 @@ fn client(
 
 /// The time limit for the headers of the answer. A list has to be complete before its headers go out.
 fn headers_limit(request: &Request<Body>) -> Duration {
-    let is_watch = request.uri().query().is_some_and(|query| query.contains("watch=true"));
-    if request.method() == Method::GET && !is_watch { LIST_TIMEOUT } else { RESPONSE_TIMEOUT }
+    let is_list = request.method() == Method::GET && !is_watch(request);
+    if is_list { LIST_TIMEOUT } else { RESPONSE_TIMEOUT }
+}
+
+fn is_watch(request: &Request<Body>) -> bool {
+    request.uri().query().is_some_and(|query| query.contains("watch=true"))
 }
 
 /// Resolves names like the default resolver and remembers the addresses.

@@ -138,7 +138,7 @@ mod tests {
             assert_eq!(next_group(&mut sent).await, "multicluster.x-k8s.io");
             // The second answer is an error, which changes nothing.
             for _ in 0..3 {
-                assert_eq!(timeout(PATIENCE, script.asked()).await.unwrap(), "/apis");
+                assert_eq!(timeout(PATIENCE, script.asked()).await.unwrap(), "/apis compressed");
                 access.renew(&access.connection().await.unwrap()).await.unwrap();
             }
             assert_eq!(next_group(&mut sent).await, "net.gke.io");

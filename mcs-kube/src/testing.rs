@@ -3,8 +3,13 @@
 
 pub mod messages;
 
-use std::{io, net::SocketAddr, time::Duration};
+use std::{
+    io::{self, Write as _},
+    net::SocketAddr,
+    time::Duration,
+};
 
+use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::{
@@ -23,6 +28,7 @@ pub struct ScriptedAnswer {
     lines: Vec<Value>,
     /// The answer in protobuf, instead of the lines.
     protobuf: Option<Vec<u8>>,
+    is_compressed: bool,
     holds: bool,
     delay: Duration,
     lasts: Duration,
@@ -35,6 +41,7 @@ impl ScriptedAnswer {
             status: 200,
             lines: events.into_iter().collect(),
             protobuf: None,
+            is_compressed: false,
             holds: false,
             delay: Duration::ZERO,
             lasts: Duration::ZERO,
@@ -44,6 +51,12 @@ impl ScriptedAnswer {
     /// Any answer in protobuf.
     pub fn protobuf(status: u16, body: Vec<u8>) -> Self {
         Self { status, protobuf: Some(body), ..Self::watch([]) }
+    }
+
+    /// Compresses the answer.
+    #[must_use]
+    pub fn compressed(self) -> Self {
+        Self { is_compressed: true, ..self }
     }
 
     /// Keeps the connection open after the answer.
@@ -164,7 +177,7 @@ impl ScriptedServer {
         Self { address, requests, task }
     }
 
-    /// The path and query of the next request, and that protobuf is asked for if it is.
+    /// The path and query of the next request, and that protobuf or compression is asked for if it is.
     pub async fn asked(&mut self) -> String {
         self.requests.recv().await.unwrap()
     }
@@ -188,7 +201,9 @@ async fn target(stream: &mut BufReader<TcpStream>) -> io::Result<String> {
     }
     let is_for_protobuf = |line: &String| line.starts_with("accept: ") && line.contains("protobuf");
     let form = if lines.iter().any(is_for_protobuf) { " in protobuf" } else { "" };
-    Ok(lines[0].split(' ').nth(1).unwrap().to_owned() + form)
+    let is_for_gzip = |line: &String| line.starts_with("accept-encoding: gzip");
+    let coding = if lines.iter().any(is_for_gzip) { " compressed" } else { "" };
+    Ok(lines[0].split(' ').nth(1).unwrap().to_owned() + form + coding)
 }
 
 /// The body lasts until the connection is closed.
@@ -197,13 +212,19 @@ async fn respond(stream: &mut BufReader<TcpStream>, answer: &ScriptedAnswer) -> 
         Some(_) => "Content-Type: application/vnd.kubernetes.protobuf\r\n",
         None => "",
     };
-    let head = format!("HTTP/1.1 {} Scripted\r\nConnection: close\r\n{form}\r\n", answer.status);
+    let coding = if answer.is_compressed { "Content-Encoding: gzip\r\n" } else { "" };
+    let status = answer.status;
+    let head = format!("HTTP/1.1 {status} Scripted\r\nConnection: close\r\n{form}{coding}\r\n");
     stream.write_all(head.as_bytes()).await?;
-    if let Some(body) = &answer.protobuf {
-        stream.write_all(body).await?;
-    }
+    let mut body = answer.protobuf.clone().unwrap_or_default();
     for line in &answer.lines {
-        stream.write_all(format!("{line}\n").as_bytes()).await?;
+        body.extend(format!("{line}\n").as_bytes());
     }
+    if answer.is_compressed {
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::fast());
+        encoder.write_all(&body)?;
+        body = encoder.finish()?;
+    }
+    stream.write_all(&body).await?;
     stream.flush().await
 }

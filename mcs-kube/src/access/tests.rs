@@ -15,7 +15,7 @@ async fn addresses_that_the_servers_name_resolves_to_are_remembered() {
     assert!(access.servers().borrow().is_empty());
     let request = http::Request::get("/version").body(Vec::new()).unwrap();
     access.connection().await.unwrap().client.request::<Value>(request).await.unwrap();
-    assert_eq!(script.asked().await, "/version");
+    assert_eq!(script.asked().await, "/version compressed");
     assert!(access.servers().borrow().contains(&script.address.ip()));
 }
 

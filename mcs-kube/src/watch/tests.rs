@@ -173,6 +173,37 @@ async fn a_server_that_streams_no_lists_is_asked_for_one() {
 }
 
 #[tokio::test]
+async fn a_list_may_be_compressed_and_a_watch_may_not() {
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(422),
+        ScriptedAnswer::list("5", [property("a", "3", "x")]).compressed(),
+        ScriptedAnswer::watch([]).held(),
+    ])
+    .await;
+    let mut forms = Vec::new();
+    for _ in 0..3 {
+        let asked = timeout(PATIENCE, watch.script.asked()).await.expect("a request");
+        forms.push((asked.contains("watch=true"), asked.ends_with(" compressed")));
+        if forms.len() == 2 {
+            watch.reports("listed v1beta1: a=x").await;
+        }
+    }
+    assert_eq!(forms, [(true, false), (false, true), (true, false)]);
+}
+
+/// A few kilobytes stand for each of these objects.
+#[tokio::test]
+async fn what_a_compressed_list_becomes_has_the_same_bounds() {
+    let large = property("b", "6", &"x".repeat(9 << 20));
+    let mut watch = RunningWatch::begin([
+        ScriptedAnswer::error(422),
+        ScriptedAnswer::list("50", [property("a", "5", "x"), large]).compressed(),
+    ])
+    .await;
+    watch.reports("failing: the API server sends an object of more than 8 MiB").await;
+}
+
+#[tokio::test]
 async fn the_version_that_is_served_is_found() {
     let mut watch = RunningWatch::begin([
         ScriptedAnswer::error(404),

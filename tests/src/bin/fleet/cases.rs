@@ -3,6 +3,7 @@
 #![expect(clippy::cast_precision_loss, reason = "figures for people")]
 
 use std::{
+    path::Path,
     sync::atomic::{AtomicUsize, Ordering},
     thread,
     time::{Duration, Instant},
@@ -38,6 +39,8 @@ const MORE_BYTES: f64 = 1.2;
 const MORE_CPU: f64 = 1.2;
 /// The share of a change of the large slice that a node may receive, by what it was in JSON with all conditions.
 const SHARE: f64 = 1.0 / 3.0;
+/// What compressed lists have of the bytes of a start, at most.
+const COMPRESSED: f64 = 0.5;
 /// ServiceImports and slices.
 const KINDS: usize = 2;
 /// An API server sends a bookmark each minute.
@@ -55,7 +58,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("one of two API servers ends", server_ends);
     suite.case("etcd is compacted while watches are away", compaction);
     suite.case("as many nodes come once more", doubles);
-    suite.case("an API server without HTTP/2", without_http2);
+    suite.case("an API server without HTTP/2 and without streamed lists", old_server);
 }
 
 fn fleet() -> usize {
@@ -370,9 +373,24 @@ fn doubles(world: &mut World) -> anyhow::Result<()> {
     started(world, fleet()).map(drop)
 }
 
-fn without_http2(world: &mut World) -> anyhow::Result<()> {
-    let (server, mut agent) = world.without_http2()?;
-    agent.wait_until_synced(PATIENCE)?;
+fn old_server(world: &mut World) -> anyhow::Result<()> {
+    // They would receive something meanwhile.
+    world.agents = None;
+    let (server, kubeconfig) = world.old_server()?;
+    let streamed = bytes_of_start(world, &world.kubeconfig(Kind::Agents))?;
+    let listed = bytes_of_start(world, &kubeconfig)?;
     drop(server);
+    tell(format!(
+        "an agent starts with {listed:.0} kB in compressed lists, and with {streamed:.0} kB in streams"
+    ));
+    ensure!(listed <= streamed * COMPRESSED, "more than {COMPRESSED} of what streams have");
     Ok(())
+}
+
+/// What one agent receives until it has read everything.
+fn bytes_of_start(world: &World, kubeconfig: &Path) -> anyhow::Result<f64> {
+    let before = world.received()?;
+    let mut agent = world.start_with(Kind::Agents, kubeconfig, 1)?;
+    agent.wait_until_synced(PATIENCE)?;
+    Ok(kilobytes(world.received()? - before, 1))
 }

@@ -3,7 +3,7 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr},
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::Duration,
 };
 
@@ -134,22 +134,40 @@ impl World {
 
     /// Starts followers, without waiting for them.
     pub(crate) fn start(&self, kind: Kind, count: usize) -> anyhow::Result<Crowd> {
-        let file = match kind {
-            Kind::Agents => "agents.kubeconfig",
-            Kind::KubeProxies => "kube-proxy.kubeconfig",
-        };
-        Crowd::start(&self.nodes, kind, &self.run.directory().join(file), count)
+        self.start_with(kind, &self.kubeconfig(kind), count)
     }
 
-    /// Starts an API server without HTTP/2, of a cluster of its own, and an agent there.
-    pub(crate) fn without_http2(&self) -> anyhow::Result<(ApiServer, Crowd)> {
-        let server = self.control.api_server("plain", 6444, &["--disable-http2-serving=true"])?;
+    /// Starts followers of the API server of this kubeconfig, without waiting for them.
+    pub(crate) fn start_with(
+        &self,
+        kind: Kind,
+        kubeconfig: &Path,
+        count: usize,
+    ) -> anyhow::Result<Crowd> {
+        Crowd::start(&self.nodes, kind, kubeconfig, count)
+    }
+
+    /// The kubeconfig of these followers, of the API server that they share.
+    pub(crate) fn kubeconfig(&self, kind: Kind) -> PathBuf {
+        self.run.directory().join(match kind {
+            Kind::Agents => "agents.kubeconfig",
+            Kind::KubeProxies => "kube-proxy.kubeconfig",
+        })
+    }
+
+    /// Starts an API server without HTTP/2 and without streamed lists, of a cluster of its own with as many objects. Returns the
+    /// kubeconfig of its agents, too.
+    pub(crate) fn old_server(&self) -> anyhow::Result<(ApiServer, PathBuf)> {
+        let flags = ["--disable-http2-serving=true", "--feature-gates=WatchList=false"];
+        let server = self.control.api_server("old", 6444, &flags)?;
         self.control.install_types(&server)?;
+        let imports: Vec<_> = services().iter().map(Service::import).collect();
+        server.api.create_many(&imports)?;
+        server.api.create_many(&self.slices)?;
         let [kubeconfig, token] =
-            ["plain.kubeconfig", "plain.token"].map(|name| self.run.directory().join(name));
+            ["old.kubeconfig", "old.token"].map(|name| self.run.directory().join(name));
         server.grant_agents(&kubeconfig, &token)?;
-        let agent = Crowd::start(&self.nodes, Kind::Agents, &kubeconfig, 1)?;
-        Ok((server, agent))
+        Ok((server, kubeconfig))
     }
 
     /// Changes the marked slice. Returns the number of the change.
@@ -294,7 +312,7 @@ fn services() -> Vec<Service> {
 }
 
 /// The rights that Kubernetes gives kube-proxy.
-fn grant_kube_proxy(server: &ApiServer, directory: &std::path::Path) -> anyhow::Result<()> {
+fn grant_kube_proxy(server: &ApiServer, directory: &Path) -> anyhow::Result<()> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "kube-proxy", "namespace": "mcs-system" },
