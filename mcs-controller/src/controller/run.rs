@@ -349,7 +349,8 @@ impl Control {
             tracing::info!("this replica leads");
             self.lease_renewals = OwnMailbox::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
-            self.rounds = Rounds::since(Instant::now());
+            self.rounds.lead(Instant::now());
+            self.published.metrics.set_names(self.rounds.names.is_answered());
             self.rights = Rights::since(Instant::now());
             self.state.lead();
         } else {
@@ -376,6 +377,7 @@ impl Control {
             self.state.tell_overlaps();
         }
         self.show(now);
+        self.ask_for_names(now);
         if !self.is_leader {
             return;
         }

@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Condition, Export, ExportState, Refusal, ServiceName, Timestamp, VipRanges,
-        VipsInUse, well_known,
+        ClusterId, Condition, Export, ExportState, Owner, Refusal, ServiceName, Timestamp,
+        VipRanges, VipsInUse, well_known,
     },
     mailbox::MailboxView,
     names::{QUESTIONS, Question},
@@ -270,12 +270,16 @@ impl State {
         }
     }
 
-    /// The names of some imports that this controller writes, and their VIPs.
+    /// The names of some imports that controllers of this kind have written, and their VIPs.
     pub(super) fn questions(&self) -> Vec<Question> {
-        let there =
-            self.planned_vips.iter().filter(|(name, _)| self.own.import_object(name).is_some());
+        let is_ours = |name: &ServiceName| {
+            self.own.import_object(name).is_some_and(|object| object.actual.owner == Owner::Us)
+        };
+        let there = self.vips.keys().filter(|name| is_ours(name));
         let chosen = fastrand::choose_multiple(there, QUESTIONS);
-        chosen.into_iter().map(|(name, vips)| Question::new(name.clone(), vips.clone())).collect()
+        let question =
+            |name: &ServiceName| Question::new(name.clone(), self.own.vips(name).to_vec());
+        chosen.into_iter().map(question).filter(Question::has_answer).collect()
     }
 
     fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {

@@ -1,6 +1,7 @@
 //! What is asked again and again: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
 
 use std::{
+    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -22,6 +23,8 @@ const FIRST: Duration = Duration::from_secs(5);
 pub(super) struct Rounds {
     pub(super) reach: Reach,
     pub(super) names: Names,
+    /// When names are asked for again.
+    ask_at: Instant,
     /// Whether this replica has chosen pods.
     pub(super) has_begun: bool,
     next_at: Instant,
@@ -34,10 +37,17 @@ impl Rounds {
         Self {
             reach: Reach::default(),
             names: Names::default(),
+            ask_at: now + FIRST,
             has_begun: false,
             next_at: now + FIRST,
             is_under_way: false,
         }
+    }
+
+    /// Begins a term as leader. Names that were answered before are missed if they are no more.
+    pub(super) fn lead(&mut self, now: Instant) {
+        let names = mem::take(&mut self.names);
+        *self = Self { names, ask_at: self.ask_at, ..Self::since(now) };
     }
 
     /// Notes a round that has ended. One of a former term says nothing.
@@ -57,6 +67,22 @@ impl Control {
         }
         rounds.next_at = now + period;
         rounds.has_begun = true;
+        let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
+        if chosen.is_empty() {
+            return;
+        }
+        rounds.is_under_way = true;
+        self.tasks.push(Box::pin(async move { Done::Round(connect_all(chosen).await) }));
+    }
+
+    /// Asks cluster DNS for names if it is time. A standby asks too: only a replica that has had an answer knows that one is
+    /// missing.
+    pub(super) fn ask_for_names(&mut self, now: Instant) {
+        let Some(period) = self.settings.probe_period else { return };
+        if now < self.rounds.ask_at {
+            return;
+        }
+        self.rounds.ask_at = now + period;
         let questions = self.state.questions();
         self.tasks.push(Box::pin(async move {
             let ask = |question: Question| async move {
@@ -65,12 +91,6 @@ impl Control {
             };
             Done::Names(join_all(questions.into_iter().map(ask)).await)
         }));
-        let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
-        if chosen.is_empty() {
-            return;
-        }
-        rounds.is_under_way = true;
-        self.tasks.push(Box::pin(async move { Done::Round(connect_all(chosen).await) }));
     }
 
     /// Asks the API server what this controller may do, if it is time.
@@ -87,9 +107,9 @@ impl Control {
 
     /// Takes what cluster DNS says.
     pub(super) fn note_names(&mut self, round: &[(Question, Answer)]) {
+        self.rounds.names.note(round);
         // A standby says nothing.
         if self.is_leader {
-            self.rounds.names.note(round);
             self.published.metrics.set_names(self.rounds.names.is_answered());
         }
     }
@@ -100,5 +120,24 @@ impl Control {
             let missing = self.rights.end(missing, Instant::now());
             self.published.metrics.set_missing_rights(missing);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clusterset::fixture::name;
+
+    #[test]
+    fn a_replica_that_leads_misses_names_that_were_answered_while_it_stood_by() {
+        let now = Instant::now();
+        let mut rounds = Rounds::since(now);
+        let question = || Question::new(name("shop/web"), vec!["241.0.0.1".parse().unwrap()]);
+        rounds.names.note(&[(question(), Answer::Right)]);
+        rounds.lead(now);
+        for _ in 0..2 {
+            rounds.names.note(&[(question(), Answer::Nothing("no such name".to_owned()))]);
+        }
+        assert_eq!(rounds.names.is_answered(), Some(false));
     }
 }

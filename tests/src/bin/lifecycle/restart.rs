@@ -7,12 +7,13 @@ use std::{
 };
 
 use anyhow::ensure;
+use bytemuck::Zeroable as _;
 use mcs_agent::{
     dataplane::KernelMapsReader,
     loader::Pins,
     reconcile::{MapContents, MapReader as _, MapView},
 };
-use mcs_common::maps;
+use mcs_common::{BackendRecord, Hint, maps};
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
@@ -78,7 +79,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let mut random = fastrand::Rng::with_seed(6);
     let last = Load::of(&target).during(&world.pod, || {
-        let mut last = Vec::new();
+        let (mut last, mut hinted) = (Vec::new(), 0);
         for turn in 0..kills {
             let changed = target.clone().with(SETS[(turn + 1) % 2]);
             site.manifests.write(&changed.service)?;
@@ -86,10 +87,12 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             services.iter().try_for_each(|service| site.manifests.write(service))?;
             thread::sleep(Duration::from_millis(random.u64(0..400)));
             site.agent.kill()?;
+            hinted += all_are_hinted(&site)?;
             site.agent.start_again(&world.node.netns, &[])?;
             last = [vec![changed.service], services].concat();
         }
         site.agent.wait_until_healthy()?;
+        ensure!(hinted > 0, "the maps were always empty");
         Ok(last)
     })?;
     last.iter().try_for_each(|service| site.agent.wait_for(service))?;
@@ -97,6 +100,20 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     ensure!(inconsistent == 0, "{inconsistent} clients have met a frontend half written");
     tell(format!("killed {kills} times; no frontend was ever half written"));
     Ok(())
+}
+
+/// Programs look up no address without its hint. Returns how many VIPs and backends an agent has left, each with its hint.
+fn all_are_hinted(site: &Site) -> anyhow::Result<usize> {
+    let pins = Pins::new(site.bpffs.path());
+    let maps = KernelMapsReader::open_hinted(&pins.config(), &pins.hints())?;
+    let contents = maps.read_all()?;
+    let vips = contents.vips.keys().map(|vip| (vip, Hint::VIP));
+    let used = contents.backends.iter().filter(|one| **one != BackendRecord::zeroed());
+    let all: Vec<_> = vips.chain(used.map(|one| (&one.addr, Hint::BACKEND))).collect();
+    for (address, hint) in &all {
+        ensure!(maps.hint(address).includes(*hint), "{address:?} lacks its hint");
+    }
+    Ok(all.len())
 }
 
 /// Services whose sets are never the same in two turns that follow each other.
