@@ -13,11 +13,11 @@ use flate2::{Compression, write::GzEncoder};
 use serde_json::{Value, json};
 use tempfile::NamedTempFile;
 use tokio::{
-    io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader},
+    io::{AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader},
     net::{TcpListener, TcpStream},
     sync::mpsc,
     task::JoinHandle,
-    time::sleep,
+    time::{sleep, timeout},
 };
 
 use crate::access::KubeconfigFile;
@@ -31,6 +31,7 @@ pub struct ScriptedAnswer {
     is_compressed: bool,
     holds: bool,
     delay: Duration,
+    pause: Duration,
     lasts: Duration,
 }
 
@@ -44,6 +45,7 @@ impl ScriptedAnswer {
             is_compressed: false,
             holds: false,
             delay: Duration::ZERO,
+            pause: Duration::ZERO,
             lasts: Duration::ZERO,
         }
     }
@@ -69,6 +71,12 @@ impl ScriptedAnswer {
     #[must_use]
     pub fn after(self, delay: Duration) -> Self {
         Self { delay, ..self }
+    }
+
+    /// Sends the body byte by byte, with a pause after each, until the client is gone. Other requests wait.
+    #[must_use]
+    pub fn dripping(self, pause: Duration) -> Self {
+        Self { pause, ..self }
     }
 
     /// Keeps the connection open for that time. Other requests wait.
@@ -225,6 +233,20 @@ async fn respond(stream: &mut BufReader<TcpStream>, answer: &ScriptedAnswer) -> 
         encoder.write_all(&body)?;
         body = encoder.finish()?;
     }
+    if answer.pause > Duration::ZERO {
+        return drip(stream, &body, answer.pause).await;
+    }
     stream.write_all(&body).await?;
     stream.flush().await
+}
+
+async fn drip(stream: &mut BufReader<TcpStream>, body: &[u8], pause: Duration) -> io::Result<()> {
+    for byte in body {
+        stream.write_all(&[*byte]).await?;
+        stream.flush().await?;
+        if timeout(pause, stream.read(&mut [0])).await.is_ok() {
+            break;
+        }
+    }
+    Ok(())
 }

@@ -374,6 +374,85 @@ mod tests {
         assert_eq!(choose(&[], &["192.0.2.1"]), hashed, "it is outside the range");
     }
 
+    /// A cluster that imports two services with one hash.
+    #[derive(Default)]
+    struct Importing {
+        in_use: VipsInUse,
+        vips: BTreeMap<ServiceName, IpAddr>,
+    }
+
+    impl Importing {
+        /// Looks at a service whose exporter says that it has this VIP.
+        fn sees(&mut self, ranges: &VipRanges, name: &ServiceName, claim: Option<IpAddr>) {
+            let existing: Vec<_> = self.vips.get(name).copied().into_iter().collect();
+            let preferred: Vec<_> = claim.into_iter().collect();
+            let sources = VipSources {
+                existing: &existing,
+                preferred: &preferred,
+                ..new_vips(ranges, &self.in_use)
+            };
+            let (vips, problem) = sources.choose(name, &[IpFamily::V4]);
+            assert_eq!(problem, None);
+            self.in_use.add(name, vips.iter().copied());
+            self.vips.insert(name.clone(), vips[0]);
+        }
+    }
+
+    /// The first cluster exports the first service, the second one the second, and the third one none.
+    #[test]
+    fn two_services_of_one_hash_have_the_same_vips_where_they_are_seen_in_the_same_order() {
+        let ranges = small("241.0.0.0/24");
+        let mut alone = BTreeMap::new();
+        let services = (0..).find_map(|number| {
+            let (mut cluster, name) = (Importing::default(), name(&format!("s{number}")));
+            cluster.sees(&ranges, &name, None);
+            let former = alone.insert(cluster.vips[&name], name.clone())?;
+            Some((cluster.vips[&name], [former, name]))
+        });
+        let (hashed, services) = services.expect("two names of one hash");
+        let next = IpAddr::from(Ipv4Addr::from(u32::try_from(number(hashed) + 1).unwrap()));
+        for orders in 0..8_u8 {
+            let seen_first = |cluster: usize| usize::from(orders >> cluster & 1);
+            let mut clusters: [Importing; 3] = Default::default();
+            for (nth, cluster) in clusters.iter_mut().enumerate() {
+                let first = seen_first(nth);
+                for service in [first, 1 - first] {
+                    cluster.sees(&ranges, &services[service], None);
+                }
+            }
+            let chosen = clusters.each_ref().map(|one| one.vips.clone());
+            for (nth, vips) in chosen.iter().enumerate() {
+                let first = seen_first(nth);
+                let of = [first, 1 - first].map(|service| vips[&services[service]]);
+                assert_eq!(of, [hashed, next], "cluster {nth} of orders {orders:03b}");
+            }
+            // What the exporters have chosen is known late. Each cluster keeps what it gave.
+            let unused = "241.0.0.200".parse().unwrap();
+            for (exporter, service) in services.iter().enumerate() {
+                for claim in [chosen[exporter][service], unused] {
+                    for cluster in &mut clusters {
+                        cluster.sees(&ranges, service, Some(claim));
+                    }
+                }
+            }
+            assert_eq!(clusters.each_ref().map(|one| one.vips.clone()), chosen);
+            // A cluster that joins later knows it, and gives no VIP to both.
+            for order in [[0, 1], [1, 0]] {
+                let mut late = Importing::default();
+                for service in order {
+                    let claim = chosen[service][&services[service]];
+                    late.sees(&ranges, &services[service], Some(claim));
+                }
+                let of = order.map(|service| late.vips[&services[service]]);
+                assert_ne!(of[0], of[1], "orders {orders:03b}");
+                assert_eq!(of[0], chosen[order[0]][&services[order[0]]], "it is free there");
+                if seen_first(0) == seen_first(1) {
+                    assert_eq!(late.vips, chosen[0], "the exporters agree, and so does it");
+                }
+            }
+        }
+    }
+
     #[test]
     fn a_vip_that_is_lost_stays_until_it_is_given_up_and_another_is_free() {
         let services: Vec<IpNet> = vec!["10.96.0.0/16".parse().unwrap()];

@@ -262,6 +262,44 @@ fn a_mailbox_of_yesterday_moves_nothing() {
     assert_eq!(believed(&view), ["a: a-1@1", "b: ", "c: c-1@1"]);
 }
 
+/// Clocks differ, so the age of a Lease means nothing: that it is renewed does.
+#[test]
+fn a_cluster_that_returns_after_a_month_takes_away_what_it_exports_no_longer() {
+    const MONTH: u64 = 30 * 86_400;
+    let returned = |complete, services, sequence| {
+        let stamp = Stamp { mailbox: 0, epoch: 2, sequence };
+        lease_of(&PublisherLease { stamp, complete, ..complete_lease("east", services, 1) })
+    };
+    // The reader starts while the cluster is away.
+    let mut view = MailboxView::new("east".parse().unwrap());
+    let services = [exported("a", &["a-1"]), exported("b", &["b-1"])];
+    view.apply(MailboxEvent::Services(listed(services)));
+    let slices = [copy("a", &slice("a-1", 1)), copy("b", &slice("b-1", 1))];
+    view.apply(MailboxEvent::Slices(listed(slices)));
+    for _ in 0..3 {
+        view.apply(lease("east", true, 2, 1));
+        assert_eq!((view.counts(), view.is_renewed()), (true, false));
+        assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"]);
+        let certain = ["a", "b", "c"].map(|name| view.allows_removal(&service(name)));
+        assert_eq!(certain, [false; 3], "nothing that was imported of it goes");
+    }
+    // It exports b no longer, and has other pods.
+    view.apply(returned(false, 0, MONTH));
+    let gone = MailboxEvent::Services(ResourceEvent::Deleted(exported("b", &["b-1"])));
+    view.apply(gone);
+    assert_eq!(believed(&view), ["a: a-1@1", "b: b-1@1"], "not everything is published");
+    assert!(!view.allows_removal(&service("c")));
+    let written = Stamp { mailbox: 0, epoch: 2, sequence: MONTH + 1 };
+    let slices = ResourceEvent::Changed(copy_at("a", &slice("a-2", 1), written));
+    view.apply(MailboxEvent::Slices(slices));
+    let services = ResourceEvent::Changed(exported_at("a", &["a-2"], written));
+    view.apply(MailboxEvent::Services(services));
+    assert_eq!(believed(&view), ["a: a-2@1", "b: b-1@1"], "it counts again");
+    view.apply(returned(true, 1, MONTH + 2));
+    assert_eq!((believed(&view), view.removal_problem()), (vec!["a: a-2@1".to_owned()], None));
+    assert!(view.allows_removal(&service("c")));
+}
+
 #[test]
 fn publishers_of_earlier_versions_and_later_ones_follow_each_other() {
     let mut view = known();

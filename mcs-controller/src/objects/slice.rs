@@ -335,6 +335,7 @@ mod tests {
     use mcs_kube::testing::messages::captured_slice;
 
     use super::*;
+    use crate::clusterset::{ServiceSpec, SliceCopier, fixture, merge};
 
     fn slice() -> SourceSlice {
         SourceSlice {
@@ -486,6 +487,58 @@ mod tests {
         let read = D::MESSAGE.unwrap()(&key, message);
         assert!(format!("{read:?}").starts_with("Ok(Some("), "{read:?}");
         assert_eq!(read, D::decode(key, object));
+    }
+
+    /// Whoever writes a mailbox can write any label there.
+    #[test]
+    fn an_imported_slice_has_no_label_of_the_mailbox() {
+        let (east, service) = ("east".parse().unwrap(), ServiceName::new("shop", "web").unwrap());
+        let mut object = mailbox_slice("m", &east, &service, &slice(), slice().stamp);
+        for (label, value) in [
+            (well_known::SLICE_MANAGED_BY, "endpointslice-controller.k8s.io"),
+            (well_known::MANAGED_BY, "other-controller"),
+            (well_known::SOURCE_CLUSTER, "west"),
+            (well_known::SERVICE_NAME, "pay"),
+            (well_known::SLICE_SERVICE, "pay"),
+            ("team", "bank"),
+        ] {
+            object["metadata"]["labels"][label] = json!(value);
+            object["metadata"]["annotations"][label] = json!(value);
+        }
+        object["metadata"]["ownerReferences"] =
+            json!([{ "apiVersion": "v1", "kind": "Service", "name": "pay", "uid": "u" }]);
+        let key = ObjectKey::new("m", "shop.web-x");
+        let copy = MailboxSliceDecoder::decode(key, &object).unwrap().unwrap();
+        assert_eq!((copy.cluster.as_ref(), &copy.service), (Some(&east), &service));
+        let spec = ServiceSpec {
+            ports: vec![fixture::port("http", 80)],
+            labels: fixture::map(&[(well_known::MANAGED_BY, "other-controller"), ("team", "shop")]),
+            ..fixture::spec()
+        };
+        let merged = merge(&[fixture::export("east", 1, spec)], None, &[]).unwrap();
+        let copier = SliceCopier {
+            name: &service,
+            source: &east,
+            importer: &"north".parse().unwrap(),
+            merged: &merged,
+            rules: &Arc::default(),
+            has_derived_service: false,
+            mailbox: 0,
+        };
+        let (imported, _) = copier.copy(&copy.slice);
+        let metadata = &imported_slice(&imported)["metadata"];
+        let labels = json!({
+            well_known::SERVICE_NAME: "web",
+            well_known::SOURCE_CLUSTER: "east",
+            well_known::SLICE_MANAGED_BY: well_known::CONTROLLER,
+            well_known::HEADLESS: "",
+        });
+        assert_eq!((&metadata["namespace"], &metadata["labels"]), (&json!("shop"), &labels));
+        assert_eq!(metadata["ownerReferences"], json!(null));
+        let annotations = metadata["annotations"].as_object().unwrap();
+        let is_own = |key: &String| key.starts_with(well_known::GROUP);
+        let others: Vec<_> = annotations.keys().filter(|key| !is_own(key)).collect();
+        assert_eq!(others, [well_known::TRIGGER_TIME]);
     }
 
     /// What a reader makes of a copy with this annotation.

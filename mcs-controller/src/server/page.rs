@@ -299,4 +299,48 @@ mod tests {
         data.set(View { leads: false, ..view });
         assert!(body(&data).contains("○&nbsp;standby") && !body(&data).contains("shop/cart"));
     }
+
+    /// A peer says why it is as it is, and what its cluster is called.
+    #[test]
+    fn what_others_say_is_no_markup() {
+        let said = || "<script>alert('x')</script>&amp;".to_owned();
+        let condition = PeerCondition {
+            condition_type: said(),
+            status: "False".to_owned(),
+            reason: said(),
+            message: said(),
+            last_transition_time: said(),
+            observed_generation: None,
+        };
+        let data = PageData::default();
+        data.set(View {
+            cluster: "east".parse().unwrap(),
+            clusterset: said(),
+            leads: true,
+            seen: Timestamp::UNIX_EPOCH,
+            peers: vec![(
+                said().as_str().into(),
+                None,
+                ClusterPeerStatus {
+                    conditions: vec![condition],
+                    last_contact: Some(said()),
+                    ..ClusterPeerStatus::default()
+                },
+            )],
+            imports: vec![ImportView {
+                name: "shop/cart".parse().unwrap(),
+                state: ImportState::Conflict,
+                endpoints: BTreeMap::new(),
+                tiers: None,
+                message: said(),
+            }],
+            exports: vec![("shop/cart".parse().unwrap(), ExportState::Invalid, said())],
+            refused: vec![],
+        });
+        let page = body(&data);
+        assert!(!page.contains("<script"), "{page}");
+        let escaped = "&lt;script&gt;alert(&#39;x&#39;)&lt;/script&gt;&amp;amp;";
+        // The clusterset; of the peer its name, reason, contact, and condition twice; an import, and an export.
+        assert_eq!(page.matches(escaped).count(), 8, "{page}");
+    }
 }

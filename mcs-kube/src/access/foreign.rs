@@ -59,19 +59,22 @@ mod tests {
 
     use crate::{ApiAccess, KubeconfigContent};
 
+    /// What is said of a Secret with this user and this cluster.
+    async fn refused(user: Value, cluster: Value) -> Option<String> {
+        let content = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": cluster}],
+            "users": [{"name": "u", "user": user}],
+        });
+        let (_keep, content) = watch::channel(content.to_string().into());
+        let content = KubeconfigContent { name: "Secret peer-east".to_owned(), content };
+        ApiAccess::from_content(content).await.err().map(|error| error.to_string())
+    }
+
     #[tokio::test]
     async fn a_secret_leads_to_nobody_who_cannot_be_told() {
-        let refused = async |cluster: Value| {
-            let content = json!({
-                "current-context": "c",
-                "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
-                "clusters": [{"name": "k", "cluster": cluster}],
-                "users": [{"name": "u", "user": {"token": "a"}}],
-            });
-            let (_keep, content) = watch::channel(content.to_string().into());
-            let content = KubeconfigContent { name: "Secret peer-east".to_owned(), content };
-            ApiAccess::from_content(content).await.err().map(|error| error.to_string())
-        };
+        let refused = async |cluster: Value| refused(json!({"token": "a"}), cluster).await;
         for server in ["https://east:6443", "http://127.0.0.1:8001", "http://[::1]:8001"] {
             assert_eq!(refused(json!({"server": server})).await, None);
         }
@@ -82,5 +85,27 @@ mod tests {
         }
         let insecure = json!({"server": "https://east:6443", "insecure-skip-tls-verify": true});
         assert!(refused(insecure).await.unwrap().contains("has insecure-skip-tls-verify: "));
+    }
+
+    #[tokio::test]
+    async fn a_secret_names_no_file_and_no_program() {
+        let file = || json!("/etc/shadow");
+        let exec = json!({"command": "sh", "apiVersion": "client.authentication.k8s.io/v1"});
+        for (part, field, value) in [
+            ("user", "exec", exec),
+            ("user", "auth-provider", json!({"name": "gcp", "config": {"cmd-path": "sh"}})),
+            ("user", "tokenFile", file()),
+            ("user", "client-certificate", file()),
+            ("user", "client-key", file()),
+            ("cluster", "certificate-authority", file()),
+        ] {
+            let mut parts = json!({
+                "user": {"token": "a"}, "cluster": {"server": "https://east:6443"},
+            });
+            parts[part][field] = value;
+            let said = refused(parts["user"].take(), parts["cluster"].take()).await.unwrap();
+            let expected = format!("the kubeconfig of Secret peer-east has {field}: ");
+            assert!(said.starts_with(&expected), "{said}");
+        }
     }
 }

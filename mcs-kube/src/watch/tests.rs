@@ -297,6 +297,43 @@ async fn a_list_may_take_as_long_as_the_server_allows() {
     assert!(matches!(event, ResourceEvent::Listed { .. }), "{event:?}");
 }
 
+/// A peer may be slow on purpose. A byte each second says nothing.
+#[tokio::test(start_paused = true)]
+async fn a_server_that_drips_its_list_is_given_up_and_delays_nobody_else() {
+    let drips = |answer: ScriptedAnswer| answer.dripping(Duration::from_secs(1));
+    let long = property("a", "3", &"x".repeat(100));
+    for answers in [
+        vec![drips(ScriptedAnswer::watch([event("ADDED", &long), list_end("5")]))],
+        vec![ScriptedAnswer::error(422), drips(ScriptedAnswer::list("5", [long.clone()]))],
+    ] {
+        let begin = Instant::now();
+        let mut slow = RunningWatch::begin(answers).await;
+        let of_others = [list_end("5"), event("ADDED", &property("b", "6", "y"))];
+        let mut other = RunningWatch::begin([ScriptedAnswer::watch(of_others).held()]).await;
+        other.reports("listed v1beta1: ").await;
+        other.reports("changed b=y").await;
+        assert!(begin.elapsed() < Duration::from_secs(10), "{:?}", begin.elapsed());
+        let event = slow.updates.recv().await.unwrap();
+        let ResourceEvent::Failing { reason, .. } = event else { panic!("{event:?}") };
+        assert_eq!(reason, "the API server sends nothing");
+        let took = begin.elapsed();
+        assert!(took >= LIST_TIMEOUT && took < LIST_TIMEOUT + Duration::from_secs(10), "{took:?}");
+    }
+}
+
+/// The limit is for each pause: nobody knows how long a list is.
+#[tokio::test(start_paused = true)]
+async fn a_streamed_list_that_goes_on_is_waited_for() {
+    let objects = (0..40).map(|nth| event("ADDED", &property(&format!("p{nth}"), "3", "x")));
+    let list = ScriptedAnswer::watch(objects.chain([list_end("5")]));
+    let begin = Instant::now();
+    let mut watch = RunningWatch::begin([list.dripping(Duration::from_millis(300))]).await;
+    let event = watch.updates.recv().await.unwrap();
+    let ResourceEvent::Listed { objects, .. } = event else { panic!("{event:?}") };
+    assert_eq!(objects.len(), 40);
+    assert!(begin.elapsed() > 10 * LIST_TIMEOUT, "{:?}", begin.elapsed());
+}
+
 /// An API server that was restored from a backup, or made anew, does so.
 #[tokio::test(start_paused = true)]
 async fn a_list_follows_watches_without_any_event() {

@@ -40,6 +40,7 @@ const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("tokens of a mailbox are for its API server and 90 days", bounded_tokens);
+    suite.case("a token of a mailbox reads it, and nothing else", reads_its_mailbox_alone);
     suite.case("a Secret that is replaced by hand", meanwhile(replaced));
     suite.case("a token that expires soon", meanwhile(renewed));
     suite.full("an account that is deleted", meanwhile(deleted));
@@ -78,6 +79,48 @@ fn bounded_tokens(world: &mut World) -> anyhow::Result<()> {
     token(&account, 3600, &["vault"])?;
     api.delete(&account)?;
     policy.iter().try_for_each(|object| api.delete(object))
+}
+
+/// Whoever has stolen the token that another cluster reads with.
+fn reads_its_mailbox_alone(world: &mut World) -> anyhow::Result<()> {
+    let (namespace, _) = imported_service(world)?;
+    let (first, second) = (world.first(), world.second());
+    let thief = first.account(MAILBOX, second.id)?;
+    let own = "/apis/clusterset.mcs-agent.io/v1alpha1";
+    let exported = format!("{own}/namespaces/{MAILBOX}/exportedservices");
+    let slices = format!("/apis/discovery.k8s.io/v1/namespaces/{MAILBOX}/endpointslices");
+    for path in [&exported, &slices] {
+        let found = thief.get(path)?;
+        ensure!(found["items"].as_array().is_some_and(|items| !items.is_empty()), "{found}");
+    }
+    let refused = |path: &str, answer: anyhow::Result<()>| {
+        let answer = answer.err().with_context(|| format!("it may: {path}"))?;
+        ensure!(format!("{answer:#}").contains("forbidden"), "{path}: {answer:#}");
+        Ok(())
+    };
+    for path in [
+        "/api/v1/nodes".to_owned(),
+        format!("/api/v1/namespaces/{MAILBOX}/secrets"),
+        format!("/api/v1/namespaces/{NAMESPACE}/secrets"),
+        format!("{own}/clusterpeers"),
+        format!("/api/v1/namespaces/{namespace}/services"),
+        format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices"),
+        "/apis/discovery.k8s.io/v1/endpointslices".to_owned(),
+    ] {
+        refused(&path, thief.get(&path).map(drop))?;
+    }
+    for path in [&exported, &slices] {
+        let mut object = first.api().get(path)?["items"][0].take();
+        let (version, kind) = match path {
+            _ if path == &exported => ("clusterset.mcs-agent.io/v1alpha1", "ExportedService"),
+            _ => ("discovery.k8s.io/v1", "EndpointSlice"),
+        };
+        object["apiVersion"] = json!(version);
+        object["kind"] = json!(kind);
+        refused("a change", thief.replace(&object))?;
+        refused("a deletion", thief.delete(&object))?;
+    }
+    follows_again(world, &namespace)
 }
 
 fn replaced(world: &mut World) -> anyhow::Result<()> {
