@@ -1,17 +1,23 @@
 //! An agent that is stuck, or cannot write its maps.
 
 use std::{
-    fs,
-    net::Ipv4Addr,
+    fs::{self, File},
+    io::{self, Write as _},
+    net::{Ipv4Addr, SocketAddr},
     path::PathBuf,
+    process::Command,
     thread,
-    time::{Duration, Instant},
+    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Source,
+    client::{Family, connected, identity},
     manifests::{Protocol, Service},
+    process,
+    server::Server,
+    site::Site,
     stopped::Stopped,
     suite::Suite,
     wait,
@@ -25,7 +31,7 @@ use serde_json::{Value, json};
 use crate::{
     http::{Answer, expect, health, samples},
     http::{HEALTH, METRICS},
-    world::{WEB, World, empty, web},
+    world::{EMPTY, PODS, WEB, World, empty, pod_address, web},
 };
 
 /// An address that no import had before.
@@ -36,6 +42,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a stuck control loop is not alive, and what ends is not ready", stuck);
     suite.case("a status file that cannot be written: health and metrics follow", blocked_status);
+    suite.case("a full disk below the run directory: what is asked for is served", full_disk);
     suite.case("an API server that is away: alive, healthy, not ready", away);
     suite.case("maps that cannot be written: alive, not healthy", unwritable);
     suite.case("a range of ClusterSetIPs that leaves out what is served", other_range);
@@ -105,6 +112,123 @@ fn blocked_status(world: &mut World) -> anyhow::Result<()> {
     expect(&health(&netns, "/livez")?, 200, &[])?;
     fs::read(pipe)?;
     site.agent.stop()
+}
+
+/// A small file system for an agent's run directory. It is unmounted when this is dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn mount(path: PathBuf) -> anyhow::Result<Self> {
+        fs::create_dir(&path)?;
+        let mut mount = Command::new("mount");
+        process::run(mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&path), "")?;
+        Ok(Self(path))
+    }
+
+    fn filler(&self) -> PathBuf {
+        self.0.join("filler")
+    }
+
+    /// Leaves no room for another byte.
+    fn fill(&self) -> anyhow::Result<()> {
+        let mut filler = File::options().create(true).append(true).open(self.filler())?;
+        let full = (0..1000).find_map(|_| filler.write_all(&[0; 4096]).err());
+        let full = full.context("the disk is not full")?;
+        ensure!(full.kind() == io::ErrorKind::StorageFull, "{full}");
+        Ok(())
+    }
+
+    fn empty(&self) -> anyhow::Result<()> {
+        Ok(fs::remove_file(self.filler())?)
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        let mut unmount = Command::new("umount");
+        if let Err(error) = process::run(unmount.arg("--lazy").arg(&self.0), "") {
+            eprintln!("cannot unmount {}: {error:#}", self.0.display());
+        }
+    }
+}
+
+/// Also by an agent that starts meanwhile.
+fn full_disk(world: &mut World) -> anyhow::Result<()> {
+    let disk = SmallDisk::mount(world.run.directory().join("full"))?;
+    let (mut site, netns) = world.another("full", &[], |manifests| manifests.write(&web()))?;
+    site.agent.wait_until_healthy()?;
+    for pod in PODS {
+        netns.ip(&format!("address add {}/32 dev lo", pod_address(pod)))?;
+    }
+    let server = |pod| Server::tcp(&netns, SocketAddr::new(pod_address(pod), 8080));
+    let _servers = PODS.map(server).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let connects = |site: &Site, vip: Ipv4Addr| {
+        let _in_cgroup = site.cgroup.visit()?;
+        netns.run(|| identity(&connected(Family::V4, SocketAddr::new(vip.into(), 80))?))?
+    };
+    let is_written = |site: &Site| -> anyhow::Result<u64> {
+        let status = site.agent.status()?;
+        status["report"]["agent"]["pid"].as_u64().with_context(|| format!("no pid in {status}"))
+    };
+    let complaints = |site: &Site| -> anyhow::Result<usize> {
+        Ok(site.agent.log()?.matches("No space left on device").count())
+    };
+    let refusing = |expected: f64| {
+        wait::until("a change in the metrics", || {
+            let found = samples(&netns)?["mcs_frontends{state=\"refusing\"}"];
+            ensure!(found == expected, "{found} frontends refuse");
+            Ok(())
+        })
+    };
+
+    connects(&site, WEB)?;
+    disk.fill()?;
+    site.manifests.write(&empty())?;
+    wait::until("the agent to log it", || {
+        // A report that was being written may have left room behind.
+        disk.fill()?;
+        ensure!(complaints(&site)? > 0, "it has not said so");
+        Ok(())
+    })?;
+    refusing(1.0)?;
+    connects(&site, WEB)?;
+    ensure!(connects(&site, EMPTY).is_err(), "a service without backends is reached");
+    for path in ["/livez", "/readyz", "/healthz"] {
+        expect(&health(&netns, path)?, 200, &[]).context(path)?;
+    }
+    let before = is_written(&site)?;
+
+    let complained = complaints(&site)?;
+    let started =
+        site.agent.status()?["report"]["agent"]["started"].as_u64().context("no start")?;
+    // `status` tells agents of one second apart by what they leave when they start, for which there is no room.
+    wait::until("the next second", || {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
+        ensure!(now > started, "it is not over");
+        Ok(())
+    })?;
+    site.agent.stop()?;
+    site.agent.start_again(&netns, &["--health-address", HEALTH, "--metrics-address", METRICS])?;
+    wait::until("readyz to pass", || expect(&health(&netns, "/readyz")?, 200, &[]))?;
+    site.manifests.remove(empty().name())?;
+    refusing(0.0)?;
+    connects(&site, WEB)?;
+    wait::until("the next agent to log it", || {
+        ensure!(complaints(&site)? > complained, "it has not said so");
+        Ok(())
+    })?;
+    ensure!(is_written(&site)? == before, "there was room");
+    let degraded = site.agent.status()?["degraded"].to_string();
+    ensure!(degraded.contains("by the agent before"), "{degraded}");
+
+    disk.empty()?;
+    site.agent.wait_until_healthy()?;
+    wait::until("status to say how the agent is", || {
+        let written = is_written(&site)?;
+        ensure!(written == u64::from(site.agent.pid()), "it is of {written}");
+        Ok(())
+    })?;
+    site.agent.wait_for(&web())
 }
 
 /// A roll-out with that flag stops at the first node, and nothing ends.

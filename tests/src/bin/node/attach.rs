@@ -16,7 +16,7 @@ use mcs_tests::{
         classifier::{Counter, Way},
     },
     bpffs::BpfDirectory,
-    client::{self, Family},
+    client::{self, Family, ask},
     netns::Namespace,
     site::Site,
     suite::{Suite, skip, tell},
@@ -26,11 +26,12 @@ use mcs_tests::{
     },
     wait,
 };
+use rustix::net::bind;
 use serde_json::Value;
 
 use crate::{
-    exchange::{bulk, greeted},
-    world::{Mechanism, Place, Target, World},
+    exchange::{bulk, greeted, greeted_on},
+    world::{Mechanism, Place, TCP, Target, UDP, World, backends},
 };
 
 /// Long after a connection that is translated is there.
@@ -311,6 +312,71 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
         ensure!(devices.keys().eq([FIRST, SECOND, UPLINK]), "{devices:?}");
         Ok(())
     })?;
+    ensure!(bench.site.agent.is_healthy()?, "{}", bench.site.agent.status()?["degraded"]);
+    reaches(bench.client()?, &bench.target)?;
+    takes_index(world, &bench)
+}
+
+/// Another pod gets the index, the address and the ports of one that has gone. The kernel gives an index again after 2^31
+/// devices. The programs on the device that has gone are no sign that this one has any, and flows of its pod do not lead
+/// connections of this one to where backends were.
+fn takes_index(world: &World, bench: &Bench) -> anyhow::Result<()> {
+    const PORT: u16 = 45_678;
+    const AFTER: &[u8] = &[14, 15];
+    let (node, place) = (&bench.place.node, &bench.place);
+    let former = place.another_pod(&world.run, Layout::Routed)?;
+    wait::until("the pod to reach the service", || reaches(&former, &bench.target))?;
+    let ask_from_port = |netns: &Namespace, pods: &[u8]| {
+        netns.run(|| {
+            for (family, port) in Family::ON_WIRE.into_iter().zip(PORT..) {
+                let stream = client::tcp(family)?;
+                bind(&stream, &family.any(port))?;
+                let (_, backend) = greeted_on(stream, bench.target.tcp(family))?;
+                let expected = backends(Distance::Near, pods, family, TCP.1);
+                ensure!(expected.contains(&backend), "{backend} answered a connection");
+                let socket = client::udp(family)?;
+                bind(&socket, &family.any(port))?;
+                let backend = ask(&socket, bench.target.udp(family))?.backend;
+                let expected = backends(Distance::Near, pods, family, UDP.1);
+                ensure!(expected.contains(&backend), "{backend} answered a datagram");
+            }
+            anyhow::Ok(())
+        })?
+    };
+    ask_from_port(&former.netns, World::WEB)?;
+    let index = node.netns.index(&former.device)?;
+    let before = bench.links()?;
+
+    bench.site.apply(&bench.target.clone().with_remote(Distance::Near, AFTER).service)?;
+    let netns = Namespace::create(&world.run, &place.name("heir"))?;
+    let (device, v4, v6) = (&former.device, former.v4(), former.v6());
+    let (gateway, mac, link_local) =
+        ("169.254.1.1", "ee:ee:ee:ee:ee:ee", "fe80::ecee:eeff:feee:eeee");
+    node.netns.ip(&format!(
+        "link delete {device}\n\
+         link add {device} index {index} address {mac} type veth peer name eth0 netns {}",
+        netns.name()
+    ))?;
+    netns.ip(&format!(
+        "address add {v4}/32 dev eth0\n\
+         address add {v6}/128 dev eth0 nodad\n\
+         link set eth0 up\n\
+         route add {gateway} dev eth0 scope link\n\
+         route add default via {gateway} dev eth0\n"
+    ))?;
+    former.reconnect(node)?;
+    netns.ip(&format!("route add default via {link_local} dev eth0"))?;
+    assert_eq!(node.netns.index(device)?, index);
+    wait::until("the new pod to reach the service", || {
+        netns.run(|| greeted(Family::V4, bench.target.tcp(Family::V4)))?
+    })?;
+    ask_from_port(&netns, AFTER)?;
+    let after = bench.links()?;
+    for (key, link) in &before {
+        let is_other = after.get(key).is_some_and(|now| now != link);
+        assert_eq!(is_other, key.1 == u64::from(index), "{key:?} in {after:?}");
+    }
+    assert!(before.keys().eq(after.keys()), "{before:?} and {after:?}");
     ensure!(bench.site.agent.is_healthy()?, "{}", bench.site.agent.status()?["degraded"]);
     reaches(bench.client()?, &bench.target)
 }

@@ -2,18 +2,24 @@
 
 use std::{
     collections::BTreeSet,
+    fmt, fs,
     io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream, UdpSocket},
+    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
+    ops::Range,
     thread,
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{self, Family},
+    client::{self, Family, still_goes},
+    netns::Namespace,
     site::Site,
     suite::{Suite, tell},
-    topology::{backbone::Distance, pod::Layout},
+    topology::{
+        backbone::Distance,
+        pod::{Layout, Pod},
+    },
 };
 use rustix::{
     net::sockopt::set_tcp_quickack,
@@ -23,7 +29,7 @@ use rustix::{
 use crate::{
     each,
     exchange::{echo, greeted},
-    world::{FLAGS, Target, World, backends},
+    world::{FLAGS, Place, Target, World, backends},
 };
 
 const CONNECTIONS: usize = 2_000;
@@ -43,6 +49,29 @@ const REST: Duration = Duration::from_millis(300);
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &[Layout::Routed], "thousands of flows at a time", stay_separate);
     suite.case("more flows than the table holds", survive_eviction);
+    suite.case("a pod that fills the table, by its ports and by forged sources", |world| {
+        let place = world.new_place(&[(Layout::Routed, 2)])?;
+        place.pod(Layout::Routed)?.netns.ip("route add local 10.200.0.0/16 dev lo")?;
+        crowds_out(world, &place, Sources::Own)?;
+        crowds_out(world, &place, Sources::Forged)
+    });
+}
+
+/// Whose addresses a pod that fills the table sends from, each time by another port.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sources {
+    Own,
+    /// The node's reverse path filter drops such packets behind our programs.
+    Forged,
+}
+
+impl fmt::Display for Sources {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Own => "ports",
+            Self::Forged => "forged",
+        })
+    }
 }
 
 /// Room for the descriptors of a case.
@@ -193,4 +222,78 @@ fn survive_eviction(world: &mut World) -> anyhow::Result<()> {
     ));
     ensure!(created > 6 * LIVE as u64, "flows were made {created} times: nothing was forgotten");
     Ok(())
+}
+
+/// One datagram of a new flow each.
+fn flood(pod: &Pod, to: SocketAddr, sources: Sources, numbers: Range<u16>) -> anyhow::Result<()> {
+    pod.netns.run(|| {
+        for number in numbers {
+            let [high, low] = number.to_be_bytes();
+            let from = match sources {
+                Sources::Own => pod.v4(),
+                Sources::Forged => Ipv4Addr::new(10, 200, high, low),
+            };
+            UdpSocket::bind((from, 10_000 + number))?.send_to(b"mine", to)?;
+        }
+        anyhow::Ok(())
+    })?
+}
+
+/// The packets that the reverse path filter of a namespace has dropped.
+fn filtered(netns: &Namespace) -> anyhow::Result<u64> {
+    let counts = netns.run(|| fs::read_to_string("/proc/thread-self/net/netstat"))??;
+    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
+    let (names, values) = lines.next().zip(lines.next()).context("no counts")?;
+    let mut counts = names.split(' ').zip(values.split(' '));
+    let (_, count) = counts.find(|(name, _)| *name == "IPReversePathFilter").context("no count")?;
+    Ok(count.parse()?)
+}
+
+/// What another pod loses are flows that rest, once the backends have changed too. What it uses goes on, and what is new
+/// finds a place.
+fn crowds_out(world: &World, place: &Place, sources: Sources) -> anyhow::Result<()> {
+    const BUSY: usize = 20;
+    const ROUNDS: u16 = 80;
+    const PER_ROUND: u16 = 100;
+    // Each CPU keeps lists of 128 entries of an LRU map from the others: two a flow.
+    let count = 100 + 64 * thread::available_parallelism()?.get();
+    raise_limit()?;
+    let (hostile, other) = (place.pod(Layout::Routed)?, place.peer(Layout::Routed)?);
+    let target = world.fresh("beset");
+    let before = target.clone().with_remote(Distance::Near, World::WEB);
+    let flooded = world.fresh("flooded").with_remote(Distance::Near, &[16]);
+    let flags = [FLAGS, &["--max-flows", SMALL]].concat();
+    let services = [&before.service, &flooded.service];
+    let site =
+        Site::start(&world.run, &format!("{sources}"), &place.node.netns, &flags, &services)?;
+    let to = target.tcp(Family::V4);
+    let open = |count| other.netns.run(|| open_connections(Family::V4, to, count))?;
+
+    // It has to know the node's hardware address: nobody tells a source that is not its own.
+    flood(hostile, flooded.udp(Family::V4), Sources::Own, 0..1)?;
+
+    let (resting, busy) = (open(count)?, open(BUSY)?);
+    for round in 0..ROUNDS {
+        let numbers = round * PER_ROUND..(round + 1) * PER_ROUND;
+        flood(hostile, flooded.udp(Family::V4), sources, numbers)?;
+        use_connections(&busy)?;
+        use_connections(&open(1)?)?;
+    }
+    let created = site.agent.counters()?["flow_created"];
+    let sent = ROUNDS * PER_ROUND;
+    ensure!(created >= sent.into(), "{created} flows were made by {sent} datagrams");
+    let filtered = filtered(&place.node.netns)?;
+    ensure!(filtered >= u64::from(sent) || sources == Sources::Own, "{filtered} were filtered");
+
+    site.apply(&target.clone().with_remote(Distance::Near, &[14, 15]).service)?;
+    let going = |connections: &[Live<TcpStream>]| {
+        connections.iter().filter(|live| still_goes(&live.socket, to).is_ok()).count()
+    };
+    let (rested, used) = (going(&resting), going(&busy));
+    tell(format!(
+        "{sources}: {sent} datagrams with a table for {SMALL}; {rested} of {count} connections that rested went on, and {used} of {BUSY} in use"
+    ));
+    ensure!(rested < count, "nothing was forgotten");
+    ensure!(used == BUSY, "{used} of {BUSY} connections in use went on");
+    use_connections(&open(BUSY)?)
 }

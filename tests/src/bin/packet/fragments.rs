@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use mcs_common::Counter;
 use mcs_tests::suite::Suite;
 
@@ -21,6 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "fragments: later ones without the first", later_alone);
     each(suite, "fragments: later ones long after the first", late);
     each(suite, "fragments: another datagram of the same identification", same_id);
+    each(suite, "fragments: of two flows with one identification, in turns", interleaved);
     each(suite, "fragments: a first one with a part of the header", tiny);
     one(suite, "fragments: other protocols of one identification", Family::V4, other_protocol);
     one(suite, "fragments: extensions among them", Family::V6, with_extensions);
@@ -175,6 +177,55 @@ fn same_id(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.established(&other)?;
     carries_pieces(fixture, other, Side::Client, &datagram(&other, Side::Client))?;
     carries_pieces(fixture, flow, Side::Client, &datagram(&flow, Side::Client))
+}
+
+/// Later fragments have no ports, so those of two flows between the same addresses cannot be told apart: they follow the
+/// latest first one. RFC 791 and RFC 8200 forbid a sender to use an identification twice at a time.
+fn interleaved(fixture: &mut Fixture) -> anyhow::Result<()> {
+    for protocol in Protocol::ALL {
+        for other_pod in [1, 2] {
+            let one = flow(fixture, protocol)?;
+            fixture.established(&one)?;
+            let (mut client, mut vip) = (one.client, one.vip);
+            client.set_port(50_001);
+            vip.set_port(54);
+            let service = fixture.service(protocol, vip, &[fixture.family.pod(other_pod)])?;
+            let other = TestFlow::new(client, &service);
+            fixture.established(&other)?;
+            for side in Side::BOTH {
+                takes_turns(fixture, &[one, other], side)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The first pieces of two datagrams, then all others in turns.
+fn takes_turns(fixture: &mut Fixture, flows: &[TestFlow; 2], side: Side) -> anyhow::Result<()> {
+    let both = [(flows[0], [1; 160]), (flows[1], [2; 160])];
+    let both = both.map(|(flow, payload)| (flow, flow.later(side).payload(&payload)));
+    for (flow, packet) in &both {
+        let out = flow.translated(side, packet).pieces(&CUTS);
+        first(fixture, *flow, side, packet, (&packet.pieces(&CUTS), &out))?;
+    }
+    for piece in 1..=CUTS.len() {
+        for (flow, packet) in &both {
+            // Replies of two pods have other sources.
+            let followed = if side == Side::Client { &flows[1] } else { flow };
+            let out = followed.translated(side, packet).pieces(&CUTS);
+            let expect = followed.carried(side, &out[piece]);
+            fixture.expect(flow.hook(side), &packet.pieces(&CUTS)[piece], expect)?;
+        }
+    }
+    // A receiver that puts pieces of both together, as it would without a translation, discards the result: the sum in the
+    // first piece is not that of such a datagram.
+    let (flow, packet) = &both[1];
+    let header = if flow.protocol == Protocol::Tcp { 20 } else { 8 };
+    let mixed = [vec![2; CUTS[0] - header], vec![1; 160 + header - CUTS[0]]].concat();
+    let [right, mixed] = [packet.clone(), packet.clone().payload(&mixed)]
+        .map(|packet| flow.translated(side, &packet).pieces(&CUTS).remove(0));
+    ensure!(right != mixed, "a datagram of pieces of two flows has the same sum");
+    Ok(())
 }
 
 fn tiny(fixture: &mut Fixture) -> anyhow::Result<()> {

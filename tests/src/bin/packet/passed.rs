@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use anyhow::ensure;
 use mcs_common::{BackendRef, Counter, FlowEvictions, FlowFlags, FlowState, FlowsUsed};
 use mcs_tests::suite::Suite;
 
@@ -9,7 +10,7 @@ use crate::{
     each,
     expect::Expect,
     fixture::{Fixture, Hook, Pick, Service},
-    packet::{Packet, Protocol, flag},
+    packet::{Body, Packet, Protocol, flag},
     tables::Tables,
     test_flow::{Side, TestFlow},
 };
@@ -18,6 +19,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "passed: TCP without a SYN", without_syn);
     each(suite, "passed: to an unknown port, and without a backend", whatever_the_port);
     each(suite, "passed: replies, and all later packets", whole_connection);
+    each(suite, "passed: keep-alive probes after two hours", keep_alive);
     each(suite, "passed: fragments", fragments);
     each(suite, "passed: not once flows may be evicted", evicted);
     each(suite, "passed: again when no evicted flow is left", long_ago);
@@ -95,6 +97,39 @@ fn whole_connection(fixture: &mut Fixture) -> anyhow::Result<()> {
                     fixture.expect(Hook::FromPod, &packet, expect)?;
                 }
                 Side::Backend => fixture.expect(Hook::ToPod, &packet, expect)?,
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A probe is one byte behind, without data or with a byte that means nothing (RFC 9293, 3.8.4).
+fn keep_alive(fixture: &mut Fixture) -> anyhow::Result<()> {
+    // By default Linux waits so long, and RFC 9293 allows no less.
+    let idle = Duration::from_hours(2);
+    ensure!(idle.as_nanos() < FlowState::Established.timeout_ns(Protocol::Tcp.number()).into());
+    let service = service(fixture, &[1])?;
+    let flow = passing(fixture, &service);
+    passes(fixture, flow, &flow.later(Side::Client))?;
+    // Without its flow it would go to a backend, as one of a flow that was evicted.
+    fixture.set_evicted()?;
+    for garbage in [&[][..], &[0]] {
+        for prober in Side::BOTH {
+            for side in Side::BOTH {
+                fixture.age_flow(&flow.key(side), idle)?;
+            }
+            let (from, to) = flow.ends(prober);
+            let mut probe = Packet::tcp(from, to, flag::ACK).payload(garbage);
+            let Body::Tcp { header, .. } = &mut probe.body else { panic!("no TCP") };
+            header.sequence_number -= 1;
+            let answer = Packet::tcp(to, from, flag::ACK);
+            let answers = if prober == Side::Client { Side::Backend } else { Side::Client };
+            for (side, packet) in [(prober, probe), (answers, answer)] {
+                let expect = Expect::next(&packet)
+                    .writes(move |tables| flow.passes(tables, side, flag::ACK));
+                let counters: &[_] =
+                    if side == Side::Client { &[Counter::PacketPassed] } else { &[] };
+                fixture.expect(flow.hook(side), &packet, expect.counts(counters))?;
             }
         }
     }
