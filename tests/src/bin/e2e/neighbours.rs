@@ -58,7 +58,11 @@ fn comes_later(world: &mut World) -> anyhow::Result<()> {
     world.release.ensure(importer)?;
     let clients = world.clients(importer);
     target.publish(importer, &[exporter])?;
-    let own = json!({ "ipFamilyPolicy": "PreferDualStack", "clusterIPs": target.vips });
+    let own = json!({
+        "ipFamilyPolicy": "PreferDualStack",
+        "clusterIP": target.vips.first(),
+        "clusterIPs": target.vips,
+    });
     importer.service_of(&target.name, own)?;
     // kube-proxy serves Services in their order.
     let next = Target { vips: importer.service("next")?, name: "next".to_owned() };
