@@ -39,11 +39,6 @@ impl Question {
         Self { service, vips }
     }
 
-    /// Whether there is a ClusterSetIP to answer with.
-    pub const fn has_answer(&self) -> bool {
-        !self.vips.is_empty()
-    }
-
     /// Asks the name servers of this machine, and judges what they say.
     pub async fn ask(&self) -> Answer {
         // With the last dot no search domain is tried.

@@ -27,6 +27,19 @@ pub fn number(text: &str, field: &str) -> Option<u64> {
     value.split_whitespace().next()?.parse().ok()
 }
 
+/// A counter of the thread's network namespace, in `/proc/net/snmp` or `netstat`: a line has the names of a group such as
+/// `TcpExt`, and the next one their numbers.
+pub fn network_counter(file: &str, group: &str, name: &str) -> anyhow::Result<u64> {
+    let text = fs::read_to_string(format!("/proc/thread-self/net/{file}"))?;
+    let mut lines = text.lines().filter_map(|line| line.strip_prefix(group)?.strip_prefix(": "));
+    let fields = lines.next().zip(lines.next());
+    let mut fields = fields.into_iter().flat_map(|(a, b)| a.split(' ').zip(b.split(' ')));
+    let (_, number) = fields
+        .find(|field| field.0 == name)
+        .with_context(|| format!("the kernel does not count {group} {name}"))?;
+    Ok(number.parse()?)
+}
+
 /// What the kernel tells of each descriptor of a process (`proc_pid_fdinfo(5)`).
 pub fn descriptors(pid: u32) -> io::Result<Vec<String>> {
     let entries = fs::read_dir(format!("/proc/{pid}/fdinfo"))?;

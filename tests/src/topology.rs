@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::Context as _;
 
-use crate::{netns::Namespace, run::Run};
+use crate::{netns::Namespace, procfs, run::Run};
 
 #[cfg(feature = "suites")]
 pub mod backbone;
@@ -76,18 +76,14 @@ impl Node {
 
     /// How many redirects it has sent, ICMP and ICMPv6.
     pub fn redirects(&self) -> anyhow::Result<u64> {
-        let [v4, v6] = ["snmp", "snmp6"].map(|file| format!("/proc/thread-self/net/{file}"));
-        let (v4, v6) = self.netns.run(|| (fs::read_to_string(v4), fs::read_to_string(v6)))?;
-        // Names in one line, values in the next; name and value side by side.
-        let (v4, v6) = (v4?, v6?);
-        let mut lines = v4.lines().filter_map(|line| line.strip_prefix("Icmp: "));
-        let mut line = || lines.next().unwrap_or_default().split(' ');
-        let v4 = line().zip(line()).find(|(name, _)| *name == "OutRedirects");
-        let v6 = v6.lines().filter_map(|line| line.split_once(char::is_whitespace));
-        let v6 = v6.map(|(name, value)| (name, value.trim()));
-        let v6 = v6.into_iter().find(|(name, _)| *name == "Icmp6OutRedirects");
-        let ((_, v4), (_, v6)) = v4.zip(v6).context("the kernel counts no redirects")?;
-        Ok(v4.parse::<u64>()? + v6.parse::<u64>()?)
+        let v4 = || procfs::network_counter("snmp", "Icmp", "OutRedirects");
+        let v6 = || fs::read_to_string("/proc/thread-self/net/snmp6");
+        let (v4, v6) = self.netns.run(|| (v4(), v6()))?;
+        let v6 = v6?;
+        let mut v6 = v6.lines().filter_map(|line| line.split_once(char::is_whitespace));
+        let v6 = v6.find(|(name, _)| *name == "Icmp6OutRedirects");
+        let (_, v6) = v6.context("the kernel counts no redirects")?;
+        Ok(v4? + v6.trim().parse::<u64>()?)
     }
 
     /// Makes a namespace that is linked to the node, with one interface and an address of each

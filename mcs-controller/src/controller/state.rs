@@ -275,11 +275,9 @@ impl State {
         let is_ours = |name: &ServiceName| {
             self.own.import_object(name).is_some_and(|object| object.actual.owner == Owner::Us)
         };
-        let there = self.vips.keys().filter(|name| is_ours(name));
+        let there = self.vips.iter().filter(|(name, _)| is_ours(name));
         let chosen = fastrand::choose_multiple(there, QUESTIONS);
-        let question =
-            |name: &ServiceName| Question::new(name.clone(), self.own.vips(name).to_vec());
-        chosen.into_iter().map(question).filter(Question::has_answer).collect()
+        chosen.into_iter().map(|(name, vips)| Question::new(name.clone(), vips.clone())).collect()
     }
 
     fn set_vips(&mut self, name: &ServiceName, vips: Vec<IpAddr>) {

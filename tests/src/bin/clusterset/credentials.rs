@@ -109,12 +109,11 @@ fn reads_its_mailbox_alone(world: &mut World) -> anyhow::Result<()> {
     ] {
         refused(&path, thief.get(&path).map(drop))?;
     }
-    for path in [&exported, &slices] {
+    for (path, version, kind) in [
+        (&exported, "clusterset.mcs-agent.io/v1alpha1", "ExportedService"),
+        (&slices, "discovery.k8s.io/v1", "EndpointSlice"),
+    ] {
         let mut object = first.api().get(path)?["items"][0].take();
-        let (version, kind) = match path {
-            _ if path == &exported => ("clusterset.mcs-agent.io/v1alpha1", "ExportedService"),
-            _ => ("discovery.k8s.io/v1", "EndpointSlice"),
-        };
         object["apiVersion"] = json!(version);
         object["kind"] = json!(kind);
         refused("a change", thief.replace(&object))?;

@@ -243,17 +243,8 @@ impl World {
 
     /// The TCP connections that followers have made.
     pub(crate) fn connections(&self) -> anyhow::Result<u64> {
-        let text = self.nodes.run(|| fs::read_to_string("/proc/thread-self/net/snmp"))??;
-        let mut lines = text.lines().filter_map(|line| line.strip_prefix("Tcp: "));
-        let (names, numbers) = lines.next().zip(lines.next()).context("no TCP in snmp")?;
-        let number = |name: &str| {
-            let mut fields = names.split(' ').zip(numbers.split(' '));
-            let (_, number) = fields.find(|field| field.0 == name)?;
-            number.parse::<u64>().ok()
-        };
-        let (begun, failed) = (number("ActiveOpens"), number("AttemptFails"));
-        let (begun, failed) = begun.zip(failed).context("no connections in snmp")?;
-        Ok(begun.saturating_sub(failed))
+        let count = |name| self.nodes.run(|| procfs::network_counter("snmp", "Tcp", name))?;
+        Ok(count("ActiveOpens")?.saturating_sub(count("AttemptFails")?))
     }
 
     /// How many lists and watches the API server has answered with 500 or more.

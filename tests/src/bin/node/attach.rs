@@ -317,8 +317,8 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
     takes_index(world, &bench)
 }
 
-/// Another pod gets the index, the address and the ports of one that has gone. The kernel gives an index again after 2^31
-/// devices. The programs on the device that has gone are no sign that this one has any, and flows of its pod do not lead
+/// Another pod gets the index, the address and the ports of one that has gone. By itself the kernel gives an index again
+/// after 2^31 devices. The programs on the device that has gone are no sign that this one has any, and flows of its pod do not lead
 /// connections of this one to where backends were.
 fn takes_index(world: &World, bench: &Bench) -> anyhow::Result<()> {
     const PORT: u16 = 45_678;

@@ -2,7 +2,7 @@
 
 use std::{
     collections::BTreeSet,
-    fmt, fs,
+    fmt,
     io::{Read as _, Write as _},
     net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
     ops::Range,
@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, still_goes},
-    netns::Namespace,
+    procfs,
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -239,16 +239,6 @@ fn flood(pod: &Pod, to: SocketAddr, sources: Sources, numbers: Range<u16>) -> an
     })?
 }
 
-/// The packets that the reverse path filter of a namespace has dropped.
-fn filtered(netns: &Namespace) -> anyhow::Result<u64> {
-    let counts = netns.run(|| fs::read_to_string("/proc/thread-self/net/netstat"))??;
-    let mut lines = counts.lines().filter_map(|line| line.strip_prefix("TcpExt: "));
-    let (names, values) = lines.next().zip(lines.next()).context("no counts")?;
-    let mut counts = names.split(' ').zip(values.split(' '));
-    let (_, count) = counts.find(|(name, _)| *name == "IPReversePathFilter").context("no count")?;
-    Ok(count.parse()?)
-}
-
 /// What another pod loses are flows that rest, once the backends have changed too. What it uses goes on, and what is new
 /// finds a place.
 fn crowds_out(world: &World, place: &Place, sources: Sources) -> anyhow::Result<()> {
@@ -282,7 +272,8 @@ fn crowds_out(world: &World, place: &Place, sources: Sources) -> anyhow::Result<
     let created = site.agent.counters()?["flow_created"];
     let sent = ROUNDS * PER_ROUND;
     ensure!(created >= sent.into(), "{created} flows were made by {sent} datagrams");
-    let filtered = filtered(&place.node.netns)?;
+    let filtered = || procfs::network_counter("netstat", "TcpExt", "IPReversePathFilter");
+    let filtered = place.node.netns.run(filtered)??;
     ensure!(filtered >= u64::from(sent) || sources == Sources::Own, "{filtered} were filtered");
 
     site.apply(&target.clone().with_remote(Distance::Near, &[14, 15]).service)?;
