@@ -33,6 +33,10 @@ pub(crate) const ATTEMPTS: u32 = BACKEND_ATTEMPTS + PORT_ATTEMPTS;
 /// client's own connections to the backend rarely have such a port.
 const FIRST_PORT: u32 = 61_000;
 
+/// How long after a packet of a backend its flow is known to be in use, in nanoseconds. A backend answers the first
+/// SYN of a direct connection for a flow that is idle, and the client sends the next SYN after a second.
+const ANSWERED_NS: u64 = 3_000_000_000;
+
 /// Whether the flow table may have entries. If not, `to_pod` passes every packet.
 #[inline(always)]
 pub(crate) fn may_exist() -> bool {
@@ -249,20 +253,55 @@ pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowPoin
     if scratch.flow.flags & (FlowFlags::REPLY | FlowFlags::HAIRPIN) != FlowFlags::REPLY {
         return None;
     }
-    // A SYN from the backend after the flow is over is no reply: a new connection of the client would
-    // have replaced this flow. The client has connected to the backend directly, from the same port.
-    // Later packets of that connection have no SYN, so the flow must go now.
-    if flags & Seen::SYN != 0 && scratch.flow.to.protocol == protocol::TCP {
+    let is_syn = flags & Seen::SYN != 0;
+    let (is_tcp, is_first) = (scratch.tuple.protocol == protocol::TCP, scratch.flow.seen == 0);
+    if is_tcp && (is_syn || is_first) {
         let client = match find_opposite(scratch) {
             OppositeEntry::SameFlow(client) => client.seen(),
             OppositeEntry::Absent | OppositeEntry::OtherFlow => 0,
         };
-        if FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
+        // A SYN from the backend after the flow is over is no reply: a new connection of the client would
+        // have replaced this flow. The client has connected to the backend directly, from the same port.
+        // Later packets of that connection have no SYN, so the flow must go now.
+        if is_syn && FlowState::of(protocol::TCP, client, scratch.flow.seen).is_over() {
             forget(scratch);
+            return None;
+        }
+        // A backend answers a SYN by a SYN or RST. Another packet belongs to a direct connection from the same port.
+        let is_answer = flags & (Seen::SYN | Seen::RST) != 0;
+        if is_first && !is_answer && client & (Seen::SYN | Seen::ACK) == Seen::SYN {
+            give_way(scratch, flags);
             return None;
         }
     }
     Some(entry)
+}
+
+/// Ends the flow in `scratch` for a direct connection of the client to the backend from the flow's port. The entry
+/// for replies stays and passes them, so the client's next SYN to the VIP takes another backend or port.
+#[inline(always)]
+fn give_way(scratch: &mut Scratch, flags: u32) {
+    let _ = FLOWS.remove(&scratch.opposite_key);
+    scratch.flow.to = scratch.tuple;
+    scratch.flow.flags |= FlowFlags::PASSED;
+    scratch.flow.last_seen_ns = tick_ns();
+    scratch.flow.seen = Seen::after(0, flags);
+    let _ = FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_ANY.into());
+}
+
+/// Whether the client's packet to a backend has the ends of a flow that the backend has just answered. The backend
+/// takes it for a packet of the flow, and answers the flow's socket.
+#[inline(always)]
+pub(crate) fn is_taken(scratch: &mut Scratch) -> bool {
+    scratch.opposite_key = scratch.tuple.reversed();
+    let Some(reply) = find(&scratch.opposite_key) else { return false };
+    let now = tick_ns();
+    let passed = FlowFlags::HAIRPIN | FlowFlags::PASSED;
+    reply.read_to(&mut scratch.spare);
+    reply.flags() & (FlowFlags::REPLY | passed) == FlowFlags::REPLY
+        && reply.seen() != 0
+        && now.saturating_sub(reply.last_seen_ns()) < ANSWERED_NS
+        && is_alive(scratch, reply, now)
 }
 
 /// Whether a packet with these TCP flags continues the flow in `scratch`.
@@ -303,7 +342,7 @@ fn serves(frontend: u32, chosen: BackendRef, to: &Tuple) -> bool {
 
 /// Whether a TCP segment with these flags opens a connection: it has a SYN, and is no answer.
 #[inline(always)]
-const fn opens(flags: u32) -> bool {
+pub(crate) const fn opens(flags: u32) -> bool {
     flags & (Seen::SYN | Seen::ACK) == Seen::SYN
 }
 

@@ -47,6 +47,9 @@ pub(crate) const fn bytes_of<T>() -> u32 {
 /// What [`Frame::redirect_back`] returns if the link addresses cannot be swapped: no verdict of `bpf_redirect`.
 pub(crate) const NOT_REDIRECTED: i32 = 0;
 
+/// The mark of an answer: any number that other users of the control block are unlikely to leave there.
+const ANSWER: u32 = 0x6d63_7361;
+
 /// The kernel could not read or write the packet at this offset.
 pub(crate) struct OutOfBounds;
 
@@ -194,6 +197,21 @@ impl<L: LinkLayer> Frame<L> {
             NOT_REDIRECTED => Err(OutOfBounds),
             verdict => Ok(verdict),
         }
+    }
+
+    /// Marks the packet as an answer of these programs, for [`is_answer`](Self::is_answer) on the same device. The mark
+    /// is in the control block, which the kernel keeps from a redirect to the device's egress hook.
+    #[inline(always)]
+    pub(crate) fn mark_answer(&self) {
+        // SAFETY: as in `device`.
+        unsafe { (&raw mut (*self.ctx.skb.skb).cb[0]).write_volatile(ANSWER) };
+    }
+
+    /// Whether the packet is an answer of these programs.
+    #[inline(always)]
+    pub(crate) fn is_answer(&self) -> bool {
+        // SAFETY: as in `device`.
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).cb[0]) == ANSWER }
     }
 
     /// Swaps the link addresses and redirects the packet to its device: out of it, or with `BPF_F_INGRESS` into

@@ -41,7 +41,7 @@ pub(crate) fn from_pod<L: LinkLayer>(ctx: TcContext) -> i32 {
 
 #[inline(always)]
 fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    if !plain::may_go_to_vip::<F, L>(frame) {
+    if !plain::concerns_flows::<F, L>(frame) {
         return NEXT;
     }
     if let Some(verdict) = plain::from_pod::<F, L>(frame) {
@@ -53,14 +53,18 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    match F::destination(frame) {
-        Ok(destination) => match ConfigMaps.vip(&destination) {
-            Some(mode) => to_vip::<F, L>(frame, mode),
-            None => NEXT,
-        },
-        Err(_) => NEXT,
-    }
+    let Ok(destination) = F::destination(frame) else { return NEXT };
+    let mode = match ConfigMaps.vip(&destination) {
+        Some(mode) => mode,
+        None if plain::opens::<F, L>(frame) => DIRECT,
+        None => return NEXT,
+    };
+    to_vip::<F, L>(frame, mode)
 }
+
+/// [`Scratch::mode`] of a SYN to an address that is no VIP. It is none of [`VipMode`], so the packet passes if
+/// [`find`] does not refuse it.
+const DIRECT: u32 = u32::MAX;
 
 #[inline(always)]
 fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
@@ -146,6 +150,13 @@ const BEGUN: u32 = u32::MAX - 3;
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {
     let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    if scratch.mode == DIRECT {
+        return if flows::is_taken(scratch) {
+            Counter::PacketRefusedCollision as u32
+        } else {
+            PASS
+        };
+    }
     match flows::find_for_client(scratch, flags) {
         ClientFlow::Found => return FOUND,
         ClientFlow::Unknown

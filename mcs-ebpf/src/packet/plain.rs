@@ -8,7 +8,7 @@ use super::{
     frame::{Frame, LinkLayer, OutOfBounds, bytes_of},
     ip::{IpVersion, Start, difference_of, protocol},
     rewrite::replace_checksum,
-    transport::checksum_offset,
+    transport::{TransportStart, checksum_offset},
     verdict::{NEXT, drop_counted},
 };
 use crate::{counters::count, maps::ConfigMaps};
@@ -20,6 +20,28 @@ pub(crate) fn may_go_to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> boo
         let (_, destination) = F::ends(F::pair(&header));
         ConfigMaps.hint(&destination).may_be_vip()
     })
+}
+
+/// Whether a packet of a pod may go to a VIP, or may open a connection to a backend directly while there are flows.
+#[inline(always)]
+pub(crate) fn concerns_flows<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
+    peek::<F, L>(frame).is_none_or(|header| {
+        let (_, destination) = F::ends(F::pair(&header));
+        let hint = ConfigMaps.hint(&destination);
+        hint != Hint::NONE && (hint.may_be_vip() || (flows::may_exist() && opens::<F, L>(frame)))
+    })
+}
+
+/// Whether the packet opens a TCP connection. `false` if its headers cannot be read in place, or are not plain.
+#[inline(always)]
+pub(crate) fn opens<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
+    let flags = || {
+        let header = peek::<F, L>(frame)?;
+        let room = F::plain_payload(&header, frame.len() - L::HEADER)?;
+        let start: TransportStart = frame.peek(L::HEADER + bytes_of::<F::Header>())?;
+        start.flags(F::protocol(&header), room)
+    };
+    flags().is_some_and(flows::opens)
 }
 
 /// Whether the packet may belong to a flow that ends in a pod.

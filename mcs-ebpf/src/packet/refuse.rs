@@ -85,6 +85,7 @@ fn answer_into<F: IpVersion, L: LinkLayer>(
         unreachable::<F, L>(frame, header, scratch)
     };
     if answer.is_ok() {
+        frame.mark_answer();
         let verdict = frame.redirect_back(redirect);
         if verdict != NOT_REDIRECTED {
             return verdict;

@@ -3,7 +3,7 @@
 use core::hint::cold_path;
 
 use aya_ebpf::programs::TcContext;
-use mcs_common::{Counter, FlowFlags};
+use mcs_common::{Counter, FlowFlags, Seen};
 
 use super::{
     flows, fragments,
@@ -65,6 +65,10 @@ fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
         return NEXT;
     }
     let Ok(flags) = transport::read(frame, &header, &mut scratch.tuple) else { return NEXT };
+    // The reset of a direct connect has the ends of the flow that the connect would have disturbed.
+    if flags & Seen::RST != 0 && frame.is_answer() {
+        return NEXT;
+    }
     let Some(entry) = flows::find_for_pod(scratch, flags) else {
         fragments::forget::<F>(&header, scratch);
         return NEXT;

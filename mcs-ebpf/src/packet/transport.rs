@@ -1,5 +1,6 @@
 //! Reads the TCP and UDP headers: ports, TCP flags, and the offset of the checksum.
 
+use bytemuck::{Pod, Zeroable};
 use mcs_common::Tuple;
 
 use super::{
@@ -14,7 +15,7 @@ pub(crate) const fn checksum_offset(protocol: u8) -> u32 {
 }
 
 /// The first 16 bytes of a TCP or UDP packet, or 8 and zeros for a short one.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Pod, Zeroable)]
 #[repr(C)]
 pub(crate) struct TransportStart([u32; 4]);
 

@@ -6,12 +6,8 @@ use mcs_tests::suite::{Suite, tell};
 use crate::world::World;
 
 /// Counters of errors, which must stay 0.
-const NEVER: &[&str] = &[
-    "packet_refused_inconsistent",
-    "packet_refused_collision",
-    "packet_dropped_malformed",
-    "packet_dropped_failed",
-];
+const NEVER: &[&str] =
+    &["packet_refused_inconsistent", "packet_dropped_malformed", "packet_dropped_failed"];
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the programs have counted nothing that should not be", counted);

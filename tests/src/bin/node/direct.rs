@@ -1,8 +1,8 @@
 //! Traffic to addresses that are no VIP is not changed.
 
 use std::{
-    io::Read as _,
-    net::{Shutdown, TcpStream},
+    io::{ErrorKind, Read as _, Write as _},
+    net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
 
@@ -33,6 +33,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         "a direct connection from the port of one by VIP that has ended",
         reuses_port,
     );
+    each(suite, &Layout::ALL, "a direct connection and one by VIP from one port", shares_port);
 }
 
 /// TCP and UDP to remote pods at both distances, and to the other pod of the node.
@@ -83,6 +84,52 @@ fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
         }
         Ok(())
     })?
+}
+
+/// The direct connection that comes later is refused, and a VIP's that comes later gets another backend or port.
+fn shares_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    world.place.pod(layout)?.netns.run(|| {
+        let vip = world.web.tcp(family);
+        let from = |client: &SocketAddr| -> anyhow::Result<TcpStream> {
+            let socket = reusable(family)?;
+            bind(&socket, client)?;
+            Ok(socket)
+        };
+        let (by_vip, backend) = greeted_on(reusable(family)?, vip)?;
+        let client = by_vip.local_addr()?;
+        let refused = || anyhow::Ok(world.site.agent.counters()?["packet_refused_collision"]);
+        let before = refused()?;
+        let direct = client::connect(&from(&client)?, backend);
+        ensure!(
+            direct.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused),
+            "{direct:?}"
+        );
+        ensure!(refused()? == before + 1, "refused {} times", refused()? - before);
+        echoes(&by_vip)?;
+        finish(by_vip, End::Reset)?;
+
+        // The VIP leads from this port to this backend.
+        let (direct, identity) = greeted_on(from(&client)?, backend)?;
+        ensure!(identity == backend, "{backend} says that it is {identity}");
+        let (by_vip, _) = greeted_on(from(&client)?, vip)?;
+        for stream in [&direct, &by_vip] {
+            echoes(stream)?;
+        }
+        for stream in [direct, by_vip] {
+            bulk(&stream, BYTES)?;
+        }
+        Ok(())
+    })?
+}
+
+/// Sends a few bytes to an echo server and reads them back.
+fn echoes(mut stream: &TcpStream) -> anyhow::Result<()> {
+    let sent = b"still there";
+    stream.write_all(sent)?;
+    let mut received = [0; 11];
+    stream.read_exact(&mut received)?;
+    ensure!(received == *sent, "{received:?}");
+    Ok(())
 }
 
 /// Ends a connection, so that both sides know.

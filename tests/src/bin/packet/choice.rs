@@ -136,9 +136,8 @@ fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
             let flow = sticks_to(fixture, from_port(client, 50_000 + port), &service, first.pick)?;
             // Only a new flow counts.
             fixture.age_affinity(Duration::from_millis(10))?;
-            for side in [Side::Backend, Side::Client] {
-                fixture.carries(&flow, side, &flow.later(side))?;
-            }
+            fixture.answers(&flow)?;
+            fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
         }
     }
     Ok(())

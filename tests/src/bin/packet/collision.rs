@@ -2,14 +2,16 @@
 
 use std::{net::SocketAddr, time::Duration};
 
-use mcs_common::{Counter, Seen};
+use mcs_common::{Counter, Flow, FlowFlags, Seen};
 use mcs_tests::suite::Suite;
 
 use crate::{
     each,
     expect::Expect,
     fixture::{Fixture, Hook, Service},
+    medium::Medium,
     packet::{Packet, Protocol, flag},
+    tables::{Time, Timed},
     test_flow::{FIRST_OTHER_PORT, Side, TestFlow},
 };
 
@@ -22,11 +24,9 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "collision: a flow that is long silent gives way", silent_gives_way);
     each(suite, "collision: a flow that has given way comes back", comes_back);
     each(suite, "collision: of other protocols", other_protocol);
-    each(
-        suite,
-        "collision: with a direct connection, whose packets go to the VIP's socket",
-        direct,
-    );
+    each(suite, "collision: with a direct connection that was first", direct_first);
+    each(suite, "collision: with a direct connection that comes later", direct_later);
+    each(suite, "collision: with direct datagrams, which go to the VIP's socket", direct_datagrams);
 }
 
 fn service(
@@ -51,7 +51,8 @@ fn first(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> 
 /// Sends packets of all flows, alternately.
 #[track_caller]
 fn exchange_on_all(fixture: &mut Fixture, flows: &[TestFlow]) -> anyhow::Result<()> {
-    for side in [Side::Backend, Side::Client, Side::Backend] {
+    flows.iter().try_for_each(|flow| fixture.answers(flow))?;
+    for side in [Side::Client, Side::Backend] {
         flows.iter().try_for_each(|flow| fixture.carries(flow, side, &flow.later(side)))?;
     }
     Ok(())
@@ -235,20 +236,89 @@ fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
     exchange_on_all(fixture, &[tcp, udp])
 }
 
-/// What limits.md says: packets of the backend look the same.
-fn direct(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
+/// The client has connected to the backend directly, from the port that it now connects to the VIP from. What
+/// the backend sends is of that connection.
+fn direct_first(fixture: &mut Fixture) -> anyhow::Result<()> {
+    for (pods, flags) in
+        [(&[1][..], flag::ACK), (&[1], flag::PSH | flag::ACK), (&[1, 2], flag::ACK)]
+    {
         fixture.reset(fixture.family, fixture.medium)?;
-        let service = service(fixture, protocol, 1, &[1])?;
-        let flow = TestFlow::new(fixture.family.client(1), &service);
-        let of_backend = flow.later(Side::Backend);
-        fixture.ignores(Hook::ToPod, of_backend.clone())?;
-        fixture.opens(&flow, &flow.first())?;
-        // The direct connection has this packet without the flow.
-        fixture.carries(&flow, Side::Backend, &of_backend)?;
-        let of_client = Packet::later(protocol, flow.client, flow.pick.address);
-        fixture.ignores(Hook::FromPod, of_client)?;
-        fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
+        let service = service(fixture, Protocol::Tcp, 1, pods)?;
+        let (flow, syn) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
+        let (backend, client) = (flow.pick.address, flow.client);
+        let of_backend = Packet::tcp(backend, client, flags);
+        let expect = Expect::next(&of_backend).writes(move |tables| {
+            flow.ends_in(tables);
+            let key = flow.key(Side::Backend);
+            let entry = flow.entry(Side::Backend, Seen::ANY | Seen::ACK);
+            let value = Flow { to: key, flags: entry.flags | FlowFlags::PASSED, ..entry };
+            tables.flows.insert(key, Timed { value, time: Time::Now });
+        });
+        fixture.expect(Hook::ToPod, &of_backend, expect)?;
+        // The client sends its SYN again.
+        let again = fixture.opens_with(&service, &syn, |_, _| ())?;
+        assert_ne!((again.pick, again.source), (flow.pick, flow.source));
+        exchange_on_all(fixture, &[again])?;
+        for (hook, from, to) in [(Hook::ToPod, backend, client), (Hook::FromPod, client, backend)] {
+            fixture.ignores(hook, Packet::later(Protocol::Tcp, from, to))?;
+        }
     }
-    Ok(())
+    // Without a handshake the flow has been evicted, and the packet is its own.
+    let flow = first(fixture, Protocol::Tcp)?;
+    fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
+    fixture.plant([(flow.key(Side::Backend), flow.entry(Side::Backend, 0))])?;
+    fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))
+}
+
+/// A client connects to the backend of its flow, from the flow's port.
+fn direct_later(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let refuses = |fixture: &mut Fixture, flow: &TestFlow| {
+        let syn = Packet::syn(flow.client, flow.pick.address);
+        match fixture.medium {
+            // The programs look for it where a header can be read in place.
+            Medium::Vlan | Medium::DoubleVlan => fixture.ignores(Hook::FromPod, syn),
+            _ => fixture.refuses(&syn, Counter::PacketRefusedCollision),
+        }
+    };
+    let flow = first(fixture, Protocol::Tcp)?;
+    refuses(fixture, &flow)?;
+    // Nobody knows whether a flow is in use that is idle, and the backend answers the first SYN.
+    age(fixture, &flow, Duration::from_secs(4))?;
+    let syn = Packet::syn(flow.client, flow.pick.address);
+    fixture.ignores(Hook::FromPod, &syn)?;
+    fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
+    refuses(fixture, &flow)?;
+    for other in [
+        Packet::tcp(flow.client, flow.pick.address, flag::SYN | flag::ACK),
+        Packet::later(Protocol::Tcp, flow.client, flow.pick.address),
+        Packet::syn(fixture.family.client(2), flow.pick.address),
+    ] {
+        fixture.ignores(Hook::FromPod, other)?;
+    }
+    for side in Side::BOTH {
+        let (from, to) = flow.ends(side);
+        fixture.carries(&flow, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
+    }
+    fixture.ignores(Hook::FromPod, &syn)?;
+    // The backend has not answered.
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = service(fixture, Protocol::Tcp, 1, &[1])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    fixture.opens(&flow, &flow.first())?;
+    fixture.ignores(Hook::FromPod, &syn)
+}
+
+/// What limits.md says: datagrams of the backend look the same.
+fn direct_datagrams(fixture: &mut Fixture) -> anyhow::Result<()> {
+    fixture.reset(fixture.family, fixture.medium)?;
+    let service = service(fixture, Protocol::Udp, 1, &[1])?;
+    let flow = TestFlow::new(fixture.family.client(1), &service);
+    let of_backend = flow.later(Side::Backend);
+    fixture.ignores(Hook::ToPod, of_backend.clone())?;
+    fixture.opens(&flow, &flow.first())?;
+    // The direct socket has this packet without the flow.
+    fixture.carries(&flow, Side::Backend, &of_backend)?;
+    let of_client = Packet::later(Protocol::Udp, flow.client, flow.pick.address);
+    fixture.ignores(Hook::FromPod, of_client)?;
+    fixture.carries(&flow, Side::Client, &flow.later(Side::Client))
 }

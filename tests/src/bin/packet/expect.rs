@@ -119,6 +119,11 @@ impl Sent {
         &self.ran.frame
     }
 
+    /// The first word of the packet's control block, as the program left it.
+    pub(crate) const fn control_out(&self) -> u32 {
+        self.ran.control
+    }
+
     /// For error messages.
     pub(crate) fn describe(&self) -> String {
         let Self { hook, place, frame, .. } = self;

@@ -97,6 +97,8 @@ pub(crate) struct Fixture {
     pub(crate) medium: Medium,
     /// The payload of the segments that the device is to cut packets into (`gso_size`), or 0.
     pub(crate) segment: u32,
+    /// The first word of the control block of packets.
+    pub(crate) control: u32,
     /// The contents of the maps at the last comparison.
     pub(crate) tables: Tables,
     pub(crate) coverage: Coverage,
@@ -142,6 +144,7 @@ impl Fixture {
             family: Family::V4,
             medium: Medium::Ethernet,
             segment: 0,
+            control: 0,
             tables: Tables::default(),
             coverage,
             sums: false,
@@ -172,7 +175,7 @@ impl Fixture {
         clear(&mut self.written.affinity)?;
         self.written.flows_used.set(0, FlowsUsed::NO, ANY)?;
         self.set_evictions(FlowEvictions::default())?;
-        self.segment = 0;
+        (self.segment, self.control) = (0, 0);
         self.allow_refusals(REFUSALS_AT_ONCE)?;
         self.tables = self.read()?;
         Ok(())
@@ -297,7 +300,8 @@ impl Fixture {
         let fd = program.fd()?;
         let begin = tick_ns();
         let summed = self.medium == Medium::Summed;
-        let ran = kernel::run(fd.as_fd(), frame, self.segment, summed)?;
+        let known = kernel::Context { segment: self.segment, control: self.control };
+        let ran = kernel::run(fd.as_fd(), frame, known, summed)?;
         self.coverage.ran(hook, self.family, self.medium);
         Ok((ran, begin..=now_ns()))
     }

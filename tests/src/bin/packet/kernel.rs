@@ -22,17 +22,20 @@ pub(crate) struct RunResult {
     pub(crate) verdict: i32,
     /// The frame as the program left it.
     pub(crate) frame: Vec<u8>,
+    /// The first word of the control block, as the program left it.
+    pub(crate) control: u32,
 }
 
-/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `gso_size` is.
+/// `struct __sk_buff` of include/uapi/linux/bpf.h in words, and where `cb` and `gso_size` are.
 const CONTEXT_WORDS: usize = 48;
+const CONTROL: usize = 12;
 const GSO_SIZE: usize = 44;
 
 /// Whether the kernel takes packets whose sum it knows, found by giving one to a classifier that lets
 /// it pass.
 pub(crate) fn can_sum(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
     const FRAME: [u8; 64] = [0; 64];
-    match run(program, &FRAME, 0, true) {
+    match run(program, &FRAME, Context::default(), true) {
         Ok(_) => Ok(true),
         Err(error) => match error.downcast_ref::<io::Error>() {
             Some(refused) if refused.raw_os_error() == Some(libc::EINVAL) => Ok(false),
@@ -41,19 +44,28 @@ pub(crate) fn can_sum(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
     }
 }
 
-/// Runs a classifier on a frame that the device is to cut into segments with this much payload each
-/// (0: not at all), whose number is not known, as from a virtual machine. With `summed` the kernel
-/// knows the sum of the packet, and fails with `EBADMSG` if what it knows is not true any more
-/// afterwards.
+/// What the kernel knows about a packet, beside its bytes.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Context {
+    /// The payload of each segment that the device is to cut the packet into (0: not at all). The number of
+    /// segments is not known, as of a packet from a virtual machine.
+    pub(crate) segment: u32,
+    /// The first word of the control block.
+    pub(crate) control: u32,
+}
+
+/// Runs a classifier on a frame. With `summed` the kernel knows the sum of the packet, and fails with `EBADMSG` if
+/// what it knows is not true any more afterwards.
 pub(crate) fn run(
     program: BorrowedFd<'_>,
     frame: &[u8],
-    segment: u32,
+    known: Context,
     summed: bool,
 ) -> anyhow::Result<RunResult> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
-    context[GSO_SIZE] = segment;
+    context[GSO_SIZE] = known.segment;
+    context[CONTROL] = known.control;
     // SAFETY: the union is made of integers; all zeros is what the kernel expects of unused fields.
     let mut attr: bpf_attr = unsafe { std::mem::zeroed() };
     // SAFETY: fields of a union of integers.
@@ -65,6 +77,8 @@ pub(crate) fn run(
     test.data_out = out.as_mut_ptr().addr() as u64;
     test.ctx_in = context.as_ptr().addr() as u64;
     test.ctx_size_in = u32::try_from(size_of_val(&context))?;
+    test.ctx_out = context.as_mut_ptr().addr() as u64;
+    test.ctx_size_out = test.ctx_size_in;
     test.repeat = 1;
     test.flags = if summed { BPF_F_TEST_SKB_CHECKSUM_COMPLETE } else { 0 };
     // SAFETY: the buffers are as long as the attributes say, and outlive the call.
@@ -82,5 +96,5 @@ pub(crate) fn run(
     // SAFETY: as above.
     let test = unsafe { attr.test };
     out.truncate(usize::try_from(test.data_size_out)?);
-    Ok(RunResult { verdict: test.retval.cast_signed(), frame: out })
+    Ok(RunResult { verdict: test.retval.cast_signed(), frame: out, control: context[CONTROL] })
 }

@@ -191,8 +191,6 @@ fn syn_begins(fixture: &mut Fixture) -> anyhow::Result<()> {
         new.begins(tables, flags);
     });
     fixture.expect(Hook::FromPod, new.first(), expect)?;
-    for side in [Side::Backend, Side::Client] {
-        fixture.carries(&new, side, &new.later(side))?;
-    }
-    Ok(())
+    fixture.answers(&new)?;
+    fixture.carries(&new, Side::Client, &new.later(Side::Client))
 }

@@ -99,14 +99,18 @@ impl Fixture {
         }
         self.allow_refusals(1)?;
         let expect = Expect::back(&answer).counts(&[reason]);
-        self.expect(Hook::FromPod, packet, expect)?;
+        let sent = self.send(Hook::FromPod, packet)?;
+        self.compare(&sent, expect)?;
         // On its way to the pod nothing happens to it.
-        self.ignores(Hook::ToPod, answer)
+        self.control = sent.control_out();
+        self.ignores(Hook::ToPod, answer)?;
+        self.control = 0;
+        Ok(())
     }
 
     /// As [`Fixture::refuses_with`], without options or extensions.
     #[track_caller]
-    fn refuses(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
+    pub(crate) fn refuses(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
         let header = match self.family {
             Family::V4 => 20,
             Family::V6 => 40,

@@ -41,7 +41,7 @@ fn moved(
     };
     let mut service = fixture.service(protocol, fixture.family.vip(1), &backends(fixture, pods))?;
     let (flow, _) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
-    fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
+    fixture.answers(&flow)?;
     let backends = backends(fixture, later);
     fixture.change(&mut service, &backends)?;
     Ok((flow, service))
@@ -56,12 +56,7 @@ fn starts_new_flow(
     packet: &Packet,
 ) -> anyhow::Result<TestFlow> {
     let flow = fixture.opens_with(service, packet, move |tables, _| old.ends_in(tables))?;
-    let (from, to) = flow.ends(Side::Backend);
-    let answer = match flow.protocol {
-        Protocol::Tcp => Packet::tcp(from, to, flag::SYN | flag::ACK),
-        Protocol::Udp => flow.later(Side::Backend),
-    };
-    fixture.carries(&flow, Side::Backend, &answer)?;
+    fixture.answers(&flow)?;
     Ok(flow)
 }
 

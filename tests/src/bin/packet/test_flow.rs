@@ -320,8 +320,13 @@ impl Fixture {
     /// Sends the first packet of a flow, and the answer.
     #[track_caller]
     pub(crate) fn established(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
-        let first = flow.first();
-        self.opens(flow, &first)?;
+        self.opens(flow, &flow.first())?;
+        self.answers(flow)
+    }
+
+    /// Sends the backend's answer to the first packet of a flow.
+    #[track_caller]
+    pub(crate) fn answers(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
         let (from, to) = flow.ends(Side::Backend);
         let answer = match flow.protocol {
             Protocol::Tcp => Packet::tcp(from, to, flag::SYN | flag::ACK),
