@@ -124,7 +124,9 @@ impl Backbone {
         for which in ["all", "default"] {
             node.netns.sysctl(&format!("ipv4/conf/{which}/rp_filter"), "1")?;
         }
-        let (link_to, pods) = (uplink(number), Subnet(100 + 4 * number));
+        // From the 39th node on the numbers begin again at 0, which nothing else has up to the 48th.
+        let pods = Subnet(100_u8.wrapping_add(4_u8.wrapping_mul(number)));
+        let link_to = uplink(number);
         link(&node.netns, "uplink", &self.router, role, link_to)?;
         node.netns.ip(&format!(
             "route add default via {}\nroute add default via {}\n",
