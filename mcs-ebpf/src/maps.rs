@@ -1,11 +1,12 @@
 //! The maps of mcs-common, and the working memory of the programs, which is not pinned.
 
-use core::ptr;
+use core::{hint::cold_path, ptr};
 
 use aya_ebpf::{
     Global,
-    bindings::{BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
+    bindings::{BPF_ANY, BPF_F_MMAPABLE, BPF_F_NO_PREALLOC},
     btf_maps::{Array, HashMap, LruHashMap, PerCpuArray, SkStorage},
+    helpers::{bpf_get_current_pid_tgid, bpf_get_smp_processor_id},
     macros::btf_map,
 };
 use bytemuck::Pod;
@@ -56,17 +57,67 @@ static HINT_BUCKETS: Global<u32> = Global::new(0);
 #[unsafe(no_mangle)]
 static RELEASE_ORPHANS: Global<u8> = Global::new(0);
 
+/// 1 if a packet program can run on a CPU while another one waits there (`PREEMPT_RT` from Linux 6.18). With 0 the
+/// verifier removes all code for that as dead code.
+#[unsafe(no_mangle)]
+static SCRATCH_PER_TASK: Global<u8> = Global::new(0);
+
 #[btf_map(name = "scratch")]
 static SCRATCH: PerCpuArray<Scratch, 1> = PerCpuArray::new();
+/// The agent sets its size.
+#[btf_map(name = "task_scratch")]
+static TASK_SCRATCH: LruHashMap<u64, Scratch, 1> = LruHashMap::new();
 #[btf_map(name = "refusals")]
 pub(crate) static REFUSALS: PerCpuArray<RefusalBudget, 1> = PerCpuArray::new();
 
-/// This CPU's working memory.
+/// The working memory of the run that begins.
+#[inline(always)]
+pub(crate) fn begin_scratch<'a>() -> Option<&'a mut Scratch> {
+    if SCRATCH_PER_TASK.load() != 0 {
+        cold_path();
+        add_task();
+    }
+    scratch()
+}
+
+/// Sees to it that this task has a value in `task_scratch`. Its first one is this CPU's, because the stack has no room
+/// for any.
+///
+/// Only the beginning of a run calls it: Linux 5.10 adds up the frames of all functions on the way.
+#[inline(never)]
+fn add_task() {
+    let key = task();
+    if TASK_SCRATCH.get_ptr(key).is_none()
+        && let Some(initial) = SCRATCH.get_ptr(0)
+    {
+        // SAFETY: the pointer is to this CPU's value of the map. Nothing writes it then, and any bytes are a `Scratch`.
+        let _ = TASK_SCRATCH.insert(key, unsafe { &*initial }, BPF_ANY.into());
+    }
+}
+
+/// The working memory of this run: the CPU's, or the task's.
 #[inline(always)]
 pub(crate) fn scratch<'a>() -> Option<&'a mut Scratch> {
-    // SAFETY: the pointer is to this CPU's value of the map. No other run uses it meanwhile, and any
+    let scratch = if SCRATCH_PER_TASK.load() == 0 {
+        SCRATCH.get_ptr_mut(0)
+    } else {
+        TASK_SCRATCH.get_ptr_mut(task())
+    };
+    // SAFETY: the pointer is to the value of this CPU or task. No other run uses it meanwhile, and any
     // bytes are a `Scratch`.
-    SCRATCH.get_ptr_mut(0).map(|scratch| unsafe { &mut *scratch })
+    scratch.map(|scratch| unsafe { &mut *scratch })
+}
+
+/// This task on this CPU: a key of `task_scratch`.
+///
+/// The idle tasks of all CPUs have the number 0, so the CPU is part of the key. No task moves while softirqs are off. An
+/// entry in use goes only if thousands of other tasks run programs while its task waits.
+#[inline(always)]
+fn task() -> u64 {
+    // SAFETY: the helpers take no argument.
+    let (task, cpu) = unsafe { (bpf_get_current_pid_tgid(), bpf_get_smp_processor_id()) };
+    // The upper half of `task` has the number of its process.
+    task << 32 | u64::from(cpu)
 }
 
 /// The config maps, for the selection code that kernel and user space share.

@@ -1,4 +1,4 @@
-//! The values of the per-CPU maps `scratch` and `refusals`, which only these programs read.
+//! The values of `scratch`, `task_scratch` and `refusals`, which only these programs read.
 
 use mcs_common::{Flow, Fragment, FragmentKey, Tuple, select::FrontendMatch};
 
@@ -7,8 +7,8 @@ pub(crate) const QUOTED_WORDS: usize = 24;
 
 /// Working memory of one run of a packet program: the stack has 512 bytes, which is too little.
 ///
-/// Programs of the packet path run with bottom halves off, so none interrupts another on its CPU, except with `PREEMPT_RT`
-/// and without `PREEMPT_RT_NEEDS_BH_LOCK` (kernel/softirq.c).
+/// Programs of the packet path run with bottom halves off, so none interrupts another on its CPU. With `PREEMPT_RT` and
+/// without `PREEMPT_RT_NEEDS_BH_LOCK` (kernel/softirq.c) none interrupts another in its task.
 #[repr(C)]
 pub(crate) struct Scratch {
     /// The packet as it arrived.

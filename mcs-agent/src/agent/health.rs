@@ -160,7 +160,7 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     for failing in report.attachment.iter().flat_map(AttachmentReport::failings) {
         fail(Check::Hooks, failing);
     }
-    for failing in report.tc.failings(report.features, &attachments.links) {
+    for failing in report.tc.failings(&attachments.links) {
         fail(Check::Devices, failing);
     }
     for problem in &report.repairs.problems {

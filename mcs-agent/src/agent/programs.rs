@@ -116,7 +116,7 @@ impl InstalledPrograms {
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
             figure_rows: config.figure_rows(),
-            tc_hooks: tc::hooks(config, features),
+            tc_hooks: tc::hooks(config),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
             trace: false,

@@ -17,20 +17,18 @@ pub use report::{DeviceReport, TcReport};
 use self::worker::Worker;
 use super::config::{Config, TcAttach};
 use crate::{
-    devices::{DeviceOptions, TcMode},
+    devices::TcMode,
     loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
 };
 
 /// How long the agent waits until programs are attached or switched.
 const PATIENCE: Duration = Duration::from_secs(10);
 
-/// The hooks on devices that this configuration needs programs for on this kernel.
-pub(super) fn hooks(config: &Config, features: Features) -> Vec<TcHook> {
-    let mode = config.packets.mode.on_kernel(features.interrupts_packets);
-    let packets = DeviceOptions { mode, ..config.packets.clone() };
+/// The hooks on devices that this configuration needs programs for.
+pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
     let wanted = |hook: &TcHook| match hook {
-        TcHook::ToPod | TcHook::FromPod => packets.wants_pods(),
-        TcHook::Uplink => packets.wants_uplinks(),
+        TcHook::ToPod | TcHook::FromPod => config.packets.wants_pods(),
+        TcHook::Uplink => config.packets.wants_uplinks(),
     };
     TcHook::ALL.into_iter().filter(wanted).collect()
 }
@@ -60,7 +58,7 @@ struct Order {
 
 impl PacketPath {
     /// Starts the thread, which attaches nothing before [`PacketPath::attach`]. With `--tc=off` it starts none, and
-    /// detaches the programs of an earlier agent. So does `--tc=auto` on a kernel where they mix up packets.
+    /// detaches the programs of an earlier agent.
     pub(super) async fn start(
         config: &Config,
         pins: &Pins,
@@ -69,8 +67,7 @@ impl PacketPath {
         let mechanism = mechanism(config.tc_attach, features)?;
         let first = TcReport::new(config.packets.mode, mechanism);
         let (sender, report) = watch::channel(first);
-        warn_of_interrupts(config.packets.mode, features);
-        if config.packets.mode.on_kernel(features.interrupts_packets) == TcMode::Off {
+        if config.packets.mode == TcMode::Off {
             let detached = detach_all(pins).await.context("cannot detach programs from devices")?;
             tracing::info!(detached = detached.programs, "devices: off");
             return Ok(Self { report, thread: None, waiting: None });
@@ -129,20 +126,6 @@ impl PacketPath {
             return future::pending().await;
         }
         self.report.changed().await.context("the thread that keeps programs on devices has ended")
-    }
-}
-
-fn warn_of_interrupts(mode: TcMode, features: Features) {
-    match mode {
-        TcMode::Auto if features.interrupts_packets => tracing::warn!(
-            "this kernel has PREEMPT_RT (Linux 6.18 or later), on which packet programs mix up packets: --tc=auto attaches \
-             none, and only sockets are translated; --tc=on attaches them all the same"
-        ),
-        TcMode::On if features.interrupts_packets => tracing::warn!(
-            "this kernel has PREEMPT_RT (Linux 6.18 or later), on which packet programs mix up packets unless it has \
-             PREEMPT_RT_NEEDS_BH_LOCK: --tc=auto attaches none"
-        ),
-        TcMode::Off | TcMode::Auto | TcMode::On => {}
     }
 }
 

@@ -267,8 +267,7 @@ enum SocketLbArg {
 enum TcArg {
     /// Nowhere: no program is attached to a device
     Off,
-    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI. On none with
-    /// `PREEMPT_RT` from Linux 6.18, which mixes up packets
+    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI
     Auto,
     /// On all selected devices
     On,

@@ -315,7 +315,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         },
         report.cgroup_path.display(),
     ))?;
-    print(&format!("Packets: {}", devices::summary(&report.tc, report.features)))?;
+    print(&format!("Packets: {}", devices::summary(&report.tc)))?;
     print(&format!("Stale UDP: {}", report.stale_udp))?;
     print(&format!("Stale TCP: {}", report.stale_tcp))?;
     print(&format!("Reach: {}", reach(report)))?;

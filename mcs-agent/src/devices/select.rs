@@ -18,17 +18,6 @@ pub enum TcMode {
     On,
 }
 
-impl TcMode {
-    /// The mode on a kernel that `interrupts_packets`: `auto` trusts no program there.
-    #[must_use]
-    pub const fn on_kernel(self, interrupts_packets: bool) -> Self {
-        match self {
-            Self::Auto if interrupts_packets => Self::Off,
-            mode => mode,
-        }
-    }
-}
-
 /// `--uplinks`: the devices where packets to a VIP are dropped.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Uplinks {
@@ -339,13 +328,6 @@ mod tests {
             let selected = select(&list_devices(), &options(mode, pods, uplinks), &BTreeMap::new());
             assert_eq!(summary(&selected), expected, "{mode:?} {pods:?} {uplinks:?}");
         }
-    }
-
-    #[test]
-    fn auto_is_off_where_packet_programs_interrupt_each_other() {
-        let modes = [TcMode::Off, TcMode::Auto, TcMode::On];
-        assert_eq!(modes.map(|mode| mode.on_kernel(false)), modes);
-        assert_eq!(modes.map(|mode| mode.on_kernel(true)), [TcMode::Off, TcMode::Off, TcMode::On]);
     }
 
     #[test]

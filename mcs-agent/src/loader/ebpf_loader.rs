@@ -25,6 +25,9 @@ static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
 /// The ring buffer of events: some 15,000 of them. The reader looks 50 times a second. The kernel rounds it up to a page.
 const TRACE_BYTES: u32 = 1 << 21;
 
+/// How many tasks have working memory: 3 MiB.
+const SCRATCH_TASKS: u32 = 4096;
+
 /// Reads the object. Its config maps are pinned in `config`, and its hints at `hints`.
 pub(super) fn load(
     object: &[u8],
@@ -45,6 +48,8 @@ pub(super) fn load(
         .override_global("AYA_LOG_LEVEL", forever(log_level), true)
         .override_global("TRACE", forever(u8::from(is_told)), true)
         .map_max_entries(TraceEvent::MAP, if options.trace { TRACE_BYTES } else { 1 })
+        .override_global("SCRATCH_PER_TASK", forever(u8::from(features.preempts_packets)), true)
+        .map_max_entries("task_scratch", if features.preempts_packets { SCRATCH_TASKS } else { 1 })
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
         .override_global("COUNT_IMPORTS", forever(u8::from(options.figure_rows > 0)), true)

@@ -34,9 +34,10 @@ pub struct Features {
     /// Programs at tracepoints can ask for the cookie of a socket (5.12, with BTF); else passive health sees flows alone.
     #[serde(default)]
     pub socket_tracepoints: bool,
-    /// One packet program can interrupt another on its CPU, and the two mix up what they remember (`PREEMPT_RT`, 6.18).
-    #[serde(default)]
-    pub interrupts_packets: bool,
+    /// A packet program can run on a CPU while another one waits there, so each task has its own working memory
+    /// (`PREEMPT_RT`, 6.18).
+    #[serde(default, rename = "interrupts_packets")]
+    pub preempts_packets: bool,
 }
 
 impl Features {
@@ -49,7 +50,7 @@ impl Features {
         memory_cgroups: true,
         coarse_clock: true,
         socket_tracepoints: true,
-        interrupts_packets: false,
+        preempts_packets: false,
     };
 
     /// Tries each feature.
@@ -62,7 +63,7 @@ impl Features {
             coarse_clock: has_coarse_clock()?,
             socket_tracepoints: numbers(&uname().release().to_string_lossy()) >= (5, 12)
                 && Path::new("/sys/kernel/btf/vmlinux").exists(),
-            interrupts_packets: interrupts_packets(
+            preempts_packets: preempts_packets(
                 Path::new("/sys"),
                 &uname().release().to_string_lossy(),
                 &uname().version().to_string_lossy(),
@@ -89,7 +90,7 @@ impl Features {
 
 /// Whether bottom halves run concurrently on one CPU: with `PREEMPT_RT`, since 6.18 has dropped the lock that serialised
 /// them. A kernel with `PREEMPT_RT_NEEDS_BH_LOCK` still has it, and does not tell.
-fn interrupts_packets(sysfs: &Path, release: &str, version: &str) -> bool {
+fn preempts_packets(sysfs: &Path, release: &str, version: &str) -> bool {
     let is_realtime = version.contains("PREEMPT_RT")
         || fs::read_to_string(sysfs.join("kernel/realtime")).is_ok_and(|text| text.trim() == "1");
     is_realtime && numbers(release) >= (6, 18)
@@ -142,7 +143,7 @@ mod tests {
             if let Some(realtime) = realtime {
                 fs::write(sysfs.path().join("kernel/realtime"), realtime).unwrap();
             }
-            interrupts_packets(sysfs.path(), release, version)
+            preempts_packets(sysfs.path(), release, version)
         };
         assert!(with(None, "6.18.0-rt1-amd64", "#1 SMP PREEMPT_RT Debian 6.18.3-1 (2026-01-02)"));
         assert!(with(Some("1\n"), "7.2.1", "#1 SMP"));

@@ -23,7 +23,7 @@ use super::{
 use crate::{
     counters::count,
     figures,
-    maps::{ConfigMaps, scratch},
+    maps::{ConfigMaps, begin_scratch, scratch},
     per_cpu::Scratch,
     trace,
 };
@@ -68,7 +68,7 @@ const DIRECT: u32 = u32::MAX;
 
 #[inline(always)]
 fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
-    let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
+    let Some(scratch) = begin_scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_or_pass(mode, Counter::PacketDroppedMalformed);
     };

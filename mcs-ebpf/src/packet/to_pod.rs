@@ -15,7 +15,7 @@ use super::{
     transport,
     verdict::{NEXT, drop_counted},
 };
-use crate::{counters::count, maps::scratch};
+use crate::{counters::count, maps::begin_scratch};
 
 /// Decides about a packet that a pod receives.
 #[inline(always)]
@@ -46,7 +46,7 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 /// Translates a packet of a flow. A packet that does not parse belongs to no flow and passes.
 #[inline(always)]
 fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    let Some(scratch) = scratch() else { return NEXT };
+    let Some(scratch) = begin_scratch() else { return NEXT };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
     if header.fragment == FragmentPosition::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {

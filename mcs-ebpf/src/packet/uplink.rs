@@ -13,7 +13,7 @@ use super::{
     transport,
     verdict::{NEXT, drop_counted},
 };
-use crate::maps::{ConfigMaps, scratch};
+use crate::maps::{ConfigMaps, begin_scratch};
 
 /// Decides about a packet that leaves the node.
 #[inline(always)]
@@ -46,7 +46,7 @@ fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 /// Refuses a packet to a VIP whose import has gone. What cannot be answered is dropped.
 #[inline(always)]
 fn refuse_gone<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    let Some(scratch) = scratch() else { return drop_counted(Counter::LeakPrevented) };
+    let Some(scratch) = begin_scratch() else { return drop_counted(Counter::LeakPrevented) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::LeakPrevented);
     };

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::{
     devices::{Role, TcMode},
-    loader::{Features, Mechanism, TcLink},
+    loader::{Mechanism, TcLink},
 };
 
 /// All devices, as of the latest check.
@@ -33,8 +33,8 @@ impl TcReport {
     }
 
     /// The failings of the packet path.
-    pub fn failings(&self, features: Features, links: &[TcLink]) -> Vec<String> {
-        if self.mode.on_kernel(features.interrupts_packets) == TcMode::Off {
+    pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
+        if self.mode == TcMode::Off {
             return Vec::new();
         }
         let mut failings = Vec::new();
@@ -115,33 +115,25 @@ mod tests {
         *,
     };
 
-    fn failings(report: &TcReport, links: &[TcLink]) -> Vec<String> {
-        report.failings(Features::ALL, links)
-    }
-
     #[test]
     fn a_device_without_its_programs_is_a_failing_and_one_left_alone_is_none() {
         let mut report = report();
-        assert_eq!(failings(&report, &links()), Vec::<String>::new());
+        assert_eq!(report.failings(&links()), Vec::<String>::new());
         let mut severed = links();
         severed[1].attached = false;
         severed.remove(2);
-        let said = failings(&report, &severed).join("; ");
+        let said = report.failings(&severed).join("; ");
         assert!(said.contains("from_pod is not attached to cali1"), "{said}");
         assert!(said.contains("uplink is not attached to eth0"), "{said}");
         assert!(!said.contains("to_pod"), "{said}");
         report.devices[0].error = Some("cannot attach".to_owned());
         report.looked = false;
-        let said = failings(&report, &links()).join("; ");
+        let said = report.failings(&links()).join("; ");
         assert!(
             said.contains("has not checked devices") && said.contains("cali1: cannot"),
             "{said}"
         );
-        let realtime = Features { interrupts_packets: true, ..Features::ALL };
-        assert!(report.failings(realtime, &[]).is_empty(), "auto attaches none");
-        report.mode = TcMode::On;
-        assert!(!report.failings(realtime, &[]).is_empty());
         report.mode = TcMode::Off;
-        assert!(failings(&report, &[]).is_empty());
+        assert!(report.failings(&[]).is_empty());
     }
 }

@@ -4,29 +4,23 @@ use crate::{
     agent::{DeviceReport, TcReport},
     cli::{Style, print},
     devices::{Role, TcMode},
-    loader::{Features, Mechanism, TcLink},
+    loader::{Mechanism, TcLink},
 };
 
 /// `auto, by tcx; devices of pods 3, uplinks 1, left alone 2`.
-pub(super) fn summary(report: &TcReport, features: Features) -> String {
-    const REALTIME: &str =
-        "on this kernel (PREEMPT_RT, Linux 6.18 or later) the programs mix up packets";
+pub(super) fn summary(report: &TcReport) -> String {
     let mode = match report.mode {
         TcMode::Off => return "off".to_owned(),
-        TcMode::Auto if features.interrupts_packets => {
-            return format!("auto, off: {REALTIME}; --tc=on attaches them all the same");
-        }
         TcMode::Auto => "auto",
         TcMode::On => "on",
     };
-    let warning = if features.interrupts_packets { format!("; {REALTIME}") } else { String::new() };
     let count = |matches: &dyn Fn(&DeviceReport) -> bool| {
         report.devices.iter().filter(|device| matches(device)).count()
     };
     let selected =
         |role| move |device: &DeviceReport| device.role == role && !device.hooks.is_empty();
     format!(
-        "{mode}, by {}; devices of pods {}, uplinks {}, left alone {}{warning}",
+        "{mode}, by {}; devices of pods {}, uplinks {}, left alone {}",
         report.attach,
         count(&selected(Role::Pod)),
         count(&selected(Role::Uplink)),
@@ -90,12 +84,8 @@ mod tests {
     #[test]
     fn the_summary_counts_devices_by_role() {
         let counts = "by tcx; devices of pods 1, uplinks 1, left alone 1";
-        assert_eq!(summary(&report(), Features::ALL), format!("auto, {counts}"));
-        assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }, Features::ALL), "off");
-        let realtime = Features { interrupts_packets: true, ..Features::ALL };
-        assert!(summary(&report(), realtime).starts_with("auto, off: on this kernel (PREEMPT_RT"));
-        let on = summary(&TcReport { mode: TcMode::On, ..report() }, realtime);
-        assert!(on.starts_with(&format!("on, {counts}; on this kernel (PREEMPT_RT")), "{on}");
+        assert_eq!(summary(&report()), format!("auto, {counts}"));
+        assert_eq!(summary(&TcReport { mode: TcMode::Off, ..report() }), "off");
     }
 
     #[test]

@@ -13,11 +13,12 @@ use crate::{
 };
 
 /// As the agent sets them on a recent kernel, without `--log-programs`, `--socket-lb=host` and `--orphan=release`.
-pub(crate) const GLOBALS: [(&str, &[u8]); 8] = [
+pub(crate) const GLOBALS: [(&str, &[u8]); 9] = [
     ("HAVE_SET_RETVAL", &[1]),
     ("HAVE_COARSE_CLOCK", &[1]),
     ("AYA_LOG_LEVEL", &[0]),
     ("TRACE", &[0]),
+    ("SCRATCH_PER_TASK", &[0]),
     ("ONLY_NETNS", &[0; 8]),
     ("RELEASE_ORPHANS", &[0]),
     ("COUNT_IMPORTS", &[1]),

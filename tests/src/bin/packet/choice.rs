@@ -126,7 +126,7 @@ fn sticks_to(
     Ok(flow)
 }
 
-fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         let service = service(fixture, protocol, &[1, 2, 3])?;
         fixture.stick(&service, Duration::from_secs(10))?;

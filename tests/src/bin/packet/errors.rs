@@ -172,7 +172,7 @@ fn every_error(flow: TestFlow, kinds: &[Kind]) -> Vec<Error> {
     errors
 }
 
-fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         let flow = flow(fixture, protocol)?;
         for error in every_error(flow, &kinds(fixture.family)) {

@@ -46,6 +46,9 @@ const LRU_ENTRIES: [(&str, u32); 3] =
 /// The programs answer 1000 refusals a second (`icmp_msgs_per_sec`), in bursts of up to 100.
 pub(crate) const REFUSAL_NS: u64 = 1_000_000;
 pub(crate) const REFUSALS_AT_ONCE: u64 = 100;
+const TASK_SCRATCH: &str = "task_scratch";
+/// The size of `Scratch` of mcs-ebpf in words of 64 bits.
+const SCRATCH_WORDS: usize = 82;
 /// `BPF_ANY`: creates or updates an entry.
 const ANY: u64 = 0;
 
@@ -86,6 +89,8 @@ struct StateMaps {
     affinity: HashMap<MapData, ClientKey, Affinity>,
     /// The rate limit of refusals: nanoseconds of credit, and when it was filled up.
     refusals: PerCpuArray<MapData, [u64; 2]>,
+    /// The working memory under the CPU and the task.
+    task_scratch: HashMap<MapData, [u32; 2], [u64; SCRATCH_WORDS]>,
 }
 
 /// What the cases share. Each case begins with empty maps.
@@ -107,15 +112,19 @@ pub(crate) struct Fixture {
 }
 
 impl Fixture {
-    /// Loads the programs.
-    pub(crate) fn begin(coverage: Coverage) -> anyhow::Result<(Self, PathBuf)> {
+    /// Loads the programs: those for kernels that preempt packet programs, if this is one or `preempts_packets`.
+    pub(crate) fn begin(
+        coverage: Coverage,
+        preempts_packets: bool,
+    ) -> anyhow::Result<(Self, PathBuf)> {
         let path = env::var_os("MCS_EBPF_OBJECT").map(PathBuf::from).context(
             "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
         )?;
         stay_on_one_cpu()?;
         bpf::allow_locked_memory();
         let object = fs::read(&path).with_context(|| format!("cannot read {}", path.display()))?;
-        let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+        let mut features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+        features.preempts_packets |= preempts_packets;
         let mut ebpf =
             loader(features).load(&object).context("cannot create the maps (run as root)")?;
         for medium in [Medium::Ethernet, Medium::Bare] {
@@ -136,6 +145,7 @@ impl Fixture {
             fragments: map(&mut ebpf, maps::FRAGMENTS)?,
             affinity: map(&mut ebpf, maps::CLIENT_AFFINITY)?,
             refusals: map(&mut ebpf, "refusals")?,
+            task_scratch: map(&mut ebpf, TASK_SCRATCH)?,
         };
         let mut fixture = Self {
             programs: ebpf,
@@ -358,6 +368,18 @@ impl Fixture {
         })
     }
 
+    /// The CPUs of the tasks that have working memory, each with the latest packet in it.
+    pub(crate) fn packets_of_tasks(&self) -> anyhow::Result<Vec<(u32, Tuple)>> {
+        let entries = self.written.task_scratch.iter();
+        entries
+            .map(|entry| {
+                let ([cpu, _], scratch) = entry?;
+                let tuple = bytemuck::cast_slice(&scratch[..size_of::<Tuple>() / 8]);
+                Ok((cpu, *bytemuck::from_bytes(tuple)))
+            })
+            .collect()
+    }
+
     /// Makes the entry older.
     pub(crate) fn age_flow(&mut self, tuple: &Tuple, by: Duration) -> anyhow::Result<()> {
         let mut flow = self.written.flows.get(tuple, 0)?;
@@ -484,14 +506,17 @@ impl Fixture {
 
 fn loader(features: Features) -> EbpfLoader<'static> {
     let have_coarse_clock: &u8 = if features.coarse_clock { &1 } else { &0 };
+    let scratch_per_task: &u8 = if features.preempts_packets { &1 } else { &0 };
     let mut loader = EbpfLoader::new();
     loader
         .override_global("HAVE_SET_RETVAL", &0_u8, true)
         .override_global("HAVE_COARSE_CLOCK", have_coarse_clock, true)
+        .override_global("SCRATCH_PER_TASK", scratch_per_task, true)
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
         .override_global("ONLY_NETNS", &0_u64, true)
         .override_global("COUNT_IMPORTS", &1_u8, true)
         .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
+        .map_max_entries(TASK_SCRATCH, 64)
         .map_max_entries(maps::FIGURES, FIGURE_ROW + 1)
         .map_max_entries(maps::HINTS, HINT_WORDS);
     let config = [

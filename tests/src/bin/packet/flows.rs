@@ -23,7 +23,7 @@ fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
     Ok(TestFlow::new(fixture.family.client(1), &service))
 }
 
-fn tcp(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn tcp(fixture: &mut Fixture) -> anyhow::Result<()> {
     let flow = flow(fixture, Protocol::Tcp)?;
     fixture.established(&flow)?;
     let packet = |side, flags| {

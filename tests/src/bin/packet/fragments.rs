@@ -78,7 +78,7 @@ fn carries_pieces(
     Ok(())
 }
 
-fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         let flow = flow(fixture, protocol)?;
         fixture.established(&flow)?;

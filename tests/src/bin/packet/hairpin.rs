@@ -41,7 +41,7 @@ fn exchange_both_ways(fixture: &mut Fixture, flow: &TestFlow) -> anyhow::Result<
     Ok(())
 }
 
-fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         fixture.reset(fixture.family, fixture.medium)?;
         let flow = flow(fixture, protocol, fixture.family.vip(1))?;

@@ -33,6 +33,7 @@ mod removal;
 mod segments;
 mod table;
 mod tables;
+mod tasks;
 mod test_flow;
 mod uplink;
 
@@ -58,10 +59,11 @@ fn main() -> ExitCode {
     departed::cases(&mut suite);
     collision::cases(&mut suite);
     segments::cases(&mut suite);
+    tasks::cases(&mut suite);
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
     suite.last("coverage: everything, once all cases have run", covered);
-    suite.main(|| Fixture::begin(Coverage::default()))
+    suite.main(|| Fixture::begin(Coverage::default(), false))
 }
 
 /// Reports whether this kernel supports `CHECKSUM_COMPLETE`; without it all cases leave out one medium.

@@ -146,7 +146,7 @@ fn unknown_port(fixture: &mut Fixture) -> anyhow::Result<(SocketAddr, SocketAddr
     Ok((fixture.family.client(1), vip))
 }
 
-fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (client, vip) = unknown_port(fixture)?;
     let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
     let (urgent, ecn) = (flag::URG | ack, flag::ECN | syn);
@@ -171,7 +171,7 @@ fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.refuses(&shaped, Counter::PacketRefusedUnknownPort)
 }
 
-fn unreachable(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn unreachable(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (client, vip) = unknown_port(fixture)?;
     // The length that does not change while the error is made.
     let answer =

@@ -18,7 +18,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "uplink: a VIP elsewhere in a packet", elsewhere);
 }
 
-fn to_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn to_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
     let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
     fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
     let mut unknown = vip;
