@@ -45,7 +45,8 @@ pub enum Counter {
     PacketRefusedUnknownPort,
     /// Refused with RST or ICMP: the config maps contradicted each other twice in a row.
     PacketRefusedInconsistent,
-    /// Refused with RST or ICMP: other flows have the tuple of replies for every backend and port tried.
+    /// Refused with RST or ICMP: other flows have the tuple of replies for every backend and port tried, or a direct
+    /// connect to a backend has that of a flow.
     PacketRefusedCollision,
     /// Refused with RST or ICMP, by `from_pod` or at an uplink: the VIP's import was deleted.
     PacketRefusedGone,

@@ -118,7 +118,8 @@ const fn text(counter: Counter) -> &'static str {
             "packets refused with RST or ICMP: the maps were in a state that no reader should see"
         }
         Counter::PacketRefusedCollision => {
-            "packets refused with RST or ICMP: no source port would distinguish the replies from those of another flow"
+            "packets refused with RST or ICMP: no source port would distinguish the replies from those of another flow, or a direct \
+             connect to a backend has the port of a flow to it"
         }
         Counter::PacketRefusedGone => {
             "packets refused with RST or ICMP, on a pod's device or an uplink: the VIP's import was deleted less than five minutes ago"
