@@ -53,13 +53,13 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    let Ok(destination) = F::destination(frame) else { return NEXT };
-    let mode = match ConfigMaps.vip(&destination) {
-        Some(mode) => mode,
-        None if plain::opens::<F, L>(frame) => DIRECT,
-        None => return NEXT,
+    let mode = |destination| {
+        ConfigMaps.vip(&destination).or_else(|| plain::opens::<F, L>(frame).then_some(DIRECT))
     };
-    to_vip::<F, L>(frame, mode)
+    match F::destination(frame).ok().and_then(mode) {
+        Some(mode) => to_vip::<F, L>(frame, mode),
+        None => NEXT,
+    }
 }
 
 /// [`Scratch::mode`] of a SYN to an address that is no VIP. It is none of [`VipMode`], so the packet passes if

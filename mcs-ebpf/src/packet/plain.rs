@@ -8,7 +8,7 @@ use super::{
     frame::{Frame, LinkLayer, OutOfBounds, bytes_of},
     ip::{IpVersion, Start, difference_of, protocol},
     rewrite::replace_checksum,
-    transport::{TransportStart, checksum_offset},
+    transport::{TCP_FLAGS, checksum_offset},
     verdict::{NEXT, drop_counted},
 };
 use crate::{counters::count, maps::ConfigMaps};
@@ -35,13 +35,13 @@ pub(crate) fn concerns_flows<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bo
 /// Whether the packet opens a TCP connection. `false` if its headers cannot be read in place, or are not plain.
 #[inline(always)]
 pub(crate) fn opens<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
-    let flags = || {
-        let header = peek::<F, L>(frame)?;
-        let room = F::plain_payload(&header, frame.len() - L::HEADER)?;
-        let start: TransportStart = frame.peek(L::HEADER + bytes_of::<F::Header>())?;
-        start.flags(F::protocol(&header), room)
+    let is_tcp = |header: F::Header| {
+        F::protocol(&header) == protocol::TCP
+            && F::plain_payload(&header, frame.len() - L::HEADER).is_some()
     };
-    flags().is_some_and(flows::opens)
+    let flags = L::HEADER + bytes_of::<F::Header>() + TCP_FLAGS;
+    peek::<F, L>(frame).is_some_and(is_tcp)
+        && frame.peek(flags).is_some_and(|flags: u8| flows::opens(flags.into()))
 }
 
 /// Whether the packet may belong to a flow that ends in a pod.

@@ -1,6 +1,5 @@
 //! Reads the TCP and UDP headers: ports, TCP flags, and the offset of the checksum.
 
-use bytemuck::{Pod, Zeroable};
 use mcs_common::Tuple;
 
 use super::{
@@ -14,8 +13,11 @@ pub(crate) const fn checksum_offset(protocol: u8) -> u32 {
     if protocol == protocol::TCP { 16 } else { 6 }
 }
 
+/// The offset of the flags in a TCP header, in bytes.
+pub(crate) const TCP_FLAGS: u32 = 13;
+
 /// The first 16 bytes of a TCP or UDP packet, or 8 and zeros for a short one.
-#[derive(Clone, Copy, Pod, Zeroable)]
+#[derive(Clone, Copy)]
 #[repr(C)]
 pub(crate) struct TransportStart([u32; 4]);
 
