@@ -102,8 +102,8 @@ impl FlowFlags {
     pub const REPLY: u32 = 1;
     /// Client and backend are the same pod. Its packets leave by the device they came from.
     pub const HAIRPIN: u32 = 2;
-    /// The connection began before the agent served the VIP, and whoever served the VIP then goes on. The
-    /// entry's [`Flow::to`] is its key: the packets stay as they are.
+    /// The connection began before the agent served the VIP, and whoever served the VIP then goes on; or it is a direct
+    /// one to a backend. The entry's [`Flow::to`] is its key: the packets stay as they are.
     pub const PASSED: u32 = 4;
 }
 
@@ -279,7 +279,7 @@ impl FlowState {
     }
 }
 
-/// Values of the array `flows_used`: whether `to_pod` must look up packets in `flows`.
+/// Values of the array `flows_used`: whether programs must look up packets to pods, and direct SYNs, in `flows`.
 pub struct FlowsUsed;
 
 impl FlowsUsed {

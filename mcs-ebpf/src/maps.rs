@@ -90,7 +90,8 @@ fn add_task() {
     if TASK_SCRATCH.get_ptr(key).is_none()
         && let Some(initial) = SCRATCH.get_ptr(0)
     {
-        // SAFETY: the pointer is to this CPU's value of the map. Nothing writes it then, and any bytes are a `Scratch`.
+        // SAFETY: the pointer is to this CPU's value of the map. Nothing writes it if tasks have their own, and any
+        // bytes are a `Scratch`.
         let _ = TASK_SCRATCH.insert(key, unsafe { &*initial }, BPF_ANY.into());
     }
 }

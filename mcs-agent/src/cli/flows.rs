@@ -22,8 +22,8 @@ use crate::{
 ///
 /// FLAGS: hairpin (the client is its own backend), port-changed (the backend sees another source
 /// port), backend-gone (a TCP connection to a backend that was removed), half (one of the flow's two
-/// entries was evicted because the table is full), passed (a TCP connection that is older than the
-/// agent's service of this VIP: its packets stay as they are).
+/// entries was evicted because the table is full), passed (a TCP connection whose packets stay as they are: it is
+/// older than the agent's service of this VIP, or it is a direct one, and VIP names its backend).
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:

@@ -37,7 +37,7 @@ const FIRST_PORT: u32 = 61_000;
 /// SYN of a direct connection for a flow that is idle, and the client sends the next SYN after a second.
 const ANSWERED_NS: u64 = 3_000_000_000;
 
-/// Whether the flow table may have entries. If not, `to_pod` passes every packet.
+/// Whether the flow table may have entries. If not, `to_pod` passes every packet, and `from_pod` every packet to a backend.
 #[inline(always)]
 pub(crate) fn may_exist() -> bool {
     // SAFETY: the pointer is to the array's only value.
@@ -267,7 +267,8 @@ pub(crate) fn find_for_pod(scratch: &mut Scratch, flags: u32) -> Option<FlowPoin
             forget(scratch);
             return None;
         }
-        // A backend answers a SYN by a SYN or RST. Another packet belongs to a direct connection from the same port.
+        // A backend answers a SYN by a SYN or RST. Another packet belongs to a direct connection from the same port, or to
+        // what is left of an earlier connection.
         let is_answer = flags & (Seen::SYN | Seen::RST) != 0;
         if is_first && !is_answer && client & (Seen::SYN | Seen::ACK) == Seen::SYN {
             give_way(scratch, flags);

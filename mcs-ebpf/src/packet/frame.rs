@@ -200,7 +200,7 @@ impl<L: LinkLayer> Frame<L> {
     }
 
     /// Marks the packet as an answer of these programs, for [`is_answer`](Self::is_answer) on the same device. The mark
-    /// is in the control block, which the kernel keeps from a redirect to the device's egress hook.
+    /// is in the control block. The kernel leaves it as it is between a redirect and the device's egress hook.
     #[inline(always)]
     pub(crate) fn mark_answer(&self) {
         // SAFETY: as in `device`.

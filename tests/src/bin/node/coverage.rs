@@ -9,6 +9,9 @@ use crate::world::World;
 const NEVER: &[&str] =
     &["packet_refused_inconsistent", "packet_dropped_malformed", "packet_dropped_failed"];
 
+/// Each case of one port, of direct connections, has one refused.
+const COLLISIONS: u64 = 8;
+
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the programs have counted nothing that should not be", counted);
 }
@@ -21,5 +24,7 @@ fn counted(world: &mut World) -> anyhow::Result<()> {
     for name in NEVER {
         ensure!(counters[*name] == 0, "{name} is {}", counters[*name]);
     }
+    let collisions = counters["packet_refused_collision"];
+    ensure!(collisions <= COLLISIONS, "{collisions} collisions, not {COLLISIONS}");
     Ok(())
 }
