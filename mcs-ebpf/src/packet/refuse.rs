@@ -30,8 +30,8 @@ const COST_NS: u64 = 1_000_000;
 /// The most credit that a CPU saves up: 100 answers.
 const BURST_NS: u64 = 100 * COST_NS;
 
-/// Answers a packet to a VIP that has no backend, or a direct SYN that a backend would take for one of a flow: TCP with a reset, all else with ICMP port
-/// unreachable. `flags` are those of the TCP header, `reason` is a [`Counter`]. Returns the verdict.
+/// Answers a packet to a VIP that has no backend, or a direct SYN that a backend would take for one of a flow: TCP
+/// with a reset, all else with ICMP port unreachable. `flags` are those of the TCP header, `reason` is a [`Counter`]. Returns the verdict.
 #[inline(always)]
 pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,

@@ -1,14 +1,14 @@
 //! Traffic to addresses that are no VIP is not changed.
 
 use std::{
-    io::{ErrorKind, Read as _, Write as _},
+    io::{ErrorKind, Read as _},
     net::{Shutdown, SocketAddr, TcpStream},
     time::Duration,
 };
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{self, Family, ask},
+    client::{self, Family, ask, still_goes},
     suite::Suite,
     topology::{backbone::Distance, pod::Layout},
 };
@@ -76,9 +76,7 @@ fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
             let (by_vip, backend) = greeted_on(reusable(family)?, world.web.tcp(family))?;
             let client = by_vip.local_addr()?;
             finish(by_vip, end)?;
-            let direct = reusable(family)?;
-            bind(&direct, &client)?;
-            let (stream, identity) = greeted_on(direct, backend)?;
+            let (stream, identity) = greeted_on(reusable_from(family, client)?, backend)?;
             ensure!(identity == backend, "{backend} says that it is {identity}");
             bulk(&stream, BYTES).with_context(|| format!("after {end:?}"))?;
         }
@@ -90,46 +88,30 @@ fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
 fn shares_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     world.place.pod(layout)?.netns.run(|| {
         let vip = world.web.tcp(family);
-        let from = |client: &SocketAddr| -> anyhow::Result<TcpStream> {
-            let socket = reusable(family)?;
-            bind(&socket, client)?;
-            Ok(socket)
-        };
         let (by_vip, backend) = greeted_on(reusable(family)?, vip)?;
         let client = by_vip.local_addr()?;
         let refused = || anyhow::Ok(world.site.agent.counters()?["packet_refused_collision"]);
         let before = refused()?;
-        let direct = client::connect(&from(&client)?, backend);
+        let direct = client::connect(&reusable_from(family, client)?, backend);
         ensure!(
             direct.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionRefused),
             "{direct:?}"
         );
         ensure!(refused()? == before + 1, "refused {} times", refused()? - before);
-        echoes(&by_vip)?;
+        still_goes(&by_vip, vip)?;
         finish(by_vip, End::Reset)?;
 
         // The VIP leads from this port to this backend.
-        let (direct, identity) = greeted_on(from(&client)?, backend)?;
+        let (direct, identity) = greeted_on(reusable_from(family, client)?, backend)?;
         ensure!(identity == backend, "{backend} says that it is {identity}");
-        let (by_vip, _) = greeted_on(from(&client)?, vip)?;
-        for stream in [&direct, &by_vip] {
-            echoes(stream)?;
-        }
+        let (by_vip, _) = greeted_on(reusable_from(family, client)?, vip)?;
+        still_goes(&direct, backend)?;
+        still_goes(&by_vip, vip)?;
         for stream in [direct, by_vip] {
             bulk(&stream, BYTES)?;
         }
         Ok(())
     })?
-}
-
-/// Sends a few bytes to an echo server and reads them back.
-fn echoes(mut stream: &TcpStream) -> anyhow::Result<()> {
-    let sent = b"still there";
-    stream.write_all(sent)?;
-    let mut received = [0; 11];
-    stream.read_exact(&mut received)?;
-    ensure!(received == *sent, "{received:?}");
-    Ok(())
 }
 
 /// Ends a connection, so that both sides know.
@@ -148,5 +130,12 @@ fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
 fn reusable(family: Family) -> anyhow::Result<TcpStream> {
     let socket = client::tcp(family)?;
     set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}
+
+/// The same with this port.
+fn reusable_from(family: Family, client: SocketAddr) -> anyhow::Result<TcpStream> {
+    let socket = reusable(family)?;
+    bind(&socket, &client)?;
     Ok(socket)
 }

@@ -110,11 +110,22 @@ fn add(
     check: Check,
 ) {
     suite.case(format!("{name}, {family}"), move |fixture| {
-        for medium in media.iter().filter(|medium| fixture.has(**medium)).collect::<Vec<_>>() {
-            fixture.reset(family, *medium)?;
-            check(fixture).with_context(|| medium.to_string())?;
-        }
+        on_each(fixture, family, media, check)?;
         fixture.coverage.held(name, family);
         Ok(())
     });
+}
+
+/// Checks on those of these media that the kernel can show.
+fn on_each(
+    fixture: &mut Fixture,
+    family: Family,
+    media: &[Medium],
+    check: Check,
+) -> anyhow::Result<()> {
+    for medium in media.iter().filter(|medium| fixture.has(**medium)).collect::<Vec<_>>() {
+        fixture.reset(family, *medium)?;
+        check(fixture).with_context(|| medium.to_string())?;
+    }
+    Ok(())
 }

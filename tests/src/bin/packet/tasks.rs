@@ -18,6 +18,7 @@ use crate::{
     fixture::Fixture,
     flows, fragments, hairpin,
     medium::Medium,
+    on_each,
     packet::Protocol,
     refusals,
     test_flow::{Side, TestFlow},
@@ -52,13 +53,9 @@ fn as_ever() -> anyhow::Result<()> {
     ];
     let mut fixture = begin()?;
     for family in Family::ALL {
-        for medium in
-            Medium::ALL.into_iter().filter(|medium| fixture.has(*medium)).collect::<Vec<_>>()
-        {
-            for (name, check) in checks {
-                fixture.reset(family, medium)?;
-                check(&mut fixture).with_context(|| format!("{name}, {family}, {medium}"))?;
-            }
+        for (name, check) in checks {
+            on_each(&mut fixture, family, &Medium::ALL, check)
+                .with_context(|| format!("{name}, {family}"))?;
         }
     }
     let tasks = fixture.packets_of_tasks()?.len();
