@@ -113,6 +113,13 @@ const MODULES: &[GoModule] = {
             purposes: &[Clusters],
         },
         GoModule {
+            name: "kube-proxy-watches",
+            part_of: None,
+            provider: "k8s.io/client-go",
+            stamps: &[],
+            purposes: &[Clusters],
+        },
+        GoModule {
             name: "helm",
             part_of: None,
             provider: "helm.sh/helm/v3",

@@ -10,13 +10,13 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
+    cluster::Programs,
     netns::Namespace,
     procfs::{self, Status},
     wait,
 };
-use serde::{Deserialize, Serialize};
 
-use crate::followers::Progress;
+use crate::followers::{NODE, Progress};
 
 /// The first argument of this program when it follows an API server.
 pub(crate) const VERB: &str = "follow";
@@ -24,11 +24,11 @@ pub(crate) const VERB: &str = "follow";
 const IN_ONE: usize = 250;
 
 /// What the followers are.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Kind {
     /// The sources and stores of agents.
     Agents,
-    /// The watches of kube-proxies.
+    /// The watches of kube-proxies, by client-go: `tests/programs/kube-proxy-watches`.
     KubeProxies,
 }
 
@@ -142,11 +142,17 @@ impl Process {
         kubeconfig: &Path,
         count: usize,
     ) -> anyhow::Result<Self> {
-        let mut child = netns
-            .command(env::current_exe()?)
-            .arg(VERB)
-            .arg(serde_json::to_string(&kind)?)
+        let mut command = match kind {
+            Kind::Agents => {
+                let mut command = netns.command(env::current_exe()?);
+                command.arg(VERB);
+                command
+            }
+            Kind::KubeProxies => netns.command(Programs::from_env().find("kube-proxy-watches")?),
+        };
+        let mut child = command
             .arg(kubeconfig)
+            .arg(NODE)
             .arg(count.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

@@ -1,5 +1,5 @@
-//! A process that follows an API server as the agents or the kube-proxies of many nodes do. It says how far they are for
-//! each line of its standard input.
+//! A process that follows an API server as the agents of many nodes do. It says how far they are for each line of its standard
+//! input.
 
 use std::{
     collections::BTreeMap,
@@ -21,8 +21,6 @@ use mcs_agent::{
 };
 use serde::{Deserialize, Serialize};
 use tokio::{runtime, sync::mpsc, task::LocalSet};
-
-use crate::{crowd::Kind, kube_proxy};
 
 /// The slice whose address says which change has arrived.
 pub(crate) const MARKED: &str = "marked";
@@ -48,9 +46,6 @@ pub(crate) struct Progress {
 
 /// What all followers of this process report to.
 pub(crate) type Shared = Arc<Mutex<Progress>>;
-
-/// What the address of the marked slice begins with. No other slice has such an address.
-pub(crate) const MARKED_PREFIX: &str = "10.160.";
 
 /// The address that the marked slice has at a change.
 pub(crate) fn marked_address(mark: u16) -> Ipv4Addr {
@@ -78,13 +73,13 @@ pub(crate) fn main() -> ExitCode {
 fn run() -> anyhow::Result<()> {
     let mut arguments = env::args().skip(2);
     let mut next = || arguments.next().context("an argument is missing");
-    let kind: Kind = serde_json::from_str(&next()?)?;
-    let (kubeconfig, count) = (PathBuf::from(next()?), next()?.parse::<usize>()?);
+    let (kubeconfig, node) = (PathBuf::from(next()?), next()?);
+    let count = next()?.parse::<usize>()?;
     let shared = Shared::default();
     let followers = Arc::clone(&shared);
     thread::Builder::new()
         .stack_size(STACK)
-        .spawn(move || follow(kind, &kubeconfig, count, &followers))?;
+        .spawn(move || follow(&kubeconfig, &node, count, &followers))?;
     for line in io::stdin().lines() {
         line?;
         let progress = shared.lock().map_err(|_| anyhow::anyhow!("a follower panicked"))?.clone();
@@ -94,17 +89,15 @@ fn run() -> anyhow::Result<()> {
 }
 
 /// On one thread, as every agent has one for its API server.
-fn follow(kind: Kind, kubeconfig: &Path, count: usize, shared: &Shared) {
+fn follow(kubeconfig: &Path, node: &str, count: usize, shared: &Shared) {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
     let local = LocalSet::new();
-    let kubeconfig: Rc<Path> = kubeconfig.into();
+    let (kubeconfig, node): (Rc<Path>, Rc<str>) = (kubeconfig.into(), node.into());
     for _ in 0..count {
-        let (kubeconfig, shared) = (Rc::clone(&kubeconfig), Arc::clone(shared));
+        let (kubeconfig, node) = (Rc::clone(&kubeconfig), Rc::clone(&node));
+        let shared = Arc::clone(shared);
         local.spawn_local(async move {
-            let ended = match kind {
-                Kind::Agents => Box::pin(agent(&kubeconfig, &shared)).await,
-                Kind::KubeProxies => kube_proxy::follow(&kubeconfig, &shared).await,
-            };
+            let ended = Box::pin(agent(&kubeconfig, &node, &shared)).await;
             let failure =
                 ended.err().map_or_else(|| "it ended".to_owned(), |error| format!("{error:#}"));
             report(&shared, |progress| progress.failure = Some(failure));
@@ -114,12 +107,12 @@ fn follow(kind: Kind, kubeconfig: &Path, count: usize, shared: &Shared) {
 }
 
 /// The source and the store of an agent, as they are shipped.
-async fn agent(kubeconfig: &Path, shared: &Shared) -> anyhow::Result<()> {
+async fn agent(kubeconfig: &Path, node: &str, shared: &Shared) -> anyhow::Result<()> {
     let source = KubernetesSource::new(KubernetesOptions {
         kubeconfig: Some(KubeconfigFile::new(kubeconfig.to_owned(), None)),
         scope: ReadScope::default(),
         import_selector: None,
-        node: Some(NODE.to_owned()),
+        node: Some(node.to_owned()),
         zone: true,
         cluster_id: true,
         service_ranges: true,

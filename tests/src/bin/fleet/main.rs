@@ -7,7 +7,6 @@ use mcs_tests::suite::Suite;
 mod cases;
 mod crowd;
 mod followers;
-mod kube_proxy;
 mod world;
 
 use self::world::World;
