@@ -1,7 +1,7 @@
 //! The connection to the API server: credentials, timeouts, renewal, and the server's addresses.
 
 mod foreign;
-mod requests;
+pub(crate) mod requests;
 #[cfg(test)]
 mod tests;
 
@@ -46,10 +46,12 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 pub(crate) const LIST_TIMEOUT: Duration = Duration::from_secs(70);
 /// The bytes of an answer, but for what is read as it arrives: lists and watches.
 const MOST_BYTES: usize = 8 << 20;
-/// How often the client pings an idle connection. All watches share it, and all may be silent for long.
+/// How long a connection is idle until it is probed: by a ping of HTTP/2, and by TCP. All watches may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
-/// The time limit for the answer to a ping.
+/// The time limit for the answer to a probe.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+/// How often TCP probes within that time.
+const PROBES: u32 = 2;
 /// How long before credentials expire the exec plugin is asked for new ones.
 const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 
@@ -169,7 +171,7 @@ pub struct ApiAccess {
     renewals: watch::Sender<()>,
 }
 
-/// A client that all watches share, and with it one connection.
+/// A client that all watches share, and with it one connection: see [`ManyEvents`](requests::ManyEvents) for another.
 #[derive(Clone)]
 pub struct ApiConnection {
     /// The client.
@@ -405,6 +407,9 @@ fn client(
     let mut tcp = HttpConnector::new_with_resolver(resolver(servers.clone()));
     tcp.enforce_http(false);
     tcp.set_nodelay(true);
+    tcp.set_keepalive(Some(KEEP_ALIVE));
+    tcp.set_keepalive_interval(Some(KEEP_ALIVE_TIMEOUT / PROBES));
+    tcp.set_keepalive_retries(Some(PROBES));
     let sender = Decompression::new(requests::sender(config, requests::tls(config, tcp)?));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())

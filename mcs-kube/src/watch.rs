@@ -81,6 +81,8 @@ pub struct WatchTarget {
     /// How long a watch lasts, in seconds. It is a range so that programs that started together do not start their watches
     /// again together. An API server checks an account when a watch starts, and not again while it lasts.
     pub seconds: RangeInclusive<u32>,
+    /// Whether so many events come that the watch has a connection of its own: an API server spends less on each there.
+    pub has_many_events: bool,
 }
 
 /// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
@@ -121,6 +123,7 @@ impl WatchTarget {
             without: None,
             room: Room::Endless,
             seconds: WATCH_SECONDS,
+            has_many_events: false,
         }
     }
 }
@@ -319,7 +322,12 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     }
 
     fn query<'q>(&self, client: &'q Client, path: &'q str) -> Query<'q> {
-        Query { client, path, json_alone: self.json_once }
+        Query {
+            client,
+            path,
+            json_alone: self.json_once,
+            has_many_events: self.target.has_many_events,
+        }
     }
 
     /// Lists with a watch that begins with all existing objects, and then continues that watch.

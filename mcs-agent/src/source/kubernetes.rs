@@ -254,7 +254,10 @@ impl WatchTargets {
         };
         Self {
             imports: imports(&scope.import_group, import_versions(&scope.import_group)),
-            slices: slices(slice_selector(options.only.as_ref())),
+            slices: WatchTarget {
+                has_many_events: true,
+                ..slices(slice_selector(options.only.as_ref()))
+            },
             other_imports: scope
                 .reads_gke_beside()
                 .then(|| imports(adopt::GKE_GROUP, import_versions(adopt::GKE_GROUP))),

@@ -1,4 +1,4 @@
-//! Sends requests to an API server, all of them by one connection if it speaks HTTP/2.
+//! Sends requests to an API server: by one connection if it speaks HTTP/2, but for watches with many events.
 
 use std::sync::{
     Arc,
@@ -27,14 +27,22 @@ use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
 use super::{AccessError, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
 
-/// What sends requests, by HTTP/2 if the server offers it.
+/// Marks the request for a watch that has most of an API server's events.
+///
+/// It has a connection of its own, by HTTP/1.1. By HTTP/2 an event passes through three goroutines of an API server
+/// (`net/http/h2_bundle.go`: handler, connection and frame writer). By HTTP/1.1 the handler writes it, which takes a third
+/// less CPU time (`deploy/scale.md`).
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ManyEvents;
+
+/// What sends requests, by HTTP/2 if the server offers it and the request is not for [`ManyEvents`].
 ///
 /// hyper learns from a connection what the server offers, and until then makes one for each request. All watches of an agent
 /// ask at once when their API server is back, and a connection costs it milliseconds of CPU. So a client for HTTP/2 alone
 /// asks first, whose requests wait for one connection. It sends nothing to a server without HTTP/2; the other client does.
 pub(super) fn sender<C, S>(
     config: &Config,
-    tls: C,
+    [tls, only_http1]: [C; 2],
 ) -> impl Service<Request<Body>, Response = Response<Incoming>, Error = legacy::Error, Future: Send>
 + Clone
 + use<C, S>
@@ -66,9 +74,14 @@ where
     });
     let any = builder().build(tls);
     let http2 = builder().http2_only(true).build(only_http2);
+    let http1 = builder().build(only_http1);
     service_fn(move |request: Request<Body>| {
         let (any, http2, by_http2) = (any.clone(), http2.clone(), Arc::clone(&by_http2));
+        let http1 = http1.clone();
         async move {
+            if request.extensions().get::<ManyEvents>().is_some() {
+                return http1.request(request).await;
+            }
             if !by_http2.load(Ordering::Relaxed) {
                 return any.request(request).await;
             }
@@ -95,16 +108,20 @@ fn builder() -> legacy::Builder {
     builder
 }
 
-/// Like kube's own connector, but with HTTP/2 if the server offers it.
-pub(super) fn tls<R>(
+/// Two connectors like kube's own: one with HTTP/2 if the server offers it, and one without.
+pub(super) fn tls<R: Clone>(
     config: &Config,
     tcp: HttpConnector<R>,
-) -> Result<HttpsConnector<HttpConnector<R>>, AccessError> {
+) -> Result<[HttpsConnector<HttpConnector<R>>; 2], AccessError> {
     let tls = config.rustls_client_config().map_err(AccessError::Credentials)?;
-    let mut builder = HttpsConnectorBuilder::new().with_tls_config(tls).https_or_http();
-    if let Some(name) = &config.tls_server_name {
+    let builder = || {
+        let builder = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
+        let Some(name) = &config.tls_server_name else {
+            return Ok::<_, AccessError>(builder);
+        };
         let server = name.clone().try_into().map_err(|_| AccessError::ServerName(name.clone()))?;
-        builder = builder.with_server_name_resolver(FixedServerNameResolver::new(server));
-    }
-    Ok(builder.enable_all_versions().wrap_connector(tcp))
+        Ok(builder.with_server_name_resolver(FixedServerNameResolver::new(server)))
+    };
+    let http1 = builder()?.enable_http1().wrap_connector(tcp.clone());
+    Ok([builder()?.enable_all_versions().wrap_connector(tcp), http1])
 }

@@ -19,6 +19,7 @@ use super::{
     pieces::{self, ListCutter},
 };
 use crate::{
+    access::requests::ManyEvents,
     decoder::{Decoder, WatchedObject},
     message::ReadMessage,
 };
@@ -106,6 +107,7 @@ pub(super) struct Query<'a> {
     pub(super) path: &'a str,
     /// Whether JSON alone is asked for, although the kind has a protobuf form.
     pub(super) json_alone: bool,
+    pub(super) has_many_events: bool,
 }
 
 impl Query<'_> {
@@ -165,7 +167,11 @@ pub(super) async fn watch<D: Decoder>(
     params: &WatchParams,
     version: &str,
 ) -> kube::Result<impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> + use<D>> {
-    let (read, reader) = query.ask::<D>(Request::new(query.path).watch(params, version)).await?;
+    let mut request = Request::new(query.path).watch(params, version);
+    if let (true, Ok(request)) = (query.has_many_events, &mut request) {
+        request.extensions_mut().insert(ManyEvents);
+    }
+    let (read, reader) = query.ask::<D>(request).await?;
     Ok(read_events(reader, read))
 }
 

@@ -217,6 +217,32 @@ impl World {
         self.nodes.ip(&format!("route {verb} prohibit {}\n", self.control.address()))
     }
 
+    /// Drops all packets of the connections that followers have now.
+    pub(crate) fn silence(&self) -> anyhow::Result<()> {
+        let text = self.nodes.run(|| fs::read_to_string("/proc/thread-self/net/tcp"))??;
+        let local = text.lines().skip(1).filter_map(|line| line.split_whitespace().nth(1));
+        let hex = local.filter_map(|address| address.split(':').nth(1));
+        let ports: Vec<_> =
+            hex.map(|port| u16::from_str_radix(port, 16)).collect::<Result<_, _>>()?;
+        let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
+        let chain = |hook, end| {
+            format!(
+                "chain {hook} {{ type filter hook {hook} priority 0; tcp {end} {{ {ports} }} drop; }}"
+            )
+        };
+        let rules = format!(
+            "table ip silence {{ {}\n{} }}",
+            chain("input", "dport"),
+            chain("output", "sport")
+        );
+        self.nodes.output("nft", &[&rules]).map(drop)
+    }
+
+    /// Lets packets pass again.
+    pub(crate) fn end_silence(&self) -> anyhow::Result<()> {
+        self.nodes.output("nft", &["delete", "table", "ip", "silence"]).map(drop)
+    }
+
     /// Lets etcd forget all versions but the latest.
     pub(crate) fn compact(&self) -> anyhow::Result<()> {
         self.control.compact()
