@@ -15,6 +15,7 @@ mod published;
 mod rejections;
 mod repairs;
 mod report;
+mod run_directory;
 mod server;
 mod source_lost;
 mod start;
@@ -29,16 +30,17 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use mcs_kube::program::until_signal;
-use tokio::sync::mpsc;
+use tokio::{sync::mpsc, time::Instant};
 
 pub(crate) use addresses::of_this_node as node_addresses;
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, ReadFrom, SocketLb, SourceConfig, TcAttach};
 pub use health::{Attachments, Check, age, failings};
 pub use malloc::share_heap;
-pub(crate) use programs::run_directory_mark;
 pub use repairs::{Repaired, Repairs};
-pub use report::{AgentInfo, Report, ReportError};
+pub use report::{AgentInfo, Report};
+pub use run_directory::ReportError;
+pub(crate) use run_directory::{remove_files, run_directory_mark};
 pub use start::Start;
 #[cfg(test)]
 pub(crate) use tc::fixture as tc_fixture;
@@ -55,6 +57,14 @@ use crate::{
 
 /// Batches that wait while one is being applied; what waits is merged.
 const WAITING_BATCHES: usize = 64;
+
+/// Waits until a moment; without one for ever.
+async fn at(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => tokio::time::sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}
 
 /// Runs until SIGTERM or SIGINT. The dataplane stays in place.
 pub async fn run(config: Config) -> anyhow::Result<()> {

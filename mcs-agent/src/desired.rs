@@ -59,6 +59,7 @@ mod slots;
 mod spill;
 #[cfg(test)]
 mod tests;
+mod tier;
 mod topology;
 mod totals;
 mod traffic_policy;

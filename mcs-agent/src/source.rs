@@ -2,13 +2,14 @@
 //! types; no Kubernetes type and no file leaves this module. An agent runs exactly one source.
 
 mod adopt;
+mod decode;
 mod kubernetes;
 mod manifests;
 mod objects;
 
 pub use adopt::{ANTREA, GKE, KARMADA, controller, offer};
+pub use decode::ReadScope;
 #[cfg(feature = "testing")]
 pub use kubernetes::testing;
 pub use kubernetes::{AccessError, KubeconfigFile, KubernetesOptions, KubernetesSource};
 pub use manifests::ManifestSource;
-pub use objects::ReadScope;

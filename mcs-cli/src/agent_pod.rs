@@ -9,11 +9,13 @@ use serde_json::Value;
 use tokio::{process::Command, time::timeout};
 
 use crate::{
-    check::agents,
     cluster::{Cluster, PODS},
+    status::condition,
     tool::{ended, said_last, tool},
 };
 
+/// The label of the agent's pods.
+pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 /// How many agents are asked at a time.
 const AT_A_TIME: usize = 8;
 /// How long a command may take in a pod. A probe of 16 backends that are all silent takes 9 seconds.
@@ -34,7 +36,7 @@ pub(crate) struct AgentPod {
 /// Whoever may create a pod may give it the agent's label. Those of a DaemonSet count, in the namespace that has most of them.
 pub(crate) async fn pods(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<AgentPod>> {
     // The pods of one node do not say which namespace has most.
-    let mut pods = of_nodes(&cluster.list_in(PODS, None, agents::SELECTOR).await?);
+    let mut pods = of_nodes(&cluster.list_in(PODS, None, SELECTOR).await?);
     pods.retain(|pod| node.is_none_or(|node| pod.node == node));
     Ok(pods)
 }
@@ -60,12 +62,39 @@ pub(crate) fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
             namespace: text(&pod["metadata"]["namespace"]),
             name: text(&pod["metadata"]["name"]),
             node: text(&pod["spec"]["nodeName"]),
-            obstacle: (!agents::is_ready(pod)).then(|| agents::obstacle(pod)),
+            obstacle: (!is_ready(pod)).then(|| obstacle(pod)),
         })
         .collect();
     all.sort_by(|a, b| (&a.node, a.obstacle.is_some()).cmp(&(&b.node, b.obstacle.is_some())));
     all.dedup_by(|a, b| a.node == b.node);
     all
+}
+
+pub(crate) fn is_ready(pod: &Value) -> bool {
+    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
+}
+
+/// Why a pod is not ready, as the kubelet says, and as the agent said last before it ended.
+pub(crate) fn obstacle(pod: &Value) -> String {
+    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
+    let statuses = ["initContainerStatuses", "containerStatuses"];
+    let statuses = statuses.iter().filter_map(|field| pod["status"][field].as_array()).flatten();
+    let reason = statuses.into_iter().find_map(|one| {
+        let (waiting, before) = (&one["state"]["waiting"], &one["lastState"]["terminated"]);
+        let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
+        let said = before["message"].as_str().filter(|_| reason == "CrashLoopBackOff");
+        let line = said.and_then(|said| {
+            // Help follows an error about flags.
+            let is_error = |line: &&str| line.starts_with("error: ");
+            said.lines().find(is_error).or(said.trim().lines().next_back())
+        });
+        let message = line.or(waiting["message"].as_str()).unwrap_or_default();
+        Some(format!("{reason} {message}"))
+    });
+    match reason {
+        Some(reason) => format!("pod {name}: {}", reason.trim_end()),
+        None => format!("pod {name} is not ready"),
+    }
 }
 
 fn is_of_daemon_set(pod: &Value) -> bool {

@@ -7,6 +7,7 @@ mod invitation;
 mod invite;
 mod kept;
 mod rotate;
+mod sides;
 mod unlink;
 
 use std::{process::ExitCode, ptr};
@@ -25,7 +26,7 @@ use self::{
     credentials::{Terms, TokenArgs},
     halves::{Mailbox, Publisher, accept},
     kept::{Former, Formers},
-    unlink::Pairs,
+    sides::Pairs,
 };
 pub(super) use self::{
     invite::{InviteCommand, JoinCommand, invite, join},

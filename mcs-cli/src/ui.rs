@@ -18,7 +18,6 @@ use tokio::{
 
 use crate::{
     agent_pod,
-    check::agents,
     cluster::{Cluster, LEASES, PODS},
     kubeconfig::{self, KubeconfigArg, KubeconfigError},
     tool::tool,
@@ -145,7 +144,7 @@ async fn leader(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
 }
 
 fn choose(pods: &[Value], holder: Option<&str>) -> Option<String> {
-    let names = pods.iter().filter(|pod| agents::is_ready(pod));
+    let names = pods.iter().filter(|pod| agent_pod::is_ready(pod));
     let names: Vec<_> = names.filter_map(|pod| pod["metadata"]["name"].as_str()).collect();
     let held = names.iter().find(|name| Some(**name) == holder);
     held.or(names.first()).map(|name| (*name).to_owned())

@@ -2,7 +2,6 @@
 
 mod events;
 mod failures;
-mod membership;
 mod other_writer;
 mod own_mailbox;
 mod peers;

@@ -13,7 +13,6 @@ compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
 mod affinity;
 mod counters;
 mod figures;
-mod log;
 mod maps;
 mod packet;
 mod per_cpu;

@@ -11,6 +11,7 @@ mod flows;
 mod fragments;
 pub(crate) mod frame;
 pub(crate) mod from_pod;
+mod header;
 mod icmp;
 pub(crate) mod ip;
 mod plain;

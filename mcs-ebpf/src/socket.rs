@@ -7,6 +7,7 @@ pub(crate) mod getpeername;
 pub(crate) mod health;
 mod lookup;
 pub(crate) mod recvmsg;
+mod refuse;
 pub(crate) mod release;
 pub(crate) mod sendmsg;
 mod state;

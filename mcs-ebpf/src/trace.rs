@@ -12,10 +12,10 @@ use aya_ebpf::{
     },
     macros::btf_map,
 };
+use aya_log_ebpf::debug;
 use mcs_common::{BackendRef, Counter, FrontendKey, Peer, TraceEvent, select::Choice};
 
 use crate::{
-    log,
     maps::{STATES, load, store},
     packet::frame::bytes_of,
     per_cpu::Scratch,
@@ -41,7 +41,7 @@ const NONE: BackendRef = BackendRef { id: 0, generation: 0 };
 pub(crate) fn connects<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer, decided: &Decided) {
     if TRACE.load() != 0 {
         cold_path();
-        log::translated(ctx, decided);
+        translated(ctx, decided);
         of_process(ctx, vip, &ctx.peer(), decided);
     }
 }
@@ -52,12 +52,18 @@ pub(crate) fn connects<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer, decide
 pub(crate) fn sends<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
     if TRACE.load() != 0 {
         cold_path();
-        log::translated(ctx, decided);
+        translated(ctx, decided);
         let Some(state) = STATES.get_ptr(decided.frontend) else { return };
         // SAFETY: the pointer is to a value of the array.
         let FrontendKey { vip, port, .. } = unsafe { load(&raw const (*state).key) };
         of_process(ctx, &Peer::new(vip, port), &ctx.peer(), decided);
     }
+}
+
+/// Logs the backend that a connect or a datagram goes to: its id, and the index of its frontend.
+#[inline(always)]
+fn translated<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
+    debug!(ctx.inner(), "frontend {} to backend {}", decided.frontend, decided.chosen.id);
 }
 
 /// A connect or a datagram is refused. The context has its destination.

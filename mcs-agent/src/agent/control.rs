@@ -26,6 +26,7 @@ use tokio::{
 use self::reporting::ReportedObjects;
 use super::{
     addresses::{self, AddressReader},
+    at,
     audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL, ReadFrom},
     figures::ImportFigures,
@@ -512,11 +513,4 @@ fn interval(period: Duration) -> tokio::time::Interval {
     let mut interval = tokio::time::interval(period);
     interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
     interval
-}
-
-pub(super) async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
 }

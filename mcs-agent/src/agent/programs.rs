@@ -1,8 +1,7 @@
 //! The programs and maps in the kernel: loaded, attached, repaired, and replaced by larger ones.
 
 use std::{
-    fs,
-    os::{fd::OwnedFd, unix::fs::MetadataExt as _},
+    os::fd::OwnedFd,
     path::{Path, PathBuf},
     sync::Arc,
     time::Duration,
@@ -13,7 +12,9 @@ use anyhow::{Context as _, ensure};
 use super::{
     config::{Config, SocketLb},
     metrics::{OTHER, UNKNOWN},
+    repairs::RepairOutcome,
     report::AgentInfo,
+    run_directory::run_directory,
     start::Start,
     tc::{self, PacketPath},
 };
@@ -68,24 +69,6 @@ pub(super) struct InstalledPrograms {
     bpffs: PathBuf,
     /// `--cgroup-root`.
     cgroup_root: Option<PathBuf>,
-}
-
-/// The result of a check of pins, hooks and the cgroup.
-#[derive(Debug, Default)]
-pub(super) struct RepairOutcome {
-    /// What was damaged and is repaired.
-    pub(super) repairs: Vec<Repair>,
-    /// What cannot be repaired, and why.
-    pub(super) problems: Vec<String>,
-}
-
-impl RepairOutcome {
-    fn add(&mut self, result: anyhow::Result<Vec<Repair>>) {
-        match result {
-            Ok(repairs) => self.repairs.extend(repairs),
-            Err(error) => self.problems.push(format!("{error:#}")),
-        }
-    }
 }
 
 impl InstalledPrograms {
@@ -547,23 +530,4 @@ async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
             return Ok(lock);
         }
     }
-}
-
-/// The end of the name of an agent's run directory: device and inode of its bpffs directory.
-pub(crate) fn run_directory_mark(pins: &Pins) -> anyhow::Result<String> {
-    let root = pins.root();
-    let inode = fs::metadata(root).with_context(|| format!("cannot use {}", root.display()))?;
-    Ok(format!("-{:x}-{:x}", inode.dev(), inode.ino()))
-}
-
-/// The run directory of this agent alone, named after its bpffs directory. The inode tells it from directories of
-/// the same name in other mount namespaces.
-pub(super) fn run_directory(config: &Config, pins: &Pins) -> anyhow::Result<PathBuf> {
-    let mark = run_directory_mark(pins)?;
-    let bpffs = config.bpffs.canonicalize().unwrap_or_else(|_| config.bpffs.clone());
-    let name = bpffs.to_string_lossy().trim_matches('/').replace('/', "-");
-    let directory = config.run_dir.join(name + &mark);
-    fs::create_dir_all(&directory)
-        .with_context(|| format!("cannot create the run directory {}", directory.display()))?;
-    directory.canonicalize().with_context(|| format!("cannot use {}", directory.display()))
 }

@@ -4,8 +4,7 @@ use std::collections::{BTreeMap, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
-use super::programs;
-use crate::loader::Tampering;
+use crate::loader::{Repair, Tampering};
 
 /// The number of repairs that the report lists.
 const LATEST: usize = 8;
@@ -30,9 +29,27 @@ pub struct Repaired {
     pub what: String,
 }
 
+/// The result of a check of pins, hooks and the cgroup.
+#[derive(Debug, Default)]
+pub(super) struct RepairOutcome {
+    /// What was damaged and is repaired.
+    pub(super) repairs: Vec<Repair>,
+    /// What cannot be repaired, and why.
+    pub(super) problems: Vec<String>,
+}
+
+impl RepairOutcome {
+    pub(super) fn add(&mut self, result: anyhow::Result<Vec<Repair>>) {
+        match result {
+            Ok(repairs) => self.repairs.extend(repairs),
+            Err(error) => self.problems.push(format!("{error:#}")),
+        }
+    }
+}
+
 impl Repairs {
     /// Counts and logs the repairs and problems of one check. Returns whether any are new.
-    pub(super) fn note(&mut self, found: programs::RepairOutcome, now: u64) -> bool {
+    pub(super) fn note(&mut self, found: RepairOutcome, now: u64) -> bool {
         let is_new = !found.repairs.is_empty() || found.problems != self.problems;
         for repair in found.repairs {
             tracing::warn!("{}", repair.what);
@@ -53,7 +70,6 @@ impl Repairs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::loader::Repair;
 
     fn repair(number: usize) -> Repair {
         Repair { tampering: Tampering::Pin, what: format!("pin {number}") }
@@ -62,12 +78,11 @@ mod tests {
     #[test]
     fn all_are_counted_and_the_latest_listed() {
         let mut repairs = Repairs::default();
-        assert!(!repairs.note(programs::RepairOutcome::default(), 1));
+        assert!(!repairs.note(RepairOutcome::default(), 1));
         for number in 0..=LATEST {
-            assert!(repairs.note(
-                programs::RepairOutcome { repairs: vec![repair(number)], problems: vec![] },
-                2
-            ));
+            assert!(
+                repairs.note(RepairOutcome { repairs: vec![repair(number)], problems: vec![] }, 2)
+            );
         }
         assert_eq!(repairs.counts[&Tampering::Pin], 9);
         let latest: Vec<_> = repairs.latest.iter().map(|one| one.what.as_str()).collect();
@@ -76,12 +91,11 @@ mod tests {
 
     #[test]
     fn a_problem_changes_the_report_when_it_begins_and_when_it_ends() {
-        let found =
-            || programs::RepairOutcome { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
+        let found = || RepairOutcome { repairs: vec![], problems: vec!["no bpffs".to_owned()] };
         let mut repairs = Repairs::default();
         assert!(repairs.note(found(), 1));
         assert!(!repairs.note(found(), 2));
-        assert!(repairs.note(programs::RepairOutcome::default(), 3));
+        assert!(repairs.note(RepairOutcome::default(), 3));
         assert!(repairs.problems.is_empty());
     }
 }

@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    fs, io,
     net::IpAddr,
     path::{Path, PathBuf},
     sync::Arc,
@@ -11,14 +10,13 @@ use std::{
 
 use ipnet::IpNet;
 use mcs_kube::program::http::ListenerReport;
-use serde::{Deserialize, Serialize, de::DeserializeOwned};
-use thiserror::Error;
+use serde::{Deserialize, Serialize};
 
 use super::{
     audit::AuditReport,
     config::{ReadFrom, SocketLb},
     repairs::Repairs,
-    start,
+    run_directory::{ReportError, STATUS_FILE, read_file, replace_file},
     tc::TcReport,
 };
 use crate::{
@@ -32,12 +30,8 @@ use crate::{
     },
     reach::ReachReport,
     stale::StaleReport,
-    trace::Listener,
     verify::AttachmentReport,
 };
-
-/// The name of the status file in the run directory.
-const FILE: &str = "status.json";
 
 /// What no map holds: written by the agent soon after a change, read by `status` and `services`. Part of
 /// `status -o json`: fields are added, never renamed.
@@ -180,35 +174,15 @@ impl AgentInfo {
     }
 }
 
-/// Why there is no report.
-#[derive(Debug, Error)]
-#[error("cannot {action} the status file {path}")]
-pub struct ReportError {
-    action: &'static str,
-    path: PathBuf,
-    source: io::Error,
-}
-
 impl Report {
     /// Replaces the report in `directory` at once: a reader sees the old or the new one.
     pub fn write(&self, directory: &Path) -> Result<(), ReportError> {
-        replace_file(directory, FILE, self)
-    }
-
-    /// Removes the report in `directory` with the latest start and the socket of traces, and the directory if nothing else is in it.
-    pub fn remove(directory: &Path) {
-        for name in [FILE, start::FILE] {
-            // What cannot be removed is a stale file at worst.
-            let _ = fs::remove_file(fresh_file(directory, name));
-            let _ = fs::remove_file(directory.join(name));
-        }
-        let _ = fs::remove_file(directory.join(Listener::NAME));
-        let _ = fs::remove_dir(directory);
+        replace_file(directory, STATUS_FILE, self)
     }
 
     /// Reads the report in `directory`.
     pub fn read(directory: &Path) -> Result<Self, ReportError> {
-        read_file(directory, FILE)
+        read_file(directory, STATUS_FILE)
     }
 }
 
@@ -227,37 +201,6 @@ impl Report {
 /// The time now.
 pub(super) fn seconds_since_epoch() -> u64 {
     SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
-}
-
-/// Replaces a file in `directory` at once.
-pub(super) fn replace_file(
-    directory: &Path,
-    name: &str,
-    content: &impl Serialize,
-) -> Result<(), ReportError> {
-    let path = directory.join(name);
-    let fresh = fresh_file(directory, name);
-    let error = |source| ReportError { action: "write", path: path.clone(), source };
-    let text = serde_json::to_vec(content).map_err(|source| error(source.into()))?;
-    fs::create_dir_all(directory).map_err(error)?;
-    fs::write(&fresh, text).map_err(error)?;
-    fs::rename(&fresh, &path).map_err(error)
-}
-
-/// Reads a file in `directory`.
-pub(super) fn read_file<T: DeserializeOwned>(
-    directory: &Path,
-    name: &str,
-) -> Result<T, ReportError> {
-    let path = directory.join(name);
-    let error = |source| ReportError { action: "read", path: path.clone(), source };
-    let text = fs::read(&path).map_err(error)?;
-    serde_json::from_slice(&text).map_err(|source| error(source.into()))
-}
-
-/// What is being written, to take the place of a file.
-fn fresh_file(directory: &Path, name: &str) -> PathBuf {
-    directory.join(format!("{name}.new"))
 }
 
 #[cfg(test)]

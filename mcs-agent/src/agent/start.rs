@@ -7,16 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use super::{
     config::Config,
-    programs::run_directory,
-    report::{AgentInfo, Report, ReportError, read_file, replace_file},
+    report::{AgentInfo, Report},
+    run_directory::{ReportError, START_FILE, read_file, replace_file, run_directory},
 };
 use crate::{
     loader::{DirectoryLock, Pins},
     model::shorten,
 };
-
-/// The name of the file in the run directory.
-pub(super) const FILE: &str = "start.json";
 
 /// The latest start of an agent. Part of `status -o json`: fields are added, never renamed.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -30,12 +27,12 @@ pub struct Start {
 impl Start {
     /// Reads the latest start in `directory`. An agent of an earlier version has left none.
     pub fn read(directory: &Path) -> Option<Self> {
-        read_file(directory, FILE).ok()
+        read_file(directory, START_FILE).ok()
     }
 
     /// Replaces the start before it.
     pub(super) fn write(&self, directory: &Path) -> Result<(), ReportError> {
-        replace_file(directory, FILE, self)
+        replace_file(directory, START_FILE, self)
     }
 
     /// Whether an agent before this one wrote the report. In containers all agents have the same process id.

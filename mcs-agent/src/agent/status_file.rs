@@ -5,10 +5,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{
-    cpu::thread_cpu,
-    report::{Report, ReportError},
-};
+use super::{cpu::thread_cpu, report::Report, run_directory::ReportError};
 
 /// Seconds after which an unchanged report is written again.
 const OLDEST: u64 = 30;
@@ -85,7 +82,7 @@ impl StatusFile {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::agent::{AgentInfo, Start, report::fixture::report};
+    use crate::agent::{AgentInfo, Start, remove_files, report::fixture::report};
 
     /// With 10,000 imports a write takes milliseconds, and changes of endpoints alone change little that it says.
     #[tokio::test]
@@ -131,7 +128,7 @@ mod tests {
         assert!(!start.is_after(&own));
         // An earlier version that started since leaves no start.
         assert!(!start.is_after(&Report { agent: started(200), ..own }));
-        Report::remove(directory.path());
+        remove_files(directory.path());
         assert!(!directory.path().exists());
     }
 }

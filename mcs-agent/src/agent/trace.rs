@@ -4,7 +4,7 @@ use std::{future, path::Path, time::Duration};
 
 use tokio::time::Instant;
 
-use super::control::at;
+use super::at;
 use crate::trace::{Client, Listener};
 
 /// The longest trace. A client ends earlier, unless it is stopped.

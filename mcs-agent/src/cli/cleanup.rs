@@ -96,6 +96,6 @@ fn remove_report(run: &Run, pins: &Pins) {
         remove_self_test_cgroups(&report.cgroup_path);
     }
     if is_marked || report.is_some() {
-        Report::remove(&run.directory);
+        agent::remove_files(&run.directory);
     }
 }

@@ -12,7 +12,7 @@
 //! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
 //! terminates and still serves; a cluster is drained if its operators say so.
 
-use std::{fmt, sync::Arc};
+use std::sync::Arc;
 
 use super::{
     candidate::Candidate,
@@ -20,12 +20,11 @@ use super::{
     fate::{Fallback, Fate, Recorder},
     problem::ObjectProblem,
     spill::{Judge, SpillRule, Tally},
+    tier::{Tier, tiers},
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
 };
-use crate::model::{
-    ClusterAffinity, NodeContext, Protocol, RejectionReason, ServiceImport, TierShare, TierState,
-};
+use crate::model::{NodeContext, Protocol, ServiceImport, TierShare, TierState};
 
 /// The preferences of an import, in the order in which they apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -48,17 +47,6 @@ enum Preference {
     ReadyElseDraining,
     /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
     Near(Option<Distribution>),
-}
-
-/// The source clusters of one step of `Clusters`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum Tier {
-    ThisCluster,
-    OtherClusters,
-    /// Those that the operator prefers.
-    Preferred,
-    /// Those that a selector matches.
-    Selected(Vec<Arc<str>>),
 }
 
 impl Preferences {
@@ -213,87 +201,6 @@ impl Preference {
     }
 }
 
-impl fmt::Display for Tier {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::ThisCluster => f.write_str("this cluster"),
-            Self::OtherClusters => f.write_str("other clusters"),
-            Self::Preferred => f.write_str("preferred clusters"),
-            Self::Selected(clusters) => f.write_str(&clusters.join(", ")),
-        }
-    }
-}
-
-impl Tier {
-    /// An endpoint whose slice names no cluster counts as one of another cluster.
-    fn has(&self, cluster: &str, node: &NodeContext) -> bool {
-        match self {
-            Self::ThisCluster => node.facts.cluster_id.as_deref() == Some(cluster),
-            Self::OtherClusters => node.facts.cluster_id.as_deref() != Some(cluster),
-            Self::Preferred => node.facts.traffic.is_preferred(cluster),
-            Self::Selected(clusters) => clusters.iter().any(|one| **one == *cluster),
-        }
-    }
-}
-
-/// The tiers that the owner of the service asks for, in order: by cluster selectors, else by the annotation about
-/// preferred clusters. The operator decides where the owner says nothing.
-fn tiers(import: &ServiceImport, node: &NodeContext) -> Result<Vec<Tier>, ObjectProblem> {
-    match import.tiers.as_deref() {
-        Some(Ok(tiers)) => {
-            return Ok(tiers.0.iter().map(|tier| Tier::Selected(tier.clusters.clone())).collect());
-        }
-        Some(Err(error)) => {
-            return Err(ObjectProblem::new(
-                RejectionReason::SelectorResultsInvalid,
-                format!("the results of the cluster selectors are ignored: {error}"),
-            ));
-        }
-        None => {}
-    }
-    let Some(affinity) = import.cluster_affinity.as_deref() else {
-        return Ok(node
-            .facts
-            .traffic
-            .has_preferred()
-            .then_some(Tier::Preferred)
-            .into_iter()
-            .collect());
-    };
-    by_affinity(affinity, node)
-}
-
-/// The case of the annotation's value does not matter.
-fn by_affinity(
-    ClusterAffinity { annotation, value }: &ClusterAffinity,
-    node: &NodeContext,
-) -> Result<Vec<Tier>, ObjectProblem> {
-    let tiers = match &*value.to_ascii_lowercase() {
-        "" | "none" => return Ok(vec![]),
-        "local" => [Tier::ThisCluster, Tier::OtherClusters],
-        "remote" => [Tier::OtherClusters, Tier::ThisCluster],
-        _ => {
-            return Err(ObjectProblem::new(
-                RejectionReason::ClusterAffinityUnknown,
-                format!(
-                    "annotation {annotation} {value:?} is unknown and ignored; use local, remote or \
-                     none"
-                ),
-            ));
-        }
-    };
-    if node.facts.cluster_id.is_none() {
-        return Err(ObjectProblem::new(
-            RejectionReason::ClusterAffinityNeedsIdentity,
-            format!(
-                "annotation {annotation} {value:?} is ignored, since it is not known which endpoints \
-                 are in this cluster; set --cluster-id"
-            ),
-        ));
-    }
-    Ok(tiers.into())
-}
-
 fn is_usable(candidate: &Candidate<'_>) -> bool {
     let conditions = candidate.conditions();
     conditions.ready || conditions.draining()
@@ -372,7 +279,7 @@ mod tests {
     use super::*;
     use crate::desired::candidate::{numbered, of_clusters};
     use crate::model::{
-        Endpoint, Tiers, Traffic,
+        ClusterAffinity, Endpoint, RejectionReason, Tiers, Traffic,
         fixture::{endpoint, import, knowing, node},
     };
 

@@ -13,7 +13,7 @@ use std::{
 
 use mcs_kube::duration;
 
-use super::{preference::Tier, problem::ObjectProblem};
+use super::{problem::ObjectProblem, tier::Tier};
 use crate::model::{
     FrontendId, ImportReport, ObjectKey, RejectionReason, ServiceImport, SpillWish, TierShare,
     TierState,

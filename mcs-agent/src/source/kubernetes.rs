@@ -7,6 +7,7 @@ mod property;
 mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
+mod value_list;
 
 use std::{collections::BTreeSet, pin::Pin, time::Duration};
 
@@ -26,7 +27,8 @@ use tokio::{
 use self::state::{ClusterState, ClusterUpdate};
 use super::{
     adopt::{self, Coverage},
-    objects::{MCS_GROUP, MCS_VERSIONS, ReadScope, SERVICE_NAME_LABEL},
+    decode::ReadScope,
+    objects::{MCS_GROUP, MCS_VERSIONS, SERVICE_NAME_LABEL},
 };
 use crate::model::{Controller, EventBatch};
 

@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::archive::Archive;
 use crate::{
     agent_pod::{self, AgentPod},
-    check::agents,
     cluster::{
         Cluster, EXPORTED, EXPORTS, IMPORTS, Kind, LEASES, NODES, PEERS, PODS, PROPERTIES, SLICES,
     },
@@ -61,7 +60,7 @@ pub(super) async fn collect(
         objects(archive, &name, list)?;
     }
     for (name, namespace, selector) in
-        [("agents", None, agents::SELECTOR), ("controllers", None, CONTROLLERS)]
+        [("agents", None, agent_pod::SELECTOR), ("controllers", None, CONTROLLERS)]
     {
         let pods = cluster.list_in(PODS, namespace, selector).await;
         for pod in pods.iter().flatten() {

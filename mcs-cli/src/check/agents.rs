@@ -7,13 +7,10 @@ use serde_json::Value;
 
 use super::listed;
 use crate::{
-    agent_pod::{self, AgentPod},
+    agent_pod::{self, AgentPod, SELECTOR, is_ready, obstacle},
     cluster::{Cluster, NODES, PODS},
-    status::condition,
 };
 
-/// The label of the agent's pods.
-pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 /// How many agents that are not ready are asked why.
 const ASKED: usize = 8;
 
@@ -70,33 +67,6 @@ fn result(
         listed(&lacking)
     );
     Ok(format!("ready on each of {} nodes", nodes.len()))
-}
-
-pub(crate) fn is_ready(pod: &Value) -> bool {
-    condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
-}
-
-/// Why a pod is not ready, as the kubelet says, and as the agent said last before it ended.
-pub(crate) fn obstacle(pod: &Value) -> String {
-    let name = pod["metadata"]["name"].as_str().unwrap_or_default();
-    let statuses = ["initContainerStatuses", "containerStatuses"];
-    let statuses = statuses.iter().filter_map(|field| pod["status"][field].as_array()).flatten();
-    let reason = statuses.into_iter().find_map(|one| {
-        let (waiting, before) = (&one["state"]["waiting"], &one["lastState"]["terminated"]);
-        let reason = waiting["reason"].as_str().filter(|reason| *reason != "PodInitializing")?;
-        let said = before["message"].as_str().filter(|_| reason == "CrashLoopBackOff");
-        let line = said.and_then(|said| {
-            // Help follows an error about flags.
-            let is_error = |line: &&str| line.starts_with("error: ");
-            said.lines().find(is_error).or(said.trim().lines().next_back())
-        });
-        let message = line.or(waiting["message"].as_str()).unwrap_or_default();
-        Some(format!("{reason} {message}"))
-    });
-    match reason {
-        Some(reason) => format!("pod {name}: {}", reason.trim_end()),
-        None => format!("pod {name} is not ready"),
-    }
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use super::{
     Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
     credentials::{Credentials, kubeconfig_secret, take_rights},
     joined, secret_name,
-    unlink::{Pairs, Side},
+    sides::{Pairs, Side},
 };
 use crate::{
     cluster::{

@@ -7,7 +7,12 @@ use k8s_openapi::ByteString;
 use mcs_kube::told;
 use serde_json::{Value, from_value};
 
-use super::{Done, LinkArgs, Mailbox, credentials::take_rights, hub, secret_name};
+use super::{
+    Done, LinkArgs, Mailbox,
+    credentials::take_rights,
+    hub, secret_name,
+    sides::{Pairs, Side},
+};
 use crate::{
     cluster::{ACCOUNTS, Cluster, PEERS, SECRETS},
     kubeconfig::KubeconfigArg,
@@ -21,30 +26,6 @@ enum Mailboxes<'a> {
     AtHome,
     /// On a hub; absent if it does not answer.
     OnHub(Option<&'a Cluster>),
-}
-
-/// A cluster of a link.
-pub(super) struct Side {
-    pub(super) id: ClusterId,
-    /// Absent if it does not answer.
-    pub(super) cluster: Option<Cluster>,
-    /// Whether it does not come back: nobody has to clean it up.
-    pub(super) is_gone: bool,
-}
-
-/// Which pairs of clusters are unlinked.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Pairs {
-    /// Every cluster and each of the others.
-    All,
-    /// Those with a cluster that is gone.
-    OfGone,
-}
-
-impl Pairs {
-    pub(super) const fn have(self, one: &Side, other: &Side) -> bool {
-        matches!(self, Self::All) || one.is_gone || other.is_gone
-    }
 }
 
 /// `gone` are clusters that do not come back.

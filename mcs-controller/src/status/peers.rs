@@ -1,6 +1,7 @@
 //! The status of a ClusterPeer.
 
 mod conditions;
+mod membership;
 
 use std::{collections::BTreeMap, time::Instant};
 
@@ -8,13 +9,13 @@ use jiff::Timestamp;
 use mcs_kube::reach::Way;
 use serde_json::{Value, json};
 
-pub(super) use self::conditions::condition;
 use self::conditions::{
-    INVALID_SPEC, accepted, connected, disjoint, fresh, identity, of_broken, reachable, synced,
-    within_limits,
+    INVALID_SPEC, accepted, condition, connected, disjoint, fresh, identity, of_broken, reachable,
+    synced, within_limits,
 };
 pub use self::conditions::{NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
-use super::{Notice, Regarding, membership::compatible};
+use self::membership::compatible;
+use super::{Notice, Regarding};
 use crate::{
     apply::{Action, Request},
     clusterset::{ClusterId, IpFamily, Refusal, ServiceName, well_known},

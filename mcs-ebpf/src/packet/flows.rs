@@ -14,7 +14,7 @@ use mcs_common::{
     select::{Arrays as _, Choice, recall},
 };
 
-use super::{affinity, clock::tick_ns, ip::protocol, rewrite::header_ports};
+use super::{affinity, clock::tick_ns, header::protocol, rewrite::header_ports};
 use crate::{
     affinity::has_affinity,
     counters::count,

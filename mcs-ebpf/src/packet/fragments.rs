@@ -10,7 +10,8 @@ use mcs_common::FlowFlags;
 use super::{
     clock::tick_ns,
     frame::{Frame, LinkLayer, OutOfBounds},
-    ip::{FragmentPosition, IpHeader, IpVersion},
+    header::{FragmentPosition, IpHeader},
+    ip::IpVersion,
     rewrite::rewrite,
     verdict::NEXT,
 };

@@ -7,7 +7,8 @@ use mcs_common::{Counter, FlowFlags, Tuple, VipMode};
 use super::{
     flows,
     frame::{Frame, LinkLayer, OutOfBounds},
-    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
+    header::{FragmentPosition, IpHeader, protocol},
+    ip::{IpVersion, checksum_difference, fold},
     rewrite::{addresses, ports, replace_l4},
     transport::checksum_offset,
     verdict::{NEXT, drop_counted, drop_or_pass},

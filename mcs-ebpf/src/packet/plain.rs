@@ -6,7 +6,8 @@ use mcs_common::{Address, Counter, FlowFlags, Hint, Seen, Tuple, select::Tables 
 use super::{
     flows::{self, FlowPointer},
     frame::{Frame, LinkLayer, OutOfBounds, bytes_of},
-    ip::{IpVersion, Start, difference_of, protocol},
+    header::protocol,
+    ip::{IpVersion, Start, difference_of},
     rewrite::replace_checksum,
     transport::{TCP_FLAGS, checksum_offset},
     verdict::{NEXT, drop_counted},

@@ -13,7 +13,8 @@ use mcs_common::{Counter, Seen, Tuple};
 use super::{
     clock::now_ns,
     frame::{Frame, LinkLayer, NOT_REDIRECTED, OutOfBounds, bytes_of},
-    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, fold, protocol},
+    header::{FragmentPosition, IpHeader, protocol},
+    ip::{IpVersion, checksum_difference, fold},
     rewrite::{addresses, replace_l4},
     verdict::DROP,
 };

@@ -11,7 +11,8 @@ use mcs_common::Tuple;
 
 use super::{
     frame::{Frame, LinkLayer, OutOfBounds},
-    ip::{FragmentPosition, IpHeader, IpVersion, checksum_difference, protocol},
+    header::{FragmentPosition, IpHeader, protocol},
+    ip::{IpVersion, checksum_difference},
     transport::checksum_offset,
 };
 

@@ -8,8 +8,9 @@ use mcs_common::{Counter, FlowFlags, Seen};
 use super::{
     flows, fragments,
     frame::{Frame, IPV4, IPV6, LinkLayer},
+    header::{FragmentPosition, protocol},
     icmp,
-    ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
+    ip::{IpVersion, Ipv4, Ipv6},
     plain,
     rewrite::rewrite,
     transport,

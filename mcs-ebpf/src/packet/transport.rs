@@ -4,7 +4,7 @@ use mcs_common::Tuple;
 
 use super::{
     frame::{Frame, LinkLayer},
-    ip::{FragmentPosition, IpHeader, Malformed, protocol},
+    header::{FragmentPosition, IpHeader, Malformed, protocol},
 };
 
 /// The offset of the checksum in a TCP or UDP header, in bytes.

@@ -7,7 +7,8 @@ use mcs_common::{Counter, VipMode, select::Tables as _};
 
 use super::{
     frame::{Frame, IPV4, IPV6, LinkLayer},
-    ip::{FragmentPosition, IpVersion, Ipv4, Ipv6, protocol},
+    header::{FragmentPosition, protocol},
+    ip::{IpVersion, Ipv4, Ipv6},
     plain,
     refuse::refuse_leaving,
     transport,

@@ -4,8 +4,10 @@ use mcs_common::{Counter, Peer, Refusal, select::FrontendMatch};
 
 use super::{
     affinity::choose,
-    context::{ALLOW, HookFamily, SocketContext, refuse},
-    lookup, state,
+    context::{ALLOW, HookFamily, SocketContext},
+    lookup,
+    refuse::refuse,
+    state,
 };
 use crate::{
     counters::count,

@@ -6,27 +6,17 @@ use core::{marker::PhantomData, mem::offset_of, ptr};
 use aya_ebpf::{
     Global,
     bindings::{bpf_sock, bpf_sock_addr},
-    helpers::{bpf_get_netns_cookie, bpf_get_socket_cookie, bpf_set_retval},
+    helpers::{bpf_get_netns_cookie, bpf_get_socket_cookie},
     programs::SockAddrContext,
 };
-use mcs_common::{Address, Counter, FrontendKey, Peer};
-
-use crate::{counters::count, trace};
+use mcs_common::{Address, FrontendKey, Peer};
 
 /// The return value that lets the system call go on (kernel/bpf/verifier.c, `check_return_code`).
 pub(crate) const ALLOW: i32 = 1;
-/// The return value that fails the system call.
-const REFUSE: i32 = 0;
-const ECONNREFUSED: i32 = 111;
 const IPPROTO_TCP: u32 = 6;
 const IPPROTO_UDP: u32 = 17;
 const IPPROTO_MPTCP: u32 = 262;
 const TCP_ESTABLISHED: u32 = 1;
-
-/// 1 if the kernel has `bpf_set_retval` for these hooks (5.18 and later). With 0 the verifier removes
-/// the call as dead code, and a refused system call fails with EPERM.
-#[unsafe(no_mangle)]
-static HAVE_SET_RETVAL: Global<u8> = Global::new(0);
 
 /// The cookie of the only network namespace whose sockets are translated; 0 means all namespaces.
 #[unsafe(no_mangle)]
@@ -247,22 +237,4 @@ impl<F: HookFamily> SocketContext<F> {
         let only = ONLY_NETNS.load();
         only != 0 && only != self.netns_cookie()
     }
-}
-
-/// Counts a refusal and fails the system call, with ECONNREFUSED where the kernel allows an errno.
-#[inline(always)]
-pub(crate) fn refuse<F: HookFamily>(ctx: &SocketContext<F>, reason: Counter) -> i32 {
-    count(reason);
-    trace::refused(ctx, reason);
-    refuse_uncounted()
-}
-
-/// Fails the system call as [`refuse`] does, without counting.
-#[inline(always)]
-pub(crate) fn refuse_uncounted() -> i32 {
-    if HAVE_SET_RETVAL.load() != 0 {
-        // SAFETY: the helper takes no pointer.
-        unsafe { bpf_set_retval(-ECONNREFUSED) };
-    }
-    REFUSE
 }

@@ -6,7 +6,8 @@ use mcs_common::{
 };
 
 use super::{
-    context::{ALLOW, HookFamily, SocketContext, refuse, refuse_uncounted},
+    context::{ALLOW, HookFamily, SocketContext},
+    refuse::{refuse, refuse_uncounted},
     state,
 };
 use crate::{figures, maps::ConfigMaps};

@@ -8,8 +8,10 @@ use mcs_common::{
 
 use super::{
     affinity::{self, choose},
-    context::{ALLOW, HookFamily, SocketContext, refuse},
-    lookup, state,
+    context::{ALLOW, HookFamily, SocketContext},
+    lookup,
+    refuse::refuse,
+    state,
 };
 use crate::{
     counters::count,

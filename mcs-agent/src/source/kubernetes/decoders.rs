@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use crate::{
     model::{Kind, ObjectKey},
-    source::{adopt::ReadObject, objects},
+    source::{adopt::ReadObject, decode},
 };
 
 /// Decodes ServiceImports.
@@ -20,11 +20,11 @@ impl Decoder for ImportDecoder {
     type Value = Option<ReadObject>;
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        objects::decode(Kind::ServiceImport, key, object).map_err(|error| error.to_string())
+        decode::decode(Kind::ServiceImport, key, object).map_err(|error| error.to_string())
     }
 
     fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
-        objects::decode_import_text(key.clone(), text)
+        decode::decode_import_text(key.clone(), text)
     }
 }
 
@@ -35,14 +35,14 @@ pub(super) struct SliceDecoder;
 impl Decoder for SliceDecoder {
     type Value = Option<ReadObject>;
 
-    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(objects::decode_imported_message);
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(decode::decode_imported_message);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        objects::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
+        decode::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
     }
 
     fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
-        objects::decode_imported_text(key.clone(), text)
+        decode::decode_imported_text(key.clone(), text)
     }
 }
 
@@ -57,7 +57,7 @@ impl Decoder for AdoptableSliceDecoder {
         Some(message::as_json::<message::EndpointSlice, Self>);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let decoded = objects::decode_adoptable(Kind::EndpointSlice, key, object);
+        let decoded = decode::decode_adoptable(Kind::EndpointSlice, key, object);
         decoded.map_err(|error| error.to_string())
     }
 }
@@ -73,7 +73,7 @@ impl Decoder for ServiceDecoder {
         Some(message::as_json::<message::Service, Self>);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        objects::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
+        decode::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
     }
 }
 

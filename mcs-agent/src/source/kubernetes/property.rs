@@ -2,7 +2,7 @@
 
 use mcs_kube::{PropertyDecoder, ResourceEvent, WatchTarget};
 
-use super::{object_list::WatchedResource, state::ValueList};
+use super::{object_list::WatchedResource, value_list::ValueList};
 use crate::model::{SourceProblem, shorten};
 
 /// The value that a ClusterProperty last had that can be used. Without the object it is the default.

@@ -10,7 +10,7 @@ use std::{
 use ipnet::IpNet;
 use mcs_kube::{
     Decoder, PropertyDecoder, ResourceEvent, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY, VipRangeList,
-    WatchTarget, WatchedObject, discovery::ApiGroups,
+    discovery::ApiGroups,
 };
 use tokio::sync::watch;
 
@@ -23,11 +23,11 @@ use super::{
     },
     object_list::{ObjectList, WatchedResource},
     property::Property,
+    value_list::ValueList,
 };
 use crate::{
     model::{
-        AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, ObjectKey,
-        SourceStatus, Traffic,
+        AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, SourceStatus, Traffic,
     },
     source::adopt::{self, Coverage, List},
 };
@@ -85,12 +85,6 @@ pub(super) struct ClusterState {
 struct Facts {
     node: Arc<NodeFacts>,
     status: Arc<SourceStatus>,
-}
-
-/// A resource with few objects, of each of which one value is used. A cluster need not have it.
-pub(super) struct ValueList<V> {
-    pub(super) resource: WatchedResource,
-    values: BTreeMap<ObjectKey, V>,
 }
 
 impl ClusterState {
@@ -214,7 +208,7 @@ impl ClusterState {
 
     fn node(&self) -> NodeFacts {
         let node = self.node.as_ref().and_then(ValueList::first);
-        let ranges = self.service_ranges.iter().flat_map(|ranges| ranges.values.values());
+        let ranges = self.service_ranges.iter().flat_map(ValueList::all);
         let ranges: BTreeSet<IpNet> = ranges.flatten().copied().collect();
         NodeFacts {
             zone: node.and_then(|node| node.zone.clone()),
@@ -258,43 +252,6 @@ fn apply_values<D: Decoder>(
         values.apply(event);
     }
     Vec::new()
-}
-
-impl<V> ValueList<V> {
-    pub(super) fn new(target: &WatchTarget) -> Self {
-        Self { resource: WatchedResource::new(target), values: BTreeMap::new() }
-    }
-
-    pub(super) fn first(&self) -> Option<&V> {
-        self.values.values().next()
-    }
-
-    pub(super) fn apply<D: Decoder<Value = V>>(&mut self, event: ResourceEvent<D>) {
-        self.resource.record(&event);
-        match event {
-            ResourceEvent::Listed { objects, .. } => {
-                let value = |object: WatchedObject<D>| Some((object.key(), object.decoded.ok()?));
-                self.values = objects.into_iter().filter_map(value).collect();
-            }
-            ResourceEvent::Changed(object) => {
-                let key = object.key();
-                match object.decoded {
-                    Ok(value) => self.values.insert(key, value),
-                    Err(_) => self.values.remove(&key),
-                };
-            }
-            ResourceEvent::Deleted(object) => {
-                self.values.remove(&object.key());
-            }
-            ResourceEvent::NotServed { .. } if self.values.is_empty() => {
-                self.resource.set_unneeded();
-            }
-            ResourceEvent::NotServed { .. }
-            | ResourceEvent::Failing { .. }
-            | ResourceEvent::Recovered
-            | ResourceEvent::LeftOut { .. } => {}
-        }
-    }
 }
 
 #[cfg(test)]

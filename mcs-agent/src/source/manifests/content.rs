@@ -12,7 +12,8 @@ use crate::{
     model::{Kind, ObjectKey, ObjectRef, SourceProblem},
     source::{
         adopt::ReadObject,
-        objects::{self, ReadScope},
+        decode::{self, ReadScope},
+        objects::SERVICE_NAME_LABEL,
     },
 };
 
@@ -114,7 +115,7 @@ impl Parser<'_> {
 
     fn add_object(&mut self, object: &Json, indices: &[usize], kind: Kind, api_version: &str) {
         let is_standard = kind != Kind::EndpointSlice || may_be_imported(object);
-        let unlabelled = || format!("{api_version}/{kind} without {}", objects::SERVICE_NAME_LABEL);
+        let unlabelled = || format!("{api_version}/{kind} without {SERVICE_NAME_LABEL}");
         if !is_standard && self.scope.adopt.is_empty() {
             return self.skip(unlabelled());
         }
@@ -125,7 +126,7 @@ impl Parser<'_> {
             );
             return self.problem(indices, &message);
         };
-        let decode = if is_standard { objects::decode } else { objects::decode_adoptable };
+        let decode = if is_standard { decode::decode } else { decode::decode_adoptable };
         let decoded = match decode(kind, key.clone(), object) {
             Ok(Some(object)) => Ok(Arc::new(object)),
             Ok(None) => return self.skip(unlabelled()),
@@ -180,7 +181,7 @@ fn key(object: &Json) -> Option<ObjectKey> {
 /// a slice of another controller.
 fn may_be_imported(slice: &Json) -> bool {
     // No field is an index: a missing one is null.
-    let service = &slice["metadata"]["labels"][objects::SERVICE_NAME_LABEL];
+    let service = &slice["metadata"]["labels"][SERVICE_NAME_LABEL];
     !service.is_null() && service != ""
 }
 

@@ -32,7 +32,7 @@ pub(in crate::source) fn into_domain(
 
 /// Converts to the domain type, with the key that the source uses for the object. Returns `None` for a
 /// slice that is not imported: its service name label is absent or empty.
-pub(super) fn convert(slice: &ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
+pub(in crate::source) fn convert(slice: &ReadSlice<'_>, key: ObjectKey) -> Option<EndpointSlice> {
     let service = slice.label(SERVICE_NAME_LABEL)?;
     let cluster = slice.label(SOURCE_CLUSTER_LABEL).unwrap_or_default();
     Some(into_domain(slice, key, service, cluster))

@@ -18,7 +18,7 @@ use crate::{
 
 /// A ServiceImport with the metadata that the agent uses. `managedFields` can be most of an object.
 #[derive(Debug, Deserialize)]
-pub(super) struct ReadImport {
+pub(in crate::source) struct ReadImport {
     metadata: Metadata,
     spec: ServiceImportSpec,
     status: Option<ServiceImportStatus>,
@@ -89,7 +89,7 @@ struct ClusterStatus {
 }
 
 /// Converts to the domain type, with the key that the source uses for the object.
-pub(super) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImport {
+pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImport {
     let ReadImport { metadata, spec, status } = import;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();

@@ -3,8 +3,11 @@
 use bytemuck::AnyBitPattern;
 use mcs_common::{Address, Tuple};
 
-use super::{FragmentPosition, HOPS, IpHeader, IpVersion, Malformed, Start, fold, sum};
-use crate::packet::frame::{Frame, LinkLayer, OutOfBounds};
+use super::{HOPS, IpVersion, Start, fold, sum};
+use crate::packet::{
+    frame::{Frame, LinkLayer, OutOfBounds},
+    header::{FragmentPosition, IpHeader, Malformed},
+};
 
 /// The headers of IPv4.
 pub(crate) struct Ipv4;

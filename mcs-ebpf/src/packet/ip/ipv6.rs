@@ -6,8 +6,11 @@ use aya_ebpf::bindings::BPF_F_RECOMPUTE_CSUM;
 use bytemuck::AnyBitPattern;
 use mcs_common::{Address, Tuple};
 
-use super::{FragmentPosition, HOPS, IpHeader, IpVersion, Malformed, Start, sum};
-use crate::packet::frame::{Frame, LinkLayer, OutOfBounds};
+use super::{HOPS, IpVersion, Start, sum};
+use crate::packet::{
+    frame::{Frame, LinkLayer, OutOfBounds},
+    header::{FragmentPosition, IpHeader, Malformed},
+};
 
 /// The headers of IPv6.
 pub(crate) struct Ipv6;

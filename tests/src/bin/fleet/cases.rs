@@ -56,9 +56,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("100 changes a second, beside kube-proxy", many_changes);
     suite.case("the API server starts again", server_starts_again);
     suite.case("one of two API servers ends", server_ends);
-    if is_full() {
-        suite.case("connections end without a word", silence);
-    }
+    suite.full("connections end without a word", silence);
     suite.case("etcd is compacted while watches are away", compaction);
     suite.case("as many nodes come once more", doubles);
     suite.case("an API server without HTTP/2 and without streamed lists", old_server);

@@ -2,6 +2,7 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
+use mcs_kube::WatchedObject;
 use serde_json::{Value, from_value, json};
 
 use super::*;

@@ -1,6 +1,6 @@
 //! Whether a peer is a cluster of the same clusterset, with the same VIP ranges and a version that fits.
 
-use super::peers::condition;
+use super::condition;
 use crate::{
     objects::{Membership, PeerCondition},
     peers::Peer,
