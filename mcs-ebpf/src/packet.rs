@@ -11,7 +11,7 @@ mod flows;
 mod fragments;
 pub(crate) mod frame;
 pub(crate) mod from_pod;
-mod header;
+pub(crate) mod header;
 mod icmp;
 pub(crate) mod ip;
 mod plain;

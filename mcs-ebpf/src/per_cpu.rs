@@ -33,7 +33,7 @@ pub(crate) struct Scratch {
     pub(crate) fragment_key: FragmentKey,
     /// The entry under that key.
     pub(crate) fragment: Fragment,
-    /// The memory that [`IpHeader::reload`](crate::packet::ip::IpHeader::reload) goes through.
+    /// The memory that [`IpHeader::reload`](crate::packet::header::IpHeader::reload) goes through.
     pub(crate) header: [u32; 6],
     /// The start of a refused packet, for the ICMP error that quotes it.
     pub(crate) quote: [u32; QUOTED_WORDS],

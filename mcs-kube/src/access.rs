@@ -171,7 +171,7 @@ pub struct ApiAccess {
     renewals: watch::Sender<()>,
 }
 
-/// A client that all watches share, and with it one connection: see [`ManyEvents`](requests::ManyEvents) for another.
+/// A client that all watches share, and with it one connection, but for watches with [many events](crate::WatchTarget::has_many_events).
 #[derive(Clone)]
 pub struct ApiConnection {
     /// The client.
