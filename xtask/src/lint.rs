@@ -15,6 +15,7 @@ use crate::{
 };
 
 mod boundaries;
+mod circles;
 #[cfg(test)]
 mod links;
 
@@ -34,7 +35,7 @@ pub(crate) struct Args {
 enum Check {
     /// rustfmt
     Fmt,
-    /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks
+    /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks; and that no files import each other
     Boundaries,
     /// Clippy for user space and for BPF, warnings denied
     Clippy,
@@ -60,7 +61,10 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     for check in checks {
         match check {
             Check::Fmt => process::run(workspace.cargo().args(["fmt", "--all", "--check"]))?,
-            Check::Boundaries => boundaries::check(&workspace.root)?,
+            Check::Boundaries => {
+                boundaries::check(&workspace.root)?;
+                circles::check(&workspace.root)?;
+            }
             Check::Clippy => clippy(workspace)?,
             Check::Deny => deny(workspace, &["bans", "licenses", "sources"])?,
             Check::Docs => docs(workspace)?,

@@ -11,20 +11,37 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::netns::Namespace;
 
-/// The variable with the controller's path.
-const VARIABLE: &str = "MCS_CONTROLLER";
 /// The variable with the path of `mcs`.
 const COMMAND_LINE: &str = "MCS_CLI";
-/// The variable with the path of a controller that acts as the next version.
-const NEXT: &str = "MCS_CONTROLLER_NEXT";
 /// The namespace that it is installed in.
 pub(crate) const NAMESPACE: &str = "mcs-controller";
 /// The namespace that it publishes in.
 pub(crate) const MAILBOX: &str = "mcs-mailbox";
 
+/// Which controller runs.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(crate) enum Version {
+    This,
+    /// One that acts as the next version.
+    Next,
+    /// One of an earlier commit, which is there by request alone.
+    Earlier,
+}
+
+impl Version {
+    /// The variable with its path.
+    pub(crate) const fn variable(self) -> &'static str {
+        match self {
+            Self::This => "MCS_CONTROLLER",
+            Self::Next => "MCS_CONTROLLER_NEXT",
+            Self::Earlier => "MCS_CONTROLLER_EARLIER",
+        }
+    }
+}
+
 /// `mcs-controller`, which will run in a namespace.
 pub(crate) fn command(netns: &Namespace) -> anyhow::Result<Command> {
-    program(netns, VARIABLE)
+    program(netns, Version::This.variable())
 }
 
 /// `mcs`, which will run in a namespace.
@@ -43,7 +60,7 @@ pub(crate) struct Controller {
     kubeconfig: PathBuf,
     log: PathBuf,
     flags: Vec<String>,
-    is_next: bool,
+    version: Version,
     child: Option<Child>,
 }
 
@@ -57,7 +74,8 @@ impl Controller {
     ) -> anyhow::Result<Self> {
         let log = directory.join("mcs-controller.log");
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        let mut controller = Self { netns, kubeconfig, log, flags, is_next: false, child: None };
+        let version = Version::This;
+        let mut controller = Self { netns, kubeconfig, log, flags, version, child: None };
         controller.start_again()?;
         Ok(controller)
     }
@@ -69,10 +87,10 @@ impl Controller {
         self.start_again()
     }
 
-    /// Starts it again, as the next version or not.
-    pub(crate) fn restart_as(&mut self, is_next: bool) -> anyhow::Result<()> {
+    /// Starts it again, as this version.
+    pub(crate) fn restart_as(&mut self, version: Version) -> anyhow::Result<()> {
         self.kill()?;
-        self.is_next = is_next;
+        self.version = version;
         self.start_again()
     }
 
@@ -101,7 +119,7 @@ impl Controller {
     /// Starts it after [`Controller::kill`].
     pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
-        let mut command = program(&self.netns, if self.is_next { NEXT } else { VARIABLE })?;
+        let mut command = program(&self.netns, self.version.variable())?;
         command
             .arg("run")
             .arg(format!("--kubeconfig={}", self.kubeconfig.display()))

@@ -1,5 +1,7 @@
 //! Controllers of two versions, and types of two versions, in one clusterset: nothing is lost, and nothing freezes.
 
+use std::env;
+
 use anyhow::ensure;
 use mcs_tests::{
     suite::{Suite, tell},
@@ -10,8 +12,8 @@ use serde_json::{Value, json};
 use crate::{
     clients::meanwhile,
     cluster::Cluster,
-    controller::MAILBOX,
-    objects::NAME,
+    controller::{MAILBOX, Version},
+    objects::{NAME, service},
     silence::{follows_again, imported_service, stays},
     world::{World, slice_of},
 };
@@ -27,6 +29,9 @@ struct Next {
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("two versions of publisher, reader and types", meanwhile(mixed));
     suite.case("a service that asks for more than the reader knows", demanding);
+    if env::var_os(Version::Earlier.variable()).is_some() {
+        suite.case("a controller of an earlier version publishes, and reads", meanwhile(earlier));
+    }
 }
 
 /// The order changes one thing at a time, as upgrades and downgrades do.
@@ -73,7 +78,7 @@ fn change(world: &mut World, now: Next, next: Next) -> anyhow::Result<()> {
     let versions = [(now.publisher, next.publisher), (now.reader, next.reader)];
     for (cluster, (_, next)) in world.clusters.iter_mut().zip(versions).filter(|(_, (a, b))| a != b)
     {
-        cluster.controller.restart_as(next)?;
+        cluster.controller.restart_as(if next { Version::Next } else { Version::This })?;
     }
     Ok(())
 }
@@ -102,6 +107,31 @@ fn exported(cluster: &Cluster, namespace: &str) -> anyhow::Result<Value> {
     cluster.api().get(&format!(
         "/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices/{namespace}.{NAME}"
     ))
+}
+
+/// Nothing is deleted. What an earlier reader does not import comes with its upgrade.
+fn earlier(world: &mut World) -> anyhow::Result<()> {
+    let (stays_there, before) = imported_service(world)?;
+    world.clusters[0].controller.restart_as(Version::Earlier)?;
+    stays(world, &stays_there, &before)?;
+    let (published, _) = imported_service(world)?;
+    follows_again(world, &published)?;
+    tell("as publisher: everything is imported from it");
+    world.clusters[0].controller.restart_as(Version::This)?;
+    world.clusters[1].controller.restart_as(Version::Earlier)?;
+    stays(world, &stays_there, &before)?;
+    let namespace = world.fresh()?;
+    world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 2)))?;
+    stays(world, &stays_there, &before)?;
+    let is_imported = world.second().import(&namespace)?.is_some();
+    tell(format!(
+        "as reader: a new service {} imported",
+        if is_imported { "is" } else { "is not" }
+    ));
+    world.clusters[1].controller.restart_as(Version::This)?;
+    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+    follows_again(world, &namespace)?;
+    follows_again(world, &stays_there)
 }
 
 /// The publisher of a later version restricts a service in a way that this version does not know. A reader does not import
