@@ -60,7 +60,8 @@ pub(crate) fn sends<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
     }
 }
 
-/// Logs the backend that a connect or a datagram goes to: its id, and the index of its frontend.
+/// Logs the backend that a connect or a datagram goes to: its id, and the index of its frontend. The code of a log grows with
+/// the path of its module and the name of its file.
 #[inline(always)]
 fn translated<F: HookFamily>(ctx: &SocketContext<F>, decided: &Decided) {
     debug!(ctx.inner(), "frontend {} to backend {}", decided.frontend, decided.chosen.id);

@@ -1,4 +1,4 @@
-//! The connection to the API server: credentials, timeouts, renewal, and the server's addresses.
+//! The connections to the API server: credentials, timeouts, renewal, and the server's addresses.
 
 mod foreign;
 pub(crate) mod requests;

@@ -48,6 +48,9 @@ const WATCH_MARGIN: Duration = Duration::from_secs(10);
 /// An API server sends a bookmark each minute. One that has sent nothing in watches of this time together
 /// may not have the resource version: it accepts such a watch, and drops all events up to that version.
 const LONGEST_QUIET: Duration = Duration::from_mins(4);
+/// A watch with a connection of its own that is silent for longer asks again, by another connection: no ping says that the
+/// server is there. It is longer than the time between two bookmarks.
+const LONGEST_SILENCE: Duration = Duration::from_secs(100);
 /// A watch that ends sooner, without an event, has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The annotation of the bookmark that ends a streamed list (KEP-3157).
@@ -407,21 +410,26 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         limit: Duration,
         mut had_events: bool,
     ) -> Result<(), WatchError> {
+        let is_alone = self.target.has_many_events;
+        let limit = if is_alone { limit.min(LONGEST_SILENCE) } else { limit };
+        let mut renewals = self.access.renewals();
         let mut begin = Instant::now();
         loop {
             let event = tokio::select! {
-                event = timeout(limit, events.next()) => event.map_err(|_| WatchError::Silent)?,
+                event = timeout(limit, events.next()) => event,
                 () = self.access.replaced() => return Err(WatchError::Replaced),
+                // Their connection is pinged, and leads to the same server as a rule.
+                Ok(()) = renewals.changed(), if is_alone => return Err(WatchError::Renewed),
+            };
+            let Ok(event) = event else {
+                return if is_alone { self.note_quiet(begin) } else { Err(WatchError::Silent) };
             };
             let Some(event) = event else {
                 let is_short = !had_events && begin.elapsed() < SHORTEST_WATCH;
                 if is_short {
                     return Err(WatchError::WatchCut);
                 }
-                self.quiet += begin.elapsed();
-                if self.quiet >= LONGEST_QUIET {
-                    return Err(WatchError::Quiet);
-                }
+                self.note_quiet(begin)?;
                 self.last_heard = Some(SystemTime::now());
                 return Ok(());
             };
@@ -450,6 +458,12 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             self.quiet = Duration::ZERO;
             self.backoff = BACKOFF.build();
         }
+    }
+
+    /// A watch ends that has had no event since `begin`.
+    fn note_quiet(&mut self, begin: Instant) -> Result<(), WatchError> {
+        self.quiet += begin.elapsed();
+        if self.quiet >= LONGEST_QUIET { Err(WatchError::Quiet) } else { Ok(()) }
     }
 
     async fn send(&self, event: ResourceEvent<D>) -> Result<(), ReceiverDropped> {
@@ -528,7 +542,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                     }
                 }
             },
-            WatchError::Replaced => return Ok(()),
+            WatchError::Replaced | WatchError::Renewed => return Ok(()),
             WatchError::Quiet => {
                 tracing::debug!("{error}: listing again");
                 self.needs_quorum_read = true;

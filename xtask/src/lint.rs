@@ -35,7 +35,7 @@ pub(crate) struct Args {
 enum Check {
     /// rustfmt
     Fmt,
-    /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks; and that no files import each other
+    /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks; and that no files name each other in imports
     Boundaries,
     /// Clippy for user space and for BPF, warnings denied
     Clippy,

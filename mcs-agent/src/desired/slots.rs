@@ -218,6 +218,7 @@ mod tests {
             (vec![(Some(100), 3), (None, 1)], Some(vec![vec![1; 3], vec![3]])),
             (vec![(Some(100), 2), (None, 2)], Some(vec![vec![1; 2]; 2])),
             (vec![(Some(7), 4)], Some(vec![vec![1; 4]])),
+            (vec![(Some(333), 1), (Some(667), 1)], Some(vec![vec![1], vec![2]])),
             (vec![(Some(1000), 2), (Some(1), 1)], Some(vec![vec![1; 2], vec![0]])),
         ] {
             assert_eq!(slots(&clusters), expected, "{clusters:?}");

@@ -11,7 +11,9 @@ use hyper::{
     http::uri::Scheme,
     rt::{Read, Write},
 };
-use hyper_rustls::{FixedServerNameResolver, HttpsConnector, HttpsConnectorBuilder};
+use hyper_rustls::{
+    DefaultServerNameResolver, FixedServerNameResolver, HttpsConnector, ResolveServerName,
+};
 use hyper_util::{
     client::legacy::{
         self, Client,
@@ -74,7 +76,8 @@ where
     });
     let any = builder().build(tls);
     let http2 = builder().http2_only(true).build(only_http2);
-    let http1 = builder().build(only_http1);
+    // An API server that ends closes an idle connection at any time, also while a request is on its way. HTTP/2 says so before.
+    let http1 = builder().pool_max_idle_per_host(0).build(only_http1);
     service_fn(move |request: Request<Body>| {
         let (any, http2, by_http2) = (any.clone(), http2.clone(), Arc::clone(&by_http2));
         let http1 = http1.clone();
@@ -113,15 +116,21 @@ pub(super) fn tls<R: Clone>(
     config: &Config,
     tcp: HttpConnector<R>,
 ) -> Result<[HttpsConnector<HttpConnector<R>>; 2], AccessError> {
-    let tls = config.rustls_client_config().map_err(AccessError::Credentials)?;
-    let builder = || {
-        let builder = HttpsConnectorBuilder::new().with_tls_config(tls.clone()).https_or_http();
-        let Some(name) = &config.tls_server_name else {
-            return Ok::<_, AccessError>(builder);
-        };
-        let server = name.clone().try_into().map_err(|_| AccessError::ServerName(name.clone()))?;
-        Ok(builder.with_server_name_resolver(FixedServerNameResolver::new(server)))
+    let [http2, http1] = [b"h2".to_vec(), b"http/1.1".to_vec()];
+    let mut any = config.rustls_client_config().map_err(AccessError::Credentials)?;
+    let mut only_http1 = any.clone();
+    any.alpn_protocols = vec![http2, http1.clone()];
+    only_http1.alpn_protocols = vec![http1];
+    let name: Arc<dyn ResolveServerName + Send + Sync> = match &config.tls_server_name {
+        Some(name) => {
+            let server = name.clone().try_into();
+            let server = server.map_err(|_| AccessError::ServerName(name.clone()))?;
+            Arc::new(FixedServerNameResolver::new(server))
+        }
+        None => Arc::new(DefaultServerNameResolver::default()),
     };
-    let http1 = builder()?.enable_http1().wrap_connector(tcp.clone());
-    Ok([builder()?.enable_all_versions().wrap_connector(tcp), http1])
+    Ok([
+        HttpsConnector::new(tcp.clone(), any, false, Arc::clone(&name)),
+        HttpsConnector::new(tcp, only_http1, false, name),
+    ])
 }

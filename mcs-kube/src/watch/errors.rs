@@ -32,6 +32,8 @@ pub(super) enum WatchError {
     Quiet,
     #[error("the kubeconfig was replaced")]
     Replaced,
+    #[error("another watch found the connection to the API server broken")]
+    Renewed,
     #[error(transparent)]
     ReceiverDropped(#[from] ReceiverDropped),
 }

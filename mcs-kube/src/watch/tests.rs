@@ -29,6 +29,13 @@ impl RunningWatch {
     }
 
     async fn begin_with(answers: impl IntoIterator<Item = ScriptedAnswer>, room: Room) -> Self {
+        Self::begin_as(answers, |target| WatchTarget { room, ..target }).await
+    }
+
+    async fn begin_as(
+        answers: impl IntoIterator<Item = ScriptedAnswer>,
+        change: impl FnOnce(WatchTarget) -> WatchTarget + Send + 'static,
+    ) -> Self {
         let script = ScriptedServer::play(answers).await;
         let (kubeconfig, file) = kubeconfig(&format!("http://{}", script.address));
         let (sender, updates) = mpsc::channel(1);
@@ -36,7 +43,6 @@ impl RunningWatch {
             let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
             let target = WatchTarget {
                 labels: Some("a=b".to_owned()),
-                room,
                 ..WatchTarget::all(
                     "about.k8s.io",
                     &["v1beta1", "v1alpha1"],
@@ -44,6 +50,7 @@ impl RunningWatch {
                     "clusterproperties",
                 )
             };
+            let target = change(target);
             ResourceWatch::new(&access, target, sender, |event| event).run().await;
             drop(file);
         });
@@ -375,6 +382,60 @@ async fn a_watch_with_a_bookmark_goes_on() {
         asked[3].contains("resourceVersion=6") && !asked[3].contains("sendInitial"),
         "{asked:?}"
     );
+}
+
+/// Nothing tells whether its server is there.
+#[tokio::test(start_paused = true)]
+async fn a_watch_alone_on_its_connection_asks_again_when_it_is_silent() {
+    let answers = [
+        ScriptedAnswer::watch([list_end("5")]),
+        ScriptedAnswer::watch([bookmark("6")]).held(),
+        ScriptedAnswer::watch([bookmark("7")]).held(),
+        ScriptedAnswer::watch([event("ADDED", &property("a", "8", "x"))]).held(),
+    ];
+    let mut watch =
+        RunningWatch::begin_as(answers, |target| WatchTarget { has_many_events: true, ..target })
+            .await;
+    let begin = Instant::now();
+    let event = watch.updates.recv().await.unwrap();
+    assert!(matches!(event, ResourceEvent::Listed { .. }), "{event:?}");
+    let event = watch.updates.recv().await.unwrap();
+    assert!(matches!(event, ResourceEvent::Changed(_)), "it is no failure: {event:?}");
+    let took = begin.elapsed();
+    assert!(took >= 2 * LONGEST_SILENCE && took < 3 * LONGEST_SILENCE, "{took:?}");
+    watch.script.asked().await;
+    for version in ["5", "6", "7"] {
+        watch.resumes(version).await;
+    }
+}
+
+#[tokio::test]
+async fn a_watch_alone_on_its_connection_follows_the_others_to_another() {
+    let mut script = ScriptedServer::play([
+        ScriptedAnswer::watch([list_end("5")]).held(),
+        ScriptedAnswer::watch([bookmark("6")]).held(),
+    ])
+    .await;
+    let (kubeconfig, _file) = kubeconfig(&format!("http://{}", script.address));
+    let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
+    let target = WatchTarget {
+        has_many_events: true,
+        ..WatchTarget::all("about.k8s.io", &["v1beta1"], "ClusterProperty", "clusterproperties")
+    };
+    let (sender, mut updates) = mpsc::channel(1);
+    let watch = ResourceWatch::new(&access, target, sender, |event| event);
+    let others = async {
+        let event: ResourceEvent<PropertyDecoder> = updates.recv().await.unwrap();
+        assert!(matches!(event, ResourceEvent::Listed { .. }), "{event:?}");
+        script.asked().await;
+        access.renew(&access.connection().await.unwrap()).await.unwrap();
+        let asked = timeout(PATIENCE, script.asked()).await.expect("a request");
+        assert!(asked.contains("resourceVersion=5"), "{asked}");
+    };
+    tokio::select! {
+        () = watch.run() => panic!("it ends"),
+        () = others => {}
+    }
 }
 
 #[tokio::test]

@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,7 +23,6 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/client-go/tools/clientcmd"
-	"golang.org/x/sys/unix"
 )
 
 // The slice whose address says which change has arrived.
@@ -118,6 +118,15 @@ func (p *progress) follow(kubeconfig, node string) error {
 		services.Core().V1().Services().Informer().HasSynced,
 		all.Networking().V1().ServiceCIDRs().Informer().HasSynced,
 		nodes.Core().V1().Nodes().Informer().HasSynced,
+	}
+	err = informer.SetWatchErrorHandler(func(_ *cache.Reflector, failure error) {
+		said := failure.Error()
+		p.mutex.Lock()
+		defer p.mutex.Unlock()
+		p.Failure = &said
+	})
+	if err != nil {
+		return err
 	}
 	_, err = informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    p.see,

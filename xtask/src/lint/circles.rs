@@ -1,6 +1,7 @@
-//! Checks that no file imports a file that imports it, directly or by way of others.
+//! Checks that no file names a file in its imports that names it, directly or by way of others.
 //!
-//! What a file and the modules below it use of each other does not count: they are one room. Tests do not count either.
+//! What a file and the modules below it use of each other does not count: they are one room. So what a parent exports again
+//! counts as the parent's. Tests and the bodies of macros do not count either.
 
 use std::{
     collections::{BTreeMap, BTreeSet},

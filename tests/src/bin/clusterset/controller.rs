@@ -99,6 +99,11 @@ impl Controller {
         Ok(self.child.as_ref().context("no controller runs")?.id())
     }
 
+    /// Whether its process has not ended.
+    pub(crate) fn lives(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.as_mut().context("no controller runs")?.try_wait()?.is_none())
+    }
+
     /// Whether it was started, and not killed since.
     pub(crate) const fn is_running(&self) -> bool {
         self.child.is_some()

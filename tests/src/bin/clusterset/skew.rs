@@ -12,11 +12,14 @@ use serde_json::{Value, json};
 use crate::{
     clients::meanwhile,
     cluster::Cluster,
-    controller::{MAILBOX, Version},
+    controller::{Controller, MAILBOX, Version},
     objects::{NAME, service},
     silence::{follows_again, imported_service, stays},
     world::{World, slice_of},
 };
+
+/// What controllers of all versions log.
+const HAS_READ: &str = "everything of this cluster was read";
 
 /// Which of them are of the next version.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -109,29 +112,40 @@ fn exported(cluster: &Cluster, namespace: &str) -> anyhow::Result<Value> {
     ))
 }
 
-/// Nothing is deleted. What an earlier reader does not import comes with its upgrade.
+/// Nothing is deleted. What the two do not import from each other comes with the upgrade.
 fn earlier(world: &mut World) -> anyhow::Result<()> {
     let (stays_there, before) = imported_service(world)?;
-    world.clusters[0].controller.restart_as(Version::Earlier)?;
-    stays(world, &stays_there, &before)?;
-    let (published, _) = imported_service(world)?;
-    follows_again(world, &published)?;
-    tell("as publisher: everything is imported from it");
-    world.clusters[0].controller.restart_as(Version::This)?;
-    world.clusters[1].controller.restart_as(Version::Earlier)?;
-    stays(world, &stays_there, &before)?;
-    let namespace = world.fresh()?;
-    world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 2)))?;
-    stays(world, &stays_there, &before)?;
-    let is_imported = world.second().import(&namespace)?.is_some();
-    tell(format!(
-        "as reader: a new service {} imported",
-        if is_imported { "is" } else { "is not" }
-    ));
-    world.clusters[1].controller.restart_as(Version::This)?;
-    world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
-    follows_again(world, &namespace)?;
+    for (number, role) in ["publisher", "reader"].into_iter().enumerate() {
+        restart(world, number, Version::Earlier)?;
+        stays(world, &stays_there, &before)?;
+        let namespace = world.fresh()?;
+        world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 2)))?;
+        stays(world, &stays_there, &before)?;
+        let is_imported = world.second().import(&namespace)?.is_some();
+        tell(format!(
+            "as {role}: a new service {} imported",
+            if is_imported { "is" } else { "is not" }
+        ));
+        ensure!(world.clusters[number].controller.lives()?, "it has ended");
+        restart(world, number, Version::This)?;
+        world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
+        follows_again(world, &namespace)?;
+    }
     follows_again(world, &stays_there)
+}
+
+/// Starts a controller again as this version, and waits until it has read its cluster.
+fn restart(world: &mut World, number: usize, version: Version) -> anyhow::Result<()> {
+    let controller = &mut world.clusters[number].controller;
+    let reads = |controller: &Controller| {
+        Ok::<_, anyhow::Error>(controller.logged()?.matches(HAS_READ).count())
+    };
+    let before = reads(controller)?;
+    controller.restart_as(version)?;
+    wait::until("the controller to read its cluster", || {
+        ensure!(reads(controller)? > before, "it has not");
+        Ok(())
+    })
 }
 
 /// The publisher of a later version restricts a service in a way that this version does not know. A reader does not import
