@@ -17,7 +17,7 @@ use hyper_rustls::{
 use hyper_util::{
     client::legacy::{
         self, Client,
-        connect::{Connection, HttpConnector},
+        connect::{Connection, HttpConnector, capture_connection},
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -76,14 +76,22 @@ where
     });
     let any = builder().build(tls);
     let http2 = builder().http2_only(true).build(only_http2);
-    // An API server that ends closes an idle connection at any time, also while a request is on its way. HTTP/2 says so before.
-    let http1 = builder().pool_max_idle_per_host(0).build(only_http1);
-    service_fn(move |request: Request<Body>| {
+    let http1 = builder().build(only_http1);
+    service_fn(move |mut request: Request<Body>| {
         let (any, http2, by_http2) = (any.clone(), http2.clone(), Arc::clone(&by_http2));
         let http1 = http1.clone();
         async move {
             if request.extensions().get::<ManyEvents>().is_some() {
-                return http1.request(request).await;
+                let connection = capture_connection(&mut request);
+                let answer = http1.request(request).await?;
+                // An API server that ends closes the connection right after the watch, also while the next request is on its
+                // way. What it refuses is asked again by the same connection.
+                if answer.status().is_success()
+                    && let Some(connection) = &*connection.connection_metadata()
+                {
+                    connection.poison();
+                }
+                return Ok(answer);
             }
             if !by_http2.load(Ordering::Relaxed) {
                 return any.request(request).await;
