@@ -13,7 +13,7 @@ use mcs_tests::{
     cluster::CLUSTER_PROPERTIES,
     manifests::{Protocol, Service},
     netns::Namespace,
-    procfs,
+    process, procfs,
     run::Run,
     topology::{Node, Subnet},
     wait,
@@ -227,15 +227,12 @@ impl World {
         let ports = ports.iter().map(u16::to_string).collect::<Vec<_>>().join(", ");
         let chain = |hook, end| {
             format!(
-                "chain {hook} {{ type filter hook {hook} priority 0; tcp {end} {{ {ports} }} drop; }}"
+                "chain {hook} {{ type filter hook {hook} priority 0; tcp {end} {{ {ports} }} drop; }}\n"
             )
         };
-        let rules = format!(
-            "table ip silence {{ {}\n{} }}",
-            chain("input", "dport"),
-            chain("output", "sport")
-        );
-        self.nodes.output("nft", &[&rules]).map(drop)
+        let chains = chain("input", "dport") + &chain("output", "sport");
+        let rules = format!("table ip silence {{\n{chains}}}\n");
+        process::run(self.nodes.command("nft").args(["-f", "-"]), &rules).map(drop)
     }
 
     /// Lets packets pass again.
