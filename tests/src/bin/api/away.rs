@@ -160,7 +160,11 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
         // Its connections are open and quiet, until the agent asks whether anybody is there.
         let begin = Instant::now();
         // The watch of slices has a connection of its own, and asks by a new one first.
-        let last = if is_full() { "endpointslices.discovery.k8s.io" } else { "serviceimports" };
+        let last = if is_full() {
+            "endpointslices.discovery.k8s.io"
+        } else {
+            "serviceimports.multicluster.x-k8s.io"
+        };
         let noticed = site.wait_for_problem(last, "the agent keeps using what it last read");
         tell(format!("noticed after {:.1} s", begin.elapsed().as_secs_f64()));
         let restarted = noticed.and_then(|()| {
