@@ -45,7 +45,7 @@ pub(crate) struct Progress {
 }
 
 /// What all followers of this process report to.
-pub(crate) type Shared = Arc<Mutex<Progress>>;
+type Shared = Arc<Mutex<Progress>>;
 
 /// The address that the marked slice has at a change.
 pub(crate) fn marked_address(mark: u16) -> Ipv4Addr {
@@ -54,7 +54,7 @@ pub(crate) fn marked_address(mark: u16) -> Ipv4Addr {
 }
 
 /// The change at which the marked slice has this address.
-pub(crate) const fn mark_at(address: Ipv4Addr) -> u16 {
+const fn mark_at(address: Ipv4Addr) -> u16 {
     let [.., high, low] = address.octets();
     u16::from_be_bytes([high, low])
 }
@@ -170,7 +170,7 @@ fn mark_of(batch: &EventBatch) -> Option<u16> {
 
 impl Progress {
     /// One more has seen this change.
-    pub(crate) fn seen(&mut self, mark: u16) {
+    fn seen(&mut self, mark: u16) {
         let (count, last) = self.marks.entry(mark).or_default();
         *count += 1;
         *last = monotonic_ns();
@@ -178,7 +178,7 @@ impl Progress {
 }
 
 /// Changes what this process says.
-pub(crate) fn report(shared: &Shared, change: impl FnOnce(&mut Progress)) {
+fn report(shared: &Shared, change: impl FnOnce(&mut Progress)) {
     if let Ok(mut progress) = shared.lock() {
         change(&mut progress);
     }
