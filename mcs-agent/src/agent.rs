@@ -30,7 +30,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use mcs_kube::program::until_signal;
-use tokio::{sync::mpsc, time::Instant};
+use tokio::sync::mpsc;
 
 pub(crate) use addresses::of_this_node as node_addresses;
 pub use audit::{AuditPass, AuditReport};
@@ -57,14 +57,6 @@ use crate::{
 
 /// Batches that wait while one is being applied; what waits is merged.
 const WAITING_BATCHES: usize = 64;
-
-/// Waits until a moment; without one for ever.
-async fn at(instant: Option<Instant>) {
-    match instant {
-        Some(instant) => tokio::time::sleep_until(instant).await,
-        None => std::future::pending().await,
-    }
-}
 
 /// Runs until SIGTERM or SIGINT. The dataplane stays in place.
 pub async fn run(config: Config) -> anyhow::Result<()> {

@@ -18,7 +18,7 @@ use std::{
 };
 
 use mcs_kube::reach::{Attempt, Sample, Way, connect_all};
-use tokio::time::{Instant, sleep_until};
+use tokio::time::Instant;
 
 pub use mcs_kube::reach::ProbePeers;
 
@@ -118,10 +118,7 @@ impl Reach {
             self.note(ended, Instant::now());
             return ReachEvent::Ended;
         }
-        match self.next_at {
-            Some(at) => sleep_until(at).await,
-            None => std::future::pending().await,
-        }
+        mcs_kube::program::until(self.next_at).await;
         ReachEvent::Due
     }
 

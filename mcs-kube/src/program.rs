@@ -23,6 +23,7 @@ use std::{
 
 use anyhow::Context as _;
 use clap::builder::Resettable;
+use tokio::time::{Instant, sleep_until};
 
 pub use tracing_subscriber::filter::ParseError;
 
@@ -67,6 +68,14 @@ pub fn without_empty_variables(command: clap::Command) -> clap::Command {
             if arg.get_env().is_some_and(is_empty) { arg.env(Resettable::Reset) } else { arg }
         })
         .mut_subcommands(without_empty_variables)
+}
+
+/// Waits until a moment; without one for ever.
+pub async fn until(moment: Option<Instant>) {
+    match moment {
+        Some(moment) => sleep_until(moment).await,
+        None => std::future::pending().await,
+    }
 }
 
 /// Runs a command on a runtime of this thread alone.

@@ -18,6 +18,7 @@ use std::{
 
 use anyhow::Context as _;
 use ipnet::IpNet;
+use mcs_kube::program;
 use tokio::{
     sync::mpsc,
     time::{Instant, MissedTickBehavior, timeout_at},
@@ -26,7 +27,6 @@ use tokio::{
 use self::reporting::ReportedObjects;
 use super::{
     addresses::{self, AddressReader},
-    at,
     audit::{Auditor, Compared, Pass},
     config::{Config, POLL_INTERVAL, ReadFrom},
     figures::ImportFigures,
@@ -188,8 +188,8 @@ impl Control {
                     self.gather(&mut batches).await;
                     self.reconcile().await;
                 }
-                () = at(self.engine.retry_at().map(Instant::from_std)) => self.reconcile().await,
-                () = at(self.report_at) => self.report(),
+                () = program::until(self.engine.retry_at().map(Instant::from_std)) => self.reconcile().await,
+                () = program::until(self.report_at) => self.report(),
                 written = self.status_file.written() => self.note_written(written),
                 reported = self.installed.packets.reported() => {
                     reported?;

@@ -2,9 +2,9 @@
 
 use std::{future, path::Path, time::Duration};
 
+use mcs_kube::program;
 use tokio::time::Instant;
 
-use super::at;
 use crate::trace::{Client, Listener};
 
 /// The longest trace. A client ends earlier, unless it is stopped.
@@ -59,7 +59,7 @@ impl TraceServer {
         tokio::select! {
             client = accept => return TraceOrder::Begin(client),
             () = ended => {}
-            () = at(self.client.as_ref().map(|(_, end)| *end)) => {}
+            () = program::until(self.client.as_ref().map(|(_, end)| *end)) => {}
         }
         self.client = None;
         TraceOrder::End

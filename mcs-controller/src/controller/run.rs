@@ -23,11 +23,15 @@ use std::{
 use anyhow::bail;
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
-use mcs_kube::{ApiAccess, ObjectKey, Room, program::Signals, reach::Attempt};
+use mcs_kube::{
+    ApiAccess, ObjectKey, Room,
+    program::{self, Signals},
+    reach::Attempt,
+};
 use tokio::{
     sync::{mpsc, watch},
     task::yield_now,
-    time::{MissedTickBehavior, interval, sleep, sleep_until},
+    time::{MissedTickBehavior, interval, sleep},
 };
 
 use self::{
@@ -285,7 +289,7 @@ impl Control {
                         bail!("the election has ended");
                     }
                 }
-                () = until(self.state.imports.next_deferred()) => {
+                () = program::until(self.state.imports.next_deferred().map(Into::into)) => {
                     self.state.imports.retry(Instant::now());
                 }
                 _ = ticks.tick() => self.tick(),
@@ -414,12 +418,4 @@ fn watch_own_mailbox(
     let (access, mailbox) = (Arc::clone(&outbox.access), settings.mailbox.clone());
     let scope = Scope::One(mailbox, Room::Endless);
     Connection::with_access(access, scope, MailboxId::Own, updates.clone())
-}
-
-/// Waits until then, or for ever.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => sleep_until(moment.into()).await,
-        None => std::future::pending().await,
-    }
 }
