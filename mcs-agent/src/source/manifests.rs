@@ -87,7 +87,7 @@ impl ManifestSource {
     }
 
     fn follow(mut self, batches: &mpsc::Sender<EventBatch>) {
-        let mut watch = DirectoryWatch::new();
+        let mut watch = DirectoryWatch::default();
         while !batches.is_closed() {
             watch.renew(&self.directory);
             if let Some(batch) = self.read()

@@ -1,18 +1,16 @@
 //! Watches a directory with inotify, and waits for the end of a burst of changes.
-//!
-//! notify-debouncer-full does not serve here: it settles each path for itself, while the directory must
-//! be read once per burst, and it sets no limit to a burst. Its thread also wakes up 40 times a second
-//! on an idle node with this settle time.
 
 use std::{
+    os::fd::OwnedFd,
     path::Path,
-    sync::mpsc::{Receiver, SyncSender, sync_channel},
+    thread,
     time::{Duration, Instant},
 };
 
-use notify::{
-    Event, EventKind, RecommendedWatcher, RecursiveMode, Watcher,
-    event::{AccessKind, AccessMode},
+use rustix::{
+    event::{PollFd, PollFlags, Timespec, poll},
+    fs::inotify::{self, CreateFlags, WatchFlags},
+    io,
 };
 use tracing::{info, warn};
 
@@ -20,61 +18,58 @@ use tracing::{info, warn};
 const QUIET: Duration = Duration::from_millis(100);
 /// The directory is read after this time even if the burst goes on.
 const LONGEST_BURST: Duration = Duration::from_millis(500);
+/// The agent's own reads are none of them: they must not cause another read.
+const CHANGES: WatchFlags = WatchFlags::ALL_EVENTS
+    .difference(WatchFlags::OPEN)
+    .difference(WatchFlags::ACCESS)
+    .difference(WatchFlags::CLOSE_NOWRITE);
 
 /// Reports that something in a directory may have changed.
+#[derive(Default)]
 pub(super) struct DirectoryWatch {
-    sender: SyncSender<()>,
-    changes: Receiver<()>,
-    watcher: Option<RecommendedWatcher>,
+    inotify: Option<OwnedFd>,
     /// Whether the latest attempt to watch an existing directory failed.
     failed: bool,
 }
 
 impl DirectoryWatch {
-    /// A watch that reports nothing before [`DirectoryWatch::renew`].
-    pub(super) fn new() -> Self {
-        // One event is as good as many.
-        let (sender, receiver) = sync_channel(1);
-        Self { sender, changes: receiver, watcher: None, failed: false }
-    }
-
     /// Watches the directory that the name leads to now. (inotify watches inodes.) Changes before this call may have been
     /// missed.
     pub(super) fn renew(&mut self, directory: &Path) {
-        self.watcher = None;
-        let sender = self.sender.clone();
-        let handler = move |event: notify::Result<Event>| {
-            if !event.is_ok_and(|event| is_read(&event)) {
-                // A full channel has an event that was not taken yet.
-                let _ = sender.try_send(());
-            }
-        };
-        let watcher = notify::recommended_watcher(handler).and_then(|mut watcher| {
-            watcher.watch(directory, RecursiveMode::NonRecursive)?;
-            Ok(watcher)
-        });
-        match watcher {
-            Ok(watcher) => {
-                self.watcher = Some(watcher);
+        match watch(directory) {
+            Ok(inotify) => {
+                self.inotify = Some(inotify);
                 if std::mem::take(&mut self.failed) {
                     info!(directory = %directory.display(), "inotify works again");
                 }
             }
-            Err(error) if directory.exists() && !self.failed => {
-                self.failed = true;
-                warn!(
-                    directory = %directory.display(),
-                    %error,
-                    "inotify failed: the agent reads the directory every second instead",
-                );
+            Err(error) => {
+                self.inotify = None;
+                if directory.exists() && !std::mem::replace(&mut self.failed, true) {
+                    warn!(
+                        directory = %directory.display(),
+                        %error,
+                        "inotify failed: the agent reads the directory every second instead",
+                    );
+                }
             }
-            Err(_) => {}
         }
     }
 
-    /// Waits for an event, no longer than this. Returns whether there was one since the latest that it returned.
+    /// Waits for an event, no longer than this. Returns whether there was one.
     pub(super) fn wait(&self, longest: Duration) -> bool {
-        self.changes.recv_timeout(longest).is_ok()
+        let Some(inotify) = &self.inotify else {
+            thread::sleep(longest);
+            return false;
+        };
+        let timeout = Timespec::try_from(longest).unwrap_or_default();
+        let events = poll(&mut [PollFd::new(inotify, PollFlags::IN)], Some(&timeout));
+        let is_changed = events.is_ok_and(|events| events > 0);
+        if is_changed {
+            // One event is as good as many. The next poll returns at once for those that do not fit.
+            let _ = io::read(inotify, &mut [0_u8; 4096]);
+        }
+        is_changed
     }
 
     /// Waits for the end of a burst. The directory is then read once, and no file is read half-written.
@@ -85,21 +80,28 @@ impl DirectoryWatch {
     }
 }
 
-/// Whether the event is a read. The agent's own reads cause events, which must not cause another read.
-fn is_read(event: &Event) -> bool {
-    matches!(event.kind, EventKind::Access(kind) if kind != AccessKind::Close(AccessMode::Write))
+fn watch(directory: &Path) -> io::Result<OwnedFd> {
+    let inotify = inotify::init(CreateFlags::CLOEXEC)?;
+    inotify::add_watch(&inotify, directory, CHANGES)?;
+    Ok(inotify)
 }
 
 #[cfg(test)]
 mod tests {
-    use std::{fs, thread};
+    use std::{
+        fs,
+        sync::atomic::{AtomicBool, Ordering},
+        thread,
+    };
 
     use super::*;
 
     #[test]
     fn a_burst_ends_when_it_is_quiet() {
-        let watch = DirectoryWatch::new();
-        watch.sender.send(()).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = DirectoryWatch::default();
+        watch.renew(directory.path());
+        fs::write(directory.path().join("a.yaml"), "").unwrap();
         let start = Instant::now();
         watch.settle();
         assert!(start.elapsed() >= QUIET);
@@ -108,38 +110,30 @@ mod tests {
 
     #[test]
     fn a_constant_stream_is_cut_off() {
-        let watch = DirectoryWatch::new();
-        let sender = watch.sender.clone();
-        let stream = thread::spawn(move || while sender.send(()).is_ok() {});
-        let start = Instant::now();
-        watch.settle();
-        let duration = start.elapsed();
-        drop(watch);
-        stream.join().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let mut watch = DirectoryWatch::default();
+        watch.renew(directory.path());
+        let (file, ended) = (directory.path().join("a.yaml"), AtomicBool::new(false));
+        let duration = thread::scope(|scope| {
+            scope.spawn(|| {
+                while !ended.load(Ordering::Relaxed) {
+                    fs::write(&file, "").unwrap();
+                }
+            });
+            let start = Instant::now();
+            watch.settle();
+            let duration = start.elapsed();
+            ended.store(true, Ordering::Relaxed);
+            duration
+        });
         assert!(duration >= QUIET, "{duration:?}");
-    }
-
-    #[test]
-    fn reading_is_no_change() {
-        let read = [
-            AccessKind::Open(AccessMode::Any),
-            AccessKind::Close(AccessMode::Read),
-            AccessKind::Read,
-        ];
-        for kind in read {
-            assert!(is_read(&Event::new(EventKind::Access(kind))), "{kind:?}");
-        }
-        let written = AccessKind::Close(AccessMode::Write);
-        for kind in [EventKind::Access(written), EventKind::Any, EventKind::Other] {
-            assert!(!is_read(&Event::new(kind)), "{kind:?}");
-        }
     }
 
     #[test]
     fn a_watch_follows_its_directory() {
         let parent = tempfile::tempdir().unwrap();
         let directory = parent.path().join("manifests");
-        let mut watch = DirectoryWatch::new();
+        let mut watch = DirectoryWatch::default();
         watch.renew(&directory);
         assert!(!watch.failed, "there is no directory yet");
         for round in ["new", "removed and made again", "renamed and made again"] {
