@@ -7,16 +7,14 @@ mod state;
 mod watch;
 mod yaml;
 
-use std::{hash::RandomState, path::PathBuf, sync::Arc, thread, time::Duration};
+use std::{
+    collections::BTreeMap, ffi::OsString, io, path::PathBuf, sync::Arc, thread, time::Duration,
+};
 
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
-use self::{
-    directory::Fingerprint,
-    state::{Files, Objects},
-    watch::DirectoryWatch,
-};
+use self::{content::FileContent, directory::Listing, watch::DirectoryWatch};
 use super::{
     ReadScope,
     adopt::{Adopter, Coverage},
@@ -28,7 +26,7 @@ use crate::model::{EventBatch, SourceStatus};
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Reads ServiceImports and imported EndpointSlices from the `*.yaml`, `*.yml` and `*.json` files
-/// of one directory, and reads them again when one of them changes.
+/// of one directory, and reads all of them again when one of them changes.
 ///
 /// If a file or the directory cannot be read, its last good content is used: a missing input is not an
 /// empty one. [`Relist`](crate::model::ObjectEvent::Relist) is sent once, when every file of the
@@ -38,15 +36,13 @@ pub struct ManifestSource {
     directory: PathBuf,
     scope: ReadScope,
     /// No younger than what was last read.
-    fingerprint: Option<Fingerprint>,
-    files: Files,
-    objects: Objects,
+    listed: Option<Result<Listing, io::ErrorKind>>,
+    files: BTreeMap<OsString, FileContent>,
     adopter: Adopter,
     /// Whether the complete lists were sent.
     synced: bool,
     /// The status of the latest batch.
-    status: Option<Arc<SourceStatus>>,
-    hasher: RandomState,
+    status: Arc<SourceStatus>,
 }
 
 impl ManifestSource {
@@ -61,12 +57,10 @@ impl ManifestSource {
             directory: directory.into(),
             adopter: Adopter::new(scope.adopt.clone(), Coverage::All),
             scope,
-            fingerprint: None,
-            files: Files::new(),
-            objects: Objects::new(),
+            listed: None,
+            files: BTreeMap::new(),
             synced: false,
-            status: None,
-            hasher: RandomState::new(),
+            status: Arc::default(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! Parses a manifest file into objects, each with its place.
 
-use std::{collections::BTreeMap, ffi::OsStr, sync::Arc};
+use std::{collections::BTreeMap, ffi::OsStr};
 
 use serde_json::Value as Json;
 
@@ -20,25 +20,27 @@ use crate::{
 /// The namespace of manifests without one, as with kubectl.
 const DEFAULT_NAMESPACE: &str = "default";
 
-/// The contents of a manifest file.
-#[derive(Debug, Default)]
+/// What the agent uses of a manifest file.
+#[derive(Clone, Debug, Default)]
 pub(super) struct FileContent {
+    /// Whether the file could be read once.
+    pub(super) was_read: bool,
     /// In the order of the file.
     pub(super) manifests: Vec<Manifest>,
-    /// Documents that name no object.
+    /// Documents that name no object, or the reason why all of it is not current.
     pub(super) problems: Vec<SourceProblem>,
     /// The number of objects that the agent does not use, by `apiVersion/kind`.
     pub(super) skipped: BTreeMap<String, u64>,
 }
 
 /// One object in a file.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(super) struct Manifest {
     pub(super) object: ObjectRef,
     /// `web.yaml, document 2, line 14`.
     pub(super) place: String,
     /// The object, or where and why it does not decode as its kind.
-    pub(super) decoded: Result<Arc<ReadObject>, String>,
+    pub(super) decoded: Result<ReadObject, String>,
 }
 
 impl FileContent {
@@ -52,7 +54,7 @@ impl FileContent {
         let text = str::from_utf8(bytes).map_err(|error| {
             not_utf8(file, &String::from_utf8_lossy(&bytes[..error.valid_up_to()]))
         })?;
-        let mut content = Self::default();
+        let mut content = Self { was_read: true, ..Self::default() };
         for document in documents(text.trim_start_matches('\u{feff}')) {
             let yaml = YamlDocument::parse(document.text).map_err(|(line, message)| {
                 SourceProblem { place: document.place(file, line), message }
@@ -128,7 +130,7 @@ impl Parser<'_> {
         };
         let decode = if is_standard { decode::decode } else { decode::decode_adoptable };
         let decoded = match decode(kind, key.clone(), object) {
-            Ok(Some(object)) => Ok(Arc::new(object)),
+            Ok(Some(object)) => Ok(object),
             Ok(None) => return self.skip(unlabelled()),
             Err(error) => {
                 let line = self.yaml.line_at(indices, error.path());

@@ -1,8 +1,8 @@
-//! Lists and reads the manifest files of a directory, and detects whether it has changed.
+//! Lists and reads the manifest files of a directory.
 
 use std::{
     collections::BTreeMap,
-    ffi::OsString,
+    ffi::{OsStr, OsString},
     fs::{self, File, Metadata},
     io::{self, Read},
     os::unix::fs::MetadataExt,
@@ -13,63 +13,22 @@ use std::{
 /// about half as large.
 pub(super) const MAX_FILE_BYTES: u64 = 64 * 1024 * 1024;
 
-/// The manifest files of a directory by their names.
-pub(super) type Listing = io::Result<BTreeMap<OsString, io::Result<Metadata>>>;
+/// The manifest files of a directory by their names. It differs if the directory has changed.
+pub(super) type Listing = BTreeMap<OsString, Option<Stamp>>;
 
-/// The metadata of all manifest files of a directory. It differs if the directory has changed.
-pub(super) type Fingerprint =
-    Result<BTreeMap<OsString, Option<(u64, u64, u64, [i64; 4])>>, io::ErrorKind>;
-
-/// The reason why a file has no bytes to parse.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum FileError {
-    #[error("cannot be read: {0}")]
-    Io(#[from] io::Error),
-    #[error("larger than {} MiB: split it", MAX_FILE_BYTES / (1024 * 1024))]
-    TooLarge,
-}
-
-/// Device, inode, size, then modification and change time of each file.
-pub(super) fn fingerprint(files: &Listing) -> Fingerprint {
-    let of = |file: &Metadata| {
-        let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
-        (file.dev(), file.ino(), file.size(), times)
-    };
-    let files = files.as_ref().map_err(io::Error::kind)?.iter();
-    Ok(files.map(|(name, metadata)| (name.clone(), metadata.as_ref().ok().map(of))).collect())
-}
-
-pub(super) fn read_file(
-    path: &Path,
-    metadata: io::Result<Metadata>,
-    limit: u64,
-) -> Result<Vec<u8>, FileError> {
-    if metadata?.len() > limit {
-        return Err(FileError::TooLarge);
-    }
-    let mut bytes = Vec::new();
-    File::open(path)?.take(limit + 1).read_to_end(&mut bytes)?;
-    match u64::try_from(bytes.len()) {
-        Ok(length) if length <= limit => Ok(bytes),
-        _ => Err(FileError::TooLarge),
-    }
-}
+/// Device, inode, size, then modification and change time.
+type Stamp = (u64, u64, u64, [i64; 4]);
 
 /// The regular files with the name of a manifest, symbolic links followed. To read anything else could
 /// block.
-pub(super) fn list(directory: &Path) -> Listing {
-    let mut files = BTreeMap::new();
+pub(super) fn list(directory: &Path) -> io::Result<Listing> {
+    let mut files = Listing::new();
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
-        let name = entry.file_name();
-        if !is_manifest(Path::new(&name)) {
-            continue;
-        }
-        match fs::metadata(entry.path()) {
-            Ok(metadata) if !metadata.is_file() => {}
-            Err(_) if fs::symlink_metadata(entry.path()).is_err() => {}
-            metadata => {
-                files.insert(name, metadata);
+        if is_manifest(&entry.file_name()) {
+            let metadata = fs::metadata(entry.path()).ok();
+            if metadata.as_ref().is_none_or(Metadata::is_file) {
+                files.insert(entry.file_name(), metadata.map(stamp));
             }
         }
     }
@@ -77,17 +36,31 @@ pub(super) fn list(directory: &Path) -> Listing {
 }
 
 /// Names with a leading dot belong to editors, and `..data` to kubelet.
-fn is_manifest(name: &Path) -> bool {
-    let hidden = name.as_os_str().as_encoded_bytes().starts_with(b".");
-    !hidden
-        && name.extension().is_some_and(|extension| {
-            extension == "yaml" || extension == "yml" || extension == "json"
-        })
+fn is_manifest(name: &OsStr) -> bool {
+    let extension = Path::new(name).extension().and_then(OsStr::to_str);
+    let is_hidden = name.as_encoded_bytes().starts_with(b".");
+    !is_hidden && matches!(extension, Some("yaml" | "yml" | "json"))
+}
+
+fn stamp(file: Metadata) -> Stamp {
+    let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
+    (file.dev(), file.ino(), file.size(), times)
+}
+
+/// The bytes of a file, or why it has none to parse.
+pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
+    match read.map(u64::try_from) {
+        Ok(Ok(length)) if length <= limit => Ok(bytes),
+        Ok(_) => Err(format!("larger than {} MiB: split it", limit / (1024 * 1024))),
+        Err(error) => Err(format!("cannot be read: {error}")),
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::symlink;
+    use std::{io::Write as _, os::unix::fs::symlink};
 
     use tempfile::tempdir;
 
@@ -127,33 +100,24 @@ mod tests {
         symlink("..data/web.yaml", directory.path().join("web.yaml")).unwrap();
         symlink("..data/gone.yaml", directory.path().join("gone.yaml")).unwrap();
         assert_eq!(names(directory.path()), ["gone.yaml", "web.yaml"]);
-        let mut files = list(directory.path()).unwrap();
-        let mut read = |name: &str| {
-            let metadata = files.remove(Path::new(name).as_os_str()).unwrap();
-            read_file(&directory.path().join(name), metadata, MAX_FILE_BYTES)
-        };
+        let read = |name: &str| read_file(&directory.path().join(name), MAX_FILE_BYTES);
         assert_eq!(read("web.yaml").unwrap(), b"a: 1");
-        assert!(matches!(read("gone.yaml"), Err(FileError::Io(_))));
+        let missing = "cannot be read: No such file or directory (os error 2)";
+        assert_eq!(read("gone.yaml").unwrap_err(), missing);
     }
 
     #[test]
     fn a_large_file_is_an_error() {
         let directory = tempdir().unwrap();
         let path = directory.path().join("web.yaml");
-        fs::write(&path, "12345").unwrap();
-        let metadata = fs::metadata(&path).unwrap();
-        let read = |limit| read_file(&path, Ok(metadata.clone()), limit);
-        assert_eq!(read(5).unwrap(), b"12345");
-        assert!(matches!(read(4), Err(FileError::TooLarge)));
-        fs::write(&path, "123456").unwrap();
-        assert!(
-            matches!(read(5), Err(FileError::TooLarge)),
-            "it may grow after its metadata was taken"
-        );
+        File::create(&path).unwrap().set_len(3 << 20).unwrap();
+        assert_eq!(read_file(&path, 3 << 20).unwrap(), vec![0; 3 << 20]);
+        File::options().append(true).open(&path).unwrap().write_all(b"1").unwrap();
+        assert_eq!(read_file(&path, 3 << 20).unwrap_err(), "larger than 3 MiB: split it");
     }
 
     #[test]
-    fn fingerprints_differ_after_each_change() {
+    fn listings_differ_after_each_change() {
         let directory = tempdir().unwrap();
         let file = |name: &str| directory.path().join(name);
         let changes: [(&str, &dyn Fn()); 6] = [
@@ -164,7 +128,7 @@ mod tests {
             ("target", &|| fs::write(file("target"), "1").unwrap()),
             ("delete", &|| fs::remove_file(file("b.yaml")).unwrap()),
         ];
-        let now = || fingerprint(&list(directory.path()));
+        let now = || list(directory.path()).unwrap();
         let mut before = now();
         for (name, change) in changes {
             assert_eq!(now(), before, "before {name}");
@@ -174,7 +138,7 @@ mod tests {
             before = after;
         }
         assert_eq!(now(), before);
-        let missing = fingerprint(&list(&file("absent")));
-        assert_eq!(missing, Err(io::ErrorKind::NotFound));
+        let missing = list(&file("absent")).unwrap_err();
+        assert_eq!(missing.kind(), io::ErrorKind::NotFound);
     }
 }

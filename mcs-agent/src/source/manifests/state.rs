@@ -3,20 +3,18 @@
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     ffi::{OsStr, OsString},
-    fs::Metadata,
-    hash::BuildHasher,
-    io,
+    io, mem,
     sync::Arc,
 };
 
 use super::{
     ManifestSource,
     content::{FileContent, Manifest},
-    directory::{Listing, MAX_FILE_BYTES, fingerprint, list, read_file},
+    directory::{MAX_FILE_BYTES, list, read_file},
 };
 use crate::{
     model::{EventBatch, Kind, ObjectRef, SourceProblem, SourceStatus},
-    source::adopt::{List, ReadEvent, ReadObject},
+    source::adopt::{List, ReadEvent},
 };
 
 /// How many problems the status lists. A file that is no manifest can have one per line.
@@ -24,57 +22,60 @@ const MAX_PROBLEMS: usize = 200;
 /// How often a directory that changes while it is read is read, before its change counts as a new one.
 const ATTEMPTS: u32 = 3;
 
-pub(super) type Files = BTreeMap<OsString, ManifestFile>;
+type Files = BTreeMap<OsString, FileContent>;
 
-/// The objects of all files, as far as they can be read.
-pub(super) type Objects = BTreeMap<ObjectRef, Result<Arc<ReadObject>, String>>;
-
-#[derive(Clone, Debug, Default)]
-pub(super) struct ManifestFile {
-    /// The hash of the bytes that were last parsed. Unchanged files are not parsed again.
-    hash: Option<u64>,
-    /// The last good content.
-    content: Option<Arc<FileContent>>,
-    /// The reason why `content` is not current.
-    problem: Option<SourceProblem>,
-}
+/// The manifest in force of each object.
+type Objects<'a> = BTreeMap<&'a ObjectRef, &'a Manifest>;
 
 impl ManifestSource {
     /// Whether the directory may differ from what was last read. It reads no file.
     pub(super) fn is_changed(&self) -> bool {
-        self.fingerprint != Some(fingerprint(&list(&self.directory)))
+        self.listed != Some(list(&self.directory).map_err(|error| error.kind()))
     }
 
     /// Reads the directory now. Returns a batch if it has changed since it was last read.
     pub fn read(&mut self) -> Option<EventBatch> {
-        let unreadable = self.read_stable().map(|files| self.files = files).err();
+        let (mut before, mut problems) = (None, Vec::new());
+        match self.read_files() {
+            Ok(files) => before = Some(mem::replace(&mut self.files, files)),
+            Err(error) => {
+                let consequence = self.consequence(!self.files.is_empty());
+                problems.push(self.problem(format!("cannot be read: {error}; {consequence}")));
+            }
+        }
+        problems.extend(self.files.values().flat_map(|file| file.problems.clone()));
         let (objects, duplicates) = merge(&self.files);
-        let is_complete =
-            unreadable.is_none() && self.files.values().all(|file| file.content.is_some());
-        let events = if is_complete && !self.synced {
-            self.synced = true;
-            relist(&objects)
-        } else {
-            changes(&self.objects, &objects)
+        problems.extend(duplicates);
+        let events = match before {
+            None => Vec::new(),
+            Some(_) if !self.synced && self.files.values().all(|file| file.was_read) => {
+                self.synced = true;
+                relist(&objects)
+            }
+            Some(before) => changes(&merge(&before).0, &objects),
         };
-        self.objects = objects;
         let events: Vec<_> =
             events.into_iter().flat_map(|event| self.adopter.take(List::Main, event)).collect();
-        let status = self.status_with(unreadable, duplicates);
-        let unchanged = self.status.take().filter(|known| **known == status);
-        let is_same = events.is_empty() && unchanged.is_some();
-        let status = self.status.insert(unchanged.unwrap_or_else(|| status.into())).clone();
-        (!is_same).then(|| EventBatch { events, status, ..EventBatch::default() })
+        let status = self.status_with(problems);
+        if events.is_empty() && status == *self.status {
+            return None;
+        }
+        self.status = status.into();
+        Some(EventBatch { events, status: Arc::clone(&self.status), ..EventBatch::default() })
     }
 
-    /// Reads a directory that does not change meanwhile. If it changes at each of [`ATTEMPTS`], its fingerprint differs from
+    /// Reads a directory that does not change meanwhile. If it changes at each of [`ATTEMPTS`], its listing differs from
     /// the next one.
-    fn read_stable(&mut self) -> io::Result<Files> {
+    fn read_files(&mut self) -> io::Result<Files> {
         let mut attempt = 1;
         loop {
             let listing = list(&self.directory);
-            self.fingerprint = Some(fingerprint(&listing));
-            let files = self.read_files(listing);
+            self.listed = Some(listing.as_ref().cloned().map_err(io::Error::kind));
+            let read = |name: OsString| {
+                let content = self.read_file(&name);
+                (name, content)
+            };
+            let files = listing.map(|listing| listing.into_keys().map(read).collect());
             if attempt == ATTEMPTS || !self.is_changed() {
                 return files;
             }
@@ -82,58 +83,31 @@ impl ManifestSource {
         }
     }
 
-    fn read_files(&self, listing: Listing) -> io::Result<Files> {
-        let read = |(name, metadata): (OsString, _)| {
-            let file = self.read_file(&name, metadata);
-            (name, file)
-        };
-        Ok(listing?.into_iter().map(read).collect())
-    }
-
-    fn read_file(&self, name: &OsStr, metadata: io::Result<Metadata>) -> ManifestFile {
-        let known = self.files.get(name).cloned().unwrap_or_default();
-        let bytes = read_file(&self.directory.join(name), metadata, MAX_FILE_BYTES);
-        let hash = bytes.as_ref().ok().map(|bytes| self.hasher.hash_one(bytes));
-        if hash.is_some() && hash == known.hash {
-            return known;
-        }
-        let content = bytes
-            .map_err(|error| SourceProblem {
-                place: name.display().to_string(),
-                message: error.to_string(),
-            })
+    /// The content of a file, or its last good one with the reason why it is not current.
+    fn read_file(&self, name: &OsStr) -> FileContent {
+        let place = name.display().to_string();
+        let content = read_file(&self.directory.join(name), MAX_FILE_BYTES)
+            .map_err(|message| SourceProblem { place, message })
             .and_then(|bytes| FileContent::parse(name, &bytes, &self.scope));
-        match content {
-            Ok(content) => ManifestFile { hash, content: Some(Arc::new(content)), problem: None },
-            Err(problem) => ManifestFile { hash, problem: Some(problem), ..known },
-        }
+        content.unwrap_or_else(|SourceProblem { place, message }| {
+            let known = self.files.get(name).cloned().unwrap_or_default();
+            let message = format!("{message}; {}", self.consequence(known.was_read));
+            FileContent { problems: vec![SourceProblem { place, message }], ..known }
+        })
     }
 
-    fn status_with(
-        &self,
-        unreadable: Option<io::Error>,
-        duplicates: Vec<SourceProblem>,
-    ) -> SourceStatus {
-        let directory = self.directory.display().to_string();
-        let problem = |message| SourceProblem { place: directory.clone(), message };
-        let unreadable = unreadable.map(|error| {
-            let consequence = self.consequence(!self.files.is_empty());
-            problem(format!("cannot be read: {error}; {consequence}"))
-        });
-        let of_files = self.files.values().flat_map(|file| self.problems(file));
-        let mut problems: Vec<_> =
-            unreadable.into_iter().chain(of_files).chain(duplicates).collect();
+    fn status_with(&self, mut problems: Vec<SourceProblem>) -> SourceStatus {
         let unlisted = problems.len().saturating_sub(MAX_PROBLEMS);
         if unlisted > 0 {
             problems.truncate(MAX_PROBLEMS);
-            problems.push(problem(format!("{unlisted} more problems, not listed")));
+            problems.push(self.problem(format!("{unlisted} more problems, not listed")));
         }
         let mut skipped = BTreeMap::new();
-        for (kind, count) in contents(&self.files).flat_map(|content| &content.skipped) {
+        for (kind, count) in self.files.values().flat_map(|file| &file.skipped) {
             *skipped.entry(kind.clone()).or_default() += count;
         }
         SourceStatus {
-            name: format!("manifests in {directory}"),
+            name: format!("manifests in {}", self.directory.display()),
             problems,
             adoptable: self.adopter.adoptable(),
             skipped,
@@ -141,17 +115,12 @@ impl ManifestSource {
         }
     }
 
-    /// The problems of a file. For a broken file, problems of its last good content are not repeated.
-    fn problems(&self, file: &ManifestFile) -> Vec<SourceProblem> {
-        if let Some(SourceProblem { place, message }) = &file.problem {
-            let consequence = self.consequence(file.content.is_some());
-            let message = format!("{message}; {consequence}");
-            return vec![SourceProblem { place: place.clone(), message }];
-        }
-        file.content.iter().flat_map(|content| content.problems.clone()).collect()
+    /// A problem of the whole directory.
+    fn problem(&self, message: String) -> SourceProblem {
+        SourceProblem { place: self.directory.display().to_string(), message }
     }
 
-    fn consequence(&self, has_content: bool) -> &'static str {
+    const fn consequence(&self, has_content: bool) -> &'static str {
         match (has_content, self.synced) {
             (true, _) => "the agent keeps using what it last read",
             (false, true) => "the agent uses nothing of it",
@@ -162,16 +131,11 @@ impl ManifestSource {
     }
 }
 
-fn contents(files: &Files) -> impl Iterator<Item = &FileContent> {
-    files.values().filter_map(|file| file.content.as_deref())
-}
-
 /// Merges all files. If several manifests define one object, the first one is used, and the others are problems.
-fn merge(files: &Files) -> (Objects, Vec<SourceProblem>) {
-    let mut used: BTreeMap<&ObjectRef, &Manifest> = BTreeMap::new();
-    let mut duplicates = Vec::new();
-    for manifest in contents(files).flat_map(|content| &content.manifests) {
-        match used.entry(&manifest.object) {
+fn merge(files: &Files) -> (Objects<'_>, Vec<SourceProblem>) {
+    let (mut objects, mut duplicates) = (Objects::new(), Vec::new());
+    for manifest in files.values().flat_map(|file| &file.manifests) {
+        match objects.entry(&manifest.object) {
             Entry::Vacant(entry) => drop(entry.insert(manifest)),
             Entry::Occupied(first) => duplicates.push(SourceProblem {
                 place: manifest.place.clone(),
@@ -183,33 +147,38 @@ fn merge(files: &Files) -> (Objects, Vec<SourceProblem>) {
             }),
         }
     }
-    let read =
-        |(object, manifest): (&ObjectRef, &Manifest)| (object.clone(), manifest.decoded.clone());
-    (used.into_iter().map(read).collect(), duplicates)
+    (objects, duplicates)
 }
 
-fn changes(before: &Objects, now: &Objects) -> Vec<ReadEvent> {
+fn changes(before: &Objects<'_>, now: &Objects<'_>) -> Vec<ReadEvent> {
     let gone = before.keys().filter(|object| !now.contains_key(*object));
-    let changed = now.iter().filter(|(object, read)| before.get(*object) != Some(*read));
-    gone.cloned().map(ReadEvent::Delete).chain(changed.map(event)).collect()
+    let gone = gone.map(|object| ReadEvent::Delete((*object).clone()));
+    let is_changed = |manifest: &&&Manifest| {
+        before.get(&manifest.object).is_none_or(|before| before.decoded != manifest.decoded)
+    };
+    gone.chain(now.values().filter(is_changed).map(|manifest| manifest.event())).collect()
 }
 
 /// Events with the complete list of each kind.
-fn relist(objects: &Objects) -> Vec<ReadEvent> {
+fn relist(objects: &Objects<'_>) -> Vec<ReadEvent> {
     let list = |kind| {
-        let of_kind = objects.iter().filter(|(object, _)| object.kind == kind);
-        let valid = of_kind.filter_map(|(_, read)| read.as_deref().ok().cloned());
+        let of_kind = objects.values().filter(|manifest| manifest.object.kind == kind);
+        let valid = of_kind.filter_map(|manifest| manifest.decoded.clone().ok());
         ReadEvent::Relist { kind, objects: valid.collect() }
     };
     let lists = [Kind::Service, Kind::ServiceImport, Kind::EndpointSlice].map(list);
-    let malformed = objects.iter().filter(|(_, read)| read.is_err()).map(event);
-    lists.into_iter().chain(malformed).collect()
+    let malformed = objects.values().filter(|manifest| manifest.decoded.is_err());
+    lists.into_iter().chain(malformed.map(|manifest| manifest.event())).collect()
 }
 
-fn event((object, read): (&ObjectRef, &Result<Arc<ReadObject>, String>)) -> ReadEvent {
-    match read {
-        Ok(read) => ReadEvent::Apply((**read).clone()),
-        Err(message) => ReadEvent::Malformed { object: object.clone(), message: message.clone() },
+impl Manifest {
+    fn event(&self) -> ReadEvent {
+        match &self.decoded {
+            Ok(read) => ReadEvent::Apply(read.clone()),
+            Err(message) => {
+                ReadEvent::Malformed { object: self.object.clone(), message: message.clone() }
+            }
+        }
     }
 }
 
@@ -435,24 +404,6 @@ mod tests {
             "unclosed bracket '['; the agent uses nothing of it",
             "once synced, always synced"
         );
-    }
-
-    #[test]
-    fn a_file_with_the_same_bytes_is_not_parsed_again() {
-        let mut directory = Directory::new();
-        let (a, b) = (import("a", "10.0.0.1"), import("b", "10.0.0.2"));
-        directory.read(&[("a.yaml", &a), ("b.yaml", &b)]);
-        let content = |directory: &Directory, name: &str| {
-            directory.source.files[OsStr::new(name)].content.clone().unwrap()
-        };
-        let before = content(&directory, "a.yaml");
-        let changed = import("b", "10.0.0.9");
-        assert_eq!(
-            directory.events(&[("a.yaml", &a), ("b.yaml", &changed)]),
-            ["apply ServiceImport shop/b"]
-        );
-        assert!(Arc::ptr_eq(&before, &content(&directory, "a.yaml")));
-        assert_eq!(directory.events(&[("a.yaml", &a)]), ["delete ServiceImport shop/b"]);
     }
 
     #[test]
