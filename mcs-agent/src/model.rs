@@ -2,7 +2,6 @@
 //! state. No type here is one of the Kubernetes API or of the map ABI.
 
 mod capacity;
-mod controller;
 mod departure;
 mod desired;
 mod ejection;
@@ -19,11 +18,13 @@ mod slots;
 mod spill;
 
 pub use capacity::Capacity;
-pub use controller::{Adoptable, AdoptableGroup, AdoptableObjects, Controller};
 pub use departure::Departure;
 pub use desired::{DesiredChanges, DesiredState};
 pub use ejection::{Ejection, EjectionState, Ejections, PassiveHealth};
-pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
+pub use event::{
+    AdoptableGroup, AdoptableObjects, EventBatch, KindStatus, ObjectEvent, SourceProblem,
+    SourceStatus,
+};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
 pub use mcs_kube::{ClusterTraffic, Tiers, Traffic, VIP_RANGES_PROPERTY};
@@ -31,8 +32,7 @@ pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
     ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object,
-    ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
-    TopologyHints,
+    ObjectKey, ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp, TopologyHints,
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

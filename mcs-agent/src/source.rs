@@ -7,7 +7,7 @@ mod kubernetes;
 mod manifests;
 mod objects;
 
-pub use adopt::{ANTREA, GKE, KARMADA, controller, offer};
+pub use adopt::{Controller, controller, offer};
 pub use decode::ReadScope;
 #[cfg(feature = "testing")]
 pub use kubernetes::testing;

@@ -13,9 +13,9 @@ use crate::{
     devices::{DeviceOptions, DevicePattern, DevicePatterns, TcMode, Uplinks},
     flows::FlowCapacity,
     loader::SOCKET_SLOT_BITS,
-    model::{Controller, Memory, MemoryError, NodeFacts, PassiveHealth},
+    model::{Memory, MemoryError, NodeFacts, PassiveHealth},
     reach::ProbePeers,
-    source::{ANTREA, GKE, KARMADA, KubeconfigFile, KubernetesOptions, ReadScope},
+    source::{Controller, KubeconfigFile, KubernetesOptions, ReadScope},
 };
 
 /// Run the agent.
@@ -246,9 +246,9 @@ enum AdoptArg {
 impl From<AdoptArg> for Controller {
     fn from(arg: AdoptArg) -> Self {
         match arg {
-            AdoptArg::Antrea => ANTREA,
-            AdoptArg::Gke => GKE,
-            AdoptArg::Karmada => KARMADA,
+            AdoptArg::Antrea => Self::Antrea,
+            AdoptArg::Gke => Self::Gke,
+            AdoptArg::Karmada => Self::Karmada,
         }
     }
 }

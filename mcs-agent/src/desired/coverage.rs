@@ -35,7 +35,7 @@ impl Coverage {
     ) -> Self {
         let (mut some, mut families, mut here) = (false, Families::default(), BTreeSet::new());
         let service_ranges =
-            node.facts.service_ranges.as_ref().filter(|_| may_lead_to_services(import));
+            node.facts.service_ranges.as_ref().filter(|_| import.pod_remedy.is_some());
         let mut clusters_are_known = !import.clusters.is_empty();
         for slice in slices {
             some = true;
@@ -65,12 +65,6 @@ impl Coverage {
     pub(super) fn has_slices(&self) -> bool {
         *self != Self::NoSlices
     }
-}
-
-/// Whether the endpoints can be ClusterIPs, which the controller's own gateways alone lead to.
-fn may_lead_to_services(import: &ServiceImport) -> bool {
-    let adoptable = import.adoptable.as_ref().filter(|adoptable| adoptable.is_adopted);
-    adoptable.is_some_and(|adoptable| adoptable.pod_setting.is_some())
 }
 
 /// The first endpoint in one of the ranges.

@@ -1,15 +1,12 @@
 //! Whether this node serves an import at all.
 
-use std::{borrow::Cow, fmt::Write as _, net::IpAddr, sync::Arc};
+use std::{fmt::Write as _, net::IpAddr, sync::Arc};
 
 use super::coverage::Coverage;
-use crate::model::{Adoptable, LeftAloneReason, NodeContext, ServiceImport, ServiceType};
+use crate::model::{LeftAloneReason, NodeContext, ServiceImport, ServiceType};
 
 /// How many missing clusters a message names.
 const NAMED_CLUSTERS: usize = 3;
-/// How a controller hands an import with a derived Service to the agent.
-const PUBLISH: &str = "to hand it to the agent, let its controller publish the EndpointSlices of every cluster here \
-     (Cilium: annotation service.cilium.io/global-sync-endpoint-slices=true)";
 
 /// An import that this node does not serve on purpose. It then claims nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -27,6 +24,7 @@ pub(super) struct LeftAlone {
 /// Service leads to all clusters then.
 pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Option<LeftAlone> {
     let left = |reason, message| Some(LeftAlone { reason, message });
+    let remedy = &import.remedy;
     if let Some(service) = import.record_of.as_deref() {
         let message = format!(
             "a record of the service {service}, which its controller keeps; nothing to do: the agent serves \
@@ -41,12 +39,11 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
     }
     if import.endpoint_slice_objects.as_deref() == Some("Absent") {
         let message = format!(
-            "status.endpointSliceObjects is Absent: its endpoints are not published here; {PUBLISH}"
+            "status.endpointSliceObjects is Absent: its endpoints are not published here; {remedy}"
         );
         return left(LeftAloneReason::NotPublished, message);
     }
     if let Some(derived) = import.derived_service() {
-        let remedy = remedy(import);
         match coverage {
             Coverage::NoSlices => {
                 let message =
@@ -72,11 +69,9 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
                 return left(LeftAloneReason::SlicesIncomplete, message);
             }
             Coverage::OfServices(ip) => {
-                let setting = import.adoptable.as_ref().and_then(|one| one.pod_setting);
-                let setting = setting.map(|setting| format!(" ({setting})")).unwrap_or_default();
+                let remedy = import.pod_remedy.unwrap_or(remedy);
                 let message = format!(
-                    "its endpoint {ip} is in the Service range: left to the derived Service {derived:?}; to hand it \
-                     to the agent, let its controller export pod addresses{setting}"
+                    "its endpoint {ip} is in the Service range: left to the derived Service {derived:?}; {remedy}"
                 );
                 return left(LeftAloneReason::ClusterIpEndpoints, message);
             }
@@ -89,19 +84,6 @@ pub(super) fn why_left_alone(import: &ServiceImport, coverage: &Coverage) -> Opt
         return left(LeftAloneReason::NoClusterSetIp, message.to_owned());
     }
     None
-}
-
-/// What hands an import with a derived Service to the agent.
-fn remedy(import: &ServiceImport) -> Cow<'static, str> {
-    match import.adoptable.as_deref() {
-        None => PUBLISH.into(),
-        Some(adoptable) if adoptable.is_adopted => {
-            "nothing to do: the agent serves it as soon as that Service has EndpointSlices".into()
-        }
-        Some(Adoptable { controller, .. }) => {
-            format!("to hand it to the agent, set --adopt={controller}").into()
-        }
-    }
 }
 
 /// Whether an import claims only the VIPs that no Service of the cluster can have.
@@ -145,10 +127,7 @@ fn named(clusters: &[Arc<str>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{
-        desired::ip_family::IpFamily,
-        model::{RecordedService, fixture::import},
-    };
+    use crate::{desired::ip_family::IpFamily, model::fixture::import};
 
     fn web() -> ServiceImport {
         import("shop/web").ip("10.0.0.1")
@@ -170,8 +149,7 @@ mod tests {
         let headless = ServiceImport { service_type: ServiceType::Headless, ..web() };
         let published =
             |value: &str| ServiceImport { endpoint_slice_objects: Some(value.to_owned()), ..web() };
-        let service = RecordedService { namespace: None, name: "nginx".to_owned() };
-        let record = ServiceImport { record_of: Some(Box::new(service)), ..web() };
+        let record = ServiceImport { record_of: Some("nginx".into()), ..web() };
         for (import, coverage, expected) in [
             (web(), Coverage::Complete, None),
             (web(), Coverage::NoSlices, None),

@@ -81,10 +81,10 @@ mod tests {
         let short = |name: &str| cluster_in_maps(&name.into()).to_string();
         let fits = "c".repeat(63);
         assert_eq!(short(&fits), fits);
-        let gke = "projects/680206487583/locations/us-central1/memberships/gke-1";
-        assert_eq!(short(gke), gke, "61 bytes");
+        let east = "projects/680206487583/locations/us-central1/memberships/east1";
+        assert_eq!(short(east), east, "61 bytes");
         for (name, expected) in [
-            (format!("{gke}-blue"), "locations/us-central1/memberships/gke-1-blue~"),
+            (format!("{east}-blue"), "locations/us-central1/memberships/east1-blue~"),
             (
                 format!("projects/p/{}", "c".repeat(60)),
                 "cccccccccccccccccccccccccccccccccccccccccccccc~",
@@ -99,11 +99,11 @@ mod tests {
             assert!(found.len() <= MAX_BYTES);
             assert_eq!(short(&name), found, "stable");
         }
-        let of_project = |project: &str| short(&gke.replace("680206487583", project));
+        let of_project = |project: &str| short(&east.replace("680206487583", project));
         assert_ne!(of_project("680206487583999"), of_project("680206487584999"), "equal ends");
         assert_eq!(
-            short(&format!("{gke}-blue")),
-            "locations/us-central1/memberships/gke-1-blue~927ae9a06fe2f808",
+            short(&format!("{east}-blue")),
+            "locations/us-central1/memberships/east1-blue~30728bad44edb85a",
             "the name in maps of other versions"
         );
     }

@@ -1,10 +1,10 @@
 //! Events: what a source tells the store.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::{AdoptableGroup, AdoptableObjects, Kind, NodeFacts, Object, ObjectRef};
+use super::{Kind, NodeFacts, Object, ObjectRef};
 
 /// A change of objects. All sources report changes in this form. `T`: what an object was read as.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -87,4 +87,33 @@ pub struct SourceProblem {
     pub place: String,
     /// The error, and what the agent uses meanwhile.
     pub message: String,
+}
+
+/// Objects of a controller that `--adopt` would make the agent serve. Part of `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub struct AdoptableObjects {
+    /// The word of `--adopt`.
+    pub controller: String,
+    /// The number of its ServiceImports that were read.
+    pub imports: usize,
+}
+
+impl fmt::Display for AdoptableObjects {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { controller, imports } = self;
+        write!(
+            f,
+            "{imports} ServiceImports of {controller}: the agent serves them with --adopt={controller}"
+        )
+    }
+}
+
+/// An API group that the API server has, and the value of `--adopt` for its objects. Part of
+/// `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct AdoptableGroup {
+    /// The word of `--adopt`.
+    pub controller: String,
+    /// The group.
+    pub group: String,
 }

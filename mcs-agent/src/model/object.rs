@@ -1,11 +1,11 @@
 //! Kubernetes objects as the sources read them: ServiceImports and EndpointSlices.
 
-use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
+use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
 pub use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::{Adoptable, SpillWish, Tiers};
+use super::{SpillWish, Tiers};
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -69,10 +69,13 @@ pub struct ServiceImport {
     pub created: Option<Timestamp>,
     /// Annotation `multicluster.kubernetes.io/derived-service`.
     pub derived_service: Option<String>,
-    /// The Service that another controller has made for it, if labels or annotations show that.
-    pub adoptable: Option<Box<Adoptable>>,
-    /// The service that a controller keeps this record of; absent on an import.
-    pub record_of: Option<Box<RecordedService>>,
+    /// How to hand it to the agent while its derived Service serves it, as its reader knows the controller.
+    pub remedy: Cow<'static, str>,
+    /// Set if its endpoints can be ClusterIPs, which the controller's own gateways alone lead to: how to make its
+    /// controller export the addresses of pods.
+    pub pod_remedy: Option<&'static str>,
+    /// The service that a controller keeps this record of, for people; absent on an import.
+    pub record_of: Option<Box<str>>,
     /// `spec.type`.
     pub service_type: ServiceType,
     /// `spec.ips`.
@@ -109,25 +112,6 @@ pub struct ClusterAffinity {
     pub annotation: &'static str,
     /// Its value: `local`, `remote` or `none`, in any case.
     pub value: String,
-}
-
-/// The service that a record is about. A controller that keeps its records as ServiceImports labels or
-/// annotates each with the name of its service.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct RecordedService {
-    /// Its namespace, if the record names it.
-    pub namespace: Option<String>,
-    /// `multicluster.kubernetes.io/service-name`, as label or annotation.
-    pub name: String,
-}
-
-impl fmt::Display for RecordedService {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if let Some(namespace) = &self.namespace {
-            write!(f, "{namespace}/")?;
-        }
-        f.write_str(&self.name)
-    }
 }
 
 /// An entry of `spec.ports` of a ServiceImport.
@@ -168,7 +152,9 @@ impl ServiceImport {
             key,
             created: None,
             derived_service: None,
-            adoptable: None,
+            remedy: "to hand it to the agent, let its controller publish its EndpointSlices here"
+                .into(),
+            pod_remedy: None,
             record_of: None,
             service_type: ServiceType::ClusterSetIp,
             ips: Vec::new(),

@@ -12,25 +12,50 @@ mod objects;
 mod service;
 mod slice;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+};
 
-pub use self::{antrea::ANTREA, gke::GKE, karmada::KARMADA};
 pub(super) use self::{
-    cilium::AFFINITY_ANNOTATION,
+    cilium::{AFFINITY_ANNOTATION, PUBLISH},
     gke::{GROUP as GKE_GROUP, VERSIONS as GKE_VERSIONS},
     karmada::SERVICE_SELECTOR,
     objects::{Adopter, List, ReadEvent},
     service::Service,
     slice::ForeignSlice,
 };
-use crate::model::{Adoptable, AdoptableGroup, Controller, Object};
+use crate::model::{AdoptableGroup, Object, ServiceImport};
+
+/// A multi-cluster controller whose objects the agent serves with `--adopt`. They lack the labels of KEP-1645, or have
+/// another API group.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Controller {
+    /// ServiceImports whose Service `antrea-mc-NAME` has the addresses of pods.
+    Antrea,
+    /// ServiceImports of an API group of its own.
+    Gke,
+    /// Services of a `MultiClusterService`, and ServiceImports that Karmada propagates.
+    Karmada,
+}
+
+impl fmt::Display for Controller {
+    /// The word of `--adopt`.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Antrea => "antrea",
+            Self::Gke => "gke",
+            Self::Karmada => "karmada",
+        })
+    }
+}
 
 /// Groups whose presence shows a controller.
 const GROUPS: [(&str, Controller); 4] = [
-    (antrea::GROUP, ANTREA),
-    (gke::GROUP, GKE),
-    ("networking.karmada.io", KARMADA),
-    ("work.karmada.io", KARMADA),
+    (antrea::GROUP, Controller::Antrea),
+    (gke::GROUP, Controller::Gke),
+    ("networking.karmada.io", Controller::Karmada),
+    ("work.karmada.io", Controller::Karmada),
 ];
 
 /// On a slice: the Service that it belongs to.
@@ -41,21 +66,47 @@ const MANAGED_BY_LABEL: &str = "endpointslice.kubernetes.io/managed-by";
 /// An object as a source reads it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) enum ReadObject {
-    /// An object of KEP-1645. An import may be another controller's all the same.
+    /// An object of KEP-1645.
     Standard(Object),
+    /// An import of another controller.
+    Import(ForeignImport),
     /// A Service that may belong to another controller's import.
     Service(Box<Service>),
     /// A slice without the label of an import.
     Slice(ForeignSlice),
 }
 
-/// The other controller that an import belongs to, and its Service.
-pub(super) fn of_import(
-    name: &str,
-    labels: &BTreeMap<String, String>,
-    annotations: &BTreeMap<String, String>,
-) -> Option<Adoptable> {
-    gke::of_import(annotations).or_else(|| karmada::of_import(name, labels))
+/// An import for which a controller has made a Service, by a convention of its own.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct ForeignImport {
+    import: ServiceImport,
+    controller: Controller,
+    /// The Service's name, in the namespace of the import.
+    service: String,
+}
+
+impl ReadObject {
+    /// An import. Labels or annotations can show that a controller has made a Service for it.
+    pub(super) fn of_import(
+        mut import: ServiceImport,
+        labels: &BTreeMap<String, String>,
+        annotations: &BTreeMap<String, String>,
+    ) -> Self {
+        let of_karmada =
+            || Some((Controller::Karmada, karmada::service_of(&import.key.name, labels)?));
+        let of_gke = gke::service_of(annotations).map(|service| (Controller::Gke, service));
+        // The agent serves no import whose endpoints are not published, adopted or not.
+        let is_published = import.endpoint_slice_objects.as_deref() != Some("Absent");
+        match of_gke.or_else(of_karmada) {
+            Some((controller, service)) if is_published && import.derived_service.is_none() => {
+                import.remedy = format!("to hand it to the agent, set --adopt={controller}").into();
+                // GKE's import names its Service, which serves the import until the agent adopts it.
+                import.derived_service = (controller == Controller::Gke).then(|| service.clone());
+                Self::Import(ForeignImport { import, controller, service })
+            }
+            _ => Self::Standard(Object::Import(import)),
+        }
+    }
 }
 
 /// The groups among these that show a controller that is not `adopted`, one of each.
@@ -77,16 +128,18 @@ pub(super) fn adoptable_groups<'a>(
 
 /// The controller with this word of `--adopt`.
 pub fn controller(word: &str) -> Option<Controller> {
-    [ANTREA, GKE, KARMADA].into_iter().find(|controller| controller.to_string() == word)
+    [Controller::Antrea, Controller::Gke, Controller::Karmada]
+        .into_iter()
+        .find(|controller| controller.to_string() == word)
 }
 
 /// What `--adopt` would do with the objects of a group.
 pub fn offer(AdoptableGroup { controller, group }: &AdoptableGroup) -> String {
     let objects = match GROUPS.iter().find(|(known, _)| known == group) {
-        Some((_, ANTREA)) => {
+        Some((_, Controller::Antrea)) => {
             "its ServiceImports, if it exports pod addresses (endpointIPType: PodIP)"
         }
-        Some((_, KARMADA)) => "the Services and ServiceImports that Karmada propagates",
+        Some((_, Controller::Karmada)) => "the Services and ServiceImports that Karmada propagates",
         _ => "its ServiceImports",
     };
     format!("the API server has the group {group}: --adopt={controller} serves {objects}")
@@ -98,10 +151,9 @@ pub(super) fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<Strin
     let managers: BTreeSet<&str> = controllers
         .iter()
         .flat_map(|controller| match *controller {
-            ANTREA => antrea::MANAGERS,
-            GKE => gke::MANAGERS,
-            KARMADA => karmada::MANAGERS,
-            _ => &[],
+            Controller::Antrea => antrea::MANAGERS,
+            Controller::Gke => gke::MANAGERS,
+            Controller::Karmada => karmada::MANAGERS,
         })
         .copied()
         .collect();

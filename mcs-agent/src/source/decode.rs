@@ -7,13 +7,13 @@ use mcs_kube::{NotDecoded, endpoint_slice::ReadSlice, message};
 use serde::{Deserialize as _, de::DeserializeOwned};
 
 use super::{
-    adopt::{self, ForeignSlice, ReadObject},
+    adopt::{self, Controller, ForeignSlice, ReadObject},
     objects::{
         MCS_GROUP, MCS_VERSIONS, endpoint_slice,
         service_import::{self, ReadImport},
     },
 };
-use crate::model::{Controller, Kind, Object, ObjectKey};
+use crate::model::{Kind, Object, ObjectKey};
 
 /// The error of an object that does not decode, with the path of the field.
 pub(super) type DecodeError = serde_path_to_error::Error<serde_json::Error>;
@@ -52,7 +52,7 @@ impl ReadScope {
 
     /// Whether GKE's imports are read in addition to those of the group.
     pub(super) fn reads_gke_beside(&self) -> bool {
-        self.adopt.contains(&adopt::GKE) && self.import_group != adopt::GKE_GROUP
+        self.adopt.contains(&Controller::Gke) && self.import_group != adopt::GKE_GROUP
     }
 }
 
@@ -68,17 +68,17 @@ pub(super) fn decode(
     key: ObjectKey,
     object: &serde_json::Value,
 ) -> Result<Option<ReadObject>, DecodeError> {
-    let read = match kind {
+    Ok(match kind {
         Kind::ServiceImport => {
             let import: ReadImport = typed(object)?;
-            Some(Object::Import(service_import::convert(import, key)))
+            Some(service_import::convert(import, key))
         }
         Kind::EndpointSlice => {
-            endpoint_slice::convert(&read_slice(object)?, key).map(Object::Slice)
+            let slice = endpoint_slice::convert(&read_slice(object)?, key);
+            slice.map(|slice| ReadObject::Standard(Object::Slice(slice)))
         }
-        Kind::Service => return decode_adoptable(kind, key, object),
-    };
-    Ok(read.map(ReadObject::Standard))
+        Kind::Service => decode_adoptable(kind, key, object)?,
+    })
 }
 
 /// Decodes an object that other controllers may have written. Returns `None` for an EndpointSlice that belongs to no
@@ -126,7 +126,7 @@ pub(super) fn decode_import_text(
     text: &str,
 ) -> Result<Option<ReadObject>, NotDecoded> {
     let import: ReadImport = serde_json::from_str(text).map_err(|_| NotDecoded)?;
-    Ok(Some(ReadObject::Standard(Object::Import(service_import::convert(import, key)))))
+    Ok(Some(service_import::convert(import, key)))
 }
 
 /// Reads a slice. The API's own type says what it expects where that fails: the other one expects borrowed texts.
@@ -172,8 +172,8 @@ mod tests {
             import_group: group.to_owned(),
             adopt: adopt.iter().copied().collect(),
         };
-        let karmada = scope(MCS_GROUP, &[adopt::KARMADA]);
-        let gke = scope(MCS_GROUP, &[adopt::GKE]);
+        let karmada = scope(MCS_GROUP, &[Controller::Karmada]);
+        let gke = scope(MCS_GROUP, &[Controller::Gke]);
         let other = scope("net.example.io", &[]);
         let import = Some(Kind::ServiceImport);
         for (scope, api_version, name, expected) in [

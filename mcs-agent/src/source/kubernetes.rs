@@ -26,11 +26,11 @@ use tokio::{
 
 use self::state::{ClusterState, ClusterUpdate};
 use super::{
-    adopt::{self, Coverage},
+    adopt::{self, Controller, Coverage},
     decode::ReadScope,
     objects::{MCS_GROUP, MCS_VERSIONS, SERVICE_NAME_LABEL},
 };
-use crate::model::{Controller, EventBatch};
+use crate::model::EventBatch;
 
 /// The longest delay before the first request, so that agents that start together spread their lists.
 const START_SPREAD: Duration = Duration::from_secs(2);
@@ -235,7 +235,7 @@ async fn watch_local_slices(
 impl WatchTargets {
     fn new(options: &KubernetesOptions) -> Self {
         let KubernetesOptions { scope, import_selector, node, zone, .. } = options;
-        let adopts_karmada = scope.adopt.contains(&adopt::KARMADA);
+        let adopts_karmada = scope.adopt.contains(&Controller::Karmada);
         let imports = |group: &str, versions: &[&str]| WatchTarget {
             labels: import_selector.clone(),
             ..WatchTarget::all(group, versions, "ServiceImport", "serviceimports")

@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, net::IpAddr};
 use anyhow::Context as _;
 use ipnet::IpNet;
 use mcs_agent::{
-    model::{Capacity, Controller, NodeContext, NodeFacts, Traffic},
-    source::{ANTREA, GKE, KARMADA, ReadScope},
+    model::{Capacity, NodeContext, NodeFacts, Traffic},
+    source::{self, Controller, ReadScope},
 };
 use serde::Deserialize;
 
@@ -61,8 +61,7 @@ fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
 }
 
 fn controller(word: &str) -> anyhow::Result<Controller> {
-    let mut all = [ANTREA, GKE, KARMADA].into_iter();
-    all.find(|one| one.to_string() == word).with_context(|| format!("{word} is no controller"))
+    source::controller(word).with_context(|| format!("{word} is no controller"))
 }
 
 /// A node described in YAML.

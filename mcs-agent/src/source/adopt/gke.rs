@@ -3,11 +3,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Adoptable, Controller};
-
-/// ServiceImports of an API group of its own.
-pub const GKE: Controller = Controller::new("gke");
-
 /// The API group of GKE's ServiceImports.
 pub(in crate::source) const GROUP: &str = "net.gke.io";
 /// Its versions, the preferred one first.
@@ -18,13 +13,7 @@ pub(super) const MANAGERS: &[&str] = &["endpointslicemirroring-controller.k8s.io
 /// On a ServiceImport: the name of its Service.
 const SERVICE_ANNOTATION: &str = "net.gke.io/derived-service";
 
-/// Whether GKE has made this import.
-pub(super) fn of_import(annotations: &BTreeMap<String, String>) -> Option<Adoptable> {
-    let service = annotations.get(SERVICE_ANNOTATION).filter(|service| !service.is_empty())?;
-    Some(Adoptable {
-        controller: GKE,
-        service: service.clone(),
-        pod_setting: None,
-        is_adopted: false,
-    })
+/// The Service of this import, if GKE has made it.
+pub(super) fn service_of(annotations: &BTreeMap<String, String>) -> Option<String> {
+    annotations.get(SERVICE_ANNOTATION).filter(|service| !service.is_empty()).cloned()
 }

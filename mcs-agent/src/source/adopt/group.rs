@@ -3,18 +3,22 @@
 use std::sync::Arc;
 
 use super::{
-    ANTREA, ForeignSlice, GKE, KARMADA, Service,
+    Controller, ForeignImport, ForeignSlice, Service, antrea,
     karmada::{self, Role},
     slice::SliceOrigin,
 };
-use crate::model::{Adoptable, EndpointSlice, Object, ServiceImport};
+use crate::model::{EndpointSlice, Object, ServiceImport};
+
+/// The remedy of an import that is adopted and has no slices yet.
+const ADOPTED: &str =
+    "nothing to do: the agent serves it as soon as that Service has EndpointSlices";
 
 /// What belongs to one Service.
 #[derive(Default)]
 pub(super) struct Group<'a> {
     pub(super) service: Option<&'a Service>,
     /// The imports that name the Service, by name.
-    pub(super) imports: Vec<&'a ServiceImport>,
+    pub(super) imports: Vec<&'a ForeignImport>,
     pub(super) slices: Vec<&'a ForeignSlice>,
 }
 
@@ -23,21 +27,20 @@ impl Group<'_> {
     pub(super) fn objects(&self) -> Vec<Object> {
         let Some((first, others)) = self.imports.split_first() else { return Vec::new() };
         let mut objects = self.of_import(first);
-        objects.extend(others.iter().map(|import| Object::Import((*import).clone())));
+        objects.extend(others.iter().map(|other| Object::Import(other.import.clone())));
         objects
     }
 
-    fn of_import(&self, import: &ServiceImport) -> Vec<Object> {
-        let Some(adoptable) = &import.adoptable else {
+    fn of_import(&self, foreign: &ForeignImport) -> Vec<Object> {
+        let ForeignImport { import, controller, service } = foreign;
+        let is_of_antrea = *controller == Controller::Antrea;
+        if is_of_antrea && !self.has_mirrored_slices() {
             return vec![Object::Import(import.clone())];
-        };
-        let Adoptable { controller, service, .. } = &**adoptable;
-        if *controller == ANTREA && !self.has_mirrored_slices() {
-            return vec![Object::Import(ServiceImport { adoptable: None, ..import.clone() })];
         }
         let mut adopted = ServiceImport {
             derived_service: Some(service.clone()),
-            adoptable: Some(Box::new(Adoptable { is_adopted: true, ..(**adoptable).clone() })),
+            remedy: ADOPTED.into(),
+            pod_remedy: is_of_antrea.then_some(antrea::POD_REMEDY),
             ..import.clone()
         };
         if let Some(service) = self.service.filter(|_| import.ips.is_empty()) {
@@ -45,8 +48,10 @@ impl Group<'_> {
         }
         let name = &adopted.key.name;
         let slices = self.slices.iter().filter_map(|foreign| match (*controller, foreign.origin) {
-            (ANTREA | GKE, SliceOrigin::Mirrored) => Some(imported(&foreign.slice, name, None)),
-            (KARMADA, SliceOrigin::Karmada(Role::Imported)) => {
+            (Controller::Antrea | Controller::Gke, SliceOrigin::Mirrored) => {
+                Some(imported(&foreign.slice, name, None))
+            }
+            (Controller::Karmada, SliceOrigin::Karmada(Role::Imported)) => {
                 let cluster = karmada::cluster_of_imported(&foreign.slice.key.name, name);
                 Some(imported(&foreign.slice, name, cluster))
             }

@@ -4,11 +4,6 @@
 
 use std::collections::BTreeMap;
 
-use crate::model::{Adoptable, Controller};
-
-/// Services of a `MultiClusterService`, and ServiceImports that Karmada propagates.
-pub const KARMADA: Controller = Controller::new("karmada");
-
 /// Who keeps Karmada's slices.
 pub(super) const MANAGERS: &[&str] = &[DISPATCHER, COLLECTOR];
 /// Keeps slices of a `MultiClusterService`, in every cluster but their own.
@@ -44,18 +39,10 @@ pub(super) fn role(manager: &str) -> Option<Role> {
     }
 }
 
-/// Whether Karmada has propagated this import.
-pub(in crate::source) fn of_import(
-    name: &str,
-    labels: &BTreeMap<String, String>,
-) -> Option<Adoptable> {
+/// The Service of this import, if Karmada has propagated it.
+pub(super) fn service_of(name: &str, labels: &BTreeMap<String, String>) -> Option<String> {
     let is_managed = labels.get(MANAGED_LABEL).is_some_and(|value| value == "true");
-    is_managed.then(|| Adoptable {
-        controller: KARMADA,
-        service: format!("derived-{name}"),
-        pod_setting: None,
-        is_adopted: false,
-    })
+    is_managed.then(|| format!("derived-{name}"))
 }
 
 /// The name that Karmada has for the cluster of an object with this [`WORK_NAMESPACE_ANNOTATION`].

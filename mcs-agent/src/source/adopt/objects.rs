@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{ANTREA, Coverage, KARMADA, ReadObject, antrea, group::Group};
-use crate::model::{AdoptableObjects, Controller, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
+use super::{Controller, Coverage, ForeignImport, ReadObject, antrea, group::Group};
+use crate::model::{AdoptableObjects, Kind, Object, ObjectEvent, ObjectKey, ObjectRef};
 
 /// A list of objects. The lists of a source can overlap, and each is complete by itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -114,28 +114,25 @@ impl Adopter {
     }
 
     /// Takes an event of a list. Returns the events for the store.
-    pub(in crate::source) fn take(&mut self, list: List, mut event: ReadEvent) -> Vec<ObjectEvent> {
+    pub(in crate::source) fn take(&mut self, list: List, event: ReadEvent) -> Vec<ObjectEvent> {
         if list == List::Main {
             self.note_adoptable(&event);
-        }
-        if self.controllers.contains(&ANTREA) {
-            mark_those_of_antrea(&mut event);
         }
         if self.controllers.is_empty() {
             return event.standard().into_iter().collect();
         }
         match event {
-            ReadEvent::Apply(ReadObject::Standard(object)) if self.passes(list, &object) => {
-                self.pass(object)
-            }
-            ReadEvent::Apply(object) => {
-                let reference = object.reference();
-                let mut touched = self.keep((reference.clone(), list), Version::Valid(object));
-                if list == List::Main && self.passed.remove(&reference) {
-                    touched.results.insert(reference);
+            ReadEvent::Apply(object) => match self.recognise(object) {
+                ReadObject::Standard(object) if list == List::Main => self.pass(object),
+                object => {
+                    let reference = object.reference();
+                    let mut touched = self.keep((reference.clone(), list), Version::Valid(object));
+                    if list == List::Main && self.passed.remove(&reference) {
+                        touched.results.insert(reference);
+                    }
+                    self.settle(touched)
                 }
-                self.settle(touched)
-            }
+            },
             ReadEvent::Delete(reference) => {
                 let mut touched = self.forget(&(reference.clone(), list));
                 if list == List::Main && self.passed.remove(&reference) {
@@ -191,8 +188,11 @@ impl Adopter {
             ReadEvent::Relist { .. } => &[],
         };
         for object in objects {
-            let ReadObject::Standard(Object::Import(import)) = object else { continue };
-            let controller = import.adoptable.as_ref().map(|adoptable| adoptable.controller);
+            let (import, controller) = match object {
+                ReadObject::Standard(Object::Import(import)) => (import, None),
+                ReadObject::Import(foreign) => (&foreign.import, Some(foreign.controller)),
+                _ => continue,
+            };
             match controller.filter(|controller| !self.controllers.contains(controller)) {
                 Some(controller) => self.adoptable.insert(import.key.clone(), controller),
                 None => self.adoptable.remove(&import.key),
@@ -205,8 +205,8 @@ impl Adopter {
         let mut passing = Vec::new();
         let mut listed = BTreeSet::new();
         for object in objects {
-            match object {
-                ReadObject::Standard(object) if self.passes(list, &object) => passing.push(object),
+            match self.recognise(object) {
+                ReadObject::Standard(object) if list == List::Main => passing.push(object),
                 object => {
                     let reference = object.reference();
                     listed.insert(reference.clone());
@@ -262,14 +262,23 @@ impl Adopter {
         events
     }
 
-    /// Whether an object passes; else it is kept.
-    fn passes(&self, list: List, object: &Object) -> bool {
-        let adoptable = match object {
-            Object::Import(import) => import.adoptable.as_ref(),
-            Object::Slice(_) => None,
-        };
-        list == List::Main
-            && adoptable.is_none_or(|adoptable| !self.controllers.contains(&adoptable.controller))
+    /// Tells the imports of adopted controllers from those of KEP-1645.
+    fn recognise(&self, object: ReadObject) -> ReadObject {
+        let adopts = |controller| self.controllers.contains(&controller);
+        match object {
+            ReadObject::Import(ForeignImport { import, controller, .. }) if !adopts(controller) => {
+                ReadObject::Standard(Object::Import(import))
+            }
+            // It is kept with the slices that show whether it is Antrea's.
+            ReadObject::Standard(Object::Import(import))
+                if adopts(Controller::Antrea)
+                    && let Some(service) = antrea::service_of(&import) =>
+            {
+                let controller = Controller::Antrea;
+                ReadObject::Import(ForeignImport { import, controller, service })
+            }
+            object => object,
+        }
     }
 
     fn pass(&mut self, object: Object) -> Vec<ObjectEvent> {
@@ -385,7 +394,7 @@ impl Adopter {
             return group.objects();
         }
         let is_listed = self.with_local_slices.has(&key.name);
-        let adopts = self.controllers.contains(&KARMADA);
+        let adopts = self.controllers.contains(&Controller::Karmada);
         if adopts && is_listed && !self.has_import(key) {
             group.multi_cluster_service()
         } else {
@@ -405,9 +414,7 @@ impl Adopter {
         let mut group = Group::default();
         for id in self.groups.get(key).into_iter().flatten() {
             match self.kept.get(id) {
-                Some(Version::Valid(ReadObject::Standard(Object::Import(import)))) => {
-                    group.imports.push(import);
-                }
+                Some(Version::Valid(ReadObject::Import(import))) => group.imports.push(import),
                 Some(Version::Valid(ReadObject::Service(service))) => group.service = Some(service),
                 Some(Version::Valid(ReadObject::Slice(slice))) => group.slices.push(slice),
                 _ => {}
@@ -417,27 +424,12 @@ impl Adopter {
     }
 }
 
-/// Marks the imports that can be Antrea's. They are kept with the slices that show whether they are.
-fn mark_those_of_antrea(event: &mut ReadEvent) {
-    let objects: &mut [ReadObject] = match event {
-        ReadEvent::Apply(object) => std::slice::from_mut(object),
-        ReadEvent::Relist { kind: Kind::ServiceImport, objects } => objects,
-        ReadEvent::Relist { .. } | ReadEvent::Delete(_) | ReadEvent::Malformed { .. } => return,
-    };
-    for object in objects {
-        if let ReadObject::Standard(Object::Import(import)) = object
-            && let Some(adoptable) = antrea::may_be_of(import)
-        {
-            import.adoptable = Some(Box::new(adoptable));
-        }
-    }
-}
-
 impl ReadEvent {
     /// The event for the store if nothing is adopted.
     fn standard(self) -> Option<ObjectEvent> {
         let object = |object| match object {
             ReadObject::Standard(object) => Some(object),
+            ReadObject::Import(foreign) => Some(Object::Import(foreign.import)),
             ReadObject::Service(_) | ReadObject::Slice(_) => None,
         };
         Some(match self {
@@ -458,6 +450,7 @@ impl ReadObject {
     pub(in crate::source) fn reference(&self) -> ObjectRef {
         match self {
             Self::Standard(object) => object.reference(),
+            Self::Import(foreign) => foreign.import.read_from(),
             Self::Service(service) => ObjectRef { kind: Kind::Service, key: service.key.clone() },
             Self::Slice(slice) => {
                 ObjectRef { kind: Kind::EndpointSlice, key: slice.slice.key.clone() }
@@ -468,11 +461,11 @@ impl ReadObject {
     /// The Service that it belongs to.
     fn group(&self) -> Option<ObjectKey> {
         match self {
-            Self::Standard(Object::Import(import)) => {
-                let service = import.adoptable.as_ref()?.service.as_str();
-                Some(ObjectKey::new(import.key.namespace.clone(), service))
+            Self::Standard(_) => None,
+            Self::Import(foreign) => {
+                let namespace = foreign.import.key.namespace.clone();
+                Some(ObjectKey::new(namespace, foreign.service.as_str()))
             }
-            Self::Standard(Object::Slice(_)) => None,
             Self::Service(service) => Some(service.key.clone()),
             Self::Slice(slice) => Some(slice.slice.import()),
         }

@@ -38,6 +38,7 @@ impl Service {
                     .creation_timestamp
                     .map(|time| Timestamp(time.0.as_second())),
                 derived_service: Some(key.name.to_string()),
+                remedy: super::PUBLISH.into(),
                 service_type: if ips.is_empty() {
                     ServiceType::Headless
                 } else {

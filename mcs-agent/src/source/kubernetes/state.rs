@@ -26,10 +26,8 @@ use super::{
     value_list::ValueList,
 };
 use crate::{
-    model::{
-        AdoptableGroup, Controller, EventBatch, Kind, NodeFacts, ObjectEvent, SourceStatus, Traffic,
-    },
-    source::adopt::{self, Coverage, List},
+    model::{AdoptableGroup, EventBatch, Kind, NodeFacts, ObjectEvent, SourceStatus, Traffic},
+    source::adopt::{self, Controller, Coverage, List},
 };
 
 /// An event of one of the watches, or the addresses of the API server.

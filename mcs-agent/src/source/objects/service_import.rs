@@ -10,10 +10,10 @@ use serde_json::Value;
 use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
 use crate::{
     model::{
-        self, ClusterAffinity, ImportPort, Kind, ObjectKey, PassiveHealth, RecordedService,
-        ServiceType, SpillWish, Tiers, Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, PassiveHealth, ServiceType, SpillWish,
+        Tiers, Timestamp,
     },
-    source::adopt,
+    source::adopt::{self, ReadObject},
 };
 
 /// A ServiceImport with the metadata that the agent uses. `managedFields` can be most of an object.
@@ -89,7 +89,7 @@ struct ClusterStatus {
 }
 
 /// Converts to the domain type, with the key that the source uses for the object.
-pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> model::ServiceImport {
+pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> ReadObject {
     let ReadImport { metadata, spec, status } = import;
     let mut annotations = metadata.annotations.unwrap_or_default();
     let labels = metadata.labels.unwrap_or_default();
@@ -101,20 +101,14 @@ pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> model::S
     let failback_delay = annotations.remove(SpillWish::FAILBACK_DELAY);
     let spill = annotations.remove(SpillWish::SPILL);
     let passive_health = annotations.remove(PassiveHealth::ANNOTATION);
-    let adoptable = match derived_service {
-        Some(_) => None,
-        None => adopt::of_import(&key.name, &labels, &annotations).map(Box::new),
-    };
     let ServiceImportStatus { clusters, endpoint_slice_objects, cluster_selector_results, .. } =
         status.unwrap_or_default();
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();
-    // GKE names its Service, which serves the import until the agent adopts it.
-    let of_gke = adoptable.as_ref().filter(|one| one.controller == adopt::GKE);
-    let derived_service = derived_service.or_else(|| of_gke.map(|one| one.service.clone()));
-    model::ServiceImport {
+    let import = model::ServiceImport {
         kind: Kind::ServiceImport,
-        adoptable,
-        record_of: record_of(&key, [labels, annotations]),
+        remedy: adopt::PUBLISH.into(),
+        pod_remedy: None,
+        record_of: record_of(&key, [&labels, &annotations]),
         key,
         created: metadata.creation_timestamp.map(|time| Timestamp(time.0.as_second())),
         derived_service,
@@ -137,7 +131,8 @@ pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> model::S
         passive_health: passive_health.map(Into::into),
         endpoint_slice_objects,
         clusters: names(clusters.filter(|_| has_counted_clusters)),
-    }
+    };
+    ReadObject::of_import(import, &labels, &annotations)
 }
 
 /// The results of the field, else those of the annotation. No results mean no selectors.
@@ -149,14 +144,12 @@ fn tiers(field: Option<Value>, annotation: Option<&str>) -> Option<Result<Tiers,
 
 /// The service that the labels or annotations name, unless it has the name of this import. The KEP has
 /// this key on EndpointSlices alone.
-fn record_of(
-    key: &ObjectKey,
-    mut maps: [BTreeMap<String, String>; 2],
-) -> Option<Box<RecordedService>> {
-    let mut values = maps.iter_mut().filter_map(|map| map.remove(SERVICE_NAME_LABEL));
-    let name = values.find(|name| !name.is_empty() && **name != *key.name)?;
-    let namespace = maps.iter_mut().find_map(|map| map.remove(SOURCE_NAMESPACE_KEY));
-    Some(Box::new(RecordedService { namespace, name }))
+fn record_of(key: &ObjectKey, maps: [&BTreeMap<String, String>; 2]) -> Option<Box<str>> {
+    let mut names = maps.iter().filter_map(|map| map.get(SERVICE_NAME_LABEL));
+    let name = names.find(|name| !name.is_empty() && ***name != *key.name)?;
+    let namespace = maps.iter().find_map(|map| map.get(SOURCE_NAMESPACE_KEY));
+    let service = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
+    Some(service.into())
 }
 
 /// Sorted, since a controller can list them in any order.
@@ -182,7 +175,10 @@ mod tests {
     fn decode(object: serde_json::Value) -> Result<model::ServiceImport, String> {
         let import: ReadImport = serde_path_to_error::deserialize(object)
             .map_err(|error: serde_path_to_error::Error<serde_json::Error>| error.to_string())?;
-        Ok(convert(import, ObjectKey::new("shop", "web")))
+        match convert(import, ObjectKey::new("shop", "web")) {
+            ReadObject::Standard(model::Object::Import(import)) => Ok(import),
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
@@ -228,7 +224,8 @@ mod tests {
             import,
             Ok(model::ServiceImport {
                 kind: Kind::ServiceImport,
-                adoptable: None,
+                remedy: adopt::PUBLISH.into(),
+                pod_remedy: None,
                 key: ObjectKey::new("shop", "web"),
                 created: Some(Timestamp(60)),
                 derived_service: Some("derived-abc".to_owned()),
@@ -267,6 +264,7 @@ mod tests {
     fn optional_fields_may_be_absent_or_null() {
         let expected = Ok(model::ServiceImport {
             service_type: ServiceType::Headless,
+            remedy: adopt::PUBLISH.into(),
             ..model::ServiceImport::new(Kind::ServiceImport, ObjectKey::new("shop", "web"))
         });
         let absent = json!({"metadata": {}, "spec": {"type": "Headless", "ports": []}});
@@ -289,7 +287,7 @@ mod tests {
             let metadata = json!({"labels": labels, "annotations": annotations});
             let spec = json!({"type": "ClusterSetIP", "ports": []});
             let import = decode(json!({"metadata": metadata, "spec": spec})).unwrap();
-            import.record_of.map(|record| record.to_string())
+            import.record_of
         };
         let of = |name: &str| json!({"multicluster.kubernetes.io/service-name": name});
         let placed = json!({

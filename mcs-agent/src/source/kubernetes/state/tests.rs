@@ -288,7 +288,7 @@ fn groups_of_controllers_that_are_not_adopted_are_named() {
         ]
     );
     assert_eq!(state.update(groups(&known)), None);
-    state.adopt = [adopt::ANTREA, adopt::GKE].into();
+    state.adopt = [Controller::Antrea, Controller::Gke].into();
     let batch = state.update(groups(&known[..3])).unwrap();
     assert_eq!(batch.status.adoptable_groups, []);
 }
@@ -352,7 +352,7 @@ fn what_is_not_needed_may_be_forbidden_or_absent() {
 /// A Service is adopted once its local slices were listed, and not before.
 #[test]
 fn an_adopted_service_waits_for_its_local_slices() {
-    let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
+    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
     let mut state = new(&options, wanted);
@@ -394,7 +394,7 @@ fn an_adopted_service_waits_for_its_local_slices() {
 /// One request cannot name 5,000 Services: all slices of the cluster are read then.
 #[test]
 fn every_service_is_adopted_beyond_the_names_of_one_request() {
-    let scope = ReadScope { adopt: [adopt::KARMADA].into(), ..ReadScope::default() };
+    let scope = ReadScope { adopt: [Controller::Karmada].into(), ..ReadScope::default() };
     let options = KubernetesOptions { scope, ..options() };
     let (wanted, services) = watch::channel(Coverage::NONE);
     let mut state = new(&options, wanted);
