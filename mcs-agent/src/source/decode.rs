@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
+use k8s_openapi::api::discovery::v1::EndpointSlice;
 use mcs_kube::{NotDecoded, endpoint_slice::ReadSlice, message};
 use serde::{Deserialize as _, de::DeserializeOwned};
 
@@ -62,62 +62,43 @@ pub(super) fn can_read(group: &str, version: &str) -> bool {
     group != MCS_GROUP || MCS_VERSIONS.contains(&version)
 }
 
-/// Decodes an object of KEP-1645. Returns `None` for an EndpointSlice that is not imported.
+/// Decodes an object. Returns `None` for an EndpointSlice of no Service.
 pub(super) fn decode(
     kind: Kind,
     key: ObjectKey,
     object: &serde_json::Value,
 ) -> Result<Option<ReadObject>, DecodeError> {
     Ok(match kind {
-        Kind::ServiceImport => {
-            let import: ReadImport = typed(object)?;
-            Some(service_import::convert(import, key))
-        }
-        Kind::EndpointSlice => {
-            let slice = endpoint_slice::convert(&read_slice(object)?, key);
-            slice.map(|slice| ReadObject::Standard(Object::Slice(slice)))
-        }
-        Kind::Service => decode_adoptable(kind, key, object)?,
-    })
-}
-
-/// Decodes an object that other controllers may have written. Returns `None` for an EndpointSlice that belongs to no
-/// Service, or has the label of an import.
-pub(super) fn decode_adoptable(
-    kind: Kind,
-    key: ObjectKey,
-    object: &serde_json::Value,
-) -> Result<Option<ReadObject>, DecodeError> {
-    Ok(match kind {
-        Kind::ServiceImport => decode(kind, key, object)?,
-        Kind::EndpointSlice => {
-            ForeignSlice::convert(&read_slice(object)?, key).map(ReadObject::Slice)
-        }
+        Kind::ServiceImport => Some(service_import::convert(typed(object)?, key)),
+        Kind::EndpointSlice => slice(&read_slice(object)?, &key),
         Kind::Service => {
-            let service: Service = typed(object)?;
-            Some(ReadObject::Service(Box::new(adopt::Service::convert(service, key))))
+            let service = adopt::Service::convert(typed(object)?, key);
+            Some(ReadObject::Service(Box::new(service)))
         }
     })
 }
 
-/// Decodes an imported EndpointSlice from its JSON text, if nothing is wrong with it and no text in it has an escaped
+fn slice(slice: &ReadSlice<'_>, key: &ObjectKey) -> Option<ReadObject> {
+    let imported = endpoint_slice::convert(slice, key.clone());
+    let imported = imported.map(|slice| ReadObject::Standard(Object::Slice(slice)));
+    imported.or_else(|| ForeignSlice::convert(slice, key.clone()).map(ReadObject::Slice))
+}
+
+/// Decodes an EndpointSlice from its JSON text, if nothing is wrong with it and no text in it has an escaped
 /// character: it borrows them.
-pub(super) fn decode_imported_text(
-    key: ObjectKey,
+pub(super) fn decode_slice_text(
+    key: &ObjectKey,
     text: &str,
 ) -> Result<Option<ReadObject>, NotDecoded> {
-    let slice: ReadSlice<'_> = serde_json::from_str(text).map_err(|_| NotDecoded)?;
-    Ok(endpoint_slice::convert(&slice, key).map(|slice| ReadObject::Standard(Object::Slice(slice))))
+    Ok(slice(&serde_json::from_str(text).map_err(|_| NotDecoded)?, key))
 }
 
-/// Decodes an imported EndpointSlice from its protobuf message.
-pub(super) fn decode_imported_message(
+/// Decodes an EndpointSlice from its protobuf message.
+pub(super) fn decode_slice_message(
     key: &ObjectKey,
     message: &[u8],
 ) -> Result<Option<ReadObject>, String> {
-    let slice = message::EndpointSlice::read(message)?;
-    let slice = endpoint_slice::convert(&ReadSlice::from(&slice), key.clone());
-    Ok(slice.map(|slice| ReadObject::Standard(Object::Slice(slice))))
+    Ok(slice(&ReadSlice::from(&message::EndpointSlice::read(message)?), key))
 }
 
 /// Decodes a ServiceImport from its JSON text, if nothing is wrong with it.

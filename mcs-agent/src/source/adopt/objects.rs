@@ -428,18 +428,18 @@ impl ReadEvent {
     /// The event for the store if nothing is adopted.
     fn standard(self) -> Option<ObjectEvent> {
         let object = |object| match object {
-            ReadObject::Standard(object) => Some(object),
-            ReadObject::Import(foreign) => Some(Object::Import(foreign.import)),
-            ReadObject::Service(_) | ReadObject::Slice(_) => None,
+            ReadObject::Standard(object) => Ok(object),
+            ReadObject::Import(foreign) => Ok(Object::Import(foreign.import)),
+            foreign => Err(foreign.reference()),
         };
         Some(match self {
-            Self::Apply(read) => ObjectEvent::Apply(object(read)?),
+            Self::Apply(read) => object(read).map_or_else(ObjectEvent::Delete, ObjectEvent::Apply),
             Self::Delete(object) => ObjectEvent::Delete(object),
             Self::Malformed { object, message } => ObjectEvent::Malformed { object, message },
             Self::Relist { kind: Kind::Service, .. } => return None,
             Self::Relist { kind, objects } => ObjectEvent::Relist {
                 kind,
-                objects: objects.into_iter().filter_map(object).collect(),
+                objects: objects.into_iter().filter_map(|read| object(read).ok()).collect(),
             },
         })
     }

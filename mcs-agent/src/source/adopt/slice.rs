@@ -5,10 +5,10 @@ use mcs_kube::endpoint_slice::ReadSlice;
 use super::{MANAGED_BY_LABEL, SERVICE_LABEL, karmada};
 use crate::{
     model::{EndpointSlice, ObjectKey},
-    source::objects::{SERVICE_NAME_LABEL, into_domain},
+    source::objects::into_domain,
 };
 
-/// A slice of a Service, which may be another controller's import.
+/// A slice of a Service that may be another controller's import.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(in crate::source) struct ForeignSlice {
     /// `service` names the Service. An annotation names the source cluster.
@@ -30,11 +30,8 @@ pub(super) enum SliceOrigin {
 }
 
 impl ForeignSlice {
-    /// Converts a slice. Returns `None` for one of no Service, or with the label of an import.
+    /// Converts a slice without the label of an import. Returns `None` for one of no Service.
     pub(in crate::source) fn convert(slice: &ReadSlice<'_>, key: ObjectKey) -> Option<Self> {
-        if slice.label(SERVICE_NAME_LABEL).is_some() {
-            return None;
-        }
         let service = slice.label(SERVICE_LABEL)?;
         let manager = slice.label(MANAGED_BY_LABEL).unwrap_or_default();
         let origin = match karmada::role(manager) {

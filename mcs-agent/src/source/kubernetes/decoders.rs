@@ -28,37 +28,21 @@ impl Decoder for ImportDecoder {
     }
 }
 
-/// Decodes imported EndpointSlices; `None` is a slice that is not imported.
+/// Decodes EndpointSlices; `None` is a slice of no Service.
 #[derive(Clone, PartialEq, Debug)]
 pub(super) struct SliceDecoder;
 
 impl Decoder for SliceDecoder {
     type Value = Option<ReadObject>;
 
-    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(decode::decode_imported_message);
+    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(decode::decode_slice_message);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         decode::decode(Kind::EndpointSlice, key, object).map_err(|error| error.to_string())
     }
 
     fn decode_text(key: &ObjectKey, text: &str) -> Result<Self::Value, NotDecoded> {
-        decode::decode_imported_text(key.clone(), text)
-    }
-}
-
-/// Decodes EndpointSlices that other controllers may have written.
-#[derive(Clone, PartialEq, Debug)]
-pub(super) struct AdoptableSliceDecoder;
-
-impl Decoder for AdoptableSliceDecoder {
-    type Value = Option<ReadObject>;
-
-    const MESSAGE: Option<ReadMessage<Self::Value>> =
-        Some(message::as_json::<message::EndpointSlice, Self>);
-
-    fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let decoded = decode::decode_adoptable(Kind::EndpointSlice, key, object);
-        decoded.map_err(|error| error.to_string())
+        decode::decode_slice_text(key, text)
     }
 }
 
@@ -73,7 +57,7 @@ impl Decoder for ServiceDecoder {
         Some(message::as_json::<message::Service, Self>);
 
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        decode::decode_adoptable(Kind::Service, key, object).map_err(|error| error.to_string())
+        decode::decode(Kind::Service, key, object).map_err(|error| error.to_string())
     }
 }
 
@@ -189,9 +173,9 @@ mod tests {
             ("kubernetes.io/service-name", "web"),
             ("multicluster.kubernetes.io/service-name", ""),
         ]);
-        let read = AdoptableSliceDecoder::MESSAGE.unwrap()(&key, &message);
+        let read = SliceDecoder::MESSAGE.unwrap()(&key, &message);
         assert!(format!("{read:?}").contains("10.1.0.3"), "{read:?}");
-        assert_eq!(read, AdoptableSliceDecoder::decode(key, &object));
+        assert_eq!(read, SliceDecoder::decode(key, &object));
     }
 
     /// A wrong import takes the tree, whose error names the field.

@@ -18,8 +18,7 @@ use super::{
     WatchTargets,
     adoption::Adoption,
     decoders::{
-        AdoptableSliceDecoder, ImportDecoder, NodeDecoder, NodeValues, ServiceDecoder,
-        ServiceRangeDecoder, SliceDecoder,
+        ImportDecoder, NodeDecoder, NodeValues, ServiceDecoder, ServiceRangeDecoder, SliceDecoder,
     },
     object_list::{ObjectList, WatchedResource},
     property::Property,
@@ -37,10 +36,10 @@ pub(super) enum ClusterUpdate {
     Slices(ResourceEvent<SliceDecoder>),
     OtherImports(ResourceEvent<ImportDecoder>),
     Services(ResourceEvent<ServiceDecoder>),
-    AdoptableSlices(ResourceEvent<AdoptableSliceDecoder>),
+    AdoptableSlices(ResourceEvent<SliceDecoder>),
     /// The watch of local slices begins anew, for these Services.
     LocalServices(Coverage),
-    LocalSlices(ResourceEvent<AdoptableSliceDecoder>),
+    LocalSlices(ResourceEvent<SliceDecoder>),
     Node(ResourceEvent<NodeDecoder>),
     ClusterId(ResourceEvent<PropertyDecoder>),
     Traffic(ResourceEvent<PropertyDecoder>),

@@ -116,9 +116,9 @@ impl Parser<'_> {
     }
 
     fn add_object(&mut self, object: &Json, indices: &[usize], kind: Kind, api_version: &str) {
-        let is_standard = kind != Kind::EndpointSlice || may_be_imported(object);
         let unlabelled = || format!("{api_version}/{kind} without {SERVICE_NAME_LABEL}");
-        if !is_standard && self.scope.adopt.is_empty() {
+        let is_foreign = kind == Kind::EndpointSlice && !may_be_imported(object);
+        if is_foreign && self.scope.adopt.is_empty() {
             return self.skip(unlabelled());
         }
         let Some(key) = key(object) else {
@@ -128,8 +128,7 @@ impl Parser<'_> {
             );
             return self.problem(indices, &message);
         };
-        let decode = if is_standard { decode::decode } else { decode::decode_adoptable };
-        let decoded = match decode(kind, key.clone(), object) {
+        let decoded = match decode::decode(kind, key.clone(), object) {
             Ok(Some(object)) => Ok(object),
             Ok(None) => return self.skip(unlabelled()),
             Err(error) => {

@@ -131,6 +131,23 @@ fn no_object_event_comes_before_everything_was_read() {
 }
 
 #[test]
+fn an_imported_slice_that_is_only_of_a_service_now_is_withdrawn() {
+    let mut state = state(false, false);
+    state.update(ClusterUpdate::Imports(listed([])));
+    state.update(ClusterUpdate::Slices(listed([slice("web-a", "web")])));
+    let labels = json!({
+        "kubernetes.io/service-name": "web",
+        "multicluster.kubernetes.io/service-name": "",
+    });
+    let unlabelled = decode(json!({
+        "metadata": {"namespace": "shop", "name": "web-a", "labels": labels},
+        "addressType": "IPv4", "endpoints": [],
+    }));
+    let changed = ClusterUpdate::Slices(ResourceEvent::Changed(unlabelled));
+    assert_eq!(events(state.update(changed)), ["delete web-a"]);
+}
+
+#[test]
 fn then_each_change_is_an_event() {
     let mut state = state(false, false);
     state.update(ClusterUpdate::Imports(listed([])));
@@ -357,7 +374,7 @@ fn an_adopted_service_waits_for_its_local_slices() {
     let (wanted, services) = watch::channel(Coverage::NONE);
     let mut state = new(&options, wanted);
     let adoptable = |name: &str, manager: &str| {
-        decode::<AdoptableSliceDecoder>(json!({
+        decode::<SliceDecoder>(json!({
             "metadata": {"namespace": "shop", "name": name, "labels": {
                 "kubernetes.io/service-name": "web",
                 "endpointslice.kubernetes.io/managed-by": manager,
@@ -406,7 +423,7 @@ fn every_service_is_adopted_beyond_the_names_of_one_request() {
         }))
     };
     let slice = |name: &String, suffix: &str, manager: &str| {
-        decode::<AdoptableSliceDecoder>(json!({
+        decode::<SliceDecoder>(json!({
             "metadata": {"namespace": "shop", "name": format!("{name}{suffix}"), "labels": {
                 "kubernetes.io/service-name": name,
                 "endpointslice.kubernetes.io/managed-by": manager,
