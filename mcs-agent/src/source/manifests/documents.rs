@@ -15,26 +15,19 @@ pub(super) struct Document<'a> {
 /// line inside any scalar. Text before the first marker is a document if it is more than comments and
 /// directives.
 pub(super) fn documents(stream: &str) -> Vec<Document<'_>> {
-    let (mut starts, mut is_open, mut offset) = (vec![(0, 1)], false, 0);
-    for (line, number) in stream.split_inclusive('\n').zip(1..) {
+    let mut documents = Vec::new();
+    let (mut start, mut first_line, mut is_open, mut offset) = (0, 1, false, 0);
+    // A marker after the end closes the last document.
+    for (line, number) in stream.split_inclusive('\n').chain(["---"]).zip(1..) {
         if is_marker(line) && is_open {
-            starts.push((offset, number));
+            let text = &stream[start..offset];
+            documents.push(Document { number: documents.len() + 1, first_line, text });
+            (start, first_line) = (offset, number);
         }
         is_open |= is_marker(line) || has_content(line);
         offset += line.len();
     }
-    if !is_open {
-        return Vec::new();
-    }
-    let ends = starts.iter().skip(1).map(|(start, _)| *start).chain([offset]);
-    let parts = starts.iter().zip(ends).zip(1..);
-    parts
-        .map(|((&(start, first_line), end), number)| Document {
-            number,
-            first_line,
-            text: &stream[start..end],
-        })
-        .collect()
+    documents
 }
 
 fn is_marker(line: &str) -> bool {
