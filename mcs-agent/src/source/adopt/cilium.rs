@@ -3,5 +3,6 @@
 /// On a ServiceImport: whether endpoints of this cluster or of the others are preferred.
 pub(in crate::source) const AFFINITY_ANNOTATION: &str = "service.cilium.io/affinity";
 /// How a controller hands an import with a derived Service to the agent.
-pub(in crate::source) const PUBLISH: &str = "to hand it to the agent, let its controller publish the EndpointSlices of \
-     every cluster here (Cilium: annotation service.cilium.io/global-sync-endpoint-slices=true)";
+pub(in crate::source) const PUBLISH: &str = "to hand it to the agent, let its controller publish \
+    the EndpointSlices of every cluster here \
+    (Cilium: annotation service.cilium.io/global-sync-endpoint-slices=true)";

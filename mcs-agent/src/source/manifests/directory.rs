@@ -28,7 +28,7 @@ pub(super) fn list(directory: &Path) -> io::Result<Listing> {
         if is_manifest(&entry.file_name()) {
             let metadata = fs::metadata(entry.path()).ok();
             if metadata.as_ref().is_none_or(Metadata::is_file) {
-                files.insert(entry.file_name(), metadata.map(stamp));
+                files.insert(entry.file_name(), metadata.as_ref().map(stamp));
             }
         }
     }
@@ -42,7 +42,7 @@ fn is_manifest(name: &OsStr) -> bool {
     !is_hidden && matches!(extension, Some("yaml" | "yml" | "json"))
 }
 
-fn stamp(file: Metadata) -> Stamp {
+fn stamp(file: &Metadata) -> Stamp {
     let times = [file.mtime(), file.mtime_nsec(), file.ctime(), file.ctime_nsec()];
     (file.dev(), file.ino(), file.size(), times)
 }

@@ -36,24 +36,21 @@ impl DirectoryWatch {
     /// Watches the directory that the name leads to now. (inotify watches inodes.) Changes before this call may have been
     /// missed.
     pub(super) fn renew(&mut self, directory: &Path) {
-        match watch(directory) {
-            Ok(inotify) => {
-                self.inotify = Some(inotify);
-                if std::mem::take(&mut self.failed) {
-                    info!(directory = %directory.display(), "inotify works again");
-                }
+        let inotify = watch(directory);
+        let name = directory.display();
+        match &inotify {
+            Ok(_) if self.failed => {
+                self.failed = false;
+                info!(directory = %name, "inotify works again");
             }
-            Err(error) => {
-                self.inotify = None;
-                if directory.exists() && !std::mem::replace(&mut self.failed, true) {
-                    warn!(
-                        directory = %directory.display(),
-                        %error,
-                        "inotify failed: the agent reads the directory every second instead",
-                    );
-                }
+            Err(error) if !self.failed && directory.exists() => {
+                self.failed = true;
+                let message = "inotify failed: the agent reads the directory every second instead";
+                warn!(directory = %name, %error, "{message}");
             }
+            _ => {}
         }
+        self.inotify = inotify.ok();
     }
 
     /// Waits for an event, no longer than this. Returns whether there was one.
