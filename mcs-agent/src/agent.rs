@@ -8,6 +8,7 @@ mod control;
 mod cpu;
 mod figures;
 mod health;
+mod kernel;
 mod malloc;
 mod metrics;
 mod programs;
@@ -81,18 +82,7 @@ async fn run_on(
     batches: mpsc::Receiver<EventBatch>,
     stop: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let agent = AgentInfo::of_this_process();
-    let result = run_as(&agent, config, source, batches, stop).await;
-    result.inspect_err(|error| start::note_failure(config, agent, error))
-}
-
-async fn run_as(
-    agent: &AgentInfo,
-    config: &Config,
-    source: impl Future<Output = anyhow::Result<Source>>,
-    batches: mpsc::Receiver<EventBatch>,
-    stop: impl Future<Output = anyhow::Result<()>>,
-) -> anyhow::Result<()> {
+    let agent = &AgentInfo::of_this_process();
     let start = async {
         tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
         let metrics = SyncMetrics::new().context("cannot make the metrics")?;
@@ -103,23 +93,26 @@ async fn run_as(
             anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
         };
         let (source, installed) = published.life.beat_during(install).await?;
-        anyhow::Ok((source, Control::new(config, agent.clone(), installed, published)?))
+        anyhow::Ok((source, Control::new(agent.clone(), installed, published)?))
     };
     let mut stop = pin!(stop);
-    let (source, mut control) = tokio::select! {
-        biased;
-        // First, since a container's first process misses a signal that it does not handle yet.
-        stopped = &mut stop => return stopped,
-        started = start => started?,
+    let running = async {
+        let (source, mut control) = tokio::select! {
+            biased;
+            // First, since a container's first process misses a signal that it does not handle yet.
+            stopped = &mut stop => return stopped,
+            started = start => started?,
+        };
+        tokio::select! {
+            biased;
+            stopped = stop => stopped?,
+            () = source => bail!("the source of objects ended"),
+            result = control.run(batches) => return result,
+        }
+        control.stop().await;
+        Ok(())
     };
-    tokio::select! {
-        biased;
-        stopped = stop => stopped?,
-        () = source => bail!("the source of objects ended"),
-        result = control.run(batches) => return result,
-    }
-    control.stop().await;
-    Ok(())
+    running.await.inspect_err(|error| start::note_failure(config, agent.clone(), error))
 }
 
 /// The source that `config` names.

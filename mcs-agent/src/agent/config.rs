@@ -6,6 +6,7 @@ use std::{
     time::Duration,
 };
 
+use clap::ValueEnum;
 use ipnet::IpNet;
 use serde::{Deserialize, Serialize};
 
@@ -146,24 +147,24 @@ impl ReadFrom {
 }
 
 /// Which processes get socket load balancing.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum SocketLb {
-    /// Every process below the cgroup.
+    /// Every process below the cgroup
     All,
-    /// Processes in the agent's network namespace.
+    /// Only processes in the agent's network namespace, not those of pods (Linux 5.14)
     Host,
-    /// No process: no socket program is attached.
+    /// No process
     Off,
 }
 
 /// How programs are attached to devices.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum TcAttach {
-    /// By tcx where the kernel has it, else by clsact.
+    /// By tcx if the kernel has it (Linux 6.6), else by clsact
     Auto,
-    /// By tcx.
+    /// By links of tcx
     Tcx,
-    /// By clsact.
+    /// By filters on a clsact qdisc
     Clsact,
 }

@@ -71,12 +71,12 @@ pub struct RunArgs {
 
     /// Which processes get socket load balancing
     #[arg(long, env = "MCS_SOCKET_LB", value_name = "WHOSE", default_value = "all")]
-    socket_lb: SocketLbArg,
+    socket_lb: SocketLb,
 
     /// Where packets of pods are translated too, for traffic that the socket path does not see: VMs,
     /// gVisor, raw sockets, forwarded packets
     #[arg(long, env = "MCS_TC", value_name = "WHERE", default_value = "auto")]
-    tc: TcArg,
+    tc: TcMode,
 
     /// Host devices that lead to pods: names (`cali*`), kinds (`kind=tun`), exclusions (`!veth0*`). The
     /// first pattern that matches decides. If all are exclusions, they apply to the default. Uplinks are
@@ -91,7 +91,7 @@ pub struct RunArgs {
 
     /// How to attach programs to devices
     #[arg(long, env = "MCS_TC_ATTACH", value_name = "HOW", default_value = "auto")]
-    tc_attach: TcAttachArg,
+    tc_attach: TcAttach,
 
     /// This node's name, for internalTrafficPolicy Local and forNodes hints, and for its zone
     #[arg(long, env = "MCS_NODE_NAME", value_name = "NAME")]
@@ -253,36 +253,6 @@ impl From<AdoptArg> for Controller {
     }
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum SocketLbArg {
-    /// Every process below the cgroup
-    All,
-    /// Only processes in the agent's network namespace, not those of pods (Linux 5.14)
-    Host,
-    /// No process
-    Off,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TcArg {
-    /// Nowhere: no program is attached to a device
-    Off,
-    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI
-    Auto,
-    /// On all selected devices
-    On,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum TcAttachArg {
-    /// By tcx if the kernel has it (Linux 6.6), else by clsact
-    Auto,
-    /// By links of tcx
-    Tcx,
-    /// By filters on a clsact qdisc
-    Clsact,
-}
-
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum StaleArg {
     /// Close them: their owners get ECONNABORTED. Needs `CAP_SYS_ADMIN`, and the node's network namespaces
@@ -369,25 +339,13 @@ impl RunArgs {
             source,
             bpffs: self.bpffs.bpffs,
             cgroup_root: self.cgroup_root,
-            socket_lb: match self.socket_lb {
-                SocketLbArg::All => SocketLb::All,
-                SocketLbArg::Host => SocketLb::Host,
-                SocketLbArg::Off => SocketLb::Off,
-            },
+            socket_lb: self.socket_lb,
             packets: DeviceOptions {
-                mode: match self.tc {
-                    TcArg::Off => TcMode::Off,
-                    TcArg::Auto => TcMode::Auto,
-                    TcArg::On => TcMode::On,
-                },
+                mode: self.tc,
                 pods: DevicePatterns(self.tc_devices),
                 uplinks: uplinks(self.uplinks),
             },
-            tc_attach: match self.tc_attach {
-                TcAttachArg::Auto => TcAttach::Auto,
-                TcAttachArg::Tcx => TcAttach::Tcx,
-                TcAttachArg::Clsact => TcAttach::Clsact,
-            },
+            tc_attach: self.tc_attach,
             node_name: self.node_name,
             node: NodeFacts {
                 zone: self.zone,

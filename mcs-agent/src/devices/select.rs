@@ -2,19 +2,20 @@
 
 use std::{collections::BTreeMap, fmt};
 
+use clap::ValueEnum;
 use serde::{Deserialize, Serialize};
 
 use super::{Device, DeviceList, DevicePattern, DevicePatterns, LinkType, pattern::Decision};
 
 /// `--tc`: on which devices packets are translated.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum TcMode {
-    /// On none.
+    /// Nowhere: no program is attached to a device
     Off,
-    /// On those where no program of others can take packets before our hooks see them.
+    /// On devices where no other program can bypass them: not with netkit or eBPF programs of a CNI
     Auto,
-    /// On all chosen devices.
+    /// On all selected devices
     On,
 }
 
