@@ -16,15 +16,15 @@ use serde_json::{Map, Value};
 
 use crate::{
     ObjectKey,
-    message::{
-        ReadMessage,
-        envelope::{Identity, Object},
-    },
+    message::envelope::{Identity, Object},
     one_line_of,
 };
 
 /// The bytes of the error of an object that does not decode. It can quote the object.
 const LONGEST_ERROR: usize = 512;
+
+/// Decodes the protobuf message of an object into a program's own type. The error says which field is wrong.
+pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
 
 /// Decodes the objects of one resource.
 pub trait Decoder: Clone + fmt::Debug + Send + 'static {

@@ -37,7 +37,7 @@ pub mod watch;
 pub use access::{
     AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,
 };
-pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
+pub use decoder::{Decoder, NotDecoded, PropertyDecoder, ReadMessage, WatchedObject};
 pub use duration::duration;
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;

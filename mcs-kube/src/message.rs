@@ -14,9 +14,6 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Decoder, ObjectKey};
 
-/// Decodes the message of an object into a program's own type. The error says what is wrong with it.
-pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
-
 /// Decodes a message as the JSON that says the same: for objects that change seldom, or have few fields.
 pub fn as_json<M: Message + Default + Serialize, D: Decoder>(
     key: &ObjectKey,

@@ -1,9 +1,6 @@
 //! Namespaces: whether they exist, and those that the controller creates.
 
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use crate::clusterset::well_known;

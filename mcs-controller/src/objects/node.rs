@@ -3,10 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::Value;
 
 /// How many addresses of a node count.

@@ -4,10 +4,7 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use mcs_kube::{
-    Decoder, Drain, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, Drain, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use super::typed;

@@ -10,10 +10,7 @@ use k8s_openapi::{
     api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use super::typed;

@@ -5,9 +5,7 @@ mod read;
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use mcs_kube::{
-    Decoder, NotDecoded, ObjectKey,
-    endpoint_slice::ReadSlice,
-    message::{EndpointSlice, ReadMessage},
+    Decoder, NotDecoded, ObjectKey, ReadMessage, endpoint_slice::ReadSlice, message::EndpointSlice,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};

@@ -20,8 +20,7 @@ use super::{
 };
 use crate::{
     access::requests::ManyEvents,
-    decoder::{Decoder, WatchedObject},
-    message::ReadMessage,
+    decoder::{Decoder, ReadMessage, WatchedObject},
 };
 
 /// The objects of a list, as many as there is room for.

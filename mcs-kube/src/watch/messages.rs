@@ -19,9 +19,9 @@ use prost::{
 
 use super::pieces::{LONGEST, Unreadable};
 use crate::{
-    Decoder, WatchedObject,
+    Decoder, ReadMessage, WatchedObject,
     message::{
-        Bare, ReadMessage,
+        Bare,
         envelope::{ListMeta, MAGIC, Status, TypeMeta, Unknown, WatchEvent},
     },
 };
