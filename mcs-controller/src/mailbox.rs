@@ -13,6 +13,7 @@
 mod contents;
 mod ignored;
 mod limits;
+mod problem;
 mod publish;
 mod split;
 #[cfg(test)]
@@ -20,8 +21,9 @@ mod tests;
 mod view;
 
 pub use self::{
+    problem::MailboxProblem,
     publish::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
-    view::{Believed, MailboxEvent, MailboxProblem, MailboxView},
+    view::{Believed, MailboxEvent, MailboxView},
 };
 
 use std::{collections::BTreeMap, sync::Arc};

@@ -2,9 +2,7 @@
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    ActualDerived, Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, Stamp,
-};
+use super::{Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, ServicePort, Stamp};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -53,4 +51,24 @@ pub struct ActualSlice {
     pub stamp: Stamp,
     /// Those of its endpoints.
     pub addresses: Addresses,
+}
+
+/// The Service of this cluster that has the name of a derived one.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActualDerived {
+    /// Who writes it.
+    pub owner: Owner,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+    /// Whether it has the labels that keep kube-proxy away, and no selector.
+    pub is_ours_alone: bool,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+}
+
+impl ActualDerived {
+    /// Whether this controller wrote it.
+    pub fn is_ours(&self) -> bool {
+        self.owner == Owner::Us
+    }
 }

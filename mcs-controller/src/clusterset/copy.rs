@@ -1,16 +1,12 @@
 //! Copies the slices of a source cluster for this one: one copy for each slice, so that one change costs one write.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ClusterId, Contribution, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal, ServiceName,
-    ServiceType, SourceSlice, Stamp,
+    ClusterId, Contribution, CopyRules, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal,
+    ServiceName, ServiceType, SourceSlice, Stamp,
 };
 
 /// What the copies of one cluster's slices of one service have in common.
@@ -30,19 +26,6 @@ pub struct SliceCopier<'a> {
     pub has_derived_service: bool,
     /// The mailbox that the slices are from.
     pub mailbox: u32,
-}
-
-/// Everything that decides what a copy has, beside the slice, its stamp and [`SliceCopier::takes`].
-#[derive(PartialEq, Eq, Debug)]
-pub struct CopyRules {
-    name: ServiceName,
-    source: ClusterId,
-    importer: ClusterId,
-    has_derived_service: bool,
-    has_zone_hints: bool,
-    is_headless: bool,
-    ports: BTreeSet<Arc<str>>,
-    endpoints: Arc<EndpointRules>,
 }
 
 impl SliceCopier<'_> {

@@ -1,12 +1,12 @@
 //! What was found out about a slice, so that a change of one slice costs nothing for the others of its service.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use super::{CopyRules, EndpointCount, Refusal};
+use super::{ClusterId, EndpointCount, EndpointRules, Refusal, ServiceName};
 
 /// What was found out. It is no content: slices are equal without it, and a copy of a slice, which somebody may change,
 /// begins without it.
@@ -14,6 +14,19 @@ use super::{CopyRules, EndpointCount, Refusal};
 pub struct Memo {
     copied: Mutex<Option<(Arc<CopyRules>, Copied)>>,
     content: OnceLock<u64>,
+}
+
+/// Everything that decides what a copy has, but for the slice and its stamp.
+#[derive(PartialEq, Eq, Debug)]
+pub struct CopyRules {
+    pub(super) name: ServiceName,
+    pub(super) source: ClusterId,
+    pub(super) importer: ClusterId,
+    pub(super) has_derived_service: bool,
+    pub(super) has_zone_hints: bool,
+    pub(super) is_headless: bool,
+    pub(super) ports: BTreeSet<Arc<str>>,
+    pub(super) endpoints: Arc<EndpointRules>,
 }
 
 /// What the copy of a slice is like.

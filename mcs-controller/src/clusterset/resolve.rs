@@ -11,9 +11,9 @@ use mcs_kube::Tiers;
 
 use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
-    ConditionType, Conflict, CopyRules, EndpointCount, EndpointRules, EndpointSliceObjects, Export,
-    Import, ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip,
-    Owner, Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
+    ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
+    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
+    Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
     SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
@@ -477,7 +477,7 @@ fn copies(
         }
         for slice in known.slices {
             if !copier.takes(slice) {
-                endpoints.add(source, slice.family, EndpointCount::unused(slice));
+                endpoints.add(source, slice.family, slice.unused_endpoints());
                 continue;
             }
             let (like, wanted) = copy(&copier, &rules, slice, present);
@@ -504,7 +504,7 @@ fn copy(
         let fingerprint = copy.fingerprint();
         // One text for both takes less memory.
         let name = present.get_key_value(&copy.name).map_or(&copy.name, |(name, _)| name);
-        let endpoints = EndpointCount::of(&copy, slice);
+        let endpoints = copy.count_endpoints(slice);
         let like = Copied { name: Arc::clone(name), fingerprint, refused, endpoints };
         slice.memo.note_copied(Arc::clone(rules), like.clone());
         made = Some(copy);

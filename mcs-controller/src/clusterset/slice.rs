@@ -7,7 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{ActualSlice, Addresses, ClusterId, IpFamily, Memo, Protocol, ServiceName, Stamp};
+use super::{
+    ActualSlice, Addresses, ClusterId, EndpointCount, IpFamily, Memo, Protocol, ServiceName, Stamp,
+};
 
 /// A slice of an exported Service in its source cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -34,6 +36,11 @@ impl SourceSlice {
     /// Whether that is its copy in a mailbox.
     pub fn is_copied_by(&self, copy: &Self) -> bool {
         self.content() == copy.content()
+    }
+
+    /// Its endpoints, if the import does not use the slice.
+    pub const fn unused_endpoints(&self) -> EndpointCount {
+        EndpointCount { all: self.endpoints.len(), ready: 0 }
     }
 
     /// A number for what its copy in a mailbox has.
@@ -92,6 +99,15 @@ impl ImportedSlice {
             stamp: self.stamp,
             addresses: Addresses::of(addresses),
         }
+    }
+
+    /// The endpoints of the source slice, ready if the copy leads clients to them. A copy that has lost all ports leads
+    /// nobody to them.
+    pub fn count_endpoints(&self, source: &SourceSlice) -> EndpointCount {
+        let is_used = !self.ports.is_empty() || source.ports.is_empty();
+        let is_ready = |endpoint: &&Endpoint| endpoint.conditions.ready.unwrap_or(true);
+        let ready = if is_used { self.endpoints.iter().filter(is_ready).count() } else { 0 };
+        EndpointCount { all: source.endpoints.len(), ready }
     }
 
     /// A number for the content. It is the same for equal slices within one process, and small enough to keep

@@ -9,9 +9,9 @@ use std::{
 use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
 
 use super::{
-    MailboxProblem,
     ignored::Ignored,
     limits::{Ledger, Resource, Size},
+    problem::MailboxProblem,
 };
 use crate::{
     clusterset::{ClusterId, ServiceName, SourceSlice, Stamp},

@@ -8,7 +8,7 @@ use std::{
     sync::Arc,
 };
 
-use super::MailboxProblem;
+use super::problem::MailboxProblem;
 use crate::{
     clusterset::{ServiceSpec, SourceSlice},
     objects::{Exported, Limits},
