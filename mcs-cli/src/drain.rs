@@ -1,6 +1,6 @@
 //! `mcs drain` and `mcs undrain`: new connections leave a cluster, and come back.
 
-mod left;
+mod remaining;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -18,7 +18,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use self::left::Left;
+use self::remaining::Remaining;
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
     kubeconfig::ClusterArgs,
@@ -111,7 +111,7 @@ struct Obeyed {
     only_there: Vec<String>,
     /// Its clients that still use the drained cluster. Absent after `undrain`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    left: Option<Left>,
+    left: Option<Remaining>,
 }
 
 pub(crate) fn drain(command: &DrainCommand) -> anyhow::Result<ExitCode> {
@@ -140,7 +140,7 @@ enum Wish {
 fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
     let obeyed = program::block_on(carry_out(target, wish))?;
     target.format.show(&obeyed, |obeyed, style| table(obeyed, style))?;
-    let is_idle = |one: &Obeyed| one.left.as_ref().is_some_and(Left::is_none);
+    let is_idle = |one: &Obeyed| one.left.as_ref().is_some_and(Remaining::is_none);
     let waits = matches!(wish, Wish::Drain { idle: Some(_), .. });
     let all = obeyed.iter().all(|one| one.obeys && (!waits || is_idle(one)));
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -149,7 +149,7 @@ fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
 fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
     let rows = obeyed.iter().map(|one| {
         let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
-        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Left::to_string);
+        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Remaining::to_string);
         vec![one.cluster.to_string(), obeys, one.only_there.len().to_string(), left]
     });
     style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE", "CLIENTS LEFT"], rows)
@@ -200,10 +200,10 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
 }
 
 /// Asks for the clients of a cluster that are left, until there are none or `end`. Says on standard error how it goes.
-async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Left {
+async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Remaining {
     let mut before = None;
     loop {
-        let left = Left::in_cluster(cluster, drained).await;
+        let left = Remaining::in_cluster(cluster, drained).await;
         if left.is_none() || Instant::now() + PAUSE > end {
             return left;
         }

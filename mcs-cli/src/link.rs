@@ -1,11 +1,11 @@
 //! `mcs link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod credentials;
+mod former;
 mod halves;
 mod hub;
 mod invitation;
 mod invite;
-mod kept;
 mod rotate;
 mod sides;
 mod unlink;
@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use self::{
     credentials::{Terms, TokenArgs},
+    former::{Former, Formers},
     halves::{Mailbox, Publisher, accept},
-    kept::{Former, Formers},
     sides::Pairs,
 };
 pub(super) use self::{
@@ -178,7 +178,7 @@ impl LinkCommand {
 
 /// What was done for one direction of a link.
 #[derive(Debug, Serialize)]
-struct Done {
+struct Linked {
     reader: ClusterId,
     publisher: ClusterId,
     account: String,
@@ -240,17 +240,17 @@ pub(super) fn forget(command: &ForgetCommand) -> anyhow::Result<ExitCode> {
     show(&command.link.format, &done)
 }
 
-fn show(format: &FormatArgs, done: &[Done]) -> anyhow::Result<ExitCode> {
+fn show(format: &FormatArgs, done: &[Linked]) -> anyhow::Result<ExitCode> {
     let is_done = done.iter().all(|one| one.left.is_empty());
     let code = if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     format.show(&done, |done, style| table(done, style))?;
     Ok(code)
 }
 
-fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
+fn table(done: &[Linked], style: Style) -> anyhow::Result<()> {
     let has_tokens = done.iter().any(|one| one.expires.is_some());
     let rows = done.iter().map(|one| {
-        let Done { reader, publisher, account, secret, expires, .. } = one;
+        let Linked { reader, publisher, account, secret, expires, .. } = one;
         let mut row = vec![
             reader.to_string(),
             if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
@@ -333,7 +333,7 @@ async fn directions<'a>(
     Ok(directions)
 }
 
-async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
+async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Linked>> {
     let named = command.link.clusters.named()?;
     ensure!(named.len() > 1, "give the kubeconfigs or contexts of two clusters or more");
     let clusters = open(&named).await?;
@@ -345,7 +345,7 @@ async fn link_clusters(
     command: &LinkCommand,
     clusters: &[&Cluster],
     hub: Option<&Cluster>,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let named = command.pod_cidr.iter().map(|(id, _)| id);
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
         let is_known = clusters.iter().copied().chain(hub).any(|cluster| cluster.id == *id);
@@ -400,7 +400,7 @@ async fn link_clusters(
 async fn link_one(
     command: &LinkCommand,
     Direction { reader, publisher, former }: &Direction<'_>,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let LinkArgs { namespace, hub, .. } = &command.link;
     let credentials = if hub.is_some() {
         None

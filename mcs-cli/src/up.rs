@@ -98,7 +98,7 @@ pub(crate) struct DownCommand {
 
 pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
     program::block_on(async {
-        let mut members = look(command).await?;
+        let mut members = inspect(command).await?;
         if let Some(DraftFormat::Yaml) = command.output {
             draft(command, &mut members).await?;
             return Ok(ExitCode::SUCCESS);
@@ -167,12 +167,13 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Looks at all clusters. Changes nothing.
-async fn look(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
+async fn inspect(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
     let named = command.clusters.named()?;
     ensure!(named.len() > 1, "name two clusters or more, such as --context east --context west");
     chart::ensure_tools().await?;
-    let looks = named.into_iter().map(|kubeconfig| Member::look(&command.member, kubeconfig));
-    let members = try_join_all(looks).await?;
+    let inspections =
+        named.into_iter().map(|kubeconfig| Member::inspect(&command.member, kubeconfig));
+    let members = try_join_all(inspections).await?;
     for (place, member) in members.iter().enumerate() {
         for other in &members[..place] {
             member.ensure_apart(other)?;

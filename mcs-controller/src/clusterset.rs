@@ -62,7 +62,7 @@ pub use selectors::{Properties, Selectors, published, read_published};
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
 pub use stamp::Stamp;
-pub use trust::{EndpointRules, Refusal, Reserved};
+pub use trust::{EndpointRules, Rejection, Reserved};
 pub use vips::{LostVip, NoFreeVip, VipRanges, VipsInUse, overlap};
 
 #[cfg(test)]

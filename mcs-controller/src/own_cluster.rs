@@ -166,7 +166,7 @@ pub struct OwnCluster {
     /// Those of them that peers get, and how many they do not get.
     published_properties: (Arc<Properties>, usize),
     /// The ranges of ClusterSetIPs that agents read. Each plan asks for them.
-    told_vip_ranges: Option<VipRangeList>,
+    present_vip_ranges: Option<VipRangeList>,
     imported: HashMap<ServiceName, Imported>,
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
@@ -242,7 +242,7 @@ impl OwnCluster {
             namespaces: BTreeSet::new(),
             properties: BTreeMap::new(),
             published_properties: Default::default(),
-            told_vip_ranges: None,
+            present_vip_ranges: None,
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
@@ -378,8 +378,8 @@ impl OwnCluster {
     }
 
     /// The ranges of ClusterSetIPs that agents were told.
-    pub const fn told_vip_ranges(&self) -> Option<&VipRangeList> {
-        self.told_vip_ranges.as_ref()
+    pub const fn present_vip_ranges(&self) -> Option<&VipRangeList> {
+        self.present_vip_ranges.as_ref()
     }
 
     /// The version in which ClusterProperties are served.

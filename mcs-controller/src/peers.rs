@@ -82,7 +82,7 @@ pub struct Peer {
     pub last_beat: Instant,
     /// When its API server last answered, as far as events tell.
     pub last_contact: Option<Timestamp>,
-    beats: u64,
+    renewals: u64,
     /// Whether its mailbox was ever read.
     was_known: bool,
 }
@@ -315,7 +315,7 @@ impl Peers {
             is_connected: false,
             last_beat: Instant::now(),
             last_contact: None,
-            beats: 0,
+            renewals: 0,
             was_known: false,
         };
         let cluster = peer.object.cluster.clone();
@@ -403,8 +403,8 @@ impl Peers {
         let namespaces = peer.view.lacking().filter(|lacks| !Arc::ptr_eq(lacks, &lacked));
         let namespaces =
             namespaces.map(|lacks| lacked.symmetric_difference(lacks).cloned().collect());
-        if peer.beats != peer.view.beats() {
-            peer.beats = peer.view.beats();
+        if peer.renewals != peer.view.renewals() {
+            peer.renewals = peer.view.renewals();
             peer.last_beat = Instant::now();
         }
         let is_new = peer.view.counts() && !before_event.0 && !peer.was_known;

@@ -102,8 +102,8 @@ fn restrictions<'a>(
     };
     actual.slices.iter().filter_map(move |(slice, now)| {
         let rules = wanted.rules.get(&now.cluster)?;
-        let is_refused = |address| rules.refusal(address).is_some();
-        let is_forbidden = stays(slice, now) && now.addresses.all().any(is_refused);
+        let is_rejected = |address| rules.rejection(address).is_some();
+        let is_forbidden = stays(slice, now) && now.addresses.all().any(is_rejected);
         let (cluster, slice, rules) = (now.cluster.clone(), Arc::clone(slice), Arc::clone(rules));
         is_forbidden.then(|| Write::RestrictSlice(name.clone(), cluster, slice, rules))
     })

@@ -101,7 +101,7 @@ fn endpoints(believed: &Believed, family: IpFamily, rules: &EndpointRules) -> Ve
         let mut tcp = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
         let Some(port) = tcp.find_map(|port| port.port) else { continue };
         let ready = slice.endpoints.iter().filter(|one| one.conditions.ready != Some(false));
-        let accepted = ready.filter(|one| rules.refusal(one.address).is_none());
+        let accepted = ready.filter(|one| rules.rejection(one.address).is_none());
         all.extend(accepted.map(|one| SocketAddr::new(one.address, port)));
     }
     all

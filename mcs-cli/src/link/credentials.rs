@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::{Mailbox, joined, kept};
+use super::{Mailbox, former, joined};
 use crate::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS};
 use mcs_controller::{
     clusterset::{ClusterId, well_known},
@@ -138,7 +138,7 @@ impl Credentials {
         let mut kubeconfig = self.kubeconfig.clone();
         let namespace = claims.map(|claims| claims.namespace).unwrap_or_default();
         let kept = former.filter(|_| !self.is_server_given);
-        let kept = kept.and_then(|former| kept::server(former, &kubeconfig, &namespace));
+        let kept = kept.and_then(|former| former::server(former, &kubeconfig, &namespace));
         if let Some(url) = &kept {
             kubeconfig["clusters"][0]["cluster"]["server"] = json!(url);
         }

@@ -5,10 +5,10 @@ use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{
-    Done, LinkArgs, READER,
+    LinkArgs, Linked, READER,
     credentials::{Credentials, Terms, kubeconfig_secret},
+    former::{Former, Identity},
     hub, joined,
-    kept::{Former, Identity},
 };
 use crate::{
     cluster::{Cluster, PEERS, ROLES},
@@ -87,11 +87,11 @@ pub(super) async fn accept(
     (publisher, pods): (Identity<'_>, &PodRanges),
     credentials: Option<&Credentials>,
     former: &Former,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Identity { id, uid, mailbox, .. } = publisher;
     let PodRanges { ranges: pod_ranges, warning, .. } =
         pods.clone().or_kept(former.peer.as_ref(), &reader.id, id)?;
-    let mut done = Done {
+    let mut done = Linked {
         reader: reader.id.clone(),
         publisher: id.clone(),
         account: hub::account(&reader.id),

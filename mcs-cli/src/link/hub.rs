@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{
-    Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
+    Direction, LinkArgs, LinkCommand, Linked, Mailbox, Publisher, READER,
     credentials::{Credentials, kubeconfig_secret, take_rights},
     joined, secret_name,
     sides::{Pairs, Side},
@@ -99,7 +99,7 @@ fn member_role() -> Value {
 pub(super) async fn let_in(
     command: &LinkCommand,
     publishers: &[Publisher<'_>],
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let mut done = Vec::new();
     if let (Some(first), false) = (publishers.first(), command.rotate) {
         first.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
@@ -121,7 +121,7 @@ async fn let_one_in(
     command: &LinkCommand,
     publisher: &Publisher<'_>,
     members: impl Iterator<Item = String>,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Publisher { cluster: publisher, mailbox, .. } = publisher;
     let Mailbox { host, namespace } = mailbox;
     let metadata = json!({"name": namespace, "labels": labels()});
@@ -151,7 +151,7 @@ async fn let_one_in(
     );
     let note = Some(note).filter(|_| !command.rotate);
     let warning = joined(note, kept);
-    Ok(Done {
+    Ok(Linked {
         expires: credentials.expires(),
         ..done(&command.link, &publisher.id, mailbox, warning)
     })
@@ -219,7 +219,7 @@ pub(super) async fn let_out(
     hub: &Cluster,
     sides: &[Side],
     pairs: Pairs,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let mut members = members(hub).await?;
     for side in sides {
         let Some(reads) = members.get_mut(side.id.as_str()) else { continue };
@@ -264,7 +264,7 @@ async fn let_publish_no_longer(
     publisher: &Side,
     mailbox: &Mailbox<'_>,
     (readers, reads): (&BTreeSet<String>, Option<&BTreeSet<String>>),
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Side { id, cluster, is_gone } = publisher;
     let named = |ids: &BTreeSet<String>| {
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
@@ -290,7 +290,7 @@ async fn let_publish_no_longer(
     let namespace = &mailbox.namespace;
     let note =
         format!("what cluster {id} has published stays: delete namespace {namespace} of the hub");
-    Ok(Done { left, ..done(link, id, mailbox, Some(note)) })
+    Ok(Linked { left, ..done(link, id, mailbox, Some(note)) })
 }
 
 /// The accounts that may read this mailbox alone. Earlier versions made them for each pair of clusters.
@@ -307,8 +307,8 @@ fn done(
     publisher: &ClusterId,
     mailbox: &Mailbox<'_>,
     warning: Option<String>,
-) -> Done {
-    Done {
+) -> Linked {
+    Linked {
         reader: publisher.clone(),
         publisher: publisher.clone(),
         account: format!("{}/{ACCOUNT}", mailbox.namespace),

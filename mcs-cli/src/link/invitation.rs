@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::{
     credentials::{Credentials, kubeconfig_secret},
-    kept::Identity,
+    former::Identity,
     secret_name,
 };
 use crate::{

@@ -12,13 +12,12 @@ use mcs_kube::{
 };
 
 use super::{
-    Done,
+    Linked,
     credentials::{Terms, TokenArgs},
+    former::{Formers, pod_cidrs},
     halves::{Mailbox, Publisher, accept},
     invitation::{self, Facts, Invitation, Own},
-    joined,
-    kept::{Formers, pod_cidrs},
-    show,
+    joined, show,
 };
 use crate::{
     check::addresses::{Ranges, ranges_of},
@@ -172,7 +171,7 @@ async fn invited(command: &InviteCommand) -> anyhow::Result<String> {
     invitation::text(&facts, &credentials, &command.namespace)
 }
 
-async fn joined_by(command: &JoinCommand) -> anyhow::Result<Done> {
+async fn joined_by(command: &JoinCommand) -> anyhow::Result<Linked> {
     let invitation = Invitation::read(&command.invitation)?;
     let namespace = &command.namespace;
     let reader = one(&command.clusters).await?;

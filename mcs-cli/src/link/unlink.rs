@@ -8,7 +8,7 @@ use mcs_kube::told;
 use serde_json::{Value, from_value};
 
 use super::{
-    Done, LinkArgs, Mailbox,
+    LinkArgs, Linked, Mailbox,
     credentials::take_rights,
     hub, secret_name,
     sides::{Pairs, Side},
@@ -33,7 +33,7 @@ pub(super) async fn unlink_all(
     link: &LinkArgs,
     gone: &[ClusterId],
     pairs: Pairs,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let sides = sides(link, gone).await?;
     let hub = match &link.hub {
         Some(argument) => Some((argument, hub::open(Some(argument)).await)),
@@ -152,7 +152,7 @@ async fn unlink_one(
     reader: &Side,
     publisher: &Side,
     mailboxes: Mailboxes<'_>,
-) -> Done {
+) -> Linked {
     let (namespace, secret) = (&link.namespace, secret_name(&publisher.id));
     let account = reader.id.as_str();
     let (host, mailbox, is_on_hub) = match mailboxes {
@@ -192,7 +192,7 @@ async fn unlink_one(
     }
     let (account, secret) =
         if is_on_hub { (hub::account(&reader.id), hub::SECRET) } else { (account_of, &*secret) };
-    Done {
+    Linked {
         reader: reader.id.clone(),
         publisher: publisher.id.clone(),
         account,

@@ -67,7 +67,10 @@ pub(crate) struct Member {
 
 impl Member {
     /// Asks a cluster for everything that the plan depends on. Changes nothing.
-    pub(super) async fn look(args: &MemberArgs, kubeconfig: KubeconfigArg) -> anyhow::Result<Self> {
+    pub(super) async fn inspect(
+        args: &MemberArgs,
+        kubeconfig: KubeconfigArg,
+    ) -> anyhow::Result<Self> {
         let context = kubeconfig.context_name()?;
         let mut cluster = Cluster::open_as(&kubeconfig, id_of(&context)?).await?;
         let of_cluster = || format!("cluster {context} at {}", kubeconfig.clone());
@@ -75,11 +78,11 @@ impl Member {
         if let Some(id) = &properties.id {
             cluster.id = id.clone();
         }
-        let look = Self::look_at(args, cluster, kubeconfig.clone(), properties);
-        look.await.with_context(of_cluster)
+        let inspection = Self::inspect_cluster(args, cluster, kubeconfig.clone(), properties);
+        inspection.await.with_context(of_cluster)
     }
 
-    async fn look_at(
+    async fn inspect_cluster(
         args: &MemberArgs,
         cluster: Cluster,
         kubeconfig: KubeconfigArg,

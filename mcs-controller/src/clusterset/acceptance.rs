@@ -11,11 +11,11 @@ use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, Vips
 /// other conditions.
 pub(super) fn of_own(ready: &Condition, counted: Option<&Condition>) -> Condition {
     if ready.status != ConditionStatus::True {
-        return refused(&ready.reason, ready.message.clone());
+        return not_accepted(&ready.reason, ready.message.clone());
     }
     if let Some(counted) = counted.filter(|counted| counted.status == ConditionStatus::False) {
         let message = "clients are refused, as no endpoint is ready: see condition EndpointsReady";
-        return refused(&counted.reason, message.to_owned());
+        return not_accepted(&counted.reason, message.to_owned());
     }
     nothing_known()
 }
@@ -28,7 +28,7 @@ pub(super) fn of_another(import: &Import, in_use: &VipsInUse, told: &[IpNet]) ->
     }
     if import.spec.ports.is_empty() {
         let message = "it has no port that agents know (TCP, UDP)";
-        return Some(refused("NoPorts", message.to_owned()));
+        return Some(not_accepted("NoPorts", message.to_owned()));
     }
     let shared =
         import.ips.iter().find_map(|ip| Some((ip, in_use.other_owner(&import.name, *ip)?)));
@@ -55,7 +55,7 @@ fn nothing_known() -> Condition {
     accepted(ConditionStatus::True, "Accepted", message.to_owned())
 }
 
-fn refused(reason: &str, message: String) -> Condition {
+fn not_accepted(reason: &str, message: String) -> Condition {
     accepted(ConditionStatus::False, reason, message)
 }
 

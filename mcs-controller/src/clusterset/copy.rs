@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ClusterId, Contribution, CopyRules, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal,
+    ClusterId, Contribution, CopyRules, Endpoint, EndpointRules, ImportedSlice, Merged, Rejection,
     ServiceName, ServiceType, SourceSlice, Stamp,
 };
 
@@ -66,10 +66,10 @@ impl SliceCopier<'_> {
     }
 
     /// The copy of one slice, and how many endpoints it lacks because this cluster refuses them, by reason.
-    pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Refusal, usize>) {
-        let mut refused = BTreeMap::new();
+    pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Rejection, usize>) {
+        let mut rejected = BTreeMap::new();
         let endpoints =
-            slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut refused));
+            slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut rejected));
         let copy = ImportedSlice {
             service: self.name.clone(),
             name: slice_name(self.name, self.source, &slice.name),
@@ -84,22 +84,22 @@ impl SliceCopier<'_> {
             trigger_time: slice.trigger_time.clone(),
             stamp: self.stamp(slice),
         };
-        (copy, refused)
+        (copy, rejected)
     }
 
     fn accepts(
         &self,
         endpoint: &Endpoint,
         slice: &SourceSlice,
-        refused: &mut BTreeMap<Refusal, usize>,
+        rejected: &mut BTreeMap<Rejection, usize>,
     ) -> bool {
         let is_of_family = super::IpFamily::of(endpoint.address) == slice.family;
-        let refusal = if is_of_family {
-            self.rules.refusal(endpoint.address)
+        let rejection = if is_of_family {
+            self.rules.rejection(endpoint.address)
         } else {
-            Some(Refusal::NoPodAddress)
+            Some(Rejection::NoPodAddress)
         };
-        refusal.inspect(|refusal| *refused.entry(*refusal).or_default() += 1).is_none()
+        rejection.inspect(|rejection| *rejected.entry(*rejection).or_default() += 1).is_none()
     }
 
     /// Host names have a meaning for headless services alone.

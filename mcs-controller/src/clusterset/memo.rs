@@ -6,7 +6,7 @@ use std::{
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use super::{ClusterId, EndpointCount, EndpointRules, Refusal, ServiceName};
+use super::{ClusterId, EndpointCount, EndpointRules, Rejection, ServiceName};
 
 /// What was found out. It is no content: slices are equal without it, and a copy of a slice, which somebody may change,
 /// begins without it.
@@ -37,7 +37,7 @@ pub struct Copied {
     /// [`ImportedSlice::fingerprint`](super::ImportedSlice::fingerprint).
     pub fingerprint: u64,
     /// The number of endpoints that it lacks, by reason.
-    pub refused: BTreeMap<Refusal, usize>,
+    pub rejected: BTreeMap<Rejection, usize>,
     /// Those that it has.
     pub endpoints: EndpointCount,
 }

@@ -13,7 +13,7 @@ use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
     ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
     ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
-    Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
+    Properties, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
     SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
@@ -100,7 +100,7 @@ pub struct Wanted {
     /// What the clusters disagree about.
     pub conflicts: Vec<Conflict>,
     /// The number of refused endpoints by cluster and reason.
-    pub refused: BTreeMap<(ClusterId, Refusal), usize>,
+    pub rejected: BTreeMap<(ClusterId, Rejection), usize>,
     /// Whether peers export the service to this cluster, which lacks the namespace.
     pub lacks_namespace: bool,
     /// Whether the import waits for its namespace, which is to be created.
@@ -142,7 +142,7 @@ impl Wanted {
             keep: known.incomplete.clone(),
             rules: BTreeMap::new(),
             conflicts: vec![],
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             lacks_namespace: false,
             needs_namespace: false,
             export_conditions: None,
@@ -225,7 +225,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     // Another one's Service of that name stays as it is.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (mut slices, refused, endpoints) =
+    let (mut slices, rejected, endpoints) =
         copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
     endpoints.weigh(&mut merged.conflicts);
     let conflicts = std::mem::take(&mut merged.conflicts);
@@ -279,7 +279,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         keep: known.incomplete.clone(),
         rules: BTreeMap::new(),
         conflicts,
-        refused,
+        rejected,
         lacks_namespace: false,
         needs_namespace: false,
         export_conditions: None,
@@ -449,7 +449,7 @@ fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     services.into_iter().flat_map(|export| export.vips.iter().copied()).collect()
 }
 
-type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Refusal), usize>, Endpoints);
+type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Rejection), usize>, Endpoints);
 
 fn copies(
     importer: &Importer,
@@ -459,7 +459,7 @@ fn copies(
     has_derived_service: bool,
     present: &BTreeMap<Arc<str>, ActualSlice>,
 ) -> Copies {
-    let (mut slices, mut refused, mut endpoints) = Copies::default();
+    let (mut slices, mut rejected, mut endpoints) = Copies::default();
     for known in accepted {
         let source = &known.export.cluster;
         let copier = SliceCopier {
@@ -483,12 +483,12 @@ fn copies(
             let (like, wanted) = copy(&copier, &rules, slice, present);
             endpoints.add(source, slice.family, like.endpoints);
             slices.insert(like.name, wanted);
-            for (reason, count) in like.refused {
-                *refused.entry((source.clone(), reason)).or_default() += count;
+            for (reason, count) in like.rejected {
+                *rejected.entry((source.clone(), reason)).or_default() += count;
             }
         }
     }
-    (slices, refused, endpoints)
+    (slices, rejected, endpoints)
 }
 
 /// The copy of one slice. It is made only if the cluster lacks it, or if its content is unknown.
@@ -500,12 +500,12 @@ fn copy(
 ) -> (Copied, WantedSlice) {
     let mut made = None;
     let like = slice.memo.copied(rules).unwrap_or_else(|| {
-        let (copy, refused) = copier.copy(slice);
+        let (copy, rejected) = copier.copy(slice);
         let fingerprint = copy.fingerprint();
         // One text for both takes less memory.
         let name = present.get_key_value(&copy.name).map_or(&copy.name, |(name, _)| name);
         let endpoints = copy.count_endpoints(slice);
-        let like = Copied { name: Arc::clone(name), fingerprint, refused, endpoints };
+        let like = Copied { name: Arc::clone(name), fingerprint, rejected, endpoints };
         slice.memo.note_copied(Arc::clone(rules), like.clone());
         made = Some(copy);
         like

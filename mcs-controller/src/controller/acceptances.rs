@@ -19,7 +19,7 @@ const PAUSE: Duration = Duration::from_mins(10);
 pub(super) struct Acceptances {
     written: HashMap<ServiceName, (Condition, Instant)>,
     /// Whether the definition of ServiceImports lacks conditions.
-    is_refused: bool,
+    lacks_conditions: bool,
 }
 
 impl Acceptances {
@@ -30,7 +30,7 @@ impl Acceptances {
             let is_said = self.written.get(name).is_some_and(|(said, at)| {
                 said == condition && now.saturating_duration_since(*at) < PAUSE
             });
-            !self.is_refused && !is_said
+            !self.lacks_conditions && !is_said
         });
     }
 
@@ -42,8 +42,8 @@ impl Acceptances {
     }
 
     /// The definition lacks conditions. Returns whether that is new.
-    pub(super) fn refuse(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_refused, true)
+    pub(super) fn note_no_conditions(&mut self) -> bool {
+        !std::mem::replace(&mut self.lacks_conditions, true)
     }
 
     /// Forgets what was written a while ago.
@@ -84,7 +84,7 @@ mod tests {
         assert!(is_written(ConditionStatus::True, 700, true));
         acceptances.forget(begin + Duration::from_hours(1));
         assert!(acceptances.written.is_empty());
-        assert!(acceptances.refuse() && !acceptances.refuse());
+        assert!(acceptances.note_no_conditions() && !acceptances.note_no_conditions());
         let mut writes =
             vec![Write::SetAccepted(name("shop/web"), condition(ConditionStatus::True))];
         acceptances.leave_out(&mut writes, begin);

@@ -27,7 +27,7 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Condition, Export, ExportState, Owner, Refusal, ServiceName, Timestamp,
+        ClusterId, Condition, Export, ExportState, Owner, Rejection, ServiceName, Timestamp,
         VipRanges, VipsInUse, well_known,
     },
     mailbox::MailboxView,
@@ -70,7 +70,7 @@ pub(super) struct State {
     /// them.
     outgoing: BTreeSet<ServiceName>,
     /// Services that the mailbox's API server has refused, the last time that it was asked.
-    rejected: BTreeSet<ServiceName>,
+    refused: BTreeSet<ServiceName>,
     /// Those of them that are to be in the mailbox and are not. With each event the Lease is compared with them.
     missing: Arc<BTreeSet<ServiceName>>,
     /// Services that waited when the term as publisher began, and that were neither published nor refused since.
@@ -96,7 +96,7 @@ pub(super) struct State {
     /// Derived Services that the controller may not delete, each until it tries again.
     kept_derived: HashMap<ServiceName, Instant>,
     /// The endpoints of each service that are refused, by source cluster and reason.
-    refused: HashMap<ServiceName, BTreeMap<(ClusterId, Refusal), usize>>,
+    rejected: HashMap<ServiceName, BTreeMap<(ClusterId, Rejection), usize>>,
     /// The services whose ServiceImports another controller writes.
     left_alone: BTreeSet<ServiceName>,
     /// What keeps imports from being served, of each import that this controller has judged.
@@ -124,7 +124,7 @@ impl State {
             causes: Causes::default(),
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
-            rejected: BTreeSet::new(),
+            refused: BTreeSet::new(),
             missing: Arc::default(),
             unanswered: HashSet::new(),
             epoch: 0,
@@ -137,12 +137,12 @@ impl State {
             has_slice_objects: None,
             lacks_selector_results: false,
             kept_derived: HashMap::new(),
-            refused: HashMap::new(),
+            rejected: HashMap::new(),
             left_alone: BTreeSet::new(),
             acceptance_faults: HashMap::new(),
             notices: vec![],
         };
-        state.claim();
+        state.update_own_pods();
         let imported: Vec<_> = state.own.imported().cloned().collect();
         for name in &imported {
             state.note_vips(name);
@@ -170,7 +170,7 @@ impl State {
                 if changes.all || !changes.addresses.is_empty() {
                     self.peers.reserve(&self.reserved());
                 }
-                let claims = changes.pod_ranges && self.claim();
+                let claims = changes.pod_ranges && self.update_own_pods();
                 let has_addresses = !changes.addresses.is_empty() && self.peers.have_any_address();
                 if changes.all || claims || has_addresses {
                     self.queue_all();
@@ -385,9 +385,9 @@ impl State {
     }
 
     /// The number of refused endpoints of each cluster, by reason.
-    pub(super) fn refused(&self) -> BTreeMap<&ClusterId, BTreeMap<Refusal, usize>> {
+    pub(super) fn rejected(&self) -> BTreeMap<&ClusterId, BTreeMap<Rejection, usize>> {
         let mut counts: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-        for ((cluster, reason), count) in self.refused.values().flatten() {
+        for ((cluster, reason), count) in self.rejected.values().flatten() {
             *counts.entry(cluster).or_default().entry(*reason).or_default() += count;
         }
         counts

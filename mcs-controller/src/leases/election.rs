@@ -24,7 +24,7 @@ const DURATION: u64 = 15;
 /// How long before that it renews the Lease, in seconds.
 const GRACE: u64 = 10;
 /// How often the leader looks whether it holds the Lease.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(2);
 
 /// Takes part in the election until it is dropped.
@@ -99,8 +99,8 @@ async fn take_part(
         .build()
         .await?;
     let (mut is_leader, task) = manager.watch().await;
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut polls = interval(POLL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut until: Option<Instant> = None;
     loop {
         let holds = *is_leader.borrow_and_update();
@@ -116,7 +116,7 @@ async fn take_part(
         }
         tokio::select! {
             changed = is_leader.changed() => if changed.is_err() { break },
-            _ = looks.tick() => {}
+            _ = polls.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
@@ -135,7 +135,7 @@ async fn look(access: &ApiAccess, namespace: &str, identity: &str) -> Option<Opt
         let leases: Api<Lease> = Api::namespaced(access.connection().await.ok()?.client, namespace);
         leases.get(LEASE).await.ok()
     };
-    let lease = timeout(LOOK, read).await.ok()??;
+    let lease = timeout(POLL, read).await.ok()??;
     let remaining = remaining(&lease, identity, Timestamp::now());
     Some(remaining.map(|remaining| now + remaining))
 }

@@ -15,7 +15,7 @@ use crate::{
 };
 
 /// How many objects that are left out are told apart.
-const TOLD_APART: usize = 100_000;
+const MOST_REMEMBERED: usize = 100_000;
 /// What an object takes beside the parts that are counted.
 const OBJECT: usize = 512;
 /// What a text takes beside its bytes.
@@ -111,7 +111,7 @@ impl Ledger {
         let exceeded = all.iter().find(|(_, total, most, grows)| total > most && *grows);
         if let Some((limit, _, most, _)) = exceeded {
             self.exceeded = (limit, *most);
-            if account.left_out.len() < TOLD_APART {
+            if account.left_out.len() < MOST_REMEMBERED {
                 account.left_out.insert(key);
             } else if !account.left_out.contains(&key) {
                 account.uncounted += 1;
@@ -313,10 +313,10 @@ mod tests {
     #[test]
     fn many_objects_that_are_left_out_take_no_memory() {
         let mut ledger = ledger();
-        for number in 0..TOLD_APART + 10 {
+        for number in 0..MOST_REMEMBERED + 10 {
             assert!(!ledger.admit(Resource::Slices, &number, slice(11, 0)));
         }
-        assert_eq!(ledger.left_out(), [0, TOLD_APART + 10]);
-        assert_eq!(ledger.accounts[1].left_out.len(), TOLD_APART);
+        assert_eq!(ledger.left_out(), [0, MOST_REMEMBERED + 10]);
+        assert_eq!(ledger.accounts[1].left_out.len(), MOST_REMEMBERED);
     }
 }

@@ -101,7 +101,7 @@ pub struct MailboxView {
     /// are gone when a later one does not count them. The mailbox may be that of a backup.
     absent: BTreeMap<ServiceName, u64>,
     /// The number of events of the Lease.
-    beats: u64,
+    renewals: u64,
     /// The number of times that the Lease was listed.
     lists: u64,
     /// Nothing is believed before the Lease had more events: the mailbox may be one that the cluster has left, or that of
@@ -131,7 +131,7 @@ impl MailboxView {
             believed: HashMap::new(),
             endpoints: 0,
             absent: BTreeMap::new(),
-            beats: 0,
+            renewals: 0,
             lists: 0,
             counts_after: 0,
             agreed_at: None,
@@ -157,7 +157,7 @@ impl MailboxView {
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         let touched = self.apply_to_own(event);
         if self.removal_problem().is_none() {
-            self.agreed_at = Some(self.beats);
+            self.agreed_at = Some(self.renewals);
         }
         self.believe(touched)
     }
@@ -196,11 +196,11 @@ impl MailboxView {
         let renewed =
             |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
         if lease.is_none() && self.lease.is_some() {
-            self.counts_after = self.beats + 1;
+            self.counts_after = self.renewals + 1;
             self.absent.clear();
         }
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
-            self.beats += 1;
+            self.renewals += 1;
         }
         self.lease = lease;
         if let Some(lease) = self.lease.as_ref().filter(|_| self.identity_problem().is_none()) {
@@ -239,9 +239,9 @@ impl MailboxView {
         }
         if self.removal_problem().is_none() {
             self.was_complete |= self.is_renewed();
-            let (beats, lease) = (self.beats, self.lease.as_ref());
+            let (renewals, lease) = (self.renewals, self.lease.as_ref());
             let is_gone = |name: &ServiceName, since: &mut u64| {
-                beats > *since && lease.is_some_and(|lease| !lease.refuses(name))
+                renewals > *since && lease.is_some_and(|lease| !lease.refuses(name))
             };
             let gone: Vec<_> = self.absent.extract_if(.., is_gone).collect();
             for (name, _) in gone {
@@ -256,7 +256,7 @@ impl MailboxView {
     fn judge(&mut self, name: &ServiceName) -> bool {
         let Some(object) = self.contents.services().get(name) else {
             if self.believed.contains_key(name) && !self.contents.unread().contains_key(name) {
-                self.absent.entry(name.clone()).or_insert(self.beats);
+                self.absent.entry(name.clone()).or_insert(self.renewals);
             }
             return false;
         };
@@ -293,7 +293,7 @@ impl MailboxView {
         let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
         self.is_listed()
             && self.lease.as_ref().is_some_and(is_of_publisher)
-            && self.beats > self.counts_after
+            && self.renewals > self.counts_after
     }
 
     /// Whether a later Lease was there before.
@@ -366,7 +366,7 @@ impl MailboxView {
         if self.is_past(lease) {
             return Some(MailboxProblem::Past);
         }
-        if !lease.complete || self.beats <= self.counts_after {
+        if !lease.complete || self.renewals <= self.counts_after {
             return Some(MailboxProblem::Incomplete);
         }
         let (seen, said) = (self.contents.count(), lease.services);
@@ -376,7 +376,7 @@ impl MailboxView {
     /// Why it is not known what the cluster exports. A service that has just come or gone is no reason: the Lease counts it
     /// when it is renewed, at the latest when it is renewed once more.
     pub fn problem(&self) -> Option<MailboxProblem> {
-        let is_new = self.agreed_at.is_some_and(|agreed_at| self.beats <= agreed_at + 1);
+        let is_new = self.agreed_at.is_some_and(|agreed_at| self.renewals <= agreed_at + 1);
         let is_count = |problem: &MailboxProblem| matches!(problem, MailboxProblem::Count { .. });
         self.removal_problem().filter(|problem| !(is_new && is_count(problem)))
     }
@@ -438,7 +438,7 @@ impl MailboxView {
     /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may
     /// be exported elsewhere.
     pub const fn is_renewed(&self) -> bool {
-        self.beats > 1
+        self.renewals > 1
     }
 
     /// The exports that count.
@@ -473,8 +473,8 @@ impl MailboxView {
     }
 
     /// Changes with each renewal of the Lease.
-    pub const fn beats(&self) -> u64 {
-        self.beats
+    pub const fn renewals(&self) -> u64 {
+        self.renewals
     }
 
     /// The number of times that the Lease was listed.

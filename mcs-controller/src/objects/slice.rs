@@ -254,7 +254,7 @@ pub fn restrict(slice: &mut Value, rules: &EndpointRules) -> bool {
     let before = endpoints.len();
     endpoints.retain(|endpoint| {
         let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse().ok());
-        address.is_none_or(|address| rules.refusal(address).is_none())
+        address.is_none_or(|address| rules.rejection(address).is_none())
     });
     endpoints.len() < before
 }

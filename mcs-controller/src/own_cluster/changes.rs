@@ -197,9 +197,9 @@ impl OwnCluster {
         let told = told.and_then(|value| VipRangeList::parse(value).ok());
         let all = is_renamed
             || properties != *self.published_properties.0
-            || told != self.told_vip_ranges;
+            || told != self.present_vip_ranges;
         self.published_properties = (Arc::new(properties), left_out);
-        self.told_vip_ranges = told;
+        self.present_vip_ranges = told;
         OwnChanges { all, ..OwnChanges::default() }
     }
 

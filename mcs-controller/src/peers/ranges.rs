@@ -27,7 +27,7 @@ type PeerRanges<'a> = (&'a ClusterId, Option<&'a [IpNet]>);
 
 impl Peers {
     /// The pods of this cluster have these ranges. Returns whether that changes what endpoints of peers can have.
-    pub fn claim(&mut self, own_pods: &[IpNet]) -> bool {
+    pub fn set_own_pods(&mut self, own_pods: &[IpNet]) -> bool {
         if self.own_pods == own_pods {
             return false;
         }

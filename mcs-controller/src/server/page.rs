@@ -13,7 +13,7 @@ use mcs_kube::{
 
 use super::Metrics;
 use crate::{
-    clusterset::{ClusterId, ExportState, ImportState, Refusal, ServiceName},
+    clusterset::{ClusterId, ExportState, ImportState, Rejection, ServiceName},
     objects::{ClusterPeerStatus, PeerCondition},
     peers::PeerName,
 };
@@ -47,7 +47,7 @@ pub struct View {
     /// The exports that are not as they should be, with the reasons.
     pub exports: Vec<(ServiceName, ExportState, String)>,
     /// The number of endpoints that are refused.
-    pub refused: Vec<(ClusterId, Refusal, usize)>,
+    pub rejected: Vec<(ClusterId, Rejection, usize)>,
 }
 
 /// An import.
@@ -97,7 +97,7 @@ impl PageData {
             ("Seen", view.seen.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()),
         ];
         if view.leads {
-            let tables = [View::peers, View::imports, View::exports, View::refused];
+            let tables = [View::peers, View::imports, View::exports, View::rejected];
             page.tables = tables.map(|table| table(&view, query)).into();
         }
         page
@@ -194,16 +194,22 @@ impl View {
         })
     }
 
-    fn refused(&self, _: &Query) -> Table {
+    fn rejected(&self, _: &Query) -> Table {
         let columns = &["Cluster", "Reason", "Endpoints"];
         let none = "No endpoint of a peer is refused.";
-        Table::new("Refused endpoints", columns, none, &self.refused, |(cluster, reason, count)| {
-            vec![
-                Cell::Text(cluster.to_string()),
-                Cell::Mark(Mark::Bad, reason.to_string()),
-                Cell::Text(count.to_string()),
-            ]
-        })
+        Table::new(
+            "Refused endpoints",
+            columns,
+            none,
+            &self.rejected,
+            |(cluster, reason, count)| {
+                vec![
+                    Cell::Text(cluster.to_string()),
+                    Cell::Mark(Mark::Bad, reason.to_string()),
+                    Cell::Text(count.to_string()),
+                ]
+            },
+        )
     }
 }
 
@@ -282,7 +288,7 @@ mod tests {
             peers: vec![("west".into(), Some("west".parse().unwrap()), status)],
             imports: vec![import],
             exports: vec![],
-            refused: vec![("west".parse().unwrap(), Refusal::OwnPods, 4)],
+            rejected: vec![("west".parse().unwrap(), Rejection::OwnPods, 4)],
         };
         data.set(view.clone());
         let page = body(&data);
@@ -335,7 +341,7 @@ mod tests {
                 message: said(),
             }],
             exports: vec![("shop/cart".parse().unwrap(), ExportState::Invalid, said())],
-            refused: vec![],
+            rejected: vec![],
         });
         let page = body(&data);
         assert!(!page.contains("<script"), "{page}");

@@ -18,7 +18,7 @@ use self::membership::compatible;
 use super::{Notice, Regarding};
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, IpFamily, Refusal, ServiceName, well_known},
+    clusterset::{ClusterId, IpFamily, Rejection, ServiceName, well_known},
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
@@ -27,7 +27,7 @@ use crate::{
 #[derive(Clone, Default, Debug)]
 pub struct PeerNotes<'a> {
     /// The number of its endpoints that are refused, by reason.
-    pub refused: BTreeMap<Refusal, usize>,
+    pub rejected: BTreeMap<Rejection, usize>,
     /// Why the token of its kubeconfig could not be renewed.
     pub token_problem: Option<&'a str>,
     /// The ways to its pods, one for each IP family; `None`: pods are not connected to.
@@ -90,7 +90,7 @@ fn status(
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
-        disjoint(peer, (own_ranges, &notes.refused)),
+        disjoint(peer, (own_ranges, &notes.rejected)),
         compatible(peer, membership),
         reachable(peer, notes),
     ];
@@ -101,7 +101,7 @@ fn status(
         conditions,
         services: Some(count(believed.len())),
         endpoints: Some(count(peer.view.endpoints())),
-        refused_endpoints: Some(count(notes.refused.values().sum())),
+        refused_endpoints: Some(count(notes.rejected.values().sum())),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
@@ -323,9 +323,9 @@ mod tests {
         let range: ipnet::IpNet = "10.2.3.0/24".parse().unwrap();
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let message = |peers: &Peers| {
-            let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
+            let rejected = [(Rejection::OwnPods, 3), (Rejection::NoPodAddress, 4)];
             let notes = |_: &PeerName, _: &Peer| PeerNotes {
-                refused: refused.into(),
+                rejected: rejected.into(),
                 ..PeerNotes::default()
             };
             let nobody = BTreeMap::new();
@@ -336,7 +336,7 @@ mod tests {
             statuses[0].1.conditions.iter().find(is_disjoint).unwrap().message.clone()
         };
         assert!(message(&peers).contains("are not told apart"), "{}", message(&peers));
-        assert!(peers.claim(&[range]) && !peers.claim(&[range]));
+        assert!(peers.set_own_pods(&[range]) && !peers.set_own_pods(&[range]));
         assert!(message(&peers).ends_with(", 3 now"), "{}", message(&peers));
     }
 

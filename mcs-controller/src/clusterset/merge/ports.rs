@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Contribution,
-    voice::{Voice, conflict},
+    input::{Input, conflict},
 };
 use crate::clusterset::{ClusterId, Conflict, ConflictReason, Loss, ServicePort};
 
@@ -12,16 +12,16 @@ use crate::clusterset::{ClusterId, Conflict, ConflictReason, Loss, ServicePort};
 /// with one protocol and number, the older export's counts. The other cluster contributes nothing to it:
 /// the imports name no target ports, so a client could not tell the two apart.
 pub(super) fn unite(
-    voices: &[Voice<'_>],
+    inputs: &[Input<'_>],
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<ServicePort>, BTreeMap<ClusterId, Contribution>) {
     let mut united: Vec<ServicePort> = Vec::new();
     let mut contributions = BTreeMap::new();
     let mut losses = Vec::new();
-    for voice in voices {
+    for input in inputs {
         let mut contribution = Contribution::default();
         let mut lost = Vec::new();
-        for port in &voice.spec.ports {
+        for port in &input.spec.ports {
             match united.iter().find(|other| is_rival(other, port)) {
                 None => united.push(port.clone()),
                 Some(other) if is_same(other, port) => {}
@@ -32,12 +32,12 @@ pub(super) fn unite(
             }
             contribution.ports.insert(port.name.clone());
         }
-        if let Some(cluster) = voice.cluster {
+        if let Some(cluster) = input.cluster {
             losses.extend(losses_of(cluster, lost, contribution.ports.is_empty()));
             contributions.insert(cluster.clone(), contribution);
         }
     }
-    let conflict = port_conflict(voices, &united);
+    let conflict = port_conflict(inputs, &united);
     conflicts.extend(conflict.map(|conflict| Conflict { losses, ..conflict }));
     (united, contributions)
 }
@@ -75,15 +75,15 @@ fn difference(port: &ServicePort, there: &ServicePort) -> String {
 
 /// The clusters whose ports are not those of the oldest export. A record has the ports of several clusters,
 /// so of a cluster beside it only ports that it lacks are a conflict.
-fn port_conflict(voices: &[Voice<'_>], united: &[ServicePort]) -> Option<Conflict> {
-    let oldest = voices.first()?;
+fn port_conflict(inputs: &[Input<'_>], united: &[ServicePort]) -> Option<Conflict> {
+    let oldest = inputs.first()?;
     let expected: BTreeSet<_> = oldest.spec.ports.iter().collect();
-    let disagrees = |voice: &&Voice<'_>| {
-        let ports: BTreeSet<_> = voice.spec.ports.iter().collect();
+    let disagrees = |input: &&Input<'_>| {
+        let ports: BTreeSet<_> = input.spec.ports.iter().collect();
         if oldest.cluster.is_some() { ports != expected } else { !ports.is_subset(&expected) }
     };
-    let disagree = voices.iter().filter(disagrees);
-    conflict(voices, ConflictReason::PortConflict, disagree, shown(united), |spec| {
+    let disagree = inputs.iter().filter(disagrees);
+    conflict(inputs, ConflictReason::PortConflict, disagree, shown(united), |spec| {
         shown(&spec.ports)
     })
 }

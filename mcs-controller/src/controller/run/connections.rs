@@ -36,7 +36,7 @@ pub(super) struct Connections {
     /// Counts the connections to hubs: events of a former one are late.
     number: u64,
     /// Whether peers may use connections that the hubs' connections do not cover yet.
-    is_unsettled: bool,
+    is_hub_change_due: bool,
 }
 
 /// The connection to the mailbox of a peer.
@@ -140,7 +140,7 @@ impl Control {
             }
             has_changed |= *part != Part::of(peer);
         }
-        self.connections.is_unsettled |= has_changed;
+        self.connections.is_hub_change_due |= has_changed;
         outdated.extend(apart.iter().map(|(name, _)| Arc::clone(name)));
         self.connections.apart.extend(apart);
         for name in outdated {
@@ -151,7 +151,7 @@ impl Control {
 
     /// Makes, changes or ends the connection to a peer.
     pub(super) fn connect(&mut self, name: &PeerName) {
-        self.connections.is_unsettled = true;
+        self.connections.is_hub_change_due = true;
         let Some(peer) = self.state.peers.all().get(name) else {
             self.connections.peers.remove(name);
             self.connections.apart.remove(name);
@@ -216,8 +216,8 @@ impl Control {
     }
 
     /// Lets the connections to hubs read the peers that there are.
-    pub(super) fn settle(&mut self, now: Instant) {
-        if !take(&mut self.connections.is_unsettled) {
+    pub(super) fn connect_hubs(&mut self, now: Instant) {
+        if !take(&mut self.connections.is_hub_change_due) {
             return;
         }
         let mut wanted: BTreeMap<SecretReference, BTreeMap<PeerName, Part>> = BTreeMap::new();
@@ -249,7 +249,7 @@ impl Control {
                 return;
             }
             if now < hub.since + PAUSE {
-                self.connections.is_unsettled = true;
+                self.connections.is_hub_change_due = true;
                 return;
             }
         }

@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::join_all;
 use mcs_kube::reach::{Attempt, connect_all};
 
-use super::{Control, Done};
+use super::{Control, TaskResult};
 use crate::{
     names::{Answer, Names, Question},
     reach::{Reach, Target},
@@ -72,7 +72,7 @@ impl Control {
             return;
         }
         rounds.is_under_way = true;
-        self.tasks.push(Box::pin(async move { Done::Round(connect_all(chosen).await) }));
+        self.tasks.push(Box::pin(async move { TaskResult::Round(connect_all(chosen).await) }));
     }
 
     /// Asks cluster DNS for names if it is time. A standby asks too: only a replica that has had an answer knows that one is
@@ -89,7 +89,7 @@ impl Control {
                 let answer = question.ask().await;
                 (question, answer)
             };
-            Done::Names(join_all(questions.into_iter().map(ask)).await)
+            TaskResult::Names(join_all(questions.into_iter().map(ask)).await)
         }));
     }
 
@@ -98,9 +98,11 @@ impl Control {
         if self.rights.begin(now) {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
-                let Ok(connection) = access.connection().await else { return Done::Rights(None) };
+                let Ok(connection) = access.connection().await else {
+                    return TaskResult::Rights(None);
+                };
                 let may = |right| rights::may(&connection.client, None, right);
-                Done::Rights(rights::missing(may).await.ok())
+                TaskResult::Rights(rights::missing(may).await.ok())
             }));
         }
     }

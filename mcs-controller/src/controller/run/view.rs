@@ -39,7 +39,7 @@ impl Control {
             (name.clone(), state, failing(&conditions))
         };
         let exports = state.export_states().all().filter(|(_, one)| *one != ExportState::Exported);
-        let refused = state.refused().into_iter().flat_map(|(cluster, counts)| {
+        let rejected = state.rejected().into_iter().flat_map(|(cluster, counts)| {
             counts.into_iter().map(|(reason, count)| (cluster.clone(), reason, count))
         });
         let view = View {
@@ -50,7 +50,7 @@ impl Control {
             peers: peers.collect(),
             imports: state.import_states().all().map(|one| self.import_view(one)).collect(),
             exports: exports.map(export).collect(),
-            refused: refused.collect(),
+            rejected: rejected.collect(),
         };
         if let Some(page) = &self.published.page {
             page.set(view);

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use mcs_kube::{ApiAccess, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY};
 use tokio::sync::watch;
 
-use super::{super::queue::AT_A_TIME, Control, Done};
+use super::{super::queue::AT_A_TIME, Control, TaskResult};
 use crate::{
     apply::{
         ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request,
@@ -20,7 +20,7 @@ use crate::{
 
 /// How the writes of a plan have ended.
 #[derive(Default)]
-pub(super) struct Sent {
+pub(super) struct PlanResult {
     /// Why the first write failed that did.
     pub(super) failure: Option<ApplyError>,
     /// The writes that were made.
@@ -96,7 +96,7 @@ impl Control {
         let (access, leads) = (Arc::clone(&self.access), self.leads.clone());
         self.tasks.push(Box::pin(async move {
             let sent = send_plan(&access, &leads, sending, &requests).await;
-            Done::Import(name, sent)
+            TaskResult::Import(name, sent)
         }));
     }
 
@@ -111,7 +111,7 @@ impl Control {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
                 let result = request.send(&access).await;
-                Done::Misnamed(key, result)
+                TaskResult::Misnamed(key, result)
             }));
         }
     }
@@ -125,7 +125,7 @@ impl Control {
         let version = self.state.own.export_version().to_owned();
         self.tasks.push(Box::pin(async move {
             let result = other_writer(&access, &version, &name).await;
-            Done::Writer(name, result)
+            TaskResult::Writer(name, result)
         }));
     }
 
@@ -164,34 +164,35 @@ impl Control {
         let access = Arc::clone(&self.outbox.access);
         self.tasks.push(Box::pin(async move {
             let result = send_all(&access, &requests).await;
-            Done::Publication(name, result)
+            TaskResult::Publication(name, result)
         }));
     }
 
     /// Tells the agents of this cluster what is wanted of source clusters and the ranges of ClusterSetIPs, if that has changed.
-    pub(super) fn tell_agents(&mut self) {
+    pub(super) fn write_properties(&mut self) {
         if !self.state.is_synced() || !self.state.own.may_write_properties() {
             return;
         }
         self.note_properties(self.state.own.published_properties().1);
         self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
-        let traffic = self.state.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_value());
-        self.tell_property(TRAFFIC_PROPERTY, traffic);
-        let ranges = self.state.vip_ranges_to_tell();
+        let traffic = self.state.traffic_property(Instant::now()).map(|traffic| traffic.to_value());
+        self.write_property(TRAFFIC_PROPERTY, traffic);
+        let ranges = self.state.vip_ranges_property();
         self.note_untold(VIP_RANGES_PROPERTY, "read", ranges.as_ref().err().cloned());
         let ranges = ranges.ok().flatten().map(|ranges| ranges.to_value());
-        self.tell_property(VIP_RANGES_PROPERTY, ranges);
+        self.write_property(VIP_RANGES_PROPERTY, ranges);
     }
 
-    fn tell_property(&mut self, name: &'static str, value: Option<String>) {
+    fn write_property(&mut self, name: &'static str, value: Option<String>) {
         let Some(value) = value else { return };
-        if !self.telling.begin(name, &value, Instant::now()) {
+        if !self.property_writes.begin(name, &value, Instant::now()) {
             return;
         }
         let request = property_request(self.state.own.property_version(), name, &value);
         let access = Arc::clone(&self.access);
-        self.tasks
-            .push(Box::pin(async move { Done::Told(name, value, request.send(&access).await) }));
+        self.tasks.push(Box::pin(async move {
+            TaskResult::Property(name, value, request.send(&access).await)
+        }));
     }
 
     /// Takes notice of who publishes in the mailbox.
@@ -225,7 +226,8 @@ impl Control {
         let membership = self.state.membership();
         if let Some(request) = self.term.next(statement, &membership, Instant::now()) {
             let access = Arc::clone(&self.outbox.access);
-            self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
+            self.tasks
+                .push(Box::pin(async move { TaskResult::Lease(request.send(&access).await) }));
         }
     }
 
@@ -248,30 +250,30 @@ pub(super) async fn send_plan(
     leads: &watch::Receiver<bool>,
     mut sending: Sending,
     requests: &[Request],
-) -> Sent {
-    let mut sent = Sent::default();
+) -> PlanResult {
+    let mut sent = PlanResult::default();
     while *leads.borrow()
-        && let Some(place) = sending.next_place()
-        && let Some(request) = requests.get(place)
+        && let Some(index) = sending.next_index()
+        && let Some(request) = requests.get(index)
     {
         let Err(error) = request.send(access).await else {
-            sending.end(place, Ending::Done);
+            sending.end(index, Ending::Done);
             continue;
         };
         if let (Some(Write::DeleteDerivedService(import)), true) =
-            (sending.write(place), error.is_forbidden())
+            (sending.write(index), error.is_forbidden())
         {
             tracing::warn!(
                 "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
                  or delete it"
             );
             sent.keeps_derived_service = true;
-            sending.end(place, Ending::Done);
+            sending.end(index, Ending::Done);
             continue;
         }
         let has_no_room = error.is_of_quota();
-        sending.end(place, if has_no_room { Ending::NoRoom } else { Ending::Failed });
-        if sending.has_failed(place) {
+        sending.end(index, if has_no_room { Ending::NoRoom } else { Ending::Failed });
+        if sending.has_failed(index) {
             sent.failure.get_or_insert(error);
         }
     }

@@ -32,10 +32,10 @@ impl State {
     }
 
     /// Tells peers which ranges this cluster's pods have. Returns whether that changes which endpoints they can have.
-    pub(super) fn claim(&mut self) -> bool {
+    pub(super) fn update_own_pods(&mut self) -> bool {
         let (given, vips) = (&self.settings.pod_ranges, self.vip_ranges());
         let ranges = if given.is_empty() { self.own.assigned_pod_ranges(&vips) } else { given };
-        self.peers.claim(ranges)
+        self.peers.set_own_pods(ranges)
     }
 
     pub(super) fn vip_ranges(&self) -> VipRanges {

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use super::State;
 use crate::{
     clusterset::{
-        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
-        WantedImport,
+        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Rejection, ServiceName,
+        Wanted, WantedImport,
     },
     objects::MCS_GROUP,
     plan::Write,
@@ -15,37 +15,37 @@ use crate::{
 };
 
 impl State {
-    pub(super) fn note_refused(
+    pub(super) fn note_rejected(
         &mut self,
         name: &ServiceName,
-        refused: &BTreeMap<(ClusterId, Refusal), usize>,
+        rejected: &BTreeMap<(ClusterId, Rejection), usize>,
     ) {
-        let former = self.refused.remove(name).unwrap_or_default();
-        for ((cluster, reason), count) in refused {
+        let former = self.rejected.remove(name).unwrap_or_default();
+        for ((cluster, reason), count) in rejected {
             tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
         }
         // Before there is an import, nobody looks at it.
         if self.own.import_object(name).is_none() {
             return;
         }
-        if refused.is_empty() {
+        if rejected.is_empty() {
             if !former.is_empty() {
                 let note = "no endpoint of it is refused any more".to_owned();
                 self.tell(name, false, "EndpointsAccepted", note);
             }
             return;
         }
-        self.refused.insert(name.clone(), refused.clone());
-        let new = refused.iter().filter(|(refused, _)| !former.contains_key(refused));
-        for note in new.map(refused_note) {
+        self.rejected.insert(name.clone(), rejected.clone());
+        let new = rejected.iter().filter(|(rejected, _)| !former.contains_key(rejected));
+        for note in new.map(rejected_note) {
             self.tell_of_import(name, "EndpointsRefused", note);
         }
     }
 
     /// Tells again which endpoints are refused: events live an hour.
-    pub(in crate::controller) fn tell_refused_again(&mut self) {
-        let told = self.refused.iter().flat_map(|(name, refused)| {
-            refused.iter().map(|refused| (name.clone(), refused_note(refused)))
+    pub(in crate::controller) fn tell_rejected_again(&mut self) {
+        let told = self.rejected.iter().flat_map(|(name, rejected)| {
+            rejected.iter().map(|rejected| (name.clone(), rejected_note(rejected)))
         });
         for (name, note) in told.collect::<Vec<_>>() {
             self.tell_of_import(&name, "EndpointsRefused", note);
@@ -185,24 +185,24 @@ fn turn(
     }
 }
 
-fn refused_note(((cluster, reason), count): (&(ClusterId, Refusal), &usize)) -> String {
+fn rejected_note(((cluster, reason), count): (&(ClusterId, Rejection), &usize)) -> String {
     format!("endpoints of cluster {cluster} are refused, {count} in number: {}", why(*reason))
 }
 
 /// What is wrong with the addresses of refused endpoints.
-const fn why(reason: Refusal) -> &'static str {
+const fn why(reason: Rejection) -> &'static str {
     match reason {
-        Refusal::OutsidePodRanges => {
+        Rejection::OutsidePodRanges => {
             "their addresses are not its pods'. See podCIDRs of its ClusterPeer"
         }
-        Refusal::NoPodAddress => {
+        Rejection::NoPodAddress => {
             "every machine has their addresses: loopback, link-local, metadata service"
         }
-        Refusal::Reserved => {
+        Rejection::Reserved => {
             "their addresses belong to this cluster: to its Services, ClusterSetIPs, nodes or API server"
         }
-        Refusal::OwnPods => "their addresses belong to pods of this cluster",
-        Refusal::OtherPeer => {
+        Rejection::OwnPods => "their addresses belong to pods of this cluster",
+        Rejection::OtherPeer => {
             "their addresses belong to pods of another ClusterPeer. See podCIDRs of both"
         }
     }

@@ -68,7 +68,7 @@ impl State {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
         self.export_states.note(&name, wanted.export_conditions.as_deref().map(ExportState::of));
-        self.note_refused(&name, &wanted.refused);
+        self.note_rejected(&name, &wanted.rejected);
         self.note_left_alone(&name, &wanted);
         self.note_lost(&name, &lost, &wanted);
         if wanted.lacks_vips() {
@@ -167,7 +167,7 @@ impl State {
     }
 
     pub(super) fn importer(&self) -> Importer {
-        let told = self.own.told_vip_ranges().map_or(&[][..], VipRangeList::ranges);
+        let told = self.own.present_vip_ranges().map_or(&[][..], VipRangeList::ranges);
         Importer {
             cluster: self.cluster.clone(),
             families: self.own.families(),

@@ -142,7 +142,7 @@ impl State {
     pub(super) fn note_missing(&mut self, name: &ServiceName) {
         let is_there = self.own_mailbox.seen().contains_key(name)
             || self.own_mailbox.unread().contains_key(name);
-        let is_missing = self.rejected.contains(name) && self.outgoing.contains(name) && !is_there;
+        let is_missing = self.refused.contains(name) && self.outgoing.contains(name) && !is_there;
         if is_missing == self.missing.contains(name) {
             return;
         }
@@ -167,9 +167,9 @@ impl State {
     ) {
         let is_refused = error.is_some_and(ApplyError::is_refusal);
         if is_refused {
-            self.rejected.insert(name.clone());
+            self.refused.insert(name.clone());
         } else {
-            self.rejected.remove(name);
+            self.refused.remove(name);
         }
         self.note_missing(name);
         if is_refused || error.is_none() {

@@ -14,7 +14,7 @@ use crate::{
 
 impl State {
     /// What the agents are to be told of source clusters, if they were told something else.
-    pub(in crate::controller) fn traffic_to_tell(&self, now: Instant) -> Option<Traffic> {
+    pub(in crate::controller) fn traffic_property(&self, now: Instant) -> Option<Traffic> {
         let told = match self.own.property(TRAFFIC_PROPERTY) {
             None => Some(Traffic::default()),
             Some(value) => Traffic::parse(value).ok(),

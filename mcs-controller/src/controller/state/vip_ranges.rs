@@ -13,8 +13,10 @@ impl State {
     /// Agents that were told nothing accept any address. So they are told nothing while imports of other controllers have
     /// addresses outside: the first ranges would take those away. Later only an import that is adopted brings an address of its
     /// own, since whoever may write a ServiceImport would else choose one.
-    pub(in crate::controller) fn vip_ranges_to_tell(&self) -> Result<Option<VipRangeList>, String> {
-        let told = self.own.told_vip_ranges();
+    pub(in crate::controller) fn vip_ranges_property(
+        &self,
+    ) -> Result<Option<VipRangeList>, String> {
+        let told = self.own.present_vip_ranges();
         if !self.settings.tells_vip_ranges {
             // Agents follow what an earlier controller has told them.
             let any = VipRangeList::new(&[Ipv4Net::default().into(), Ipv6Net::default().into()]);

@@ -7,7 +7,7 @@ use mcs_kube::one_line;
 
 use super::PeerNotes;
 use crate::{
-    clusterset::{ClusterId, Refusal, overlap},
+    clusterset::{ClusterId, Rejection, overlap},
     mailbox::MailboxProblem,
     objects::{PeerCondition, WhenStale},
     peers::{AccessProblem, Peer},
@@ -48,18 +48,18 @@ impl<'a> OwnRanges<'a> {
     }
 
     /// What is wrong with the pod ranges of a peer.
-    fn overlap(&self, peer: &Peer, refused: &BTreeMap<Refusal, usize>) -> Option<String> {
+    fn overlap(&self, peer: &Peer, rejected: &BTreeMap<Rejection, usize>) -> Option<String> {
         let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
         let with_pods = |range: &IpNet| Some((*range, *self.pods_of(range)?));
         if let Some((range, own)) = ranges.iter().find_map(with_pods) {
-            let refused = number_of(refused, Refusal::OwnPods);
+            let rejected = number_of(rejected, Rejection::OwnPods);
             let consequence = if peer.rules.endpoints.own_pods.is_empty() {
                 "pods with such addresses are not told apart. With --pod-cidr (chart: podCidrs) endpoints with addresses of \
                  this cluster's pods are refused"
                     .to_owned()
             } else {
                 format!(
-                    "endpoints are refused where the range of this cluster is not the wider one, {refused} now"
+                    "endpoints are refused where the range of this cluster is not the wider one, {rejected} now"
                 )
             };
             return Some(format!(
@@ -92,8 +92,8 @@ impl<'a> OwnRanges<'a> {
     }
 }
 
-fn number_of(refused: &BTreeMap<Refusal, usize>, reason: Refusal) -> usize {
-    refused.get(&reason).copied().unwrap_or_default()
+fn number_of(rejected: &BTreeMap<Rejection, usize>, reason: Rejection) -> usize {
+    rejected.get(&reason).copied().unwrap_or_default()
 }
 
 pub(in crate::status) fn condition(
@@ -128,22 +128,22 @@ pub(super) fn of_broken(error: &str) -> String {
 /// Whether the ClusterPeer as it is now counts, and its Secret.
 pub(super) fn accepted(peer: &Peer) -> PeerCondition {
     let kind = "Accepted";
-    let refused = |reason, message| condition(kind, Some(false), reason, message);
+    let rejected = |reason, message| condition(kind, Some(false), reason, message);
     if let Some(error) = &peer.rejected {
         let message = format!("{error}. Nothing of this change counts: the spec of before does");
-        return refused(INVALID_SPEC, message);
+        return rejected(INVALID_SPEC, message);
     }
     match &peer.access_problem {
         Some(AccessProblem::NoSecret(problem)) => {
             let message = format!(
                 "{problem}. The mailbox is not read, and what was imported stays as it is. Delete the ClusterPeer to end the import"
             );
-            refused("NoSecret", message)
+            rejected("NoSecret", message)
         }
         Some(AccessProblem::Unusable(problem)) if peer.is_connected => {
-            refused("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
+            rejected("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
         }
-        Some(AccessProblem::Unusable(problem)) => refused(
+        Some(AccessProblem::Unusable(problem)) => rejected(
             "InvalidKubeconfig",
             format!("{problem}. The mailbox is not read, and what was imported stays as it is"),
         ),
@@ -285,18 +285,18 @@ pub(super) fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
 
 pub(super) fn disjoint(
     peer: &Peer,
-    (own_ranges, refused): (&OwnRanges<'_>, &BTreeMap<Refusal, usize>),
+    (own_ranges, rejected): (&OwnRanges<'_>, &BTreeMap<Rejection, usize>),
 ) -> PeerCondition {
     let kind = "CIDRsDisjoint";
     let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-    if let Some(message) = own_ranges.overlap(peer, refused) {
+    if let Some(message) = own_ranges.overlap(peer, rejected) {
         return condition(kind, Some(false), "OverlapsOwn", message);
     }
     match &peer.overlap {
         Some((range, other)) => {
-            let refused = number_of(refused, Refusal::OtherPeer);
+            let rejected = number_of(rejected, Rejection::OtherPeer);
             let message = format!(
-                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {refused} endpoints \
+                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {rejected} endpoints \
                  are refused now"
             );
             condition(kind, Some(false), "Overlap", message)

@@ -19,7 +19,7 @@ use crate::{
 
 /// Clients on the nodes of one cluster that still use the drained one.
 #[derive(PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct Left {
+pub(super) struct Remaining {
     /// Sockets that are connected to it.
     sockets: u64,
     /// Flows of the packet path to it that have not ended.
@@ -44,7 +44,7 @@ struct Flow {
     state: String,
 }
 
-impl Left {
+impl Remaining {
     /// Asks the agents of a cluster.
     pub(super) async fn in_cluster(cluster: &Cluster, drained: &ClusterId) -> Self {
         Self::try_in_cluster(cluster, drained)
@@ -81,7 +81,7 @@ impl Left {
     }
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for Remaining {
     /// `3 sockets, 1 flow on 2 nodes; 1 agent not asked`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |count: u64, what: &str| {
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_in_a_line() {
-        let mut left = Left::default();
+        let mut left = Remaining::default();
         assert_eq!((left.to_string(), left.is_none()), ("none".to_owned(), true));
-        left = Left { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
+        left = Remaining { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
         assert_eq!(left.to_string(), "3 sockets, 1 flow on 2 nodes");
         left.unasked.push("node n3: no answer".to_owned());
         assert!(left.to_string().ends_with("; not asked: node n3: no answer"));
-        let unasked = Left { unasked: left.unasked, ..Left::default() };
+        let unasked = Remaining { unasked: left.unasked, ..Remaining::default() };
         assert!(!unasked.is_none(), "nobody knows");
     }
 }
