@@ -25,7 +25,7 @@ use crate::{
     peers::PeerName,
 };
 
-/// What the controller is told on its command line.
+/// The settings from the command line.
 #[derive(Clone, Debug)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub struct Settings {
@@ -39,9 +39,9 @@ pub struct Settings {
     pub namespace: String,
     /// The namespace in which it publishes.
     pub mailbox: String,
-    /// Leads to the API server with that namespace; `None`: this cluster's, unless a Secret does.
+    /// The API server with that namespace; `None`: that of the Secret below, or else this cluster's.
     pub mailbox_kubeconfig: Option<KubeconfigFile>,
-    /// The Secret with the kubeconfig that leads there, in the controller's own namespace.
+    /// The Secret with the kubeconfig for that API server, in the controller's own namespace.
     pub mailbox_secret: Option<SecretReference>,
     /// The namespaces that can be exported.
     pub exports: NamespaceRules,

@@ -1,4 +1,4 @@
-//! What this cluster has of one service.
+//! The objects of one service in this cluster.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -11,7 +11,7 @@ pub struct Actual {
     pub import: Option<ActualImport>,
     /// The slices that this controller wrote, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, ActualSlice>,
-    /// The Service that has the name of the derived one.
+    /// The Service with the name of the derived Service, whoever wrote it.
     pub derived: Option<ActualDerived>,
     /// `status.conditions` of the ServiceExport, without conditions of other types; absent if this cluster has
     /// no ServiceExport.
@@ -23,7 +23,7 @@ pub struct Actual {
 pub struct ActualImport {
     /// Who writes it.
     pub owner: Owner,
-    /// Its content. Of labels and annotations, only those that this controller applied: others may add theirs.
+    /// Its content. Only labels and annotations that this controller applied count: others may add theirs.
     pub import: Import,
     /// Its status.
     pub status: ImportStatus,
@@ -47,20 +47,20 @@ pub struct ActualSlice {
     pub fingerprint: u64,
     /// `addressType`, which nobody can change.
     pub family: IpFamily,
-    /// When the slice that it is a copy of was written to the mailbox.
+    /// When the original was written to the mailbox.
     pub stamp: Stamp,
-    /// Those of its endpoints.
+    /// The addresses of its endpoints.
     pub addresses: Addresses,
 }
 
-/// The Service of this cluster that has the name of a derived one.
+/// The Service of this cluster with the name of a derived Service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ActualDerived {
     /// Who writes it.
     pub owner: Owner,
     /// `spec.ports`.
     pub ports: Vec<ServicePort>,
-    /// Whether it has the labels that keep kube-proxy away, and no selector.
+    /// Whether it has no selector, and has the labels that keep kube-proxy away.
     pub is_ours_alone: bool,
     /// `metadata.uid`.
     pub uid: Arc<str>,

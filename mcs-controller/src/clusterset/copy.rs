@@ -20,7 +20,7 @@ pub struct SliceCopier<'a> {
     pub importer: &'a ClusterId,
     /// The merged exports.
     pub merged: &'a Merged,
-    /// The endpoints that are refused.
+    /// The addresses that endpoints of the cluster can have.
     pub rules: &'a Arc<EndpointRules>,
     /// Whether the import has a derived Service.
     pub has_derived_service: bool,
@@ -29,7 +29,7 @@ pub struct SliceCopier<'a> {
 }
 
 impl SliceCopier<'_> {
-    /// What the copies of all slices follow from.
+    /// The rules that decide the content of all copies.
     pub fn rules(&self) -> CopyRules {
         CopyRules {
             name: self.name.clone(),
@@ -43,12 +43,12 @@ impl SliceCopier<'_> {
         }
     }
 
-    /// That of the copy of the slice.
+    /// The stamp of the copy of a slice.
     pub const fn stamp(&self, slice: &SourceSlice) -> Stamp {
         slice.stamp.of(self.mailbox)
     }
 
-    /// Whether the import has the slice's family, and something of the cluster.
+    /// Whether the import has the slice's family, and the cluster contributes to it.
     pub fn takes(&self, slice: &SourceSlice) -> bool {
         self.contribution().is_some() && self.merged.spec.ip_families.contains(&slice.family)
     }
@@ -65,7 +65,7 @@ impl SliceCopier<'_> {
         self.merged.spec.service_type == ServiceType::Headless
     }
 
-    /// The copy of one slice, and how many endpoints it lacks because this cluster refuses them, by reason.
+    /// The copy of one slice, and the number of rejected endpoints by reason.
     pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Rejection, usize>) {
         let mut rejected = BTreeMap::new();
         let endpoints =
@@ -109,8 +109,8 @@ impl SliceCopier<'_> {
         Endpoint { hostname: endpoint.hostname.filter(|_| self.is_headless()), ..endpoint }
     }
 
-    /// The ports that clients reach. A port that lost a conflict has the name or the number of another one, so
-    /// clients of that one would reach it.
+    /// The ports that clients reach. A port that lost a conflict shares its name or number with another port, whose clients
+    /// would reach it.
     fn reached_ports(&self, slice: &SourceSlice) -> Vec<super::SlicePort> {
         let is_reached = |port: &&super::SlicePort| {
             self.contribution().is_some_and(|of| of.ports.contains(&port.name))

@@ -1,6 +1,6 @@
 //! The derived Service of an import: for Gateway implementations that lead to Services alone.
 //!
-//! It has no ClusterIP, so no client loses what a dataplane does not serve. It uses the slices of the import.
+//! It has no ClusterIP, so no client depends on a dataplane that does not serve it. It uses the slices of the import.
 
 use sha2::{Digest as _, Sha256};
 

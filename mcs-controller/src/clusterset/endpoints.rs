@@ -35,7 +35,7 @@ impl Endpoints {
         *self.0.entry(cluster.clone()).or_default().entry(family).or_default() += count;
     }
 
-    /// Says how many endpoints each conflict costs.
+    /// Sets the number of endpoints that each conflict costs.
     pub(super) fn weigh(&self, conflicts: &mut [Conflict]) {
         for loss in conflicts.iter_mut().flat_map(|conflict| &mut conflict.losses) {
             loss.endpoints = self.0.get(&loss.cluster).map_or(0, |families| count(families).all);

@@ -1,7 +1,7 @@
 //! Merges the exports of one service (KEP-1645, "Constraints and Conflict Resolution").
 //!
-//! The result depends only on the exports, but for the IP families that an import has already. So every cluster that gets the
-//! same ones computes the same.
+//! The result depends only on the exports and on the IP families that the import already has. So clusters with the same
+//! exports compute the same import.
 
 mod families;
 mod input;
@@ -19,7 +19,7 @@ use super::{
 };
 use input::{Input, disagreement};
 
-/// What the exports of one service amount to.
+/// The merged exports of one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Merged {
     /// The properties of the import.
@@ -37,9 +37,9 @@ pub struct Contribution {
     pub ports: BTreeSet<Arc<str>>,
 }
 
-/// Merges the exports that reach a cluster. The order of `exports` does not matter. `record` is the import as
-/// the cluster has it, if that names a cluster which cannot be read: it counts as the oldest export. `living` are the
-/// families of the import as the cluster has it: who comes takes none from it.
+/// Merges the exports that reach a cluster. The order of `exports` does not matter. `record`: the present import, if it
+/// names an unreadable cluster; it counts as the oldest export. `living`: the families of the present import, which a new
+/// export does not remove.
 ///
 /// None if nothing is exported.
 pub fn merge<'a>(
@@ -106,7 +106,7 @@ fn other_annotations(spec: &ServiceSpec) -> Pairs {
     annotations
 }
 
-/// The text if it cannot be read. Spaces in it do not matter.
+/// The selectors, or their text if it is invalid. Whitespace does not matter.
 fn selectors(spec: &ServiceSpec) -> Option<Result<Selectors, &str>> {
     let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
     Some(Selectors::parse(text).map_err(|_| &**text))

@@ -1,4 +1,4 @@
-//! Which endpoints of a cluster are refused: a peer must not draw clients to addresses that are not its pods'.
+//! Which endpoints of a cluster are rejected: a peer must not draw clients to addresses that are not its pods'.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,26 +15,26 @@ use serde::Serialize;
 pub struct EndpointRules {
     /// The pod ranges of a peer. Absent for this cluster itself.
     pub pod_ranges: Option<Vec<IpNet>>,
-    /// The ranges of this cluster's pods that overlap with these.
+    /// The ranges of this cluster's pods that overlap with `pod_ranges`.
     pub own_pods: Vec<IpNet>,
-    /// The ranges of other peers that are parts of these.
+    /// The ranges of other peers within `pod_ranges`.
     pub other_peers: Vec<IpNet>,
     /// Addresses that no endpoint of a peer can have.
     pub reserved: Reserved,
 }
 
-/// Addresses that belong to this cluster, and are no pods'.
+/// Addresses of this cluster that are not of pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reserved {
-    /// The VIP ranges and those of Services.
+    /// The VIP ranges, and the ranges of Services.
     pub ranges: Vec<IpNet>,
     /// The API servers.
     pub addresses: BTreeSet<IpAddr>,
-    /// What nodes say their addresses are, each with the name of a node. There can be thousands.
+    /// The addresses that nodes report, each with the name of a node. There can be thousands.
     pub nodes: Arc<BTreeMap<IpAddr, Arc<str>>>,
 }
 
-/// Why an endpoint is refused.
+/// Why an endpoint is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Rejection {
@@ -69,9 +69,9 @@ impl fmt::Display for Rejection {
 }
 
 impl EndpointRules {
-    /// Why the address is refused; none if it is not.
+    /// Why the address is rejected; none if it is accepted.
     pub fn rejection(&self, address: IpAddr) -> Option<Rejection> {
-        // The narrowest range with the address says whose it is.
+        // The narrowest range with the address decides whose it is.
         let narrowest = |nets: &[IpNet]| {
             nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
         };
@@ -85,7 +85,7 @@ impl EndpointRules {
         let theirs = self.pod_ranges.as_deref().map(narrowest);
         match theirs {
             Some(None) => return Some(Rejection::OutsidePodRanges),
-            // A node could take any endpoint away if its own word counted against the ranges of a peer.
+            // A node reports its own addresses, so they must not override the ranges of a peer.
             None if self.reserved.nodes.contains_key(&address) => return Some(Rejection::Reserved),
             _ => {}
         }
@@ -93,7 +93,7 @@ impl EndpointRules {
         if narrowest(&self.own_pods).is_some_and(|own| Some(own) >= theirs) {
             return Some(Rejection::OwnPods);
         }
-        // Of two peers with the same range, nobody knows whose it is.
+        // A range of two peers belongs to neither.
         (narrowest(&self.other_peers) > theirs).then_some(Rejection::OtherPeer)
     }
 }
@@ -104,7 +104,7 @@ const METADATA: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0,
 fn can_be_a_pod(address: IpAddr) -> bool {
     let is_local = match address {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
-        // An IPv4-mapped address would pass the checks of IPv6 and reach an IPv4 one.
+        // An IPv4-mapped address would pass the checks of IPv6 and reach an IPv4 address.
         IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.to_ipv4_mapped().is_some(),
     };
     !(is_local

@@ -18,19 +18,19 @@ use crate::{
     status::{Failures, Turn},
 };
 
-/// How long to wait before something is read again that the start needs.
+/// The pause before the start retries a read.
 const RETRY: Duration = Duration::from_secs(2);
 /// The time limit of a read.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Leads to the mailbox.
+/// The API server with this cluster's own mailbox.
 pub(super) struct Outbox {
     pub(super) access: Arc<ApiAccess>,
-    /// Whether it leads to this cluster's API server.
+    /// Whether that is this cluster's API server.
     is_at_home: bool,
     /// The kubeconfig, if it comes from a Secret, and that Secret.
     secret: Option<(SecretReference, watch::Sender<Arc<str>>)>,
-    /// What the token of that kubeconfig says of itself.
+    /// The claims of the token in that kubeconfig.
     token: Option<TokenClaims>,
 }
 
@@ -73,7 +73,7 @@ impl Outbox {
         self.secret.as_ref().map(|(secret, _)| secret)
     }
 
-    /// The Secret, and what its token says of itself.
+    /// The Secret, and the claims of its token.
     pub(super) fn token(&self) -> Option<(&SecretReference, &TokenClaims)> {
         Some((self.secret()?, self.token.as_ref()?))
     }
@@ -88,7 +88,7 @@ impl Outbox {
     }
 }
 
-/// Tries again and again. Each new reason of a failure is logged.
+/// Retries until the attempt succeeds. Logs each new error.
 pub(super) async fn until_it_works<T>(
     what: &str,
     attempt: impl AsyncFn() -> anyhow::Result<T>,

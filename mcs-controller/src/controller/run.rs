@@ -68,21 +68,21 @@ use crate::{
 const WAITING_UPDATES: usize = 1024;
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
-/// How often a fault that lasts is told again. API servers keep events for an hour.
+/// How often the event of a lasting fault is repeated. API servers keep events for an hour.
 const EVENT_INTERVAL: Duration = Duration::from_mins(30);
-/// How long the end may take.
+/// The time limit of the shutdown.
 const SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A write that is under way.
+/// A write or a probe that is under way.
 type Task = Pin<Box<dyn Future<Output = TaskResult> + Send>>;
 
-/// How a write has ended.
+/// How a task has ended.
 enum TaskResult {
     Import(ServiceName, PlanResult),
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
-    /// The value of a ClusterProperty that agents read.
+    /// The write of a ClusterProperty that agents read.
     Property(&'static str, String, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
@@ -117,9 +117,9 @@ struct Control {
     /// The watches of this cluster's own mailbox.
     mailbox_watches: Connection,
     term: PublisherTerm,
-    /// Whether this replica leads, told at once.
+    /// Whether this replica leads.
     leads: watch::Receiver<bool>,
-    /// The same, as far as the control task has taken notice.
+    /// Whether the control task acts as leader: it follows `leads`.
     is_leader: bool,
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
@@ -142,15 +142,15 @@ struct Control {
     rights: Rights,
     /// The ClusterProperties for agents that are being written.
     property_writes: PropertyWrites,
-    /// Why one of them cannot be made, or not be written.
+    /// Why one of these values cannot be computed or written.
     untold: Failures<(&'static str, &'static str)>,
     contests: Contests,
     acceptances: Acceptances,
     writers: OtherWriters,
-    /// When faults that last are told again.
+    /// When the events of lasting faults are repeated.
     tell_again_at: Instant,
     said_synced: bool,
-    /// When the page is told again.
+    /// When the page is next updated.
     show_at: Instant,
     published: Arc<Published>,
 }
@@ -188,7 +188,7 @@ async fn control(
     result
 }
 
-/// Waits until this cluster's id and uid are known, and the way to its mailbox.
+/// Waits until this cluster's id, its uid and the API server of its mailbox are known.
 async fn start(
     settings: Settings,
     published: Arc<Published>,
@@ -308,7 +308,7 @@ impl Control {
         }
     }
 
-    /// Everything is planned under one id. After a restart it is the other one.
+    /// Plans are valid for one cluster id. The program restarts to use another.
     fn ensure_id(&self) -> anyhow::Result<()> {
         let (cluster, said) = (self.state.cluster(), self.state.own.cluster_id());
         if self.settings.cluster.is_none()

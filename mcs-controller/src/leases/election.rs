@@ -27,7 +27,7 @@ const GRACE: u64 = 10;
 const POLL: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Takes part in the election until it is dropped.
+/// This replica's part in the election, until it is dropped.
 #[derive(Debug)]
 pub struct Election {
     leads: watch::Receiver<bool>,
@@ -70,7 +70,7 @@ impl Election {
         Self { leads, stop, task }
     }
 
-    /// Gives the Lease away, if this replica has it.
+    /// Releases the Lease, if this replica holds it.
     pub async fn end(mut self) {
         self.stop.send_replace(true);
         // It logs its errors.
@@ -120,7 +120,7 @@ async fn take_part(
             _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
-    // Without a receiver, the manager gives the Lease away and ends.
+    // Without a receiver, the manager releases the Lease and ends.
     drop(is_leader);
     task.await??;
     Ok(())
@@ -140,12 +140,12 @@ async fn look(access: &ApiAccess, namespace: &str, identity: &str) -> Option<Opt
     Some(remaining.map(|remaining| now + remaining))
 }
 
-/// How much longer the Lease is this replica's.
+/// How long this replica still holds the Lease.
 fn remaining(lease: &Lease, identity: &str, now: Timestamp) -> Option<Duration> {
     let spec = lease.spec.as_ref()?;
     let renewed =
         spec.renew_time.as_ref().filter(|_| spec.holder_identity.as_deref() == Some(identity))?;
-    // A clock that was set back must not prolong it.
+    // A clock that is set back must not prolong the time.
     let age = Duration::try_from(now.duration_since(renewed.0)).unwrap_or_default();
     Duration::from_secs(DURATION).checked_sub(age).filter(|remaining| !remaining.is_zero())
 }

@@ -1,4 +1,4 @@
-//! The ExportedServices and slices that are in a mailbox, as its watches tell.
+//! The ExportedServices and slices of a mailbox, by its watches.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -27,11 +27,10 @@ type Slices = BTreeMap<Arc<str>, Arc<SourceSlice>>;
 #[derive(Debug)]
 pub(super) struct Contents {
     cluster: ClusterId,
-    /// Whether an object that was written before the one that is known does not replace it: a backup has brought it back,
-    /// or a publisher that was replaced wrote it.
+    /// Whether an older object does not replace a known one: it comes from a backup, or from a publisher that was replaced.
     keeps_latest: bool,
     services: BTreeMap<ServiceName, ExportedObject>,
-    /// Those of `services` that are about to be deleted.
+    /// The services in `services` that are about to be deleted.
     withdrawn: BTreeSet<ServiceName>,
     /// The services whose ExportedService cannot be read, with `metadata.resourceVersion`.
     unread: BTreeMap<ServiceName, Option<Arc<str>>>,
@@ -54,12 +53,12 @@ impl Contents {
         }
     }
 
-    /// How much is kept, from the next list on. Without limits it is this cluster's own mailbox.
+    /// Sets the limits, from the next list on. This cluster's own mailbox has none.
     pub(super) const fn set_limits(&mut self, limits: Limits) {
         self.ledger.set_limits(limits);
     }
 
-    /// Why not everything is kept.
+    /// The exceeded limit, if objects are left out.
     pub(super) fn over_limit(&self) -> Option<MailboxProblem> {
         self.ledger.problem()
     }
@@ -69,7 +68,7 @@ impl Contents {
         self.ledger.left_out()
     }
 
-    /// How many objects were ignored.
+    /// The number of ignored objects.
     pub(super) const fn ignored(&self) -> u64 {
         self.ignored.count()
     }
@@ -89,12 +88,12 @@ impl Contents {
         &self.slices
     }
 
-    /// The number of ExportedServices, whether they can be read or not, but for those that are about to be deleted.
+    /// The number of ExportedServices, readable or not, without those that are about to be deleted.
     pub(super) fn count(&self) -> usize {
         self.services.len() - self.withdrawn.len() + self.unread.len()
     }
 
-    /// Applies an event of the ExportedServices. Returns the services that it touches.
+    /// Applies an event of the ExportedServices. Returns the affected services.
     pub(super) fn take_services(
         &mut self,
         event: ResourceEvent<ExportedServiceDecoder>,
@@ -104,7 +103,7 @@ impl Contents {
                 let before = std::mem::take(&mut self.services);
                 let unread = std::mem::take(&mut self.unread);
                 self.withdrawn.clear();
-                // Where there is no room for all, those from before stay.
+                // If there is no room for all objects, the former ones stay.
                 let is_known = |object: &WatchedObject<_>| {
                     service_of(&object.key().name).is_some_and(|name| before.contains_key(&name))
                 };
@@ -141,7 +140,7 @@ impl Contents {
         }
     }
 
-    /// An ExportedService of another cluster does not count, and one that has no room is not kept.
+    /// Stores an ExportedService if it is of this mailbox's cluster and there is room.
     fn put_service(
         &mut self,
         object: WatchedObject<ExportedServiceDecoder>,
@@ -196,7 +195,7 @@ impl Contents {
         self.keeps_latest && stamp.is_before(former)
     }
 
-    /// Applies an event of the slices. Returns the services that it touches.
+    /// Applies an event of the slices. Returns the affected services.
     pub(super) fn take_slices(
         &mut self,
         event: ResourceEvent<MailboxSliceDecoder>,
@@ -247,7 +246,7 @@ impl Contents {
         }
     }
 
-    /// Keeps it if there is room.
+    /// Stores a slice if there is room.
     fn put_slice(
         &mut self,
         service: &ServiceName,

@@ -4,10 +4,10 @@ use std::fmt;
 
 use mcs_kube::one_line_of;
 
-/// The bytes of what another cluster calls itself.
+/// The most bytes of another cluster's id in a message.
 const LONGEST_ID: usize = 100;
 
-/// Why a mailbox cannot be read, or is not believed.
+/// Why a mailbox is unreadable, or is not trusted.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum MailboxProblem {
     /// A resource cannot be read now.
@@ -19,9 +19,9 @@ pub enum MailboxProblem {
     },
     /// The mailbox has more than the ClusterPeer allows.
     OverLimit {
-        /// Which field of `spec.limits` is exceeded.
+        /// The exceeded field of `spec.limits`.
         limit: &'static str,
-        /// What it allows.
+        /// The value of the field.
         most: usize,
         /// The ExportedServices that are left out.
         services: usize,
@@ -30,7 +30,7 @@ pub enum MailboxProblem {
     },
     /// No publisher has written its Lease.
     NoPublisher,
-    /// The mailbox is another cluster's.
+    /// The mailbox belongs to another cluster.
     OtherCluster(String),
     /// The mailbox belongs to another cluster with the same id.
     OtherUid(String),
@@ -40,9 +40,9 @@ pub enum MailboxProblem {
     Incomplete,
     /// The mailbox has another number of services than the publisher says.
     Count {
-        /// As many as the reader sees.
+        /// The number that the reader sees.
         seen: usize,
-        /// As many as the Lease says.
+        /// The number in the Lease.
         said: usize,
     },
 }

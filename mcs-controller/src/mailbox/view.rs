@@ -1,4 +1,4 @@
-//! What a reader sees in a mailbox, and what it believes of that.
+//! What a reader sees in a mailbox, and what it believes of it.
 //!
 //! | what a reader does | what allows it |
 //! |---|---|
@@ -8,8 +8,8 @@
 //! | it takes a slice away that a believed service no longer names | [`allows_removal`](MailboxView::allows_removal): all slices that it names were seen ([`has_all_slices`](Believed::has_all_slices)), and the Lease [`is_renewed`](MailboxView::is_renewed) |
 //! | it takes away what it has of a service that is not believed | [`allows_removal`](MailboxView::allows_removal): the mailbox [`was_complete`](MailboxView::was_complete) once, is within its limits, and holds no unreadable ExportedService of that name |
 //!
-//! What another replica, or this one before a restart, has imported is in none of this: it stays until the last two rows take
-//! it away.
+//! The view does not know what another replica, or this replica before a restart, has imported: that stays until one of the
+//! last two rows allows its deletion.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -51,14 +51,14 @@ impl MailboxEvent {
     }
 }
 
-/// An export that counts.
+/// What a reader uses of an export.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Believed {
     /// The export.
     pub export: Export,
     /// Its slices.
     pub slices: Vec<Arc<SourceSlice>>,
-    /// Whether every slice that it names was seen. Until then no slice goes.
+    /// Whether every slice that the ExportedService names was seen. Until then no slice is deleted.
     pub has_all_slices: bool,
     /// When it was written.
     pub stamp: Stamp,
@@ -70,49 +70,49 @@ impl Believed {
     }
 }
 
-/// The contents of a mailbox as a reader sees them, and what of that counts.
+/// The contents of a mailbox as a reader sees them, and the exports that it believes.
 #[derive(Debug)]
 pub struct MailboxView {
     cluster: ClusterId,
-    /// The uid that the cluster has to have.
+    /// The expected uid of the cluster.
     uid: Option<String>,
     contents: Contents,
     lease: Option<PublisherLease>,
     /// The greatest stamp of the Lease so far.
     latest: Stamp,
-    /// The namespaces that the cluster lacks, as its latest Lease has said. `None`: none has.
+    /// The namespaces that the cluster lacks, by its latest Lease. `None`: no Lease has said it.
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// Whether its peers are to prefer other clusters, as that Lease has said.
+    /// Whether its peers should prefer other clusters, by that Lease.
     drain: Option<Drain>,
-    /// Its ClusterProperties, likewise.
+    /// Its ClusterProperties, by that Lease.
     properties: Option<Arc<Properties>>,
     services_feed: Feed,
     slices_feed: Feed,
     lease_feed: Feed,
-    /// The epoch in which everything was judged last. Events since then name what has to be judged again.
+    /// The epoch in which everything was last judged. Later events name the services to judge again.
     judged: Option<u64>,
-    /// Whether once everything that the publisher counts was there, and the publisher was alive. From then on, what is not
+    /// Whether the mailbox was complete once while the publisher renewed the Lease. From then on, a service that is not
     /// believed is not exported.
     was_complete: bool,
     believed: HashMap<ServiceName, Believed>,
-    /// The number of endpoints in `believed`: the status of the peer says it, every second.
+    /// The number of endpoints in `believed`, which the status of the peer needs every second.
     endpoints: usize,
-    /// The services that are believed although the mailbox lacks them, each with the renewals of the Lease until then: they
-    /// are gone when a later one does not count them. The mailbox may be that of a backup.
+    /// The believed services that the mailbox lacks, each with the renewals of the Lease at that time. A later renewal that
+    /// does not count a service removes it. Until then the mailbox may be a restored backup.
     absent: BTreeMap<ServiceName, u64>,
-    /// The number of events of the Lease.
+    /// The number of renewals of the Lease.
     renewals: u64,
     /// The number of times that the Lease was listed.
     lists: u64,
-    /// Nothing is believed before the Lease had more events: the mailbox may be one that the cluster has left, or that of
-    /// a backup.
+    /// Nothing is believed before the Lease has more renewals: the cluster may have left the mailbox, or the mailbox may be
+    /// a restored backup.
     counts_after: u64,
-    /// The number of events of the Lease when the mailbox last had as many services as it said. `None`: never.
+    /// The renewals of the Lease when the mailbox last had as many services as the Lease counts. `None`: never.
     agreed_at: Option<u64>,
 }
 
 impl MailboxView {
-    /// A mailbox of this cluster, of which nothing is known.
+    /// An empty view of a mailbox of this cluster.
     pub fn new(cluster: ClusterId) -> Self {
         Self {
             contents: Contents::new(cluster.clone(), true),
@@ -138,22 +138,22 @@ impl MailboxView {
         }
     }
 
-    /// The mailbox that this cluster itself writes.
+    /// The view of this cluster's own mailbox.
     pub fn own(cluster: ClusterId) -> Self {
         Self { contents: Contents::new(cluster.clone(), false), ..Self::new(cluster) }
     }
 
-    /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
+    /// The view of another mailbox of a cluster. The cluster may have left it, so it counts once its Lease is renewed.
     pub fn moved(cluster: ClusterId) -> Self {
         Self { counts_after: 1, ..Self::new(cluster) }
     }
 
-    /// How much of the mailbox is kept, from the next list on. Without limits it is this cluster's own.
+    /// Sets the limits, from the next list on. This cluster's own mailbox has none.
     pub fn set_limits(&mut self, limits: Limits) {
         self.contents.set_limits(limits);
     }
 
-    /// Applies an event. Returns the services of which something else is believed now.
+    /// Applies an event. Returns the services for which the believed export has changed.
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         let touched = self.apply_to_own(event);
         if self.removal_problem().is_none() {
@@ -162,8 +162,7 @@ impl MailboxView {
         self.believe(touched)
     }
 
-    /// As [`MailboxView::apply`], for the mailbox that this cluster itself writes. Returns the services whose objects
-    /// are other ones now.
+    /// As [`MailboxView::apply`], for this cluster's own mailbox. Returns the services whose objects have changed.
     pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         match event {
             MailboxEvent::Services(event) => {
@@ -204,7 +203,7 @@ impl MailboxView {
         }
         self.lease = lease;
         if let Some(lease) = self.lease.as_ref().filter(|_| self.identity_problem().is_none()) {
-            // A publisher of an earlier version has no stamps, and can follow one that has them.
+            // A publisher of an earlier version writes no stamps, and can follow a newer publisher.
             self.latest =
                 if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
             if !lease.stamp.is_before(self.latest) {
@@ -217,7 +216,7 @@ impl MailboxView {
         }
     }
 
-    /// Believes what can be believed, service by service. Returns the services of which something else is believed now.
+    /// Judges these services, or all in a new epoch. Returns the services for which the believed export has changed.
     fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
         if !self.counts() {
             self.judged = None;
@@ -252,7 +251,7 @@ impl MailboxView {
         changed
     }
 
-    /// Believes what the mailbox says of a service. Returns whether that is something else than before.
+    /// Judges what the mailbox says of a service. Returns whether the believed export has changed.
     fn judge(&mut self, name: &ServiceName) -> bool {
         let Some(object) = self.contents.services().get(name) else {
             if self.believed.contains_key(name) && !self.contents.unread().contains_key(name) {
@@ -276,7 +275,7 @@ impl MailboxView {
         differs
     }
 
-    /// Returns whether something was believed before.
+    /// Returns whether there was a believed export before.
     fn set_believed(&mut self, name: &ServiceName, believed: Option<Believed>) -> bool {
         self.endpoints += believed.as_ref().map_or(0, Believed::endpoints);
         let former = match believed {
@@ -287,8 +286,8 @@ impl MailboxView {
         former.is_some()
     }
 
-    /// Whether what is there counts: everything was listed, and the Lease is of the expected cluster, no older than one
-    /// before, and renewed if the mailbox may be one that the cluster has left.
+    /// Whether the contents count: everything was listed, the Lease is of the expected cluster and not older than a former
+    /// one, and it is renewed if the cluster may have left the mailbox.
     pub fn counts(&self) -> bool {
         let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
         self.is_listed()
@@ -296,17 +295,17 @@ impl MailboxView {
             && self.renewals > self.counts_after
     }
 
-    /// Whether a later Lease was there before.
+    /// Whether a newer Lease was seen before.
     fn is_past(&self, lease: &PublisherLease) -> bool {
         lease.stamp.is_before(self.latest)
     }
 
-    /// Whether the publisher, or one of the same epoch before it, wrote an object with this stamp.
+    /// Whether a publisher of the present epoch wrote an object with this stamp.
     const fn is_current(&self, stamp: Stamp) -> bool {
         self.latest.epoch == 0 || stamp.epoch == self.latest.epoch
     }
 
-    /// Whether it is known which slices of a service the cluster exports, none or these: others can go.
+    /// Whether the exported slices of a service are known, even if there are none: other slices can be deleted.
     pub fn allows_removal(&self, service: &ServiceName) -> bool {
         if let Some(believed) = self.believed.get(service) {
             return believed.has_all_slices && self.is_renewed();
@@ -318,8 +317,8 @@ impl MailboxView {
             && !self.contents.unread().contains_key(service)
     }
 
-    /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by
-    /// another watch. Until they are seen, the former ones stay.
+    /// The slices that the ExportedService names, in the present or else the former version. New slices are written first
+    /// but arrive by another watch; until they are seen, the former slices stay.
     fn believed_of(&self, object: &ExportedObject) -> Believed {
         let exported = &object.exported;
         let name = &exported.export.name;
@@ -348,7 +347,7 @@ impl MailboxView {
         Believed { export: exported.export.clone(), slices, has_all_slices, stamp: object.stamp }
     }
 
-    /// Why no service may be taken away because the mailbox lacks it.
+    /// Why the absence of a service from the mailbox is no reason to delete it.
     pub fn removal_problem(&self) -> Option<MailboxProblem> {
         if let Some(problem) = self.unreadable() {
             return Some(problem);
@@ -373,15 +372,15 @@ impl MailboxView {
         (seen != said).then_some(MailboxProblem::Count { seen, said })
     }
 
-    /// Why it is not known what the cluster exports. A service that has just come or gone is no reason: the Lease counts it
-    /// when it is renewed, at the latest when it is renewed once more.
+    /// Why the exports of the cluster are unknown. A wrong count after a new or deleted service is no reason until the
+    /// Lease is renewed twice.
     pub fn problem(&self) -> Option<MailboxProblem> {
         let is_new = self.agreed_at.is_some_and(|agreed_at| self.renewals <= agreed_at + 1);
         let is_count = |problem: &MailboxProblem| matches!(problem, MailboxProblem::Count { .. });
         self.removal_problem().filter(|problem| !(is_new && is_count(problem)))
     }
 
-    /// Why a resource cannot be read now.
+    /// The resource that cannot be read now, and why.
     pub fn unreadable(&self) -> Option<MailboxProblem> {
         let feeds = [
             (&self.services_feed, "exportedservices"),
@@ -394,7 +393,7 @@ impl MailboxView {
         })
     }
 
-    /// Why not everything is kept.
+    /// The exceeded limit, if objects are left out.
     pub fn over_limit(&self) -> Option<MailboxProblem> {
         self.contents.over_limit()
     }
@@ -404,12 +403,12 @@ impl MailboxView {
         self.contents.left_out()
     }
 
-    /// How many objects were ignored.
+    /// The number of ignored objects.
     pub const fn ignored(&self) -> u64 {
         self.contents.ignored()
     }
 
-    /// Whether the mailbox is another cluster's.
+    /// Whether the mailbox belongs to another cluster.
     pub fn identity_problem(&self) -> Option<MailboxProblem> {
         let lease = self.lease.as_ref()?;
         if lease.cluster != self.cluster.as_str() {
@@ -419,7 +418,7 @@ impl MailboxView {
         (expected != said).then(|| MailboxProblem::OtherUid(said.clone()))
     }
 
-    /// The cluster has to have this uid, if it says one.
+    /// Sets the expected uid. It counts if the cluster publishes its uid.
     pub fn expect_uid(&mut self, uid: Option<&String>) {
         self.uid = uid.cloned();
         self.believe(BTreeSet::new());
@@ -430,23 +429,22 @@ impl MailboxView {
         self.services_feed.synced && self.slices_feed.synced && self.lease_feed.synced
     }
 
-    /// Whether there was no [`MailboxView::removal_problem`] once, while a publisher renewed the Lease.
+    /// Whether the view once had no [`MailboxView::removal_problem`] while a publisher renewed the Lease.
     pub const fn was_complete(&self) -> bool {
         self.was_complete
     }
 
-    /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may
-    /// be exported elsewhere.
+    /// Whether somebody renews the Lease. Until then the cluster may have left the mailbox, and export in another one.
     pub const fn is_renewed(&self) -> bool {
         self.renewals > 1
     }
 
-    /// The exports that count.
+    /// The believed exports.
     pub const fn believed(&self) -> &HashMap<ServiceName, Believed> {
         &self.believed
     }
 
-    /// The number of endpoints of the exports that count.
+    /// The number of endpoints of the believed exports.
     pub const fn endpoints(&self) -> usize {
         self.endpoints
     }
@@ -456,23 +454,23 @@ impl MailboxView {
         self.lease.as_ref()
     }
 
-    /// Whether the cluster wants to be drained. `former` is what it wanted before this reader began.
+    /// Whether the cluster asks to be drained. `former`: the value before this reader began.
     pub fn drain_or(&self, former: Option<Drain>) -> Option<Drain> {
-        // Both are read from one Lease.
+        // A Lease sets both fields.
         if self.lacking.is_some() { self.drain } else { former }
     }
 
-    /// The ClusterProperties of the cluster. `None`: nobody has heard them yet.
+    /// The ClusterProperties of the cluster. `None`: unknown.
     pub const fn properties(&self) -> Option<&Arc<Properties>> {
         self.properties.as_ref()
     }
 
-    /// The namespaces of exports of its peers that the cluster lacks. `None`: it has not said so.
+    /// The namespaces of exports of its peers that the cluster lacks. `None`: unknown.
     pub const fn lacking(&self) -> Option<&Arc<BTreeSet<Arc<str>>>> {
         self.lacking.as_ref()
     }
 
-    /// Changes with each renewal of the Lease.
+    /// The number of renewals of the Lease.
     pub const fn renewals(&self) -> u64 {
         self.renewals
     }
@@ -482,24 +480,24 @@ impl MailboxView {
         self.lists
     }
 
-    /// The ExportedServices that are there and can be read.
+    /// The readable ExportedServices of the mailbox.
     pub const fn seen(&self) -> &BTreeMap<ServiceName, ExportedObject> {
         self.contents.services()
     }
 
-    /// The ExportedServices that are there and cannot be read, with their versions.
+    /// The unreadable ExportedServices of the mailbox, with their versions.
     pub const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
         self.contents.unread()
     }
 
-    /// The latest stamp of what is there.
+    /// The latest stamp in the mailbox.
     pub fn latest_stamp(&self) -> Stamp {
         let services = self.contents.services().values().map(|object| object.stamp);
         let slices = self.contents.slices().values().flat_map(|slices| slices.values());
         services.chain(slices.map(|slice| slice.stamp)).max().unwrap_or_default()
     }
 
-    /// The slices of a service that are there.
+    /// The slices of a service in the mailbox.
     pub fn seen_slices(
         &self,
         service: &ServiceName,
@@ -507,7 +505,7 @@ impl MailboxView {
         self.contents.slices().get(service)
     }
 
-    /// The services that have slices there.
+    /// The services with slices in the mailbox.
     pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
         self.contents.slices().keys()
     }

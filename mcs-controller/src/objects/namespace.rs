@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 
 use crate::clusterset::well_known;
 
-/// Decodes a Namespace to whether it stays.
+/// Decodes a Namespace to whether it is not being deleted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamespaceDecoder;
 

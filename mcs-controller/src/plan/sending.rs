@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::Write;
 
-/// How a write has ended.
+/// How a task has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// The API server has taken it.
+    /// The API server has accepted it.
     Done,
     /// It has failed.
     Failed,
@@ -21,15 +21,15 @@ impl Ending {
     }
 }
 
-/// The writes of a plan, and what became of them.
+/// The writes of a plan, and how each has ended.
 #[derive(Debug)]
 pub struct Sending {
     writes: Vec<Write>,
-    /// The ending of each write. Absent: it was not sent yet, or comes again.
+    /// The ending of each write. Absent: not sent yet, or to be sent again.
     endings: Vec<Option<Ending>>,
     /// The slices that the cluster has of the service.
     slices: BTreeSet<Arc<str>>,
-    /// A deletion that makes room, before its turn.
+    /// A deletion that is sent early, to make room in a quota.
     makes_room: Option<usize>,
 }
 
@@ -61,7 +61,7 @@ impl Sending {
                 self.slices.remove(slice);
             }
             (Some(Write::ApplySlice(slice)), Ending::NoRoom) => {
-                // Without this, the quota would keep the slices of pods that are gone.
+                // Otherwise a full quota would keep slices of deleted pods.
                 self.makes_room = (index + 1..self.writes.len()).find(|later| {
                     let goes = matches!(self.writes.get(*later),
                         Some(Write::DeleteSlice(_, cluster, _)) if *cluster == slice.cluster);
@@ -78,12 +78,12 @@ impl Sending {
         }
     }
 
-    /// Whether the write at this index has failed and does not come again.
+    /// Whether the write at this index has failed and is not sent again.
     pub fn has_failed(&self, index: usize) -> bool {
         self.endings.get(index).copied().flatten().is_some_and(Ending::is_failure)
     }
 
-    /// The writes that were sent, and the writes that were not.
+    /// Splits the writes into sent and unsent ones.
     pub fn finish(self) -> (Vec<Write>, Vec<Write>) {
         let (mut made, mut unsent) = (vec![], vec![]);
         for (write, ending) in self.writes.into_iter().zip(self.endings) {
@@ -107,8 +107,8 @@ impl Sending {
                 .is_some_and(|write| failed.all(|(failed, _)| self.is_right_without(write, failed)))
     }
 
-    /// Whether a write is right although an earlier one failed. One slice that the API server does not take must not stop
-    /// the others, and slices that nobody wants must not stay because it does not take the import.
+    /// Whether a write may be sent after the failures of earlier ones. A refused slice must not stop other slices, and a
+    /// refused import must not keep obsolete slices.
     fn is_right_without(&self, write: &Write, failed: &Write) -> bool {
         match (failed, write) {
             // Endpoints move between slices of one cluster.
@@ -123,7 +123,8 @@ impl Sending {
                 !import.has_derived_service || !self.slices.is_empty()
             }
             (Write::ApplySlice(_), Write::ApplyDerivedService(..)) => !self.slices.is_empty(),
-            // The status says that the import and all slices are there. A Service goes after everything that leads to it.
+            // The status says that the import and all slices exist. A Service is deleted after everything that refers to
+            // it.
             (
                 Write::ApplySlice(_) | Write::ApplyImport(_),
                 Write::SetImportStatus(..) | Write::DeleteDerivedService(_),

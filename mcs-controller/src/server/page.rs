@@ -18,11 +18,11 @@ use crate::{
     peers::PeerName,
 };
 
-/// What the plots show, and the result of the writes that they count.
+/// The plots, and the result of the writes that each counts.
 const FIGURES: [(&str, &str); 2] =
     [("Services written a second", "ok"), ("Failed writes a second", "error")];
 
-/// What the page is made of.
+/// The data of the page.
 #[derive(Debug, Default)]
 pub struct PageData {
     pub(super) figures: Samples<{ FIGURES.len() }>,
@@ -44,9 +44,9 @@ pub struct View {
     pub peers: Vec<(PeerName, Option<ClusterId>, ClusterPeerStatus)>,
     /// Every import.
     pub imports: Vec<ImportView>,
-    /// The exports that are not as they should be, with the reasons.
+    /// The exports with problems, and the reasons.
     pub exports: Vec<(ServiceName, ExportState, String)>,
-    /// The number of endpoints that are refused.
+    /// The number of rejected endpoints.
     pub rejected: Vec<(ClusterId, Rejection, usize)>,
 }
 
@@ -55,18 +55,18 @@ pub struct View {
 pub struct ImportView {
     /// Its name.
     pub name: ServiceName,
-    /// What has become of it.
+    /// Its state.
     pub state: ImportState,
     /// The number of its endpoints in this cluster's slices, by source cluster.
     pub endpoints: BTreeMap<ClusterId, usize>,
-    /// What its cluster selectors match, if it has some.
+    /// The results of its cluster selectors, if it has any.
     pub tiers: Option<Tiers>,
-    /// Why it is not as it should be.
+    /// The problem of the import.
     pub message: String,
 }
 
 impl PageData {
-    /// Replaces what the page says.
+    /// Replaces the view of the page.
     pub fn set(&self, view: View) {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
     }
@@ -104,7 +104,7 @@ impl PageData {
     }
 }
 
-/// How many writes had each result so far.
+/// The number of writes by result so far.
 pub(super) fn count(metrics: &Metrics) -> [u64; FIGURES.len()] {
     let of = |target, result| metrics.writes.with_label_values(&[target, result]).get();
     FIGURES.map(|(_, result)| of("cluster", result) + of("mailbox", result))
@@ -230,10 +230,10 @@ fn failing(status: &ClusterPeerStatus) -> impl Iterator<Item = &PeerCondition> {
     status.conditions.iter().filter(|one| one.status == "False")
 }
 
-/// How a peer is, and the reasons of the conditions that say so.
+/// The health of a peer, and the reasons of the conditions behind it.
 fn health(status: &ClusterPeerStatus) -> (Mark, String) {
     let failing: Vec<_> = failing(status).map(|one| &*one.reason).collect();
-    // Others are unknown because nobody is to find them out.
+    // Other conditions are unknown on purpose.
     let is_pending = |one: &&PeerCondition| one.status == "Unknown" && one.reason == "Pending";
     let pending = status.conditions.iter().filter(is_pending);
     let pending: Vec<_> = pending.map(|one| &*one.condition_type).collect();

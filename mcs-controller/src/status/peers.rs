@@ -23,18 +23,18 @@ use crate::{
     peers::{Peer, PeerName, Peers},
 };
 
-/// What this cluster makes of a peer.
+/// The knowledge about a peer that its status needs.
 #[derive(Clone, Default, Debug)]
 pub struct PeerNotes<'a> {
-    /// The number of its endpoints that are refused, by reason.
+    /// The number of its rejected endpoints, by reason.
     pub rejected: BTreeMap<Rejection, usize>,
     /// Why the token of its kubeconfig could not be renewed.
     pub token_problem: Option<&'a str>,
-    /// The ways to its pods, one for each IP family; `None`: pods are not connected to.
+    /// The ways to its pods, one for each IP family; `None`: probes are off.
     pub ways: Option<Vec<(IpFamily, &'a Way<ServiceName>)>>,
     /// Whether this replica has begun to connect to pods.
     pub has_probed: bool,
-    /// The services that it exports, and of which this cluster lacks the namespace.
+    /// The services that it exports whose namespace this cluster lacks.
     pub without_namespace: Vec<&'a ServiceName>,
 }
 
@@ -63,7 +63,7 @@ pub fn peer_statuses<'a>(
     peers.all().iter().map(status).chain(broken).collect()
 }
 
-/// Whether a condition holds that did not, or the other way round.
+/// Whether a condition has changed between holding and not holding.
 pub fn has_turned(wanted: &ClusterPeerStatus, actual: &ClusterPeerStatus) -> bool {
     let statuses = |status: &ClusterPeerStatus| -> BTreeMap<String, String> {
         let one = |one: &PeerCondition| (one.condition_type.clone(), one.status.clone());
@@ -109,7 +109,7 @@ fn status(
     }
 }
 
-/// What is said about a peer whose conditions have turned.
+/// The notices about a peer whose conditions have changed.
 pub fn peer_notices(
     name: &str,
     version: &PeerVersion,
@@ -135,12 +135,12 @@ pub fn peer_notices(
         note: format!("{} is {}: {}", one.condition_type, one.status, one.message),
     };
     let turned = wanted.conditions.iter().filter(has_turned);
-    // A peer that is linked for the first time has nothing to tell but problems.
+    // A newly linked peer gets notices of problems only.
     let is_new = actual.conditions.is_empty();
     turned.map(notice).filter(|notice| notice.is_warning || !is_new).collect()
 }
 
-/// The write of a status. `None`: it is as it should be.
+/// The write of a status. `None`: the present status is right.
 pub fn peer_status_request(
     name: &str,
     wanted: &ClusterPeerStatus,
@@ -161,7 +161,7 @@ pub fn peer_status_request(
         return None;
     }
     let mut status = json!(wanted);
-    // What is known no longer goes.
+    // Fields that became unknown are removed.
     for field in json!(actual).as_object().into_iter().flat_map(|fields| fields.keys()) {
         if status.get(field).is_none() {
             status[field] = Value::Null;

@@ -3,9 +3,9 @@
 use super::input::{Input, conflict};
 use crate::clusterset::{Conflict, ConflictReason, IpFamily, Loss};
 
-/// The families, and the inputs that have one of them. The families are those of the oldest export, and after them each one that
-/// the import has already (`living`) while anybody exports it: who comes later, or is linked later, takes no VIP away. An
-/// export that lacks one of them is a conflict.
+/// The families of the import, and the inputs with one of these families. The families are those of the oldest export, then
+/// each present family of the import (`living`) that an export still has: a new export or link removes no VIP. An export
+/// that lacks one of the families is a conflict.
 pub(super) fn choose<'a>(
     inputs: &[Input<'a>],
     living: &[IpFamily],

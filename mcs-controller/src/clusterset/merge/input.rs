@@ -1,10 +1,10 @@
-//! Who has a say in a merge, in order of precedence.
+//! The inputs of a merge in order of precedence, and their conflicts.
 
 use std::collections::BTreeMap;
 
 use crate::clusterset::{ClusterId, Conflict, ConflictReason, Export, ServiceSpec};
 
-/// An export, or the record that stands for exports which cannot be read.
+/// An export, or the record that stands for unreadable exports.
 #[derive(Clone, Copy)]
 pub(super) struct Input<'a> {
     /// Absent for the record.
@@ -38,7 +38,8 @@ pub(super) fn disagreement<'a, T: PartialEq>(
     conflict(inputs, reason, disagree, show(&value), |spec| show(&property(spec)))
 }
 
-/// The conflict that these inputs cause, if there are any. `value` counts, and `show` tells what an input has instead.
+/// The conflict that the inputs `disagree` cause, if there are any. `value` counts, and `show` displays the value of
+/// another input.
 pub(super) fn conflict<'a: 'b, 'b>(
     inputs: &[Input<'a>],
     reason: ConflictReason,

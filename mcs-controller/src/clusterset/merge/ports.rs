@@ -8,9 +8,9 @@ use super::{
 };
 use crate::clusterset::{ClusterId, Conflict, ConflictReason, Loss, ServicePort};
 
-/// The ports of the import, and those that each cluster contributes. Of two different ports with one name, or
-/// with one protocol and number, the older export's counts. The other cluster contributes nothing to it:
-/// the imports name no target ports, so a client could not tell the two apart.
+/// The ports of the import, and the ports that each cluster contributes. If two different ports share a name, or protocol
+/// and number, the older export's port counts, and the other cluster does not contribute to it: imports name no target
+/// ports, so a client could not distinguish the two.
 pub(super) fn unite(
     inputs: &[Input<'_>],
     conflicts: &mut Vec<Conflict>,
@@ -42,7 +42,7 @@ pub(super) fn unite(
     (united, contributions)
 }
 
-/// What clients miss of a cluster that has lost these ports. `is_all`: it has no other.
+/// The endpoints of a cluster that clients do not reach because it lost these ports. `is_all`: it has no other port.
 fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> Vec<Loss> {
     let told = |port, cause| Loss { cluster: cluster.clone(), endpoints: 0, port, cause };
     if is_all && !lost.is_empty() {
@@ -52,7 +52,7 @@ fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> 
     lost.into_iter().map(|(port, cause)| told(Some(port), cause)).collect()
 }
 
-/// How people call a port.
+/// The port in a message.
 fn label(port: &ServicePort) -> String {
     if port.name.is_empty() {
         format!("{}/{}", port.port, port.protocol)
@@ -61,7 +61,7 @@ fn label(port: &ServicePort) -> String {
     }
 }
 
-/// What is other about the port of a cluster that has lost to this one.
+/// How the port of a cluster differs from the port that it lost to.
 fn difference(port: &ServicePort, there: &ServicePort) -> String {
     let port_label = label(port);
     if port.name == there.name {
@@ -73,8 +73,8 @@ fn difference(port: &ServicePort, there: &ServicePort) -> String {
     }
 }
 
-/// The clusters whose ports are not those of the oldest export. A record has the ports of several clusters,
-/// so of a cluster beside it only ports that it lacks are a conflict.
+/// The conflict of clusters whose ports differ from the oldest export's. A record has the ports of several clusters, so
+/// only a port that the record lacks conflicts with it.
 fn port_conflict(inputs: &[Input<'_>], united: &[ServicePort]) -> Option<Conflict> {
     let oldest = inputs.first()?;
     let expected: BTreeSet<_> = oldest.spec.ports.iter().collect();

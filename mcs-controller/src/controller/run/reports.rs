@@ -1,4 +1,4 @@
-//! What people and monitoring are told: the status of ClusterPeers, events, and metrics of both.
+//! Writes the status of ClusterPeers and events, and sets metrics.
 
 use std::{
     sync::Arc,
@@ -19,13 +19,13 @@ use crate::{
     },
 };
 
-/// How often the status of a peer is written while no condition turns.
+/// How often the status of a peer is written while its conditions do not change.
 const REPORTS: Duration = Duration::from_secs(10);
-/// How many services metrics name: those that are not as they should be.
+/// The most troubled services that metrics name.
 const NAMED_SERVICES: usize = 20;
 
 impl Control {
-    /// Writes events. One that cannot be written is lost.
+    /// Writes events. An event whose write fails is lost.
     pub(super) fn tell(&mut self, notices: Vec<Notice>) {
         let now = Instant::now();
         for notice in notices {
@@ -75,7 +75,7 @@ impl Control {
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 
-    /// Sets the metrics of peers that their status does not have.
+    /// Sets the metrics of peers that are not in their status.
     fn report_bounds(&self) {
         let waiting = self.budgets.waiting();
         for (name, peer) in self.state.peers.all() {

@@ -1,4 +1,4 @@
-//! What follows from writes that have ended.
+//! Handles the results of tasks.
 
 use std::{sync::Arc, time::Instant};
 
@@ -70,7 +70,7 @@ impl Control {
                             self.state.own_mailbox.lists(),
                             now,
                         ) {
-                            // The watches may not have noticed what somebody else has done there.
+                            // Another writer has changed the object, and the watch may be late.
                             self.mailbox_watches = self.watch_own_mailbox();
                         }
                     }
@@ -176,7 +176,7 @@ impl Control {
         }
     }
 
-    /// Tells that peers do not get all ClusterProperties.
+    /// Reports that peers do not get all ClusterProperties.
     pub(super) fn note_properties(&mut self, left_out: usize) {
         let problem = (left_out > 0).then(|| {
             format!("{left_out} ClusterProperties are more than peers get: no cluster selector sees them")
@@ -189,7 +189,7 @@ impl Control {
         }
     }
 
-    /// Tells who else writes the conditions of an export.
+    /// Reports who else writes the conditions of an export.
     fn note_writer(&mut self, name: &ServiceName, result: Result<Option<String>, ApplyError>) {
         let writer = match result {
             Ok(writer) => writer.unwrap_or_else(|| "another controller".to_owned()),

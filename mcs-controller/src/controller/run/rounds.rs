@@ -1,4 +1,4 @@
-//! What is asked again and again: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
+//! Periodic probes: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
 
 use std::{
     mem,
@@ -19,11 +19,11 @@ use crate::{
 /// How long a replica that has just begun to lead reads mailboxes before it connects to pods.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// When pods of peers are connected to, and what became of it.
+/// The schedule and the results of the probes.
 pub(super) struct Rounds {
     pub(super) reach: Reach,
     pub(super) names: Names,
-    /// When names are asked for again.
+    /// When cluster DNS is asked next.
     ask_at: Instant,
     /// Whether this replica has chosen pods.
     pub(super) has_begun: bool,
@@ -44,13 +44,13 @@ impl Rounds {
         }
     }
 
-    /// Begins a term as leader. Names that were answered before are missed if they are no more.
+    /// Begins a term as leader. A name that DNS answered before counts as missing if it no longer does.
     pub(super) fn lead(&mut self, now: Instant) {
         let names = mem::take(&mut self.names);
         *self = Self { names, ask_at: self.ask_at, ..Self::since(now) };
     }
 
-    /// Notes a round that has ended. One of a former term says nothing.
+    /// Records the result of a round. A round of a former term does not count.
     pub(super) fn note(&mut self, round: Vec<(Target, Attempt)>) {
         self.is_under_way = false;
         self.reach.note(round);
@@ -75,8 +75,8 @@ impl Control {
         self.tasks.push(Box::pin(async move { TaskResult::Round(connect_all(chosen).await) }));
     }
 
-    /// Asks cluster DNS for names if it is time. A standby asks too: only a replica that has had an answer knows that one is
-    /// missing.
+    /// Asks cluster DNS for names if it is time. A standby asks too: a replica notices a missing answer only after a first
+    /// answer.
     pub(super) fn ask_for_names(&mut self, now: Instant) {
         let Some(period) = self.settings.probe_period else { return };
         if now < self.rounds.ask_at {
@@ -107,16 +107,16 @@ impl Control {
         }
     }
 
-    /// Takes what cluster DNS says.
+    /// Records the answers of cluster DNS.
     pub(super) fn note_names(&mut self, round: &[(Question, Answer)]) {
         self.rounds.names.note(round);
-        // A standby says nothing.
+        // A standby reports nothing.
         if self.is_leader {
             self.published.metrics.set_names(self.rounds.names.is_answered());
         }
     }
 
-    /// Takes which rights are missing; `None` if the API server did not say.
+    /// Records the missing rights; `None` if the API server did not say.
     pub(super) fn note_rights(&mut self, missing: Option<Vec<Right>>) {
         if self.is_leader {
             let missing = self.rights.end(missing, Instant::now());

@@ -21,17 +21,17 @@ use crate::{
 /// How the writes of a plan have ended.
 #[derive(Default)]
 pub(super) struct PlanResult {
-    /// Why the first write failed that did.
+    /// The error of the first failed write.
     pub(super) failure: Option<ApplyError>,
-    /// The writes that were made.
+    /// The successful writes.
     pub(super) made: Vec<Write>,
-    /// The writes that were not sent, because another one failed or another replica leads.
+    /// The writes that were not sent, because an earlier write failed or another replica leads.
     pub(super) unsent: Vec<Write>,
     /// Whether the controller may not delete the derived Service.
     pub(super) keeps_derived_service: bool,
 }
 
-/// How many services are planned before the control task looks at events and at the writes that are under way.
+/// The most services that are planned before the control task handles events and results.
 const PLANS: usize = 32;
 
 impl Control {
@@ -100,7 +100,7 @@ impl Control {
         }));
     }
 
-    /// Says of ServiceExports with a name that no Service can have that nothing is exported.
+    /// Writes the conditions of ServiceExports with a name that no Service can have.
     pub(super) fn judge_misnamed(&mut self) {
         let own = &self.state.own;
         let waiting = own.misnamed().iter().filter(|key| !self.judging.contains(*key));
@@ -116,7 +116,7 @@ impl Control {
         }
     }
 
-    /// Asks who else writes the conditions of an export, one at a time: there may be thousands.
+    /// Asks who else writes the conditions of an export. One request at a time: there may be thousands of exports.
     fn ask_for_writer(&mut self, name: ServiceName) {
         if !self.writers.may_ask() {
             return;
@@ -150,7 +150,7 @@ impl Control {
         let view = &self.state.own_mailbox;
         let term = &mut self.term;
         let request = |write: &MailboxWrite| {
-            // Without the mark, readers wait until the Lease counts the service no longer.
+            // Without the mark, readers wait until the Lease no longer counts the service.
             let is_needed = !matches!(write, MailboxWrite::WithdrawService(_));
             Some((mailbox_request(write, mailbox, cluster, view, term.next_stamp())?, is_needed))
         };
@@ -168,7 +168,8 @@ impl Control {
         }));
     }
 
-    /// Tells the agents of this cluster what is wanted of source clusters and the ranges of ClusterSetIPs, if that has changed.
+    /// Writes the ClusterProperties for the agents of this cluster, traffic to source clusters and the ranges of
+    /// ClusterSetIPs, if they have changed.
     pub(super) fn write_properties(&mut self) {
         if !self.state.is_synced() || !self.state.own.may_write_properties() {
             return;
@@ -195,7 +196,7 @@ impl Control {
         }));
     }
 
-    /// Takes notice of who publishes in the mailbox.
+    /// Handles a change of the publisher of the mailbox.
     pub(super) fn observe_lease(&mut self) {
         if !self.state.is_own_mailbox() {
             return;
@@ -211,13 +212,13 @@ impl Control {
         self.state.note_rival(problem);
     }
 
-    /// Everything is published anew.
+    /// Publishes everything again.
     pub(super) fn begin_term(&mut self) {
         self.term.follow(self.state.own_mailbox.latest_stamp());
         self.state.begin_term(self.term.epoch());
     }
 
-    /// Tells readers what is published, and that this publisher lives.
+    /// Renews the Lease, which tells readers what is published and that this publisher lives.
     fn renew_lease(&mut self) {
         if !self.state.is_own_mailbox() {
             return;
@@ -231,7 +232,7 @@ impl Control {
         }
     }
 
-    /// Lets the next publisher begin at once.
+    /// Releases the Lease, so that the next publisher can begin at once.
     pub(super) async fn release_lease(&mut self) {
         let membership = self.state.membership();
         let Some(request) = self.term.release(&membership) else { return };
@@ -243,8 +244,8 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other, while this replica leads. After a failure it sends those that are right
-/// all the same.
+/// Sends the writes of a plan one after the other while this replica leads. After a failure it sends only the writes that
+/// do not depend on the failed one.
 pub(super) async fn send_plan(
     access: &ApiAccess,
     leads: &watch::Receiver<bool>,

@@ -1,4 +1,4 @@
-//! What one service needs: a query of the state, and what the state keeps of its answer.
+//! Plans the writes for one service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     plan::{Write, plan, plan_export},
 };
 
-/// The writes to this cluster for one service, and what they follow from.
+/// The writes to this cluster for one service, with their inputs.
 pub(in crate::controller) struct Planned {
     name: ServiceName,
     actual: Actual,
@@ -28,7 +28,7 @@ pub(in crate::controller) struct Planned {
 }
 
 impl State {
-    /// What one service needs now.
+    /// Plans the writes for one service. Changes nothing.
     pub(in crate::controller) fn plan(&self, name: &ServiceName) -> Planned {
         let actual = self.own.actual(name);
         let outgoing = self.outgoing(name);
@@ -63,7 +63,7 @@ impl State {
         Planned { name: name.clone(), actual, wanted, lost, writes }
     }
 
-    /// Takes notice of what was planned. Returns the writes.
+    /// Records a plan in the state. Returns the writes.
     pub(in crate::controller) fn note_planned(&mut self, planned: Planned) -> Vec<Write> {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
@@ -176,7 +176,7 @@ impl State {
             reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,
-            // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
+            // Without that status, dataplanes leave the import to the derived Service.
             derives_services: self.settings.derived_services
                 && self.has_slice_objects == Some(true),
         }

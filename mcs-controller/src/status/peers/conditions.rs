@@ -26,17 +26,17 @@ const NAMED: usize = 8;
 /// The addresses of this cluster, which no peer's pods can have.
 #[derive(Clone, Debug)]
 pub struct OwnRanges<'a> {
-    /// Those of its pods, sorted, and none within another: there can be one for each node.
+    /// The ranges of its pods, sorted, none within another: there can be one for each node.
     pods: Vec<IpNet>,
-    /// The VIP ranges and those of Services.
+    /// The VIP ranges, and the ranges of Services.
     reserved: &'a [IpNet],
-    /// What nodes say their addresses are.
+    /// The addresses that nodes report.
     nodes: &'a BTreeMap<IpAddr, Arc<str>>,
 }
 
 impl<'a> OwnRanges<'a> {
-    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges and those of Services. `nodes`: what nodes say their
-    /// addresses are.
+    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges, and the ranges of Services. `nodes`: the addresses that
+    /// nodes report.
     pub fn new(
         pods: &[IpNet],
         reserved: &'a [IpNet],
@@ -47,7 +47,7 @@ impl<'a> OwnRanges<'a> {
         Self { pods, reserved, nodes }
     }
 
-    /// What is wrong with the pod ranges of a peer.
+    /// The overlaps of a peer's pod ranges with this cluster.
     fn overlap(&self, peer: &Peer, rejected: &BTreeMap<Rejection, usize>) -> Option<String> {
         let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
         let with_pods = |range: &IpNet| Some((*range, *self.pods_of(range)?));
@@ -111,7 +111,7 @@ pub(in crate::status) fn condition(
         condition_type: condition_type.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        // It may have the words of a proxy, or of a peer.
+        // The text can come from a proxy, or from a peer.
         message: one_line(message.as_ref()),
         last_transition_time: String::new(),
         observed_generation: None,
@@ -125,7 +125,7 @@ pub(super) fn of_broken(error: &str) -> String {
     )
 }
 
-/// Whether the ClusterPeer as it is now counts, and its Secret.
+/// Whether the present ClusterPeer and its Secret are used.
 pub(super) fn accepted(peer: &Peer) -> PeerCondition {
     let kind = "Accepted";
     let rejected = |reason, message| condition(kind, Some(false), reason, message);
@@ -312,7 +312,7 @@ pub(super) fn disjoint(
     }
 }
 
-/// Whether pods of this cluster reach those of the peer, as far as this replica's pod shows it.
+/// Whether pods of this cluster reach pods of the peer, by the probes of this replica.
 pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "PodsReachable";
     let Some(ways) = &notes.ways else {
@@ -326,7 +326,7 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
         let reason = if is_dead { "NotReached" } else { "PartlyReached" };
         return condition(kind, Some(false), reason, problems.join(". "));
     }
-    // What a new leader does not know yet stays as it was said.
+    // A new leader keeps the former condition until it has probed.
     let is_known = notes.has_probed && ways.iter().all(|(_, way)| way.is_whole().is_some());
     let former = peer.object.status.conditions.iter().find(|one| one.condition_type == kind);
     if let Some(former) = former.filter(|one| !is_known && one.status != "Unknown") {
