@@ -1,8 +1,8 @@
 //! Lists and watches one resource of the API server, and starts again after errors.
 //!
-//! kube-runtime has a watcher too, and this module does not use it for three reasons (checked in 5.0.0).
-//! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
-//! watch works again. It restarts a watch that ends at once without any delay.
+//! kube-runtime's watcher is no substitute for three reasons (checked in 5.0.0). It does not report bookmarks, so the time
+//! of the last answer is unknown. It does not report that a watch works again. It restarts a watch that ends at once
+//! without any delay.
 
 mod answer;
 mod errors;
@@ -42,15 +42,15 @@ use crate::{
     decoder::{Decoder, WatchedObject},
 };
 
-/// How much longer than requested a watch may last before it counts as failed.
+/// A watch that lasts longer than requested by this time has failed.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// An API server sends a bookmark each minute. One that has sent nothing in watches of this time together
-/// may not have the resource version: it accepts such a watch, and drops all events up to that version.
+/// An API server sends a bookmark each minute. A server that is silent for this time over several watches may lack the
+/// resource version: it then accepts the watch and drops all events up to that version.
 const LONGEST_QUIET: Duration = Duration::from_mins(4);
-/// A watch with a connection of its own that is silent for longer asks again, by another connection: no ping says that the
-/// server is there. It is longer than the time between two bookmarks.
+/// A watch with a connection of its own restarts on another connection after this silence, because no ping probes its
+/// connection. It is longer than the time between two bookmarks.
 const LONGEST_SILENCE: Duration = Duration::from_secs(100);
-/// A watch that ends sooner, without an event, has failed.
+/// A watch that ends sooner without an event has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The annotation of the bookmark that ends a streamed list (KEP-3157).
 const LIST_END: &str = "k8s.io/initial-events-end";
@@ -58,11 +58,11 @@ const LIST_END: &str = "k8s.io/initial-events-end";
 /// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ResourceEvent<D: Decoder> {
-    /// The next list lacks this many objects: the target has no room for them.
+    /// The next list lacks this many objects, for which the target has no room.
     LeftOut {
-        /// Of this namespace, if namespaces have their own [`Room`].
+        /// Their namespace, if namespaces have their own [`Room`].
         namespace: String,
-        /// How many.
+        /// Their number.
         objects: usize,
     },
     /// The complete list of objects.
@@ -94,8 +94,7 @@ pub enum ResourceEvent<D: Decoder> {
     Recovered,
 }
 
-/// Reads a resource until the receiver of its events is dropped. `U` is the type of the receiver's
-/// messages.
+/// Watches a resource until the receiver of its events is dropped. `U` is the type of the receiver's messages.
 pub struct ResourceWatch<'a, D: Decoder, U> {
     access: &'a ApiAccess,
     target: WatchTarget,
@@ -105,13 +104,13 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     /// The index of the target's version that is in use.
     version: usize,
     lists: ListForm,
-    /// Whether the next request is for JSON alone, because protobuf could not be read.
+    /// Whether the next request is for JSON only, because protobuf was unreadable.
     json_once: bool,
-    /// The API server that the last connection led to.
+    /// The API server of the last connection.
     server: Option<Arc<Server>>,
     /// The latest resource version.
     resource_version: Option<String>,
-    /// Whether the API server cannot list at that version. The next list then has the latest state.
+    /// Whether the API server cannot list at that version, so that the next list needs the latest state.
     needs_quorum_read: bool,
     /// Whether a watch from that version misses no event.
     listed: bool,
@@ -124,7 +123,7 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     backoff: ExponentialBackoff,
 }
 
-/// How the objects are listed.
+/// The form of the next list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ListForm {
     /// As a watch that begins with all objects (KEP-3157).
@@ -203,7 +202,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// Lists again at another API server, where the resource version means nothing.
+    /// Lists again at another API server: resource versions of two servers are not comparable.
     fn note_server(&mut self, connection: &ApiConnection) {
         let former = self.server.replace(Arc::clone(&connection.server));
         if former.is_some_and(|former| former != connection.server) {
@@ -224,7 +223,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             ListForm::Plain => return self.list(client).await,
         }
         let streamed = self.stream(client).await;
-        // What stops streams, such as a proxy that buffers, may let plain lists through.
+        // A proxy that buffers stops streams, and may let plain lists through.
         if !self.listed && streamed.as_ref().is_err_and(WatchError::may_be_of_streams) {
             self.lists = ListForm::PlainOnce;
         }
@@ -331,7 +330,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             let event = tokio::select! {
                 event = timeout(limit, events.next()) => event,
                 () = self.access.replaced() => return Err(WatchError::Replaced),
-                // Their connection is pinged, and leads to the same server as a rule.
+                // The shared connection is pinged, and usually leads to the same server.
                 Ok(()) = renewals.changed(), if is_alone => return Err(WatchError::Renewed),
             };
             let Ok(event) = event else {
@@ -373,7 +372,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// A watch ends that has had no event since `begin`.
+    /// Adds the time of a watch that ends without an event since `begin`.
     fn note_quiet(&mut self, begin: Instant) -> Result<(), WatchError> {
         self.quiet += begin.elapsed();
         if self.quiet >= LONGEST_QUIET { Err(WatchError::Quiet) } else { Ok(()) }

@@ -1,15 +1,15 @@
-//! Cuts the text of an answer into lines, or a list into its objects, as it arrives. Only one of them is in memory, and none
-//! is longer than [`LONGEST`].
+//! Cuts the text of an answer into lines, or a list into its objects, as it arrives. Memory holds one of them at a time, of
+//! at most [`LONGEST`] bytes.
 
 use std::io;
 
 use futures_util::{AsyncBufRead, AsyncBufReadExt as _};
 use thiserror::Error;
 
-/// An API server takes requests of 3 MiB, and etcd of 1.5 MiB. As JSON, a slice with all addresses that it can have takes 4 MiB.
+/// An API server accepts requests of 3 MiB, and etcd of 1.5 MiB. The largest possible slice takes 4 MiB as JSON.
 pub(super) const LONGEST: usize = 8 << 20;
 
-/// What cannot be read of an answer, although the connection works.
+/// The unreadable content of an answer, on a working connection.
 #[derive(Debug, Error)]
 pub(super) enum Unreadable {
     #[error("the API server sends an object of more than {} MiB", LONGEST >> 20)]
@@ -90,7 +90,7 @@ impl ListCutter {
                 self.position = Position::Within;
             }
             Position::Within if self.depth < 2 => self.position = Position::After,
-            // What is between the objects.
+            // The text between the objects.
             Position::Within if byte == b',' || byte.is_ascii_whitespace() => {
                 self.envelope.pop();
             }
@@ -124,7 +124,7 @@ impl ListCutter {
         name.ends_with(b"\"items\"")
     }
 
-    /// The list without its objects. A list that lacks `items`, or ends before its end, is none: it is not empty.
+    /// The list without its objects. A list without `items`, or a truncated list, is an error, not an empty list.
     pub(super) fn end(self) -> io::Result<String> {
         if self.depth > 0 || self.position == Position::Before {
             return Err(io::ErrorKind::UnexpectedEof.into());

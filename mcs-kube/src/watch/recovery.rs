@@ -62,7 +62,7 @@ impl<D: Decoder, U> ResourceWatch<'_, D, U> {
                     self.outage = Some(Outage::ErrorAnswer);
                     self.send(ResourceEvent::NotServed { last_heard: self.last_heard }).await?;
                 }
-                // A quorum read needs no version, so this error of one is like any other.
+                // A quorum read needs no version, so this error is like any other.
                 _ if lacks_version(&error) && !self.needs_quorum_read => {
                     let error = describe(error);
                     tracing::debug!(error, "the resource version is not available: listing again");
@@ -104,7 +104,7 @@ impl<D: Decoder, U> ResourceWatch<'_, D, U> {
         Ok(())
     }
 
-    /// Waits, but not longer than until there is another kubeconfig.
+    /// Waits for this time, or until the kubeconfig changes.
     async fn pause(&mut self, delay: Duration) {
         tokio::select! {
             () = sleep(delay) => {}
@@ -123,8 +123,8 @@ impl<D: Decoder, U> ResourceWatch<'_, D, U> {
         Ok(())
     }
 
-    /// Reports an error and renews the connection. An exec plugin may take long, so the first report of
-    /// an outage does not wait for it.
+    /// Reports an error and renews the connection. An exec plugin may take long, so the first report of an outage precedes
+    /// it.
     async fn renew(
         &mut self,
         connection: &ApiConnection,

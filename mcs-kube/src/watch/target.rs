@@ -20,14 +20,14 @@ pub struct WatchTarget {
     pub fields: Option<String>,
     /// What the resource is read for, if more than one watch reads it.
     pub purpose: Option<&'static str>,
-    /// The consequence if the program lacks the right to read it. `None`: it needs the right.
+    /// The consequence if the program lacks the right to read the resource. `None`: the program requires the right.
     pub without: Option<&'static str>,
-    /// What is kept of a list. Further objects are counted alone.
+    /// The memory for a list. Objects beyond it are only counted.
     pub room: Room,
     /// How long a watch lasts, in seconds. It is a range so that programs that started together do not start their watches
     /// again together. An API server checks an account when a watch starts, and not again while it lasts.
     pub seconds: RangeInclusive<u32>,
-    /// Whether so many events come that the watch has a connection of its own: an API server spends less on each there.
+    /// Whether the watch gets a connection of its own because of many events: an API server spends less on each there.
     pub has_many_events: bool,
 }
 
@@ -55,12 +55,12 @@ impl WatchTarget {
 /// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
 #[derive(Clone, Debug, Default)]
 pub enum Room {
-    /// As many as there are.
+    /// No limit.
     #[default]
     Endless,
-    /// So many, all objects together.
+    /// This many for all objects together.
     Total(usize),
-    /// So many for each of these namespaces. Objects of other namespaces are passed over.
+    /// This many for each of these namespaces. Objects of other namespaces are skipped.
     Each(Arc<BTreeMap<String, usize>>),
 }
 
