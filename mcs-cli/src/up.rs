@@ -1,4 +1,4 @@
-//! `mcs up` and `mcs down`: a clusterset with one command, and back.
+//! `mcs up` and `mcs down`: make and remove a clusterset with one command.
 
 mod chart;
 mod member;
@@ -34,7 +34,7 @@ use crate::{
     wait,
 };
 
-/// How long controllers may take to read each other.
+/// The time limit for controllers to read each other.
 const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
 
 /// Make a clusterset of these clusters.
@@ -166,7 +166,7 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Looks at all clusters. Changes nothing.
+/// Inspects all clusters. Changes nothing.
 async fn inspect(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
     let named = command.clusters.named()?;
     ensure!(named.len() > 1, "name two clusters or more, such as --context east --context west");

@@ -1,4 +1,4 @@
-//! The clients of a drained cluster that are left: what the agents of an importing cluster count.
+//! The remaining clients of a drained cluster, as the agents of an importing cluster count them.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -20,24 +20,24 @@ use crate::{
 /// Clients on the nodes of one cluster that still use the drained one.
 #[derive(PartialEq, Eq, Debug, Default, Serialize)]
 pub(super) struct Remaining {
-    /// Sockets that are connected to it.
+    /// Sockets connected to it.
     sockets: u64,
-    /// Flows of the packet path to it that have not ended.
+    /// Open flows of the packet path to it.
     flows: u64,
-    /// The nodes of both.
+    /// The nodes with such sockets or flows.
     nodes: BTreeSet<String>,
-    /// The agents that could not be asked, with the reason.
+    /// The agents that did not answer, with the reason.
     unasked: Vec<String>,
 }
 
-/// The part of `mcs-agent sockets -o json` that counts.
+/// The fields of `mcs-agent sockets -o json` that are read.
 #[derive(Deserialize)]
 struct Connected {
     backend: SocketAddr,
     sockets: u64,
 }
 
-/// The part of `mcs-agent flows -o json` that counts.
+/// The fields of `mcs-agent flows -o json` that are read.
 #[derive(Deserialize)]
 struct Flow {
     backend: SocketAddr,
@@ -53,7 +53,7 @@ impl Remaining {
     }
 
     async fn try_in_cluster(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Self> {
-        // The maps forget which cluster a TCP backend is of, once no new client gets it. The slices stay.
+        // The maps forget the cluster of a TCP backend that gets no new clients. The slices stay.
         let selector = format!("{}={drained}", well_known::SOURCE_CLUSTER);
         let slices = cluster.list_in(SLICES, None, &selector).await?;
         let addresses: HashSet<IpAddr> = slices.iter().flat_map(addresses).collect();
@@ -75,7 +75,7 @@ impl Remaining {
         Ok(left)
     }
 
-    /// Whether every agent has said that it has none.
+    /// Whether every agent has answered that none remains.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }

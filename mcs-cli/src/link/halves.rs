@@ -1,4 +1,4 @@
-//! The two halves of a link: a cluster lets another one read its mailbox, and that one stores what it was given.
+//! The two halves of a link: a publisher creates an account in its mailbox, and the reader stores the credentials.
 
 use anyhow::ensure;
 use ipnet::IpNet;
@@ -16,7 +16,7 @@ use crate::{
 };
 use mcs_controller::{apply::ApplyError, clusterset::ClusterId};
 
-/// Where a cluster publishes.
+/// The mailbox of a cluster.
 pub(super) struct Mailbox<'a> {
     /// The cluster itself, or the hub.
     pub(super) host: &'a Cluster,
@@ -32,7 +32,7 @@ impl<'a> Mailbox<'a> {
     }
 }
 
-/// A cluster that others read.
+/// A publishing cluster.
 pub(super) struct Publisher<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) uid: String,
@@ -79,8 +79,8 @@ impl<'a> Publisher<'a> {
     }
 }
 
-/// The half of a reader: a Secret with the credentials, and a ClusterPeer. Without credentials of its own for this publisher it reads
-/// a hub.
+/// The half of a reader: a Secret with the credentials, and a ClusterPeer. On a hub the reader has no credentials for a
+/// single publisher.
 pub(super) async fn accept(
     reader: &Cluster,
     namespace: &str,
@@ -125,7 +125,7 @@ pub(super) async fn accept(
     Ok(done)
 }
 
-/// Applies a ClusterPeer. Returns a note if the type of the reader is that of an earlier version, without the uid.
+/// Applies a ClusterPeer. Returns a note if the reader's definition is of an earlier version, without the uid.
 async fn apply_peer(reader: &Cluster, mut peer: Value) -> anyhow::Result<Option<String>> {
     let Err(error) = reader.apply(PEERS, peer.clone()).await else { return Ok(None) };
     let of_api = error.downcast_ref::<ApplyError>();
