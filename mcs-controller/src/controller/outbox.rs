@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use mcs_kube::{ApiAccess, KubeconfigContent, told};
+use mcs_kube::{ApiAccess, KubeconfigContent, KubeconfigFile, told};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -38,7 +38,8 @@ impl Outbox {
     /// Waits until there is a kubeconfig that can be used. `own` leads to this cluster.
     pub(super) async fn open(settings: &Settings, own: &Arc<ApiAccess>) -> anyhow::Result<Self> {
         if let Some(file) = &settings.mailbox_kubeconfig {
-            let (access, url) = ApiAccess::new(Some(file.clone())).await?;
+            let file = KubeconfigFile::new(file.clone(), None);
+            let (access, url) = ApiAccess::new(Some(file)).await?;
             tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
             return Ok(Self {
                 access: Arc::new(access),
@@ -47,7 +48,7 @@ impl Outbox {
                 token: None,
             });
         }
-        let Some(secret) = &settings.mailbox_secret else {
+        let Some(secret) = settings.mailbox_secret.clone().map(SecretReference::named) else {
             return Ok(Self {
                 access: Arc::clone(own),
                 is_at_home: true,
@@ -55,11 +56,11 @@ impl Outbox {
                 token: None,
             });
         };
-        let open = || open_secret(own, &settings.namespace, secret);
+        let open = || open_secret(own, &settings.namespace, &secret);
         let (access, url, content) = until_it_works("publish", open).await;
         tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
         let token = TokenClaims::of(&content.borrow());
-        let secret = Some((secret.clone(), content));
+        let secret = Some((secret, content));
         Ok(Self { access: Arc::new(access), is_at_home: false, secret, token })
     }
 

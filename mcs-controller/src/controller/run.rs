@@ -193,7 +193,7 @@ async fn start(
     settings: Settings,
     published: Arc<Published>,
 ) -> anyhow::Result<(Control, Election, mpsc::Receiver<Update>)> {
-    let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
+    let (access, url) = ApiAccess::new(settings.kubeconfig()).await?;
     tracing::info!("following the API server at {url}");
     let access = Arc::new(access);
     let outbox = Outbox::open(&settings, &access).await?;

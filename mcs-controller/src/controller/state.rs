@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Condition, Export, ExportState, Owner, Rejection, ServiceName, Timestamp,
-        VipRanges, VipsInUse, well_known,
+        ClusterId, Condition, Export, ExportState, NamespaceRules, Owner, Rejection, ServiceName,
+        Timestamp, VipRanges, VipsInUse, well_known,
     },
     mailbox::MailboxView,
     names::{QUESTIONS, Question},
@@ -44,6 +44,8 @@ const KEPT_DERIVED: Duration = Duration::from_mins(10);
 /// Everything that the controller knows about all clusters.
 pub(super) struct State {
     settings: Settings,
+    /// The namespaces that can be exported.
+    exports: NamespaceRules,
     pub(super) own: OwnCluster,
     cluster: ClusterId,
     pub(super) peers: Peers,
@@ -109,6 +111,7 @@ impl State {
     /// The state of a cluster with this id. Some of `own` was read before the id was known.
     pub(super) fn new(settings: Settings, cluster: ClusterId, own: OwnCluster) -> Self {
         let mut state = Self {
+            exports: settings.exports(),
             settings,
             own,
             peers: Peers::default(),

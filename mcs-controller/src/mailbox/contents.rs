@@ -11,13 +11,11 @@ use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
 use super::{
     ignored::Ignored,
     limits::{Ledger, Resource, Size},
-    problem::MailboxProblem,
 };
 use crate::{
     clusterset::{ClusterId, ServiceName, SourceSlice, Stamp},
     objects::{
-        ExportedObject, ExportedServiceDecoder, Limits, MailboxSlice, MailboxSliceDecoder,
-        service_of,
+        ExportedObject, ExportedServiceDecoder, MailboxSlice, MailboxSliceDecoder, service_of,
     },
 };
 
@@ -29,14 +27,14 @@ pub(super) struct Contents {
     cluster: ClusterId,
     /// Whether an older object does not replace a known one: it comes from a backup, or from a publisher that was replaced.
     keeps_latest: bool,
-    services: BTreeMap<ServiceName, ExportedObject>,
+    pub(super) services: BTreeMap<ServiceName, ExportedObject>,
     /// The services in `services` that are about to be deleted.
     withdrawn: BTreeSet<ServiceName>,
     /// The services whose ExportedService cannot be read, with `metadata.resourceVersion`.
-    unread: BTreeMap<ServiceName, Option<Arc<str>>>,
-    slices: HashMap<ServiceName, Slices>,
-    ledger: Ledger,
-    ignored: Ignored,
+    pub(super) unread: BTreeMap<ServiceName, Option<Arc<str>>>,
+    pub(super) slices: HashMap<ServiceName, Slices>,
+    pub(super) ledger: Ledger,
+    pub(super) ignored: Ignored,
 }
 
 impl Contents {
@@ -51,41 +49,6 @@ impl Contents {
             ledger: Ledger::new(),
             ignored: Ignored::new(Instant::now()),
         }
-    }
-
-    /// Sets the limits, from the next list on. This cluster's own mailbox has none.
-    pub(super) const fn set_limits(&mut self, limits: Limits) {
-        self.ledger.set_limits(limits);
-    }
-
-    /// The exceeded limit, if objects are left out.
-    pub(super) fn over_limit(&self) -> Option<MailboxProblem> {
-        self.ledger.problem()
-    }
-
-    /// How many ExportedServices and slices are beyond the limits.
-    pub(super) fn left_out(&self) -> [usize; 2] {
-        self.ledger.left_out()
-    }
-
-    /// The number of ignored objects.
-    pub(super) const fn ignored(&self) -> u64 {
-        self.ignored.count()
-    }
-
-    /// The ExportedServices that can be read.
-    pub(super) const fn services(&self) -> &BTreeMap<ServiceName, ExportedObject> {
-        &self.services
-    }
-
-    /// The services whose ExportedService cannot be read, with its version.
-    pub(super) const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
-        &self.unread
-    }
-
-    /// The slices by their services.
-    pub(super) const fn slices(&self) -> &HashMap<ServiceName, Slices> {
-        &self.slices
     }
 
     /// The number of ExportedServices, readable or not, without those that are about to be deleted.

@@ -150,7 +150,7 @@ impl MailboxView {
 
     /// Sets the limits, from the next list on. This cluster's own mailbox has none.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.contents.set_limits(limits);
+        self.contents.ledger.set_limits(limits);
     }
 
     /// Applies an event. Returns the services for which the believed export has changed.
@@ -228,7 +228,7 @@ impl MailboxView {
         let candidates = if was_judged {
             touched
         } else {
-            let all = self.contents.services().keys().chain(self.believed.keys());
+            let all = self.contents.services.keys().chain(self.believed.keys());
             all.cloned().collect()
         };
         for name in candidates {
@@ -253,8 +253,8 @@ impl MailboxView {
 
     /// Judges what the mailbox says of a service. Returns whether the believed export has changed.
     fn judge(&mut self, name: &ServiceName) -> bool {
-        let Some(object) = self.contents.services().get(name) else {
-            if self.believed.contains_key(name) && !self.contents.unread().contains_key(name) {
+        let Some(object) = self.contents.services.get(name) else {
+            if self.believed.contains_key(name) && !self.contents.unread.contains_key(name) {
                 self.absent.entry(name.clone()).or_insert(self.renewals);
             }
             return false;
@@ -314,7 +314,7 @@ impl MailboxView {
         self.was_complete
             && self.over_limit().is_none()
             && !is_refused
-            && !self.contents.unread().contains_key(service)
+            && !self.contents.unread.contains_key(service)
     }
 
     /// The slices that the ExportedService names, in the present or else the former version. New slices are written first
@@ -322,7 +322,7 @@ impl MailboxView {
     fn believed_of(&self, object: &ExportedObject) -> Believed {
         let exported = &object.exported;
         let name = &exported.export.name;
-        let seen = self.contents.slices().get(name);
+        let seen = self.contents.slices.get(name);
         let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
         let former_of = |name: &Arc<str>| {
             let place = former.binary_search_by(|slice| slice.name.cmp(name));
@@ -395,17 +395,17 @@ impl MailboxView {
 
     /// The exceeded limit, if objects are left out.
     pub fn over_limit(&self) -> Option<MailboxProblem> {
-        self.contents.over_limit()
+        self.contents.ledger.problem()
     }
 
     /// How many ExportedServices and slices are beyond the limits.
     pub fn left_out(&self) -> [usize; 2] {
-        self.contents.left_out()
+        self.contents.ledger.left_out()
     }
 
     /// The number of ignored objects.
     pub const fn ignored(&self) -> u64 {
-        self.contents.ignored()
+        self.contents.ignored.count()
     }
 
     /// Whether the mailbox belongs to another cluster.
@@ -482,18 +482,18 @@ impl MailboxView {
 
     /// The readable ExportedServices of the mailbox.
     pub const fn seen(&self) -> &BTreeMap<ServiceName, ExportedObject> {
-        self.contents.services()
+        &self.contents.services
     }
 
     /// The unreadable ExportedServices of the mailbox, with their versions.
     pub const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
-        self.contents.unread()
+        &self.contents.unread
     }
 
     /// The latest stamp in the mailbox.
     pub fn latest_stamp(&self) -> Stamp {
-        let services = self.contents.services().values().map(|object| object.stamp);
-        let slices = self.contents.slices().values().flat_map(|slices| slices.values());
+        let services = self.contents.services.values().map(|object| object.stamp);
+        let slices = self.contents.slices.values().flat_map(|slices| slices.values());
         services.chain(slices.map(|slice| slice.stamp)).max().unwrap_or_default()
     }
 
@@ -502,11 +502,11 @@ impl MailboxView {
         &self,
         service: &ServiceName,
     ) -> Option<&BTreeMap<Arc<str>, Arc<SourceSlice>>> {
-        self.contents.slices().get(service)
+        self.contents.slices.get(service)
     }
 
     /// The services with slices in the mailbox.
     pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
-        self.contents.slices().keys()
+        self.contents.slices.keys()
     }
 }

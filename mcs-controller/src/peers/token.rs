@@ -172,30 +172,23 @@ pub async fn renew(
     version: &str,
     kubeconfig: Arc<str>,
 ) -> anyhow::Result<Timestamp> {
-    timeout(LIMIT, renew_now(access, namespace, secret, version, kubeconfig))
-        .await
-        .context("the API server does not answer")?
-}
-
-async fn renew_now(
-    access: &ApiAccess,
-    namespace: &str,
-    secret: &SecretReference,
-    version: &str,
-    kubeconfig: Arc<str>,
-) -> anyhow::Result<Timestamp> {
-    let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
-    let token = request(&kubeconfig, &claims, claims.seconds()).await?;
-    let expires = TokenClaims::of_token(&token).context("the new token cannot be read")?.expires;
-    let content = with_token(&kubeconfig, &token)?;
-    let patch = patch(&secret.key, version, content);
-    let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
-    secrets
-        .patch(&secret.name, &params, &Patch::Merge(patch))
-        .await
-        .with_context(|| format!("cannot store it in Secret {namespace}/{}", secret.name))?;
-    Ok(expires)
+    let renewal = async {
+        let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
+        let token = request(&kubeconfig, &claims, claims.seconds()).await?;
+        let expires =
+            TokenClaims::of_token(&token).context("the new token cannot be read")?.expires;
+        let content = with_token(&kubeconfig, &token)?;
+        let patch = patch(&secret.key, version, content);
+        let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
+        let params =
+            PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
+        secrets
+            .patch(&secret.name, &params, &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("cannot store it in Secret {namespace}/{}", secret.name))?;
+        Ok(expires)
+    };
+    timeout(LIMIT, renewal).await.context("the API server does not answer")?
 }
 
 async fn request(kubeconfig: &Arc<str>, claims: &TokenClaims, life: i64) -> anyhow::Result<String> {

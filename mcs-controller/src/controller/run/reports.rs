@@ -48,7 +48,7 @@ impl Control {
             rejected: rejected.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
-            ways: self.settings.probe_period.map(|_| self.rounds.reach.of(name)),
+            ways: self.settings.probe_period().map(|_| self.rounds.reach.of(name)),
             has_probed: self.rounds.has_begun,
         };
         let reserved = state.reserved_ranges();

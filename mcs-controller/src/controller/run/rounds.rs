@@ -61,7 +61,7 @@ impl Control {
     /// Begins the next round if it is time.
     pub(super) fn probe_peers(&mut self, now: Instant) {
         let rounds = &mut self.rounds;
-        let Some(period) = self.settings.probe_period else { return };
+        let Some(period) = self.settings.probe_period() else { return };
         if rounds.is_under_way || now < rounds.next_at {
             return;
         }
@@ -78,7 +78,7 @@ impl Control {
     /// Asks cluster DNS for names if it is time. A standby asks too: a replica notices a missing answer only after a first
     /// answer.
     pub(super) fn ask_for_names(&mut self, now: Instant) {
-        let Some(period) = self.settings.probe_period else { return };
+        let Some(period) = self.settings.probe_period() else { return };
         if now < self.rounds.ask_at {
             return;
         }

@@ -12,9 +12,9 @@ use serde_json::{Value, from_value, json};
 use super::{writes::send_plan, *};
 use crate::{
     apply::own_request,
-    clusterset::{NamespaceRules, Stamp, fixture},
+    clusterset::{Stamp, fixture},
     mailbox::MailboxEvent,
-    objects::{SecretReference, mailbox_slice},
+    objects::mailbox_slice,
     plan::{Sending, Write},
 };
 
@@ -24,27 +24,7 @@ async fn control() -> Control {
 }
 
 async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
-    let settings = Settings {
-        kubeconfig: None,
-        cluster: None,
-        clusterset: None,
-        namespace: "mcs-controller".to_owned(),
-        mailbox: "mcs-mailbox".to_owned(),
-        mailbox_kubeconfig: None,
-        mailbox_secret: None::<SecretReference>,
-        exports: NamespaceRules::default(),
-        vips_v4: None,
-        vips_v6: None,
-        service_ranges: vec![],
-        pod_ranges: vec![],
-        adopt: false,
-        create_namespaces: false,
-        derived_services: false,
-        peer_writes: 1,
-        probe_period: None,
-        tells_vip_ranges: true,
-        identity: None,
-    };
+    let settings = Settings::of_tests();
     let (kubeconfig, _file) = testing::kubeconfig("http://127.0.0.1:9");
     let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
     let access = Arc::new(access);

@@ -40,9 +40,12 @@ impl State {
 
     pub(super) fn vip_ranges(&self) -> VipRanges {
         let default = VipRanges::for_clusterset(self.clusterset());
+        let given = &self.settings.vip_ranges;
+        let v4 = |range: &IpNet| if let IpNet::V4(range) = range { Some(*range) } else { None };
+        let v6 = |range: &IpNet| if let IpNet::V6(range) = range { Some(*range) } else { None };
         VipRanges {
-            v4: self.settings.vips_v4.unwrap_or(default.v4),
-            v6: self.settings.vips_v6.unwrap_or(default.v6),
+            v4: given.iter().find_map(v4).unwrap_or(default.v4),
+            v6: given.iter().find_map(v6).unwrap_or(default.v6),
         }
     }
 

@@ -36,7 +36,7 @@ impl State {
         let mut wanted = self.wanted(name, outgoing.as_ref(), &actual, &lost);
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
-            let rules = &self.settings.exports;
+            let rules = &self.exports;
             let mut conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
             if outgoing.is_some() {
                 conditions.extend(self.not_imported(&export, &actual));
@@ -95,7 +95,7 @@ impl State {
 
     fn plan_export(&self, name: &ServiceName) -> Option<Write> {
         let is_made = self.own.export_object(name).map(|export| export.is_made);
-        let is_allowed = self.settings.exports.allows(name.namespace());
+        let is_allowed = self.exports.allows(name.namespace());
         let selection = if is_allowed { self.own.selection(name) } else { Selection::Unknown };
         plan_export(name, is_made, selection)
     }
@@ -107,8 +107,7 @@ impl State {
         actual: &Actual,
         lost: &[LostVip],
     ) -> Wanted {
-        let own_rules =
-            SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
+        let own_rules = SourceRules { namespaces: self.exports.clone(), ..SourceRules::default() };
         let own_slices: Vec<Arc<SourceSlice>> =
             outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
         let own = outgoing.map(|outgoing| KnownExport {
@@ -185,7 +184,7 @@ impl State {
     /// The export of this cluster, if peers get it.
     pub(super) fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
         let mut export = self.own.export(name, &self.cluster)?;
-        if !is_exportable(&export, &self.settings.exports) {
+        if !is_exportable(&export, &self.exports) {
             return None;
         }
         export.vips = self.vips.get(name).cloned().unwrap_or_default();

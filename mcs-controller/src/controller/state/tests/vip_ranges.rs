@@ -43,7 +43,7 @@ fn a_range_stays_as_long_as_an_import_has_an_address_of_it() {
     assert_eq!(told(&mut state), default);
     import(&mut state, "web", US, "241.0.0.9");
     assert_eq!(told(&mut state), "", "of the ranges");
-    state.settings.vips_v4 = Some("242.0.0.0/8".parse().unwrap());
+    state.settings.vip_ranges = vec!["242.0.0.0/8".parse().unwrap()];
     let v6 = state.vip_ranges().v6;
     assert_eq!(told(&mut state), format!("241.0.0.0/8,242.0.0.0/8,{v6}"));
     import(&mut state, "web", US, "242.0.0.9");
