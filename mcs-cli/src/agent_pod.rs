@@ -1,4 +1,4 @@
-//! The agent's pods of a cluster, and commands in them.
+//! Finds the agent's pods of a cluster, and runs commands in them.
 
 use std::{cmp::Reverse, collections::BTreeMap, process::Output, time::Duration};
 
@@ -16,9 +16,9 @@ use crate::{
 
 /// The label of the agent's pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
-/// How many agents are asked at a time.
+/// The agents that are asked at a time.
 const AT_A_TIME: usize = 8;
-/// How long a command may take in a pod. A probe of 16 backends that are all silent takes 9 seconds.
+/// The time limit of a command in a pod. A probe of 16 silent backends takes 9 seconds.
 const LIMIT: Duration = Duration::from_secs(30);
 
 /// A pod of the agent.
@@ -31,17 +31,18 @@ pub(crate) struct AgentPod {
     pub(crate) obstacle: Option<String>,
 }
 
-/// The agent's pods of all nodes, or of one: one for each node, which is ready if any is.
+/// The agent's pod of each node, or of one node. A ready pod is preferred.
 ///
-/// Whoever may create a pod may give it the agent's label. Those of a DaemonSet count, in the namespace that has most of them.
+/// Anybody who may create a pod can give it the agent's label. So only pods of a DaemonSet count, in the namespace with
+/// most of them.
 pub(crate) async fn pods(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<Vec<AgentPod>> {
-    // The pods of one node do not say which namespace has most.
+    // The pods of one node do not show which namespace has most.
     let mut pods = of_nodes(&cluster.list_in(PODS, None, SELECTOR).await?);
     pods.retain(|pod| node.is_none_or(|node| pod.node == node));
     Ok(pods)
 }
 
-/// One for each node, of these pods.
+/// Chooses one of these pods for each node.
 pub(crate) fn of_nodes(pods: &[Value]) -> Vec<AgentPod> {
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
     let has_ended =
@@ -74,7 +75,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Why a pod is not ready, as the kubelet says, and as the agent said last before it ended.
+/// Why a pod is not ready, by the kubelet and by the last line of the agent before it ended.
 pub(crate) fn obstacle(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let statuses = ["initContainerStatuses", "containerStatuses"];
@@ -123,7 +124,7 @@ impl AgentPod {
         Ok(kubectl)
     }
 
-    /// What `mcs-agent` with these words prints as JSON.
+    /// Runs `mcs-agent` with these words, and reads its JSON.
     pub(crate) async fn read<T: DeserializeOwned>(
         &self,
         cluster: &Cluster,
@@ -135,7 +136,7 @@ impl AgentPod {
     }
 }
 
-/// Asks the agents of these pods, a few at a time. The answers come in the order of the pods.
+/// Asks the agents of these pods, a few at a time. The answers are in the order of the pods.
 pub(crate) async fn ask_each<T>(
     pods: &[AgentPod],
     ask: impl AsyncFn(&AgentPod) -> T,

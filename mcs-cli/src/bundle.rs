@@ -1,4 +1,4 @@
-//! `mcs bundle`: one archive with what somebody needs who looks for a fault.
+//! `mcs bundle`: an archive of diagnostic data.
 
 mod archive;
 mod mask;

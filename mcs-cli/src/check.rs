@@ -1,4 +1,4 @@
-//! `mcs check`: what a clusterset needs, and what to do about what is missing.
+//! `mcs check`: checks the needs of a clusterset, and says what to do about failures.
 
 pub(crate) mod addresses;
 pub(crate) mod agents;
@@ -35,7 +35,7 @@ use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
 
 /// The check of a cluster that does not answer.
 const API_SERVER: &str = "api server";
-/// How old the Lease of a publisher may be, in seconds, if clocks differ a little.
+/// The greatest age of a publisher's Lease, in seconds, with a margin for clocks.
 const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
@@ -75,10 +75,10 @@ struct Finding {
     cluster: String,
     check: &'static str,
     ok: bool,
-    /// It can be as somebody wants it.
+    /// It may be on purpose.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     warning: bool,
-    /// Nothing was found out.
+    /// The check did not get an answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     message: String,
@@ -89,8 +89,8 @@ struct Finding {
 }
 
 impl Finding {
-    /// The result of a check. An error is what to do, or a [`Warning`], or [`Unknown`]. Nothing was found out if the caller lacks a
-    /// right.
+    /// The result of a check. An error is advice, or a [`Warning`], or [`Unknown`]. It counts as unknown if the caller
+    /// lacks a right.
     fn new(cluster: &str, check: &'static str, result: anyhow::Result<String>) -> Self {
         let mut finding = Self {
             cluster: cluster.to_owned(),
@@ -129,17 +129,17 @@ impl Finding {
     }
 }
 
-/// What can be wrong, and can be as somebody wants it.
+/// A problem that may be on purpose.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Warning(String);
 
-/// What cannot be found out.
+/// A check without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unknown(&'static str);
 
-/// The first of many, and how many more there are.
+/// The first of many, and the number of the others.
 fn listed(all: &[String]) -> String {
     const NAMED: usize = 5;
     let named = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
@@ -149,7 +149,7 @@ fn listed(all: &[String]) -> String {
     }
 }
 
-/// What the caller may not do, if that is why a request failed. Admission answers 403 too, in other words.
+/// The right that the caller lacks, if a request failed for that reason. Admission also answers 403, with another text.
 fn missing_right(error: &anyhow::Error) -> Option<&str> {
     error.chain().find_map(|cause| match cause.downcast_ref::<kube::Error>()? {
         kube::Error::Api(status) if status.code == 403 => {
@@ -173,13 +173,13 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     let failed: Vec<_> = findings.iter().filter(|finding| !finding.ok).collect();
     Ok(match failed.is_empty() {
         true => ExitCode::SUCCESS,
-        // Nothing is wrong in clusters that could be asked.
+        // The clusters that answered have no failure.
         false if failed.iter().all(|finding| finding.check == API_SERVER) => UNASKED.into(),
         false => ExitCode::FAILURE,
     })
 }
 
-/// What has to be done comes first.
+/// Failures come first.
 fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
@@ -233,7 +233,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     Ok(findings)
 }
 
-/// A type, and what to do if the API server does not serve it.
+/// A type, and the advice if the API server does not serve it.
 pub(crate) type TypeNeeded = (Kind, &'static str);
 
 /// The types of the Multi-Cluster Services API that the controller and CoreDNS read.
@@ -260,7 +260,7 @@ async fn types(cluster: &Cluster) -> anyhow::Result<String> {
     Ok("ServiceExport, ServiceImport and ClusterPeer are served".to_owned())
 }
 
-/// Whether the controller runs, by the Lease of the mailbox; by that of the leader if the mailbox is on a hub.
+/// Whether the controller runs: by the Lease of the mailbox, or by the leader's Lease if the mailbox is on a hub.
 async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
     let namespace = &command.probe.namespace;
     if command.mailbox_secret.is_some() || publishes_on_hub(cluster, namespace).await {
@@ -284,7 +284,7 @@ async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result
     Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
 }
 
-/// What the cluster itself knows of its mailbox on a hub: the times of the token, and what the exports say.
+/// Checks the mailbox on a hub from within the cluster: by the times of the token, and the conditions of the exports.
 async fn on_hub(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
     let silent = cluster.list(EXPORTS).await?;
     let silent = silent.iter().find_map(|export| {
@@ -295,7 +295,7 @@ async fn on_hub(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<Str
         bail!("it runs, and cannot renew the Lease of its mailbox on the hub: {message}");
     }
     let name = command.mailbox_secret.as_deref().unwrap_or("mailbox");
-    // Who may not read Secrets learns the rest.
+    // A caller without the right to read Secrets gets the other results.
     let secret = cluster.get(SECRETS, Some(&command.probe.namespace), name).await.ok().flatten();
     match secret.as_ref().and_then(TokenClaims::of_secret) {
         Some(token) => mailbox_token(&token, name, Timestamp::now()),
@@ -315,7 +315,8 @@ fn mailbox_token(token: &TokenClaims, secret: &str, now: Timestamp) -> anyhow::R
     ))
 }
 
-/// Whether the Deployment says so. Who may not read it has a mailbox in the cluster, or names the Secret.
+/// Whether the mailbox is on a hub, by the Deployment. A caller who may not read it has a mailbox in the cluster, or names
+/// the Secret.
 async fn publishes_on_hub(cluster: &Cluster, namespace: &str) -> bool {
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
     deployment.ok().flatten().is_some_and(|deployment| has_hub(&deployment))

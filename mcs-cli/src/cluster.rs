@@ -1,4 +1,4 @@
-//! A cluster that a command is about, reached by a kubeconfig of its administrator.
+//! A cluster of a command, accessed with a kubeconfig of its administrator.
 
 use std::time::Duration;
 
@@ -24,7 +24,7 @@ use mcs_controller::{
     rights::{self, Right},
 };
 
-/// How long a cluster has for its first answer.
+/// The time limit of a cluster's first answer.
 const ANSWERS: Duration = Duration::from_secs(10);
 
 /// Group, version, kind and plural.
@@ -65,26 +65,26 @@ pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments")
 pub(super) const SERVICES: Kind = ("", "v1", "Service", "services");
 pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
 
-/// A cluster that a command is about.
+/// A cluster of a command.
 pub(super) struct Cluster {
     pub(super) id: ClusterId,
     /// The URL of its API server, as the kubeconfig has it.
     pub(super) server: String,
     /// The certificate of its authority, in base64.
     pub(super) authority: Option<String>,
-    /// The name in its certificate, if that is not the URL's.
+    /// The name in its certificate, if the URL has another.
     pub(super) server_name: Option<String>,
     /// Whether this process runs in it as a pod.
     pub(super) is_own: bool,
-    /// What leads to it, for tools. `None` for that of the pod.
+    /// Its kubeconfig, for tools. `None` for the pod's own cluster.
     pub(super) kubeconfig: Option<KubeconfigArg>,
-    /// Takes every write, in a dry run.
+    /// Collects the writes of a dry run.
     pub(super) draft: Option<Draft>,
     access: ApiAccess,
 }
 
 impl Cluster {
-    /// Opens the clusters of these kubeconfigs. Without any, that of the environment.
+    /// Opens the clusters of these kubeconfigs; without kubeconfigs, the cluster of the environment.
     pub(super) async fn open_all(arguments: &[KubeconfigArg]) -> anyhow::Result<Vec<Self>> {
         let mut clusters = Vec::new();
         for argument in arguments {
@@ -102,7 +102,7 @@ impl Cluster {
         Ok(clusters)
     }
 
-    /// As [`Cluster::open_all`]. A cluster that cannot be reached is an error beside the others, with its kubeconfig.
+    /// As [`Cluster::open_all`], with an error and the kubeconfig for each cluster that does not answer.
     pub(super) async fn open_each(
         arguments: &[KubeconfigArg],
     ) -> anyhow::Result<Vec<(String, anyhow::Result<Self>)>> {
@@ -131,7 +131,7 @@ impl Cluster {
         Ok(cluster)
     }
 
-    /// Reads the kubeconfig of a cluster that needs no id of its own.
+    /// Reads the kubeconfig of a cluster that needs no id.
     pub(super) async fn open_as(argument: &KubeconfigArg, id: ClusterId) -> anyhow::Result<Self> {
         let Endpoint { server, authority, server_name } = argument.endpoint()?;
         let (access, _) = ApiAccess::new(Some(argument.of_files())).await?;
@@ -139,7 +139,7 @@ impl Cluster {
         Ok(Self { authority, server_name, kubeconfig, ..Self::by(access, server, id) })
     }
 
-    /// The cluster that a connection leads to.
+    /// The cluster of a connection.
     pub(super) fn by(access: ApiAccess, server: String, id: ClusterId) -> Self {
         Self {
             id,
@@ -153,14 +153,14 @@ impl Cluster {
         }
     }
 
-    /// Its uid: that of its namespace `kube-system`.
+    /// Its uid: the uid of its namespace `kube-system`.
     pub(super) async fn uid(&self) -> anyhow::Result<String> {
         let namespace = self.get(NAMESPACES, None, "kube-system").await?.unwrap_or_default();
         let uid = namespace["metadata"]["uid"].as_str().map(str::to_owned);
         uid.with_context(|| format!("cluster {}: there is no namespace kube-system", self.id))
     }
 
-    /// Whether the caller has a right in a namespace, or in all of them.
+    /// Whether the caller has a right in a namespace, or in all.
     pub(super) async fn may(&self, namespace: Option<&str>, right: Right) -> anyhow::Result<bool> {
         Ok(rights::may(&self.client().await?, namespace, right).await?)
     }
@@ -169,7 +169,7 @@ impl Cluster {
         Ok(self.access.connection().await?.client)
     }
 
-    /// Sends a write. A dry run notes what it would apply, and sends nothing.
+    /// Sends a write. A dry run records it instead.
     pub(super) async fn send(&self, request: Request) -> anyhow::Result<()> {
         if let Some(draft) = &self.draft {
             return match request.action {
@@ -194,7 +194,7 @@ impl Cluster {
         self.send(Request::new(kind, namespace.as_deref(), &name, action)).await
     }
 
-    /// Deletes an object, if it is there.
+    /// Deletes an object, if it exists.
     pub(super) async fn delete(
         &self,
         kind: Kind,
@@ -204,7 +204,7 @@ impl Cluster {
         self.send(Request::new(kind, namespace, name, Action::Delete { uid: None })).await
     }
 
-    /// An object, if it and its type are there.
+    /// An object, if it and its type exist.
     pub(super) async fn get(
         &self,
         kind: Kind,
@@ -236,7 +236,7 @@ impl Cluster {
         self.list_by(kind, None, &ListParams::default()).await
     }
 
-    /// All objects of a kind. An API server that lacks the type has none.
+    /// All objects of a kind; none if the API server lacks the type.
     pub(super) async fn list_if_served(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
         let is_absent = |error: &anyhow::Error| {
             error.chain().any(|cause| match cause.downcast_ref() {
@@ -288,7 +288,7 @@ impl Cluster {
     }
 }
 
-/// An object, if it and its type are there.
+/// An object, if it and its type exist.
 async fn get(
     client: &Client,
     kind: Kind,
@@ -297,7 +297,7 @@ async fn get(
 ) -> anyhow::Result<Option<Value>> {
     match api(client.clone(), kind, namespace).get(name).await {
         Ok(found) => Ok(Some(serde_json::to_value(found)?)),
-        // An API server that lacks the group says so in plain text.
+        // An API server that lacks the group answers in plain text.
         Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
         Err(error) => Err(error.into()),
     }
@@ -320,14 +320,14 @@ fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject
 )]
 pub(super) struct NoId;
 
-/// The id that the ClusterProperty says.
+/// The id in the ClusterProperty.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
     let property = timeout(ANSWERS, property(client, ID_PROPERTY)).await;
     let property = property.map_err(|_| anyhow!("no answer within {} s", ANSWERS.as_secs()))?;
     Ok(value(&property?.ok_or(NoId)?).parse()?)
 }
 
-/// A ClusterProperty, in the first version in which there is one.
+/// A ClusterProperty, in the first version that has one.
 async fn property(client: &Client, name: &str) -> anyhow::Result<Option<Value>> {
     let (group, _, kind, plural) = PROPERTIES;
     for version in MCS_VERSIONS {

@@ -1,4 +1,4 @@
-//! The clusters of commands that look at a whole clusterset: those that are given, or those of all contexts.
+//! The clusters of commands about a whole clusterset: the given ones, or those of all contexts.
 
 use futures_util::future::join_all;
 use mcs_kube::{one_line, told};
@@ -8,7 +8,7 @@ use crate::{
     kubeconfig::{KubeconfigArg, KubeconfigError},
 };
 
-/// The clusters that answer, and why others do not.
+/// The clusters that answer, and the others with the reason.
 #[derive(Default)]
 pub(crate) struct Contexts {
     pub(crate) clusters: Vec<Cluster>,
@@ -23,13 +23,13 @@ pub(crate) struct Unasked {
     pub(crate) error: String,
 }
 
-/// Opens the given clusters; without any, those of all contexts. Of several contexts that lead to one cluster the first
-/// counts. A cluster without id is no member of a clusterset: its context is named on standard error.
+/// Opens the given clusters; if none is given, those of all contexts. If several contexts lead to one cluster, the first
+/// counts. A cluster without id is not a member of a clusterset: standard error names its context.
 pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
     let all = if given.is_empty() { KubeconfigArg::of_all_contexts()? } else { given.to_vec() };
     let mut contexts = Contexts::default();
     if all.is_empty() {
-        // That of the pod.
+        // The cluster of the pod.
         contexts.clusters = Cluster::open_all(&[]).await?;
         return Ok(contexts);
     }
@@ -68,16 +68,17 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
     Ok(contexts)
 }
 
-/// What tells clusters apart.
+/// The identity of a cluster.
 struct Identity {
     id: String,
-    /// That of namespace `kube-system`; absent if it may not be read.
+    /// The uid of namespace `kube-system`; absent without the right to read it.
     uid: Option<String>,
     server: String,
 }
 
 impl Identity {
-    /// Whether both are of one cluster. One URL can lead to several, by tunnels, and one cluster can have several URLs.
+    /// Whether both identify one cluster. One URL can lead to several clusters, by tunnels, and one cluster can have
+    /// several URLs.
     fn is_of_one(&self, other: &Self) -> bool {
         self.id == other.id
             && match (&self.uid, &other.uid) {

@@ -1,12 +1,12 @@
-//! Edits the configuration of CoreDNS: the block for clusterset.local, in and out. deploy/dns/README.md says why it is as
-//! it is.
+//! Adds the block for clusterset.local to the configuration of CoreDNS, and removes it. deploy/dns/README.md gives the
+//! reasons for its content.
 
 use mcs_kube::dns_name::ZONE;
 
-/// Leaves imported slices out of the other blocks, which never answer for them.
+/// Excludes imported slices from the other blocks, which never answer for them.
 const LABELS: &str = "labels !multicluster.kubernetes.io/source-cluster";
 
-/// The block for the zone, as deploy/dns/Corefile has it.
+/// The block for the zone, equal to deploy/dns/Corefile.
 pub(crate) const BLOCK: &str = "\
 clusterset.local:53 {
     errors
@@ -24,13 +24,13 @@ struct Block {
     last: usize,
 }
 
-/// Why a Corefile is left alone.
+/// Why a Corefile is not edited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum CorefileError {
     /// A brace is missing.
     #[error("its braces do not match")]
     Braces,
-    /// There is no block to copy.
+    /// It has no block to copy.
     #[error("it has no block for cluster.local")]
     NoCluster,
 }
@@ -54,8 +54,8 @@ pub(crate) fn imports_servers(corefile: &str) -> bool {
     })
 }
 
-/// The Corefile with the block for the zone, and with imported slices left out of its other blocks. One that serves the
-/// zone stays as it is.
+/// The Corefile with the block for the zone, and with imported slices excluded from its other blocks. A Corefile that
+/// serves the zone stays unchanged.
 ///
 /// # Errors
 /// The Corefile is none.
@@ -75,7 +75,7 @@ pub(crate) fn with_zone(corefile: &str) -> Result<String, CorefileError> {
             lines.push(format!("{of_section}    {LABELS}"));
             section = None;
         } else if section.is_some() && content.starts_with("labels ") {
-            // It has a rule of its own.
+            // The block has its own rule for slices.
             section = None;
         }
         let is_kubernetes = content.split_whitespace().next() == Some("kubernetes");
@@ -93,7 +93,7 @@ pub(crate) fn with_zone(corefile: &str) -> Result<String, CorefileError> {
     Ok(text(&lines))
 }
 
-/// The Corefile without the block for the zone, and without what [`with_zone`] has added to other blocks.
+/// The Corefile without the block for the zone, and without the additions of [`with_zone`] to other blocks.
 ///
 /// # Errors
 /// The Corefile is none.
@@ -122,8 +122,8 @@ pub(crate) fn without_zone(corefile: &str) -> Result<String, CorefileError> {
     Ok(text(&left))
 }
 
-/// The Corefile of NodeLocal DNSCache with a block for the zone: a copy of the one for cluster.local, which sends names to
-/// CoreDNS. `health` is left out: one block has its port.
+/// The Corefile of NodeLocal DNSCache with a block for the zone: a copy of the block for cluster.local, which forwards to
+/// CoreDNS. The copy lacks `health`: only one block can have its port.
 ///
 /// # Errors
 /// The Corefile is none, or has no block for cluster.local.
@@ -164,8 +164,8 @@ pub(crate) fn node_local_without_zone(corefile: &str) -> Result<String, Corefile
     Ok(text(&left.map(|(_, line)| (*line).to_owned()).collect::<Vec<_>>()))
 }
 
-/// The server blocks of a Corefile. A brace that opens is the last word of its line, and one that closes is alone on
-/// its line.
+/// The server blocks of a Corefile. An opening brace is the last word of its line, and a closing brace is alone on its
+/// line.
 fn blocks(corefile: &str) -> Result<Vec<Block>, CorefileError> {
     let mut blocks = Vec::new();
     let mut open = Vec::new();

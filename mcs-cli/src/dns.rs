@@ -1,4 +1,4 @@
-//! `mcs dns`: names in clusterset.local, by edits of the configuration of CoreDNS and NodeLocal DNSCache.
+//! `mcs dns`: edits the configuration of CoreDNS and NodeLocal DNSCache for names in clusterset.local.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ pub(crate) const SYSTEM: &str = "kube-system";
 /// The ConfigMap of server blocks that some distributions import, and our key there.
 pub(crate) const CUSTOM: &str = "coredns-custom";
 const CUSTOM_KEY: &str = "clusterset.server";
-/// What the Corefile was before, as an annotation of its ConfigMap.
+/// The annotation of a ConfigMap with the former Corefile.
 const BACKUP: &str = "clusterset.mcs-agent.io/corefile-before";
 /// The first version of CoreDNS with `multicluster`.
 pub(crate) const FIRST_VERSION: [u64; 3] = [1, 12, 2];
@@ -59,7 +59,7 @@ pub(crate) enum Provider {
     Custom,
 }
 
-/// Why nobody edits the DNS of a cluster.
+/// Why the DNS of a cluster is not edited.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum DnsError {
     #[error(
@@ -83,20 +83,20 @@ pub(crate) enum DnsError {
     Unknown,
 }
 
-/// What is to be done for the DNS of a cluster.
+/// The plan for the DNS of a cluster.
 pub(crate) struct Plan {
     pub(crate) provider: Provider,
-    /// The ServiceAccount that CoreDNS has.
+    /// The ServiceAccount of CoreDNS.
     pub(crate) account: String,
-    /// Whether the names are answered already.
+    /// Whether DNS already answers the names.
     pub(crate) is_done: bool,
     pub(crate) has_node_local: bool,
-    /// What an operator has to know.
+    /// A note for the operator.
     pub(crate) notes: Vec<String>,
 }
 
 impl Plan {
-    /// Looks at a cluster. Changes nothing.
+    /// Plans for a cluster. Changes nothing.
     ///
     /// # Errors
     /// The DNS of the cluster is none that can be edited, or CoreDNS is too old.
@@ -162,7 +162,7 @@ pub(crate) fn run(command: &DnsCommand) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Adds what is missing. Returns what was done.
+/// Adds the missing configuration. Returns the changes.
 ///
 /// # Errors
 /// The DNS cannot be edited. Nothing is changed then.
@@ -188,7 +188,7 @@ pub(crate) async fn apply(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Takes out what [`apply`] has added. Returns what was done.
+/// Removes the additions of [`apply`]. Returns the changes.
 ///
 /// # Errors
 /// A configuration cannot be read or written.
@@ -214,7 +214,7 @@ pub(crate) async fn undo(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     Ok(done)
 }
 
-/// Which DNS a cluster has that has no CoreDNS of the usual name.
+/// The DNS of a cluster without a CoreDNS of the usual name.
 async fn other(cluster: &Cluster) -> anyhow::Result<DnsError> {
     let exists = async |kind, namespace, name| {
         Ok::<_, anyhow::Error>(cluster.get(kind, Some(namespace), name).await?.is_some())
@@ -272,8 +272,7 @@ pub(crate) fn corefile_of(config: &Value) -> &str {
 
 type Edit = fn(&str) -> Result<String, corefile::CorefileError>;
 
-/// Changes the Corefile of a ConfigMap. Returns what was done, if anything. A write of somebody else in between fails the
-/// request.
+/// Changes the Corefile of a ConfigMap. Returns the change, if any. A concurrent write makes the request fail.
 async fn edit(cluster: &Cluster, name: &str, edit: Edit) -> anyhow::Result<Option<String>> {
     let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), name).await?;
     let config = config.with_context(|| format!("there is no ConfigMap {SYSTEM}/{name}"))?;
@@ -296,7 +295,7 @@ async fn edit(cluster: &Cluster, name: &str, edit: Edit) -> anyhow::Result<Optio
     )))
 }
 
-/// Sets our key of the ConfigMap for server blocks, or takes it out. Others' keys stay: each has its manager.
+/// Sets or removes our key of the ConfigMap for server blocks. Keys of others stay: each has its manager.
 async fn write_custom(cluster: &Cluster, block: Option<&str>) -> anyhow::Result<()> {
     let data = block.map_or_else(|| json!({}), |block| json!({CUSTOM_KEY: block}));
     let metadata = json!({"namespace": SYSTEM, "name": CUSTOM});

@@ -1,4 +1,4 @@
-//! What a dry run would write to a cluster, as YAML documents.
+//! The writes of a dry run to a cluster, as YAML documents.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -9,7 +9,7 @@ use serde_json::Value;
 pub(crate) struct Draft(Mutex<String>);
 
 impl Draft {
-    /// Adds an object without its version in the cluster, which changes before the copy in git is applied.
+    /// Adds an object without `resourceVersion`, which will have changed when a copy in git is applied.
     ///
     /// # Errors
     /// It cannot be written as YAML.
@@ -21,7 +21,7 @@ impl Draft {
         Ok(())
     }
 
-    /// Adds what a tool has printed: documents of its own.
+    /// Adds the documents that a tool has printed.
     pub(crate) fn text_of(&self, output: &[u8]) {
         let text = String::from_utf8_lossy(output);
         let text = text.trim();
@@ -31,7 +31,7 @@ impl Draft {
         }
     }
 
-    /// Adds what is not an object.
+    /// Adds a comment.
     pub(crate) fn comment(&self, text: &str) {
         self.add(&format!("# {text}"));
     }

@@ -1,6 +1,6 @@
-//! `mcs drain` and `mcs undrain`: new connections leave a cluster, and come back.
+//! `mcs drain` and `mcs undrain`: move new connections away from a cluster, and back.
 
-mod left;
+mod remaining;
 
 use std::{process::ExitCode, time::Duration};
 
@@ -18,20 +18,20 @@ use serde::Serialize;
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
 
-use self::left::Left;
+use self::remaining::Remaining;
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
     kubeconfig::ClusterArgs,
     wait,
 };
 
-/// How long a controller has to tell its agents: a Lease of the drained cluster is written and read first.
+/// The time for a controller to tell its agents: it includes a write and a read of the drained cluster's Lease.
 const LIMIT: Duration = Duration::from_mins(1);
-/// How long after an answer the agents are asked again for clients that are left.
+/// The pause before the agents are asked again for remaining clients.
 const PAUSE: Duration = Duration::from_secs(5);
-/// The longest duration that a flag can have.
+/// The longest duration of a flag.
 const LONGEST: Duration = Duration::from_hours(8760);
-/// How many services a message names.
+/// The most services in a message.
 const NAMED: usize = 5;
 
 /// Send new connections elsewhere than to one cluster, for all services.
@@ -98,7 +98,7 @@ struct TargetArgs {
     format: FormatArgs,
 }
 
-/// What one cluster does.
+/// The result in one cluster.
 #[derive(Debug, Serialize)]
 struct Obeyed {
     cluster: ClusterId,
@@ -107,11 +107,11 @@ struct Obeyed {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// Services of the drained cluster that no other one exports: it goes on serving them.
+    /// Services of the drained cluster that no other cluster exports: the drained cluster continues to serve them.
     only_there: Vec<String>,
     /// Its clients that still use the drained cluster. Absent after `undrain`.
     #[serde(skip_serializing_if = "Option::is_none")]
-    left: Option<Left>,
+    left: Option<Remaining>,
 }
 
 pub(crate) fn drain(command: &DrainCommand) -> anyhow::Result<ExitCode> {
@@ -128,7 +128,7 @@ pub(crate) fn undrain(command: &UndrainCommand) -> anyhow::Result<ExitCode> {
 
 #[derive(Clone, Copy)]
 enum Wish {
-    /// With `idle`, until the cluster has no client left.
+    /// Waits for a cluster; with `idle`, until no client of it remains.
     Drain {
         drain: Drain,
         force: bool,
@@ -140,7 +140,7 @@ enum Wish {
 fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
     let obeyed = program::block_on(carry_out(target, wish))?;
     target.format.show(&obeyed, |obeyed, style| table(obeyed, style))?;
-    let is_idle = |one: &Obeyed| one.left.as_ref().is_some_and(Left::is_none);
+    let is_idle = |one: &Obeyed| one.left.as_ref().is_some_and(Remaining::is_none);
     let waits = matches!(wish, Wish::Drain { idle: Some(_), .. });
     let all = obeyed.iter().all(|one| one.obeys && (!waits || is_idle(one)));
     Ok(if all { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -149,7 +149,7 @@ fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
 fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
     let rows = obeyed.iter().map(|one| {
         let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
-        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Left::to_string);
+        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Remaining::to_string);
         vec![one.cluster.to_string(), obeys, one.only_there.len().to_string(), left]
     });
     style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE", "CLIENTS LEFT"], rows)
@@ -176,7 +176,7 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
         set_property(source, drain).await?;
     }
     for (cluster, peer, _) in &all {
-        // The cluster itself tells its readers.
+        // The drained cluster itself tells its readers.
         if let Some(peer) = peer.as_deref().filter(|_| source.is_none() || drain.is_none()) {
             set_peer(cluster, peer, drain).await?;
         }
@@ -199,11 +199,11 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     Ok(obeyed)
 }
 
-/// Asks for the clients of a cluster that are left, until there are none or `end`. Says on standard error how it goes.
-async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Left {
+/// Counts the remaining clients of a cluster, until there are none or `end`. Reports progress on standard error.
+async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Remaining {
     let mut before = None;
     loop {
-        let left = Left::in_cluster(cluster, drained).await;
+        let left = Remaining::in_cluster(cluster, drained).await;
         if left.is_none() || Instant::now() + PAUSE > end {
             return left;
         }
@@ -223,7 +223,7 @@ async fn peer_of(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Strin
     name.with_context(|| format!("cluster {} has no ClusterPeer of {drained}", cluster.id))
 }
 
-/// The services that no other cluster than this one exports.
+/// The services that only this cluster exports.
 async fn only_there(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Vec<String>> {
     let drained_too = told_traffic(cluster).await?;
     let is_left = |id: &str| id != drained.as_str() && !drained_too.is_drained(id);
@@ -231,7 +231,7 @@ async fn only_there(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Ve
     Ok(imports.iter().filter(|import| is_alone(import, drained, is_left)).map(name).collect())
 }
 
-/// Whether a cluster exports a service, and none of those that are left does.
+/// Whether a cluster exports a service, and no remaining cluster does.
 fn is_alone(import: &Value, drained: &ClusterId, is_left: impl Fn(&str) -> bool) -> bool {
     let clusters = import["status"]["clusters"].as_array().into_iter().flatten();
     let ids: Vec<_> = clusters.filter_map(|one| one["cluster"].as_str()).collect();
@@ -271,7 +271,7 @@ async fn set_property(source: &Cluster, drain: Option<Drain>) -> anyhow::Result<
     source.apply(PROPERTIES, property).await
 }
 
-/// Not by server-side apply: `link` applies the whole ClusterPeer, and would take the field back.
+/// A merge patch, not server-side apply: `link` applies the whole ClusterPeer and would reset the field.
 async fn set_peer(cluster: &Cluster, peer: &str, drain: Option<Drain>) -> anyhow::Result<()> {
     let api = cluster.api(PEERS).await?;
     let deadline = drain.and_then(|drain| drain.deadline);
@@ -296,7 +296,7 @@ async fn told_traffic(cluster: &Cluster) -> anyhow::Result<Traffic> {
     })
 }
 
-/// Whether the agents of a cluster are told so.
+/// Whether the agents of a cluster have the setting.
 async fn tells(
     cluster: &Cluster,
     drained: &ClusterId,

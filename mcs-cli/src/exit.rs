@@ -1,4 +1,4 @@
 //! Exit codes beyond 0, 1 and 2.
 
-/// A cluster or a kubeconfig could not be asked, and nothing is known to be wrong.
+/// A cluster or a kubeconfig did not answer, and no problem is known.
 pub(crate) const UNASKED: u8 = 3;

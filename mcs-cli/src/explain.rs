@@ -1,4 +1,4 @@
-//! `mcs explain`: why a pod reaches a service of the clusterset, or not, from whichever cluster the pod is in.
+//! `mcs explain`: why a pod of any cluster reaches a service of the clusterset, or not.
 
 pub(crate) mod client;
 mod code;
@@ -71,7 +71,7 @@ pub(super) struct ExplainCommand {
     output: OutputArgs,
 }
 
-/// What is explained. `explain -o json`: fields are added, never renamed.
+/// The explanation. `explain -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
 struct Found {
     pod: Client,
@@ -79,18 +79,18 @@ struct Found {
     service: String,
     /// Whether nothing wrong was found.
     served: bool,
-    /// What was found beside the agent, the worst first.
+    /// The findings outside of the agent, the worst first.
     findings: Vec<Finding>,
-    /// The pod that was asked: `NAMESPACE/NAME`.
+    /// The agent's pod: `NAMESPACE/NAME`.
     agent: Option<String>,
-    /// What the agent says, as `mcs-agent explain -o json`; absent if it could not be asked.
+    /// The agent's answer, as `mcs-agent explain -o json`; absent without an answer.
     explained: Option<Value>,
-    /// Why no DNS server was asked; absent if one was to be asked.
+    /// Why no DNS server was asked; absent if one was asked.
     dns_unasked: Option<String>,
     /// The agent's tree, for people.
     #[serde(skip)]
     tree: Option<String>,
-    /// What each cluster exports and imports.
+    /// The exports and imports of each cluster.
     clusters: Vec<ServiceStatus>,
     #[serde(skip)]
     severity: Option<Severity>,
@@ -163,7 +163,7 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     })
 }
 
-/// The server that the pod asks, as far as its object says, or why it is not known.
+/// The DNS server of the pod, by its object, or why it is unknown.
 async fn dns_server(cluster: &Cluster, pod: &Client) -> Result<String, String> {
     match pod.dns() {
         DnsServer::OfCluster => {}
@@ -219,7 +219,7 @@ async fn ask(
         }
     };
     let text = String::from_utf8_lossy(&output.stdout).trim_end().to_owned();
-    // kubectl itself ends with 1 too.
+    // kubectl's own failures also end with 1.
     if text.is_empty() {
         unasked(said_last(&output));
         return None;
@@ -236,7 +236,7 @@ async fn ask(
     }
 }
 
-/// What each cluster makes of the service. That of the pod has to import it; what is so elsewhere is a note.
+/// The state of the service in each cluster. The pod's cluster has to import it; findings in other clusters are notes.
 async fn statuses(
     contexts: &Contexts,
     name: &ServiceName,
@@ -273,7 +273,7 @@ impl Found {
         let unasked = format!("{}: the agent of its node was not asked", self.service);
         let mut text = hanging(0, &self.pod.line(self.agent.as_deref()), WIDTH);
         match &self.tree {
-            // The agent escapes what others wrote, but who runs there?
+            // The agent escapes foreign texts, but the process in the pod may not be the agent.
             Some(tree) => text.push_str(&escaped(tree)),
             None => text.push_str(hanging(0, &unasked, WIDTH).trim_end()),
         }
@@ -300,7 +300,7 @@ impl Found {
     }
 }
 
-/// Lines of others as they are, without what moves the cursor or changes the direction of writing.
+/// Foreign lines, without characters that move the cursor or change the writing direction.
 fn escaped(text: &str) -> String {
     let word = |word: &str| one_line_of(word, usize::MAX);
     let line = |line: &str| line.split(' ').map(word).collect::<Vec<_>>().join(" ");

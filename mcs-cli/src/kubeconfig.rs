@@ -1,4 +1,4 @@
-//! The kubeconfigs and contexts on the command line, and what they say of API servers.
+//! The kubeconfigs and contexts on the command line, and the API servers in them.
 
 use std::{env, fmt, fs, io, path::PathBuf, str::FromStr};
 
@@ -7,7 +7,7 @@ use k8s_openapi::ByteString;
 use kube::config::{Context, Kubeconfig};
 use mcs_kube::{KubeconfigFile, program::suggest};
 
-/// The clusters that a command is about.
+/// The clusters of a command.
 #[derive(Debug, Args)]
 pub(crate) struct ClusterArgs {
     /// Kubeconfigs, one for each cluster: `FILE` or `FILE:CONTEXT`
@@ -32,7 +32,7 @@ pub(crate) struct ContextArgs {
 }
 
 impl ContextArgs {
-    /// The kubeconfigs of all clusters that are named.
+    /// The kubeconfigs of all named clusters.
     pub(crate) fn named(&self) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
         named(&self.kubeconfigs, &self.contexts)
     }
@@ -46,10 +46,10 @@ pub(crate) struct KubeconfigArg {
     pub(crate) context: Option<String>,
 }
 
-/// A kubeconfig that cannot be used.
+/// Why a kubeconfig is unusable.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum KubeconfigError {
-    /// It cannot be read.
+    /// It is unreadable.
     #[error("cannot read the kubeconfig {file}")]
     Read {
         /// Its path.
@@ -57,7 +57,7 @@ pub(crate) enum KubeconfigError {
         /// The error of the system.
         source: io::Error,
     },
-    /// It is no kubeconfig.
+    /// It is not a kubeconfig.
     #[error("the kubeconfig {file} is none: {problem}")]
     Invalid {
         /// Its path.
@@ -65,16 +65,16 @@ pub(crate) enum KubeconfigError {
         /// What is wrong.
         problem: String,
     },
-    /// Nobody has such a context.
+    /// No kubeconfig has the context.
     #[error("no context {context} in {files}, only {known}{meant}")]
     NoContext {
         /// The name.
         context: String,
-        /// Where it was looked for.
+        /// The searched kubeconfig.
         files: String,
-        /// The contexts that are there.
+        /// The existing contexts.
         known: String,
-        /// One with a similar name, as a question.
+        /// A context with a similar name, as a question.
         meant: String,
     },
     /// There is no context to use.
@@ -91,12 +91,12 @@ pub(crate) enum KubeconfigError {
 }
 
 impl ClusterArgs {
-    /// Those of kubeconfigs that are known.
+    /// The clusters of known kubeconfigs.
     pub(crate) const fn of(kubeconfigs: Vec<KubeconfigArg>) -> Self {
         Self { kubeconfigs, contexts: Vec::new() }
     }
 
-    /// The kubeconfigs of all clusters that are named.
+    /// The kubeconfigs of all named clusters.
     pub(crate) fn named(&self) -> Result<Vec<KubeconfigArg>, KubeconfigError> {
         named(&self.kubeconfigs, &self.contexts)
     }
@@ -118,7 +118,7 @@ pub(crate) fn named(
 }
 
 impl KubeconfigArg {
-    /// That of the environment with its current context. `None`: there is no kubeconfig.
+    /// The kubeconfig of the environment with its current context. `None`: there is none.
     pub(crate) fn of_environment() -> Result<Option<Self>, KubeconfigError> {
         let mut found = Self { files: default_files(), context: None };
         if found.files.is_empty() {
@@ -158,7 +158,7 @@ impl KubeconfigArg {
 
     fn read(&self) -> Result<Kubeconfig, KubeconfigError> {
         for file in &self.files {
-            // kube tells the error of a file twice.
+            // kube repeats the error of a file.
             if let Err(source) = fs::File::open(file) {
                 return Err(KubeconfigError::Read { file: file.display().to_string(), source });
             }
@@ -174,7 +174,7 @@ impl KubeconfigArg {
         files.join(", ")
     }
 
-    /// What it says of the API server.
+    /// The API server in it.
     pub(crate) fn endpoint(&self) -> Result<Endpoint, KubeconfigError> {
         let file = self.file_names();
         let invalid = |problem: String| KubeconfigError::Invalid { file: file.clone(), problem };
@@ -238,27 +238,27 @@ impl fmt::Display for KubeconfigArg {
     }
 }
 
-/// What a kubeconfig says of an API server.
+/// An API server in a kubeconfig.
 pub(crate) struct Endpoint {
     /// Its URL.
     pub(crate) server: String,
     /// The certificate of its authority, in base64.
     pub(crate) authority: Option<String>,
-    /// The name in its certificate, if that is not the URL's.
+    /// The name in its certificate, if the URL has another.
     pub(crate) server_name: Option<String>,
 }
 
 /// The files that kubectl would use.
 fn default_files() -> Vec<PathBuf> {
     if let Some(list) = env::var_os("KUBECONFIG").filter(|list| !list.is_empty()) {
-        // kubectl skips files that are not there too.
+        // kubectl also skips missing files.
         return env::split_paths(&list).filter(|file| file.exists()).collect();
     }
     let home = env::var_os("HOME").map(|home| PathBuf::from(home).join(".kube/config"));
     home.filter(|file| file.exists()).into_iter().collect()
 }
 
-/// The context of the merged files.
+/// The current context of the merged files.
 fn with_context(files: &[PathBuf], context: &str) -> Result<KubeconfigArg, KubeconfigError> {
     if files.is_empty() {
         return Err(KubeconfigError::None);

@@ -1,11 +1,11 @@
 //! `mcs link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod credentials;
+mod former;
 mod halves;
 mod hub;
 mod invitation;
 mod invite;
-mod kept;
 mod rotate;
 mod sides;
 mod unlink;
@@ -24,8 +24,8 @@ use serde_json::Value;
 
 use self::{
     credentials::{Terms, TokenArgs},
+    former::{Former, Formers},
     halves::{Mailbox, Publisher, accept},
-    kept::{Former, Formers},
     sides::Pairs,
 };
 pub(super) use self::{
@@ -39,7 +39,7 @@ use super::{
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
 
-/// The Role that the chart makes in the namespace of the mailbox.
+/// The Role of the chart in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
 
 /// The clusters and namespaces of a link.
@@ -141,7 +141,7 @@ pub(super) struct ForgetCommand {
 }
 
 impl LinkArgs {
-    /// The clusters, and the namespaces that the chart makes.
+    /// A link of these clusters, with the namespaces of the chart.
     fn new(kubeconfigs: Vec<KubeconfigArg>) -> Self {
         Self {
             clusters: ClusterArgs::of(kubeconfigs),
@@ -169,16 +169,16 @@ impl LinkCommand {
         self.server.iter().find(|(id, _)| *id == host.id).map(|(_, url)| url)
     }
 
-    /// How an account on this API server is made.
+    /// The terms of an account on this API server.
     fn terms(&self, host: &Cluster) -> Terms<'_> {
         let server = self.server_of(host).map(String::as_str);
         Terms { server, seconds: self.token.token_seconds, is_anew: self.rotate }
     }
 }
 
-/// What was done for one direction of a link.
+/// The result for one direction of a link.
 #[derive(Debug, Serialize)]
-struct Done {
+struct Linked {
     reader: ClusterId,
     publisher: ClusterId,
     account: String,
@@ -190,7 +190,7 @@ struct Done {
     expires: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     warning: Option<String>,
-    /// What could not be done.
+    /// The steps that failed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     left: Vec<String>,
 }
@@ -210,7 +210,7 @@ pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
     show(&command.link.format, &done)
 }
 
-/// Links the clusters, for a command that says more than that.
+/// Links the clusters, for a command with its own output.
 pub(crate) async fn begin(command: &LinkCommand, clusters: &[&Cluster]) -> anyhow::Result<()> {
     for done in link_clusters(command, clusters, None).await? {
         if let Some(warning) = done.warning {
@@ -240,17 +240,17 @@ pub(super) fn forget(command: &ForgetCommand) -> anyhow::Result<ExitCode> {
     show(&command.link.format, &done)
 }
 
-fn show(format: &FormatArgs, done: &[Done]) -> anyhow::Result<ExitCode> {
+fn show(format: &FormatArgs, done: &[Linked]) -> anyhow::Result<ExitCode> {
     let is_done = done.iter().all(|one| one.left.is_empty());
     let code = if is_done { ExitCode::SUCCESS } else { ExitCode::FAILURE };
     format.show(&done, |done, style| table(done, style))?;
     Ok(code)
 }
 
-fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
+fn table(done: &[Linked], style: Style) -> anyhow::Result<()> {
     let has_tokens = done.iter().any(|one| one.expires.is_some());
     let rows = done.iter().map(|one| {
-        let Done { reader, publisher, account, secret, expires, .. } = one;
+        let Linked { reader, publisher, account, secret, expires, .. } = one;
         let mut row = vec![
             reader.to_string(),
             if reader == publisher { "(writes)".to_owned() } else { publisher.to_string() },
@@ -273,7 +273,7 @@ fn table(done: &[Done], style: Style) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Opens the clusters, which have different ids.
+/// Opens the clusters. Fails if two have one id.
 async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
     let mut clusters: Vec<Cluster> = Vec::new();
     for argument in kubeconfigs {
@@ -291,7 +291,7 @@ async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
     Ok(clusters)
 }
 
-/// Whom a cluster reads, and what it has of that cluster from before.
+/// One direction of a link, with the reader's former objects.
 struct Direction<'a> {
     reader: &'a Cluster,
     publisher: &'a Publisher<'a>,
@@ -299,7 +299,7 @@ struct Direction<'a> {
 }
 
 impl Direction<'_> {
-    /// Whether the reader has credentials for this mailbox, in the Secret that this command writes.
+    /// Whether the reader has credentials for this mailbox, in the Secret of this command.
     fn is_linked(&self) -> bool {
         let Self { publisher: Publisher { cluster, mailbox, .. }, former, .. } = self;
         let of_pair = secret_name(&cluster.id);
@@ -316,7 +316,7 @@ impl Direction<'_> {
     }
 }
 
-/// Every cluster with each of the others. Fails if one is another cluster than before.
+/// Every ordered pair of clusters. Fails if a cluster differs from the former one with its id.
 async fn directions<'a>(
     publishers: &'a [Publisher<'a>],
     command: &LinkCommand,
@@ -333,7 +333,7 @@ async fn directions<'a>(
     Ok(directions)
 }
 
-async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Done>> {
+async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Linked>> {
     let named = command.link.clusters.named()?;
     ensure!(named.len() > 1, "give the kubeconfigs or contexts of two clusters or more");
     let clusters = open(&named).await?;
@@ -345,7 +345,7 @@ async fn link_clusters(
     command: &LinkCommand,
     clusters: &[&Cluster],
     hub: Option<&Cluster>,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let named = command.pod_cidr.iter().map(|(id, _)| id);
     for id in named.chain(command.server.iter().map(|(id, _)| id)) {
         let is_known = clusters.iter().copied().chain(hub).any(|cluster| cluster.id == *id);
@@ -400,7 +400,7 @@ async fn link_clusters(
 async fn link_one(
     command: &LinkCommand,
     Direction { reader, publisher, former }: &Direction<'_>,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let LinkArgs { namespace, hub, .. } = &command.link;
     let credentials = if hub.is_some() {
         None
@@ -413,13 +413,13 @@ async fn link_one(
     let offer = (publisher.identity(), pods);
     let mut done = accept(reader, namespace, offer, credentials.as_ref(), former).await?;
     if command.rotate {
-        // Nothing but tokens changes, so notes on ranges and URLs say nothing new.
+        // Only tokens change, so notes on ranges and URLs would not be new.
         done.warning = credentials.and_then(|credentials| credentials.warning);
     }
     Ok(done)
 }
 
-/// Two warnings as one.
+/// Joins two warnings.
 fn joined(first: Option<String>, second: Option<String>) -> Option<String> {
     let all: Vec<_> = first.into_iter().chain(second).collect();
     (!all.is_empty()).then(|| all.join("; "))

@@ -1,5 +1,5 @@
-//! mcs: the command line of a clusterset. It links clusters, checks them, and says what is imported, with the rights of the
-//! kubeconfigs that it is given.
+//! mcs: the command line of a clusterset. It links clusters, checks them, and shows imports, with the rights of the given
+//! kubeconfigs.
 
 mod agent_pod;
 mod bundle;
@@ -113,7 +113,7 @@ fn main() -> ExitCode {
     })
 }
 
-/// Whether a command has failed since a kubeconfig or a cluster could not be asked.
+/// Whether a command has failed because a kubeconfig or a cluster did not answer.
 fn is_unasked(error: &anyhow::Error) -> bool {
     let is_lost = |error: &kube::Error| !matches!(error, kube::Error::Api(_));
     error.is::<kubeconfig::KubeconfigError>()

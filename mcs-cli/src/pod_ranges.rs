@@ -1,4 +1,4 @@
-//! The pod ranges of a cluster, as its own objects say.
+//! The pod ranges of a cluster, from its objects.
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -15,7 +15,7 @@ pub(super) struct PodRanges {
 }
 
 impl PodRanges {
-    /// Those of a cluster, as kubeadm or its nodes say, with a warning if they may not be all.
+    /// The ranges from kubeadm or the nodes of a cluster, with a warning if they may be incomplete.
     pub(super) async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
         let kubeadm = cluster.get(CONFIG_MAPS, Some("kube-system"), "kubeadm-config").await?;
         let of_kubeadm = kubeadm.as_ref().map(subnets).unwrap_or_default();

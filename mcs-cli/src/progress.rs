@@ -1,8 +1,8 @@
-//! What a long command has done so far, a line for each step.
+//! Reports the progress of a long command, a line for each step.
 
 use mcs_kube::program::print;
 
-/// Says what was done for whom.
+/// Prints a step and its cluster.
 ///
 /// # Errors
 /// The output cannot be written.

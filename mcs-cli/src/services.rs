@@ -1,4 +1,4 @@
-//! `mcs services`: what clusters import, from which clusters it is ready, and which nodes serve it.
+//! `mcs services`: the imports of clusters, with ready endpoints by source cluster, and the nodes that serve them.
 
 mod nodes;
 mod ready;
@@ -60,11 +60,11 @@ pub(super) struct ServicesCommand {
     output: OutputArgs,
 }
 
-/// What was found. `services -o json`: fields are added, never renamed.
+/// The result. `services -o json`: fields are added, never renamed.
 #[derive(Debug, Default, Serialize)]
 struct Services {
     services: Vec<Service>,
-    /// The clusters, and the agents, that could not be asked, with the reason.
+    /// The clusters and agents that did not answer, with the reason.
     unasked: Vec<String>,
 }
 
@@ -78,15 +78,15 @@ struct Service {
     #[serde(rename = "type")]
     kind: String,
     addresses: Vec<String>,
-    /// The reason of the import's condition that says most; `none`: it is exported, and not imported.
+    /// The reason of the import's most important condition; `none`: exported and not imported.
     import: String,
-    /// The same of the cluster's own export.
+    /// The same for the cluster's own export.
     export: String,
     /// The endpoints of each source cluster.
     ready: BTreeMap<String, Ready>,
     /// Absent if no agent was asked.
     nodes: Option<Nodes>,
-    /// What is not as it should be.
+    /// The problems.
     problems: Vec<String>,
     #[serde(skip)]
     is_wrong: bool,
@@ -166,10 +166,10 @@ impl Service {
             condition.is_some_and(|condition| condition["status"] == "False")
         };
         let kind = import.and_then(|import| import["spec"]["type"].as_str());
-        // DNS alone serves one without address.
+        // An import without address is served by DNS only.
         let has_address = kind == Some("ClusterSetIP") && !status.addresses.is_empty();
         let nodes = views.filter(|_| has_address).map(|views| views.of(key));
-        // The other conditions of an import of this project say the same.
+        // The other conditions of this controller's imports report the same problem.
         let accepted = import.and_then(|import| condition(import, well_known::ACCEPTED));
         let refused = accepted.filter(|one| one["status"] != "True" && problems.is_empty());
         problems.extend(refused.and_then(|one| one["message"].as_str()).map(str::to_owned));
@@ -179,7 +179,7 @@ impl Service {
             || is_false("EndpointsReady")
             || is_false(well_known::ACCEPTED)
             || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
-        // Controllers of others need not say that theirs is ready.
+        // Other controllers need not write condition `Ready`.
         let is_silent = import.is_some_and(|import| condition(import, "Ready").is_none());
         let import = if is_silent { "-".to_owned() } else { status.import };
         Self {

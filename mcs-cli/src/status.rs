@@ -47,13 +47,13 @@ pub(super) struct StatusCommand {
     output: OutputArgs,
 }
 
-/// What one cluster says.
+/// The status of one cluster.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ClusterStatus {
     /// Its id; its kubeconfig if it does not answer.
     cluster: String,
     server: String,
-    /// Why nothing is known of it.
+    /// Why it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     error: Option<String>,
     exports: usize,
@@ -67,7 +67,7 @@ pub(crate) struct ClusterStatus {
     peers: Vec<PeerStatus>,
 }
 
-/// An object that is not as it should be.
+/// An object with a problem.
 #[derive(Debug, Serialize)]
 pub(super) struct Problem {
     namespace: String,
@@ -76,7 +76,7 @@ pub(super) struct Problem {
     message: String,
 }
 
-/// What a ClusterPeer says.
+/// The status of a ClusterPeer.
 #[derive(Debug, Serialize)]
 struct PeerStatus {
     peer: String,
@@ -87,12 +87,12 @@ struct PeerStatus {
     pods_reachable: String,
     services: u64,
     endpoints: u64,
-    /// When the token by which it is read expires, unless it is renewed.
+    /// When the token for it expires, unless it is renewed.
     #[serde(skip_serializing_if = "Option::is_none")]
     token_expires: Option<String>,
-    /// Conditions that do not hold, and refused endpoints.
+    /// False conditions, and rejected endpoints.
     problems: Vec<String>,
-    /// What conditions that hold have to say: services that wait for a namespace, a token that is not renewed.
+    /// Notes of true conditions: services that wait for a namespace, a token that is not renewed.
     notes: Vec<String>,
 }
 
@@ -130,7 +130,7 @@ async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterSt
     Ok(all)
 }
 
-/// What a cluster says.
+/// Reads the status of a cluster.
 pub(crate) async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
     let imports = cluster.list(IMPORTS).await?;
@@ -160,7 +160,7 @@ impl ClusterStatus {
 }
 
 impl Problem {
-    /// What a condition with this status says.
+    /// The message of the condition with this status.
     pub(super) fn if_condition(object: &Value, name: &str, status: &str) -> Option<Self> {
         let condition = condition(object, name).filter(|one| one["status"] == status);
         condition.map(|condition| Self::of(object, condition))
@@ -205,7 +205,7 @@ pub(super) fn problem(export: &Value) -> Option<Problem> {
     Some(Problem::of(export, failing.unwrap_or(&unseen)))
 }
 
-/// What conditions of a ClusterPeer that hold say, with these reasons.
+/// The messages of a ClusterPeer's true conditions with these reasons.
 fn said(peer: &Value, reasons: &[&str]) -> Vec<String> {
     let conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
     let said = conditions.filter(|one| {
@@ -215,19 +215,19 @@ fn said(peer: &Value, reasons: &[&str]) -> Vec<String> {
     said.map(|one| text(&one["message"])).collect()
 }
 
-/// What conditions of a ClusterPeer that hold have to say.
+/// The notes of a ClusterPeer's true conditions.
 fn notes(peer: &Value) -> Vec<String> {
     said(peer, &[TOKEN_NOT_RENEWED, NAMESPACES_MISSING])
 }
 
-/// What a ClusterPeer says of services whose namespace this cluster lacks.
+/// The note of a ClusterPeer about services whose namespace this cluster lacks.
 pub(super) fn missing_namespaces(peer: &Value) -> Vec<String> {
     let cluster = text(&peer["spec"]["clusterId"]);
     let missing = said(peer, &[NAMESPACES_MISSING]).into_iter();
     missing.map(|message| format!("{cluster}: {message}")).collect()
 }
 
-/// What is wrong with a ClusterPeer: conditions that do not hold, and refused endpoints.
+/// The problems of a ClusterPeer: false conditions, and rejected endpoints.
 pub(super) fn problems(peer: &Value) -> Vec<String> {
     let status = &peer["status"];
     let Some(conditions) = status["conditions"].as_array() else {

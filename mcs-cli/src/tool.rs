@@ -19,7 +19,7 @@ pub(crate) fn tool(
     let mut command = Command::new(name);
     match &*kubeconfig.files {
         [file] => command.arg("--kubeconfig").arg(file),
-        // The tool merges them itself.
+        // The tool merges the files itself.
         files => command.env("KUBECONFIG", env::join_paths(files)?),
     };
     command.args([context_flag, &kubeconfig.context_name()?]);
@@ -31,7 +31,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<()> {
     output(command, &[]).await.map(drop)
 }
 
-/// What a tool prints that gets this input. An error has what it said last.
+/// Runs a tool with this input and returns its output. An error has its last lines.
 pub(crate) async fn output(command: Command, input: &[u8]) -> anyhow::Result<Vec<u8>> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     let output = ended(command, input).await?;
@@ -41,20 +41,20 @@ pub(crate) async fn output(command: Command, input: &[u8]) -> anyhow::Result<Vec
     bail!("{name}: {}", said_last(&output))
 }
 
-/// How a tool ends that gets this input.
+/// Runs a tool with this input to its end.
 pub(crate) async fn ended(mut command: Command, input: &[u8]) -> anyhow::Result<Output> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child =
         command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
     if let Some(mut stdin) = child.stdin.take() {
-        // One that has failed says so itself.
+        // A failed tool reports its own error.
         let _ = stdin.write_all(input).await;
     }
     child.wait_with_output().await.with_context(|| format!("cannot run {name}"))
 }
 
-/// The last lines of what a tool has said.
+/// The last lines of a tool's output.
 pub(crate) fn said_last(output: &Output) -> String {
     let said = String::from_utf8_lossy(&output.stderr);
     let said: Vec<&str> = said.lines().map(str::trim).filter(|line| !line.is_empty()).collect();

@@ -1,4 +1,4 @@
-//! `mcs trace`: what the programs decide on all nodes, as they decide it.
+//! `mcs trace`: shows the decisions of the programs on all nodes as they are made.
 
 mod pod_names;
 
@@ -31,9 +31,9 @@ use crate::{
     kubeconfig::ContextArgs,
 };
 
-/// The columns of the table: 80 with what is between them.
+/// The columns of the table: 80 with the gaps.
 const COLUMNS: [usize; 5] = [8, 14, 18, 21, 15];
-/// Bytes of a text of others in a cell.
+/// The most bytes of a foreign text in a cell.
 const CELL: usize = 128;
 
 /// Show each decision of the agents as it is made: which backend a connect gets, or why it is refused
@@ -177,14 +177,14 @@ fn words(command: &TraceCommand, pod: Option<&str>) -> Vec<String> {
     words
 }
 
-/// What an agent says.
+/// A message of an agent.
 enum Said {
     Line(String),
-    /// It has ended, and why if that was not asked for.
+    /// The agent has ended, with the reason if that was unexpected.
     Ended(Option<String>),
 }
 
-/// `mcs-agent trace` in an agent's pod. It ends when this is dropped: kubectl is killed, and its input closed with it.
+/// `mcs-agent trace` in an agent's pod. It ends when this is dropped: that kills kubectl and closes its input.
 struct Trace {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
@@ -234,12 +234,12 @@ fn lines(begun: anyhow::Result<Trace>) -> impl Stream<Item = Said> {
     })
 }
 
-/// Prints what the agents say.
+/// Prints the messages of the agents.
 struct Printer<'a> {
     command: &'a TraceCommand,
     nodes: &'a [Node<'a>],
     names: Vec<PodNames<'a>>,
-    /// What each agent has lost so far.
+    /// The events that each agent has lost so far.
     lost: Vec<u64>,
     shown: u64,
     failed: bool,

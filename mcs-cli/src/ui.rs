@@ -23,9 +23,9 @@ use crate::{
     tool::tool,
 };
 
-/// The controller: the name of its pods' label, and of the Lease that the replica at work holds.
+/// The controller: the label of its pods, and the name of the leader's Lease.
 const CONTROLLER: &str = "mcs-controller";
-/// How long the forward and the first answer may take.
+/// The time limit of the forward and the first answer.
 const LIMIT: Duration = Duration::from_secs(20);
 
 /// Show the page of an agent, or of the controller, in a browser on this machine
@@ -82,7 +82,7 @@ async fn show(command: &UiCommand) -> anyhow::Result<()> {
         Some(given) => given,
         None => KubeconfigArg::of_environment()?.ok_or(KubeconfigError::None)?,
     };
-    // It needs no id: an agent serves imports of other controllers too.
+    // The cluster needs no id: an agent serves imports of other controllers too.
     let cluster = Cluster::open_as(&given, "unknown".parse()?).await?;
     let (namespace, name) = if command.controller {
         (command.namespace.clone(), leader(&cluster, &command.namespace).await?)
@@ -114,7 +114,7 @@ async fn show(command: &UiCommand) -> anyhow::Result<()> {
         _ => bail!("{namespace}/{name} does not answer on its port {remote}"),
     }
     print(&format!("http://127.0.0.1:{port}{PATH}  ({namespace}/{name}; Ctrl-C ends it)"))?;
-    // kubectl says something at each connection, and stops if nobody reads it.
+    // kubectl prints a line for each connection, and blocks if nobody reads it.
     tokio::io::copy(&mut said, &mut tokio::io::sink()).await?;
     bail!("kubectl port-forward has ended: {}", child.wait().await?)
 }
@@ -130,7 +130,7 @@ async fn agent(cluster: &Cluster, node: Option<&str>) -> anyhow::Result<(String,
     Ok((pod.namespace, pod.name))
 }
 
-/// The replica that holds the Lease; any that is ready if none does.
+/// The replica that holds the Lease, else any ready one.
 async fn leader(cluster: &Cluster, namespace: &str) -> anyhow::Result<String> {
     let selector = format!("app.kubernetes.io/name={CONTROLLER}");
     let pods = cluster.list_in(PODS, Some(namespace), &selector).await?;
@@ -150,7 +150,7 @@ fn choose(pods: &[Value], holder: Option<&str>) -> Option<String> {
     held.or(names.first()).map(|name| (*name).to_owned())
 }
 
-/// The port that the kubelet asks for health, which serves the page too.
+/// The health port, which serves the page too.
 fn health_port(pod: &Value) -> Option<u64> {
     let mut containers = pod["spec"]["containers"].as_array()?.iter();
     containers.find_map(|container| match &container["livenessProbe"]["httpGet"]["port"] {
@@ -162,7 +162,7 @@ fn health_port(pod: &Value) -> Option<u64> {
     })
 }
 
-/// Waits until kubectl listens. Returns the port on this machine, and what it says then.
+/// Waits until kubectl listens. Returns the port on this machine, and the rest of kubectl's output.
 async fn forwarded(child: &mut Child) -> anyhow::Result<(u16, BufReader<ChildStdout>)> {
     let mut said = BufReader::new(child.stdout.take().context("kubectl has no output")?);
     let mut line = String::new();

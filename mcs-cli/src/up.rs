@@ -1,4 +1,4 @@
-//! `mcs up` and `mcs down`: a clusterset with one command, and back.
+//! `mcs up` and `mcs down`: make and remove a clusterset with one command.
 
 mod chart;
 mod member;
@@ -34,7 +34,7 @@ use crate::{
     wait,
 };
 
-/// How long controllers may take to read each other.
+/// The time limit for controllers to read each other.
 const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
 
 /// Make a clusterset of these clusters.
@@ -98,7 +98,7 @@ pub(crate) struct DownCommand {
 
 pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
     program::block_on(async {
-        let mut members = look(command).await?;
+        let mut members = inspect(command).await?;
         if let Some(DraftFormat::Yaml) = command.output {
             draft(command, &mut members).await?;
             return Ok(ExitCode::SUCCESS);
@@ -166,13 +166,14 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// Looks at all clusters. Changes nothing.
-async fn look(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
+/// Inspects all clusters. Changes nothing.
+async fn inspect(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
     let named = command.clusters.named()?;
     ensure!(named.len() > 1, "name two clusters or more, such as --context east --context west");
     chart::ensure_tools().await?;
-    let looks = named.into_iter().map(|kubeconfig| Member::look(&command.member, kubeconfig));
-    let members = try_join_all(looks).await?;
+    let inspections =
+        named.into_iter().map(|kubeconfig| Member::inspect(&command.member, kubeconfig));
+    let members = try_join_all(inspections).await?;
     for (place, member) in members.iter().enumerate() {
         for other in &members[..place] {
             member.ensure_apart(other)?;

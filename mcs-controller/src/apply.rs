@@ -65,29 +65,29 @@ pub enum Action {
     },
     /// Creates it, unless there is one.
     Create(Value),
-    /// Creates it, or replaces all of it, whoever wrote it. An API server leaves out fields that its type does not declare,
-    /// where it would refuse to apply them, and takes three times as long to apply a slice with 100 endpoints.
+    /// Creates or replaces the whole object, whoever wrote it. Server-side apply fails for a field that the type does not
+    /// declare, and takes three times as long for a slice with 100 endpoints; a replacement drops the field.
     Replace {
         /// The object.
         object: Value,
-        /// Whether there seems to be one. The other case costs another request.
+        /// Whether the object seems to exist. A wrong guess costs another request.
         is_there: bool,
     },
     /// Replaces the object of the `resourceVersion` that it names, or creates it if it names none.
     Update(Value),
-    /// Takes the endpoints out of a slice that these rules refuse, if it is there.
+    /// Removes the endpoints that these rules reject from a slice, if the slice exists.
     Restrict(Arc<EndpointRules>),
     /// Changes `status`.
     ApplyStatus(Value),
     /// Changes one condition of an object whose status another controller writes. What this controller had applied to
     /// `status` before stays.
     ApplyCondition(Value),
-    /// Changes the given fields of `status`, and removes each field that is null. An API server leaves out fields that
-    /// its type does not declare.
+    /// Changes the given fields of `status`, and removes each field that is null. The API server drops fields that the type
+    /// does not declare.
     MergeStatus(Value),
-    /// Deletes it, if it has this uid.
+    /// Deletes the object, if it has this uid.
     Delete {
-        /// `metadata.uid`; `None` means whatever it is.
+        /// `metadata.uid`; `None`: any.
         uid: Option<String>,
     },
 }
@@ -98,7 +98,7 @@ pub enum ApplyError {
     /// There is no connection.
     #[error(transparent)]
     Access(#[from] AccessError),
-    /// The API server does not take it.
+    /// The API server refuses the request.
     #[error("{}", reason(.0))]
     Refused(#[from] kube::Error),
     /// No answer.
@@ -124,7 +124,7 @@ impl Request {
         }
     }
 
-    /// Sends it. An object that is already gone counts as deleted. Returns the `resourceVersion` that an update has made.
+    /// Sends the request. An object that does not exist counts as deleted. Returns the `resourceVersion` after an update.
     pub async fn send(&self, access: &ApiAccess) -> Result<Option<String>, ApplyError> {
         let connection = access.connection().await?;
         let client = connection.client.clone();
@@ -209,7 +209,7 @@ impl Request {
         Ok(None)
     }
 
-    /// The object was not there, or another version of it was: the watch may not have told yet.
+    /// The object was absent, or had another version: the watch can be late.
     async fn replace_as_it_is(&self, api: &Api<DynamicObject>, object: &Value) -> kube::Result<()> {
         let current = api.get_metadata_opt(&self.name).await?;
         let mut object = object.clone();
@@ -221,9 +221,9 @@ impl Request {
         self.put_or_post(api, &object, current.is_some()).await.map(drop)
     }
 
-    /// Replaces or creates the object. Of one that is replaced the API server keeps no `managedFields` from then on
-    /// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields>): they are a seventh of what
-    /// each node gets with a change of 100 endpoints.
+    /// Replaces or creates the object. The replacement clears `managedFields`
+    /// (<https://kubernetes.io/docs/reference/using-api/server-side-apply/#clearing-managedfields>), a seventh of the bytes
+    /// that each node gets with a change of 100 endpoints.
     async fn put_or_post(
         &self,
         api: &Api<DynamicObject>,
@@ -247,14 +247,14 @@ impl Request {
 }
 
 impl ApplyError {
-    /// Whether the API server has judged the object and does not take it, now or ever: it is invalid, too large, or a quota
-    /// or a webhook is against it. Credentials and writes of others say nothing about the object.
+    /// Whether the API server refuses the object itself: it is invalid or too large, or a quota or a webhook forbids it.
+    /// Errors of credentials and conflicts of writers do not count.
     pub fn is_refusal(&self) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };
         ![401, 404, 408, 409, 429, 503, 504].contains(&status.code)
     }
 
-    /// Whether somebody else has written the object meanwhile.
+    /// Whether another writer has changed the object meanwhile.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)
     }
@@ -270,7 +270,7 @@ impl ApplyError {
         status.code == 403 && status.message.contains("exceeded quota")
     }
 
-    /// Whether the API server's type lacks a field, as older definitions do.
+    /// Whether the API server's definition of the type lacks a field.
     pub fn is_unknown_field(&self, field: &str) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };
         status.message.contains(field) && status.message.contains("not declared in schema")

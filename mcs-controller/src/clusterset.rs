@@ -31,12 +31,12 @@ mod trust;
 mod vips;
 pub mod well_known;
 
-pub use actual::{Actual, ActualImport, ActualSlice, Owner};
+pub use actual::{Actual, ActualDerived, ActualImport, ActualSlice, Owner};
 pub use addresses::Addresses;
 pub use condition::{Condition, ConditionStatus, ConditionType, differ_in_words};
 pub use conflict::{Conflict, ConflictReason, Loss};
-pub use copy::{CopyRules, SliceCopier, slice_name};
-pub use derived::{ActualDerived, derived_name, derived_ports};
+pub use copy::{SliceCopier, slice_name};
+pub use derived::{derived_name, derived_ports};
 pub use endpoints::EndpointCount;
 pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_state::ExportState;
@@ -47,7 +47,7 @@ pub use export_status::{
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
 pub use label::is_object_name;
-pub use memo::Memo;
+pub use memo::{CopyRules, Memo};
 pub use merge::{Contribution, Merged, merge};
 pub use name::{ClusterId, NameError, ServiceName};
 pub use namespaces::NamespaceRules;
@@ -62,7 +62,7 @@ pub use selectors::{Properties, Selectors, published, read_published};
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
 pub use stamp::Stamp;
-pub use trust::{EndpointRules, Refusal, Reserved};
+pub use trust::{EndpointRules, Rejection, Reserved};
 pub use vips::{LostVip, NoFreeVip, VipRanges, VipsInUse, overlap};
 
 #[cfg(test)]

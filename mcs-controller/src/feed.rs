@@ -18,7 +18,7 @@ pub struct Feed {
     is_optional: bool,
 }
 
-/// What an event does to the objects of its resource.
+/// The effect of an event on the objects of its resource.
 pub(crate) enum Change<D: Decoder> {
     /// Forget all of them.
     Clear,
@@ -28,7 +28,7 @@ pub(crate) enum Change<D: Decoder> {
     Remove(WatchedObject<D>),
 }
 
-/// What an event does to the objects, one after the other.
+/// The effects of an event on the objects, in order.
 pub(crate) fn changes<D: Decoder>(event: ResourceEvent<D>) -> Vec<Change<D>> {
     match event {
         ResourceEvent::Listed { objects, .. } => {
@@ -68,7 +68,7 @@ impl Feed {
         }
     }
 
-    /// Records what an event says beside objects.
+    /// Records the state of the resource after an event.
     pub fn record<D: Decoder>(&mut self, event: &ResourceEvent<D>) {
         match event {
             ResourceEvent::Listed { version, .. } => {

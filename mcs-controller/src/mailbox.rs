@@ -1,18 +1,19 @@
 //! Mailboxes: a namespace on some API server in which one cluster publishes what it exports, and others read it.
 //!
-//! A mailbox holds an ExportedService for each exported Service, copies of its slices, and the Lease `publisher`. The
-//! same objects and code serve a mailbox in the publisher's cluster and one on a hub.
+//! A mailbox holds an ExportedService for each exported Service, copies of its slices, and the Lease `publisher`. A mailbox
+//! in the publisher's cluster and a mailbox on a hub have the same objects and code.
 //!
-//! Silence is not emptiness. A reader takes away a service only when the publisher has withdrawn it, or when the
-//! publisher's Lease says that the mailbox is complete and counts as many services as the reader sees. It takes away a
-//! slice only when the ExportedService names it no longer.
+//! Silence is not emptiness. A reader deletes a service only if the publisher has withdrawn it, or if the publisher's Lease
+//! says that the mailbox is complete and counts as many services as the reader sees. It deletes a slice only if the
+//! ExportedService no longer names it.
 //!
 //! A backup is not the present. Each object has a [`Stamp`](crate::clusterset::Stamp), and no reader replaces an object by
-//! one that was written before.
+//! an older one.
 
 mod contents;
 mod ignored;
 mod limits;
+mod problem;
 mod publish;
 mod split;
 #[cfg(test)]
@@ -20,8 +21,9 @@ mod tests;
 mod view;
 
 pub use self::{
+    problem::MailboxProblem,
     publish::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
-    view::{Believed, MailboxEvent, MailboxProblem, MailboxView},
+    view::{Believed, MailboxEvent, MailboxView},
 };
 
 use std::{collections::BTreeMap, sync::Arc};
@@ -33,9 +35,9 @@ use crate::{clusterset::well_known, objects::OWN_VERSION};
 /// Which mailboxes a connection reads.
 #[derive(Clone, Debug)]
 pub enum Scope {
-    /// That of this namespace. The room is for a list of its services, and for one of its slices.
+    /// The mailbox in this namespace. The room applies to the list of services and to the list of slices.
     One(String, Room),
-    /// Those of these namespaces of a hub, each with how many bytes such a list of it can take.
+    /// The mailboxes in these namespaces of a hub, each with the bytes that one of its lists can take.
     Hub(BTreeMap<String, usize>),
 }
 
@@ -59,7 +61,7 @@ impl Scope {
         })
     }
 
-    /// The Leases of the publishers. Each has room. Their watches are short, so that an account that was deleted is noticed soon.
+    /// The Leases of the publishers, without limits. Their watches are short, so that a deleted account is noticed soon.
     pub fn leases(&self) -> WatchTarget {
         let target = WatchTarget {
             // An account that may read all mailboxes may read Leases of this name alone.

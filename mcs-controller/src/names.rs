@@ -9,20 +9,20 @@ use crate::clusterset::ServiceName;
 
 /// How long an answer may take. Resolvers ask again after 5 s.
 const PATIENCE: Duration = Duration::from_secs(8);
-/// After how many wrong rounds in a row names count as unanswered: DNS learns of a new import a moment later.
+/// After this many wrong rounds in a row, names count as unanswered: DNS learns of a new import with a delay.
 const WRONG: u32 = 2;
 
-/// How many imports a round asks for.
+/// The imports in a round.
 pub const QUESTIONS: usize = 3;
 
-/// The name of an import, and the ClusterSetIPs that answer it.
+/// The name of an import, and its ClusterSetIPs.
 #[derive(Clone, Debug)]
 pub struct Question {
     service: ServiceName,
     vips: Vec<IpAddr>,
 }
 
-/// What DNS says.
+/// The answer of DNS.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Answer {
     /// One of the ClusterSetIPs.
@@ -39,9 +39,9 @@ impl Question {
         Self { service, vips }
     }
 
-    /// Asks the name servers of this machine, and judges what they say.
+    /// Asks the name servers of this machine, and judges their answer.
     pub async fn ask(&self) -> Answer {
-        // With the last dot no search domain is tried.
+        // The last dot excludes search domains.
         let name = format!("{self}.:0");
         match timeout(PATIENCE, lookup_host(name)).await {
             Ok(Ok(found)) => self.judge(found.map(|address| address.ip()).collect()),
@@ -69,7 +69,7 @@ impl fmt::Display for Question {
     }
 }
 
-/// What the answers say so far.
+/// The judgement of the answers so far.
 #[derive(Default, Debug)]
 pub struct Names {
     is_answered: Option<bool>,
@@ -77,13 +77,13 @@ pub struct Names {
 }
 
 impl Names {
-    /// Whether names are answered. `None`: none has been yet. Some clusters need no names.
+    /// Whether names are answered. `None`: none was answered yet; some clusters need no names.
     pub const fn is_answered(&self) -> Option<bool> {
         self.is_answered
     }
 
-    /// Notes a round of answers, and logs that names are answered no more, or again. A name of one import alone can lack an
-    /// answer, such as one without ports: a round is wrong if each answer is.
+    /// Records a round of answers, and logs when names stop or start to be answered. A single import can lack an answer,
+    /// for example without ports: a round is wrong if every answer is.
     pub fn note(&mut self, round: &[(Question, Answer)]) {
         let before = self.is_answered;
         let Some((question, answer)) =

@@ -64,7 +64,7 @@ fn map(strings: Option<BTreeMap<String, String>>) -> Map {
     strings.into_iter().map(|(key, value)| (key.into(), value.into())).collect()
 }
 
-/// Decodes twice if it fails: only errors need the path of the field.
+/// Decodes again after a failure: only the error needs the path of the field.
 fn typed<'a, T: Deserialize<'a>>(object: &'a Value) -> Result<T, String> {
     T::deserialize(object).or_else(|_| {
         serde_path_to_error::deserialize(object)

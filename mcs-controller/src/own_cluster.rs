@@ -1,4 +1,4 @@
-//! This cluster's side: what it exports, what it has imported, and who it is.
+//! This cluster: its exports, its imports, its id and its addresses.
 
 mod addresses;
 mod changes;
@@ -139,21 +139,21 @@ impl OwnResource {
     }
 }
 
-/// The objects of one service that this controller writes.
+/// The imported objects of one service.
 #[derive(Default, Debug)]
 struct Imported {
     import: Option<ImportObject>,
     slices: BTreeMap<Arc<str>, ActualSlice>,
-    /// Keys of the labels and annotations that this controller applied last. Others may have added theirs.
+    /// The keys of labels and annotations that this controller last applied. Others may have added theirs.
     applied: Option<[BTreeSet<Arc<str>>; 2]>,
 }
 
-/// What was read of this cluster.
+/// The objects of this cluster.
 #[derive(Debug)]
 pub struct OwnCluster {
     feeds: [Feed; OwnResource::ALL.len()],
     exports: BTreeMap<ServiceName, ExportObject>,
-    /// ServiceExports with a name that no Service can have, and without condition `Valid`.
+    /// ServiceExports with a name that no Service can have, and without the condition `Valid`.
     misnamed: BTreeSet<ObjectKey>,
     services: HashMap<ServiceName, ServiceObject>,
     /// The Service that has a ClusterIP.
@@ -163,40 +163,40 @@ pub struct OwnCluster {
     local_owners: HashMap<ObjectKey, ServiceName>,
     namespaces: BTreeSet<Arc<str>>,
     properties: BTreeMap<Arc<str>, String>,
-    /// Those of them that peers get, and how many they do not get.
+    /// The ClusterProperties that peers get, and the number of those left out.
     published_properties: (Arc<Properties>, usize),
-    /// The ranges of ClusterSetIPs that agents read. Each plan asks for them.
-    told_vip_ranges: Option<VipRangeList>,
+    /// The ranges of ClusterSetIPs that agents read. Cached: each plan needs them.
+    present_vip_ranges: Option<VipRangeList>,
     imported: HashMap<ServiceName, Imported>,
     /// The import that a slice belongs to, by namespace and name.
     slice_owners: HashMap<ObjectKey, ServiceName>,
     ranges: BTreeMap<Arc<str>, Vec<IpNet>>,
-    /// The ranges of Services, if ServiceCIDRs do not count.
+    /// The ranges of Services from the command line, which replace ServiceCIDRs.
     given_ranges: Vec<IpNet>,
-    /// The IP families that Services and the controller's own imports have had. Each plan asks for them.
+    /// The IP families that Services and the controller's own imports have had. Cached: each plan needs them.
     families: BTreeSet<IpFamily>,
     rules: ExportRules,
     nodes: BTreeMap<Arc<str>, NodeObject>,
-    /// The addresses that nodes say are theirs.
+    /// The addresses that nodes report.
     node_addresses: OnceLock<Arc<BTreeMap<IpAddr, Arc<str>>>>,
-    /// Those of all nodes, as few as they can be: each import is compared with them.
+    /// The pod ranges of all nodes, merged: each import is compared with them.
     pod_ranges: OnceLock<Vec<IpNet>>,
 }
 
-/// What an event changes.
+/// The effects of an event.
 #[derive(Default, Debug)]
 pub struct OwnChanges {
-    /// These services.
+    /// Affected services.
     pub services: BTreeSet<ServiceName>,
-    /// Every service of these namespaces.
+    /// Namespaces in which every service is affected.
     pub namespaces: BTreeSet<Arc<str>>,
-    /// Everything.
+    /// Everything is affected.
     pub all: bool,
-    /// These addresses are a node's now, or no longer.
+    /// Addresses that a node has gained or lost.
     pub addresses: BTreeSet<IpAddr>,
-    /// The pod ranges of nodes.
+    /// Whether pod ranges of nodes have changed.
     pub pod_ranges: bool,
-    /// These are a Service's now, or no longer.
+    /// ClusterIPs that a Service has gained or lost.
     pub cluster_ips: BTreeSet<IpAddr>,
 }
 
@@ -219,7 +219,7 @@ impl OwnChanges {
     }
 }
 
-/// A list names again what it has cleared.
+/// A list names most of the cleared objects again.
 fn toggle(addresses: &mut BTreeSet<IpAddr>, others: BTreeSet<IpAddr>) {
     for address in others {
         if !addresses.remove(&address) {
@@ -229,7 +229,7 @@ fn toggle(addresses: &mut BTreeSet<IpAddr>, others: BTreeSet<IpAddr>) {
 }
 
 impl OwnCluster {
-    /// Nothing was read yet. `given_ranges` are those of the cluster's Services; empty: those of its ServiceCIDRs.
+    /// Before the first read. `given_ranges`: the ranges of the cluster's Services; empty: as its ServiceCIDRs say.
     pub fn new(given_ranges: Vec<IpNet>) -> Self {
         let mut own = Self {
             feeds: OwnResource::ALL.map(|resource| Feed::new(&resource.target())),
@@ -242,7 +242,7 @@ impl OwnCluster {
             namespaces: BTreeSet::new(),
             properties: BTreeMap::new(),
             published_properties: Default::default(),
-            told_vip_ranges: None,
+            present_vip_ranges: None,
             imported: HashMap::new(),
             slice_owners: HashMap::new(),
             ranges: BTreeMap::new(),
@@ -253,12 +253,12 @@ impl OwnCluster {
             node_addresses: OnceLock::new(),
             pod_ranges: OnceLock::new(),
         };
-        // Nobody reads the ServiceCIDRs.
+        // ServiceCIDRs are not read.
         own.feeds[OwnResource::Ranges as usize].synced = !own.given_ranges.is_empty();
         own
     }
 
-    /// Applies an event, and returns what it changes.
+    /// Applies an event. Returns its effects.
     pub fn apply(&mut self, event: OwnEvent) -> OwnChanges {
         match event {
             OwnEvent::Exports(event) => self.take(OwnResource::Exports, event, Self::change_export),
@@ -282,7 +282,7 @@ impl OwnCluster {
         }
     }
 
-    /// Forgets ExportRules that are gone for good. Returns their namespaces.
+    /// Forgets deleted ExportRules after their grace time. Returns their namespaces.
     pub fn forget_rules(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
         if self.has_rules() { self.rules.forget(now) } else { BTreeSet::new() }
     }
@@ -293,8 +293,7 @@ impl OwnCluster {
         feed.synced && feed.failure.is_none()
     }
 
-    /// What the ExportRules say of a Service. Those that the controller makes, or that stand for imports of another one, are
-    /// none of the cluster's own.
+    /// Whether ExportRules select a Service. They skip this controller's own Services, and Services that stand for imports.
     pub fn selection(&self, name: &ServiceName) -> Selection {
         let service = self.services.get(name).filter(|service| {
             let writer = service.labels.get(well_known::MANAGED_BY);
@@ -320,7 +319,7 @@ impl OwnCluster {
         self.services.keys().filter(|name| self.rules.concern(name.namespace()))
     }
 
-    /// Whether every resource was read once.
+    /// Whether every resource was listed once.
     pub fn is_synced(&self) -> bool {
         self.feeds.iter().all(|feed| feed.synced)
     }
@@ -345,7 +344,7 @@ impl OwnCluster {
         feed.synced || feed.absent
     }
 
-    /// Whether the ClusterProperties are known. One that may not be read may say anything.
+    /// Whether the ClusterProperties are known: readable, or not served.
     pub fn knows_properties(&self) -> bool {
         let feed = self.feed(OwnResource::Properties);
         feed.version.is_some() || feed.absent
@@ -378,8 +377,8 @@ impl OwnCluster {
     }
 
     /// The ranges of ClusterSetIPs that agents were told.
-    pub const fn told_vip_ranges(&self) -> Option<&VipRangeList> {
-        self.told_vip_ranges.as_ref()
+    pub const fn present_vip_ranges(&self) -> Option<&VipRangeList> {
+        self.present_vip_ranges.as_ref()
     }
 
     /// The version in which ClusterProperties are served.
@@ -397,7 +396,7 @@ impl OwnCluster {
         self.exports.get(name)
     }
 
-    /// The ServiceExports with a name that no Service can have, of which nobody has said so yet.
+    /// The ServiceExports with a name that no Service can have, and without a condition that says so.
     pub const fn misnamed(&self) -> &BTreeSet<ObjectKey> {
         &self.misnamed
     }
@@ -430,7 +429,8 @@ impl OwnCluster {
         })
     }
 
-    /// Those of the ServiceExport, and of one that an ExportRule has made also those of the rule.
+    /// The exported annotations: those of the ServiceExport, and for one that an ExportRule has made also those of the
+    /// rule.
     fn exported_annotations(
         &self,
         name: &ServiceName,
@@ -467,12 +467,13 @@ impl OwnCluster {
         self.imported.get(service).map(|imported| &imported.slices)
     }
 
-    /// The services that this cluster has a ServiceImport or imported slices of.
+    /// The services with a ServiceImport or imported slices in this cluster.
     pub fn imported(&self) -> impl Iterator<Item = &ServiceName> {
         self.imported.keys()
     }
 
-    /// Whether a service has slices of that cluster, or its import names the cluster. An import that names none is of any.
+    /// Whether a service has slices of that cluster, or its import names the cluster. An import without clusters may be of
+    /// any cluster.
     pub fn is_imported_from(&self, name: &ServiceName, cluster: &ClusterId) -> bool {
         self.imported.get(name).is_some_and(|imported| {
             let named = imported.import.iter().map(|import| &import.actual.status.clusters);
@@ -487,7 +488,7 @@ impl OwnCluster {
         self.import_object(name).map_or(&[], |object| &object.actual.import.ips)
     }
 
-    /// What this cluster has of one service.
+    /// The objects of one service in this cluster.
     pub fn actual(&self, name: &ServiceName) -> Actual {
         let imported = self.imported.get(name);
         let import = imported.and_then(|imported| {
@@ -509,13 +510,13 @@ impl OwnCluster {
         }
     }
 
-    /// The Service that has the name of an import's derived one.
+    /// The Service with the name of an import's derived Service.
     pub fn derived(&self, import: &ServiceName) -> Option<ActualDerived> {
         let name = ServiceName::new(import.namespace(), &derived_name(import)).ok()?;
         self.services.get(&name).map(ServiceObject::as_derived)
     }
 
-    /// This controller applied an import with these labels and annotations.
+    /// Records the labels and annotations with which this controller applied an import.
     pub fn note_applied(&mut self, import: &Import) {
         let keys = |map: &BTreeMap<Arc<str>, Arc<str>>| map.keys().cloned().collect();
         let mut annotations: BTreeSet<Arc<str>> = keys(&import.spec.annotations);

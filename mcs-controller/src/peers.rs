@@ -1,4 +1,4 @@
-//! The other clusters of the clusterset: what their ClusterPeers say, and what their mailboxes hold.
+//! The other clusters of the clusterset: their ClusterPeers and their mailboxes.
 
 mod ranges;
 pub mod token;
@@ -29,8 +29,8 @@ use crate::{
 /// The name of a ClusterPeer.
 pub type PeerName = Arc<str>;
 
-/// How long the endpoints of a peer stay after its ClusterPeer is gone. When their type is deleted, the API server
-/// deletes all ClusterPeers first.
+/// The grace time: endpoints of a peer outlive its ClusterPeer. When the type is deleted, the API server deletes all
+/// ClusterPeers first.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The ClusterPeers.
@@ -46,7 +46,7 @@ pub fn secrets_target(namespace: &str) -> WatchTarget {
     }
 }
 
-/// Which mailbox a peer has, and how it is reached.
+/// The mailbox of a peer, and the Secret that leads to it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct MailboxAddress {
     /// The namespace.
@@ -58,41 +58,41 @@ pub struct MailboxAddress {
 /// One peer.
 #[derive(Debug)]
 pub struct Peer {
-    /// What its ClusterPeer says.
+    /// Its ClusterPeer.
     pub object: PeerObject,
-    /// What is accepted from it.
+    /// What this cluster accepts from it.
     pub rules: SourceRules,
     /// A range of the peer that overlaps with one of another cluster, and a peer of that cluster.
     pub overlap: Option<(IpNet, PeerName)>,
     /// Its mailbox.
     pub view: MailboxView,
-    /// Tells its mailbox from others, also after a restart.
+    /// Identifies its mailbox, also after a restart.
     pub mailbox: u32,
-    /// Counts the mailboxes that the peer had: events of a former one are late.
+    /// Numbers the peer's mailboxes, to recognise late events of a former one.
     pub number: u64,
-    /// What the token of its kubeconfig says of itself.
+    /// The claims of the token in its kubeconfig.
     pub token: Option<TokenClaims>,
-    /// Why the ClusterPeer as it is now is not used. The peer stays as it was before.
+    /// Why the present ClusterPeer is not used. The peer keeps its former version.
     pub rejected: Option<String>,
-    /// Why the credentials that it names are not used.
+    /// Why its credentials are not used.
     pub access_problem: Option<AccessProblem>,
-    /// Whether its mailbox is read, also with former credentials.
+    /// Whether a connection reads its mailbox, perhaps with former credentials.
     pub is_connected: bool,
-    /// When its publisher last gave a sign of life.
-    pub last_beat: Instant,
-    /// When its API server last answered, as far as events tell.
+    /// When its publisher last renewed the Lease.
+    pub last_renewal: Instant,
+    /// When its API server last sent an event.
     pub last_contact: Option<Timestamp>,
-    beats: u64,
+    renewals: u64,
     /// Whether its mailbox was ever read.
     was_known: bool,
 }
 
-/// Why the credentials of a peer are not used.
+/// Why the credentials of a peer are unusable.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum AccessProblem {
     /// There are none.
     NoSecret(String),
-    /// They cannot be used.
+    /// They are invalid.
     Unusable(String),
 }
 
@@ -100,9 +100,9 @@ pub enum AccessProblem {
 #[derive(Debug)]
 pub struct Peers {
     by_name: BTreeMap<PeerName, Peer>,
-    /// ClusterPeers that could never be used.
+    /// ClusterPeers that were never usable.
     broken: BTreeMap<PeerName, BrokenPeer>,
-    /// The clusters whose ClusterPeers are gone, and since when.
+    /// The clusters whose ClusterPeers were deleted, and since when.
     removed: BTreeMap<ClusterId, Instant>,
     secrets: BTreeMap<Arc<str>, SecretObject>,
     /// Of the ClusterPeers.
@@ -115,47 +115,47 @@ pub struct Peers {
     own_pods: Vec<IpNet>,
 }
 
-/// Clusters of which more may be imported than is known.
+/// Clusters whose present imports may be more than is known.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct Unread {
     /// These.
     pub clusters: BTreeSet<ClusterId>,
-    /// And any cluster that is no peer.
+    /// Also every cluster that is not a peer.
     pub others: bool,
 }
 
-/// What an event of peers changes.
+/// The effects of an event of peers.
 #[derive(Default, Debug)]
 pub struct PeerChanges {
-    /// These services.
+    /// Affected services.
     pub services: BTreeSet<ServiceName>,
-    /// Everything.
+    /// Everything is affected.
     pub all: bool,
-    /// Less of this cluster has to be kept: everything was read for the first time, or its publisher is alive.
+    /// Slices of this cluster may be deletable now: everything was read for the first time, or its publisher is alive.
     pub known: Option<ClusterId>,
     /// The connections of these peers.
     pub connections: BTreeSet<PeerName>,
-    /// What is said of these namespaces: whether the cluster of a peer lacks them.
+    /// Namespaces for which the cluster of a peer has changed whether it lacks them.
     pub namespaces: BTreeSet<Arc<str>>,
 }
 
 impl Peer {
-    /// Whether the publisher is alive. `None`: this replica has not seen it renew its Lease, and it is not silent for long.
+    /// Whether the publisher is alive. `None`: this replica has not watched it for long enough.
     pub fn is_fresh(&self, now: Instant) -> Option<bool> {
-        let silence = now.saturating_duration_since(self.last_beat);
+        let silence = now.saturating_duration_since(self.last_renewal);
         let is_stale = silence > self.object.stale_after;
-        // The Lease that is there may be that of a publisher which died long ago.
+        // The first Lease may be of a publisher that died long ago.
         if is_stale { Some(false) } else { self.view.is_renewed().then_some(true) }
     }
 }
 
 impl Peers {
-    /// Applies an event of the ClusterPeers. `reserved` are addresses that no endpoint of a peer can have.
+    /// Applies an event of the ClusterPeers. `reserved`: addresses that no endpoint of a peer can have.
     pub fn apply(&mut self, event: ResourceEvent<PeerDecoder>, reserved: &Reserved) -> PeerChanges {
         let was_failing = self.feed.failure.is_some();
         self.feed.record_and_log(&event);
         if was_failing && self.feed.failure.is_none() {
-            // ClusterPeers that were deleted with their type may come back now.
+            // ClusterPeers deleted with their type may return now.
             let now = Instant::now();
             self.removed.values_mut().for_each(|since| *since = now);
         }
@@ -204,7 +204,7 @@ impl Peers {
         }
     }
 
-    /// A peer that could be used before stays as it was.
+    /// A formerly usable peer keeps its former version.
     fn set_broken(&mut self, name: PeerName, broken: BrokenPeer) -> PeerChanges {
         let said = |error: Option<&String>| error == Some(&broken.error);
         let is_said = match self.by_name.get_mut(&name) {
@@ -227,7 +227,7 @@ impl Peers {
         PeerChanges { all: is_new, ..PeerChanges::default() }
     }
 
-    /// Forgets clusters whose ClusterPeers are gone for good. Returns whether there were any.
+    /// Forgets clusters without ClusterPeer after the grace time. Returns whether there were any.
     pub fn forget(&mut self, now: Instant) -> bool {
         if self.feed.failure.is_some() {
             return false;
@@ -237,7 +237,7 @@ impl Peers {
         before != self.removed.len()
     }
 
-    /// The clusters of which nothing is deleted now although they have no peer that can be used.
+    /// The clusters without a usable peer of which nothing is deleted now.
     pub fn unread(&self) -> Unread {
         let broken = self.broken.values().filter_map(|broken| broken.cluster.clone());
         Unread {
@@ -246,24 +246,24 @@ impl Peers {
         }
     }
 
-    /// Which ClusterPeer has this name.
+    /// The identity of the ClusterPeer with this name.
     pub fn version(&self, name: &PeerName) -> Option<&PeerVersion> {
         let of_broken = || self.broken.get(name).map(|broken| &broken.version);
         self.by_name.get(name).map(|peer| &peer.object.version).or_else(of_broken)
     }
 
-    /// Whether a peer has no ranges, so that its endpoints can have any address.
+    /// Whether a peer has no pod ranges, so that its endpoints can have any address.
     pub fn have_any_address(&self) -> bool {
         self.by_name.values().any(|peer| peer.object.pod_ranges.is_none())
     }
 
-    /// The status of a ClusterPeer as it is.
+    /// The present status of a ClusterPeer.
     pub fn written_status(&self, name: &PeerName) -> Option<&ClusterPeerStatus> {
         let of_broken = || self.broken.get(name).map(|broken| &broken.status);
         self.by_name.get(name).map(|peer| &peer.object.status).or_else(of_broken)
     }
 
-    /// The ClusterPeers that cannot be used.
+    /// The unusable ClusterPeers.
     pub const fn broken(&self) -> &BTreeMap<PeerName, BrokenPeer> {
         &self.broken
     }
@@ -313,9 +313,9 @@ impl Peers {
             rejected: None,
             access_problem: None,
             is_connected: false,
-            last_beat: Instant::now(),
+            last_renewal: Instant::now(),
             last_contact: None,
-            beats: 0,
+            renewals: 0,
             was_known: false,
         };
         let cluster = peer.object.cluster.clone();
@@ -327,7 +327,7 @@ impl Peers {
         PeerChanges { all: true, connections: [name].into(), ..PeerChanges::default() }
     }
 
-    /// No endpoint of a peer can have these addresses from now on.
+    /// Sets the addresses that no endpoint of a peer can have.
     pub fn reserve(&mut self, reserved: &Reserved) {
         for peer in self.by_name.values_mut() {
             Arc::make_mut(&mut peer.rules.endpoints).reserved.clone_from(reserved);
@@ -380,7 +380,7 @@ impl Peers {
         changed
     }
 
-    /// Applies an event of a peer's mailbox. Returns the services that it changes, and the cluster if it is known now.
+    /// Applies an event of a peer's mailbox. Returns its effects.
     pub fn apply_mailbox(
         &mut self,
         name: &PeerName,
@@ -403,9 +403,9 @@ impl Peers {
         let namespaces = peer.view.lacking().filter(|lacks| !Arc::ptr_eq(lacks, &lacked));
         let namespaces =
             namespaces.map(|lacks| lacked.symmetric_difference(lacks).cloned().collect());
-        if peer.beats != peer.view.beats() {
-            peer.beats = peer.view.beats();
-            peer.last_beat = Instant::now();
+        if peer.renewals != peer.view.renewals() {
+            peer.renewals = peer.view.renewals();
+            peer.last_renewal = Instant::now();
         }
         let is_new = peer.view.counts() && !before_event.0 && !peer.was_known;
         peer.was_known |= is_new;
@@ -428,12 +428,12 @@ impl Peers {
         PeerChanges { services, all, known, namespaces, ..PeerChanges::default() }
     }
 
-    /// Notes whether the kubeconfig of a peer can be used. If not, a connection goes on with the former one.
+    /// Records whether the kubeconfig of a peer is usable. If not, a connection keeps the former one.
     pub fn note_access(&mut self, name: &PeerName, number: u64, problem: Option<String>) {
         self.note_problem(name, number, problem.map(AccessProblem::Unusable));
     }
 
-    /// A peer has no kubeconfig, and no connection.
+    /// Records that a peer has no kubeconfig, and no connection.
     pub fn note_no_secret(&mut self, name: &PeerName, number: u64, problem: String) {
         self.note_problem(name, number, Some(AccessProblem::NoSecret(problem)));
         if let Some(peer) = self.by_name.get_mut(name).filter(|peer| peer.number == number) {
@@ -481,7 +481,7 @@ impl Peers {
         said.is_some_and(|said| said.trim() == well_known::ALL_MAILBOXES)
     }
 
-    /// What the token of a kubeconfig in a Secret says of itself.
+    /// The claims of the token in a Secret.
     fn token(&self, secret: &SecretReference) -> Option<TokenClaims> {
         TokenClaims::of(self.kubeconfig(secret)?)
     }
@@ -491,7 +491,7 @@ impl Peers {
         self.by_name.values().all(|peer| peer.view.counts())
     }
 
-    /// One peer for each cluster other than `own`. A cluster whose mailbox moves has two for a while.
+    /// One peer for each cluster other than `own`. A cluster has two peers while its mailbox moves.
     pub fn by_cluster(&self, own: &ClusterId) -> Vec<&Peer> {
         let peers: Vec<_> = if self.has_choice {
             self.chosen().into_values().collect()
@@ -520,7 +520,7 @@ impl Peers {
         self.chosen().values().map(|peer| peer.number).collect()
     }
 
-    /// Notes whether a cluster has several peers: every event of every mailbox asks.
+    /// Caches whether a cluster has several peers: every event of every mailbox needs it.
     fn note_choice(&mut self) {
         let clusters: BTreeSet<_> =
             self.by_name.values().map(|peer| &peer.object.cluster).collect();
@@ -536,7 +536,7 @@ impl Default for Peers {
             removed: BTreeMap::new(),
             secrets: BTreeMap::new(),
             feed: Feed::new(&peers_target()),
-            // The namespace of the Secrets is in no message.
+            // Messages omit the namespace of the Secrets.
             secrets_feed: Feed::new(&secrets_target("")),
             number: 0,
             has_choice: false,
@@ -554,19 +554,19 @@ impl PeerChanges {
 }
 
 impl Peer {
-    /// Those of these services that it exports.
+    /// The services among these that the peer exports.
     pub fn exports_of<'a>(&self, services: &'a BTreeSet<ServiceName>) -> Vec<&'a ServiceName> {
         services.iter().filter(|name| self.view.believed().contains_key(*name)).collect()
     }
 
-    /// Whether its mailbox is the better one of two of the same cluster: the one that the publisher renews.
+    /// Whether its mailbox is the better of two mailboxes of one cluster: the publisher renews it.
     fn is_better_than(&self, other: &Self) -> bool {
         let rank = |peer: &Self| (peer.view.counts(), peer.view.identity_problem().is_none());
         let renewed = |peer: &Self| peer.view.lease()?.renewed.parse::<Timestamp>().ok();
         match rank(self).cmp(&rank(other)) {
             Ordering::Greater => true,
             Ordering::Less => false,
-            // One publisher has written both times. Two publishers must not make this change all the time.
+            // One publisher has written both times. With two publishers, the choice must not alternate.
             Ordering::Equal => match (renewed(self), renewed(other)) {
                 (Some(one), Some(two)) => {
                     one.duration_since(two).unsigned_abs() > other.object.stale_after && one > two
@@ -578,7 +578,7 @@ impl Peer {
 }
 
 impl MailboxAddress {
-    /// The same for equal addresses, in every version of the controller.
+    /// A number for the mailbox, equal in every version of the controller.
     fn number(&self) -> u32 {
         let SecretReference { name, key, .. } = &self.secret;
         let hash = Sha256::digest(format!("{}/{name}/{key}", self.mailbox).as_bytes());
@@ -587,7 +587,7 @@ impl MailboxAddress {
 }
 
 impl PeerObject {
-    /// Which mailbox it has.
+    /// Its mailbox.
     pub fn address(&self) -> MailboxAddress {
         MailboxAddress { mailbox: self.mailbox.clone(), secret: self.secret.clone() }
     }

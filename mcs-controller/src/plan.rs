@@ -25,7 +25,7 @@ pub use self::sending::{Ending, Sending};
 pub enum Write {
     /// Creates or replaces a slice.
     ApplySlice(ImportedSlice),
-    /// Takes the endpoints out of a slice that the rules of its cluster refuse, by `metadata.name`.
+    /// Removes the endpoints that the rules of its cluster reject from a slice, by `metadata.name`.
     RestrictSlice(ServiceName, ClusterId, Arc<str>, Arc<EndpointRules>),
     /// Creates or replaces a ServiceImport.
     ApplyImport(Import),
@@ -51,8 +51,8 @@ pub enum Write {
     DeleteSlice(ServiceName, ClusterId, Arc<str>),
 }
 
-/// The write that makes a Service exported as ExportRules say. `is_made`: whether this controller made the ServiceExport,
-/// if there is one. Those that people write are theirs.
+/// The write that makes a Service exported as ExportRules say. `is_made`: whether this controller created the
+/// ServiceExport, if there is one. A ServiceExport by a person stays.
 pub fn plan_export(
     name: &ServiceName,
     is_made: Option<bool>,
@@ -65,7 +65,7 @@ pub fn plan_export(
     }
 }
 
-/// The writes for one service. It is empty if the cluster has what it should have.
+/// The writes for one service, in order. Empty if the cluster has what it should have.
 pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> {
     let mut writes = Vec::new();
     writes.extend(restrictions(name, actual, wanted));
@@ -82,7 +82,7 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     }
     writes.extend(deletions(name, actual, wanted));
     let has_derived = actual.derived.as_ref().is_some_and(ActualDerived::is_ours);
-    // The import of another controller may name it.
+    // The import of another controller may name the derived Service.
     let is_left_alone = wanted.import == WantedImport::LeftAlone;
     if has_derived && wanted.derived().is_none() && !is_left_alone {
         writes.push(Write::DeleteDerivedService(name.clone()));
@@ -90,7 +90,7 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
     writes
 }
 
-/// What rules forbid does not stay, whatever is known of its cluster.
+/// The restrictions of slices that stay: forbidden endpoints go even if their cluster is incomplete.
 fn restrictions<'a>(
     name: &'a ServiceName,
     actual: &'a Actual,
@@ -102,14 +102,14 @@ fn restrictions<'a>(
     };
     actual.slices.iter().filter_map(move |(slice, now)| {
         let rules = wanted.rules.get(&now.cluster)?;
-        let is_refused = |address| rules.refusal(address).is_some();
-        let is_forbidden = stays(slice, now) && now.addresses.all().any(is_refused);
+        let is_rejected = |address| rules.rejection(address).is_some();
+        let is_forbidden = stays(slice, now) && now.addresses.all().any(is_rejected);
         let (cluster, slice, rules) = (now.cluster.clone(), Arc::clone(slice), Arc::clone(rules));
         is_forbidden.then(|| Write::RestrictSlice(name.clone(), cluster, slice, rules))
     })
 }
 
-/// Whether nobody wants a slice that is there.
+/// Whether a present slice is to be deleted.
 fn goes(slice: &Arc<str>, now: &ActualSlice, wanted: &Wanted) -> bool {
     let is_later =
         wanted.stamps.get(&now.cluster).is_some_and(|export| export.is_before(now.stamp));
@@ -120,7 +120,7 @@ fn changed_slices<'a>(
     actual: &'a Actual,
     wanted: &'a Wanted,
 ) -> impl Iterator<Item = Write> + use<'a> {
-    // A mailbox that was restored from a backup has slices as they were.
+    // A mailbox that was restored from a backup has old slices.
     let is_later = |slice: &&ImportedSlice| {
         actual.slices.get(&slice.name).is_none_or(|now| !slice.stamp.is_before(now.stamp))
     };
@@ -153,7 +153,7 @@ fn acceptance(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Option<Wr
     (!is_said).then(|| Write::SetAccepted(name.clone(), then.clone()))
 }
 
-/// The write of the derived Service. The import does not wait for it, as clients of the VIP need none.
+/// The write of the derived Service. The import does not wait for it: clients of the VIP do not need it.
 fn derived_service(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Option<Write> {
     let ports = derived_ports(wanted.derived()?);
     let is_written =

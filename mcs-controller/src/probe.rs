@@ -16,9 +16,9 @@ use mcs_kube::{
 use serde::Serialize;
 use tokio::time::{Instant, sleep, timeout};
 
-/// How many connections are tried at a time.
+/// The connections that are tried at a time.
 const AT_A_TIME: usize = 64;
-/// How long after a connection that was not accepted the next one is tried.
+/// The pause after a failed connection.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// Connect to endpoints of other clusters.
@@ -52,7 +52,7 @@ pub struct ProbeCommand {
     format: FormatArgs,
 }
 
-/// What a connection is tried to.
+/// The target of a connection.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 #[serde(untagged)]
 pub enum Target {

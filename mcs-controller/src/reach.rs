@@ -1,4 +1,4 @@
-//! Whether this replica's pod reaches pods of the peers: which endpoints it connects to, and what is said of them.
+//! Whether this replica's pod reaches pods of the peers: the choice of endpoints, and the messages about them.
 
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
@@ -11,20 +11,20 @@ use crate::{
     peers::{Peer, PeerName, Peers},
 };
 
-/// How many endpoints of a peer are connected to in a round, in each IP family.
+/// The endpoints of a peer in a round, in each IP family.
 const ENDPOINTS: usize = 4;
 
-/// What the rounds of connections say of all peers.
+/// The results of the rounds for all peers.
 #[derive(Default, Debug)]
 pub struct Reach {
     ways: BTreeMap<(PeerName, IpFamily), Way<ServiceName>>,
 }
 
-/// Whose endpoint is connected to.
+/// An endpoint to connect to: its peer and service.
 pub type Target = (PeerName, IpFamily, ServiceName);
 
 impl Reach {
-    /// The endpoints of the next round: of services that this cluster has imported, in families that it has.
+    /// The endpoints of the next round, of imported services and of families that this cluster has.
     pub fn choose(&mut self, peers: &Peers, own: &OwnCluster) -> Vec<(Target, SocketAddr)> {
         let families = own.families();
         let mut round = Vec::new();
@@ -49,7 +49,7 @@ impl Reach {
         round
     }
 
-    /// Notes a round.
+    /// Records a round.
     pub fn note(&mut self, round: Vec<(Target, Attempt)>) {
         let mut rounds: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for ((peer, family, service), attempt) in round {
@@ -94,14 +94,14 @@ fn choose(
     way.choose(services, endpoints, |_| false, ENDPOINTS)
 }
 
-/// The ready endpoints of a service with a TCP port that are not refused.
+/// The ready endpoints of a service with a TCP port that the rules accept.
 fn endpoints(believed: &Believed, family: IpFamily, rules: &EndpointRules) -> Vec<SocketAddr> {
     let mut all = Vec::new();
     for slice in believed.slices.iter().filter(|slice| slice.family == family) {
         let mut tcp = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
         let Some(port) = tcp.find_map(|port| port.port) else { continue };
         let ready = slice.endpoints.iter().filter(|one| one.conditions.ready != Some(false));
-        let accepted = ready.filter(|one| rules.refusal(one.address).is_none());
+        let accepted = ready.filter(|one| rules.rejection(one.address).is_none());
         all.extend(accepted.map(|one| SocketAddr::new(one.address, port)));
     }
     all

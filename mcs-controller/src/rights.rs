@@ -1,6 +1,6 @@
-//! What the controller has to be allowed in its own cluster, and what of it is not.
+//! The rights that the controller needs in its own cluster, and which of them are missing.
 //!
-//! A watch that runs goes on after its right has gone, and without a change nothing is written: requests alone show a loss late.
+//! Failing requests show a lost right late: a running watch survives the loss, and without a change nothing is written.
 
 use std::time::{Duration, Instant};
 
@@ -32,16 +32,16 @@ pub const NEEDED: [Right; 15] = [
     ("update", SLICES, "endpointslices"),
     ("delete", SLICES, "endpointslices"),
     ("watch", GROUP, "clusterpeers"),
-    // The admission policy asks for it.
+    // The admission policy checks it.
     ("write", GROUP, "importedobjects"),
 ];
 
 /// How often the leader asks.
 const PERIOD: Duration = Duration::from_secs(30);
-/// How long after an answer that rights are missing it asks again.
+/// How often the leader asks while rights are missing.
 const AGAIN: Duration = Duration::from_secs(5);
 
-/// A right as a review asks for it: in all namespaces.
+/// The attributes of a right in all namespaces, for a review.
 pub fn attributes((verb, group, resource): Right) -> ResourceAttributes {
     let mut parts = resource.split('/').map(str::to_owned);
     ResourceAttributes {
@@ -60,7 +60,7 @@ pub fn listed(rights: &[Right]) -> String {
     each.join(", ")
 }
 
-/// Whether whoever asks has a right: in this namespace, or in all of them.
+/// Whether the caller has a right, in this namespace or in all.
 pub async fn may(client: &Client, namespace: Option<&str>, right: Right) -> kube::Result<bool> {
     let reviews: Api<SelfSubjectAccessReview> = Api::all(client.clone());
     let resource_attributes =
@@ -71,7 +71,7 @@ pub async fn may(client: &Client, namespace: Option<&str>, right: Right) -> kube
     Ok(answer.status.is_some_and(|status| status.allowed))
 }
 
-/// The needed rights that are missing, if `may` says who has which.
+/// The missing rights, by the answers of `may`.
 pub async fn missing<E, F: Future<Output = Result<bool, E>>>(
     may: impl Fn(Right) -> F,
 ) -> Result<Vec<Right>, E> {
@@ -84,7 +84,7 @@ pub async fn missing<E, F: Future<Output = Result<bool, E>>>(
     Ok(missing)
 }
 
-/// When the leader asks for its rights, and what it has heard.
+/// The schedule and the last answer of the check.
 #[derive(Debug)]
 pub struct Rights {
     missing: Vec<Right>,
@@ -93,7 +93,7 @@ pub struct Rights {
 }
 
 impl Rights {
-    /// Nothing is known to be missing. The first question is due at once.
+    /// No right is known to be missing. The first check is due at once.
     pub const fn since(now: Instant) -> Self {
         Self { missing: Vec::new(), next_at: now, is_under_way: false }
     }
@@ -107,8 +107,7 @@ impl Rights {
         is_due
     }
 
-    /// Takes the answer, and logs a change. An API server that does not answer says nothing about rights. Returns how many are
-    /// missing.
+    /// Records the answer and logs a change. Without an answer, the last one stays. Returns the number of missing rights.
     pub fn end(&mut self, answer: Option<Vec<Right>>, now: Instant) -> usize {
         self.is_under_way = false;
         if let Some(missing) = answer

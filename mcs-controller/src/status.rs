@@ -1,4 +1,4 @@
-//! What the controller tells people: conditions of ClusterPeers, and events.
+//! Status for people: conditions of ClusterPeers, and events.
 
 mod events;
 mod failures;

@@ -38,19 +38,18 @@ pub use self::foreign::is_unverified;
 use self::foreign::{of_this_machine, unverified};
 use crate::exec_plugin::{self, PluginError};
 
-/// The time limit for the headers of an answer but that to a list, connecting included. The body of a watch
-/// may take longer.
+/// The time limit for the headers of an answer, connecting included, except for lists. The body of a watch may take longer.
 const RESPONSE_TIMEOUT: Duration = Duration::from_secs(30);
 /// The time limit for a list, and for each pause in a streamed one. It is longer than the API server's
 /// own limit for a request (60 s). A server that is overloaded sends the headers late too.
 pub(crate) const LIST_TIMEOUT: Duration = Duration::from_secs(70);
-/// The bytes of an answer, but for what is read as it arrives: lists and watches.
+/// The most bytes of an answer, except for lists and watches, which are read as they arrive.
 const MOST_BYTES: usize = 8 << 20;
-/// How long a connection is idle until it is probed: by a ping of HTTP/2, and by TCP. All watches may be silent for long.
+/// The idle time before a connection is probed, by an HTTP/2 ping and by TCP. All watches may be silent for long.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// The time limit for the answer to a probe.
 const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
-/// How often TCP probes within that time.
+/// The TCP probes within that time.
 const PROBES: u32 = 2;
 /// How long before credentials expire the exec plugin is asked for new ones.
 const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
@@ -58,7 +57,7 @@ const RENEWAL_MARGIN: SignedDuration = SignedDuration::from_mins(1);
 /// A kubeconfig and one of its contexts.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct KubeconfigFile {
-    /// The files that make it up. The first file that has a name counts, as for kubectl.
+    /// Its files, merged as kubectl does: the first file with a name counts.
     pub paths: Vec<PathBuf>,
     /// `None` is `current-context`.
     pub context: Option<String>,
@@ -108,55 +107,55 @@ pub enum AccessError {
     /// The exec plugin of the kubeconfig gives no credentials.
     #[error(transparent)]
     Plugin(#[from] PluginError),
-    /// The content that was given as a kubeconfig is none.
+    /// The content is not a kubeconfig.
     #[error("cannot use the kubeconfig of {name}")]
     Content {
-        /// Where it is from.
+        /// Its origin.
         name: String,
         /// The error of kube.
         #[source]
         source: KubeconfigError,
     },
-    /// A kubeconfig that names files or programs of this machine, and is not from this machine.
+    /// A kubeconfig from elsewhere names files or programs of this machine.
     #[error("the kubeconfig of {name} has {field}: write the certificate or token into it")]
     NotSelfContained {
-        /// Where it is from.
+        /// Its origin.
         name: String,
         /// The field.
         field: &'static str,
     },
-    /// A kubeconfig that is not from this machine, and by which nobody knows who answers.
+    /// A kubeconfig from elsewhere does not authenticate the server.
     #[error(
         "the kubeconfig of {name} has {what}: let it have an https URL, and the certificate of the authority"
     )]
     NotVerified {
-        /// Where it is from.
+        /// Its origin.
         name: String,
-        /// What it has.
+        /// The unsafe setting.
         what: String,
     },
-    /// `tls-server-name` of the kubeconfig is no server name.
+    /// `tls-server-name` of the kubeconfig is not a server name.
     #[error("tls-server-name in the kubeconfig is {0:?}, which is no server name")]
     ServerName(String),
 }
 
-/// A kubeconfig that is not a file, such as the content of a Secret. It can be replaced at any time.
+/// A kubeconfig that is not a file, such as the content of a Secret. It can change at any time.
 #[derive(Clone, Debug)]
 pub struct KubeconfigContent {
-    /// Where it is from, for messages.
+    /// Its origin, for messages.
     pub name: String,
     /// The text. It names no file and no program.
     pub content: watch::Receiver<Arc<str>>,
 }
 
-/// What leads to the API server.
+/// The source of the configuration.
 enum ApiSource {
     ServiceAccount,
     File(KubeconfigFile),
     Content(KubeconfigContent),
 }
 
-/// The client of the API server, and what it takes to make a new one.
+/// The client of the API server, and the configuration to make a new one.
 pub struct ApiAccess {
     source: ApiSource,
     /// The text of the kubeconfig that was last used or found invalid, if it can be replaced.
@@ -165,18 +164,19 @@ pub struct ApiAccess {
     connection: Mutex<Option<ApiConnection>>,
     /// Held while a connection is made, so that at most one exec plugin runs.
     renewal: tokio::sync::Mutex<()>,
-    /// Every address that the server's name ever resolved to.
+    /// Every address to which the server's name has resolved.
     servers: watch::Sender<BTreeSet<IpAddr>>,
     /// Notified of each connection that replaces another.
     renewals: watch::Sender<()>,
 }
 
-/// A client that all watches share, and with it one connection, but for watches with [many events](crate::WatchTarget::has_many_events).
+/// A client that all watches share, with one connection. Watches with [many events](crate::WatchTarget::has_many_events)
+/// have their own connections.
 #[derive(Clone)]
 pub struct ApiConnection {
     /// The client.
     pub client: Client,
-    /// Where the client leads to.
+    /// The server of the client.
     pub(crate) server: Arc<Server>,
     /// Counts the clients of this process, from 0.
     number: u64,
@@ -209,13 +209,13 @@ impl ApiConnection {
 impl ApiAccess {
     /// Reads the configuration, without a request. Also returns the API server's URL.
     ///
-    /// It makes a client too, unless that takes an exec plugin: a plugin can fail or hang while the
-    /// API server is away, and then the program starts all the same.
+    /// It makes a client too, unless that takes an exec plugin: a plugin can fail or hang while the API server is away, and
+    /// the program starts nevertheless.
     pub async fn new(kubeconfig: Option<KubeconfigFile>) -> Result<(Self, String), AccessError> {
         Self::from(kubeconfig.map_or(ApiSource::ServiceAccount, ApiSource::File)).await
     }
 
-    /// As [`ApiAccess::new`], for a kubeconfig that is not a file. Watches use another content at once.
+    /// As [`ApiAccess::new`], for a kubeconfig that is not a file. Watches follow a change of the content at once.
     pub async fn from_content(content: KubeconfigContent) -> Result<(Self, String), AccessError> {
         Self::from(ApiSource::Content(content)).await
     }
@@ -262,13 +262,13 @@ impl ApiAccess {
         }
     }
 
-    /// Replaces a connection that failed, unless another watch has done so. It reads the configuration
-    /// again, because certificates are renewed and API servers move.
+    /// Replaces a failed connection, unless another watch has done so. It reads the configuration again: certificates are
+    /// renewed, and API servers move.
     pub async fn renew(&self, failed: &ApiConnection) -> Result<(), AccessError> {
         self.make(Some(failed)).await.map(drop)
     }
 
-    /// Makes a connection in the place of `former`, unless another watch has done so.
+    /// Replaces the connection `former`, unless another watch has done so.
     async fn make(&self, former: Option<&ApiConnection>) -> Result<ApiConnection, AccessError> {
         let _turn = self.renewal.lock().await;
         let former = former.map(|former| former.number);
@@ -292,7 +292,7 @@ impl ApiAccess {
         Ok(made)
     }
 
-    /// Returns when the kubeconfig is another one than that of the current connection. Never for a file.
+    /// Returns when the kubeconfig differs from the current connection's. Never for a file.
     pub async fn replaced(&self) {
         let ApiSource::Content(KubeconfigContent { content, .. }) = &self.source else {
             return std::future::pending().await;
@@ -418,7 +418,7 @@ fn client(
         .service(service_fn(move |mut request: Request<Body>| {
             let limit = headers_limit(&request);
             if is_watch(&request) {
-                // No API server compresses a watch. A proxy would, and could keep events back for it.
+                // No API server compresses a watch. A proxy would, and could delay events.
                 request.headers_mut().insert(ACCEPT_ENCODING, HeaderValue::from_static("identity"));
             }
             let is_get = request.method() == Method::GET;

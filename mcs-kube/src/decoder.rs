@@ -16,15 +16,15 @@ use serde_json::{Map, Value};
 
 use crate::{
     ObjectKey,
-    message::{
-        ReadMessage,
-        envelope::{Identity, Object},
-    },
+    message::envelope::{Identity, Object},
     one_line_of,
 };
 
-/// The bytes of the error of an object that does not decode. It can quote the object.
+/// The most bytes of the error of an object that does not decode. The error can quote the object.
 const LONGEST_ERROR: usize = 512;
+
+/// Decodes the protobuf message of an object into a program's own type. The error says which field is wrong.
+pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
 
 /// Decodes the objects of one resource.
 pub trait Decoder: Clone + fmt::Debug + Send + 'static {
@@ -34,16 +34,16 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
     /// Decodes an object. The error says which field is wrong.
     fn decode(key: ObjectKey, object: &Value) -> Result<Self::Value, String>;
 
-    /// Decodes an object from its JSON text, without a tree of it. Where this fails, [`Decoder::decode`] decides.
+    /// Decodes an object from its JSON text, without a `Value`. After a failure, [`Decoder::decode`] decides.
     fn decode_text(_key: &ObjectKey, _text: &str) -> Result<Self::Value, NotDecoded> {
         Err(NotDecoded)
     }
 
-    /// How objects are decoded from their protobuf messages, which take less to send and to read. `None`: the kind is a
-    /// custom type, which has no messages.
+    /// Decodes objects from protobuf messages, which are cheaper to send and to read. `None`: a custom type, which has no
+    /// messages.
     const MESSAGE: Option<ReadMessage<Self::Value>> = None;
 
-    /// About how many bytes of memory the decoded form takes beside itself, for lists that have a limit.
+    /// The approximate bytes of memory behind the decoded form, for lists with a limit.
     fn weight(_value: &Self::Value) -> usize {
         0
     }
@@ -53,8 +53,8 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
 #[derive(Debug)]
 pub struct NotDecoded;
 
-/// An object of the API server, decoded as it arrived. An object that does not decode is no error of
-/// the watch, which goes on. Memory holds the decoded form alone.
+/// An object of the API server, decoded as it arrived. An object that does not decode does not stop the watch. Memory holds
+/// only the decoded form.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WatchedObject<D: Decoder> {
     metadata: ObjectMeta,
@@ -74,8 +74,8 @@ impl<D: Decoder> WatchedObject<D> {
         }
     }
 
-    /// Reads an object from its protobuf message. One that says who it is and is wrong otherwise does not decode, and is no
-    /// error.
+    /// Reads an object from its protobuf message. A message with readable metadata is an object, even if the content does
+    /// not decode.
     pub(crate) fn read_message(
         bytes: &[u8],
         read: ReadMessage<D::Value>,
@@ -99,7 +99,7 @@ impl<D: Decoder> WatchedObject<D> {
         key(&self.metadata)
     }
 
-    /// About how many bytes of memory it takes.
+    /// The approximate bytes of memory that it takes.
     pub(crate) fn weight(&self) -> usize {
         size_of::<Self>() + self.decoded.as_ref().map_or(LONGEST_ERROR, D::weight)
     }
@@ -142,14 +142,14 @@ impl MetadataFields {
     }
 }
 
-/// What a watch needs of an object.
+/// The part of an object that a watch needs.
 #[derive(Deserialize)]
 struct Envelope {
     metadata: MetadataFields,
 }
 
-/// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an
-/// object, and the programs do not use it.
+/// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an object, and no
+/// program uses it.
 struct SkipField(&'static [&'static str]);
 
 impl<'de> DeserializeSeed<'de> for SkipField {

@@ -1,7 +1,6 @@
 //! Asks the API server which API groups it has and which versions of them it serves.
 //!
-//! Every account may ask (`system:discovery`). Without an answer the program goes on: a watch tries the versions of its
-//! resource in turn.
+//! Every account may ask (`system:discovery`). Without an answer, a watch tries the versions of its resource in turn.
 
 use std::{collections::BTreeMap, time::Duration};
 
@@ -20,13 +19,13 @@ pub type ApiGroups = BTreeMap<String, Vec<String>>;
 const LIMIT: Duration = Duration::from_secs(30);
 /// How long the watches wait for the first answer.
 const FIRST_ANSWER: Duration = Duration::from_secs(1);
-/// How long after an answer to ask again, in seconds: CRDs come and go.
+/// The pause after an answer, in seconds: CRDs come and go.
 const INTERVAL_SECONDS: std::ops::RangeInclusive<u64> = 240..=300;
-/// How long to wait after a request that failed.
+/// The pause after a failed request.
 const RETRY: Duration = Duration::from_secs(30);
 
-/// Sends the groups, as `update` wraps them, at first, at each new connection and every few minutes, until the receiver is dropped. `first`
-/// gets the first result, which is empty if there was no answer.
+/// Sends the groups, wrapped by `update`, at the start, at each new connection and every few minutes, until the receiver is
+/// dropped. `first` gets the first result, which is empty without an answer.
 pub async fn follow<U>(
     access: &ApiAccess,
     first: watch::Sender<Option<ApiGroups>>,
@@ -81,13 +80,13 @@ async fn groups(client: &Client) -> kube::Result<ApiGroups> {
     Ok(versions.collect())
 }
 
-/// The first result, if it comes soon, and else nothing.
+/// The first result, or nothing if it is late.
 pub async fn first_answer(mut first: watch::Receiver<Option<ApiGroups>>) -> ApiGroups {
     let answer = timeout(FIRST_ANSWER, first.wait_for(Option::is_some)).await;
     answer.ok().and_then(|answer| answer.ok()?.clone()).unwrap_or_default()
 }
 
-/// Moves the versions that are served to the front. Their order stays, and no version is dropped: one may come.
+/// Moves the served versions to the front. Their order stays, and no version is dropped: an upgrade can add it.
 pub fn prefer_served(target: &mut WatchTarget, groups: &ApiGroups) {
     let is_served = |api: &ApiResource| {
         groups.get(&api.group).is_some_and(|versions| versions.contains(&api.version))

@@ -1,4 +1,4 @@
-//! What the programs read of an EndpointSlice, of JSON or of a protobuf message.
+//! The fields of an EndpointSlice that the programs read, from JSON or a protobuf message.
 
 use std::{collections::BTreeMap, fmt};
 
@@ -9,8 +9,8 @@ use serde::{
 
 use crate::message;
 
-/// An EndpointSlice. It borrows from the JSON or the message, because slices can have a thousand endpoints with many texts, most
-/// of which nobody keeps.
+/// An EndpointSlice. It borrows from the JSON or the message: slices can have a thousand endpoints with many texts, and the
+/// programs store few of them.
 #[derive(Deserialize, Debug)]
 #[serde(rename_all = "camelCase")]
 pub struct ReadSlice<'a> {
@@ -58,13 +58,13 @@ pub struct ReadEndpoint<'a> {
 }
 
 impl<'a> ReadEndpoint<'a> {
-    /// The first address, which is the one that counts.
+    /// The first address; kube-proxy ignores the others too.
     #[must_use]
     pub fn address(&self) -> Option<&'a str> {
         self.addresses.as_ref()?.0
     }
 
-    /// `conditions`; without them none is said.
+    /// `conditions`, all absent by default.
     #[must_use]
     pub fn conditions(&self) -> message::EndpointConditions {
         self.conditions.unwrap_or_default()
@@ -171,7 +171,7 @@ impl<'a> From<&'a message::EndpointPort> for ReadPort<'a> {
     }
 }
 
-/// The first of a list of texts, if there is one.
+/// The first of a list of texts.
 #[derive(Debug)]
 struct First<'a>(Option<&'a str>);
 
@@ -198,7 +198,7 @@ impl<'de: 'a, 'a> Deserialize<'de> for First<'a> {
 }
 
 impl<'a> ReadSlice<'a> {
-    /// A label that is not empty.
+    /// A label, unless it is empty.
     #[must_use]
     pub fn label(&self, name: &str) -> Option<&'a str> {
         let labels = self.metadata.as_ref()?.labels.as_ref()?;

@@ -16,7 +16,7 @@ use tokio::{process::Command, time::timeout};
 
 /// The time limit of a run.
 const LIMIT: Duration = Duration::from_secs(30);
-/// How many characters of a plugin's last line a message has at most.
+/// The most characters of a plugin's last line in a message.
 const LONGEST_LINE: usize = 200;
 
 /// The exec plugin of the kubeconfig gave no credentials.
@@ -86,14 +86,14 @@ impl Credentials {
     }
 }
 
-/// As a kubeconfig has it.
+/// `user.exec` of a kubeconfig.
 fn base64(pem: String) -> String {
     let encoded = serde_json::to_value(ByteString(pem.into_bytes()));
     encoded.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
 }
 
-/// Takes the plugin out of the user, so that kube does not run it. `None`: there is none, or other
-/// credentials precede it as they do in kube.
+/// Removes the plugin from the user, so that kube does not run it. `None`: there is no plugin, or other credentials take
+/// precedence, as in kube.
 pub(crate) fn take(user: &mut AuthInfo) -> Option<ExecConfig> {
     let plugin = user.exec.take()?;
     let has_others = user.token.is_some()
@@ -162,7 +162,7 @@ fn command(plugin: &ExecConfig) -> Option<Command> {
     Some(command)
 }
 
-/// The last line that is not empty, shortened.
+/// The last non-empty line, shortened.
 fn last_line(printed: &[u8]) -> String {
     let text = String::from_utf8_lossy(printed);
     let line = text.lines().map(str::trim).rfind(|line| !line.is_empty());
@@ -173,7 +173,7 @@ fn last_line(printed: &[u8]) -> String {
 struct ProcessGroup(Option<Pid>);
 
 impl ProcessGroup {
-    /// The plugin has ended. What it left behind on purpose goes on.
+    /// The plugin has ended. Processes that it left on purpose continue.
     fn leave(mut self) {
         self.0 = None;
     }

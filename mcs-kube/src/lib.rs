@@ -1,5 +1,5 @@
-//! Access to an API server, for every program of this project: connections and credentials, lists and watches that go on
-//! after errors, and decoding of objects as they arrive.
+//! Access to an API server, for every program of this project: connections and credentials, lists and watches that survive
+//! errors, and decoding of objects as they arrive.
 //!
 //! ```text
 //!  kubeconfig, service account, exec plugin
@@ -11,9 +11,9 @@
 //!  ResourceEvent
 //! ```
 //!
-//! What the command lines of the programs share is in [`program`].
+//! [`program`] has the shared parts of the command lines.
 //!
-//! A missing answer is never an empty list: a watch reports what it has read, and why it cannot read now.
+//! A missing answer is never an empty list: a watch reports the objects that it has read, or why it cannot read now.
 
 pub mod access;
 pub mod decoder;
@@ -37,7 +37,7 @@ pub mod watch;
 pub use access::{
     AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,
 };
-pub use decoder::{Decoder, NotDecoded, PropertyDecoder, WatchedObject};
+pub use decoder::{Decoder, NotDecoded, PropertyDecoder, ReadMessage, WatchedObject};
 pub use duration::duration;
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;

@@ -1,7 +1,7 @@
-//! The messages of Kubernetes' protobuf form: of the built-in types that the programs read, the fields that they read.
+//! The protobuf messages of the built-in Kubernetes types, with the fields that the programs read.
 //!
-//! The numbers are those of `generated.proto` in k8s.io/api (core/v1, coordination/v1, discovery/v1, networking/v1) and
-//! k8s.io/apimachinery (pkg/apis/meta/v1, pkg/runtime). As JSON, a message has the names and forms of the API.
+//! The tags are from `generated.proto` in k8s.io/api (core/v1, coordination/v1, discovery/v1, networking/v1) and
+//! k8s.io/apimachinery (pkg/apis/meta/v1, pkg/runtime). Serialised as JSON, a message has the names and forms of the API.
 #![expect(missing_docs, reason = "types and fields have the names of the API")]
 
 pub(crate) mod envelope;
@@ -14,10 +14,7 @@ use serde::{Deserialize, Serialize, Serializer};
 
 use crate::{Decoder, ObjectKey};
 
-/// Decodes the message of an object into a program's own type. The error says what is wrong with it.
-pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
-
-/// Decodes a message as the JSON that says the same: for objects that change seldom, or have few fields.
+/// Decodes a message by way of the equivalent JSON: for objects that change seldom or have few fields.
 pub fn as_json<M: Message + Default + Serialize, D: Decoder>(
     key: &ObjectKey,
     message: &[u8],
@@ -30,11 +27,11 @@ fn decode<M: Message + Default>(message: &[u8]) -> Result<M, String> {
     M::decode(message).map_err(|error| error.to_string())
 }
 
-/// API servers take slices of 1,000 endpoints and 20,000 ports.
+/// API servers accept slices of 1,000 endpoints and 20,000 ports.
 const MOST_IN_SLICE: usize = 100_000;
 
 mod counted {
-    /// The lists of a slice, which take no memory. Errors name it as the slice.
+    /// The lists of a slice, without memory for their entries. prost uses the name of the type in errors.
     #[derive(Clone, PartialEq, prost::Message)]
     pub(super) struct EndpointSlice {
         #[prost(message, repeated, tag = "2")]
@@ -58,8 +55,8 @@ pub struct EndpointSlice {
 }
 
 impl EndpointSlice {
-    /// Decodes a slice. An endpoint that says nothing takes two bytes, and a hundred of memory: those of a long message are
-    /// counted first.
+    /// Decodes a slice. An empty endpoint takes two bytes of the message and a hundred of memory, so the endpoints of a
+    /// long message are counted first.
     pub fn read(message: &[u8]) -> Result<Self, String> {
         if message.len() > 2 * MOST_IN_SLICE {
             let counted::EndpointSlice { endpoints, ports } = decode(message)?;
@@ -256,7 +253,7 @@ pub struct LeaseSpec {
     pub renew_time: Option<Time>,
 }
 
-/// An object of which nothing else is read.
+/// An object of which only the metadata is read.
 #[derive(Clone, PartialEq, Message, Serialize)]
 pub struct Bare {
     #[prost(message, optional, tag = "1")]

@@ -21,7 +21,7 @@ impl ObjectKey {
 }
 
 impl Ord for ObjectKey {
-    /// By namespace, then by name. Most keys share the text of their namespace, which is not read then.
+    /// By namespace, then by name. Most keys share the allocation of their namespace, which then needs no comparison.
     fn cmp(&self, other: &Self) -> Ordering {
         let is_shared = Arc::ptr_eq(&self.namespace, &other.namespace);
         let namespaces = || self.namespace.cmp(&other.namespace);

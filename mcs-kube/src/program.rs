@@ -1,5 +1,4 @@
-//! What the command lines of the programs share: logs, addresses to listen on and HTTP there, a page, output, empty variables, the
-//! runtime, and the signals that end it.
+//! The shared parts of the command lines: logs, HTTP, a page, output, variables, the runtime, and signals.
 
 pub mod finding;
 mod heartbeat;
@@ -56,7 +55,7 @@ impl FromStr for Listen {
     }
 }
 
-/// The command, which takes an empty `MCS_` variable for an unset one, because manifests set all of them.
+/// Changes the command so that an empty `MCS_` variable counts as unset: manifests set all of them.
 #[must_use]
 pub fn without_empty_variables(command: clap::Command) -> clap::Command {
     let is_empty = |name: &OsStr| {
@@ -70,7 +69,7 @@ pub fn without_empty_variables(command: clap::Command) -> clap::Command {
         .mut_subcommands(without_empty_variables)
 }
 
-/// Waits until a moment; without one for ever.
+/// Waits until a moment; for ever if there is none.
 pub async fn until(moment: Option<Instant>) {
     match moment {
         Some(moment) => sleep_until(moment).await,
@@ -88,7 +87,7 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
         .build()
         .context("cannot start the runtime")?;
     let result = runtime.block_on(command);
-    // A file that is being written gets this time. A name lookup that still runs delays the exit no longer.
+    // Time to finish the write of a file. A running name lookup does not delay the exit further.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
 }

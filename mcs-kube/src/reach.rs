@@ -1,7 +1,6 @@
-//! Whether pods of other clusters are reached: which of them to connect to, the connections, and what follows from several
-//! rounds of them.
+//! Probes of pods of other clusters: the choice of endpoints, the connections, and the judgement of several rounds.
 //!
-//! A connection is opened and closed. Nothing is sent over it.
+//! A connection is opened and closed; nothing is sent.
 
 mod choice;
 mod connect;
@@ -15,7 +14,7 @@ pub use self::{
     way::{REACHED_ROUNDS, SILENT_ROUNDS, Way},
 };
 
-/// Whether pods of other clusters are connected to: `--probe-peers` of every program.
+/// `--probe-peers` of every program: whether it connects to pods of other clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 pub enum ProbePeers {
     /// A few, again and again

@@ -1,9 +1,9 @@
-//! Texts of others as part of a line for people.
+//! Foreign texts in lines for people.
 
-/// The bytes of a foreign text in a status, or in a line of a log.
+/// The most bytes of a foreign text in a status or a log line.
 const MOST: usize = 1024;
 
-/// An error and its causes in one line. Many an error ends with the text of its cause, which is told once.
+/// An error and its causes in one line. Many errors end with the text of their cause, which is not repeated.
 pub fn told(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain().map(ToString::to_string) {
@@ -18,15 +18,15 @@ pub fn told(error: &anyhow::Error) -> String {
     one_line(&text)
 }
 
-/// A text of others in one line of at most about a KiB.
+/// A foreign text in one line of about a KiB at most.
 ///
-/// A proxy answers with a page of any length, and kube hands the whole page over as the message of an error.
+/// A proxy can answer with a long page, and kube passes the whole page on as an error message.
 pub fn one_line(text: &str) -> String {
     one_line_of(text, MOST)
 }
 
-/// A text of others in one line, cut after `most` bytes. Control characters are escaped, and so is what changes the
-/// direction of writing: whoever wrote the text must neither fill a log nor forge its lines.
+/// A foreign text in one line, cut after `most` bytes. Control characters and changes of the writing direction are escaped:
+/// the author must neither fill a log nor forge its lines.
 pub fn one_line_of(text: &str, most: usize) -> String {
     let mut line = String::new();
     for word in text.split_whitespace() {
@@ -47,8 +47,8 @@ pub fn one_line_of(text: &str, most: usize) -> String {
     line
 }
 
-/// A text of others in lines of at most so many columns, with a line break after each. The first begins at this column,
-/// the others two further in.
+/// A foreign text in lines of at most this many columns, each with a line break. The first line begins at this column, the
+/// others two columns further in.
 pub fn hanging(indent: usize, text: &str, width: usize) -> String {
     let (mut lines, mut lead, mut column) = (String::new(), indent, 0);
     for word in one_line(text).split(' ') {

@@ -1,14 +1,14 @@
 //! Which source clusters serve a ServiceImport first: the results of its cluster selectors (KEP-5939).
 //!
 //! A controller resolves the selectors in each importing cluster, and writes the results on the ServiceImport. The agents
-//! use the results alone.
+//! use only the results.
 
 use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-/// The annotation of a ServiceImport with the results, as long as its definition has no `status.clusterSelectorResults`.
+/// The annotation of a ServiceImport with the results, for definitions without `status.clusterSelectorResults`.
 pub const SELECTOR_RESULTS: &str = "clusterset.mcs-agent.io/cluster-selector-results";
 
 /// The source clusters of each tier, the preferred one first. `status.clusterSelectorResults` has them as JSON:
@@ -29,7 +29,7 @@ pub struct Tier {
 }
 
 impl Tiers {
-    /// How many selectors a service can have.
+    /// The most selectors of a service.
     pub const MOST: usize = 16;
 
     /// Reads the annotation.

@@ -1,7 +1,7 @@
-//! What operators want of source clusters: weights, and which are drained, preferred, or ejected where nodes do not reach them.
+//! Operators' settings for source clusters: weights, drains, preferences, and ejection by nodes that do not reach them.
 //!
-//! One ClusterProperty has the result, so that a change takes effect at all imports at once. mcs-controller writes it
-//! and the agents read it. Where mcs-controller does not run, anybody else may write it.
+//! One ClusterProperty holds the result, so that a change takes effect at all imports at once. mcs-controller writes it and
+//! the agents read it. Without mcs-controller, anybody else may write it.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,7 +15,7 @@ use serde::{Deserialize, Serialize};
 /// The ClusterProperty of the result.
 pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
 
-/// By source cluster, what its operators want. Nothing is wanted of the others. `spec.value` has it as JSON:
+/// The settings by source cluster; other clusters have none. `spec.value` has them as JSON:
 ///
 /// ```text
 /// {"east":{"weight":90,"preferred":true},"west":{"weight":10},"north":{"drain":true,"deadline":"2026-12-01T06:00:00Z"},"south":{"unreachable":"eject"}}
@@ -24,7 +24,7 @@ pub const TRAFFIC_PROPERTY: &str = "traffic.clusterset.mcs-agent.io";
 #[serde(transparent)]
 pub struct Traffic(pub BTreeMap<Arc<str>, ClusterTraffic>);
 
-/// What is wanted of one source cluster.
+/// The settings for one source cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct ClusterTraffic {
     /// Its share of new clients in proportion to other clusters: 0 to [`Traffic::MOST_WEIGHT`].
@@ -33,24 +33,24 @@ pub struct ClusterTraffic {
     /// New clients get other clusters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
-    /// From then on a drain moves UDP clients too, and those of TCP whose connections agents end.
+    /// From this time on, a drain moves UDP clients too, and TCP clients whose connections agents end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
-    /// It is past its deadline. An agent says so of itself, and no controller does.
+    /// The drain is past its deadline. An agent sets this for itself; no controller writes it.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub is_past_deadline: bool,
     /// New clients of services whose owners prefer no cluster get this one first.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub preferred: bool,
-    /// What a node does that reaches none of its pods. Absent: nothing.
+    /// The reaction of a node that reaches none of its pods. Absent: none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub unreachable: Option<Unreachable>,
 }
 
-/// A wish that new clients get other clusters than one.
+/// The wish that new clients get other clusters.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Drain {
-    /// From then on also former clients do.
+    /// From this time on, former clients get other clusters too.
     pub deadline: Option<Timestamp>,
 }
 
@@ -64,20 +64,20 @@ impl Drain {
         })
     }
 
-    /// What one of two wishes that are both followed comes to: the earlier deadline counts.
+    /// Joins two wishes: the earlier deadline counts.
     pub fn and(one: Option<Self>, other: Option<Self>) -> Option<Self> {
         let deadlines = [one, other].into_iter().flatten().filter_map(|drain| drain.deadline);
         one.or(other).map(|_| Self { deadline: deadlines.min() })
     }
 }
 
-/// What becomes of a cluster none of whose pods a node reaches.
+/// The treatment of a cluster of which a node reaches no pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Unreachable {
-    /// The cluster is silent, and nodes are to eject it.
+    /// The cluster is silent: nodes that do not reach it eject it.
     Eject,
-    /// This node has ejected it: new clients get other clusters. An agent says so of itself, and no controller does.
+    /// This node has ejected it: new clients get other clusters. An agent sets this for itself; no controller writes it.
     Ejected,
 }
 
@@ -122,7 +122,7 @@ impl fmt::Display for Traffic {
 impl Traffic {
     /// The greatest weight.
     pub const MOST_WEIGHT: u32 = 1000;
-    /// The weight of a cluster without one, among clusters that have one.
+    /// The default weight, if another cluster has one.
     pub const DEFAULT_WEIGHT: u32 = 100;
 
     /// Reads `spec.value`.
@@ -165,12 +165,12 @@ impl Traffic {
         self.0.values().any(|wanted| wanted.preferred)
     }
 
-    /// Whether new clients are to get this cluster first.
+    /// Whether new clients get this cluster first.
     pub fn is_preferred(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| wanted.preferred)
     }
 
-    /// Whether new clients are to get other clusters.
+    /// Whether new clients get other clusters.
     pub fn is_drained(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| {
             let is_ejected = wanted.unreachable == Some(Unreachable::Ejected);
@@ -184,7 +184,7 @@ impl Traffic {
         Some(Drain { deadline: wanted.deadline })
     }
 
-    /// Whether a drain is past its deadline: no client is to keep this cluster.
+    /// Whether a drain is past its deadline: no client keeps this cluster.
     pub fn is_past_deadline(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| wanted.drain && wanted.is_past_deadline)
     }
@@ -198,24 +198,24 @@ impl Traffic {
         past.map(|(cluster, _)| cluster.clone()).collect()
     }
 
-    /// Notes that these clusters are past the deadline of their drain, and others are not.
+    /// Marks these clusters as past the deadline of their drain, and no others.
     pub fn note_past_deadline(&mut self, clusters: &BTreeSet<Arc<str>>) {
         for (cluster, wanted) in &mut self.0 {
             wanted.is_past_deadline = clusters.contains(cluster);
         }
     }
 
-    /// Whether nodes that reach none of its pods are to eject this cluster.
+    /// Whether nodes that reach none of its pods eject this cluster.
     pub fn may_eject(&self, cluster: &str) -> bool {
         self.0.get(cluster).is_some_and(|wanted| wanted.unreachable.is_some())
     }
 
-    /// The clusters that nodes are to eject, if they reach none of their pods.
+    /// The clusters that a node ejects if it reaches none of their pods.
     pub fn ejectable(&self) -> impl Iterator<Item = &Arc<str>> {
         self.0.iter().filter(|(_, wanted)| wanted.unreachable.is_some()).map(|(cluster, _)| cluster)
     }
 
-    /// Ejects these clusters, as far as they are to be.
+    /// Marks these clusters as ejected, if their setting allows it.
     pub fn eject(&mut self, clusters: &BTreeSet<Arc<str>>) {
         for (cluster, wanted) in &mut self.0 {
             let is_ejected = clusters.contains(cluster);

@@ -1,7 +1,6 @@
-//! The ranges of the ClusterSetIPs of a cluster, from one place.
+//! The ClusterProperty with the ranges of a cluster's ClusterSetIPs.
 //!
-//! mcs-controller writes a ClusterProperty, and the agents that have no `--vip-cidr` read it. Where mcs-controller does not
-//! run, anybody else may write it.
+//! mcs-controller writes it, and agents without `--vip-cidr` read it. Without mcs-controller, anybody else may write it.
 
 use ipnet::IpNet;
 
@@ -16,7 +15,7 @@ impl VipRangeList {
     /// The most ranges.
     pub const MOST: usize = 1000;
 
-    /// These ranges, as few as they can be. `None` if they are more than [`Self::MOST`].
+    /// These ranges, merged. `None` if more than [`Self::MOST`] remain.
     pub fn new(ranges: &[IpNet]) -> Option<Self> {
         let mut ranges = IpNet::aggregate(&ranges.to_vec());
         ranges.sort();

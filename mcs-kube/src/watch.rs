@@ -1,144 +1,68 @@
 //! Lists and watches one resource of the API server, and starts again after errors.
 //!
-//! kube-runtime has a watcher too, and this module does not use it for three reasons (checked in 5.0.0).
-//! It does not report bookmarks, so the time of the last answer is unknown. It does not report that a
-//! watch works again. It restarts a watch that ends at once without any delay.
+//! kube-runtime's watcher is no substitute for three reasons (checked in 5.0.0). It does not report bookmarks, so the time
+//! of the last answer is unknown. It does not report that a watch works again. It restarts a watch that ends at once
+//! without any delay.
 
 mod answer;
 mod errors;
 pub(crate) mod events;
 mod messages;
 mod pieces;
+mod recovery;
+mod target;
 #[cfg(test)]
 mod tests;
 
 use std::{
-    collections::BTreeMap,
-    ops::RangeInclusive,
     pin::pin,
     sync::Arc,
     time::{Duration, SystemTime},
 };
 
-use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
+use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures_util::{Stream, StreamExt as _};
 use kube::{
     Client, Resource as _,
-    api::{ApiResource, GroupVersionKind, ListParams, WatchEvent, WatchParams},
+    api::{ListParams, WatchEvent, WatchParams},
 };
 use tokio::{
     sync::mpsc,
-    time::{Instant, sleep, timeout},
+    time::{Instant, timeout},
 };
 
+pub use self::target::{Room, WatchTarget};
 use self::{
-    errors::{ReceiverDropped, WatchError, code, describe, lacks_version, retry_after},
+    errors::{ReceiverDropped, WatchError},
     events::{KeptObjects, Query},
+    recovery::{BACKOFF, Outage},
 };
 use crate::{
-    access::{AccessError, ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
+    access::{ApiAccess, ApiConnection, LIST_TIMEOUT, Server},
     decoder::{Decoder, WatchedObject},
-    one_line,
 };
 
-/// How long a watch lasts, in seconds.
-const WATCH_SECONDS: RangeInclusive<u32> = 240..=300;
-/// How much longer than requested a watch may last before it counts as failed.
+/// A watch that lasts longer than requested by this time has failed.
 const WATCH_MARGIN: Duration = Duration::from_secs(10);
-/// An API server sends a bookmark each minute. One that has sent nothing in watches of this time together
-/// may not have the resource version: it accepts such a watch, and drops all events up to that version.
+/// An API server sends a bookmark each minute. A server that is silent for this time over several watches may lack the
+/// resource version: it then accepts the watch and drops all events up to that version.
 const LONGEST_QUIET: Duration = Duration::from_mins(4);
-/// A watch with a connection of its own that is silent for longer asks again, by another connection: no ping says that the
-/// server is there. It is longer than the time between two bookmarks.
+/// A watch with a connection of its own restarts on another connection after this silence, because no ping probes its
+/// connection. It is longer than the time between two bookmarks.
 const LONGEST_SILENCE: Duration = Duration::from_secs(100);
-/// A watch that ends sooner, without an event, has failed.
+/// A watch that ends sooner without an event has failed.
 const SHORTEST_WATCH: Duration = Duration::from_secs(1);
 /// The annotation of the bookmark that ends a streamed list (KEP-3157).
 const LIST_END: &str = "k8s.io/initial-events-end";
 
-/// The delays between attempts: 0.25 to 0.5 s first, twice as long each time, and 7.5 to 15 s at most.
-/// backon adds a random part, so programs that failed together do not retry together.
-const BACKOFF: ExponentialBuilder = ExponentialBuilder::new()
-    .with_min_delay(Duration::from_millis(250))
-    .with_max_delay(Duration::from_millis(7_500))
-    .with_jitter()
-    .without_max_times();
-
-/// The resource that a watch reads.
-#[derive(Clone, Debug)]
-pub struct WatchTarget {
-    /// The resource in each version that the program can read, the preferred one first.
-    pub versions: Vec<ApiResource>,
-    /// The namespace of the requests; `None` means all, and objects of the whole cluster.
-    pub namespace: Option<String>,
-    /// The `labelSelector` of the requests.
-    pub labels: Option<String>,
-    /// The `fieldSelector` of the requests.
-    pub fields: Option<String>,
-    /// What the resource is read for, if more than one watch reads it.
-    pub purpose: Option<&'static str>,
-    /// The consequence if the program lacks the right to read it. `None`: it needs the right.
-    pub without: Option<&'static str>,
-    /// What is kept of a list. Further objects are counted alone.
-    pub room: Room,
-    /// How long a watch lasts, in seconds. It is a range so that programs that started together do not start their watches
-    /// again together. An API server checks an account when a watch starts, and not again while it lasts.
-    pub seconds: RangeInclusive<u32>,
-    /// Whether so many events come that the watch has a connection of its own: an API server spends less on each there.
-    pub has_many_events: bool,
-}
-
-/// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
-#[derive(Clone, Debug, Default)]
-pub enum Room {
-    /// As many as there are.
-    #[default]
-    Endless,
-    /// So many, all objects together.
-    Total(usize),
-    /// So many for each of these namespaces. Objects of other namespaces are passed over.
-    Each(Arc<BTreeMap<String, usize>>),
-}
-
-impl Room {
-    /// Whether objects of this namespace are read.
-    fn has(&self, namespace: &str) -> bool {
-        match self {
-            Self::Endless | Self::Total(_) => true,
-            Self::Each(namespaces) => namespaces.contains_key(namespace),
-        }
-    }
-}
-
-impl WatchTarget {
-    /// All objects of a kind, in these versions of its group.
-    pub fn all(group: &str, versions: &[&str], kind: &str, plural: &str) -> Self {
-        let version = |version: &&str| {
-            let kind = GroupVersionKind::gvk(group, version, kind);
-            ApiResource::from_gvk_with_plural(&kind, plural)
-        };
-        Self {
-            versions: versions.iter().map(version).collect(),
-            namespace: None,
-            labels: None,
-            fields: None,
-            purpose: None,
-            without: None,
-            room: Room::Endless,
-            seconds: WATCH_SECONDS,
-            has_many_events: false,
-        }
-    }
-}
-
 /// What a watch reports about its resource.
 #[derive(Clone, PartialEq, Debug)]
 pub enum ResourceEvent<D: Decoder> {
-    /// The next list lacks this many objects: the target has no room for them.
+    /// The next list lacks this many objects, for which the target has no room.
     LeftOut {
-        /// Of this namespace, if namespaces have their own [`Room`].
+        /// Their namespace, if namespaces have their own [`Room`].
         namespace: String,
-        /// How many.
+        /// Their number.
         objects: usize,
     },
     /// The complete list of objects.
@@ -170,8 +94,7 @@ pub enum ResourceEvent<D: Decoder> {
     Recovered,
 }
 
-/// Reads a resource until the receiver of its events is dropped. `U` is the type of the receiver's
-/// messages.
+/// Watches a resource until the receiver of its events is dropped. `U` is the type of the receiver's messages.
 pub struct ResourceWatch<'a, D: Decoder, U> {
     access: &'a ApiAccess,
     target: WatchTarget,
@@ -181,13 +104,13 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     /// The index of the target's version that is in use.
     version: usize,
     lists: ListForm,
-    /// Whether the next request is for JSON alone, because protobuf could not be read.
+    /// Whether the next request is for JSON only, because protobuf was unreadable.
     json_once: bool,
-    /// The API server that the last connection led to.
+    /// The API server of the last connection.
     server: Option<Arc<Server>>,
     /// The latest resource version.
     resource_version: Option<String>,
-    /// Whether the API server cannot list at that version. The next list then has the latest state.
+    /// Whether the API server cannot list at that version, so that the next list needs the latest state.
     needs_quorum_read: bool,
     /// Whether a watch from that version misses no event.
     listed: bool,
@@ -200,7 +123,7 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     backoff: ExponentialBackoff,
 }
 
-/// How the objects are listed.
+/// The form of the next list.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 enum ListForm {
     /// As a watch that begins with all objects (KEP-3157).
@@ -209,17 +132,6 @@ enum ListForm {
     PlainOnce,
     /// The API server streams no lists.
     Plain,
-}
-
-/// The kind of failure that keeps the resource from being read.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Outage {
-    /// The API server answers with another error.
-    ErrorAnswer,
-    /// The program lacks the right.
-    Forbidden,
-    /// The API server does not answer.
-    NoAnswer,
 }
 
 impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
@@ -290,7 +202,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// Lists again at another API server, where the resource version means nothing.
+    /// Lists again at another API server: resource versions of two servers are not comparable.
     fn note_server(&mut self, connection: &ApiConnection) {
         let former = self.server.replace(Arc::clone(&connection.server));
         if former.is_some_and(|former| former != connection.server) {
@@ -311,7 +223,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             ListForm::Plain => return self.list(client).await,
         }
         let streamed = self.stream(client).await;
-        // What stops streams, such as a proxy that buffers, may let plain lists through.
+        // A proxy that buffers stops streams, and may let plain lists through.
         if !self.listed && streamed.as_ref().is_err_and(WatchError::may_be_of_streams) {
             self.lists = ListForm::PlainOnce;
         }
@@ -418,7 +330,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             let event = tokio::select! {
                 event = timeout(limit, events.next()) => event,
                 () = self.access.replaced() => return Err(WatchError::Replaced),
-                // Their connection is pinged, and leads to the same server as a rule.
+                // The shared connection is pinged, and usually leads to the same server.
                 Ok(()) = renewals.changed(), if is_alone => return Err(WatchError::Renewed),
             };
             let Ok(event) = event else {
@@ -460,7 +372,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         }
     }
 
-    /// A watch ends that has had no event since `begin`.
+    /// Adds the time of a watch that ends without an event since `begin`.
     fn note_quiet(&mut self, begin: Instant) -> Result<(), WatchError> {
         self.quiet += begin.elapsed();
         if self.quiet >= LONGEST_QUIET { Err(WatchError::Quiet) } else { Ok(()) }
@@ -487,119 +399,5 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     fn oldest(&self) -> &str {
         let first = if self.lists == ListForm::Plain { "0" } else { "" };
         if self.needs_quorum_read { "" } else { self.resource_version.as_deref().unwrap_or(first) }
-    }
-
-    /// Reports an error, and waits until the next attempt.
-    async fn recover(
-        &mut self,
-        error: WatchError,
-        connection: &ApiConnection,
-    ) -> Result<(), ReceiverDropped> {
-        let was_listing = !self.listed;
-        self.json_once |= error.may_be_of_messages();
-        let mut asked_for = Duration::ZERO;
-        match error {
-            WatchError::ReceiverDropped(dropped) => return Err(dropped),
-            WatchError::Api(error) => match code(&error) {
-                Some(400 | 422) if was_listing && self.lists != ListForm::Plain => {
-                    let error = describe(error);
-                    tracing::debug!(error, "the API server does not stream lists");
-                    self.lists = ListForm::Plain;
-                    return Ok(());
-                }
-                Some(404) => {
-                    self.listed = false;
-                    self.version = (self.version + 1) % self.target.versions.len();
-                    if self.version > 0 {
-                        return Ok(());
-                    }
-                    self.outage = Some(Outage::ErrorAnswer);
-                    self.send(ResourceEvent::NotServed { last_heard: self.last_heard }).await?;
-                }
-                // A quorum read needs no version, so this error of one is like any other.
-                _ if lacks_version(&error) && !self.needs_quorum_read => {
-                    let error = describe(error);
-                    tracing::debug!(error, "the resource version is not available: listing again");
-                    // After a watch, a list at the version may still succeed.
-                    self.needs_quorum_read = was_listing;
-                    self.listed = false;
-                    self.backoff = BACKOFF.build();
-                }
-                code => {
-                    let outage = match code {
-                        None => Outage::NoAnswer,
-                        Some(403) => Outage::Forbidden,
-                        Some(_) => Outage::ErrorAnswer,
-                    };
-                    if self.outage == Some(Outage::NoAnswer) && outage != Outage::NoAnswer {
-                        // The API server is starting and will soon serve everything.
-                        self.backoff = BACKOFF.build();
-                    }
-                    asked_for = retry_after(&error);
-                    match code {
-                        None | Some(401) => self.renew(connection, outage, describe(error)).await?,
-                        Some(_) => self.fail(outage, describe(error)).await?,
-                    }
-                }
-            },
-            WatchError::Replaced | WatchError::Renewed => return Ok(()),
-            WatchError::Quiet => {
-                tracing::debug!("{error}: listing again");
-                self.needs_quorum_read = true;
-                self.listed = false;
-                return Ok(());
-            }
-            WatchError::Silent | WatchError::ListCut | WatchError::WatchCut => {
-                self.renew(connection, Outage::NoAnswer, error.to_string()).await?;
-            }
-        }
-        let delay = self.backoff.next().unwrap_or_default();
-        self.pause(delay + asked_for).await;
-        Ok(())
-    }
-
-    /// Waits, but not longer than until there is another kubeconfig.
-    async fn pause(&mut self, delay: Duration) {
-        tokio::select! {
-            () = sleep(delay) => {}
-            () = self.access.replaced() => self.backoff = BACKOFF.build(),
-        }
-    }
-
-    /// Reports that there is no connection, and waits until the next attempt.
-    async fn wait_for_access(&mut self, error: AccessError) -> Result<(), ReceiverDropped> {
-        self.fail(Outage::NoAnswer, format!("{:#}", anyhow::Error::new(error))).await?;
-        let delay = self.backoff.next().unwrap_or_default();
-        self.pause(delay).await;
-        Ok(())
-    }
-
-    /// Reports an error and renews the connection. An exec plugin may take long, so the first report of
-    /// an outage does not wait for it.
-    async fn renew(
-        &mut self,
-        connection: &ApiConnection,
-        outage: Outage,
-        message: String,
-    ) -> Result<(), ReceiverDropped> {
-        let is_first = self.outage.is_none();
-        if is_first {
-            self.fail(outage, message.clone()).await?;
-        }
-        match self.access.renew(connection).await {
-            Ok(()) if is_first => Ok(()),
-            Ok(()) => self.fail(outage, message).await,
-            Err(error) => {
-                let error = anyhow::Error::new(error);
-                self.fail(outage, format!("{message}; {error:#}")).await
-            }
-        }
-    }
-
-    async fn fail(&mut self, outage: Outage, reason: String) -> Result<(), ReceiverDropped> {
-        self.outage = Some(outage);
-        let reason = one_line(&reason);
-        let (is_forbidden, last_heard) = (outage == Outage::Forbidden, self.last_heard);
-        self.send(ResourceEvent::Failing { reason, is_forbidden, last_heard }).await
     }
 }

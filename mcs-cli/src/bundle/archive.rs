@@ -1,4 +1,4 @@
-//! A compressed archive with files in memory, and the list of what could not be collected.
+//! A compressed archive, and the list of failures.
 
 use std::{
     fs::{File, OpenOptions},
@@ -15,7 +15,7 @@ use tar::{Builder, EntryType, Header};
 
 use super::mask::Mask;
 
-/// The directory that has everything.
+/// The top directory in the archive.
 const ROOT: &str = "mcs-bundle";
 
 /// An archive that is being written.
@@ -26,7 +26,7 @@ pub(super) struct Archive {
 }
 
 impl Archive {
-    /// Creates the file, which its owner alone may read. One that is there could be read by others.
+    /// Creates the file, readable only by its owner. An existing file could be readable by others.
     pub(super) fn create(path: &Path, mask: Option<Mask>) -> io::Result<Self> {
         let file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
         let tar = Builder::new(GzEncoder::new(file, Compression::default()));
@@ -59,12 +59,12 @@ impl Archive {
         self.file(name, &serde_json::to_string_pretty(&value)?)
     }
 
-    /// Notes what could not be collected.
+    /// Records a failure.
     pub(super) fn fail(&mut self, what: &str, why: &str) {
         self.failures.push(one_line(&format!("{what}: {why}")));
     }
 
-    /// Writes the rest. Returns how many failures there were.
+    /// Finishes the archive. Returns the number of failures.
     pub(super) fn finish(mut self) -> anyhow::Result<usize> {
         let failures = std::mem::take(&mut self.failures);
         if !failures.is_empty() {

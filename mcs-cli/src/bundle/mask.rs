@@ -1,4 +1,4 @@
-//! Replaces IP addresses in texts by numbers, the same one for the same address.
+//! Replaces IP addresses in texts by numbers, the same number for the same address.
 
 use std::{
     collections::HashMap,
@@ -7,13 +7,13 @@ use std::{
 
 use serde_json::Value;
 
-/// The addresses that were replaced.
+/// The replaced addresses.
 #[derive(Debug, Default)]
 pub(super) struct Mask(HashMap<IpAddr, usize>);
 
 impl Mask {
-    /// The text with `ip-1` and so on in the place of addresses. Ports and the lengths of prefixes stay, and so do addresses
-    /// that say nothing: loopback and unspecified ones.
+    /// The text with `ip-1` and so on in place of addresses. Ports, prefix lengths, and loopback and unspecified addresses
+    /// stay.
     pub(super) fn text(&mut self, text: &str) -> String {
         let mut masked = String::with_capacity(text.len());
         let mut rest = text;
@@ -22,7 +22,7 @@ impl Mask {
             let found = address_at(before, rest);
             let length = match found {
                 Some((_, length)) => length,
-                // A letter that is part of an escape is no part of an address: `\nfd00::1`.
+                // The letter of an escape is not part of an address: `\nfd00::1`.
                 None if c == '\\' => {
                     let is_escaped = |c: char| c == '\\' || c.is_ascii_alphabetic();
                     1 + usize::from(rest[1..].starts_with(is_escaped))
@@ -40,7 +40,7 @@ impl Mask {
         masked
     }
 
-    /// The value with each of its texts masked. Escapes of JSON hide nothing there.
+    /// The value with each text masked. At this point no JSON escape hides an address.
     pub(super) fn value(&mut self, value: Value) -> Value {
         match value {
             Value::String(text) => self.text(&text).into(),
@@ -66,7 +66,7 @@ fn address_at(before: Option<char>, text: &str) -> Option<(IpAddr, usize)> {
     v6().or_else(|| v4_at(before, text).map(|(ip, length)| (ip.into(), length)))
 }
 
-/// The longest part that is one. What has it within a word is no address: `mcs::be`.
+/// The longest prefix that is an address. Part of a word is not an address: `mcs::be`.
 fn v6_at(before: Option<char>, text: &str) -> Option<(Ipv6Addr, usize)> {
     const LONGEST: usize = 45;
     let is_part = |c: &u8| c.is_ascii_hexdigit() || matches!(c, b'.' | b':');
@@ -90,7 +90,7 @@ fn v4_at(before: Option<char>, text: &str) -> Option<(Ipv4Addr, usize)> {
     }
     let is_part = |c: &u8| c.is_ascii_digit() || *c == b'.';
     let length = text.bytes().take(LONGEST).take_while(is_part).count();
-    // A port, or another address, can come after the next dot.
+    // A port or another address can follow the next dot.
     let end = text[..length].match_indices('.').nth(3).map_or(length, |(dot, _)| dot);
     let is_whole = !text[end..].starts_with(is_digit);
     Some((text[..end].parse().ok().filter(|_| is_whole)?, end))

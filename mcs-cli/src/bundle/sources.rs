@@ -1,4 +1,4 @@
-//! What a cluster has to say: its objects, its logs, and its agents.
+//! Collects the data of a cluster: objects, logs, and reports of agents.
 
 use std::io;
 
@@ -19,7 +19,7 @@ use crate::{
 };
 use mcs_controller::clusterset::well_known;
 
-/// The objects, and the labels that they need to have. None of them is a Secret.
+/// The kinds of objects, each with a label selector. Secrets are excluded.
 const OBJECTS: [(Kind, &str); 8] = [
     (EXPORTS, ""),
     (IMPORTS, ""),
@@ -32,18 +32,18 @@ const OBJECTS: [(Kind, &str); 8] = [
 ];
 const EXPORT_RULES: Kind = ("clusterset.mcs-agent.io", "v1alpha1", "ExportRule", "exportrules");
 const CONTROLLERS: &str = "app.kubernetes.io/name=mcs-controller";
-/// What agents are asked for: the file, and the words.
+/// The commands for agents: the file, and the words.
 const QUESTIONS: [(&str, &[&str]); 3] = [
     ("report.json", &["status", "--output", "json"]),
     ("services.json", &["services", "--output", "json"]),
     ("flows.json", &["flows", "--output", "json"]),
 ];
-/// Agents that are asked at a time.
+/// The agents that are asked at a time.
 const AT_A_TIME: usize = 8;
-/// The bytes of a log, the last ones. The API server's limit would keep the first ones.
+/// The last bytes of a log. The API server's limit would keep the first bytes.
 const MOST_BYTES: usize = 1 << 20;
 
-/// Adds everything of a cluster, in the directory `id`. What fails is noted.
+/// Adds the data of a cluster, in the directory `id`. Records failures.
 pub(super) async fn collect(
     cluster: &Cluster,
     id: &str,
@@ -79,7 +79,7 @@ pub(super) async fn collect(
     ask_agents(cluster, id, archive).await
 }
 
-/// Who has written which field says nothing here.
+/// `managedFields` does not help here.
 fn objects(
     archive: &mut Archive,
     name: &str,
@@ -99,7 +99,7 @@ fn objects(
     Ok(())
 }
 
-/// The log of each container of a pod, and of the one before it.
+/// Adds the log of each container of a pod, and of its former run.
 async fn logs(
     cluster: &Cluster,
     pod: &Value,
@@ -133,7 +133,7 @@ async fn logs(
     Ok(())
 }
 
-/// The containers of a pod, and whether there was one before it.
+/// The containers of a pod, and whether each has a former run.
 fn containers(pod: &Value) -> Vec<(String, bool)> {
     let list = |value: &Value| value.as_array().cloned().unwrap_or_default();
     let kinds = [("initContainers", "initContainerStatuses"), ("containers", "containerStatuses")];
@@ -148,13 +148,13 @@ fn containers(pod: &Value) -> Vec<(String, bool)> {
     of_kind.collect()
 }
 
-/// The last bytes of a log, in whole lines.
+/// The last whole lines of a log.
 async fn newest(mut log: impl AsyncRead + Unpin, most: usize) -> io::Result<String> {
     let (mut kept, mut buffer, mut is_cut) = (Vec::new(), vec![0; 16 << 10], false);
     loop {
         let count = log.read(&mut buffer).await?;
         kept.extend_from_slice(&buffer[..count]);
-        // At the end, or before it takes too much memory.
+        // Cuts at the end, or before the text takes too much memory.
         if kept.len() > most && (count == 0 || kept.len() > 2 * most) {
             kept.drain(..kept.len() - most);
             is_cut = true;
@@ -183,7 +183,7 @@ async fn ask_agents(cluster: &Cluster, id: &str, archive: &mut Archive) -> anyho
     let mut answers = stream::iter(asked).buffered(AT_A_TIME);
     while let Some((file, answer)) = answers.next().await {
         match answer {
-            // Texts of a value are masked before they are escaped.
+            // Masks texts before JSON escapes them.
             Ok(text) => match serde_json::from_str::<Value>(&text) {
                 Ok(value) => archive.json(&file, &value)?,
                 Err(_) => archive.text(&file, &text)?,
@@ -194,7 +194,7 @@ async fn ask_agents(cluster: &Cluster, id: &str, archive: &mut Archive) -> anyho
     Ok(())
 }
 
-/// What a command prints. `status` of an agent that is not well ends with 1, and prints its report.
+/// The output of a command. `status` of an unhealthy agent ends with 1, and prints its report.
 async fn ask(cluster: &Cluster, pod: &AgentPod, words: &[&str]) -> anyhow::Result<String> {
     let output = pod.run(cluster, words).await?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();

@@ -1,4 +1,4 @@
-//! Whether the VIP ranges have room beside this cluster's Services and pods.
+//! Whether the VIP ranges overlap with this cluster's Services and pods.
 
 use anyhow::ensure;
 use ipnet::IpNet;
@@ -33,7 +33,7 @@ pub(crate) async fn ranges_of(cluster: &Cluster, namespace: &str) -> anyhow::Res
     let vips = vips_of(&deployment, property.as_deref());
     let mut services = ranges(&deployment, "--service-cidr");
     if services.is_empty() {
-        // Kubernetes before 1.33 has none.
+        // Kubernetes before 1.33 has no ServiceCIDRs.
         let ranges = cluster.list_if_served(SERVICE_RANGES).await?;
         services = decoded::<RangeDecoder>(&ranges).flatten().collect();
     }

@@ -11,7 +11,7 @@ use crate::{
     cluster::{Cluster, NODES, PODS},
 };
 
-/// How many agents that are not ready are asked why.
+/// The unready agents that are asked for the reason.
 const ASKED: usize = 8;
 
 pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
@@ -25,7 +25,7 @@ pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     result(&nodes, &pods, &said)
 }
 
-/// What the agent of a pod says is wrong. `None` if it says nothing: its container may not run.
+/// The problem that the agent of a pod reports. `None` without an answer: its container may not run.
 async fn degraded(cluster: &Cluster, pod: &AgentPod) -> Option<String> {
     let output = pod.run(cluster, &["status", "--output", "json"]).await.ok()?;
     let status: Value = serde_json::from_slice(&output.stdout).ok()?;
@@ -33,7 +33,7 @@ async fn degraded(cluster: &Cluster, pod: &AgentPod) -> Option<String> {
     (!reasons.is_empty()).then(|| reasons.join("; "))
 }
 
-/// `said` has what the agents of some pods say is wrong, by the pod's name.
+/// `said`: the problems that agents report, by the pod's name.
 fn result(
     nodes: &[Value],
     pods: &[Value],
@@ -42,7 +42,7 @@ fn result(
     let mut of_node: BTreeMap<&str, &Value> = BTreeMap::new();
     for pod in pods {
         let node = pod["spec"]["nodeName"].as_str().unwrap_or_default();
-        // While a pod takes over from another one, the node has two.
+        // While one pod takes over from another, the node has two.
         if is_ready(pod) || !of_node.contains_key(node) {
             of_node.insert(node, pod);
         }

@@ -1,4 +1,4 @@
-//! Whether the DNS server of a cluster answers names in clusterset.local. deploy/dns says how to set it up.
+//! Whether the DNS server of a cluster answers names in clusterset.local. deploy/dns describes the setup.
 
 use anyhow::{Context as _, bail, ensure};
 use jiff::Timestamp;
@@ -59,7 +59,7 @@ async fn configured(cluster: &Cluster, config: Option<&Value>) -> anyhow::Result
     bail!("the Corefile has no line `multicluster {ZONE}`: `mcs dns apply` adds the block")
 }
 
-/// Whether the DNS servers have read their configuration since it was changed.
+/// Whether the DNS servers have read their present configuration.
 async fn restarted(cluster: &Cluster, config: &Value) -> anyhow::Result<String> {
     let pods = cluster.list_in(PODS, Some(SYSTEM), "k8s-app=kube-dns").await?;
     is_read(config, &pods)

@@ -1,4 +1,4 @@
-//! Whether the peers of a cluster are as they should be, and are the clusters that `check` knows.
+//! Whether the peers of a cluster are healthy, and are the clusters that `check` knows.
 
 use ipnet::IpNet;
 use serde_json::Value;
@@ -11,7 +11,7 @@ use crate::{
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
 
-/// What a cluster says of itself, as far as the caller may ask.
+/// The properties of a cluster, if the caller may read them.
 pub(super) struct Known {
     id: ClusterId,
     uid: Option<String>,
@@ -30,7 +30,7 @@ impl Known {
         Self { id: cluster.id.clone(), uid: cluster.uid().await.ok(), pods }
     }
 
-    /// What the ClusterPeer of this cluster gets wrong.
+    /// The errors in a ClusterPeer of this cluster.
     fn differences(&self, peer: &Value) -> Vec<String> {
         let (id, spec) = (&self.id, &peer["spec"]);
         let mut all = Vec::new();
@@ -58,7 +58,7 @@ impl Known {
     }
 }
 
-/// Those ranges of pods that are not accepted.
+/// The pod ranges that are not accepted.
 fn outside(pods: &[IpNet], accepted: &[IpNet]) -> Vec<IpNet> {
     let accepted = IpNet::aggregate(&accepted.to_vec());
     let is_accepted = |range: &&IpNet| accepted.iter().any(|one| one.contains(*range));
@@ -66,8 +66,8 @@ fn outside(pods: &[IpNet], accepted: &[IpNet]) -> Vec<IpNet> {
     IpNet::aggregate(&outside)
 }
 
-/// Whether every condition of every peer holds, whether each is one of the clusters that are known, and whether this cluster has
-/// the namespaces of their services.
+/// Whether every condition of every peer holds, whether each peer is a known cluster, and whether this cluster has the
+/// namespaces of their services.
 pub(super) async fn checks(
     cluster: &Cluster,
     known: &[Known],

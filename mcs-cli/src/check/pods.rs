@@ -24,13 +24,13 @@ use mcs_controller::{
     reach,
 };
 
-/// How long an endpoint has to answer.
+/// The time limit of an answer.
 const LIMIT: Duration = Duration::from_secs(3);
-/// How many slices of a peer are looked at.
+/// The slices of a peer that are read.
 const SLICES_OF_PEER: u32 = 50;
-/// How many endpoints of a peer are probed.
+/// The endpoints of a peer that are probed.
 const ENDPOINTS_OF_PEER: usize = 4;
-/// How many endpoints are probed in one cluster. The kubelet passes on 4,096 bytes of what a pod has found.
+/// The endpoints that are probed in one cluster. The kubelet passes on 4,096 bytes of a pod's results.
 const ENDPOINTS_OF_CLUSTER: usize = 245;
 
 /// Where endpoints are probed from.
@@ -68,10 +68,10 @@ impl ProbeArgs {
     }
 }
 
-/// Held while a cluster has a pod that probes.
+/// Held while a cluster has a probing pod.
 pub(super) type Probing = Mutex<()>;
 
-/// An endpoint of a peer, and what became of the connection to it.
+/// An endpoint of a peer, and the outcome of the connection to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Probe {
     #[serde(flatten)]
@@ -79,17 +79,17 @@ pub(super) struct Probe {
     outcome: Outcome,
 }
 
-/// A peer, and the endpoints of it to be probed.
+/// A peer, and its endpoints to probe.
 struct Target {
     name: String,
-    /// What its ClusterPeer says of its pods.
+    /// The pod ranges in its ClusterPeer.
     ranges: String,
-    /// Why its addresses are not its own alone.
+    /// The overlap of its pod ranges.
     overlap: Option<String>,
     endpoints: Vec<Endpoint>,
 }
 
-/// One finding for each peer, and one for each service that is connected to by name.
+/// One finding for each peer, and one for each service that is probed by name.
 pub(super) async fn checks(
     cluster: &Cluster,
     args: &ProbeArgs,
@@ -103,7 +103,7 @@ pub(super) async fn checks(
     let targets = targets(cluster).await?;
     let endpoints = targets.iter().flat_map(|target| &target.endpoints);
     let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
-    // This machine does not ask the DNS server of pods.
+    // This machine does not use the DNS server of pods.
     let services = if from == From::Pod { by_name::services(cluster).await? } else { Vec::new() };
     let outcomes = match from {
         From::Pod if !addresses.is_empty() || !services.is_empty() => {
@@ -151,7 +151,7 @@ pub(super) async fn checks(
     Ok(findings)
 }
 
-/// The peers of a cluster with endpoints that the cluster has imported from them.
+/// The peers of a cluster, with endpoints that the cluster has imported from each.
 async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
     let peers = cluster.list(PEERS).await?;
     let share = (ENDPOINTS_OF_CLUSTER / peers.len().max(1)).min(ENDPOINTS_OF_PEER);
@@ -174,7 +174,7 @@ async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
     Ok(targets)
 }
 
-/// What the outcomes say about a peer. An error says what to do.
+/// The finding about a peer, by the outcomes. An error is advice.
 fn judge(target: &Target, probes: &[Probe]) -> anyhow::Result<String> {
     if probes.is_empty() {
         return Ok("no ready endpoint with a TCP port was imported from it, so nothing is probed"
@@ -200,7 +200,7 @@ fn judge(target: &Target, probes: &[Probe]) -> anyhow::Result<String> {
     )
 }
 
-/// What to do about endpoints that are not reached.
+/// The advice about unreachable endpoints.
 fn advice(target: &Target, lost: &[&Probe]) -> String {
     let ranges = &target.ranges;
     if let Some(overlap) = &target.overlap {

@@ -1,4 +1,4 @@
-//! Whether ServiceAccounts may do what they have to.
+//! Whether ServiceAccounts have their rights.
 
 use anyhow::ensure;
 use k8s_openapi::api::authorization::v1::{SubjectAccessReview, SubjectAccessReviewSpec};

@@ -1,4 +1,4 @@
-//! Whether services are exported and imported as their owners want it.
+//! Whether services are exported and imported as their owners intend.
 
 use anyhow::ensure;
 use serde_json::Value;
@@ -24,7 +24,7 @@ fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
     })
 }
 
-/// An export of this cluster says the same of a conflict.
+/// An export of this cluster reports the same conflict.
 fn of_imports(imports: &[Value], exports: &[Value]) -> anyhow::Result<String> {
     let name = |object: &Value| {
         let metadata = &object["metadata"];

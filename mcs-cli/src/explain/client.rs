@@ -14,7 +14,7 @@ use crate::{
     contexts::{Contexts, Unasked},
 };
 
-/// The kubelet names the cgroup of a pod that is in no API by this annotation of its copy there.
+/// The kubelet names the cgroup of a static pod by this annotation of its mirror pod.
 const STATIC_UID: &str = "kubernetes.io/config.hash";
 
 /// The pod that connects.
@@ -33,12 +33,12 @@ pub(crate) struct Client {
     dns_policy: String,
     #[serde(skip)]
     nameserver: Option<IpAddr>,
-    /// As the kubelet names its cgroup.
+    /// The uid in the name of its cgroup.
     #[serde(skip)]
     pub(crate) cgroup_uid: String,
 }
 
-/// The uid of a pod, as the kubelet names its cgroup.
+/// The uid of a pod in the name of its cgroup.
 pub(crate) fn cgroup_uid(pod: &Value) -> String {
     let metadata = &pod["metadata"];
     let uid = metadata["annotations"][STATIC_UID].as_str().or_else(|| metadata["uid"].as_str());
@@ -51,8 +51,8 @@ pub(crate) struct Found<'a> {
     pub(crate) cluster: &'a Cluster,
 }
 
-/// Finds the pod, which is NAME or NAMESPACE/NAME, in one of the clusters. `namespace` is that of a name alone; without one it
-/// is that of each context.
+/// Finds the pod NAME or NAMESPACE/NAME in one of the clusters. `namespace`: the namespace of a bare name; absent: the
+/// namespace of each context.
 pub(crate) async fn find<'a>(
     contexts: &'a Contexts,
     namespace: Option<&str>,
@@ -101,12 +101,12 @@ pub(crate) async fn find<'a>(
     }
 }
 
-/// The pod was not found, and not every cluster could be asked.
+/// The pod was not found, and some clusters did not answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 pub(crate) struct NotAsked(String);
 
-/// A pod of the namespace with a similar name: of a Deployment, people know the beginning.
+/// A pod of the namespace with a similar name: people know the first part of a Deployment's pod.
 async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String> {
     let pods = cluster.list_in(PODS, Some(namespace), "").await.ok()?;
     let names: Vec<_> = pods.iter().filter_map(|one| one["metadata"]["name"].as_str()).collect();
@@ -114,14 +114,14 @@ async fn similar(cluster: &Cluster, namespace: &str, pod: &str) -> Option<String
     begins.or_else(|| suggest::closest(pod, names)).map(str::to_owned)
 }
 
-/// The DNS server that a pod asks first.
+/// The first DNS server of a pod.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum DnsServer {
     /// Service `kube-dns` of the cluster.
     OfCluster,
-    /// That of the pod's `dnsConfig`.
+    /// The server in the pod's `dnsConfig`.
     Own(IpAddr),
-    /// Its object does not tell, and why.
+    /// Unknown from the pod's object, for this reason.
     Unknown(&'static str),
 }
 
@@ -144,7 +144,7 @@ impl Client {
         }
     }
 
-    /// Why it connects to nothing.
+    /// Why it cannot connect.
     pub(super) fn obstacle(&self) -> Option<Finding> {
         let what = match &self.node {
             None => "no node has it yet".to_owned(),
@@ -157,7 +157,7 @@ impl Client {
         ))
     }
 
-    /// Whom it asks first for names.
+    /// Its first DNS server.
     pub(super) fn dns(&self) -> DnsServer {
         match (&*self.dns_policy, self.host_network) {
             ("ClusterFirstWithHostNet", _) => DnsServer::OfCluster,
@@ -173,7 +173,7 @@ impl Client {
         }
     }
 
-    /// Where it is.
+    /// Its cluster and node.
     pub(super) fn line(&self, agent: Option<&str>) -> String {
         let node = self.node.as_ref().map(|node| format!(", node {node}")).unwrap_or_default();
         let agent = agent.map(|agent| format!(", agent {agent}")).unwrap_or_default();

@@ -1,9 +1,9 @@
-//! The codes of what `mcs explain` finds beside the agent.
+//! The codes of findings that `mcs explain` makes outside of the agent.
 
 use mcs_kube::program::finding::FindingCode;
 pub(super) use mcs_kube::program::finding::{Finding, Severity};
 
-/// What is found. The names are stable.
+/// A kind of finding. The names are stable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Code {
     /// The node of the pod has no agent.
@@ -12,11 +12,11 @@ pub(super) enum Code {
     PodNotRunning,
     /// The cluster of the pod does not import the service.
     NotImported,
-    /// The agent could not be asked.
+    /// The agent did not answer.
     AgentUnasked,
-    /// A cluster could not be asked.
+    /// A cluster did not answer.
     ClusterUnasked,
-    /// What a cluster says of its export or its import.
+    /// A note of a cluster about its export or its import.
     ClusterNote,
 }
 

@@ -1,4 +1,4 @@
-//! The service that is asked about.
+//! The service in question.
 
 use std::str::FromStr;
 
@@ -8,13 +8,13 @@ use mcs_kube::dns_name;
 /// A service, and a port of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Target {
-    /// `None`: that of the pod.
+    /// `None`: the pod's namespace.
     namespace: Option<String>,
     name: String,
     port: Option<u16>,
 }
 
-/// The text names no service.
+/// The text does not name a service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("write NAME, NAMESPACE/NAME or NAME.NAMESPACE.svc.clusterset.local, with or without :PORT")]
 pub(super) struct TargetError;
@@ -45,12 +45,12 @@ impl FromStr for Target {
 }
 
 impl Target {
-    /// The service that a pod of this namespace means.
+    /// The service for a pod of this namespace.
     pub(super) fn name_in(&self, namespace: &str) -> anyhow::Result<ServiceName> {
         Ok(ServiceName::new(self.namespace.as_deref().unwrap_or(namespace), &self.name)?)
     }
 
-    /// As the agent takes it.
+    /// The service as an argument of the agent.
     pub(super) fn shown(&self, name: &ServiceName) -> String {
         self.port.map_or_else(|| name.to_string(), |port| format!("{name}:{port}"))
     }

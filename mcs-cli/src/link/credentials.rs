@@ -4,7 +4,7 @@ use clap::Args;
 use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
-use super::{Mailbox, joined, kept};
+use super::{Mailbox, former, joined};
 use crate::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS};
 use mcs_controller::{
     clusterset::{ClusterId, well_known},
@@ -14,7 +14,7 @@ use mcs_controller::{
 /// How long a token lives: 90 days.
 const TOKEN_SECONDS: i64 = 7_776_000;
 
-/// How long tokens live.
+/// The life of tokens.
 #[derive(Debug, Args)]
 pub(super) struct TokenArgs {
     /// How long a token lives, in seconds; 90 days by default. The controllers renew tokens at a third of that time, so a
@@ -30,14 +30,14 @@ impl Default for TokenArgs {
     }
 }
 
-/// How an account is made.
+/// The terms of an account.
 #[derive(Clone, Copy)]
 pub(super) struct Terms<'a> {
     /// The URL by which others reach the API server with the mailbox. `None`: the URL of its kubeconfig.
     pub(super) server: Option<&'a str>,
     /// How long its token lives.
     pub(super) seconds: i64,
-    /// Whether earlier tokens of the account end.
+    /// Whether to end earlier tokens of the account.
     pub(super) is_anew: bool,
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Credentials {
     pub(super) account: String,
     /// The cluster with the mailbox, or the hub.
     host: ClusterId,
-    /// Whether somebody has given the URL.
+    /// Whether the URL was given.
     is_server_given: bool,
     /// Whether earlier tokens of the account have ended.
     is_anew: bool,
@@ -56,7 +56,7 @@ pub(super) struct Credentials {
 }
 
 impl Credentials {
-    /// Makes an account in a mailbox, with a Role of the mailbox, and gets a token of it.
+    /// Creates an account in a mailbox, with a Role of the mailbox, and gets a token.
     pub(super) async fn make(
         mailbox: &Mailbox<'_>,
         account: &str,
@@ -106,7 +106,7 @@ impl Credentials {
         self.claims().map(|claims| claims.expires.to_string())
     }
 
-    /// Stores the kubeconfig in a Secret of a cluster. Returns a note if the Secret keeps its URL, or its token, which is newer.
+    /// Stores the kubeconfig in a Secret of a cluster. Returns a note if the Secret keeps its URL, or its newer token.
     pub(super) async fn store(
         &self,
         reader: &Cluster,
@@ -138,7 +138,7 @@ impl Credentials {
         let mut kubeconfig = self.kubeconfig.clone();
         let namespace = claims.map(|claims| claims.namespace).unwrap_or_default();
         let kept = former.filter(|_| !self.is_server_given);
-        let kept = kept.and_then(|former| kept::server(former, &kubeconfig, &namespace));
+        let kept = kept.and_then(|former| former::server(former, &kubeconfig, &namespace));
         if let Some(url) = &kept {
             kubeconfig["clusters"][0]["cluster"]["server"] = json!(url);
         }
@@ -161,7 +161,7 @@ pub(super) fn kubeconfig_secret(namespace: &str, name: &str) -> Value {
     })
 }
 
-/// What to say of a token that lives shorter than was asked for. The API server rounds a little.
+/// The warning about a token with a shorter life than requested. The API server rounds a little.
 fn shorter_life(asked: i64, seconds: i64) -> Option<String> {
     (seconds + 60 < asked).then(|| {
         format!(
@@ -177,7 +177,7 @@ fn renewal_role(account: &str) -> String {
     format!("mcs-renew-token-{account}")
 }
 
-/// Makes a ServiceAccount with a Role in a mailbox. It may also get tokens of its own.
+/// Creates a ServiceAccount with a Role in a mailbox. The account may also get its own tokens.
 async fn give_rights(mailbox: &Mailbox<'_>, account: &str, role: &str) -> anyhow::Result<()> {
     let Mailbox { host, namespace } = mailbox;
     let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
@@ -224,7 +224,7 @@ pub(super) fn kubeconfig(
     })
 }
 
-/// Takes a ServiceAccount and its rights away.
+/// Deletes a ServiceAccount and its rights.
 pub(super) async fn take_rights(mailbox: &Mailbox<'_>, account: &str) -> anyhow::Result<()> {
     let Mailbox { host, namespace } = mailbox;
     let renewal = renewal_role(account);

@@ -1,14 +1,14 @@
-//! The two halves of a link: a cluster lets another one read its mailbox, and that one stores what it was given.
+//! The two halves of a link: a publisher creates an account in its mailbox, and the reader stores the credentials.
 
 use anyhow::ensure;
 use ipnet::IpNet;
 use serde_json::{Value, json};
 
 use super::{
-    Done, LinkArgs, READER,
+    LinkArgs, Linked, READER,
     credentials::{Credentials, Terms, kubeconfig_secret},
+    former::{Former, Identity},
     hub, joined,
-    kept::{Former, Identity},
 };
 use crate::{
     cluster::{Cluster, PEERS, ROLES},
@@ -16,7 +16,7 @@ use crate::{
 };
 use mcs_controller::{apply::ApplyError, clusterset::ClusterId};
 
-/// Where a cluster publishes.
+/// The mailbox of a cluster.
 pub(super) struct Mailbox<'a> {
     /// The cluster itself, or the hub.
     pub(super) host: &'a Cluster,
@@ -32,7 +32,7 @@ impl<'a> Mailbox<'a> {
     }
 }
 
-/// A cluster that others read.
+/// A publishing cluster.
 pub(super) struct Publisher<'a> {
     pub(super) cluster: &'a Cluster,
     pub(super) uid: String,
@@ -79,19 +79,19 @@ impl<'a> Publisher<'a> {
     }
 }
 
-/// The half of a reader: a Secret with the credentials, and a ClusterPeer. Without credentials of its own for this publisher it reads
-/// a hub.
+/// The half of a reader: a Secret with the credentials, and a ClusterPeer. On a hub the reader has no credentials for a
+/// single publisher.
 pub(super) async fn accept(
     reader: &Cluster,
     namespace: &str,
     (publisher, pods): (Identity<'_>, &PodRanges),
     credentials: Option<&Credentials>,
     former: &Former,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Identity { id, uid, mailbox, .. } = publisher;
     let PodRanges { ranges: pod_ranges, warning, .. } =
         pods.clone().or_kept(former.peer.as_ref(), &reader.id, id)?;
-    let mut done = Done {
+    let mut done = Linked {
         reader: reader.id.clone(),
         publisher: id.clone(),
         account: hub::account(&reader.id),
@@ -125,7 +125,7 @@ pub(super) async fn accept(
     Ok(done)
 }
 
-/// Applies a ClusterPeer. Returns a note if the type of the reader is that of an earlier version, without the uid.
+/// Applies a ClusterPeer. Returns a note if the reader's definition is of an earlier version, without the uid.
 async fn apply_peer(reader: &Cluster, mut peer: Value) -> anyhow::Result<Option<String>> {
     let Err(error) = reader.apply(PEERS, peer.clone()).await else { return Ok(None) };
     let of_api = error.downcast_ref::<ApplyError>();

@@ -1,4 +1,4 @@
-//! Mailboxes on a hub: a namespace for each cluster, which its controller alone writes, and one account for each cluster,
+//! Mailboxes on a hub: a namespace for each cluster, which only its controller writes, and an account for each cluster,
 //! which reads all of them.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{
-    Direction, Done, LinkArgs, LinkCommand, Mailbox, Publisher, READER,
+    Direction, LinkArgs, LinkCommand, Linked, Mailbox, Publisher, READER,
     credentials::{Credentials, kubeconfig_secret, take_rights},
     joined, secret_name,
     sides::{Pairs, Side},
@@ -22,7 +22,7 @@ use crate::{
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
 
-/// Stands for the hub where clusters have ids.
+/// The name of the hub in place of a cluster id.
 const HUB: &str = "hub";
 /// The Role of the controller that publishes.
 const WRITER: &str = "mcs-mailbox-writer";
@@ -38,7 +38,7 @@ pub(super) fn mailbox(publisher: &ClusterId) -> String {
     format!("mcs-{publisher}")
 }
 
-/// The account of a cluster on the hub, with its namespace.
+/// The account of a cluster on the hub, as namespace and name.
 pub(super) fn account(cluster: &ClusterId) -> String {
     format!("{}/{ACCOUNT}", mailbox(cluster))
 }
@@ -82,7 +82,7 @@ fn rule(group: &str, resource: &str, verbs: &[&str]) -> Value {
     json!({"apiGroups": [group], "resources": [resource], "verbs": verbs})
 }
 
-/// What each controller may read. RBAC knows no labels: these are all slices of the hub.
+/// The read rights of each controller. RBAC has no labels, so they include all slices of the hub.
 fn member_role() -> Value {
     let verbs = ["list", "watch"];
     let mut leases = rule("coordination.k8s.io", "leases", &verbs);
@@ -95,17 +95,17 @@ fn member_role() -> Value {
     json!({"metadata": {"name": MEMBER, "labels": labels()}, "rules": rules})
 }
 
-/// Makes a mailbox for each cluster. Lets its controller write it, and read those of the others.
+/// Creates a mailbox for each cluster. Its controller may write it, and read the others.
 pub(super) async fn let_in(
     command: &LinkCommand,
     publishers: &[Publisher<'_>],
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let mut done = Vec::new();
     if let (Some(first), false) = (publishers.first(), command.rotate) {
         first.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
     }
     for publisher in publishers {
-        // `rotate` makes no cluster a member of the hub.
+        // `rotate` adds no cluster to the hub.
         let namespace = Some(&*command.link.namespace);
         if command.rotate && publisher.cluster.get(SECRETS, namespace, SECRET).await?.is_none() {
             continue;
@@ -121,7 +121,7 @@ async fn let_one_in(
     command: &LinkCommand,
     publisher: &Publisher<'_>,
     members: impl Iterator<Item = String>,
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Publisher { cluster: publisher, mailbox, .. } = publisher;
     let Mailbox { host, namespace } = mailbox;
     let metadata = json!({"name": namespace, "labels": labels()});
@@ -151,7 +151,7 @@ async fn let_one_in(
     );
     let note = Some(note).filter(|_| !command.rotate);
     let warning = joined(note, kept);
-    Ok(Done {
+    Ok(Linked {
         expires: credentials.expires(),
         ..done(&command.link, &publisher.id, mailbox, warning)
     })
@@ -161,13 +161,13 @@ fn binding_name(id: &ClusterId) -> String {
     format!("{MEMBER}-{id}")
 }
 
-/// The ids of the clusters that a cluster reads, by the binding of its account.
+/// The ids of the clusters that a cluster reads, from the binding of its account.
 fn reads(binding: &Value) -> BTreeSet<String> {
     let said = binding["metadata"]["annotations"][well_known::READS].as_str().unwrap_or_default();
     said.split(',').filter(|id| !id.is_empty()).map(str::to_owned).collect()
 }
 
-/// Lets a cluster read the mailboxes of a hub, as long as it reads any.
+/// Grants a cluster the right to read the mailboxes of a hub, or revokes it if the cluster reads none.
 async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> anyhow::Result<()> {
     let name = binding_name(id);
     if reads.is_empty() {
@@ -183,8 +183,8 @@ async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> a
     hub.apply(CLUSTER_BINDINGS, binding).await
 }
 
-/// Takes away what an earlier version made for each pair of clusters: an account in the publisher's mailbox, and a Secret of the
-/// reader, which its ClusterPeer named.
+/// Deletes the objects of an earlier version for each pair of clusters: an account in the publisher's mailbox, and the
+/// reader's Secret.
 pub(super) async fn take_pairs(
     link: &LinkArgs,
     publishers: &[Publisher<'_>],
@@ -212,14 +212,14 @@ pub(super) async fn take_pairs(
     Ok(())
 }
 
-/// Takes the credentials of controllers away, unless other clusters still read their mailboxes, which would keep their
-/// endpoints as they are. What they have published stays until its namespace is deleted.
+/// Deletes the credentials of controllers, unless other clusters still read their mailboxes: those would keep stale
+/// endpoints. Published objects stay until the namespace is deleted.
 pub(super) async fn let_out(
     link: &LinkArgs,
     hub: &Cluster,
     sides: &[Side],
     pairs: Pairs,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let mut members = members(hub).await?;
     for side in sides {
         let Some(reads) = members.get_mut(side.id.as_str()) else { continue };
@@ -264,7 +264,7 @@ async fn let_publish_no_longer(
     publisher: &Side,
     mailbox: &Mailbox<'_>,
     (readers, reads): (&BTreeSet<String>, Option<&BTreeSet<String>>),
-) -> anyhow::Result<Done> {
+) -> anyhow::Result<Linked> {
     let Side { id, cluster, is_gone } = publisher;
     let named = |ids: &BTreeSet<String>| {
         let ids: Vec<_> = ids.iter().map(String::as_str).collect();
@@ -290,10 +290,10 @@ async fn let_publish_no_longer(
     let namespace = &mailbox.namespace;
     let note =
         format!("what cluster {id} has published stays: delete namespace {namespace} of the hub");
-    Ok(Done { left, ..done(link, id, mailbox, Some(note)) })
+    Ok(Linked { left, ..done(link, id, mailbox, Some(note)) })
 }
 
-/// The accounts that may read this mailbox alone. Earlier versions made them for each pair of clusters.
+/// The accounts that may read only this mailbox. Earlier versions created one for each pair of clusters.
 async fn pairs(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
     let Mailbox { host, namespace } = mailbox;
     let bindings = host.list_in(BINDINGS, Some(namespace), "").await?;
@@ -307,8 +307,8 @@ fn done(
     publisher: &ClusterId,
     mailbox: &Mailbox<'_>,
     warning: Option<String>,
-) -> Done {
-    Done {
+) -> Linked {
+    Linked {
         reader: publisher.clone(),
         publisher: publisher.clone(),
         account: format!("{}/{ACCOUNT}", mailbox.namespace),

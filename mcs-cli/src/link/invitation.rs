@@ -1,4 +1,4 @@
-//! An invitation: the Secret with which a cluster can read another one, and what that one says of itself.
+//! An invitation: a Secret with which a cluster can read another one, and the identity and ranges of the latter.
 
 use std::{
     fs::{self, OpenOptions, Permissions},
@@ -19,7 +19,7 @@ use tokio::sync::watch;
 
 use super::{
     credentials::{Credentials, kubeconfig_secret},
-    kept::Identity,
+    former::Identity,
     secret_name,
 };
 use crate::{
@@ -32,30 +32,30 @@ use mcs_controller::{
     peers::token::TokenClaims,
 };
 
-/// The annotation of the Secret with what the cluster says of itself.
+/// The annotation of the Secret with [`Facts`].
 const ANNOTATION: &str = "clusterset.mcs-agent.io/invitation";
-/// The mode of a file that its owner alone may read.
+/// The mode of a file that only its owner may read.
 const OWNER_ALONE: u32 = 0o600;
 
-/// What a cluster says of itself to one that it invites.
+/// The identity and ranges of the inviting cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub(super) struct Facts {
     pub(super) cluster: ClusterId,
     pub(super) cluster_uid: String,
-    /// The cluster that is invited.
+    /// The invited cluster.
     pub(super) reader: ClusterId,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) clusterset: Option<String>,
     pub(super) mailbox: String,
     #[serde(rename = "podCIDRs")]
     pub(super) pods: Vec<IpNet>,
-    /// Where its ClusterSetIPs come from.
+    /// The ranges of its ClusterSetIPs.
     #[serde(rename = "vipCIDRs")]
     pub(super) vips: Vec<IpNet>,
 }
 
-/// What the cluster that joins knows of itself.
+/// The identity and ranges of the joining cluster.
 pub(super) struct Own<'a> {
     pub(super) id: &'a ClusterId,
     pub(super) uid: String,
@@ -65,7 +65,7 @@ pub(super) struct Own<'a> {
     pub(super) peers: Vec<(String, Vec<IpNet>)>,
 }
 
-/// An invitation, as it is in a file.
+/// An invitation in a file.
 pub(super) struct Invitation {
     pub(super) facts: Facts,
     kubeconfig: Value,
@@ -87,7 +87,7 @@ pub(super) fn text(
     Ok(format!("---\n{}", serde_saphyr::to_string(&secret)?.trim_end()))
 }
 
-/// Writes a file that its owner alone may read, also if it was there before.
+/// Writes a file that only its owner may read, even if it existed before.
 pub(super) fn write(path: &Path, text: &str) -> anyhow::Result<()> {
     let mut options = OpenOptions::new();
     options.write(true).create(true).truncate(true).mode(OWNER_ALONE);
@@ -145,7 +145,7 @@ impl Invitation {
         PodRanges { ranges: self.facts.pods.clone(), are_given: true, warning: None }
     }
 
-    /// Fails if this cluster cannot be that cluster's reader.
+    /// Fails if the joining cluster cannot read the inviting one.
     pub(super) fn ensure_fits(&self, own: &Own<'_>, now: Timestamp) -> anyhow::Result<()> {
         let Facts { cluster, reader, mailbox, .. } = &self.facts;
         ensure!(
@@ -168,7 +168,7 @@ impl Invitation {
         Ok(())
     }
 
-    /// Reads the mailbox by the invitation. Fails unless the cluster publishes there that the invitation names.
+    /// Reads the mailbox with the invitation. Fails unless the inviting cluster publishes there.
     pub(super) async fn ensure_reached(&self) -> anyhow::Result<()> {
         let Facts { cluster, cluster_uid, mailbox, .. } = &self.facts;
         let (_keep, content) = watch::channel(Arc::from(self.kubeconfig.to_string()));
@@ -183,7 +183,7 @@ impl Invitation {
                 publisher.server
             )
         })?;
-        // A controller that has not run yet has none.
+        // Before the first run of the controller there is no Lease.
         let Some(lease) = lease else { return Ok(()) };
         let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
         let uid = lease["metadata"]["annotations"][well_known::CLUSTER_UID].as_str();
@@ -198,7 +198,7 @@ impl Invitation {
 }
 
 impl Facts {
-    /// Why the cluster that joins cannot read this one.
+    /// Why the joining cluster cannot read this one.
     fn problems(&self, own: &Own<'_>) -> Vec<String> {
         let id = &self.cluster;
         let mut all = Vec::new();
@@ -224,7 +224,7 @@ impl Facts {
         all
     }
 
-    /// A warning if the cluster takes ClusterSetIPs from other ranges.
+    /// The warning about different ranges of ClusterSetIPs.
     pub(super) fn other_vips(&self, own: &Own<'_>) -> Option<String> {
         let ours = [IpNet::V4(own.ranges.vips.v4), IpNet::V6(own.ranges.vips.v6)];
         let is_other = self.vips.iter().any(|range| !ours.contains(range));
@@ -240,7 +240,7 @@ impl Facts {
     }
 }
 
-/// Pods that have addresses of somebody else, in words.
+/// The message about overlapping pod ranges.
 fn overlap(pods: &[IpNet], others: &[IpNet], id: &ClusterId, whose: &str) -> Option<String> {
     let overlaps = |one: &IpNet, other: &IpNet| one.contains(other) || other.contains(one);
     pods.iter().find_map(|range| {

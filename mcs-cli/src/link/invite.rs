@@ -1,4 +1,4 @@
-//! `mcs invite` and `mcs join`: a link whose two halves are made where the kubeconfig of each cluster is.
+//! `mcs invite` and `mcs join`: create the two halves of a link on two machines, each with the kubeconfig of one cluster.
 
 use std::{path::PathBuf, process::ExitCode};
 
@@ -12,13 +12,12 @@ use mcs_kube::{
 };
 
 use super::{
-    Done,
+    Linked,
     credentials::{Terms, TokenArgs},
+    former::{Formers, pod_cidrs},
     halves::{Mailbox, Publisher, accept},
     invitation::{self, Facts, Invitation, Own},
-    joined,
-    kept::{Formers, pod_cidrs},
-    show,
+    joined, show,
 };
 use crate::{
     check::addresses::{Ranges, ranges_of},
@@ -124,7 +123,7 @@ pub(crate) fn join(command: &JoinCommand) -> anyhow::Result<ExitCode> {
     show(&command.format, &[done])
 }
 
-/// The one cluster that a half of a link is about.
+/// The cluster of this half of the link.
 async fn one(clusters: &ClusterArgs) -> anyhow::Result<Cluster> {
     let named = clusters.named()?;
     ensure!(
@@ -134,7 +133,7 @@ async fn one(clusters: &ClusterArgs) -> anyhow::Result<Cluster> {
     Cluster::open_all(&named).await?.pop().context("no cluster")
 }
 
-/// Lets the other cluster in. Returns the text of the invitation.
+/// Creates the account of the other cluster. Returns the text of the invitation.
 async fn invited(command: &InviteCommand) -> anyhow::Result<String> {
     let cluster = one(&command.clusters).await?;
     let (id, peer) = (&cluster.id, &command.peer);
@@ -172,7 +171,7 @@ async fn invited(command: &InviteCommand) -> anyhow::Result<String> {
     invitation::text(&facts, &credentials, &command.namespace)
 }
 
-async fn joined_by(command: &JoinCommand) -> anyhow::Result<Done> {
+async fn joined_by(command: &JoinCommand) -> anyhow::Result<Linked> {
     let invitation = Invitation::read(&command.invitation)?;
     let namespace = &command.namespace;
     let reader = one(&command.clusters).await?;
@@ -191,7 +190,7 @@ async fn joined_by(command: &JoinCommand) -> anyhow::Result<Done> {
     Ok(done)
 }
 
-/// What the cluster that joins knows of itself.
+/// The identity and ranges of the joining cluster.
 async fn own<'a>(cluster: &'a Cluster, namespace: &str) -> anyhow::Result<Own<'a>> {
     let Ranges { vips, services, mut pods } = ranges_of(cluster, namespace).await?;
     pods.extend(PodRanges::of(cluster).await?.ranges);

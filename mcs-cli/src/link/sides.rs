@@ -1,4 +1,4 @@
-//! The clusters of a link that `mcs unlink` takes apart, and which pairs of them.
+//! The clusters of a link that `mcs unlink` separates, and the pairs of them.
 
 use mcs_controller::clusterset::ClusterId;
 
@@ -9,7 +9,7 @@ pub(super) struct Side {
     pub(super) id: ClusterId,
     /// Absent if it does not answer.
     pub(super) cluster: Option<Cluster>,
-    /// Whether it does not come back: nobody has to clean it up.
+    /// Whether it is gone for good, and needs no cleaning.
     pub(super) is_gone: bool,
 }
 
@@ -18,7 +18,7 @@ pub(super) struct Side {
 pub(super) enum Pairs {
     /// Every cluster and each of the others.
     All,
-    /// Those with a cluster that is gone.
+    /// Pairs with a cluster that is gone.
     OfGone,
 }
 

@@ -1,4 +1,4 @@
-//! `mcs unlink`: takes away what it can reach of a link, and says what is left.
+//! `mcs unlink`: deletes the reachable parts of a link, and reports the others.
 
 use std::collections::BTreeSet;
 
@@ -8,7 +8,7 @@ use mcs_kube::told;
 use serde_json::{Value, from_value};
 
 use super::{
-    Done, LinkArgs, Mailbox,
+    LinkArgs, Linked, Mailbox,
     credentials::take_rights,
     hub, secret_name,
     sides::{Pairs, Side},
@@ -19,21 +19,21 @@ use crate::{
 };
 use mcs_controller::clusterset::ClusterId;
 
-/// Where the mailboxes of a link are.
+/// The API servers of a link's mailboxes.
 #[derive(Clone, Copy)]
 enum Mailboxes<'a> {
-    /// Each in its cluster.
+    /// Each mailbox is in its cluster.
     AtHome,
-    /// On a hub; absent if it does not answer.
+    /// All are on a hub; absent if it does not answer.
     OnHub(Option<&'a Cluster>),
 }
 
-/// `gone` are clusters that do not come back.
+/// `gone`: clusters that are gone for good.
 pub(super) async fn unlink_all(
     link: &LinkArgs,
     gone: &[ClusterId],
     pairs: Pairs,
-) -> anyhow::Result<Vec<Done>> {
+) -> anyhow::Result<Vec<Linked>> {
     let sides = sides(link, gone).await?;
     let hub = match &link.hub {
         Some(argument) => Some((argument, hub::open(Some(argument)).await)),
@@ -60,7 +60,7 @@ pub(super) async fn unlink_all(
     Ok(done)
 }
 
-/// Fails unless a cluster has something of this one. Whoever mistypes an id learns it.
+/// Fails unless a cluster has objects of this one: the id may be mistyped.
 pub(super) async fn ensure_known(link: &LinkArgs, id: &ClusterId) -> anyhow::Result<()> {
     let mut peers = BTreeSet::new();
     for cluster in Cluster::open_all(&link.clusters.named()?).await? {
@@ -116,7 +116,7 @@ async fn sides(link: &LinkArgs, gone: &[ClusterId]) -> anyhow::Result<Vec<Side>>
     Ok(sides)
 }
 
-/// The id of a cluster that does not answer: that of the ClusterPeer whose Secret leads to the same API server.
+/// The id of a cluster that does not answer, from the ClusterPeer whose Secret leads to the same API server.
 async fn id_of<'a>(
     argument: &KubeconfigArg,
     others: impl Iterator<Item = &'a Cluster>,
@@ -152,7 +152,7 @@ async fn unlink_one(
     reader: &Side,
     publisher: &Side,
     mailboxes: Mailboxes<'_>,
-) -> Done {
+) -> Linked {
     let (namespace, secret) = (&link.namespace, secret_name(&publisher.id));
     let account = reader.id.as_str();
     let (host, mailbox, is_on_hub) = match mailboxes {
@@ -178,7 +178,7 @@ async fn unlink_one(
     let account_of = format!("{mailbox}/{account}");
     match host {
         Some(host) => {
-            // On a hub it is the account that an earlier version made.
+            // On a hub, the account of an earlier version.
             let taken = take_rights(&Mailbox { host, namespace: mailbox }, account).await;
             left.extend(taken.err().map(|error| said(&error)));
         }
@@ -192,7 +192,7 @@ async fn unlink_one(
     }
     let (account, secret) =
         if is_on_hub { (hub::account(&reader.id), hub::SECRET) } else { (account_of, &*secret) };
-    Done {
+    Linked {
         reader: reader.id.clone(),
         publisher: publisher.id.clone(),
         account,

@@ -1,4 +1,4 @@
-//! Which nodes serve an import, as their agents say.
+//! The nodes that serve an import, by their agents.
 
 use std::collections::BTreeMap;
 
@@ -10,14 +10,14 @@ use crate::{
     cluster::{Cluster, NODES},
 };
 
-/// What the agents of a cluster say.
+/// The answers of the agents of a cluster.
 #[derive(Debug, Default)]
 pub(super) struct AgentViews {
     /// The imports of each node, by namespace and name.
     nodes: BTreeMap<String, BTreeMap<(String, String), Said>>,
-    /// The nodes that could not be asked, and those without agent.
+    /// The nodes without an answer, and without an agent.
     unknown: Vec<String>,
-    /// Why nodes could not be asked.
+    /// Why nodes did not answer.
     pub(super) unasked: Vec<String>,
 }
 
@@ -37,17 +37,17 @@ pub(super) struct Nodes {
     pub(super) without: Vec<String>,
     /// The agent leaves it alone by design.
     pub(super) left_alone: Vec<String>,
-    /// No agent said anything.
+    /// No agent answered.
     pub(super) unknown: Vec<String>,
     /// Why agents do not serve it, or leave it alone.
     #[serde(skip)]
     pub(super) reasons: Vec<String>,
 }
 
-/// The part of `mcs-agent services -o json` that counts.
+/// The fields of `mcs-agent services -o json` that are read.
 #[derive(Deserialize)]
 struct Listed {
-    /// Absent: an older agent, whose list is empty without report.
+    /// Absent: an older agent, whose list is empty before its first report.
     #[serde(default)]
     reported: Option<bool>,
     imports: Vec<ListedImport>,
@@ -87,7 +87,7 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
             }
         }
     }
-    // Who may not list nodes learns of those with an agent.
+    // A caller who may not list nodes sees only nodes with an agent.
     for node in cluster.list(NODES).await.unwrap_or_default() {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         if !pods.iter().any(|pod| pod.node == name) {
@@ -116,7 +116,7 @@ fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
 }
 
 impl AgentViews {
-    /// What they say of an import.
+    /// The nodes of an import.
     pub(super) fn of(&self, key: &(String, String)) -> Nodes {
         let (mut serving, mut without, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         let mut reasons = BTreeMap::<String, usize>::new();

@@ -1,4 +1,4 @@
-//! How many endpoints of each source cluster are ready.
+//! Counts the ready endpoints of each source cluster.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ pub(super) struct Ready {
     pub(super) ready: usize,
 }
 
-/// Those of each service, by namespace and name, and then by source cluster.
+/// The endpoints of each service, by namespace and name, then by source cluster.
 pub(super) fn by_cluster(slices: &[Value]) -> BTreeMap<(String, String), BTreeMap<String, Ready>> {
     let mut families = BTreeMap::<_, Ready>::new();
     for slice in slices {
@@ -26,7 +26,7 @@ pub(super) fn by_cluster(slices: &[Value]) -> BTreeMap<(String, String), BTreeMa
         let counted = families.entry((service, cluster, text(&slice["addressType"]))).or_default();
         let endpoints = slice["endpoints"].as_array().map(Vec::as_slice).unwrap_or_default();
         counted.total += endpoints.len();
-        // Absent is ready.
+        // An absent condition means ready.
         counted.ready += endpoints.iter().filter(|one| one["conditions"]["ready"] != false).count();
     }
     let mut all = BTreeMap::<_, BTreeMap<String, Ready>>::new();

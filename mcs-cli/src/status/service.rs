@@ -1,4 +1,4 @@
-//! `mcs status --service`: what each cluster makes of one service, and why.
+//! `mcs status --service`: the state of one service in each cluster, and why.
 
 use std::process::ExitCode;
 
@@ -18,21 +18,22 @@ use crate::{
 };
 use mcs_controller::clusterset::ServiceName;
 
-/// What a cluster makes of a service.
+/// The state of a service in a cluster.
 #[derive(Debug, Default, Serialize)]
 pub(crate) struct ServiceStatus {
     /// The id of the cluster; its kubeconfig if it does not answer.
     pub(crate) cluster: String,
-    /// `none`, or the reason of the condition that says most.
+    /// `none`, or the reason of the export's most important condition.
     pub(crate) export: String,
-    /// The same of the import.
+    /// The same for the import.
     pub(crate) import: String,
     pub(crate) addresses: Vec<String>,
     /// The clusters that contribute to the import.
     pub(crate) clusters: Vec<String>,
-    /// What is not as it should be.
+    /// The problems.
     pub(crate) problems: Vec<String>,
-    /// The import is missing, or a controller says that it is not ready. Controllers of others need not say anything.
+    /// The import is missing, or a controller says that it is not ready. Other controllers need not write condition
+    /// `Ready`.
     #[serde(skip)]
     pub(crate) is_refused: bool,
 }
@@ -89,10 +90,10 @@ async fn read_all(
     Ok(all)
 }
 
-/// What this cluster makes of it.
+/// The state of the service in this cluster.
 pub(crate) async fn read(cluster: &Cluster, name: &ServiceName) -> anyhow::Result<ServiceStatus> {
     let namespace = name.namespace();
-    // Who may not read namespaces learns the rest.
+    // A caller without the right to read namespaces gets the other results.
     let found = cluster.get(NAMESPACES, None, namespace).await;
     let has_namespace = found.map_or(true, |found| found.is_some());
     let export = cluster.get(EXPORTS, Some(namespace), name.name()).await?;
@@ -101,7 +102,7 @@ pub(crate) async fn read(cluster: &Cluster, name: &ServiceName) -> anyhow::Resul
     Ok(ServiceStatus { cluster: cluster.id.to_string(), ..judged })
 }
 
-/// What a cluster with these objects makes of it.
+/// The state of the service in a cluster with these objects.
 pub(crate) fn judged(
     namespace: &str,
     has_namespace: bool,

@@ -12,10 +12,10 @@ use crate::{
     explain::client::cgroup_uid,
 };
 
-/// The pods of a node are listed again after so long.
+/// The pods of a node are listed again after this time.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// The pods of a node, listed when one is asked for that is not known. Without the right to list them none has a name.
+/// The pods of a node, listed when an unknown pod occurs. Without the right to list pods, they have no names.
 pub(super) struct PodNames<'a> {
     cluster: &'a Cluster,
     node: &'a str,

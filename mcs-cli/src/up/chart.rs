@@ -1,4 +1,4 @@
-//! The types and the chart of a cluster, by kubectl and helm.
+//! Installs the types and the chart in a cluster, by kubectl and helm.
 
 use std::{path::Path, time::Duration};
 
@@ -22,9 +22,9 @@ use crate::{
 /// The release, and the namespace of the agents.
 const RELEASE: &str = "mcs";
 const NAMESPACE: &str = "mcs-system";
-/// How long the pods of the release may take to be ready.
+/// The time limit for the release's pods to be ready.
 const READY_WITHIN: &str = "5m";
-/// How long a type that was installed may take to be served.
+/// The time limit for an installed type to be served.
 const SERVED_WITHIN: Duration = Duration::from_secs(30);
 /// The types of KEP-1645 and KEP-2149.
 const TYPES: [&str; 3] = [
@@ -33,7 +33,7 @@ const TYPES: [&str; 3] = [
     "https://raw.githubusercontent.com/kubernetes-sigs/about-api/master/config/crd/about.k8s.io_clusterproperties.yaml",
 ];
 
-/// What is installed.
+/// The chart and its values.
 #[derive(Debug, Args)]
 pub(crate) struct ChartArgs {
     /// The chart `mcs`: a directory, an archive or an address
@@ -78,7 +78,7 @@ impl ChartArgs {
     }
 }
 
-/// Both tools are there.
+/// Fails unless both tools exist.
 pub(super) async fn ensure_tools() -> anyhow::Result<()> {
     for (tool, arguments) in
         [("helm", ["version", "--short"]), ("kubectl", ["version", "--client"])]
@@ -90,7 +90,7 @@ pub(super) async fn ensure_tools() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Packs the charts that a chart in a directory has. One in an archive, or at an address, has them.
+/// Packs the subcharts of a chart in a directory. A chart in an archive, or at an address, has them.
 pub(super) async fn prepare(args: &ChartArgs) -> anyhow::Result<()> {
     if Path::new(&args.chart).join("Chart.yaml").exists() {
         let mut update = Command::new("helm");
@@ -126,14 +126,14 @@ pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result
         helm.args(["--set", &value]);
     }
     let Err(error) = run(helm).await else { return Ok(()) };
-    // What the kubelet says of the agents' pods is what helps.
+    // The kubelet's messages about the agents' pods are the useful ones.
     match check::agents::on_every_node(&member.cluster).await {
         Err(agents) => bail!("{error:#}; agents: {agents:#}"),
         Ok(_) => Err(error),
     }
 }
 
-/// What [`install_types`] and [`install`] would apply. Hooks are left out: they run at an uninstall.
+/// The objects that [`install_types`] and [`install`] would apply, without hooks, which run at an uninstall.
 pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<Draft> {
     let draft = Draft::default();
     if !member.has_types {
@@ -161,7 +161,7 @@ pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<D
     Ok(draft)
 }
 
-/// The values that an earlier release was given.
+/// The values of the former release.
 async fn former_values(kubeconfig: &KubeconfigArg) -> anyhow::Result<Vec<u8>> {
     let mut list = tool("helm", "--kube-context", kubeconfig)?;
     list.args(["list", "--all", "--short", "--namespace", NAMESPACE]);

@@ -1,4 +1,4 @@
-//! A cluster of `mcs up`: what it has, and what is to be done in it.
+//! A cluster of `mcs up`: its present state, and the plan.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -19,7 +19,7 @@ use crate::{
 
 /// The oldest kernel that the programs of the agent run on (mcs-ebpf/README.md).
 const OLDEST_KERNEL: [u32; 2] = [5, 10];
-/// What the chart, the controller and CoreDNS need.
+/// The rights that the chart, the controller and CoreDNS need.
 pub(super) const TYPES_NEEDED: [TypeNeeded; 4] = {
     let [exports, imports, of_dns] = API_TYPES;
     [exports, imports, of_dns, (PROPERTIES, "install the CRD of about-api")]
@@ -27,7 +27,7 @@ pub(super) const TYPES_NEEDED: [TypeNeeded; 4] = {
 /// The name of a clusterset that nobody has named.
 const DEFAULT_SET: &str = "default";
 
-/// What clusters do not say of themselves.
+/// Settings that a cluster does not provide itself.
 #[derive(Debug, Args)]
 pub(crate) struct MemberArgs {
     /// The name of the clusterset [default: the one that the clusters have, or `default`]
@@ -48,7 +48,7 @@ pub(crate) struct MemberArgs {
     no_dns: bool,
 }
 
-/// A cluster as it is.
+/// A cluster with its present state.
 pub(crate) struct Member {
     pub(crate) cluster: Cluster,
     pub(super) kubeconfig: KubeconfigArg,
@@ -57,7 +57,7 @@ pub(crate) struct Member {
     /// Whether somebody else than the chart wrote its id.
     pub(super) has_own_properties: bool,
     pub(super) has_types: bool,
-    /// How its DNS is to be edited. `None`: it is left alone.
+    /// The plan for its DNS. `None`: unchanged.
     pub(super) dns: Option<dns::Plan>,
     /// The URL by which others reach its API server, if that is not the one of the kubeconfig.
     pub(super) server: Option<String>,
@@ -66,8 +66,11 @@ pub(crate) struct Member {
 }
 
 impl Member {
-    /// Asks a cluster for everything that the plan depends on. Changes nothing.
-    pub(super) async fn look(args: &MemberArgs, kubeconfig: KubeconfigArg) -> anyhow::Result<Self> {
+    /// Reads the inputs of the plan from a cluster. Changes nothing.
+    pub(super) async fn inspect(
+        args: &MemberArgs,
+        kubeconfig: KubeconfigArg,
+    ) -> anyhow::Result<Self> {
         let context = kubeconfig.context_name()?;
         let mut cluster = Cluster::open_as(&kubeconfig, id_of(&context)?).await?;
         let of_cluster = || format!("cluster {context} at {}", kubeconfig.clone());
@@ -75,11 +78,11 @@ impl Member {
         if let Some(id) = &properties.id {
             cluster.id = id.clone();
         }
-        let look = Self::look_at(args, cluster, kubeconfig.clone(), properties);
-        look.await.with_context(of_cluster)
+        let inspection = Self::inspect_cluster(args, cluster, kubeconfig.clone(), properties);
+        inspection.await.with_context(of_cluster)
     }
 
-    async fn look_at(
+    async fn inspect_cluster(
         args: &MemberArgs,
         cluster: Cluster,
         kubeconfig: KubeconfigArg,

@@ -1,10 +1,10 @@
 //! A budget of writes for each source cluster: churn in one cluster must not load the API servers of the others, and must
 //! not delay what other clusters change.
 //!
-//! A token is a write of up to 32 KiB. A cluster pays for its slices. For the import of a service, with its status, derived
-//! Service, namespace and the conditions of its export, pays whoever of those that have changed the service can do so first.
-//! Together they cost one token, and nothing if the same cluster pays for slices. Deletions cost nothing: each takes away
-//! what was paid for. Slices of this cluster cost nothing.
+//! A token is a write of up to 32 KiB. A cluster pays for its slices. An import costs one token with its status, derived
+//! Service, namespace and the conditions of its export. Of the clusters that have changed the service, the first one with a
+//! token pays. An import is free if that cluster pays for slices too. Deletions are free: each removes a paid object.
+//! Slices of this cluster are free.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -19,9 +19,9 @@ use crate::{
     plan::Write,
 };
 
-/// How many tokens a source cluster has at once after it was quiet.
+/// The most tokens that a source cluster saves up.
 const BURST: f64 = 500.0;
-/// How many times as much this cluster has for what its own tenants change.
+/// This cluster's tenants get this many times the rate of a peer.
 const OWN: f64 = 5.0;
 
 /// Token buckets, one for each source cluster.
@@ -31,14 +31,14 @@ pub struct WriteBudgets {
     rate: f64,
     /// This cluster.
     own: ClusterId,
-    /// Negative while services wait, as a promise is paid at once, and after a service with many slices.
+    /// A balance is negative while services wait, because a promise is paid at once, and after a service with many slices.
     buckets: HashMap<ClusterId, TokenBucket>,
     /// The services that wait, each with the clusters that they wait for.
     promises: HashMap<ServiceName, HashMap<ClusterId, Promise>>,
 }
 
-/// A service has paid for its writes, and makes them when they are due. Without promises, all services that wait would ask
-/// again as soon as there is one token.
+/// A service has paid for its writes and makes them at this time. Without promises, all waiting services would ask again
+/// for each new token.
 #[derive(Clone, Copy, Debug)]
 struct Promise {
     due: Instant,
@@ -51,9 +51,9 @@ impl WriteBudgets {
         Self { rate: rate.into(), own, buckets: HashMap::new(), promises: HashMap::new() }
     }
 
-    /// Takes what these writes of a service cost. It leaves out those of clusters that have nothing left, with all that has
-    /// to come after them, and returns until when these have to wait. `causes`: the clusters that have changed the service;
-    /// empty means this one. `present`: the slices that the service has.
+    /// Pays for these writes of a service. Removes the writes of clusters without tokens, and the writes that must follow
+    /// them; returns the time at which these are due. `causes`: the clusters that have changed the service; empty means
+    /// this one. `present`: the slices that the service has.
     pub fn take(
         &mut self,
         name: &ServiceName,
@@ -74,8 +74,8 @@ impl WriteBudgets {
         waits.into_values().min()
     }
 
-    /// The same for writes to the mailbox. All of a service wait for each other: a reader uses no slice that no
-    /// ExportedService names.
+    /// The same for writes to the mailbox. All writes of a service wait together: a reader uses a slice only if an
+    /// ExportedService names it.
     pub fn take_publication(
         &mut self,
         name: &ServiceName,
@@ -89,7 +89,7 @@ impl WriteBudgets {
         waits.into_values().min()
     }
 
-    /// Gives back what slices cost that were not written.
+    /// Refunds slices that were not written.
     pub fn give_back(&mut self, writes: &[Write], now: Instant) {
         for (cluster, cost) in self.slice_costs(writes) {
             self.bucket(&cluster, now).spend(-cost);
@@ -105,7 +105,7 @@ impl WriteBudgets {
         waiting
     }
 
-    /// Pays, and returns the clusters that have nothing left, if there are any, and until when the service waits for each.
+    /// Pays. Returns the clusters without tokens, and until when the service waits for each.
     fn pay(
         &mut self,
         name: &ServiceName,
@@ -123,7 +123,7 @@ impl WriteBudgets {
                 self.bucket(&cluster, now).spend(cost - promise.paid);
             }
         }
-        // What these have paid for is not written any more.
+        // The writes that these clusters paid for are no longer planned.
         for (cluster, promise) in promises {
             self.bucket(&cluster, now).spend(-promise.paid);
         }
@@ -135,7 +135,7 @@ impl WriteBudgets {
         Some(due)
     }
 
-    /// Pays for writes, and says when they may be made.
+    /// Pays for writes. Returns when they are due.
     fn promise(&mut self, cluster: &ClusterId, cost: f64, now: Instant) -> Promise {
         let due = self.turn(cluster, now);
         self.bucket(cluster, now).spend(cost);
@@ -148,7 +148,7 @@ impl WriteBudgets {
         now + Duration::from_secs_f64(missing / (self.rate * self.share(cluster)))
     }
 
-    /// Who pays for the import of a service. A change of a cluster with tokens does not wait for one that has none.
+    /// Who pays for the import of a service. A cluster with tokens does not wait for a cluster without.
     fn payer(
         &mut self,
         name: &ServiceName,
@@ -194,12 +194,12 @@ impl WriteBudgets {
     }
 }
 
-/// How many of these writes belong to imports, and wait if whoever pays for them has nothing left.
+/// The number of writes that belong to imports. They wait while their payer has no tokens.
 pub fn import_writes(writes: &[Write]) -> usize {
     writes.iter().filter(|write| weight::of_import(write).is_some()).count()
 }
 
-/// Leaves out the writes of clusters that wait, and what must not come before them. `payer`: who pays for the import.
+/// Removes the writes of waiting clusters, and the writes that must follow them. `payer`: who pays for the import.
 fn leave_out(
     waits: &HashMap<ClusterId, Instant>,
     payer: Option<&ClusterId>,

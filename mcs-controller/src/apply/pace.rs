@@ -1,5 +1,5 @@
-//! How often the import of a service, and the conditions of its export, are written. Every agent of the cluster reads an import
-//! again that has changed, so one tenant of a peer who changes annotations in a loop must not use up all API servers.
+//! The rate at which the import of a service and the conditions of its export are written. Every agent of the cluster reads
+//! a changed import, so a tenant of a peer who changes annotations in a loop must not overload the API servers.
 
 use std::{
     collections::HashMap,
@@ -14,13 +14,12 @@ use crate::{
     plan::Write,
 };
 
-/// How often at once, after a while without a change.
+/// The writes of a burst.
 const BURST: f64 = 5.0;
-/// How often a second after that.
+/// The writes a second after the burst.
 const RATE: f64 = 1.0;
 
-/// How long a status waits that says in other words, or with other counts, what it says already. What has changed back
-/// meanwhile is not written.
+/// How long a status waits if only messages or counts differ. A status that changes back in that time is not written.
 const WORDS: Duration = Duration::from_secs(5);
 
 /// A token bucket for each service whose import was written lately.
@@ -32,8 +31,8 @@ pub struct ImportPace {
 }
 
 impl ImportPace {
-    /// Leaves out statuses that differ in words alone from those that are there, until they have waited. So an endpoint that
-    /// flaps costs one write in a while. Returns whether one waits.
+    /// Removes each status that differs from the present one in words alone, until it has waited. So a flapping endpoint
+    /// costs one write per wait. Returns whether a status waits.
     pub fn hold_words(
         &mut self,
         name: &ServiceName,
@@ -64,13 +63,13 @@ impl ImportPace {
         true
     }
 
-    /// The services whose words may be written now.
+    /// The services whose wait is over.
     pub fn due(&self, now: Instant) -> impl Iterator<Item = &ServiceName> {
         self.words.iter().filter(move |(_, due)| **due <= now).map(|(name, _)| name)
     }
 
-    /// If the import or a status was written too often, leaves out its write and what comes after it, and returns when the
-    /// service has its turn. Slices come before them, and do not wait.
+    /// If the import or a status was written too often, removes its write and the writes after it, and returns when the
+    /// service is due. Slices precede them and do not wait.
     pub fn limit(
         &mut self,
         name: &ServiceName,

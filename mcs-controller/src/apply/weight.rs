@@ -1,4 +1,4 @@
-//! What a write costs: one token, and more if it is large. The bytes are an estimate, never far below the JSON.
+//! The cost of a write: one token, and more for a large one. The bytes are an estimate, never far below the JSON.
 
 use mcs_kube::Tiers;
 
@@ -8,14 +8,14 @@ use crate::{
     plan::Write,
 };
 
-/// A slice of 100 endpoints with all their texts has less.
+/// A slice of 100 endpoints with all texts is smaller.
 const TOKEN_BYTES: usize = 32 * 1024;
-/// What an object has beside the parts that are counted.
+/// The parts of an object that are not counted.
 const OBJECT: usize = 600;
 /// A port, a condition or an endpoint without its texts.
 const PART: usize = 120;
 
-/// The tokens that so many bytes cost.
+/// The tokens for this many bytes.
 #[expect(clippy::cast_precision_loss, reason = "an object has a few megabytes")]
 pub(super) fn tokens(bytes: usize) -> f64 {
     (bytes as f64 / TOKEN_BYTES as f64).max(1.0)
@@ -36,7 +36,7 @@ fn of_tiers(tiers: Option<&Tiers>) -> usize {
     tiers.into_iter().flat_map(|tiers| &tiers.0).map(|tier| (1 + tier.clusters.len()) * PART).sum()
 }
 
-/// The bytes of a write that belongs to the import of a service; `None`: it belongs to its slices, or takes something away.
+/// The bytes of a write that belongs to the import of a service; `None` for slices and deletions.
 pub(super) fn of_import(write: &Write) -> Option<usize> {
     let ports = |ports: &[ServicePort]| ports.iter().map(|port| PART + port.name.len()).sum();
     let messages = |conditions: &[Condition]| -> usize {

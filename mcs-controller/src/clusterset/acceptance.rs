@@ -1,5 +1,5 @@
-//! The condition `Accepted` of a ServiceImport, for people who have rights in its namespace alone: what the controller knows
-//! that keeps agents from serving it. What agents refuse by their own rules is in their reports.
+//! The condition `Accepted` of a ServiceImport: the reasons known to the controller why agents do not serve it. It is for
+//! people with rights in that namespace alone. Agents report their own rejections.
 
 use std::net::IpAddr;
 
@@ -7,33 +7,33 @@ use ipnet::IpNet;
 
 use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, VipsInUse};
 
-/// That of an import of this controller, which tells agents the ranges of its addresses. `ready` and `counted` are its
-/// other conditions.
+/// The condition of an import of this controller, which tells agents the ranges of its addresses. `ready` and `counted` are
+/// the conditions `Ready` and `EndpointsReady`.
 pub(super) fn of_own(ready: &Condition, counted: Option<&Condition>) -> Condition {
     if ready.status != ConditionStatus::True {
-        return refused(&ready.reason, ready.message.clone());
+        return not_accepted(&ready.reason, ready.message.clone());
     }
     if let Some(counted) = counted.filter(|counted| counted.status == ConditionStatus::False) {
         let message = "clients are refused, as no endpoint is ready: see condition EndpointsReady";
-        return refused(&counted.reason, message.to_owned());
+        return not_accepted(&counted.reason, message.to_owned());
     }
     nothing_known()
 }
 
-/// That of an import which another controller writes; none for one without ClusterSetIP, which agents do not serve. `told` are the
-/// ranges that agents were told: none of them means any.
+/// The condition of an import that another controller writes; none without ClusterSetIP, because agents do not serve such
+/// an import. `told`: the ranges that agents were told; empty means any.
 pub(super) fn of_another(import: &Import, in_use: &VipsInUse, told: &[IpNet]) -> Option<Condition> {
     if import.spec.service_type != ServiceType::ClusterSetIp || import.ips.is_empty() {
         return None;
     }
     if import.spec.ports.is_empty() {
         let message = "it has no port that agents know (TCP, UDP)";
-        return Some(refused("NoPorts", message.to_owned()));
+        return Some(not_accepted("NoPorts", message.to_owned()));
     }
     let shared =
         import.ips.iter().find_map(|ip| Some((ip, in_use.other_owner(&import.name, *ip)?)));
     if let Some((ip, other)) = shared {
-        // One of them can be a record for a hub, which nobody serves.
+        // One of the two can be a record for a hub, which nobody serves.
         let message = format!(
             "ServiceImport {other} has {ip} too, and agents serve one of the two there (`mcs-agent status`)"
         );
@@ -55,7 +55,7 @@ fn nothing_known() -> Condition {
     accepted(ConditionStatus::True, "Accepted", message.to_owned())
 }
 
-fn refused(reason: &str, message: String) -> Condition {
+fn not_accepted(reason: &str, message: String) -> Condition {
     accepted(ConditionStatus::False, reason, message)
 }
 

@@ -1,10 +1,8 @@
-//! What this cluster has of one service.
+//! The objects of one service in this cluster.
 
 use std::{collections::BTreeMap, sync::Arc};
 
-use super::{
-    ActualDerived, Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, Stamp,
-};
+use super::{Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, ServicePort, Stamp};
 
 /// The objects of one service in this cluster.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -13,7 +11,7 @@ pub struct Actual {
     pub import: Option<ActualImport>,
     /// The slices that this controller wrote, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, ActualSlice>,
-    /// The Service that has the name of the derived one.
+    /// The Service with the name of the derived Service, whoever wrote it.
     pub derived: Option<ActualDerived>,
     /// `status.conditions` of the ServiceExport, without conditions of other types; absent if this cluster has
     /// no ServiceExport.
@@ -25,7 +23,7 @@ pub struct Actual {
 pub struct ActualImport {
     /// Who writes it.
     pub owner: Owner,
-    /// Its content. Of labels and annotations, only those that this controller applied: others may add theirs.
+    /// Its content. Only labels and annotations that this controller applied count: others may add theirs.
     pub import: Import,
     /// Its status.
     pub status: ImportStatus,
@@ -49,8 +47,28 @@ pub struct ActualSlice {
     pub fingerprint: u64,
     /// `addressType`, which nobody can change.
     pub family: IpFamily,
-    /// When the slice that it is a copy of was written to the mailbox.
+    /// When the original was written to the mailbox.
     pub stamp: Stamp,
-    /// Those of its endpoints.
+    /// The addresses of its endpoints.
     pub addresses: Addresses,
+}
+
+/// The Service of this cluster with the name of a derived Service.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ActualDerived {
+    /// Who writes it.
+    pub owner: Owner,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+    /// Whether it has no selector, and has the labels that keep kube-proxy away.
+    pub is_ours_alone: bool,
+    /// `metadata.uid`.
+    pub uid: Arc<str>,
+}
+
+impl ActualDerived {
+    /// Whether this controller wrote it.
+    pub fn is_ours(&self) -> bool {
+        self.owner == Owner::Us
+    }
 }

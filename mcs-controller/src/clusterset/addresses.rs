@@ -1,16 +1,17 @@
-//! The addresses of a slice in little memory: an operator can forbid some of them at any time, and a cluster can have millions.
+//! The addresses of a slice in little memory. A cluster can have millions, and the controller compares them when an
+//! operator forbids some.
 
 use std::{
     iter::from_fn,
     net::{IpAddr, Ipv6Addr},
 };
 
-/// The part of a byte that is part of a number.
+/// The bits of a byte that belong to the number.
 const BITS: u32 = 7;
-/// Marks bytes that another one of the same number follows.
+/// Marks a byte that another byte of the same number follows.
 const MORE: u8 = 1 << BITS;
 
-/// Different addresses. Each is kept as the distance from the one before: pods of a cluster have near ones.
+/// A set of addresses. Each is stored as the distance from the previous one: addresses of one cluster's pods are close.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Addresses(Box<[u8]>);
 
@@ -84,7 +85,7 @@ mod tests {
                 v4.into_iter().map(IpAddr::from).collect::<Vec<_>>(),
                 v6.into_iter().map(IpAddr::from).collect(),
             ] {
-                // An IPv4-mapped one is the IPv4 one.
+                // An IPv4-mapped address equals the IPv4 address.
                 given.retain(|address| address.to_canonical() == *address);
                 let twice = given.iter().chain(given.iter().rev()).copied();
                 let kept = Addresses::of(twice);

@@ -11,7 +11,7 @@ pub struct Condition {
     pub condition_type: ConditionType,
     /// `status`.
     pub status: ConditionStatus,
-    /// `reason`: a word of the API or several with commas between.
+    /// `reason`: one word of the API, or several separated by commas.
     pub reason: String,
     /// `message`.
     pub message: String,
@@ -26,21 +26,21 @@ pub enum ConditionType {
     Ready,
     /// The clusters that export the service disagree.
     Conflict,
-    /// Of a ServiceImport: an endpoint is ready. The API has no such type.
+    /// Of a ServiceImport: an endpoint is ready. Not a type of the API.
     EndpointsReady,
-    /// Of a ServiceExport: absent, or false because a cluster does not import it. The API has no such type.
+    /// Of a ServiceExport: false if a cluster does not import it, else absent. Not a type of the API.
     Imported,
-    /// Of a ServiceImport: absent, or false because its cluster selectors cannot be resolved. The API has no such type.
+    /// Of a ServiceImport: false if its cluster selectors cannot be resolved, else absent. Not a type of the API.
     SelectorsResolved,
-    /// Of a ServiceImport, whoever writes it: whether the controller knows what keeps agents from serving it. The API has no
-    /// such type.
+    /// Of a ServiceImport, whoever writes it: false if the controller knows why agents do not serve it. Not a type of the
+    /// API.
     Accepted,
 }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            // It is written beside conditions of other controllers.
+            // Other controllers write conditions of the same object.
             Self::Accepted => f.write_str(well_known::ACCEPTED),
             _ => fmt::Debug::fmt(self, f),
         }
@@ -64,10 +64,10 @@ impl fmt::Display for ConditionStatus {
     }
 }
 
-/// Whether two lists of conditions differ in words alone: in messages, and in what they count.
+/// Whether two lists of conditions differ only in messages and counts.
 pub fn differ_in_words(one: &[Condition], other: &[Condition]) -> bool {
     let turns = |all: &[Condition]| -> Vec<_> {
-        // `Accepted` turns with `EndpointsReady`, or with `Ready`.
+        // `Accepted` follows `EndpointsReady` and `Ready`.
         let counts = [ConditionType::EndpointsReady, ConditionType::Accepted];
         let turns = all.iter().filter(|one| !counts.contains(&one.condition_type));
         turns.map(|one| (one.condition_type, one.status, one.reason.clone())).collect()

@@ -4,13 +4,12 @@ use std::{collections::BTreeMap, fmt};
 
 use super::ClusterId;
 
-/// A property that not all exports agree on. It displays as a sentence for the condition `Conflict`.
+/// A property on which the exports disagree. It displays as a sentence for the condition `Conflict`.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Conflict {
     /// The reason of the condition.
     pub reason: ConflictReason,
-    /// The cluster with the oldest export; absent if the ServiceImport decides, because it names a cluster
-    /// that cannot be read.
+    /// The cluster with the oldest export; absent if the ServiceImport decides because it names an unreadable cluster.
     pub decided_by: Option<ClusterId>,
     /// The value that counts.
     pub value: String,
@@ -18,7 +17,7 @@ pub struct Conflict {
     pub disagree: BTreeMap<ClusterId, String>,
     /// The number of clusters that export the service.
     pub clusters: usize,
-    /// What it takes from clients.
+    /// The endpoints that clients lose by the conflict.
     pub losses: Vec<Loss>,
 }
 
@@ -43,11 +42,11 @@ impl fmt::Display for Conflict {
 pub struct Loss {
     /// The cluster that has them.
     pub cluster: ClusterId,
-    /// How many they are. A merge knows none, and whoever knows the slices sets it.
+    /// Their number. The merge leaves it 0, because it does not see slices.
     pub endpoints: usize,
-    /// The port by which they are not reached; absent if they are not reached at all.
+    /// The port by which clients do not reach them; absent if clients do not reach them at all.
     pub port: Option<String>,
-    /// What is other in that cluster.
+    /// How that cluster differs.
     pub cause: String,
 }
 

@@ -1,16 +1,12 @@
 //! Copies the slices of a source cluster for this one: one copy for each slice, so that one change costs one write.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt::Write as _,
-    sync::Arc,
-};
+use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use sha2::{Digest as _, Sha256};
 
 use super::{
-    ClusterId, Contribution, Endpoint, EndpointRules, ImportedSlice, Merged, Refusal, ServiceName,
-    ServiceType, SourceSlice, Stamp,
+    ClusterId, Contribution, CopyRules, Endpoint, EndpointRules, ImportedSlice, Merged, Rejection,
+    ServiceName, ServiceType, SourceSlice, Stamp,
 };
 
 /// What the copies of one cluster's slices of one service have in common.
@@ -24,7 +20,7 @@ pub struct SliceCopier<'a> {
     pub importer: &'a ClusterId,
     /// The merged exports.
     pub merged: &'a Merged,
-    /// The endpoints that are refused.
+    /// The addresses that endpoints of the cluster can have.
     pub rules: &'a Arc<EndpointRules>,
     /// Whether the import has a derived Service.
     pub has_derived_service: bool,
@@ -32,21 +28,8 @@ pub struct SliceCopier<'a> {
     pub mailbox: u32,
 }
 
-/// Everything that decides what a copy has, beside the slice, its stamp and [`SliceCopier::takes`].
-#[derive(PartialEq, Eq, Debug)]
-pub struct CopyRules {
-    name: ServiceName,
-    source: ClusterId,
-    importer: ClusterId,
-    has_derived_service: bool,
-    has_zone_hints: bool,
-    is_headless: bool,
-    ports: BTreeSet<Arc<str>>,
-    endpoints: Arc<EndpointRules>,
-}
-
 impl SliceCopier<'_> {
-    /// What the copies of all slices follow from.
+    /// The rules that decide the content of all copies.
     pub fn rules(&self) -> CopyRules {
         CopyRules {
             name: self.name.clone(),
@@ -60,12 +43,12 @@ impl SliceCopier<'_> {
         }
     }
 
-    /// That of the copy of the slice.
+    /// The stamp of the copy of a slice.
     pub const fn stamp(&self, slice: &SourceSlice) -> Stamp {
         slice.stamp.of(self.mailbox)
     }
 
-    /// Whether the import has the slice's family, and something of the cluster.
+    /// Whether the import has the slice's family, and the cluster contributes to it.
     pub fn takes(&self, slice: &SourceSlice) -> bool {
         self.contribution().is_some() && self.merged.spec.ip_families.contains(&slice.family)
     }
@@ -82,11 +65,11 @@ impl SliceCopier<'_> {
         self.merged.spec.service_type == ServiceType::Headless
     }
 
-    /// The copy of one slice, and how many endpoints it lacks because this cluster refuses them, by reason.
-    pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Refusal, usize>) {
-        let mut refused = BTreeMap::new();
+    /// The copy of one slice, and the number of rejected endpoints by reason.
+    pub fn copy(&self, slice: &SourceSlice) -> (ImportedSlice, BTreeMap<Rejection, usize>) {
+        let mut rejected = BTreeMap::new();
         let endpoints =
-            slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut refused));
+            slice.endpoints.iter().filter(|endpoint| self.accepts(endpoint, slice, &mut rejected));
         let copy = ImportedSlice {
             service: self.name.clone(),
             name: slice_name(self.name, self.source, &slice.name),
@@ -101,22 +84,22 @@ impl SliceCopier<'_> {
             trigger_time: slice.trigger_time.clone(),
             stamp: self.stamp(slice),
         };
-        (copy, refused)
+        (copy, rejected)
     }
 
     fn accepts(
         &self,
         endpoint: &Endpoint,
         slice: &SourceSlice,
-        refused: &mut BTreeMap<Refusal, usize>,
+        rejected: &mut BTreeMap<Rejection, usize>,
     ) -> bool {
         let is_of_family = super::IpFamily::of(endpoint.address) == slice.family;
-        let refusal = if is_of_family {
-            self.rules.refusal(endpoint.address)
+        let rejection = if is_of_family {
+            self.rules.rejection(endpoint.address)
         } else {
-            Some(Refusal::NoPodAddress)
+            Some(Rejection::NoPodAddress)
         };
-        refusal.inspect(|refusal| *refused.entry(*refusal).or_default() += 1).is_none()
+        rejection.inspect(|rejection| *rejected.entry(*rejection).or_default() += 1).is_none()
     }
 
     /// Host names have a meaning for headless services alone.
@@ -126,8 +109,8 @@ impl SliceCopier<'_> {
         Endpoint { hostname: endpoint.hostname.filter(|_| self.is_headless()), ..endpoint }
     }
 
-    /// The ports that clients reach. A port that lost a conflict has the name or the number of another one, so
-    /// clients of that one would reach it.
+    /// The ports that clients reach. A port that lost a conflict shares its name or number with another port, whose clients
+    /// would reach it.
     fn reached_ports(&self, slice: &SourceSlice) -> Vec<super::SlicePort> {
         let is_reached = |port: &&super::SlicePort| {
             self.contribution().is_some_and(|of| of.ports.contains(&port.name))

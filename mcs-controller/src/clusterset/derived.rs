@@ -1,32 +1,10 @@
 //! The derived Service of an import: for Gateway implementations that lead to Services alone.
 //!
-//! It has no ClusterIP, so no client loses what a dataplane does not serve. It uses the slices of the import.
-
-use std::sync::Arc;
+//! It has no ClusterIP, so no client depends on a dataplane that does not serve it. It uses the slices of the import.
 
 use sha2::{Digest as _, Sha256};
 
-use super::{Import, Owner, ServiceName, ServicePort};
-
-/// The Service of this cluster that has the name of a derived one.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct ActualDerived {
-    /// Who writes it.
-    pub owner: Owner,
-    /// `spec.ports`.
-    pub ports: Vec<ServicePort>,
-    /// Whether it has the labels that keep kube-proxy away, and no selector.
-    pub is_ours_alone: bool,
-    /// `metadata.uid`.
-    pub uid: Arc<str>,
-}
-
-impl ActualDerived {
-    /// Whether this controller wrote it.
-    pub fn is_ours(&self) -> bool {
-        self.owner == Owner::Us
-    }
-}
+use super::{Import, ServiceName, ServicePort};
 
 /// The name by the convention of the reference implementation of KEP-1645 (`controllers/common.go` of mcs-api).
 pub fn derived_name(import: &ServiceName) -> String {

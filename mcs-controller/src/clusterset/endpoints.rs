@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeMap, ops::AddAssign};
 
-use super::{
-    ClusterId, Condition, ConditionStatus, ConditionType, Conflict, ImportedSlice, IpFamily,
-    SourceSlice,
-};
+use super::{ClusterId, Condition, ConditionStatus, ConditionType, Conflict, IpFamily};
 
 /// Endpoints, and how many of them are ready.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default)]
@@ -14,23 +11,6 @@ pub struct EndpointCount {
     pub all: usize,
     /// Those that are ready for clients of the import.
     pub ready: usize,
-}
-
-impl EndpointCount {
-    /// Those of a slice, as far as its copy has them. A copy that has lost all ports of its slice leads nobody to them.
-    pub fn of(copy: &ImportedSlice, source: &SourceSlice) -> Self {
-        let is_used = !copy.ports.is_empty() || source.ports.is_empty();
-        let is_ready = |endpoint: &&super::Endpoint| endpoint.conditions.ready.unwrap_or(true);
-        Self {
-            all: source.endpoints.len(),
-            ready: if is_used { copy.endpoints.iter().filter(is_ready).count() } else { 0 },
-        }
-    }
-
-    /// Those of a slice that the import does not use.
-    pub const fn unused(source: &SourceSlice) -> Self {
-        Self { all: source.endpoints.len(), ready: 0 }
-    }
 }
 
 impl AddAssign for EndpointCount {
@@ -55,7 +35,7 @@ impl Endpoints {
         *self.0.entry(cluster.clone()).or_default().entry(family).or_default() += count;
     }
 
-    /// Says how many endpoints each conflict costs.
+    /// Sets the number of endpoints that each conflict costs.
     pub(super) fn weigh(&self, conflicts: &mut [Conflict]) {
         for loss in conflicts.iter_mut().flat_map(|conflict| &mut conflict.losses) {
             loss.endpoints = self.0.get(&loss.cluster).map_or(0, |families| count(families).all);

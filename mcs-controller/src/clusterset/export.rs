@@ -1,4 +1,4 @@
-//! What one cluster exports under one name.
+//! The export of one service by one cluster.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
@@ -18,7 +18,7 @@ pub struct Timestamp(pub i64);
 const KUBERNETES: Timestamp = Timestamp(1_420_070_400);
 
 impl Timestamp {
-    /// A time before Kubernetes is that of a clock which was not set. It does not make an export the oldest.
+    /// A time before Kubernetes comes from an unset clock, and does not make an export the oldest.
     const fn or_youngest(self) -> Self {
         if self.0 < KUBERNETES.0 { Self(i64::MAX) } else { self }
     }
@@ -55,7 +55,7 @@ impl Export {
         }
     }
 
-    /// The export without the labels and annotations that no import can have. No API server takes an ExportedService with
+    /// The export without the labels and annotations that no import can have: an API server refuses an ExportedService with
     /// them.
     #[must_use]
     pub fn publishable(mut self) -> Self {
@@ -66,7 +66,7 @@ impl Export {
         self
     }
 
-    /// Whether `cluster` gets the export. The exporting cluster always does.
+    /// Whether the export is for `cluster`. It is always for the exporting cluster.
     pub fn reaches(&self, cluster: &ClusterId) -> bool {
         self.cluster == *cluster || self.audience.contains(cluster)
     }
@@ -83,14 +83,14 @@ pub enum ExportSource {
     Missing,
 }
 
-/// What ExportRules say of a Service.
+/// Whether ExportRules select a Service.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Selection {
-    /// It is to be exported.
+    /// A rule selects it.
     Selected,
-    /// It is exported only if somebody exports it by name.
+    /// No rule selects it: only a ServiceExport of a person exports it.
     NotSelected,
-    /// The rules cannot be read now, or have just gone. What they have exported stays.
+    /// The rules are unreadable, or were just deleted. Their exports stay.
     Unknown,
 }
 
@@ -100,7 +100,7 @@ pub enum Audience {
     /// Every cluster of the clusterset.
     #[default]
     All,
-    /// These clusters, and the one that exports.
+    /// These clusters, and the exporting one.
     Only(BTreeSet<ClusterId>),
 }
 

@@ -1,15 +1,15 @@
-//! What has become of an export, in a word: for monitoring.
+//! The state of an export in one word, for monitoring.
 
 use super::{Condition, ConditionStatus, ConditionType};
 
-/// What has become of an export.
+/// The state of an export.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ExportState {
     /// Peers can read it.
     Exported,
     /// Peers can read it, and one of them lacks its namespace.
     NotImported,
-    /// It is not in the mailbox, or nobody renews the mailbox.
+    /// It is not in the mailbox, or the Lease of the mailbox is not renewed.
     Unpublished,
     /// There is nothing to export.
     Invalid,
@@ -30,7 +30,7 @@ impl ExportState {
         }
     }
 
-    /// That of an export with these conditions.
+    /// The state of an export with these conditions.
     pub fn of(conditions: &[Condition]) -> Self {
         let is_true = |condition_type| {
             let condition = conditions.iter().find(|one| one.condition_type == condition_type);
@@ -38,7 +38,7 @@ impl ExportState {
         };
         let lacks = |condition_type| is_true(condition_type) == Some(false);
         let is_ready = is_true(ConditionType::Ready) == Some(true);
-        // Peers get an export of which a part cannot be used, such as its cluster selectors.
+        // Peers get an export of which a part is unusable, such as its cluster selectors.
         if lacks(ConditionType::Valid) && !is_ready {
             Self::Invalid
         } else if lacks(ConditionType::Ready) {

@@ -14,13 +14,13 @@ use super::{
 /// Whether peers can read the export.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Publication {
-    /// It waits to be written.
+    /// It is not written yet.
     Pending,
     /// It is in the mailbox.
     Published,
-    /// It cannot be written; what the API server answered.
+    /// The API server refused the write, with this message.
     Failed(String),
-    /// It is in the mailbox, and readers do not know whether this cluster lives; why.
+    /// It is in the mailbox, but the Lease is not renewed, for this reason.
     Silent(String),
 }
 
@@ -42,7 +42,7 @@ pub fn export_conditions(
     }
 }
 
-/// That selectors cannot be used. The Service is exported all the same.
+/// The condition of unusable selectors. The Service is exported nevertheless.
 fn selector_problem(export: &Export) -> Option<Condition> {
     let spec = export.spec()?;
     let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
@@ -76,8 +76,8 @@ pub fn misnamed_conditions(name: &str) -> Vec<Condition> {
     invalid("NoService", message)
 }
 
-/// The conditions of an export of a Service that stands for an import. Its slices are those of other clusters, which
-/// nobody exports again.
+/// The conditions of an export of a Service that stands for an import. Its slices are of other clusters, and are not
+/// exported again.
 #[must_use]
 pub fn of_derived(mut conditions: Vec<Condition>) -> Vec<Condition> {
     for valid in
@@ -173,7 +173,7 @@ fn ready(audience: &Audience, publication: &Publication) -> Condition {
     }
 }
 
-/// Where the export is.
+/// Whether the export is in the mailbox.
 fn readers(audience: &Audience) -> String {
     match audience {
         Audience::All => "every cluster of the clusterset can read it".to_owned(),
@@ -190,11 +190,10 @@ fn readers(audience: &Audience) -> String {
     }
 }
 
-/// What stands before and after the clusters in the message of [`not_imported`].
+/// The text before and after the clusters in the message of [`not_imported`].
 const WHERE: [&str; 2] = [" is missing: ", ". Create it there"];
 
-/// The condition of an export whose namespace these clusters lack. There is none if it is imported everywhere, as far as
-/// is known.
+/// The condition of an export whose namespace these clusters lack. None if no cluster is known to lack it.
 pub fn not_imported(namespace: &str, clusters: &[&ClusterId]) -> Option<Condition> {
     let named: Vec<_> = clusters.iter().map(ToString::to_string).collect();
     let [before, after] = WHERE;
@@ -241,14 +240,14 @@ fn disagreement(conflicts: &[Conflict], longest: usize) -> Option<Condition> {
 
 /// The API allows messages of this many characters. Labels can be longer.
 const LONGEST: usize = 32_768;
-/// What every node of the cluster reads is shorter.
+/// Every node of the cluster reads imports, so their messages are shorter.
 const LONGEST_OF_IMPORT: usize = 1024;
 
 fn bounded(message: String) -> String {
     cut(message, LONGEST)
 }
 
-/// As long as a message of an import can be.
+/// Cuts a message to the length for imports.
 pub(super) fn in_import(message: String) -> String {
     cut(message, LONGEST_OF_IMPORT)
 }

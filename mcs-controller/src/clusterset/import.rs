@@ -19,7 +19,7 @@ pub struct Import {
     pub spec: ServiceSpec,
     /// Whether an annotation names the derived Service.
     pub has_derived_service: bool,
-    /// What the cluster selectors match, if there are some: an annotation, whatever fields the definition has.
+    /// The results of the cluster selectors, if there are any: an annotation, whatever fields the definition has.
     pub tiers: Option<Tiers>,
 }
 

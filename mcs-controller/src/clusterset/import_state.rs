@@ -1,25 +1,25 @@
-//! What has become of the import of a service, in a word: for people and for monitoring.
+//! The state of the import of a service in one word, for people and monitoring.
 
 use super::{ConditionStatus, ConditionType, LostVip, Wanted, WantedImport};
 
-/// What has become of the import of a service.
+/// The state of the import of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum ImportState {
     /// It serves.
     Ready,
-    /// It has no address, as no VIP is free.
+    /// No VIP is free for it.
     Pending,
     /// Another import has its address.
     AddressShared,
     /// It has an address of a Service that is gone.
     AddressInServiceRange,
-    /// The cluster's Services have none of its IP families.
+    /// No Service of the cluster can have one of its IP families.
     FamilyNotSupported,
     /// Another controller writes the ServiceImport.
     LeftAlone,
     /// It serves, and the exporting clusters disagree.
     Conflict,
-    /// It serves, and a conflict keeps endpoints from it.
+    /// It serves, but a conflict keeps endpoints from it.
     EndpointsUnused,
     /// The cluster has no such namespace.
     NoNamespace,
@@ -54,7 +54,7 @@ impl ImportState {
         }
     }
 
-    /// That of a service. `None`: there is nothing to import.
+    /// The state of a service. `None`: there is nothing to import.
     pub fn of(wanted: &Wanted) -> Option<Self> {
         let status = match &wanted.import {
             WantedImport::Absent => return wanted.lacks_namespace.then_some(Self::NoNamespace),

@@ -1,5 +1,5 @@
-//! Which labels and annotations an API server takes. One that it does not take would keep the whole import from being written,
-//! and the export from being published.
+//! The labels and annotations that an API server accepts. One bad label would block the write of the whole import, and the
+//! publication of the export.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -30,8 +30,8 @@ pub(super) fn usable_annotations(annotations: &Pairs) -> Pairs {
     usable(annotations, |key, _| is_valid_key(key)).filter(fits).take(MOST).collect()
 }
 
-/// A ServiceExport must not say which controller owns an import, or how implementations read it. The API server checks
-/// labels of objects, but not those in `spec` of a ServiceExport.
+/// Exported labels and annotations must not claim that another controller owns the import, or change how implementations
+/// read it. The API server checks labels of objects, but not labels in `spec` of a ServiceExport.
 fn usable(
     pairs: &Pairs,
     is_valid: impl Fn(&str, &str) -> bool,

@@ -1,22 +1,34 @@
-//! What was found out about a slice, so that a change of one slice costs nothing for the others of its service.
+//! Cached results for a slice: a change of one slice then costs nothing for the other slices of its service.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
     fmt,
     sync::{Arc, Mutex, OnceLock, PoisonError},
 };
 
-use super::{CopyRules, EndpointCount, Refusal};
+use super::{ClusterId, EndpointCount, EndpointRules, Rejection, ServiceName};
 
-/// What was found out. It is no content: slices are equal without it, and a copy of a slice, which somebody may change,
-/// begins without it.
+/// The cached results. They are no content: equality ignores them, and a clone, which may change, starts without them.
 #[derive(Default)]
 pub struct Memo {
     copied: Mutex<Option<(Arc<CopyRules>, Copied)>>,
     content: OnceLock<u64>,
 }
 
-/// What the copy of a slice is like.
+/// Everything that decides the content of a copy, apart from the slice and its stamp.
+#[derive(PartialEq, Eq, Debug)]
+pub struct CopyRules {
+    pub(super) name: ServiceName,
+    pub(super) source: ClusterId,
+    pub(super) importer: ClusterId,
+    pub(super) has_derived_service: bool,
+    pub(super) has_zone_hints: bool,
+    pub(super) is_headless: bool,
+    pub(super) ports: BTreeSet<Arc<str>>,
+    pub(super) endpoints: Arc<EndpointRules>,
+}
+
+/// The properties of the copy of a slice.
 #[derive(Clone, Debug)]
 pub struct Copied {
     /// `metadata.name`.
@@ -24,28 +36,28 @@ pub struct Copied {
     /// [`ImportedSlice::fingerprint`](super::ImportedSlice::fingerprint).
     pub fingerprint: u64,
     /// The number of endpoints that it lacks, by reason.
-    pub refused: BTreeMap<Refusal, usize>,
-    /// Those that it has.
+    pub rejected: BTreeMap<Rejection, usize>,
+    /// The endpoints that the copy has.
     pub endpoints: EndpointCount,
 }
 
 impl Memo {
-    /// What the copy is like that follows from these rules. [`Memo::note_copied`] has noted it, or nobody.
+    /// The copy by these rules, if [`Memo::note_copied`] has stored it.
     pub fn copied(&self, rules: &Arc<CopyRules>) -> Option<Copied> {
         let mut noted = self.copied.lock().unwrap_or_else(PoisonError::into_inner);
         let (of, copied) = noted.as_mut().filter(|(of, _)| of == rules)?;
-        // All slices of a service share the last rules, and those before go.
+        // All slices of a service share one allocation of the rules.
         of.clone_from(rules);
         Some(copied.clone())
     }
 
-    /// Notes what the copy is like that follows from these rules.
+    /// Stores the copy by these rules.
     pub fn note_copied(&self, rules: Arc<CopyRules>, copied: Copied) {
         note_work();
         *self.copied.lock().unwrap_or_else(PoisonError::into_inner) = Some((rules, copied));
     }
 
-    /// A number for the content, which is computed once.
+    /// A hash of the content, computed once.
     pub fn content(&self, compute: impl FnOnce() -> u64) -> u64 {
         *self.content.get_or_init(|| {
             note_work();
@@ -92,7 +104,7 @@ mod work {
         WORK.set(WORK.get() + 1);
     }
 
-    /// How many slices this thread has looked into since it was last asked.
+    /// The number of slices that this thread has read since the last call.
     pub(crate) fn work() -> usize {
         WORK.take()
     }

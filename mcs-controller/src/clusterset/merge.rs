@@ -1,11 +1,11 @@
 //! Merges the exports of one service (KEP-1645, "Constraints and Conflict Resolution").
 //!
-//! The result depends only on the exports, but for the IP families that an import has already. So every cluster that gets the
-//! same ones computes the same.
+//! The result depends only on the exports and on the IP families that the import already has. So clusters with the same
+//! exports compute the same import.
 
 mod families;
+mod input;
 mod ports;
-mod voice;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -17,9 +17,9 @@ use super::{
     label::{Pairs, usable_annotations, usable_labels},
     well_known,
 };
-use voice::{Voice, disagreement};
+use input::{Input, disagreement};
 
-/// What the exports of one service amount to.
+/// The merged exports of one service.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Merged {
     /// The properties of the import.
@@ -37,9 +37,9 @@ pub struct Contribution {
     pub ports: BTreeSet<Arc<str>>,
 }
 
-/// Merges the exports that reach a cluster. The order of `exports` does not matter. `record` is the import as
-/// the cluster has it, if that names a cluster which cannot be read: it counts as the oldest export. `living` are the
-/// families of the import as the cluster has it: who comes takes none from it.
+/// Merges the exports that reach a cluster. The order of `exports` does not matter. `record`: the present import, if it
+/// names an unreadable cluster; it counts as the oldest export. `living`: the families of the present import, which a new
+/// export does not remove.
 ///
 /// None if nothing is exported.
 pub fn merge<'a>(
@@ -47,12 +47,12 @@ pub fn merge<'a>(
     record: Option<&'a ServiceSpec>,
     living: &[IpFamily],
 ) -> Option<Merged> {
-    let all = voice::voices(exports, record);
+    let all = input::inputs(exports, record);
     let mut conflicts = Vec::new();
-    let (ip_families, voices) = families::choose(&all, living, &mut conflicts);
-    let oldest = voices.first()?.spec;
-    let (ports, contributions) = ports::unite(&voices, &mut conflicts);
-    conflicts.extend(other_conflicts(&voices));
+    let (ip_families, inputs) = families::choose(&all, living, &mut conflicts);
+    let oldest = inputs.first()?.spec;
+    let (ports, contributions) = ports::unite(&inputs, &mut conflicts);
+    conflicts.extend(other_conflicts(&inputs));
     conflicts.sort_by_key(|conflict| conflict.reason);
     let spec = ServiceSpec {
         ports,
@@ -65,32 +65,32 @@ pub fn merge<'a>(
 }
 
 /// The properties that the oldest export decides alone.
-fn other_conflicts<'a>(voices: &'a [Voice<'a>]) -> impl Iterator<Item = Conflict> + 'a {
+fn other_conflicts<'a>(inputs: &'a [Input<'a>]) -> impl Iterator<Item = Conflict> + 'a {
     use ConflictReason as Reason;
     [
-        disagreement(voices, Reason::TypeConflict, |spec| spec.service_type, ToString::to_string),
+        disagreement(inputs, Reason::TypeConflict, |spec| spec.service_type, ToString::to_string),
         disagreement(
-            voices,
+            inputs,
             Reason::SessionAffinityConflict,
             |spec| spec.session_affinity.name(),
             ToString::to_string,
         ),
-        affinity_config(voices),
+        affinity_config(inputs),
         disagreement(
-            voices,
+            inputs,
             Reason::InternalTrafficPolicyConflict,
             |spec| spec.internal_traffic_policy,
             ToString::to_string,
         ),
         disagreement(
-            voices,
+            inputs,
             Reason::TrafficDistributionConflict,
             |spec| spec.distribution(),
             |value| value.unwrap_or("none").to_owned(),
         ),
-        disagreement(voices, Reason::LabelsConflict, |spec| &spec.labels, |map| shown(map)),
-        disagreement(voices, Reason::AnnotationsConflict, other_annotations, shown),
-        disagreement(voices, Reason::ClusterSelectorsConflict, selectors, |value| match value {
+        disagreement(inputs, Reason::LabelsConflict, |spec| &spec.labels, |map| shown(map)),
+        disagreement(inputs, Reason::AnnotationsConflict, other_annotations, shown),
+        disagreement(inputs, Reason::ClusterSelectorsConflict, selectors, |value| match value {
             Some(Ok(selectors)) => selectors.to_value(),
             Some(Err(text)) => (*text).to_owned(),
             None => "none".to_owned(),
@@ -106,17 +106,17 @@ fn other_annotations(spec: &ServiceSpec) -> Pairs {
     annotations
 }
 
-/// The text if it cannot be read. Spaces in it do not matter.
+/// The selectors, or their text if it is invalid. Whitespace does not matter.
 fn selectors(spec: &ServiceSpec) -> Option<Result<Selectors, &str>> {
     let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
     Some(Selectors::parse(text).map_err(|_| &**text))
 }
 
 /// Only clusters with affinity have a configuration of it.
-fn affinity_config(voices: &[Voice<'_>]) -> Option<Conflict> {
-    let oldest = voices.first()?.spec.session_affinity.timeout_seconds()?;
+fn affinity_config(inputs: &[Input<'_>]) -> Option<Conflict> {
+    let oldest = inputs.first()?.spec.session_affinity.timeout_seconds()?;
     disagreement(
-        voices,
+        inputs,
         ConflictReason::SessionAffinityConfigConflict,
         |spec| spec.session_affinity.timeout_seconds().unwrap_or(oldest),
         |seconds| format!("clientIP.timeoutSeconds {seconds}"),

@@ -14,7 +14,7 @@ pub struct NamespaceRules {
 }
 
 impl Default for NamespaceRules {
-    /// All but `default` and `kube-*`: these exist in every cluster without being the same there.
+    /// All but `default` and `kube-*`: these exist in every cluster with different contents.
     fn default() -> Self {
         Self { allow: vec![], deny: not_by_default() }
     }

@@ -1,4 +1,4 @@
-//! Decides what this cluster should have of one service.
+//! Decides which objects of one service this cluster should have.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,9 +11,9 @@ use mcs_kube::Tiers;
 
 use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
-    ConditionType, Conflict, CopyRules, EndpointCount, EndpointRules, EndpointSliceObjects, Export,
-    Import, ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip,
-    Owner, Properties, Refusal, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
+    ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
+    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
+    Properties, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
     SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
@@ -32,9 +32,9 @@ pub struct Importer {
     pub families: Vec<IpFamily>,
     /// Where new VIPs come from.
     pub vip_ranges: VipRanges,
-    /// The ranges of VIPs that agents were told; empty if they were told none, and accept any.
+    /// The VIP ranges that agents were told; empty: none, so they accept any address.
     pub told_ranges: Vec<IpNet>,
-    /// Addresses that no new VIP can have: those of the cluster's Services, and of its pods as far as they are known.
+    /// Addresses that no new VIP can have: the ranges of the cluster's Services, and the known ranges of its pods.
     pub reserved: Vec<IpNet>,
     /// Whether ServiceImports of others become this controller's. They keep their VIPs.
     pub adopts: bool,
@@ -75,12 +75,12 @@ pub struct Known<'a> {
     pub has_namespace: bool,
     /// All exports, one for each cluster, whether they reach this cluster or not.
     pub exports: &'a [KnownExport<'a>],
-    /// Clusters that may export more than is known: a list of theirs, or their publication, is not complete.
-    /// A cluster that is no peer any more is not among them.
+    /// Incomplete clusters: they may export more than is known, because a list or their publication is incomplete. Former
+    /// peers are not among them.
     pub incomplete: &'a BTreeSet<ClusterId>,
-    /// VIPs of the import that it cannot keep.
+    /// VIPs that the import loses.
     pub lost: &'a [LostVip],
-    /// The ClusterProperties of each cluster, as far as they are known.
+    /// The known ClusterProperties of each cluster.
     pub properties: &'a BTreeMap<ClusterId, Arc<Properties>>,
 }
 
@@ -91,23 +91,24 @@ pub struct Wanted {
     pub import: WantedImport,
     /// The slices, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, WantedSlice>,
-    /// When the export of each cluster was written: slices that were written later stay, as the export is of a backup.
+    /// When the export of each cluster was written. Slices that are newer than their export stay: the export is from a
+    /// backup.
     pub stamps: BTreeMap<ClusterId, Stamp>,
     /// Clusters whose slices stay although they are not in `slices`, because the clusters are incomplete.
     pub keep: BTreeSet<ClusterId>,
-    /// What peers' endpoints can have. It counts for slices that stay, too. The caller sets it for peers that have slices.
+    /// The rules for endpoints of peers. They apply to slices that stay, too. The caller sets them for peers with slices.
     pub rules: BTreeMap<ClusterId, Arc<EndpointRules>>,
     /// What the clusters disagree about.
     pub conflicts: Vec<Conflict>,
-    /// The number of refused endpoints by cluster and reason.
-    pub refused: BTreeMap<(ClusterId, Refusal), usize>,
+    /// The number of rejected endpoints by cluster and reason.
+    pub rejected: BTreeMap<(ClusterId, Rejection), usize>,
     /// Whether peers export the service to this cluster, which lacks the namespace.
     pub lacks_namespace: bool,
-    /// Whether the import waits for its namespace, which is to be created.
+    /// Whether the controller has to create the namespace first.
     pub needs_namespace: bool,
     /// `status.conditions` of the ServiceExport, if this cluster has one. The caller sets it.
     pub export_conditions: Option<Vec<Condition>>,
-    /// The condition `Accepted` of the ServiceImport, if another controller writes it and everything else of it.
+    /// The condition `Accepted`, if another controller writes the ServiceImport.
     pub accepted: Option<Condition>,
 }
 
@@ -116,7 +117,7 @@ pub struct Wanted {
 pub struct WantedSlice {
     /// [`ImportedSlice::fingerprint`].
     pub fingerprint: u64,
-    /// When the slice that it is a copy of was written to the mailbox.
+    /// When the original was written to the mailbox.
     pub stamp: Stamp,
     /// The slice; `None`: the cluster has it.
     pub copy: Option<Box<ImportedSlice>>,
@@ -125,9 +126,9 @@ pub struct WantedSlice {
 /// The ServiceImport that a cluster should have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum WantedImport {
-    /// None: nothing that reaches the cluster is exported, or it has no such namespace.
+    /// No export reaches the cluster, or it lacks the namespace.
     Absent,
-    /// The one that is there: another controller writes it. Copies of slices from before stay up to date, and none are new.
+    /// The present one: another controller writes it. Present copies of slices stay up to date, and no copy is added.
     LeftAlone,
     /// This one.
     Present(Box<Import>, ImportStatus),
@@ -142,7 +143,7 @@ impl Wanted {
             keep: known.incomplete.clone(),
             rules: BTreeMap::new(),
             conflicts: vec![],
-            refused: BTreeMap::new(),
+            rejected: BTreeMap::new(),
             lacks_namespace: false,
             needs_namespace: false,
             export_conditions: None,
@@ -180,8 +181,8 @@ impl Wanted {
     }
 }
 
-/// The order in which services get their VIPs: two services with one hash then get the same VIPs in every
-/// cluster. None if nothing is exported.
+/// The order in which services get their VIPs, so that two services with one hash get the same VIPs in every cluster. None
+/// if nothing is exported.
 pub fn vip_order<'a>(exports: &[KnownExport<'a>]) -> Option<impl Ord + use<'a>> {
     exports.iter().map(|known| (known.export.precedence(), &known.export.name)).min()
 }
@@ -222,15 +223,15 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     };
     let stamps = accepted.iter().map(|known| (known.export.cluster.clone(), known.stamp)).collect();
     let supported = own_families(&mut merged.spec, importer);
-    // Another one's Service of that name stays as it is.
+    // A Service of that name by another writer stays.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (mut slices, refused, endpoints) =
+    let (mut slices, rejected, endpoints) =
         copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
     endpoints.weigh(&mut merged.conflicts);
     let conflicts = std::mem::take(&mut merged.conflicts);
     if current.is_some_and(|current| !importer.may_write(current)) {
-        // Dataplanes use the copies that are there, also after somebody took the import over.
+        // Dataplanes use the present copies, also after another controller took the import over.
         slices.retain(|name, _| actual.slices.contains_key(name));
         let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
         return Wanted { slices, stamps, conflicts, ..wanted };
@@ -244,13 +245,13 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         preferred: &exporters_vips(&accepted),
     };
     let (mut import, ready) = import(known.name, &merged, supported, &vips);
-    // Dataplanes leave an import that has a derived Service and no slices to that Service, and it has no address. The slices
-    // that stay from before lead to the Service only if the import names it already.
+    // Dataplanes leave an import without slices to its derived Service, which has no address. Present slices lead to the
+    // Service only if the import already names it.
     let has_kept = || actual.slices.values().any(|slice| known.incomplete.contains(&slice.cluster));
     let is_named = current.is_some_and(|current| current.import.has_derived_service);
     import.has_derived_service = derives && (!slices.is_empty() || is_named && has_kept());
     let conflict = conflict(current, &record, &accepted, &conflicts, &endpoints);
-    // Slices that were not read stay, and nobody knows what is ready in them.
+    // Slices of unread clusters stay; whether their endpoints are ready is unknown.
     let is_kept = actual.slices.iter().any(|(name, slice)| {
         !slices.contains_key(name) && known.incomplete.contains(&slice.cluster)
     });
@@ -279,7 +280,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         keep: known.incomplete.clone(),
         rules: BTreeMap::new(),
         conflicts,
-        refused,
+        rejected,
         lacks_namespace: false,
         needs_namespace: false,
         export_conditions: None,
@@ -287,8 +288,8 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     }
 }
 
-/// The condition `Conflict` of the import. What a cluster that cannot be read disagrees about is not known, and each change
-/// costs every node: it stays as it is then.
+/// The condition `Conflict` of the import. It stays while a cluster is unreadable: its conflicts are unknown, and each
+/// change of the import costs every node.
 fn conflict(
     current: Option<&ActualImport>,
     record: &Record<'_>,
@@ -311,8 +312,7 @@ fn conflict(
     })
 }
 
-/// What the cluster selectors match. If that is not known, the import keeps all results that it has, and a condition says
-/// so.
+/// The results of the cluster selectors. While they are unknown, the import keeps its results, and a condition says so.
 fn tiers(
     importer: &Importer,
     known: &Known<'_>,
@@ -337,7 +337,7 @@ fn tiers(
     };
     let stays =
         current.and_then(|now| now.import.tiers.clone().or_else(|| now.status.tiers.clone()));
-    // Nobody has heard of a cluster that cannot be read, and each change of the import costs every node.
+    // Results do not change for an unreadable cluster: each change of the import costs every node.
     if reason == Selectors::PROPERTIES_UNKNOWN && !record.clusters.is_empty() {
         return (stays, said(current, ConditionType::SelectorsResolved));
     }
@@ -351,7 +351,7 @@ fn tiers(
     (stays, Some(condition))
 }
 
-/// Whether the cluster has later slices than what is known, which is of a backup.
+/// Whether the cluster has newer slices than the known export: the export is from a backup.
 fn is_past(slices: &BTreeMap<Arc<str>, WantedSlice>, actual: &Actual) -> bool {
     let is_before = |(name, slice): (&Arc<str>, &WantedSlice)| {
         actual.slices.get(name).is_some_and(|now| slice.stamp.is_before(now.stamp))
@@ -359,12 +359,12 @@ fn is_past(slices: &BTreeMap<Arc<str>, WantedSlice>, actual: &Actual) -> bool {
     slices.iter().any(is_before)
 }
 
-/// What the import says already.
+/// The present import.
 fn said(current: Option<&ActualImport>, condition_type: ConditionType) -> Option<Condition> {
     current.and_then(|current| current.status.condition(condition_type)).cloned()
 }
 
-/// An import that can be used, and leads nowhere, says so where people look first.
+/// A usable import without endpoints says so in `Ready`, where people look first.
 fn with_endpoints(mut ready: Condition, counted: Option<&Condition>) -> Condition {
     let is_none = counted.is_some_and(|counted| counted.status == ConditionStatus::False);
     if is_none && ready.status == ConditionStatus::True {
@@ -396,19 +396,18 @@ fn is_of_peers(importer: &Importer, known: &Known<'_>) -> bool {
     accepted(importer, known).iter().any(is_of_peer)
 }
 
-/// What the import says of clusters that cannot be read.
+/// The part of the import that belongs to unreadable clusters.
 struct Record<'a> {
-    /// Absent if every cluster that the import names can be read.
+    /// Absent if every cluster that the import names is readable.
     spec: Option<&'a ServiceSpec>,
     /// These clusters.
     clusters: BTreeSet<ClusterId>,
 }
 
-/// While a cluster that contributes cannot be read, the import keeps what it has: nobody knows which part of
-/// it is that cluster's.
+/// While a contributing cluster is unreadable, the import keeps its properties: nobody knows which of them are that
+/// cluster's.
 fn record<'a>(importer: &Importer, known: &Known<'_>, actual: &'a Actual) -> Record<'a> {
-    // An import of another controller becomes this one's with the first export, and may be of services that this one never
-    // gets.
+    // This controller takes over another's import with the first export, and may never get an export of the service.
     let is_ours = |current: &&ActualImport| {
         let is_adopted = || importer.adopts && !accepted(importer, known).is_empty();
         current.owner == Owner::Us || is_adopted()
@@ -424,14 +423,14 @@ fn record<'a>(importer: &Importer, known: &Known<'_>, actual: &'a Actual) -> Rec
     };
     let clusters: BTreeSet<_> =
         current.status.clusters.iter().chain(of_slices).filter(is_unread).cloned().collect();
-    // A controller that was stopped before it wrote the status has not said which clusters contribute.
+    // A controller that stopped before it wrote the status left no list of contributing clusters.
     let is_unsaid = current.status.clusters.is_empty() && !known.incomplete.is_empty();
     let spec = (is_unsaid || !clusters.is_empty()).then_some(&current.import.spec);
     Record { spec, clusters }
 }
 
-/// Leaves out the families that this cluster's Services do not have. False if none is left: then the import
-/// keeps all, and gets no VIPs.
+/// Removes the families that this cluster's Services do not have. False if none remains: the import then keeps all families
+/// and gets no VIPs.
 fn own_families(spec: &mut ServiceSpec, importer: &Importer) -> bool {
     let is_ours = |family: &IpFamily| importer.families.contains(family);
     let supported = spec.ip_families.iter().any(is_ours);
@@ -441,7 +440,7 @@ fn own_families(spec: &mut ServiceSpec, importer: &Importer) -> bool {
     supported
 }
 
-/// The VIPs that the exporters have, those of the oldest one first.
+/// The VIPs of the exporters, the oldest export's first.
 fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     let services = accepted.iter().map(|known| known.export).filter(|e| e.spec().is_some());
     let mut services: Vec<_> = services.collect();
@@ -449,7 +448,7 @@ fn exporters_vips(accepted: &[KnownExport<'_>]) -> Vec<IpAddr> {
     services.into_iter().flat_map(|export| export.vips.iter().copied()).collect()
 }
 
-type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Refusal), usize>, Endpoints);
+type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Rejection), usize>, Endpoints);
 
 fn copies(
     importer: &Importer,
@@ -459,7 +458,7 @@ fn copies(
     has_derived_service: bool,
     present: &BTreeMap<Arc<str>, ActualSlice>,
 ) -> Copies {
-    let (mut slices, mut refused, mut endpoints) = Copies::default();
+    let (mut slices, mut rejected, mut endpoints) = Copies::default();
     for known in accepted {
         let source = &known.export.cluster;
         let copier = SliceCopier {
@@ -477,21 +476,21 @@ fn copies(
         }
         for slice in known.slices {
             if !copier.takes(slice) {
-                endpoints.add(source, slice.family, EndpointCount::unused(slice));
+                endpoints.add(source, slice.family, slice.unused_endpoints());
                 continue;
             }
             let (like, wanted) = copy(&copier, &rules, slice, present);
             endpoints.add(source, slice.family, like.endpoints);
             slices.insert(like.name, wanted);
-            for (reason, count) in like.refused {
-                *refused.entry((source.clone(), reason)).or_default() += count;
+            for (reason, count) in like.rejected {
+                *rejected.entry((source.clone(), reason)).or_default() += count;
             }
         }
     }
-    (slices, refused, endpoints)
+    (slices, rejected, endpoints)
 }
 
-/// The copy of one slice. It is made only if the cluster lacks it, or if its content is unknown.
+/// The copy of one slice. It is built only if the cluster lacks it, or if its fingerprint is unknown.
 fn copy(
     copier: &SliceCopier<'_>,
     rules: &Arc<CopyRules>,
@@ -500,12 +499,12 @@ fn copy(
 ) -> (Copied, WantedSlice) {
     let mut made = None;
     let like = slice.memo.copied(rules).unwrap_or_else(|| {
-        let (copy, refused) = copier.copy(slice);
+        let (copy, rejected) = copier.copy(slice);
         let fingerprint = copy.fingerprint();
-        // One text for both takes less memory.
+        // Both maps share one string.
         let name = present.get_key_value(&copy.name).map_or(&copy.name, |(name, _)| name);
-        let endpoints = EndpointCount::of(&copy, slice);
-        let like = Copied { name: Arc::clone(name), fingerprint, refused, endpoints };
+        let endpoints = copy.count_endpoints(slice);
+        let like = Copied { name: Arc::clone(name), fingerprint, rejected, endpoints };
         slice.memo.note_copied(Arc::clone(rules), like.clone());
         made = Some(copy);
         like

@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 
 use super::{ClusterId, is_object_name, well_known};
 
-/// The ClusterProperties of a cluster that its peers know, by name.
+/// The ClusterProperties of a cluster that its peers read, by name.
 pub type Properties = BTreeMap<Arc<str>, Arc<str>>;
 
-/// A value in a selector that stands for the importing cluster's own.
+/// A value in a selector that means the importing cluster's own value.
 const SAME_AS_IMPORTER: &str = "@SameAsImporter@";
 /// The bytes of results. Every agent of the importing cluster reads them.
 const MOST_RESULT_BYTES: usize = 32 * 1024;
@@ -29,7 +29,7 @@ struct Selector {
     property_selector: PropertySelector,
 }
 
-/// It matches the clusters that have all of this.
+/// Requirements; it matches the clusters that meet all of them.
 #[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct PropertySelector {
@@ -63,11 +63,11 @@ struct Cluster<'a> {
     properties: Option<&'a Properties>,
 }
 
-/// The properties of a cluster are not known, so nobody knows what it matches.
+/// The properties of a cluster are unknown, and with them the selectors that it matches.
 struct Unknown;
 
 impl Selectors {
-    /// The reason if it is not known what a cluster matches.
+    /// The reason of the condition for unknown properties.
     pub const PROPERTIES_UNKNOWN: &str = "PropertiesUnknown";
 
     /// Reads selectors as JSON, as `spec.clusterSelectors` of a ServiceExport has them. The error says which one is wrong.
@@ -85,8 +85,8 @@ impl Selectors {
     }
 
     /// The clusters that each selector matches, in the order of the selectors. `known`: the ClusterProperties of each
-    /// cluster. Fails with the reason of a condition and its message if it is not known what a cluster matches: then nothing
-    /// is known of the tiers as a whole.
+    /// cluster. Fails with the reason and message of a condition if the properties of one cluster are unknown: then no tier
+    /// is certain.
     pub fn resolve(
         &self,
         importer: &ClusterId,
@@ -123,7 +123,7 @@ impl Selectors {
         Ok(tiers)
     }
 
-    /// Whether there is none.
+    /// Whether there are no selectors.
     pub fn is_empty(&self) -> bool {
         self.0.is_empty()
     }
@@ -161,7 +161,8 @@ impl PropertySelector {
         Ok(())
     }
 
-    /// The requirements with the values of the importing cluster. None if it lacks one: then the selector matches nothing.
+    /// The requirements with the values of the importing cluster. None if it lacks a value: the selector then matches
+    /// nothing.
     fn resolved(&self, importer: &Cluster<'_>) -> Result<Option<Vec<Requirement>>, Unknown> {
         let mut all: Vec<_> = self.requirements().collect();
         for Requirement { key, values, .. } in &mut all {
@@ -198,7 +199,7 @@ fn matches(requirements: &[Requirement], cluster: &Cluster<'_>) -> Result<bool, 
 }
 
 impl<'a> Cluster<'a> {
-    /// A cluster cannot say that it is another one.
+    /// A cluster cannot pretend to be another one.
     fn value(&self, key: &str) -> Result<Option<&'a str>, Unknown> {
         if key == well_known::CLUSTER_ID_PROPERTY {
             return Ok(Some(self.id.as_str()));
@@ -210,11 +211,11 @@ impl<'a> Cluster<'a> {
 
 /// The bytes of all names and values.
 const MOST_BYTES: usize = 4 * 1024;
-/// How many there are.
+/// The most properties.
 const MOST: usize = 64;
 
-/// The ClusterProperties that peers get, by name as far as there is room, and how many they do not get. Every reader of the
-/// mailbox gets them with each renewal of the Lease. What operators want of traffic in this cluster is not among them.
+/// The ClusterProperties that peers get, by name within the bounds, and the number of those left out. Every reader of the
+/// mailbox gets them with each renewal of the Lease. Properties about traffic in this cluster are not published.
 pub fn published<'a>(all: impl Iterator<Item = (&'a Arc<str>, &'a String)>) -> (Properties, usize) {
     let mut published = Properties::new();
     let (mut bytes, mut left_out) = (0, 0);
@@ -234,7 +235,7 @@ pub fn published<'a>(all: impl Iterator<Item = (&'a Arc<str>, &'a String)>) -> (
     (published, left_out)
 }
 
-/// Reads the ClusterProperties of a peer. None if they cannot be read, or are more than a peer publishes.
+/// Reads the ClusterProperties of a peer. None if they are invalid, or beyond the bounds of publication.
 pub fn read_published(text: &str) -> Option<Properties> {
     let properties: Properties = serde_json::from_str(text).ok()?;
     let bytes: usize = properties.iter().map(|(name, value)| name.len() + value.len()).sum();

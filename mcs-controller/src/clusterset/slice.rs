@@ -7,7 +7,9 @@ use std::{
     sync::Arc,
 };
 
-use super::{ActualSlice, Addresses, ClusterId, IpFamily, Memo, Protocol, ServiceName, Stamp};
+use super::{
+    ActualSlice, Addresses, ClusterId, EndpointCount, IpFamily, Memo, Protocol, ServiceName, Stamp,
+};
 
 /// A slice of an exported Service in its source cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,19 +26,24 @@ pub struct SourceSlice {
     pub endpoints: Vec<Endpoint>,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`, as written.
     pub trigger_time: Option<Arc<str>>,
-    /// Of a copy in a mailbox: when it was written.
+    /// For a copy in a mailbox: when it was written.
     pub stamp: Stamp,
-    /// What was found out about it. From then on it must not change.
+    /// Cached results. Once they exist, the slice must not change.
     pub memo: Memo,
 }
 
 impl SourceSlice {
-    /// Whether that is its copy in a mailbox.
+    /// Whether `copy`, in a mailbox, has the same content.
     pub fn is_copied_by(&self, copy: &Self) -> bool {
         self.content() == copy.content()
     }
 
-    /// A number for what its copy in a mailbox has.
+    /// The count of its endpoints if the import does not use the slice.
+    pub const fn unused_endpoints(&self) -> EndpointCount {
+        EndpointCount { all: self.endpoints.len(), ready: 0 }
+    }
+
+    /// A hash of the content that its copy in a mailbox has.
     fn content(&self) -> u64 {
         let Self { name, generation, family, ports, endpoints, trigger_time, stamp: _, memo } =
             self;
@@ -68,7 +75,7 @@ pub struct ImportedSlice {
     pub family: IpFamily,
     /// `ports`, without ports that lost a conflict.
     pub ports: Vec<SlicePort>,
-    /// `endpoints`, without endpoints that this cluster refuses.
+    /// `endpoints`, without rejected ones.
     pub endpoints: Vec<Endpoint>,
     /// Whether each endpoint has the hint `forZones` with its own zone.
     pub has_zone_hints: bool,
@@ -76,13 +83,13 @@ pub struct ImportedSlice {
     pub has_derived_service: bool,
     /// Annotation `endpoints.kubernetes.io/last-change-trigger-time`.
     pub trigger_time: Option<Arc<str>>,
-    /// When the slice that it is a copy of was written to the mailbox. It is no content: a publisher that writes the same
-    /// again changes no import.
+    /// When the original was written to the mailbox. It is no content: a publisher that rewrites equal content changes no
+    /// import.
     pub stamp: Stamp,
 }
 
 impl ImportedSlice {
-    /// What is kept of it once it is written.
+    /// The part that the controller remembers after the write.
     pub fn actual(&self) -> ActualSlice {
         let addresses = self.endpoints.iter().map(|endpoint| endpoint.address);
         ActualSlice {
@@ -94,8 +101,16 @@ impl ImportedSlice {
         }
     }
 
-    /// A number for the content. It is the same for equal slices within one process, and small enough to keep
-    /// for each slice that the cluster has.
+    /// The endpoints of the source slice, ready if the copy leads clients to them. A copy that has lost all ports leads
+    /// nobody to them.
+    pub fn count_endpoints(&self, source: &SourceSlice) -> EndpointCount {
+        let is_used = !self.ports.is_empty() || source.ports.is_empty();
+        let is_ready = |endpoint: &&Endpoint| endpoint.conditions.ready.unwrap_or(true);
+        let ready = if is_used { self.endpoints.iter().filter(is_ready).count() } else { 0 };
+        EndpointCount { all: source.endpoints.len(), ready }
+    }
+
+    /// A hash of the content. Equal slices have the same hash within one process.
     pub fn fingerprint(&self) -> u64 {
         let Self {
             service,
@@ -154,12 +169,12 @@ impl Endpoint {
     }
 }
 
-/// `conditions` of an endpoint. Of one that is ready, what the API takes for granted is absent.
+/// `conditions` of an endpoint. A ready endpoint lacks the values that the API assumes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct EndpointConditions {
     /// It accepts traffic; absent means yes.
     pub ready: Option<bool>,
-    /// It accepts traffic but for its termination.
+    /// It accepts traffic, even while it terminates.
     pub serving: Option<bool>,
     /// It terminates.
     pub terminating: Option<bool>,

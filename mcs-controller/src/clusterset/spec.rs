@@ -1,4 +1,4 @@
-//! The properties of an exported Service, and the properties that the exports of all clusters agree on.
+//! The properties of a service, in an export and in the import.
 
 use std::{collections::BTreeMap, sync::Arc};
 
@@ -6,7 +6,7 @@ use super::{InternalTrafficPolicy, IpFamily, ServicePort, ServiceType, SessionAf
 
 const PREFER_SAME_ZONE: &str = "PreferSameZone";
 
-/// The properties that an export and an import have in common.
+/// The properties that exports and imports have.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ServiceSpec {
     /// `spec.type` of the ServiceImport.
@@ -28,7 +28,7 @@ pub struct ServiceSpec {
 }
 
 impl ServiceSpec {
-    /// `spec.trafficDistribution` with today's name: `PreferClose` is the former one of `PreferSameZone`.
+    /// `spec.trafficDistribution`, with `PreferClose` by its present name `PreferSameZone`.
     pub(super) fn distribution(&self) -> Option<&str> {
         match self.traffic_distribution.as_deref() {
             Some("PreferClose") => Some(PREFER_SAME_ZONE),
@@ -36,9 +36,9 @@ impl ServiceSpec {
         }
     }
 
-    /// Whether clients prefer the endpoints of their zone, and nothing nearer. `PreferSameNode` has no hints: those for
-    /// nodes count only if every endpoint has one (kube-proxy, `topologyModeFromHints`), and endpoints of other clusters run
-    /// on no node of this one. Hints for zones alone would hide that an endpoint is on the client's node.
+    /// Whether clients prefer the endpoints of their zone, and nothing nearer. `PreferSameNode` has no hints. Hints for
+    /// nodes count only if every endpoint has one (kube-proxy, `topologyModeFromHints`), and endpoints of other clusters
+    /// run on no node of this cluster. Hints for zones alone would hide that an endpoint is on the client's node.
     pub(super) fn prefers_same_zone(&self) -> bool {
         self.distribution() == Some(PREFER_SAME_ZONE)
     }

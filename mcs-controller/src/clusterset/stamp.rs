@@ -2,29 +2,28 @@
 
 use std::{fmt, str::FromStr};
 
-/// When an object was written to a mailbox. Of two, the greater one was written later, by whichever publisher, and
-/// whatever a backup has brought back meanwhile.
+/// When an object was written to a mailbox. The object with the greater stamp was written later, across publishers and
+/// restored backups.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 pub struct Stamp {
-    /// The mailbox, if it is known: stamps of two mailboxes say nothing about each other. A cluster can move to another one
-    /// and back.
+    /// The mailbox, if known: stamps of two mailboxes are not comparable. A cluster can move to another mailbox and back.
     pub mailbox: u32,
-    /// The epoch of the publisher. Another cluster that takes the mailbox over begins a greater one.
+    /// The epoch of the publisher. A cluster that takes over the mailbox begins a greater epoch.
     pub epoch: u64,
-    /// Grows with every write: milliseconds of the publisher's clock, or one more than the last.
+    /// Grows with every write: milliseconds of the publisher's clock, or the last number plus one.
     pub sequence: u64,
 }
 
 impl Stamp {
-    /// That of what is no copy, and of what publishers of earlier versions wrote.
+    /// The stamp of originals, and of objects by publishers of earlier versions.
     pub const NONE: Self = Self { mailbox: 0, epoch: 0, sequence: 0 };
 
-    /// Whether nobody said when the object was written.
+    /// Whether the time of the write is unknown.
     pub const fn is_none(self) -> bool {
         self.epoch == 0
     }
 
-    /// The same, of an object in this mailbox.
+    /// The same stamp in this mailbox.
     #[must_use]
     pub const fn of(self, mailbox: u32) -> Self {
         if self.is_none() { self } else { Self { mailbox, ..self } }

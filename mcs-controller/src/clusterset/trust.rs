@@ -1,4 +1,4 @@
-//! Which endpoints of a cluster are refused: a peer must not draw clients to addresses that are not its pods'.
+//! Which endpoints of a cluster are rejected: a peer must not draw clients to addresses that are not its pods'.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,29 +15,29 @@ use serde::Serialize;
 pub struct EndpointRules {
     /// The pod ranges of a peer. Absent for this cluster itself.
     pub pod_ranges: Option<Vec<IpNet>>,
-    /// The ranges of this cluster's pods that overlap with these.
+    /// The ranges of this cluster's pods that overlap with `pod_ranges`.
     pub own_pods: Vec<IpNet>,
-    /// The ranges of other peers that are parts of these.
+    /// The ranges of other peers within `pod_ranges`.
     pub other_peers: Vec<IpNet>,
     /// Addresses that no endpoint of a peer can have.
     pub reserved: Reserved,
 }
 
-/// Addresses that belong to this cluster, and are no pods'.
+/// Addresses of this cluster that are not of pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Reserved {
-    /// The VIP ranges and those of Services.
+    /// The VIP ranges, and the ranges of Services.
     pub ranges: Vec<IpNet>,
     /// The API servers.
     pub addresses: BTreeSet<IpAddr>,
-    /// What nodes say their addresses are, each with the name of a node. There can be thousands.
+    /// The addresses that nodes report, each with the name of a node. There can be thousands.
     pub nodes: Arc<BTreeMap<IpAddr, Arc<str>>>,
 }
 
-/// Why an endpoint is refused.
+/// Why an endpoint is rejected.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Refusal {
+pub enum Rejection {
     /// Its address is outside the pod ranges of its ClusterPeer.
     OutsidePodRanges,
     /// Its address belongs to every machine: loopback, link-local, metadata, multicast.
@@ -50,7 +50,7 @@ pub enum Refusal {
     OtherPeer,
 }
 
-impl Refusal {
+impl Rejection {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::OutsidePodRanges,
@@ -61,7 +61,7 @@ impl Refusal {
     ];
 }
 
-impl fmt::Display for Refusal {
+impl fmt::Display for Rejection {
     /// The name that metrics use.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
@@ -69,32 +69,32 @@ impl fmt::Display for Refusal {
 }
 
 impl EndpointRules {
-    /// Why the address is refused; none if it is not.
-    pub fn refusal(&self, address: IpAddr) -> Option<Refusal> {
-        // The narrowest range with the address says whose it is.
+    /// Why the address is rejected; none if it is accepted.
+    pub fn rejection(&self, address: IpAddr) -> Option<Rejection> {
+        // The narrowest range with the address decides whose it is.
         let narrowest = |nets: &[IpNet]| {
             nets.iter().filter(|net| net.contains(&address)).map(IpNet::prefix_len).max()
         };
         if !can_be_a_pod(address) {
-            return Some(Refusal::NoPodAddress);
+            return Some(Rejection::NoPodAddress);
         }
         if narrowest(&self.reserved.ranges).is_some() || self.reserved.addresses.contains(&address)
         {
-            return Some(Refusal::Reserved);
+            return Some(Rejection::Reserved);
         }
         let theirs = self.pod_ranges.as_deref().map(narrowest);
         match theirs {
-            Some(None) => return Some(Refusal::OutsidePodRanges),
-            // A node could take any endpoint away if its own word counted against the ranges of a peer.
-            None if self.reserved.nodes.contains_key(&address) => return Some(Refusal::Reserved),
+            Some(None) => return Some(Rejection::OutsidePodRanges),
+            // A node reports its own addresses, so they must not override the ranges of a peer.
+            None if self.reserved.nodes.contains_key(&address) => return Some(Rejection::Reserved),
             _ => {}
         }
         let theirs = theirs.flatten();
         if narrowest(&self.own_pods).is_some_and(|own| Some(own) >= theirs) {
-            return Some(Refusal::OwnPods);
+            return Some(Rejection::OwnPods);
         }
-        // Of two peers with the same range, nobody knows whose it is.
-        (narrowest(&self.other_peers) > theirs).then_some(Refusal::OtherPeer)
+        // A range of two peers belongs to neither.
+        (narrowest(&self.other_peers) > theirs).then_some(Rejection::OtherPeer)
     }
 }
 
@@ -104,7 +104,7 @@ const METADATA: IpAddr = IpAddr::V6(std::net::Ipv6Addr::new(0xfd00, 0xec2, 0, 0,
 fn can_be_a_pod(address: IpAddr) -> bool {
     let is_local = match address {
         IpAddr::V4(ip) => ip.is_link_local() || ip.is_broadcast() || ip.octets()[0] == 0,
-        // An IPv4-mapped address would pass the checks of IPv6 and reach an IPv4 one.
+        // An IPv4-mapped address would pass the checks of IPv6 and reach an IPv4 address.
         IpAddr::V6(ip) => ip.is_unicast_link_local() || ip.to_ipv4_mapped().is_some(),
     };
     !(is_local
@@ -140,25 +140,25 @@ mod tests {
         for (address, of_peer, of_own) in [
             ("10.2.3.4", None, None),
             ("fd00:2::1", None, None),
-            ("10.1.3.4", Some(Refusal::OutsidePodRanges), None),
-            ("2001:db8::1", Some(Refusal::OutsidePodRanges), None),
-            ("10.2.255.1", Some(Refusal::Reserved), None),
-            ("10.2.0.1", Some(Refusal::Reserved), None),
-            ("127.0.0.1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("169.254.169.254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("fd00:ec2::254", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("fe80::1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("::ffff:10.2.3.4", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("::1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("0.0.0.0", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
-            ("224.0.0.1", Some(Refusal::NoPodAddress), Some(Refusal::NoPodAddress)),
+            ("10.1.3.4", Some(Rejection::OutsidePodRanges), None),
+            ("2001:db8::1", Some(Rejection::OutsidePodRanges), None),
+            ("10.2.255.1", Some(Rejection::Reserved), None),
+            ("10.2.0.1", Some(Rejection::Reserved), None),
+            ("127.0.0.1", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("169.254.169.254", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("fd00:ec2::254", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("fe80::1", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("::ffff:10.2.3.4", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("::1", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("0.0.0.0", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
+            ("224.0.0.1", Some(Rejection::NoPodAddress), Some(Rejection::NoPodAddress)),
         ] {
             let address = address.parse().expect("an address");
-            assert_eq!(peer.refusal(address), of_peer, "{address}");
-            assert_eq!(own.refusal(address), of_own, "{address}");
+            assert_eq!(peer.rejection(address), of_peer, "{address}");
+            assert_eq!(own.rejection(address), of_own, "{address}");
         }
-        let of_open = |address: &str| open.refusal(address.parse().expect("an address"));
-        assert_eq!(of_open("10.2.3.4"), Some(Refusal::Reserved), "nobody gives the ranges");
+        let of_open = |address: &str| open.rejection(address.parse().expect("an address"));
+        assert_eq!(of_open("10.2.3.4"), Some(Rejection::Reserved), "nobody gives the ranges");
         assert_eq!(of_open("10.2.3.5"), None);
     }
 
@@ -171,21 +171,21 @@ mod tests {
             other_peers: nets(&["10.2.9.0/24", "10.3.0.0/16", "10.9.0.0/16"]),
             ..EndpointRules::default()
         };
-        for (ranges, address, refusal) in [
-            (&["10.2.0.0/16"][..], "10.2.0.1", Some(Refusal::OwnPods)),
-            (&["10.0.0.0/8"], "10.2.0.1", Some(Refusal::OwnPods)),
+        for (ranges, address, rejection) in [
+            (&["10.2.0.0/16"][..], "10.2.0.1", Some(Rejection::OwnPods)),
+            (&["10.0.0.0/8"], "10.2.0.1", Some(Rejection::OwnPods)),
             (&["10.0.0.0/8"], "10.4.0.1", None),
             (&["10.2.1.0/24"], "10.2.1.1", None),
             (&["10.2.9.0/24"], "10.2.9.1", None),
             (&["10.3.0.0/17", "10.0.0.0/8"], "10.3.0.1", None),
-            (&["10.3.0.0/17", "10.0.0.0/8"], "10.3.128.1", Some(Refusal::OtherPeer)),
-            (&["10.3.0.0/17"], "10.9.0.1", Some(Refusal::OutsidePodRanges)),
+            (&["10.3.0.0/17", "10.0.0.0/8"], "10.3.128.1", Some(Rejection::OtherPeer)),
+            (&["10.3.0.0/17"], "10.9.0.1", Some(Rejection::OutsidePodRanges)),
         ] {
             let address = address.parse().expect("an address");
-            assert_eq!(rules(Some(ranges)).refusal(address), refusal, "{ranges:?} {address}");
+            assert_eq!(rules(Some(ranges)).rejection(address), rejection, "{ranges:?} {address}");
         }
-        let any = |address: &str| rules(None).refusal(address.parse().expect("an address"));
-        assert_eq!(any("10.4.0.1"), Some(Refusal::OwnPods), "a range is narrower than none");
-        assert_eq!((any("10.9.0.1"), any("12.0.0.1")), (Some(Refusal::OwnPods), None));
+        let any = |address: &str| rules(None).rejection(address.parse().expect("an address"));
+        assert_eq!(any("10.4.0.1"), Some(Rejection::OwnPods), "a range is narrower than none");
+        assert_eq!((any("10.9.0.1"), any("12.0.0.1")), (Some(Rejection::OwnPods), None));
     }
 }

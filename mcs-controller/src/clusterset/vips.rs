@@ -45,7 +45,7 @@ impl VipRanges {
         }
     }
 
-    /// Says which of these ranges have VIPs in them. `whose`: whose addresses they are.
+    /// Describes which of these ranges overlap with VIP ranges. `whose`: the owner of the ranges.
     pub fn overlaps(&self, others: &[IpNet], whose: &str) -> Vec<String> {
         let ranges = [IpNet::V4(self.v4), IpNet::V6(self.v6)];
         let told = ranges.iter().filter_map(|range| {
@@ -58,7 +58,7 @@ impl VipRanges {
         told.collect()
     }
 
-    /// Whether the range has a whole VIP range in it.
+    /// Whether the range contains a whole VIP range.
     pub fn are_within(&self, range: &IpNet) -> bool {
         [IpNet::V4(self.v4), IpNet::V6(self.v6)].iter().any(|vips| range.contains(vips))
     }
@@ -83,7 +83,7 @@ impl VipsInUse {
         }
     }
 
-    /// Forgets the VIPs of an import that is gone or has others.
+    /// Forgets the VIPs of an import that was deleted or has others now.
     pub fn remove(&mut self, owner: &ServiceName, ips: impl IntoIterator<Item = IpAddr>) {
         for ip in ips {
             if let Some(owners) = self.owners.get_mut(&ip) {
@@ -99,7 +99,7 @@ impl VipsInUse {
         self.other_owner(owner, ip).is_none()
     }
 
-    /// How many addresses others have from this one on, without a gap. It looks at this many.
+    /// The length of the run of used addresses that begins here, at most `most`.
     fn run_of_others(&self, owner: &ServiceName, from: IpAddr, most: usize) -> usize {
         let run = self.owners.range(from..).zip(number(from)..);
         run.take(most)
@@ -109,7 +109,7 @@ impl VipsInUse {
             .count()
     }
 
-    /// The VIPs outside of the ranges, with the imports that have them. Looking at those inside would cost as much as there are.
+    /// The VIPs outside of the ranges, with their imports. It skips VIPs inside: there can be many.
     pub fn outside(
         &self,
         ranges: &VipRanges,
@@ -128,7 +128,7 @@ impl VipsInUse {
         self.owners.get(&ip).into_iter().flatten()
     }
 
-    /// The first one of the other imports that have the VIP.
+    /// The first other import with the VIP.
     pub fn other_owner(&self, owner: &ServiceName, ip: IpAddr) -> Option<&ServiceName> {
         self.owners.get(&ip)?.iter().find(|other| *other != owner)
     }
@@ -166,18 +166,18 @@ pub(super) struct SharedVip {
     other: ServiceName,
 }
 
-/// A VIP of an import that is in a range of Services, and that no Service of the import has any more: the API server may
-/// give it to any Service, whose clients would reach the endpoints of the import.
+/// A VIP of an import within a range of Services that no Service of the import has any more. The API server may give it to
+/// any Service, whose clients would then reach the endpoints of the import.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct LostVip {
     /// The VIP.
     pub vip: IpAddr,
-    /// Whether the import gets another one now.
+    /// Whether the import now gets another VIP.
     pub is_given_up: bool,
 }
 
 impl LostVip {
-    /// How long the import keeps the VIP, so that its Service can be made again.
+    /// How long the import keeps the VIP, so that its Service can be recreated.
     pub const GRACE: Duration = Duration::from_mins(10);
     /// The reason of the import's condition meanwhile.
     pub const REASON: &str = "AddressInServiceRange";
@@ -207,15 +207,14 @@ pub(super) struct VipSources<'a> {
     pub(super) in_use: &'a VipsInUse,
     /// The VIPs of the import as the cluster has it. They stay for its life, unless they are lost.
     pub(super) existing: &'a [IpAddr],
-    /// Those of them that are lost.
+    /// The lost ones of `existing`.
     pub(super) lost: &'a [LostVip],
-    /// The VIPs that the exporters have, those of the oldest one first.
+    /// The VIPs of the exporters, the oldest export's first.
     pub(super) preferred: &'a [IpAddr],
 }
 
 impl VipSources<'_> {
-    /// One VIP for each family, in the same order. If no VIP of a family is free, those before it, and the
-    /// problem.
+    /// One VIP for each family, in the same order. If a family has no free VIP: the VIPs before it, and the problem.
     pub(super) fn choose(
         &self,
         name: &ServiceName,
@@ -231,12 +230,12 @@ impl VipSources<'_> {
         (vips, None)
     }
 
-    /// The first of these VIPs that is lost.
+    /// The first lost VIP among these.
     pub(super) fn first_lost(&self, vips: &[IpAddr]) -> Option<LostVip> {
         self.lost.iter().find(|lost| vips.contains(&lost.vip)).copied()
     }
 
-    /// The first of these VIPs that another import has too.
+    /// The first VIP among these that another import also has.
     pub(super) fn shared(&self, name: &ServiceName, vips: &[IpAddr]) -> Option<SharedVip> {
         vips.iter().find_map(|vip| {
             let other = self.in_use.other_owner(name, *vip)?.clone();
@@ -265,7 +264,7 @@ impl VipSources<'_> {
             reserved: IpNet::aggregate(&overlapping.collect()),
             in_use: self.in_use,
         };
-        // A VIP that is lost is better than none.
+        // A lost VIP is better than none.
         search.first_free(name).or(existing).ok_or_else(|| search.problem(name))
     }
 

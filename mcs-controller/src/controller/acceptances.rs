@@ -1,5 +1,6 @@
-//! Conditions of imports that other controllers write. One that replaces the whole status takes the condition away, so each
-//! one is written once in a while. A definition without conditions refuses it, and then none is written.
+//! Limits the writes of conditions on imports of other controllers. A controller that replaces the whole status removes the
+//! condition, so each condition is written once per pause. If the definition of ServiceImports lacks conditions, none is
+//! written.
 
 use std::{
     collections::HashMap,
@@ -11,42 +12,42 @@ use crate::{
     plan::Write,
 };
 
-/// How long the same condition is not written again.
+/// The pause between writes of the same condition.
 const PAUSE: Duration = Duration::from_mins(10);
 
-/// The conditions that were written lately.
+/// The recently written conditions.
 #[derive(Debug, Default)]
 pub(super) struct Acceptances {
     written: HashMap<ServiceName, (Condition, Instant)>,
     /// Whether the definition of ServiceImports lacks conditions.
-    is_refused: bool,
+    lacks_conditions: bool,
 }
 
 impl Acceptances {
-    /// Leaves out the condition that was written lately.
+    /// Removes a recently written condition.
     pub(super) fn leave_out(&self, writes: &mut Vec<Write>, now: Instant) {
         writes.retain(|write| {
             let Write::SetAccepted(name, condition) = write else { return true };
             let is_said = self.written.get(name).is_some_and(|(said, at)| {
                 said == condition && now.saturating_duration_since(*at) < PAUSE
             });
-            !self.is_refused && !is_said
+            !self.lacks_conditions && !is_said
         });
     }
 
-    /// Takes notice of a write that was made.
+    /// Records a successful write.
     pub(super) fn note(&mut self, write: &Write, now: Instant) {
         if let Write::SetAccepted(name, condition) = write {
             self.written.insert(name.clone(), (condition.clone(), now));
         }
     }
 
-    /// The definition lacks conditions. Returns whether that is new.
-    pub(super) fn refuse(&mut self) -> bool {
-        !std::mem::replace(&mut self.is_refused, true)
+    /// Records that the definition lacks conditions. Returns whether that is new.
+    pub(super) fn note_no_conditions(&mut self) -> bool {
+        !std::mem::replace(&mut self.lacks_conditions, true)
     }
 
-    /// Forgets what was written a while ago.
+    /// Forgets conditions whose pause is over.
     pub(super) fn forget(&mut self, now: Instant) {
         self.written.retain(|_, (_, at)| now.saturating_duration_since(*at) < PAUSE);
     }
@@ -84,7 +85,7 @@ mod tests {
         assert!(is_written(ConditionStatus::True, 700, true));
         acceptances.forget(begin + Duration::from_hours(1));
         assert!(acceptances.written.is_empty());
-        assert!(acceptances.refuse() && !acceptances.refuse());
+        assert!(acceptances.note_no_conditions() && !acceptances.note_no_conditions());
         let mut writes =
             vec![Write::SetAccepted(name("shop/web"), condition(ConditionStatus::True))];
         acceptances.leave_out(&mut writes, begin);

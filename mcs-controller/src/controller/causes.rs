@@ -1,4 +1,4 @@
-//! Who has changed a service since its import was last written, and so pays for the next write of it.
+//! Which clusters have changed a service since its import was last written: they pay for the next write.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -10,7 +10,7 @@ use crate::{
     own_cluster::{OwnCluster, OwnEvent},
 };
 
-/// The clusters that have changed each service. A service that is not there was changed by nobody but this controller.
+/// The clusters that have changed each service. An absent service was changed only by this controller.
 #[derive(Debug, Default)]
 pub(super) struct Causes(HashMap<ServiceName, BTreeSet<ClusterId>>);
 
@@ -23,12 +23,12 @@ impl Causes {
         }
     }
 
-    /// The clusters that have changed it, which are forgotten.
+    /// Removes and returns the clusters that have changed a service.
     pub(super) fn take(&mut self, name: &ServiceName) -> BTreeSet<ClusterId> {
         self.0.remove(name).unwrap_or_default()
     }
 
-    /// What they have changed is still to be written.
+    /// Puts the clusters back: their change is still to be written.
     pub(super) fn put_back(&mut self, name: &ServiceName, causes: BTreeSet<ClusterId>) {
         if !causes.is_empty() {
             self.0.insert(name.clone(), causes);
@@ -36,7 +36,7 @@ impl Causes {
     }
 }
 
-/// Whether somebody of this cluster has changed a service, and not this controller by what it wrote.
+/// Whether a tenant of this cluster has changed a service. The controller's own writes do not count.
 pub(super) fn is_of_tenant(event: &OwnEvent, own: &OwnCluster) -> bool {
     match event {
         OwnEvent::Imports(_) | OwnEvent::ImportedSlices(_) => false,

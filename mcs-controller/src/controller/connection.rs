@@ -11,7 +11,7 @@ use tokio::{
 use super::{MailboxId, Update};
 use crate::mailbox::{MailboxEvent, Scope};
 
-/// Watches mailboxes. The watches end when this is dropped.
+/// Watches of mailboxes. They end when this is dropped.
 #[derive(Debug)]
 pub(super) struct Connection {
     task: JoinHandle<()>,
@@ -53,7 +53,7 @@ impl Connection {
                 changes.mark_unchanged();
                 if let Some(access) = open(&secret, &content, &id, &updates).await {
                     let watches = watch_mailboxes(&access, &scope, &id, &updates);
-                    // The watches go on with the former kubeconfig if another one cannot be used.
+                    // The watches keep the former kubeconfig if a new one is unusable.
                     let judge = async {
                         while changes.changed().await.is_ok() {
                             open(&secret, &content, &id, &updates).await;
@@ -82,7 +82,7 @@ impl Connection {
     }
 }
 
-/// What a kubeconfig leads to. Tells whether it can be used.
+/// Opens the API server of a kubeconfig, and reports whether the kubeconfig is usable.
 async fn open(
     secret: &str,
     content: &watch::Receiver<Arc<str>>,
@@ -98,7 +98,7 @@ async fn open(
     access
 }
 
-/// Lets whoever follows `content` use this kubeconfig from now on. Returns whether it is another one.
+/// Sends this kubeconfig to the receivers of `content`. Returns whether it is new.
 pub(super) fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) -> bool {
     content.send_if_modified(|current| {
         let differs = current != kubeconfig;
@@ -109,7 +109,7 @@ pub(super) fn replace(content: &watch::Sender<Arc<str>>, kubeconfig: &Arc<str>) 
     })
 }
 
-/// Sends what happens in mailboxes, until the receiver is dropped.
+/// Sends the events of mailboxes until the receiver is dropped.
 async fn watch_mailboxes(
     access: &ApiAccess,
     scope: &Scope,

@@ -1,5 +1,5 @@
-//! Exports whose conditions somebody else rewrites. ServiceExports have one status for all controllers of a cluster: two
-//! that want different words would write it in turns for ever. This one writes less and less often then.
+//! Exports whose conditions somebody else rewrites. All controllers of a cluster share one status of a ServiceExport: two
+//! that disagree would rewrite it for ever. This controller then writes less and less often.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -9,12 +9,12 @@ use std::{
 
 use crate::{clusterset::ServiceName, plan::Write};
 
-/// So many rewrites are an upgrade, or somebody's hand.
+/// Rewrites that can be an upgrade or a person.
 const PATIENCE: u32 = 5;
 /// The delays after that: a second, twice as long each time, and ten minutes at most.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_mins(10);
-/// An export is forgotten if nobody has rewritten its conditions for so long.
+/// An export is forgotten after this time without a rewrite.
 const PEACE: Duration = LONGEST_DELAY.saturating_mul(2);
 
 /// The conditions of one export.
@@ -22,7 +22,7 @@ const PEACE: Duration = LONGEST_DELAY.saturating_mul(2);
 struct Contest {
     /// The conditions that were last written, as a hash.
     written: u64,
-    /// The version of the export that they were written over. `None`: the answer to that write was counted.
+    /// The version of the export before that write. `None`: the rewrite after it is already counted.
     version: Option<String>,
     /// How often others have rewritten them.
     lost: u32,
@@ -36,7 +36,7 @@ struct Contest {
 pub(super) struct Contests(HashMap<ServiceName, Contest>);
 
 impl Contests {
-    /// Leaves out the write of conditions that somebody else rewrites too often. `version`: that of the export as it is.
+    /// Removes the write of conditions that somebody else rewrites too often. `version`: the present one of the export.
     /// Returns whether a contest begins.
     pub(super) fn take(
         &mut self,

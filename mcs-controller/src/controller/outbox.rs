@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Duration};
 use anyhow::Context as _;
 use k8s_openapi::api::core::v1::Secret;
 use kube::Api;
-use mcs_kube::{ApiAccess, KubeconfigContent, told};
+use mcs_kube::{ApiAccess, KubeconfigContent, KubeconfigFile, told};
 use tokio::{
     sync::watch,
     time::{sleep, timeout},
@@ -18,19 +18,19 @@ use crate::{
     status::{Failures, Turn},
 };
 
-/// How long to wait before something is read again that the start needs.
+/// The pause before the start retries a read.
 const RETRY: Duration = Duration::from_secs(2);
 /// The time limit of a read.
 const LIMIT: Duration = Duration::from_secs(10);
 
-/// Leads to the mailbox.
+/// The API server with this cluster's own mailbox.
 pub(super) struct Outbox {
     pub(super) access: Arc<ApiAccess>,
-    /// Whether it leads to this cluster's API server.
+    /// Whether that is this cluster's API server.
     is_at_home: bool,
     /// The kubeconfig, if it comes from a Secret, and that Secret.
     secret: Option<(SecretReference, watch::Sender<Arc<str>>)>,
-    /// What the token of that kubeconfig says of itself.
+    /// The claims of the token in that kubeconfig.
     token: Option<TokenClaims>,
 }
 
@@ -38,7 +38,8 @@ impl Outbox {
     /// Waits until there is a kubeconfig that can be used. `own` leads to this cluster.
     pub(super) async fn open(settings: &Settings, own: &Arc<ApiAccess>) -> anyhow::Result<Self> {
         if let Some(file) = &settings.mailbox_kubeconfig {
-            let (access, url) = ApiAccess::new(Some(file.clone())).await?;
+            let file = KubeconfigFile::new(file.clone(), None);
+            let (access, url) = ApiAccess::new(Some(file)).await?;
             tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
             return Ok(Self {
                 access: Arc::new(access),
@@ -47,7 +48,7 @@ impl Outbox {
                 token: None,
             });
         }
-        let Some(secret) = &settings.mailbox_secret else {
+        let Some(secret) = settings.mailbox_secret.clone().map(SecretReference::named) else {
             return Ok(Self {
                 access: Arc::clone(own),
                 is_at_home: true,
@@ -55,11 +56,11 @@ impl Outbox {
                 token: None,
             });
         };
-        let open = || open_secret(own, &settings.namespace, secret);
+        let open = || open_secret(own, &settings.namespace, &secret);
         let (access, url, content) = until_it_works("publish", open).await;
         tracing::info!("publishing in namespace {} of {url}", settings.mailbox);
         let token = TokenClaims::of(&content.borrow());
-        let secret = Some((secret.clone(), content));
+        let secret = Some((secret, content));
         Ok(Self { access: Arc::new(access), is_at_home: false, secret, token })
     }
 
@@ -73,7 +74,7 @@ impl Outbox {
         self.secret.as_ref().map(|(secret, _)| secret)
     }
 
-    /// The Secret, and what its token says of itself.
+    /// The Secret, and the claims of its token.
     pub(super) fn token(&self) -> Option<(&SecretReference, &TokenClaims)> {
         Some((self.secret()?, self.token.as_ref()?))
     }
@@ -88,7 +89,7 @@ impl Outbox {
     }
 }
 
-/// Tries again and again. Each new reason of a failure is logged.
+/// Retries until the attempt succeeds. Logs each new error.
 pub(super) async fn until_it_works<T>(
     what: &str,
     attempt: impl AsyncFn() -> anyhow::Result<T>,

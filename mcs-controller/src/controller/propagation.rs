@@ -9,7 +9,7 @@ use crate::{
     plan::Write,
 };
 
-/// The latest change of each slice that was measured. A slice is written again for other reasons too.
+/// The latest measured change of each slice. A slice is rewritten for other reasons too.
 #[derive(Debug)]
 pub(super) struct Propagation {
     since: Timestamp,
@@ -17,12 +17,12 @@ pub(super) struct Propagation {
 }
 
 impl Propagation {
-    /// Changes from now on are measured: those before have waited for this replica.
+    /// Starts to measure. Earlier changes have waited for this replica.
     pub(super) fn since(now: Timestamp) -> Self {
         Self { since: now, latest: HashMap::new() }
     }
 
-    /// How long the changes took that these writes have brought, with their source clusters.
+    /// The delay of each change that these writes made, with its source cluster.
     pub(super) fn measure(
         &mut self,
         writes: &[Write],

@@ -1,5 +1,5 @@
-//! Services that wait for their turn. Those that one peer has changed wait in a lane of their own: a peer that changes thousands
-//! delays what others change by one service.
+//! The queue of services to write. Services that one peer has changed wait in a lane of their own: a peer that changes
+//! thousands delays the others by one service.
 
 use std::{
     collections::{BTreeSet, HashMap, HashSet, VecDeque},
@@ -11,12 +11,12 @@ use crate::clusterset::{ClusterId, ServiceName};
 /// The delays after failures: half a second at first, twice as long each time, a minute at most.
 const FIRST_DELAY: Duration = Duration::from_millis(500);
 const LONGEST_DELAY: Duration = Duration::from_mins(1);
-/// How many services are written at a time. As many more may be the first ones of their lanes.
+/// The services that are written at a time. The first service of a lane may exceed this, up to twice as many.
 pub(super) const AT_A_TIME: usize = 16;
-/// How many of them are of one peer: an API server that is slow keeps some for the others.
+/// The share of one peer, so that a slow API server leaves room for the others.
 const OF_A_PEER: usize = 8;
 
-/// The peer that has changed a service; `None`: this cluster, or more than one has.
+/// The peer that has changed a service; `None`: this cluster, or several clusters.
 type Cause = Option<ClusterId>;
 
 /// A queue of services. A service is at most once in each lane, and not handed out while it is busy.
@@ -31,9 +31,9 @@ pub(super) struct Queue {
     last: Option<(ServiceName, Cause)>,
     /// Failures in a row.
     failed: HashMap<ServiceName, u32>,
-    /// When to try again after a failure.
+    /// When to retry after a failure.
     retries: Timetable,
-    /// Services that wait until then although nothing failed.
+    /// Services that wait for a time without a failure.
     deferred: Timetable,
 }
 
@@ -44,8 +44,7 @@ struct Lane {
     busy: usize,
 }
 
-/// Services, each with its time and its lane, in the order of the times: there can be thousands, and each event asks for the
-/// first.
+/// Services with time and lane, ordered by time: there can be thousands, and each event asks for the first.
 #[derive(Debug, Default)]
 struct Timetable {
     times: HashMap<ServiceName, (Instant, Cause)>,
@@ -139,16 +138,16 @@ impl Queue {
         self.last.as_ref().filter(|(last, _)| last == name).and_then(|(_, cause)| cause.clone())
     }
 
-    /// Its writes are under way.
+    /// Marks a service whose writes have begun.
     pub(super) fn begin(&mut self, name: ServiceName) {
-        // How they end says whether to try again.
+        // The end of the writes decides about a retry.
         self.retries.remove(&name);
         let cause = self.cause(&name);
         self.lanes.entry(cause.clone()).or_default().busy += 1;
         self.busy.insert(name, cause);
     }
 
-    /// Its writes have ended, or there are none. After a failure it comes again later.
+    /// Its writes have ended, or there are none. After a failure the service returns later.
     pub(super) fn end(&mut self, name: &ServiceName, failed: bool, now: Instant) {
         let cause = self.busy.remove(name);
         if let Some(cause) = &cause {
@@ -168,7 +167,7 @@ impl Queue {
         }
     }
 
-    /// The service, which was just handed out, comes again then.
+    /// Defers the service, which was just handed out.
     pub(super) fn defer(&mut self, name: ServiceName, until: Instant) {
         let cause = self.cause(&name);
         self.deferred.set(name, until, cause);
@@ -199,7 +198,7 @@ impl Queue {
         self.lanes.values().all(|lane| lane.waiting.is_empty())
     }
 
-    /// Every service that waits, for whatever reason, or whose writes are under way.
+    /// Every service that waits for any reason, or whose writes are under way.
     pub(super) fn names(&self) -> impl Iterator<Item = &ServiceName> {
         let waiting = self.lanes.values().flat_map(|lane| &lane.waiting).chain(self.busy.keys());
         waiting.chain(self.failed.keys()).chain(self.deferred.times.keys())

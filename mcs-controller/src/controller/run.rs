@@ -1,10 +1,10 @@
 //! The loop of the control task: what it waits for, and what each event leads to.
 
 mod connections;
+mod property_writes;
 mod reports;
 mod results;
 mod rounds;
-mod telling;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -36,10 +36,10 @@ use tokio::{
 
 use self::{
     connections::Connections,
+    property_writes::PropertyWrites,
     rounds::Rounds,
-    telling::Telling,
     watches::{cluster_uid, identify, spawn, watch_own},
-    writes::Sent,
+    writes::PlanResult,
 };
 use super::{
     MailboxId, Settings, Update,
@@ -68,22 +68,22 @@ use crate::{
 const WAITING_UPDATES: usize = 1024;
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
-/// How often a fault that lasts is told again. API servers keep events for an hour.
-const TOLD_AGAIN: Duration = Duration::from_mins(30);
-/// How long the end may take.
-const LAST_WORDS: Duration = Duration::from_secs(3);
+/// How often the event of a lasting fault is repeated. API servers keep events for an hour.
+const EVENT_INTERVAL: Duration = Duration::from_mins(30);
+/// The time limit of the shutdown.
+const SHUTDOWN_LIMIT: Duration = Duration::from_secs(3);
 
-/// A write that is under way.
-type Task = Pin<Box<dyn Future<Output = Done> + Send>>;
+/// A write or a probe that is under way.
+type Task = Pin<Box<dyn Future<Output = TaskResult> + Send>>;
 
-/// How a write has ended.
-enum Done {
-    Import(ServiceName, Sent),
+/// How a task has ended.
+enum TaskResult {
+    Import(ServiceName, PlanResult),
     Publication(ServiceName, Result<(), ApplyError>),
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
-    /// The value of a ClusterProperty that agents read.
-    Told(&'static str, String, Result<Option<String>, ApplyError>),
+    /// The write of a ClusterProperty that agents read.
+    Property(&'static str, String, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
     Round(Vec<(Target, Attempt)>),
@@ -117,9 +117,9 @@ struct Control {
     /// The watches of this cluster's own mailbox.
     mailbox_watches: Connection,
     term: PublisherTerm,
-    /// Whether this replica leads, told at once.
+    /// Whether this replica leads.
     leads: watch::Receiver<bool>,
-    /// The same, as far as the control task has taken notice.
+    /// Whether the control task acts as leader: it follows `leads`.
     is_leader: bool,
     /// Peers whose status is being written.
     reporting: BTreeSet<PeerName>,
@@ -131,9 +131,9 @@ struct Control {
     /// The Secrets whose tokens cannot be renewed now.
     token_failures: Failures<String>,
     /// The Secrets whose tokens are in metrics.
-    told_tokens: BTreeSet<String>,
+    measured_tokens: BTreeSet<String>,
     /// The services that metrics name.
-    told_services: BTreeSet<(ServiceName, ImportState)>,
+    measured_services: BTreeSet<(ServiceName, ImportState)>,
     /// The ClusterPeers whose status the API server does not take now.
     status_failures: Failures<PeerName>,
     /// Those of the own mailbox's Lease.
@@ -141,16 +141,16 @@ struct Control {
     rounds: Rounds,
     rights: Rights,
     /// The ClusterProperties for agents that are being written.
-    telling: Telling,
-    /// Why one of them cannot be made, or not be written.
+    property_writes: PropertyWrites,
+    /// Why one of these values cannot be computed or written.
     untold: Failures<(&'static str, &'static str)>,
     contests: Contests,
     acceptances: Acceptances,
     writers: OtherWriters,
-    /// When faults that last are told again.
+    /// When the events of lasting faults are repeated.
     tell_again_at: Instant,
     said_synced: bool,
-    /// When the page is told again.
+    /// When the page is next updated.
     show_at: Instant,
     published: Arc<Published>,
 }
@@ -164,7 +164,7 @@ pub async fn run(settings: Settings, published: Arc<Published>) -> anyhow::Resul
         published.life.stop();
         stop.send_replace(true);
         // The leader gives its Lease away, so that another replica need not wait for its end.
-        sleep(LAST_WORDS).await;
+        sleep(SHUTDOWN_LIMIT).await;
     };
     tokio::select! {
         result = control(settings, Arc::clone(&published), stopped) => result,
@@ -188,12 +188,12 @@ async fn control(
     result
 }
 
-/// Waits until this cluster's id and uid are known, and the way to its mailbox.
+/// Waits until this cluster's id, its uid and the API server of its mailbox are known.
 async fn start(
     settings: Settings,
     published: Arc<Published>,
 ) -> anyhow::Result<(Control, Election, mpsc::Receiver<Update>)> {
-    let (access, url) = ApiAccess::new(settings.kubeconfig.clone()).await?;
+    let (access, url) = ApiAccess::new(settings.kubeconfig()).await?;
     tracing::info!("following the API server at {url}");
     let access = Arc::new(access);
     let outbox = Outbox::open(&settings, &access).await?;
@@ -255,20 +255,20 @@ impl Control {
             reported: HashMap::new(),
             renewals: Renewals::default(),
             token_failures: Failures::default(),
-            told_tokens: BTreeSet::new(),
-            told_services: BTreeSet::new(),
+            measured_tokens: BTreeSet::new(),
+            measured_services: BTreeSet::new(),
             status_failures: Failures::default(),
             lease_renewals: OwnMailbox::new(now),
             rounds: Rounds::since(now),
             rights: Rights::since(now),
-            telling: Telling::default(),
+            property_writes: PropertyWrites::default(),
             untold: Failures::default(),
             contests: Contests::default(),
             acceptances: Acceptances::default(),
             writers: OtherWriters::default(),
             said_synced: false,
             show_at: now,
-            tell_again_at: now + TOLD_AGAIN,
+            tell_again_at: now + EVENT_INTERVAL,
             published,
         }
     }
@@ -299,7 +299,7 @@ impl Control {
                 let Ok(update) = waiting.try_recv() else { break };
                 self.take(update);
             }
-            self.settle(Instant::now());
+            self.connect_hubs(Instant::now());
             self.ensure_id()?;
             let leads = *self.leads.borrow();
             self.lead(leads);
@@ -308,7 +308,7 @@ impl Control {
         }
     }
 
-    /// Everything is planned under one id. After a restart it is the other one.
+    /// Plans are valid for one cluster id. The program restarts to use another.
     fn ensure_id(&self) -> anyhow::Result<()> {
         let (cluster, said) = (self.state.cluster(), self.state.own.cluster_id());
         if self.settings.cluster.is_none()
@@ -359,8 +359,8 @@ impl Control {
             self.state.lead();
         } else {
             self.published.metrics.stand_by();
-            self.told_tokens.clear();
-            self.told_services.clear();
+            self.measured_tokens.clear();
+            self.measured_services.clear();
             tracing::info!("another replica leads");
         }
     }
@@ -394,8 +394,8 @@ impl Control {
         }
         self.state.note_lacking();
         if now >= self.tell_again_at {
-            self.tell_again_at = now + TOLD_AGAIN;
-            self.state.tell_refused_again();
+            self.tell_again_at = now + EVENT_INTERVAL;
+            self.state.tell_rejected_again();
             let notices = self.state.take_notices();
             self.tell(notices);
         }
@@ -404,7 +404,7 @@ impl Control {
         self.renew_tokens(now);
         self.probe_peers(now);
         self.ask_for_rights(now);
-        self.tell_agents();
+        self.write_properties();
         self.report(now);
         self.measure_state(now);
     }

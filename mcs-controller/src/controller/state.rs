@@ -1,4 +1,4 @@
-//! What is known of all clusters, and what follows from it for one service. No I/O but lines of the log.
+//! The knowledge about all clusters, and the plan for each service. Its only I/O is logging.
 
 mod addresses;
 mod namespaces;
@@ -27,8 +27,8 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Condition, Export, ExportState, Owner, Refusal, ServiceName, Timestamp,
-        VipRanges, VipsInUse, well_known,
+        ClusterId, Condition, Export, ExportState, NamespaceRules, Owner, Rejection, ServiceName,
+        Timestamp, VipRanges, VipsInUse, well_known,
     },
     mailbox::MailboxView,
     names::{QUESTIONS, Question},
@@ -38,42 +38,44 @@ use crate::{
     status::Notice,
 };
 
-/// How long a derived Service stays that the controller may not delete. Meanwhile somebody may give it the right.
+/// How long the controller waits before it tries again to delete a derived Service without the right.
 const KEPT_DERIVED: Duration = Duration::from_mins(10);
 
-/// Everything that the controller knows.
+/// Everything that the controller knows about all clusters.
 pub(super) struct State {
     settings: Settings,
+    /// The namespaces that can be exported.
+    exports: NamespaceRules,
     pub(super) own: OwnCluster,
     cluster: ClusterId,
     pub(super) peers: Peers,
-    /// What this cluster has published, as the watches of its own mailbox tell.
+    /// The contents of the own mailbox, by its watches.
     pub(super) own_mailbox: MailboxView,
     in_use: VipsInUse,
     /// The VIPs of each service, as far as they are in `in_use`.
     vips: HashMap<ServiceName, Vec<IpAddr>>,
-    /// The VIPs of each import as it was last planned. An event that comes before the import itself must not free them.
+    /// The VIPs of each import as last planned. An earlier event of the import must not free them.
     planned_vips: HashMap<ServiceName, Vec<IpAddr>>,
     /// Services whose imports have lost a VIP, each until it is given up; `None`: it is.
     lost: HashMap<ServiceName, Option<Instant>>,
-    /// What was last said of VIP ranges that overlap with other ranges.
+    /// The last report of VIP ranges that overlap with other ranges.
     overlaps: Vec<String>,
     /// Services that wait for a VIP: none of the range was free.
     without_vip: BTreeSet<ServiceName>,
     /// Services to import.
     pub(super) imports: Queue,
-    /// Who has changed them.
+    /// The clusters that have changed them.
     pub(super) causes: Causes,
     /// Services to publish.
     pub(super) publications: Queue,
-    /// The services that are to be in the mailbox. If somebody else empties it, they still count, so that readers keep
-    /// them.
+    /// The services that belong in the mailbox. The Lease counts them even if somebody else empties the mailbox, so that
+    /// readers keep them.
     outgoing: BTreeSet<ServiceName>,
-    /// Services that the mailbox's API server has refused, the last time that it was asked.
-    rejected: BTreeSet<ServiceName>,
-    /// Those of them that are to be in the mailbox and are not. With each event the Lease is compared with them.
+    /// Services whose last write the mailbox's API server refused.
+    refused: BTreeSet<ServiceName>,
+    /// The refused services that the mailbox lacks. Each event compares the Lease with them.
     missing: Arc<BTreeSet<ServiceName>>,
-    /// Services that waited when the term as publisher began, and that were neither published nor refused since.
+    /// Services that waited when the term as publisher began, and have been neither published nor refused since.
     unanswered: HashSet<ServiceName>,
     /// The epoch of what this cluster publishes.
     epoch: u64,
@@ -83,25 +85,25 @@ pub(super) struct State {
     publication_errors: HashMap<ServiceName, String>,
     /// Why readers have no sign of life of this cluster.
     silence: Option<String>,
-    /// What has become of the imports.
+    /// The states of the imports.
     import_states: ImportStates,
-    /// What has become of the exports.
+    /// The states of the exports.
     export_states: States<ExportState>,
     /// The namespaces of exports of peers that this cluster lacks. `None`: as the Lease of its mailbox says.
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: no import has shown it yet.
+    /// Whether ServiceImports have `status.endpointSliceObjects` (mcs-api v0.5.1). `None`: unknown.
     has_slice_objects: Option<bool>,
     /// Whether ServiceImports have no `status.clusterSelectorResults` (KEP-5939).
     lacks_selector_results: bool,
     /// Derived Services that the controller may not delete, each until it tries again.
     kept_derived: HashMap<ServiceName, Instant>,
-    /// The endpoints of each service that are refused, by source cluster and reason.
-    refused: HashMap<ServiceName, BTreeMap<(ClusterId, Refusal), usize>>,
+    /// The number of rejected endpoints of each service, by source cluster and reason.
+    rejected: HashMap<ServiceName, BTreeMap<(ClusterId, Rejection), usize>>,
     /// The services whose ServiceImports another controller writes.
     left_alone: BTreeSet<ServiceName>,
-    /// What keeps imports from being served, of each import that this controller has judged.
+    /// The condition `Accepted` of each import, as last computed.
     acceptance_faults: HashMap<ServiceName, Option<Condition>>,
-    /// What is to be told about objects.
+    /// The events to write.
     notices: Vec<Notice>,
 }
 
@@ -109,6 +111,7 @@ impl State {
     /// The state of a cluster with this id. Some of `own` was read before the id was known.
     pub(super) fn new(settings: Settings, cluster: ClusterId, own: OwnCluster) -> Self {
         let mut state = Self {
+            exports: settings.exports(),
             settings,
             own,
             peers: Peers::default(),
@@ -124,7 +127,7 @@ impl State {
             causes: Causes::default(),
             publications: Queue::default(),
             outgoing: BTreeSet::new(),
-            rejected: BTreeSet::new(),
+            refused: BTreeSet::new(),
             missing: Arc::default(),
             unanswered: HashSet::new(),
             epoch: 0,
@@ -137,12 +140,12 @@ impl State {
             has_slice_objects: None,
             lacks_selector_results: false,
             kept_derived: HashMap::new(),
-            refused: HashMap::new(),
+            rejected: HashMap::new(),
             left_alone: BTreeSet::new(),
             acceptance_faults: HashMap::new(),
             notices: vec![],
         };
-        state.claim();
+        state.update_own_pods();
         let imported: Vec<_> = state.own.imported().cloned().collect();
         for name in &imported {
             state.note_vips(name);
@@ -170,7 +173,7 @@ impl State {
                 if changes.all || !changes.addresses.is_empty() {
                     self.peers.reserve(&self.reserved());
                 }
-                let claims = changes.pod_ranges && self.claim();
+                let claims = changes.pod_ranges && self.update_own_pods();
                 let has_addresses = !changes.addresses.is_empty() && self.peers.have_any_address();
                 if changes.all || claims || has_addresses {
                     self.queue_all();
@@ -241,14 +244,14 @@ impl State {
             Update::Access(MailboxId::Peer(peer, number), problem) => {
                 self.peers.note_access(&peer, number, problem);
             }
-            // Those of a hub were shared out among its peers, and the own mailbox was opened before.
+            // Updates of a hub are already split among its peers, and the own mailbox is opened at the start.
             Update::Mailbox(MailboxId::Hub(..), _)
             | Update::Access(MailboxId::Own | MailboxId::Hub(..), _) => {}
         }
         BTreeSet::new()
     }
 
-    /// The VIPs of an import that this cluster has are in use, whoever writes it, and so are those that were planned.
+    /// Updates the VIPs in use: those of the present import, whoever writes it, and the planned ones.
     fn note_vips(&mut self, name: &ServiceName) {
         let mut vips = self.planned_vips.get(name).cloned().unwrap_or_default();
         let read = self.own.vips(name).iter().copied();
@@ -257,7 +260,7 @@ impl State {
         self.set_vips(name, vips);
     }
 
-    /// An import that has `status.endpointSliceObjects` shows that all can have it.
+    /// An import with `status.endpointSliceObjects` proves that the definition has the field.
     fn note_slice_objects(&mut self, name: &ServiceName) {
         let status = self.own.import_object(name).map(|object| &object.actual.status);
         if self.has_slice_objects.is_none()
@@ -310,7 +313,7 @@ impl State {
         self.queue(None, |_| true);
     }
 
-    /// Queues the services that a cluster exports, and the services that were imported from it.
+    /// Queues the services that a cluster exports, and the services imported from it.
     fn queue_of(&mut self, cluster: &ClusterId, services: &BTreeSet<ServiceName>) {
         let imported = self.own.imported().filter(|name| self.own.is_imported_from(name, cluster));
         let names: HashSet<_> = imported.chain(services).cloned().collect();
@@ -360,12 +363,13 @@ impl State {
         ages
     }
 
-    /// The controller may not delete the derived Service of this import.
+    /// Records that the controller lacks the right to delete the derived Service of this import.
     pub(super) fn note_derived_stays(&mut self, name: ServiceName, now: Instant) {
         self.kept_derived.insert(name, now + KEPT_DERIVED);
     }
 
-    /// Forgets peers and ExportRules that are gone for good, and refusals of a while ago.
+    /// Ends what waits for a time: retries of derived Services, lost VIPs, and the grace times of deleted peers and
+    /// ExportRules.
     pub(super) fn forget(&mut self, now: Instant) {
         for (name, _) in self.kept_derived.extract_if(|_, until| *until <= now) {
             self.imports.add(name);
@@ -384,10 +388,10 @@ impl State {
         }
     }
 
-    /// The number of refused endpoints of each cluster, by reason.
-    pub(super) fn refused(&self) -> BTreeMap<&ClusterId, BTreeMap<Refusal, usize>> {
+    /// The number of rejected endpoints of each cluster, by reason.
+    pub(super) fn rejected(&self) -> BTreeMap<&ClusterId, BTreeMap<Rejection, usize>> {
         let mut counts: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-        for ((cluster, reason), count) in self.refused.values().flatten() {
+        for ((cluster, reason), count) in self.rejected.values().flatten() {
             *counts.entry(cluster).or_default().entry(*reason).or_default() += count;
         }
         counts
@@ -428,7 +432,7 @@ impl State {
         name.unwrap_or(well_known::UNNAMED_CLUSTERSET)
     }
 
-    /// This replica leads from now on. What it knows of imports can be old.
+    /// Begins a term as leader. The knowledge about imports can be old.
     pub(super) fn lead(&mut self) {
         self.silence = None;
         self.import_states = ImportStates::default();
@@ -437,12 +441,12 @@ impl State {
         self.queue_all();
     }
 
-    /// What has become of the imports.
+    /// The states of the imports.
     pub(super) const fn import_states(&self) -> &ImportStates {
         &self.import_states
     }
 
-    /// What has become of the exports.
+    /// The states of the exports.
     pub(super) const fn export_states(&self) -> &States<ExportState> {
         &self.export_states
     }

@@ -1,4 +1,4 @@
-//! What has become of the imports and exports, and how many are in each state.
+//! The states of imports and exports, and the number in each state.
 
 use std::collections::{BTreeMap, BTreeSet};
 

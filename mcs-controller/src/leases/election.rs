@@ -24,10 +24,10 @@ const DURATION: u64 = 15;
 /// How long before that it renews the Lease, in seconds.
 const GRACE: u64 = 10;
 /// How often the leader looks whether it holds the Lease.
-const LOOK: Duration = Duration::from_secs(2);
+const POLL: Duration = Duration::from_secs(2);
 const RETRY: Duration = Duration::from_secs(2);
 
-/// Takes part in the election until it is dropped.
+/// This replica's part in the election, until it is dropped.
 #[derive(Debug)]
 pub struct Election {
     leads: watch::Receiver<bool>,
@@ -70,7 +70,7 @@ impl Election {
         Self { leads, stop, task }
     }
 
-    /// Gives the Lease away, if this replica has it.
+    /// Releases the Lease, if this replica holds it.
     pub async fn end(mut self) {
         self.stop.send_replace(true);
         // It logs its errors.
@@ -99,8 +99,8 @@ async fn take_part(
         .build()
         .await?;
     let (mut is_leader, task) = manager.watch().await;
-    let mut looks = interval(LOOK);
-    looks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut polls = interval(POLL);
+    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut until: Option<Instant> = None;
     loop {
         let holds = *is_leader.borrow_and_update();
@@ -116,11 +116,11 @@ async fn take_part(
         }
         tokio::select! {
             changed = is_leader.changed() => if changed.is_err() { break },
-            _ = looks.tick() => {}
+            _ = polls.tick() => {}
             _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
-    // Without a receiver, the manager gives the Lease away and ends.
+    // Without a receiver, the manager releases the Lease and ends.
     drop(is_leader);
     task.await??;
     Ok(())
@@ -135,17 +135,17 @@ async fn look(access: &ApiAccess, namespace: &str, identity: &str) -> Option<Opt
         let leases: Api<Lease> = Api::namespaced(access.connection().await.ok()?.client, namespace);
         leases.get(LEASE).await.ok()
     };
-    let lease = timeout(LOOK, read).await.ok()??;
+    let lease = timeout(POLL, read).await.ok()??;
     let remaining = remaining(&lease, identity, Timestamp::now());
     Some(remaining.map(|remaining| now + remaining))
 }
 
-/// How much longer the Lease is this replica's.
+/// How long this replica still holds the Lease.
 fn remaining(lease: &Lease, identity: &str, now: Timestamp) -> Option<Duration> {
     let spec = lease.spec.as_ref()?;
     let renewed =
         spec.renew_time.as_ref().filter(|_| spec.holder_identity.as_deref() == Some(identity))?;
-    // A clock that was set back must not prolong it.
+    // A clock that is set back must not prolong the time.
     let age = Duration::try_from(now.duration_since(renewed.0)).unwrap_or_default();
     Duration::from_secs(DURATION).checked_sub(age).filter(|remaining| !remaining.is_zero())
 }

@@ -1,8 +1,8 @@
-//! Which publisher writes a mailbox, and when it writes the Lease `publisher`, by which readers judge what is there.
+//! Which publisher writes a mailbox, and when it writes the Lease `publisher`.
 //!
-//! Only one publisher writes a mailbox. It takes the Lease over when the one before has ended or is silent, and writes it
-//! with `resourceVersion`, so that of two one fails. A publisher that sees another one renew the Lease stops: it may be
-//! that of a copy of this cluster, or of another cluster with the same id.
+//! One publisher writes a mailbox. It takes over the Lease after the former publisher has ended or is silent. It writes the
+//! Lease with `resourceVersion`, so that only one of two publishers succeeds. A publisher that sees another one renew the
+//! Lease stops: the other belongs to a copy of this cluster, or to a cluster with the same id.
 
 use std::{
     collections::BTreeSet,
@@ -21,7 +21,7 @@ use crate::{
 
 /// How often the Lease is renewed.
 const RENEWAL: Duration = Duration::from_secs(10);
-/// How long a change of what the Lease says may wait: readers of every cluster get it.
+/// How long a change of the Lease's content may wait: readers of every cluster get it.
 const PACE: Duration = Duration::from_secs(1);
 /// How long to wait after a failure.
 const RETRY: Duration = Duration::from_secs(1);
@@ -39,22 +39,22 @@ pub struct PublisherIdentity {
     pub mailbox: String,
     /// Whether the mailbox is in this cluster: then the election of replicas is enough at the start.
     pub is_at_home: bool,
-    /// Whether replicas elect the one that publishes. A publisher that lives beside an elected one is another cluster's.
+    /// Whether replicas elect the publisher. A second live publisher then belongs to another cluster.
     pub is_elected: bool,
 }
 
-/// What the Lease says of the mailbox.
+/// The content of the Lease.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Statement {
     /// Whether every service that waited when the term began was published or refused.
     pub complete: bool,
-    /// The number of services that readers have to see before they take any away.
+    /// The number of services that readers have to see before they delete any.
     pub services: usize,
-    /// The services that the API server refuses and that are not there.
+    /// The services that the API server refuses and the mailbox lacks.
     pub refused: Arc<BTreeSet<ServiceName>>,
     /// The namespaces of exports of peers that this cluster lacks.
     pub lacking: Arc<BTreeSet<Arc<str>>>,
-    /// Whether readers are to prefer other clusters.
+    /// Whether readers should prefer other clusters.
     pub drain: Option<Drain>,
     /// The ClusterProperties of this cluster that readers may know.
     pub properties: Arc<Properties>,
@@ -67,24 +67,24 @@ enum Hold {
     Waiting,
     /// It publishes.
     Held,
-    /// Somebody else has written the Lease: it has to be read again, when it was listed more often than this.
+    /// Somebody else has written the Lease. The publisher waits until it was listed more often than this.
     Unsure(u64),
     /// Another publisher renews the Lease.
     Lost,
 }
 
-/// What a look at the Lease has changed.
+/// The change after a look at the Lease.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Change {
     /// Nothing.
     None,
-    /// This publisher publishes anew: the mailbox may be as it was some time ago.
+    /// This publisher publishes everything again: the mailbox may be old.
     Began,
-    /// This publisher does not publish any more.
+    /// This publisher stops.
     Lost,
 }
 
-/// The Lease as it was last seen, and since when it is as it is.
+/// The Lease as last seen, and the time of its last change.
 #[derive(Debug)]
 struct Seen {
     lease: Option<PublisherLease>,
@@ -138,7 +138,7 @@ impl PublisherTerm {
         Self { seen, ..Self::new(self.identity.clone(), now) }
     }
 
-    /// Takes notice of the Lease as it is, and of how often it was listed.
+    /// Handles the Lease as it is, and how often it was listed.
     pub fn observe(&mut self, lease: Option<&PublisherLease>, lists: u64, now: Instant) -> Change {
         if self.seen.as_ref().is_none_or(|seen| seen.lease.as_ref() != lease) {
             let was_there = self.seen.as_ref().is_some_and(|seen| seen.lease.is_some());
@@ -193,7 +193,7 @@ impl PublisherTerm {
         self.stamp
     }
 
-    /// The mailbox has objects with this stamp: what is written from now on is later.
+    /// The mailbox has objects with this stamp; later writes get greater ones.
     pub fn follow(&mut self, stamp: Stamp) {
         if stamp.epoch == self.stamp.epoch {
             self.stamp = self.stamp.max(stamp);
@@ -259,7 +259,7 @@ impl PublisherTerm {
         Some(self.request(&statement, membership, false))
     }
 
-    /// What this publisher writes follows what the Lease says. It is of the same epoch if it is of the same cluster.
+    /// Continues after the stamp of the Lease, in the same epoch if the Lease is of the same cluster.
     fn begin(&mut self) {
         let former = self.seen.as_ref().and_then(|seen| seen.lease.as_ref());
         let same = former.filter(|former| former.uid.as_ref() == Some(&self.identity.uid));
@@ -267,7 +267,7 @@ impl PublisherTerm {
         self.stamp = match (same, former) {
             (Some(same), _) if !same.stamp.is_none() => self.stamp.max(same.stamp),
             (_, former) => {
-                // The clock makes it greater than that of a Lease which somebody has deleted.
+                // The clock makes the epoch greater than that of a deleted Lease.
                 let clock = u64::try_from(Timestamp::now().as_second()).unwrap_or_default();
                 let after = former.map_or(0, |former| former.stamp.epoch + 1);
                 Stamp { mailbox: 0, epoch: clock.max(after).max(self.stamp.epoch), sequence: 0 }
@@ -307,7 +307,7 @@ impl PublisherTerm {
         Request::new(api, Some(mailbox), name, Action::Update(object))
     }
 
-    /// The last write: the next publisher need not wait.
+    /// The last write, which releases the Lease.
     pub fn release(&mut self, membership: &Membership) -> Option<Request> {
         let (last, _) = self.written.clone().filter(|_| self.holds())?;
         self.hold = Hold::Waiting;

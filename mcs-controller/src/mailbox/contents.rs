@@ -1,4 +1,4 @@
-//! The ExportedServices and slices that are in a mailbox, as its watches tell.
+//! The ExportedServices and slices of a mailbox, by its watches.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
@@ -9,15 +9,13 @@ use std::{
 use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
 
 use super::{
-    MailboxProblem,
     ignored::Ignored,
     limits::{Ledger, Resource, Size},
 };
 use crate::{
     clusterset::{ClusterId, ServiceName, SourceSlice, Stamp},
     objects::{
-        ExportedObject, ExportedServiceDecoder, Limits, MailboxSlice, MailboxSliceDecoder,
-        service_of,
+        ExportedObject, ExportedServiceDecoder, MailboxSlice, MailboxSliceDecoder, service_of,
     },
 };
 
@@ -27,17 +25,16 @@ type Slices = BTreeMap<Arc<str>, Arc<SourceSlice>>;
 #[derive(Debug)]
 pub(super) struct Contents {
     cluster: ClusterId,
-    /// Whether an object that was written before the one that is known does not replace it: a backup has brought it back,
-    /// or a publisher that was replaced wrote it.
+    /// Whether an older object does not replace a known one: it comes from a backup, or from a publisher that was replaced.
     keeps_latest: bool,
-    services: BTreeMap<ServiceName, ExportedObject>,
-    /// Those of `services` that are about to be deleted.
+    pub(super) services: BTreeMap<ServiceName, ExportedObject>,
+    /// The services in `services` that are about to be deleted.
     withdrawn: BTreeSet<ServiceName>,
     /// The services whose ExportedService cannot be read, with `metadata.resourceVersion`.
-    unread: BTreeMap<ServiceName, Option<Arc<str>>>,
-    slices: HashMap<ServiceName, Slices>,
-    ledger: Ledger,
-    ignored: Ignored,
+    pub(super) unread: BTreeMap<ServiceName, Option<Arc<str>>>,
+    pub(super) slices: HashMap<ServiceName, Slices>,
+    pub(super) ledger: Ledger,
+    pub(super) ignored: Ignored,
 }
 
 impl Contents {
@@ -54,47 +51,12 @@ impl Contents {
         }
     }
 
-    /// How much is kept, from the next list on. Without limits it is this cluster's own mailbox.
-    pub(super) const fn set_limits(&mut self, limits: Limits) {
-        self.ledger.set_limits(limits);
-    }
-
-    /// Why not everything is kept.
-    pub(super) fn over_limit(&self) -> Option<MailboxProblem> {
-        self.ledger.problem()
-    }
-
-    /// How many ExportedServices and slices are beyond the limits.
-    pub(super) fn left_out(&self) -> [usize; 2] {
-        self.ledger.left_out()
-    }
-
-    /// How many objects were ignored.
-    pub(super) const fn ignored(&self) -> u64 {
-        self.ignored.count()
-    }
-
-    /// The ExportedServices that can be read.
-    pub(super) const fn services(&self) -> &BTreeMap<ServiceName, ExportedObject> {
-        &self.services
-    }
-
-    /// The services whose ExportedService cannot be read, with its version.
-    pub(super) const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
-        &self.unread
-    }
-
-    /// The slices by their services.
-    pub(super) const fn slices(&self) -> &HashMap<ServiceName, Slices> {
-        &self.slices
-    }
-
-    /// The number of ExportedServices, whether they can be read or not, but for those that are about to be deleted.
+    /// The number of ExportedServices, readable or not, without those that are about to be deleted.
     pub(super) fn count(&self) -> usize {
         self.services.len() - self.withdrawn.len() + self.unread.len()
     }
 
-    /// Applies an event of the ExportedServices. Returns the services that it touches.
+    /// Applies an event of the ExportedServices. Returns the affected services.
     pub(super) fn take_services(
         &mut self,
         event: ResourceEvent<ExportedServiceDecoder>,
@@ -104,7 +66,7 @@ impl Contents {
                 let before = std::mem::take(&mut self.services);
                 let unread = std::mem::take(&mut self.unread);
                 self.withdrawn.clear();
-                // Where there is no room for all, those from before stay.
+                // If there is no room for all objects, the former ones stay.
                 let is_known = |object: &WatchedObject<_>| {
                     service_of(&object.key().name).is_some_and(|name| before.contains_key(&name))
                 };
@@ -141,7 +103,7 @@ impl Contents {
         }
     }
 
-    /// An ExportedService of another cluster does not count, and one that has no room is not kept.
+    /// Stores an ExportedService if it is of this mailbox's cluster and there is room.
     fn put_service(
         &mut self,
         object: WatchedObject<ExportedServiceDecoder>,
@@ -196,7 +158,7 @@ impl Contents {
         self.keeps_latest && stamp.is_before(former)
     }
 
-    /// Applies an event of the slices. Returns the services that it touches.
+    /// Applies an event of the slices. Returns the affected services.
     pub(super) fn take_slices(
         &mut self,
         event: ResourceEvent<MailboxSliceDecoder>,
@@ -247,7 +209,7 @@ impl Contents {
         }
     }
 
-    /// Keeps it if there is room.
+    /// Stores a slice if there is room.
     fn put_slice(
         &mut self,
         service: &ServiceName,

@@ -1,4 +1,4 @@
-//! Objects of a mailbox that are ignored. Each is counted, and few have a line in the log: their writer must not fill it.
+//! Ignored objects of a mailbox. All are counted, and few are logged: their writer must not fill the log.
 
 use std::time::{Duration, Instant};
 
@@ -6,20 +6,20 @@ use mcs_kube::{ObjectKey, one_line_of};
 
 use crate::clusterset::ClusterId;
 
-/// How many lines there are in a minute.
+/// The most lines a minute.
 const LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_mins(1);
 /// The bytes of a name or a reason.
 const LONGEST: usize = 300;
 
-/// How many objects were ignored.
+/// The number of ignored objects.
 #[derive(Debug)]
 pub(super) struct Ignored {
     count: u64,
     since: Instant,
     /// Since then.
     lines: u32,
-    /// Those without a line.
+    /// The objects of this minute without a line.
     unsaid: u64,
 }
 
@@ -33,7 +33,7 @@ impl Ignored {
         self.count
     }
 
-    /// An object of a cluster's mailbox is ignored.
+    /// Counts an ignored object of a cluster's mailbox, and may log it.
     pub(super) fn note(
         &mut self,
         cluster: &ClusterId,
@@ -53,7 +53,7 @@ impl Ignored {
         tracing::warn!("{kind} {key} in the mailbox of cluster {cluster} is ignored: {reason}");
     }
 
-    /// After a minute there are lines again. Says how many objects had none.
+    /// Begins the next minute. Logs the number of objects that had no line.
     fn begin_anew(&mut self, cluster: &ClusterId, now: Instant) {
         if now.saturating_duration_since(self.since) < WINDOW {
             return;

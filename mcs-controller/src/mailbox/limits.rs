@@ -1,5 +1,5 @@
-//! How much of a peer's mailbox is kept. What is beyond a limit is counted, and not kept: no peer can use up the memory of
-//! the process that follows all of them.
+//! The limits of a peer's mailbox. Objects beyond a limit are counted and not stored: no peer can exhaust the memory of the
+//! process, which follows all peers.
 
 use std::{
     collections::{BTreeMap, HashMap, HashSet, hash_map::RandomState},
@@ -8,17 +8,17 @@ use std::{
     sync::Arc,
 };
 
-use super::MailboxProblem;
+use super::problem::MailboxProblem;
 use crate::{
     clusterset::{ServiceSpec, SourceSlice},
     objects::{Exported, Limits},
 };
 
-/// How many objects that are left out are told apart.
-const TOLD_APART: usize = 100_000;
-/// What an object takes beside the parts that are counted.
+/// The most objects beyond the limits that are remembered one by one.
+const MOST_REMEMBERED: usize = 100_000;
+/// The bytes of an object apart from its counted parts.
 const OBJECT: usize = 512;
-/// What a text takes beside its bytes.
+/// The overhead of a text.
 const TEXT: usize = 48;
 
 /// A watched resource of a mailbox.
@@ -28,7 +28,7 @@ pub(super) enum Resource {
     Slices,
 }
 
-/// What an object counts for.
+/// The cost of an object.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Size {
     services: usize,
@@ -36,26 +36,26 @@ pub(super) struct Size {
     bytes: usize,
 }
 
-/// What of one resource is kept, and what is not. Objects are known by a number made of their names.
+/// The stored and the left out objects of one resource, by a hash of their names.
 #[derive(Default, Debug)]
 struct Account {
     kept: HashMap<u64, Size>,
-    /// Objects that are not kept, or are kept as they were before.
+    /// Objects that are not stored, or are stored in a former version.
     left_out: HashSet<u64>,
-    /// Further ones, which are not told apart.
+    /// Further left out objects, which are only counted.
     uncounted: usize,
-    /// How many the next list lacks.
+    /// The objects that the next list will lack.
     lacking: usize,
 }
 
-/// What a mailbox may take, and what it takes.
+/// The limits and the use of a mailbox.
 #[derive(Debug)]
 pub(super) struct Ledger {
-    /// `None`: that of this cluster itself.
+    /// `None` for this cluster's own mailbox.
     limits: Option<Limits>,
     accounts: [Account; 2],
     total: Size,
-    /// The limit that was exceeded last, and how much it is.
+    /// The last exceeded limit: its field, and its value.
     exceeded: (&'static str, usize),
     hasher: RandomState,
 }
@@ -71,17 +71,17 @@ impl Ledger {
         }
     }
 
-    /// From the next list on.
+    /// Sets the limits, from the next list on.
     pub(super) const fn set_limits(&mut self, limits: Limits) {
         self.limits = Some(limits);
     }
 
-    /// The next list lacks so many objects.
+    /// The next list lacks this many objects.
     pub(super) const fn note_left_out(&mut self, resource: Resource, objects: usize) {
         self.accounts[resource as usize].lacking = objects;
     }
 
-    /// A list takes the place of everything before.
+    /// Starts a list, which replaces all objects.
     pub(super) fn begin(&mut self, resource: Resource) {
         let account = &mut self.accounts[resource as usize];
         let former = take(account);
@@ -111,7 +111,7 @@ impl Ledger {
         let exceeded = all.iter().find(|(_, total, most, grows)| total > most && *grows);
         if let Some((limit, _, most, _)) = exceeded {
             self.exceeded = (limit, *most);
-            if account.left_out.len() < TOLD_APART {
+            if account.left_out.len() < MOST_REMEMBERED {
                 account.left_out.insert(key);
             } else if !account.left_out.contains(&key) {
                 account.uncounted += 1;
@@ -124,7 +124,7 @@ impl Ledger {
         true
     }
 
-    /// An object is gone.
+    /// Forgets a deleted object.
     pub(super) fn remove(&mut self, resource: Resource, name: &impl Hash) {
         let key = self.hasher.hash_one(name);
         let account = &mut self.accounts[resource as usize];
@@ -134,7 +134,7 @@ impl Ledger {
         }
     }
 
-    /// The objects that are left out: ExportedServices and slices.
+    /// The number of left out ExportedServices, and of left out slices.
     pub(super) fn left_out(&self) -> [usize; 2] {
         [Resource::Services, Resource::Slices].map(|resource| {
             let account = &self.accounts[resource as usize];
@@ -154,7 +154,7 @@ impl Ledger {
         })
     }
 
-    /// An export of a peer without what no import can have.
+    /// Removes from a peer's export what no import can have.
     pub(super) fn usable(&self, exported: Exported) -> Exported {
         if self.limits.is_none() {
             return exported;
@@ -164,7 +164,7 @@ impl Ledger {
 }
 
 impl Size {
-    /// Of an ExportedService that cannot be read.
+    /// The size of an unreadable ExportedService.
     pub(super) const OF_UNREAD: Self = Self { services: 1, endpoints: 0, bytes: OBJECT };
 
     pub(super) fn of_service(exported: &Exported) -> Self {
@@ -313,10 +313,10 @@ mod tests {
     #[test]
     fn many_objects_that_are_left_out_take_no_memory() {
         let mut ledger = ledger();
-        for number in 0..TOLD_APART + 10 {
+        for number in 0..MOST_REMEMBERED + 10 {
             assert!(!ledger.admit(Resource::Slices, &number, slice(11, 0)));
         }
-        assert_eq!(ledger.left_out(), [0, TOLD_APART + 10]);
-        assert_eq!(ledger.accounts[1].left_out.len(), TOLD_APART);
+        assert_eq!(ledger.left_out(), [0, MOST_REMEMBERED + 10]);
+        assert_eq!(ledger.accounts[1].left_out.len(), MOST_REMEMBERED);
     }
 }

@@ -9,7 +9,7 @@ use crate::{
 
 use super::MailboxView;
 
-/// What of one service is to be in the mailbox.
+/// The content of the mailbox for one service.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Outgoing {
     /// The export.
@@ -33,10 +33,10 @@ pub enum MailboxWrite {
     DeleteSlice(ServiceName, Arc<str>),
 }
 
-/// The writes for one service, by a publisher of this epoch. A reader that sees a part of them misses nothing that it had:
-/// new slices come before the ExportedService that names them, and those that it names no longer go after it. A slice of
-/// another family makes room first. A service that goes is withdrawn first: a reader cannot tell from its absence who
-/// deleted it.
+/// The writes for one service, by a publisher of this epoch. A reader that sees only the first writes loses nothing: new
+/// slices precede the ExportedService that names them, and the slices that it no longer names are deleted after it. A slice
+/// of another family is deleted first, to free its name. A service is withdrawn before its deletion: its absence does not
+/// show who deleted it.
 pub fn plan_publication(
     name: &ServiceName,
     wanted: Option<&Outgoing>,
@@ -88,8 +88,8 @@ fn service_writes(
     if is_written { vec![] } else { vec![MailboxWrite::ApplyService(exported.into())] }
 }
 
-/// Why this version must not replace the ExportedService of a service: a later version restricts who imports it, and this
-/// one would lift the restriction.
+/// Why this version must not replace the ExportedService of a service: a later version has restricted who imports it, and
+/// this version would lift the restriction.
 pub fn unknown_demands(name: &ServiceName, mailbox: &MailboxView) -> Option<String> {
     let demands = &mailbox.seen().get(name)?.unknown_demands;
     (!demands.is_empty()).then(|| {

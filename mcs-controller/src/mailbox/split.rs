@@ -7,7 +7,7 @@ use mcs_kube::{Decoder, ResourceEvent, WatchedObject};
 use super::MailboxEvent;
 
 impl MailboxEvent {
-    /// What it means for each of these mailboxes, by namespace. A list without any object of a mailbox is an empty list of it.
+    /// Splits an event among these mailboxes, by namespace. A mailbox without an object in a list gets an empty list.
     pub fn split<'a>(self, mailboxes: impl Iterator<Item = &'a str>) -> Vec<(String, Self)> {
         match self {
             Self::Services(event) => shared(event, mailboxes, Self::Services),

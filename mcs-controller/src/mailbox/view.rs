@@ -1,4 +1,4 @@
-//! What a reader sees in a mailbox, and what it believes of that.
+//! What a reader sees in a mailbox, and what it believes of it.
 //!
 //! | what a reader does | what allows it |
 //! |---|---|
@@ -8,18 +8,17 @@
 //! | it takes a slice away that a believed service no longer names | [`allows_removal`](MailboxView::allows_removal): all slices that it names were seen ([`has_all_slices`](Believed::has_all_slices)), and the Lease [`is_renewed`](MailboxView::is_renewed) |
 //! | it takes away what it has of a service that is not believed | [`allows_removal`](MailboxView::allows_removal): the mailbox [`was_complete`](MailboxView::was_complete) once, is within its limits, and holds no unreadable ExportedService of that name |
 //!
-//! What another replica, or this one before a restart, has imported is in none of this: it stays until the last two rows take
-//! it away.
+//! The view does not know what another replica, or this replica before a restart, has imported: that stays until one of the
+//! last two rows allows its deletion.
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
-    fmt,
     sync::Arc,
 };
 
-use mcs_kube::{Drain, ResourceEvent, one_line_of};
+use mcs_kube::{Drain, ResourceEvent};
 
-use super::contents::Contents;
+use super::{contents::Contents, problem::MailboxProblem};
 use crate::{
     clusterset::{ClusterId, Export, Properties, ServiceName, SourceSlice, Stamp},
     feed::Feed,
@@ -52,14 +51,14 @@ impl MailboxEvent {
     }
 }
 
-/// An export that counts.
+/// What a reader uses of an export.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Believed {
     /// The export.
     pub export: Export,
     /// Its slices.
     pub slices: Vec<Arc<SourceSlice>>,
-    /// Whether every slice that it names was seen. Until then no slice goes.
+    /// Whether every slice that the ExportedService names was seen. Until then no slice is deleted.
     pub has_all_slices: bool,
     /// When it was written.
     pub stamp: Stamp,
@@ -71,124 +70,49 @@ impl Believed {
     }
 }
 
-/// Why a mailbox cannot be read, or is not believed.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum MailboxProblem {
-    /// A resource cannot be read now.
-    Unreadable {
-        /// Its plural.
-        resource: &'static str,
-        /// What the API server answered.
-        reason: String,
-    },
-    /// The mailbox has more than the ClusterPeer allows.
-    OverLimit {
-        /// Which field of `spec.limits` is exceeded.
-        limit: &'static str,
-        /// What it allows.
-        most: usize,
-        /// The ExportedServices that are left out.
-        services: usize,
-        /// The slices that are left out.
-        slices: usize,
-    },
-    /// No publisher has written its Lease.
-    NoPublisher,
-    /// The mailbox is another cluster's.
-    OtherCluster(String),
-    /// The mailbox belongs to another cluster with the same id.
-    OtherUid(String),
-    /// A later Lease was there before: a backup was restored, or a publisher that was replaced writes it.
-    Past,
-    /// The publisher has not published everything yet.
-    Incomplete,
-    /// The mailbox has another number of services than the publisher says.
-    Count {
-        /// As many as the reader sees.
-        seen: usize,
-        /// As many as the Lease says.
-        said: usize,
-    },
-}
-
-impl fmt::Display for MailboxProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unreadable { resource, reason } => write!(f, "cannot read {resource}: {reason}"),
-            Self::NoPublisher => f.write_str(
-                "the mailbox has no Lease publisher: is a controller running in that cluster?",
-            ),
-            Self::OtherCluster(other) => {
-                write!(f, "the mailbox belongs to cluster \"{}\"", one_line_of(other, LONGEST_ID))
-            }
-            Self::OtherUid(other) => write!(
-                f,
-                "the mailbox belongs to another cluster of this id, with uid {}. If the cluster was made anew, link it with \
-                 --replace",
-                one_line_of(other, LONGEST_ID)
-            ),
-            Self::Past => f.write_str(
-                "the Lease is older than one that was there before: a backup of the mailbox was restored, or a publisher \
-                 that was replaced writes it",
-            ),
-            Self::OverLimit { limit, most, services, slices } => write!(
-                f,
-                "spec.limits.{limit} is {most}: {services} ExportedServices and {slices} slices are left out"
-            ),
-            Self::Incomplete => f.write_str("the publisher has not published everything yet"),
-            Self::Count { seen, said } => {
-                write!(f, "the mailbox has {seen} ExportedServices, and the publisher says {said}")
-            }
-        }
-    }
-}
-
-/// The bytes of what another cluster calls itself.
-const LONGEST_ID: usize = 100;
-
-/// The contents of a mailbox as a reader sees them, and what of that counts.
+/// The contents of a mailbox as a reader sees them, and the exports that it believes.
 #[derive(Debug)]
 pub struct MailboxView {
     cluster: ClusterId,
-    /// The uid that the cluster has to have.
+    /// The expected uid of the cluster.
     uid: Option<String>,
     contents: Contents,
     lease: Option<PublisherLease>,
     /// The greatest stamp of the Lease so far.
     latest: Stamp,
-    /// The namespaces that the cluster lacks, as its latest Lease has said. `None`: none has.
+    /// The namespaces that the cluster lacks, by its latest Lease. `None`: no Lease has said it.
     lacking: Option<Arc<BTreeSet<Arc<str>>>>,
-    /// Whether its peers are to prefer other clusters, as that Lease has said.
+    /// Whether its peers should prefer other clusters, by that Lease.
     drain: Option<Drain>,
-    /// Its ClusterProperties, likewise.
+    /// Its ClusterProperties, by that Lease.
     properties: Option<Arc<Properties>>,
     services_feed: Feed,
     slices_feed: Feed,
     lease_feed: Feed,
-    /// The epoch in which everything was judged last. Events since then name what has to be judged again.
+    /// The epoch in which everything was last judged. Later events name the services to judge again.
     judged: Option<u64>,
-    /// Whether once everything that the publisher counts was there, and the publisher was alive. From then on, what is not
+    /// Whether the mailbox was complete once while the publisher renewed the Lease. From then on, a service that is not
     /// believed is not exported.
     was_complete: bool,
     believed: HashMap<ServiceName, Believed>,
-    /// The number of endpoints in `believed`: the status of the peer says it, every second.
+    /// The number of endpoints in `believed`, which the status of the peer needs every second.
     endpoints: usize,
-    /// The services that are believed although the mailbox lacks them, each with the renewals of the Lease until then: they
-    /// are gone when a later one does not count them. The mailbox may be that of a backup.
+    /// The believed services that the mailbox lacks, each with the renewals of the Lease at that time. A later renewal that
+    /// does not count a service removes it. Until then the mailbox may be a restored backup.
     absent: BTreeMap<ServiceName, u64>,
-    /// The number of events of the Lease.
-    beats: u64,
+    /// The number of renewals of the Lease.
+    renewals: u64,
     /// The number of times that the Lease was listed.
     lists: u64,
-    /// Nothing is believed before the Lease had more events: the mailbox may be one that the cluster has left, or that of
-    /// a backup.
+    /// Nothing is believed before the Lease has more renewals: the cluster may have left the mailbox, or the mailbox may be
+    /// a restored backup.
     counts_after: u64,
-    /// The number of events of the Lease when the mailbox last had as many services as it said. `None`: never.
+    /// The renewals of the Lease when the mailbox last had as many services as the Lease counts. `None`: never.
     agreed_at: Option<u64>,
 }
 
 impl MailboxView {
-    /// A mailbox of this cluster, of which nothing is known.
+    /// An empty view of a mailbox of this cluster.
     pub fn new(cluster: ClusterId) -> Self {
         Self {
             contents: Contents::new(cluster.clone(), true),
@@ -207,39 +131,38 @@ impl MailboxView {
             believed: HashMap::new(),
             endpoints: 0,
             absent: BTreeMap::new(),
-            beats: 0,
+            renewals: 0,
             lists: 0,
             counts_after: 0,
             agreed_at: None,
         }
     }
 
-    /// The mailbox that this cluster itself writes.
+    /// The view of this cluster's own mailbox.
     pub fn own(cluster: ClusterId) -> Self {
         Self { contents: Contents::new(cluster.clone(), false), ..Self::new(cluster) }
     }
 
-    /// Another mailbox of a cluster. It may be one that the cluster has left: it counts once its Lease is renewed.
+    /// The view of another mailbox of a cluster. The cluster may have left it, so it counts once its Lease is renewed.
     pub fn moved(cluster: ClusterId) -> Self {
         Self { counts_after: 1, ..Self::new(cluster) }
     }
 
-    /// How much of the mailbox is kept, from the next list on. Without limits it is this cluster's own.
+    /// Sets the limits, from the next list on. This cluster's own mailbox has none.
     pub fn set_limits(&mut self, limits: Limits) {
-        self.contents.set_limits(limits);
+        self.contents.ledger.set_limits(limits);
     }
 
-    /// Applies an event. Returns the services of which something else is believed now.
+    /// Applies an event. Returns the services for which the believed export has changed.
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         let touched = self.apply_to_own(event);
         if self.removal_problem().is_none() {
-            self.agreed_at = Some(self.beats);
+            self.agreed_at = Some(self.renewals);
         }
         self.believe(touched)
     }
 
-    /// As [`MailboxView::apply`], for the mailbox that this cluster itself writes. Returns the services whose objects
-    /// are other ones now.
+    /// As [`MailboxView::apply`], for this cluster's own mailbox. Returns the services whose objects have changed.
     pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
         match event {
             MailboxEvent::Services(event) => {
@@ -272,15 +195,15 @@ impl MailboxView {
         let renewed =
             |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
         if lease.is_none() && self.lease.is_some() {
-            self.counts_after = self.beats + 1;
+            self.counts_after = self.renewals + 1;
             self.absent.clear();
         }
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
-            self.beats += 1;
+            self.renewals += 1;
         }
         self.lease = lease;
         if let Some(lease) = self.lease.as_ref().filter(|_| self.identity_problem().is_none()) {
-            // A publisher of an earlier version has no stamps, and can follow one that has them.
+            // A publisher of an earlier version writes no stamps, and can follow a newer publisher.
             self.latest =
                 if lease.stamp.is_none() { Stamp::NONE } else { self.latest.max(lease.stamp) };
             if !lease.stamp.is_before(self.latest) {
@@ -293,7 +216,7 @@ impl MailboxView {
         }
     }
 
-    /// Believes what can be believed, service by service. Returns the services of which something else is believed now.
+    /// Judges these services, or all in a new epoch. Returns the services for which the believed export has changed.
     fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
         if !self.counts() {
             self.judged = None;
@@ -305,7 +228,7 @@ impl MailboxView {
         let candidates = if was_judged {
             touched
         } else {
-            let all = self.contents.services().keys().chain(self.believed.keys());
+            let all = self.contents.services.keys().chain(self.believed.keys());
             all.cloned().collect()
         };
         for name in candidates {
@@ -315,9 +238,9 @@ impl MailboxView {
         }
         if self.removal_problem().is_none() {
             self.was_complete |= self.is_renewed();
-            let (beats, lease) = (self.beats, self.lease.as_ref());
+            let (renewals, lease) = (self.renewals, self.lease.as_ref());
             let is_gone = |name: &ServiceName, since: &mut u64| {
-                beats > *since && lease.is_some_and(|lease| !lease.refuses(name))
+                renewals > *since && lease.is_some_and(|lease| !lease.refuses(name))
             };
             let gone: Vec<_> = self.absent.extract_if(.., is_gone).collect();
             for (name, _) in gone {
@@ -328,11 +251,11 @@ impl MailboxView {
         changed
     }
 
-    /// Believes what the mailbox says of a service. Returns whether that is something else than before.
+    /// Judges what the mailbox says of a service. Returns whether the believed export has changed.
     fn judge(&mut self, name: &ServiceName) -> bool {
-        let Some(object) = self.contents.services().get(name) else {
-            if self.believed.contains_key(name) && !self.contents.unread().contains_key(name) {
-                self.absent.entry(name.clone()).or_insert(self.beats);
+        let Some(object) = self.contents.services.get(name) else {
+            if self.believed.contains_key(name) && !self.contents.unread.contains_key(name) {
+                self.absent.entry(name.clone()).or_insert(self.renewals);
             }
             return false;
         };
@@ -352,7 +275,7 @@ impl MailboxView {
         differs
     }
 
-    /// Returns whether something was believed before.
+    /// Returns whether there was a believed export before.
     fn set_believed(&mut self, name: &ServiceName, believed: Option<Believed>) -> bool {
         self.endpoints += believed.as_ref().map_or(0, Believed::endpoints);
         let former = match believed {
@@ -363,26 +286,26 @@ impl MailboxView {
         former.is_some()
     }
 
-    /// Whether what is there counts: everything was listed, and the Lease is of the expected cluster, no older than one
-    /// before, and renewed if the mailbox may be one that the cluster has left.
+    /// Whether the contents count: everything was listed, the Lease is of the expected cluster and not older than a former
+    /// one, and it is renewed if the cluster may have left the mailbox.
     pub fn counts(&self) -> bool {
         let is_of_publisher = |lease| !self.is_past(lease) && self.identity_problem().is_none();
         self.is_listed()
             && self.lease.as_ref().is_some_and(is_of_publisher)
-            && self.beats > self.counts_after
+            && self.renewals > self.counts_after
     }
 
-    /// Whether a later Lease was there before.
+    /// Whether a newer Lease was seen before.
     fn is_past(&self, lease: &PublisherLease) -> bool {
         lease.stamp.is_before(self.latest)
     }
 
-    /// Whether the publisher, or one of the same epoch before it, wrote an object with this stamp.
+    /// Whether a publisher of the present epoch wrote an object with this stamp.
     const fn is_current(&self, stamp: Stamp) -> bool {
         self.latest.epoch == 0 || stamp.epoch == self.latest.epoch
     }
 
-    /// Whether it is known which slices of a service the cluster exports, none or these: others can go.
+    /// Whether the exported slices of a service are known, even if there are none: other slices can be deleted.
     pub fn allows_removal(&self, service: &ServiceName) -> bool {
         if let Some(believed) = self.believed.get(service) {
             return believed.has_all_slices && self.is_renewed();
@@ -391,15 +314,15 @@ impl MailboxView {
         self.was_complete
             && self.over_limit().is_none()
             && !is_refused
-            && !self.contents.unread().contains_key(service)
+            && !self.contents.unread.contains_key(service)
     }
 
-    /// The slices that the ExportedService names: as they are, else as they were. New ones come before it, but by
-    /// another watch. Until they are seen, the former ones stay.
+    /// The slices that the ExportedService names, in the present or else the former version. New slices are written first
+    /// but arrive by another watch; until they are seen, the former slices stay.
     fn believed_of(&self, object: &ExportedObject) -> Believed {
         let exported = &object.exported;
         let name = &exported.export.name;
-        let seen = self.contents.slices().get(name);
+        let seen = self.contents.slices.get(name);
         let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
         let former_of = |name: &Arc<str>| {
             let place = former.binary_search_by(|slice| slice.name.cmp(name));
@@ -424,7 +347,7 @@ impl MailboxView {
         Believed { export: exported.export.clone(), slices, has_all_slices, stamp: object.stamp }
     }
 
-    /// Why no service may be taken away because the mailbox lacks it.
+    /// Why the absence of a service from the mailbox is no reason to delete it.
     pub fn removal_problem(&self) -> Option<MailboxProblem> {
         if let Some(problem) = self.unreadable() {
             return Some(problem);
@@ -442,22 +365,22 @@ impl MailboxView {
         if self.is_past(lease) {
             return Some(MailboxProblem::Past);
         }
-        if !lease.complete || self.beats <= self.counts_after {
+        if !lease.complete || self.renewals <= self.counts_after {
             return Some(MailboxProblem::Incomplete);
         }
         let (seen, said) = (self.contents.count(), lease.services);
         (seen != said).then_some(MailboxProblem::Count { seen, said })
     }
 
-    /// Why it is not known what the cluster exports. A service that has just come or gone is no reason: the Lease counts it
-    /// when it is renewed, at the latest when it is renewed once more.
+    /// Why the exports of the cluster are unknown. A wrong count after a new or deleted service is no reason until the
+    /// Lease is renewed twice.
     pub fn problem(&self) -> Option<MailboxProblem> {
-        let is_new = self.agreed_at.is_some_and(|agreed_at| self.beats <= agreed_at + 1);
+        let is_new = self.agreed_at.is_some_and(|agreed_at| self.renewals <= agreed_at + 1);
         let is_count = |problem: &MailboxProblem| matches!(problem, MailboxProblem::Count { .. });
         self.removal_problem().filter(|problem| !(is_new && is_count(problem)))
     }
 
-    /// Why a resource cannot be read now.
+    /// The resource that cannot be read now, and why.
     pub fn unreadable(&self) -> Option<MailboxProblem> {
         let feeds = [
             (&self.services_feed, "exportedservices"),
@@ -470,22 +393,22 @@ impl MailboxView {
         })
     }
 
-    /// Why not everything is kept.
+    /// The exceeded limit, if objects are left out.
     pub fn over_limit(&self) -> Option<MailboxProblem> {
-        self.contents.over_limit()
+        self.contents.ledger.problem()
     }
 
     /// How many ExportedServices and slices are beyond the limits.
     pub fn left_out(&self) -> [usize; 2] {
-        self.contents.left_out()
+        self.contents.ledger.left_out()
     }
 
-    /// How many objects were ignored.
+    /// The number of ignored objects.
     pub const fn ignored(&self) -> u64 {
-        self.contents.ignored()
+        self.contents.ignored.count()
     }
 
-    /// Whether the mailbox is another cluster's.
+    /// Whether the mailbox belongs to another cluster.
     pub fn identity_problem(&self) -> Option<MailboxProblem> {
         let lease = self.lease.as_ref()?;
         if lease.cluster != self.cluster.as_str() {
@@ -495,7 +418,7 @@ impl MailboxView {
         (expected != said).then(|| MailboxProblem::OtherUid(said.clone()))
     }
 
-    /// The cluster has to have this uid, if it says one.
+    /// Sets the expected uid. It counts if the cluster publishes its uid.
     pub fn expect_uid(&mut self, uid: Option<&String>) {
         self.uid = uid.cloned();
         self.believe(BTreeSet::new());
@@ -506,23 +429,22 @@ impl MailboxView {
         self.services_feed.synced && self.slices_feed.synced && self.lease_feed.synced
     }
 
-    /// Whether there was no [`MailboxView::removal_problem`] once, while a publisher renewed the Lease.
+    /// Whether the view once had no [`MailboxView::removal_problem`] while a publisher renewed the Lease.
     pub const fn was_complete(&self) -> bool {
         self.was_complete
     }
 
-    /// Whether somebody renews the Lease. Until then the mailbox may be one that its cluster has left: what it lacks may
-    /// be exported elsewhere.
+    /// Whether somebody renews the Lease. Until then the cluster may have left the mailbox, and export in another one.
     pub const fn is_renewed(&self) -> bool {
-        self.beats > 1
+        self.renewals > 1
     }
 
-    /// The exports that count.
+    /// The believed exports.
     pub const fn believed(&self) -> &HashMap<ServiceName, Believed> {
         &self.believed
     }
 
-    /// The number of endpoints of the exports that count.
+    /// The number of endpoints of the believed exports.
     pub const fn endpoints(&self) -> usize {
         self.endpoints
     }
@@ -532,25 +454,25 @@ impl MailboxView {
         self.lease.as_ref()
     }
 
-    /// Whether the cluster wants to be drained. `former` is what it wanted before this reader began.
+    /// Whether the cluster asks to be drained. `former`: the value before this reader began.
     pub fn drain_or(&self, former: Option<Drain>) -> Option<Drain> {
-        // Both are read from one Lease.
+        // A Lease sets both fields.
         if self.lacking.is_some() { self.drain } else { former }
     }
 
-    /// The ClusterProperties of the cluster. `None`: nobody has heard them yet.
+    /// The ClusterProperties of the cluster. `None`: unknown.
     pub const fn properties(&self) -> Option<&Arc<Properties>> {
         self.properties.as_ref()
     }
 
-    /// The namespaces of exports of its peers that the cluster lacks. `None`: it has not said so.
+    /// The namespaces of exports of its peers that the cluster lacks. `None`: unknown.
     pub const fn lacking(&self) -> Option<&Arc<BTreeSet<Arc<str>>>> {
         self.lacking.as_ref()
     }
 
-    /// Changes with each renewal of the Lease.
-    pub const fn beats(&self) -> u64 {
-        self.beats
+    /// The number of renewals of the Lease.
+    pub const fn renewals(&self) -> u64 {
+        self.renewals
     }
 
     /// The number of times that the Lease was listed.
@@ -558,33 +480,33 @@ impl MailboxView {
         self.lists
     }
 
-    /// The ExportedServices that are there and can be read.
+    /// The readable ExportedServices of the mailbox.
     pub const fn seen(&self) -> &BTreeMap<ServiceName, ExportedObject> {
-        self.contents.services()
+        &self.contents.services
     }
 
-    /// The ExportedServices that are there and cannot be read, with their versions.
+    /// The unreadable ExportedServices of the mailbox, with their versions.
     pub const fn unread(&self) -> &BTreeMap<ServiceName, Option<Arc<str>>> {
-        self.contents.unread()
+        &self.contents.unread
     }
 
-    /// The latest stamp of what is there.
+    /// The latest stamp in the mailbox.
     pub fn latest_stamp(&self) -> Stamp {
-        let services = self.contents.services().values().map(|object| object.stamp);
-        let slices = self.contents.slices().values().flat_map(|slices| slices.values());
+        let services = self.contents.services.values().map(|object| object.stamp);
+        let slices = self.contents.slices.values().flat_map(|slices| slices.values());
         services.chain(slices.map(|slice| slice.stamp)).max().unwrap_or_default()
     }
 
-    /// The slices of a service that are there.
+    /// The slices of a service in the mailbox.
     pub fn seen_slices(
         &self,
         service: &ServiceName,
     ) -> Option<&BTreeMap<Arc<str>, Arc<SourceSlice>>> {
-        self.contents.slices().get(service)
+        self.contents.slices.get(service)
     }
 
-    /// The services that have slices there.
+    /// The services with slices in the mailbox.
     pub fn with_slices(&self) -> impl Iterator<Item = &ServiceName> {
-        self.contents.slices().keys()
+        self.contents.slices.keys()
     }
 }

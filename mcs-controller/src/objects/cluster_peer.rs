@@ -17,7 +17,7 @@ use crate::clusterset::{ClusterId, NamespaceRules};
 pub struct ClusterPeerSpec {
     /// The id of the cluster: the value of its ClusterProperty cluster.clusterset.k8s.io.
     pub cluster_id: String,
-    /// The uid of the cluster: that of its namespace `kube-system`. A cluster that is made anew under its id has another one.
+    /// The uid of the cluster: that of its namespace `kube-system`. A cluster that is rebuilt under its id has another uid.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cluster_uid: Option<String>,
     /// The Secret with the kubeconfig of the API server that has the mailbox.
@@ -28,7 +28,7 @@ pub struct ClusterPeerSpec {
     /// The namespaces that are imported from it.
     #[serde(default)]
     pub namespaces: NamespacePatterns,
-    /// The addresses of its pods. Endpoints outside are refused. Empty means any.
+    /// The addresses of its pods. Endpoints outside are rejected. Empty means any.
     #[serde(default, rename = "podCIDRs", skip_serializing_if = "Vec::is_empty")]
     pub pod_cidrs: Vec<String>,
     /// After how long without a sign of life the peer counts as stale, such as `40s`.
@@ -37,7 +37,7 @@ pub struct ClusterPeerSpec {
     /// What becomes of its endpoints while it is stale.
     #[serde(default)]
     pub when_stale: WhenStale,
-    /// How much of its mailbox is kept.
+    /// The limits of its mailbox.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limits: Option<PeerLimits>,
     /// Its share of new clients in proportion to other clusters, 0 to 1000. Absent means 100 if another cluster has one.
@@ -46,7 +46,7 @@ pub struct ClusterPeerSpec {
     /// Whether new clients get other clusters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<bool>,
-    /// From then on a drain moves former clients too, as far as agents end their connections.
+    /// From this time on, a drain moves former clients too, if agents end their connections.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain_deadline: Option<Timestamp>,
 }
@@ -64,7 +64,7 @@ pub enum WhenStale {
     Withdraw,
 }
 
-/// How much of a peer's mailbox is kept. Absent or 0 means the default.
+/// The limits of a peer's mailbox. Absent or 0 means the default.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
 pub struct PeerLimits {
     /// How many ExportedServices.
@@ -78,7 +78,7 @@ pub struct PeerLimits {
     pub bytes: Option<usize>,
 }
 
-/// How much of a peer's mailbox is kept, as the controller uses it.
+/// The limits of a peer's mailbox, with the defaults filled in.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Limits {
     /// ExportedServices.
@@ -173,7 +173,7 @@ pub const PEER_CONDITIONS: [&str; 9] = [
     "PodsReachable",
 ];
 
-/// What the controller knows of the peer.
+/// The state of the peer, by the controller.
 #[derive(Clone, PartialEq, Debug, Default, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct ClusterPeerStatus {
@@ -186,7 +186,7 @@ pub struct ClusterPeerStatus {
     /// The number of their endpoints.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub endpoints: Option<u32>,
-    /// The number of endpoints that this cluster refuses.
+    /// The number of endpoints that this cluster rejects.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub refused_endpoints: Option<u32>,
     /// When the token of its kubeconfig expires.
@@ -212,11 +212,11 @@ pub struct PeerCondition {
     pub status: String,
     /// A word for programs.
     pub reason: String,
-    /// What is the case, for people.
+    /// An explanation for people.
     pub message: String,
     /// When `status` last changed.
     pub last_transition_time: String,
-    /// `metadata.generation` of the ClusterPeer that it is about.
+    /// `metadata.generation` of the judged ClusterPeer.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }
@@ -226,7 +226,7 @@ pub struct PeerCondition {
 pub struct PeerObject {
     /// Its id.
     pub cluster: ClusterId,
-    /// The uid that the cluster has to have, if it says one.
+    /// The expected uid of the cluster. It counts if the cluster publishes its uid.
     pub uid: Option<String>,
     /// The Secret with the kubeconfig.
     pub secret: SecretReference,
@@ -240,7 +240,7 @@ pub struct PeerObject {
     pub stale_after: Duration,
     /// What becomes of its endpoints then.
     pub when_stale: WhenStale,
-    /// How much of its mailbox is kept.
+    /// The limits of its mailbox.
     pub limits: Limits,
     /// Its weight, if it has one.
     pub weight: Option<u32>,
@@ -263,12 +263,12 @@ pub struct PeerVersion {
     pub generation: Option<i64>,
 }
 
-/// A ClusterPeer that cannot be used.
+/// An unusable ClusterPeer.
 #[derive(Clone, PartialEq, Debug)]
 pub struct BrokenPeer {
-    /// Its id, if that can be read.
+    /// Its id, if readable.
     pub cluster: Option<ClusterId>,
-    /// Why it cannot be used.
+    /// Why it is unusable.
     pub error: String,
     /// `metadata.uid` and `metadata.generation`.
     pub version: PeerVersion,
@@ -292,7 +292,7 @@ pub struct PeerDecoder;
 impl Decoder for PeerDecoder {
     type Value = Result<PeerObject, BrokenPeer>;
 
-    /// A peer that cannot be used is a peer all the same: what is imported from it stays.
+    /// An unusable peer is still a peer: imports from it stay.
     fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
         Ok(PeerObject::read(object).map_err(|error| {
             let cluster = object["spec"]["clusterId"].as_str();

@@ -1,4 +1,4 @@
-//! Conditions of the API, which have the time at which their status last changed.
+//! Conditions of the API, with the time at which their status last changed.
 
 use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;

@@ -1,5 +1,4 @@
-//! The types of the controller's resources against the definitions that are shipped: neither has a field that the other
-//! lacks.
+//! Compares the types of the controller's resources with the shipped definitions: both have the same fields.
 
 use std::collections::BTreeMap;
 

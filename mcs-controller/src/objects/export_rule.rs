@@ -1,4 +1,4 @@
-//! `ExportRule`: every Service of its namespace that it selects is exported.
+//! `ExportRule`: it exports every Service of its namespace that it selects.
 
 use std::collections::BTreeMap;
 

@@ -1,6 +1,6 @@
 //! `ExportedService`: what a cluster publishes of one exported Service in a mailbox.
 //!
-//! It is no ServiceImport, because CoreDNS and agents of the cluster with the mailbox would use that.
+//! It is not a ServiceImport, because CoreDNS and agents of the cluster with the mailbox would use that.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -69,7 +69,7 @@ pub struct ExportedServiceSpec {
     #[cfg(feature = "next")]
     #[serde(default)]
     pub moon: Option<String>,
-    /// The EndpointSlices of the Service, by their names in the exporting cluster. Where the mailbox lacks a slice, readers
+    /// The EndpointSlices of the Service, by their names in the exporting cluster. If the mailbox lacks a slice, readers
     /// keep its copy while this list names it.
     #[serde(default)]
     pub slices: Vec<String>,
@@ -107,7 +107,7 @@ pub struct ClientIpConfig {
     pub timeout_seconds: Option<i32>,
 }
 
-/// An export that was published, and the names of its slices.
+/// A published export, and the names of its slices.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Exported {
     /// The export.
@@ -119,13 +119,13 @@ pub struct Exported {
 /// An ExportedService.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ExportedObject {
-    /// What it says.
+    /// Its content.
     pub exported: Exported,
     /// When it was written.
     pub stamp: Stamp,
-    /// Whether nothing is exported any more.
+    /// Whether the export has ended.
     pub is_withdrawn: bool,
-    /// Fields without which nobody must import it, and which this version does not know.
+    /// Unknown fields that a reader has to understand in order to import the service.
     pub unknown_demands: Vec<String>,
     /// `metadata.resourceVersion`.
     pub version: Option<Arc<str>>,
@@ -180,7 +180,7 @@ impl Decoder for ExportedServiceDecoder {
     }
 }
 
-/// The service of the ExportedService with this name, whatever it says.
+/// The service of the ExportedService with this name, whatever its content is.
 pub fn service_of(name: &str) -> Option<ServiceName> {
     let (namespace, name) = name.split_once('.')?;
     ServiceName::new(namespace, name).ok()
@@ -238,8 +238,8 @@ pub fn exported_name(service: &ServiceName) -> String {
     format!("{}.{}", service.namespace(), service.name())
 }
 
-/// An ExportedService as the controller writes it. `None`: there is no Service to export. With `version`, it replaces the
-/// object of that version alone.
+/// An ExportedService as the controller writes it. `None`: there is no Service to export. With `version`, it only replaces
+/// that version.
 pub fn exported_service(
     mailbox: &str,
     exported: &Exported,

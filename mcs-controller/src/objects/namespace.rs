@@ -1,14 +1,11 @@
 //! Namespaces: whether they exist, and those that the controller creates.
 
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use crate::clusterset::well_known;
 
-/// Decodes a Namespace to whether it stays.
+/// Decodes a Namespace to whether it is not being deleted.
 #[derive(Clone, PartialEq, Debug)]
 pub struct NamespaceDecoder;
 

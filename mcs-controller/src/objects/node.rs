@@ -1,27 +1,24 @@
-//! Nodes: the addresses that belong to this cluster. A node writes them itself, and need not be right.
+//! Nodes: addresses of this cluster. A node reports them itself, so they can be wrong.
 
 use std::{collections::BTreeSet, net::IpAddr};
 
 use ipnet::IpNet;
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::Value;
 
-/// How many addresses of a node count.
+/// The most addresses of a node that count.
 const MOST_ADDRESSES: usize = 8;
-/// The shortest prefixes of ranges that count: a larger range is not one node's.
+/// The shortest prefixes that count: a larger range does not belong to one node.
 const WIDEST: [u8; 2] = [12, 32];
 
 /// The addresses of a node and of its pods.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct NodeObject {
-    /// The first ones of `status.addresses` that are of the types `InternalIP` and `ExternalIP`.
+    /// The first addresses of `status.addresses` with type `InternalIP` or `ExternalIP`.
     pub addresses: BTreeSet<IpAddr>,
     /// `spec.podCIDRs`, which some networks do not use.
     pub pod_ranges: Vec<IpNet>,
-    /// Those that are too wide to be one node's, and do not count.
+    /// The ranges that are too wide for one node, and do not count.
     pub too_wide: Vec<IpNet>,
 }
 

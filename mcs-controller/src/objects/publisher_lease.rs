@@ -4,63 +4,60 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
-use mcs_kube::{
-    Decoder, Drain, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, Drain, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use super::typed;
 use crate::clusterset::{Properties, ServiceName, Stamp, read_published, well_known};
 
-/// The version of what publishers write. A reader of a lower one reads what it knows.
+/// The version of the format. A reader of a lower version reads the fields that it knows.
 pub const SCHEMA: u32 = if cfg!(feature = "next") { 2 } else { 1 };
-/// The bytes of the names of refused services, and of those of namespaces. API servers take 256 KiB of annotations.
+/// The most bytes for names of refused services, and for names of namespaces. API servers accept 256 KiB of annotations.
 const MOST_NAMES: usize = 64 * 1024;
 
-/// What the publisher of a mailbox says about it.
+/// The content of the Lease of a mailbox.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct PublisherLease {
-    /// The cluster whose exports are there; `spec.holderIdentity`.
+    /// The cluster that publishes in the mailbox; `spec.holderIdentity`.
     pub cluster: String,
-    /// When it was written. Publishers of earlier versions do not say it.
+    /// When it was written. Publishers of earlier versions write no stamp.
     pub stamp: Stamp,
-    /// The run of the controller that publishes. Of an earlier version, its epoch.
+    /// The run of the controller that publishes; the epoch, for earlier versions.
     pub run: String,
     /// The uid of the cluster: that of its namespace `kube-system`.
     pub uid: Option<String>,
     /// Whether every service that waited when this run began was published, or refused by the API server.
     pub complete: bool,
-    /// The number of ExportedServices that the mailbox has, or is about to have.
+    /// The number of ExportedServices that the mailbox has or will have.
     pub services: usize,
-    /// How many services the API server has refused that the mailbox lacks for that reason.
+    /// The number of services that the mailbox lacks because the API server refused them.
     pub failed: usize,
-    /// Their names, as far as there is room for them.
+    /// The names of these services, within the bounds.
     pub refused: BTreeSet<ServiceName>,
-    /// The namespaces of exports of peers that the cluster lacks, as far as there is room for them.
+    /// The namespaces of exports of peers that the cluster lacks, within the bounds.
     pub lacking: Arc<BTreeSet<Arc<str>>>,
     /// [`SCHEMA`] of the publisher.
     pub schema: u32,
-    /// Whether readers are to prefer other clusters.
+    /// Whether readers should prefer other clusters.
     pub drain: Option<Drain>,
-    /// The ClusterProperties of the cluster. None if they cannot be read. Publishers of earlier versions say none.
+    /// The ClusterProperties of the cluster. None if unreadable, or from publishers of earlier versions.
     pub properties: Option<Arc<Properties>>,
     /// Whether the publisher has ended, and the next one need not wait.
     pub released: bool,
-    /// When it was renewed, as written. Clocks of two clusters differ: only a change means something.
+    /// When it was renewed, as text. The clocks of two clusters differ, so only a change counts.
     pub renewed: String,
     /// `metadata.resourceVersion`.
     pub version: Option<String>,
-    /// What all clusters of a clusterset have in common.
+    /// The settings that all clusters of a clusterset share.
     pub membership: Option<Membership>,
 }
 
-/// What all clusters of a clusterset should have in common.
+/// The settings that all clusters of a clusterset should share.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
     /// The name of the clusterset.
     pub clusterset: String,
-    /// The ranges of its VIPs, with a comma between.
+    /// The ranges of its VIPs, separated by a comma.
     pub vip_ranges: String,
     /// The version of the controller.
     pub software: String,
@@ -123,7 +120,7 @@ impl Decoder for PublisherLeaseDecoder {
     }
 }
 
-/// The Lease as the publisher writes it. With `version`, it replaces the Lease of that version alone.
+/// The Lease as the publisher writes it. With `version`, it only replaces that version.
 pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) -> Value {
     let mut annotations = json!({
         well_known::EPOCH: lease.stamp.epoch.to_string(),
@@ -173,7 +170,7 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
     })
 }
 
-/// As many names as there is room for.
+/// The first names, within the bounds.
 fn names(names: impl Iterator<Item = impl ToString>) -> String {
     let mut text = String::new();
     for name in names.map(|name| name.to_string()) {

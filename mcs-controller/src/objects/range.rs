@@ -1,10 +1,7 @@
 //! ServiceCIDRs: the addresses of this cluster's Services.
 
 use ipnet::IpNet;
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::Value;
 
 /// Decodes a ServiceCIDR to its ranges.

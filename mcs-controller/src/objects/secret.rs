@@ -8,10 +8,10 @@ use serde_json::Value;
 
 use super::typed;
 
-/// The texts in a Secret. They are not shown by `Debug`.
+/// The texts in a Secret. `Debug` hides them.
 #[derive(Clone, PartialEq, Eq)]
 pub struct SecretObject {
-    /// The texts by key. What is no text is left out.
+    /// The texts by key, without values that are not UTF-8.
     pub texts: BTreeMap<String, Arc<str>>,
     /// `metadata.resourceVersion`.
     pub version: String,

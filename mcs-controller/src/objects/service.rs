@@ -10,10 +10,7 @@ use k8s_openapi::{
     api::core::v1::{Service, ServicePort as PortObject, ServiceSpec as SpecObject},
     apimachinery::pkg::apis::meta::v1::ObjectMeta,
 };
-use mcs_kube::{
-    Decoder, ObjectKey,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, ObjectKey, ReadMessage, message};
 use serde_json::{Value, json};
 
 use super::typed;
@@ -25,8 +22,8 @@ use crate::clusterset::{
 /// A Service.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ServiceObject {
-    /// What an export of it would name. Exported labels and annotations are those of the ServiceExport, so they are
-    /// absent here.
+    /// The source of an export of this Service. It has no exported labels and annotations, which come from the
+    /// ServiceExport.
     pub source: ExportSource,
     /// `metadata.labels`, by which ExportRules select.
     pub labels: BTreeMap<String, String>,
@@ -36,17 +33,17 @@ pub struct ServiceObject {
     pub cluster_ips: Vec<IpAddr>,
     /// `metadata.uid`, if this controller wrote it.
     pub uid: Option<Arc<str>>,
-    /// Whether it stands for a ServiceImport, whoever wrote it: its endpoints are those of other clusters.
+    /// Whether it stands for a ServiceImport, whoever wrote it: its endpoints are in other clusters.
     pub is_derived: bool,
 }
 
 impl ServiceObject {
-    /// The import that it is derived from, by its labels, in its own namespace.
+    /// The import that it is derived from, by its labels; same namespace.
     pub fn import(&self) -> Option<&str> {
         self.labels.get(well_known::SERVICE_NAME).map(String::as_str)
     }
 
-    /// The Service as a derived one.
+    /// The Service as the derived Service of an import.
     pub fn as_derived(&self) -> ActualDerived {
         let ports = match &self.source {
             ExportSource::Service(spec) => spec.ports.clone(),
@@ -100,8 +97,8 @@ impl Decoder for ServiceDecoder {
 /// Antrea's mark of a Service that it has imported.
 const ANTREA_IMPORTED: &str = "multicluster.antrea.io/imported-service";
 
-/// Whether a Service stands for an import. The reference implementation, Cilium and AWS Cloud Map name the ServiceImport as
-/// owner; this controller and Cilium name it in a label.
+/// Whether a Service stands for an import. The reference implementation, Cilium and AWS Cloud Map set the ServiceImport as
+/// owner; this controller and Cilium set a label.
 fn is_derived(metadata: &ObjectMeta) -> bool {
     let has = |map: &Option<BTreeMap<String, String>>, key: &str| {
         map.as_ref().is_some_and(|map| map.contains_key(key))
@@ -135,8 +132,8 @@ fn source(spec: SpecObject) -> ExportSource {
     })
 }
 
-/// The derived Service of an import, as the controller applies it. kube-proxy does not read Services with the label of
-/// another proxy, and without selector nobody but this controller writes slices of it.
+/// The derived Service of an import, as the controller applies it. kube-proxy ignores Services with the label of another
+/// proxy. Without a selector, only this controller writes its slices.
 pub fn derived_service(import: &ServiceName, ports: &[ServicePort]) -> Value {
     json!({
         "apiVersion": "v1",
@@ -150,7 +147,7 @@ pub fn derived_service(import: &ServiceName, ports: &[ServicePort]) -> Value {
                 well_known::HEADLESS: "",
             },
         },
-        // The empty selector takes away that of somebody else.
+        // The empty selector removes the selector of another writer.
         "spec": {"clusterIP": "None", "ports": ports, "selector": {}},
     })
 }

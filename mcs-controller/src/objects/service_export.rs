@@ -26,7 +26,7 @@ pub struct ExportObject {
     pub uid: String,
     /// `metadata.resourceVersion`.
     pub version: String,
-    /// The clusters that it is for.
+    /// The audience.
     pub audience: Audience,
     /// `status.conditions`, with their times.
     pub conditions: Vec<v1::Condition>,
@@ -89,13 +89,13 @@ impl ExportObject {
         conditions::decode(&self.conditions)
     }
 
-    /// Whether a controller has said whether it is valid.
+    /// Whether it has condition `Valid`.
     pub fn is_judged(&self) -> bool {
         self.conditions.iter().any(|one| one.type_ == "Valid")
     }
 }
 
-/// A name that cannot be a cluster's is nobody's.
+/// An invalid cluster name in the audience matches no cluster.
 fn audience(annotation: Option<&String>) -> Audience {
     let Some(list) = annotation else { return Audience::All };
     Audience::Only(list.split(',').filter_map(|id| id.trim().parse().ok()).collect())

@@ -21,7 +21,7 @@ use crate::clusterset::{
 /// A ServiceImport.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ImportObject {
-    /// What the rules use of it. It has all labels and annotations but the controller's own.
+    /// The import for the rules, with all labels and annotations except the controller's own.
     pub actual: ActualImport,
     /// `status.conditions`, with their times.
     pub conditions: Vec<v1::Condition>,

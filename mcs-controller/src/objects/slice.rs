@@ -5,9 +5,7 @@ mod read;
 use std::{collections::BTreeMap, fmt::Write as _, sync::Arc};
 
 use mcs_kube::{
-    Decoder, NotDecoded, ObjectKey,
-    endpoint_slice::ReadSlice,
-    message::{EndpointSlice, ReadMessage},
+    Decoder, NotDecoded, ObjectKey, ReadMessage, endpoint_slice::ReadSlice, message::EndpointSlice,
 };
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
@@ -21,7 +19,8 @@ use crate::clusterset::{
 
 /// The longest name of an object.
 const LONGEST_NAME: usize = 253;
-/// On an imported slice: endpoints have hints with their own zones. Endpoints without a zone do not show it.
+/// Annotation of an imported slice whose endpoints have hints with their own zones. Endpoints without a zone do not show
+/// it.
 const ZONE_HINTS: &str = "clusterset.mcs-agent.io/zone-hints";
 
 /// A slice of this cluster, and the Service that it belongs to.
@@ -36,7 +35,7 @@ pub struct LocalSlice {
 /// A copy of a slice in a mailbox.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MailboxSlice {
-    /// The cluster that has published it, if that is said.
+    /// The cluster that has published it, if it is labelled.
     pub cluster: Option<ClusterId>,
     /// The exported service that it belongs to.
     pub service: ServiceName,
@@ -49,11 +48,11 @@ pub struct MailboxSlice {
 pub struct ImportedObject {
     /// The import that it belongs to.
     pub service: ServiceName,
-    /// What is kept of it.
+    /// The part of it that the controller remembers.
     pub actual: ActualSlice,
 }
 
-/// Decodes the slices of this cluster's Services. `None`: it has no Service, or names instead of addresses.
+/// Decodes the slices of this cluster's Services. `None`: a slice without Service, or with names instead of addresses.
 #[derive(Clone, PartialEq, Debug)]
 pub struct LocalSliceDecoder;
 
@@ -72,7 +71,7 @@ impl Decoder for LocalSliceDecoder {
     }
 }
 
-/// Decodes the copies in a mailbox. `None`: it is none.
+/// Decodes the copies in a mailbox. `None`: another slice.
 #[derive(Clone, PartialEq, Debug)]
 pub struct MailboxSliceDecoder;
 
@@ -95,7 +94,7 @@ impl Decoder for MailboxSliceDecoder {
     }
 }
 
-/// Decodes the slices that this controller imported. `None`: it is none.
+/// Decodes the slices that this controller imported. `None`: another slice.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ImportedSliceDecoder;
 
@@ -196,8 +195,8 @@ pub fn mailbox_slice_name(namespace: &str, slice: &str) -> String {
     name
 }
 
-/// The copy of a slice in a mailbox, as the controller applies it. It lacks the standard label of a Service's
-/// slices: CoreDNS and kube-proxy of the cluster with the mailbox do not use it.
+/// The copy of a slice in a mailbox, as the controller applies it. It lacks the standard label of a Service's slices, so
+/// CoreDNS and kube-proxy of the cluster with the mailbox ignore it.
 pub fn mailbox_slice(
     mailbox: &str,
     cluster: &ClusterId,
@@ -250,13 +249,13 @@ pub fn imported_slice(slice: &ImportedSlice) -> Value {
     object(&metadata, slice.family, &slice.ports, &slice.endpoints, slice.has_zone_hints)
 }
 
-/// Takes the endpoints out of an imported slice that the rules refuse. Returns whether there are any.
+/// Removes the endpoints that the rules reject from an imported slice. Returns whether there were any.
 pub fn restrict(slice: &mut Value, rules: &EndpointRules) -> bool {
     let Some(endpoints) = slice["endpoints"].as_array_mut() else { return false };
     let before = endpoints.len();
     endpoints.retain(|endpoint| {
         let address = endpoint["addresses"][0].as_str().and_then(|text| text.parse().ok());
-        address.is_none_or(|address| rules.refusal(address).is_none())
+        address.is_none_or(|address| rules.rejection(address).is_none())
     });
     endpoints.len() < before
 }

@@ -1,4 +1,4 @@
-//! The addresses of this cluster: those of its Services, API servers, nodes and pods.
+//! The addresses of this cluster's Services, API servers, nodes and pods.
 
 use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
@@ -30,7 +30,7 @@ impl OwnCluster {
         slices.flat_map(|slice| slice.endpoints.iter().map(|endpoint| endpoint.address))
     }
 
-    /// What the cluster's nodes say their addresses are, each with the name of a node.
+    /// The addresses that the cluster's nodes report, each with the name of a node.
     pub fn node_addresses(&self) -> &Arc<BTreeMap<IpAddr, Arc<str>>> {
         self.node_addresses.get_or_init(|| {
             let of_node = |(name, node): (&Arc<str>, &NodeObject)| {
@@ -40,7 +40,7 @@ impl OwnCluster {
         })
     }
 
-    /// The ranges of the cluster's pods, as far as nodes have them. The word of one node does not reserve a whole VIP range.
+    /// The pod ranges that nodes have. A node that reports a range around a whole VIP range does not reserve it.
     pub fn pod_ranges(&self, vips: &VipRanges) -> &[IpNet] {
         self.pod_ranges.get_or_init(|| {
             let ranges = self.nodes.values().flat_map(|node| &node.pod_ranges);
@@ -48,20 +48,20 @@ impl OwnCluster {
         })
     }
 
-    /// The same if most nodes have some: then the cluster gives them to its nodes, and none can choose its own.
+    /// The same if most nodes have ranges: then the cluster assigns them, and no node chooses its own.
     pub fn assigned_pod_ranges(&self, vips: &VipRanges) -> &[IpNet] {
         let assigned = self.nodes.values().filter(|node| !node.pod_ranges.is_empty()).count();
         if assigned * 2 > self.nodes.len() { self.pod_ranges(vips) } else { &[] }
     }
 
-    /// The ranges of nodes that have a whole VIP range in them.
+    /// The ranges of nodes that contain a whole VIP range.
     pub fn nodes_over(&self, vips: &VipRanges) -> impl Iterator<Item = (&Arc<str>, IpNet)> {
         self.nodes.iter().filter_map(|(name, node)| {
             Some((name, *node.pod_ranges.iter().find(|range| vips.are_within(range))?))
         })
     }
 
-    /// The IP families of the cluster's Services. Without ServiceCIDRs, those that Services and the controller's own
+    /// The IP families of the cluster's Services. Without ServiceCIDRs, the families that Services and the controller's own
     /// imports have had: an import must not lose a family because a right is missing.
     pub fn families(&self) -> Vec<IpFamily> {
         let mut families: Vec<_> =
@@ -89,7 +89,7 @@ impl OwnCluster {
         self.note_families(ips.iter().map(|ip| IpFamily::of(*ip)))
     }
 
-    /// A family that no Service has had gives imports more VIPs, if no ranges say what families there are.
+    /// Without known ranges, a new family of a Service gives imports more VIPs.
     fn note_families(&mut self, families: impl Iterator<Item = IpFamily>) -> OwnChanges {
         let before = self.families.len();
         self.families.extend(families);

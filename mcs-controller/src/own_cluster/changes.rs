@@ -1,4 +1,4 @@
-//! What each event of a watch of this cluster changes.
+//! Applies each event of a watch of this cluster, and returns its effects.
 
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
@@ -102,7 +102,7 @@ impl OwnCluster {
         };
         let (had, has) = (ips(former.as_ref()), ips(now));
         for ip in &had {
-            // Another one may have the address by now.
+            // Another Service may have the address by now.
             if self.cluster_ips.get(ip) == Some(&name) {
                 self.cluster_ips.remove(ip);
             }
@@ -130,7 +130,7 @@ impl OwnCluster {
             Change::Remove(object) => (object, false),
         };
         let key = object.key();
-        // The label of its Service may be another one than before.
+        // The slice may have belonged to another Service before.
         let former = self.local_owners.remove(&key);
         let is_api = (&*key.namespace, &*key.name) == API_SERVERS;
         if let Some(former) = &former
@@ -158,7 +158,7 @@ impl OwnCluster {
             Change::Remove(object) => {
                 let name = object.key().name;
                 self.namespaces.remove(&name);
-                // A namespace that was about to go can be created again.
+                // A namespace in deletion can be created again.
                 [name].into()
             }
             Change::Set(object) => {
@@ -173,8 +173,8 @@ impl OwnCluster {
         OwnChanges { namespaces: changed, ..OwnChanges::default() }
     }
 
-    /// The name of the clusterset decides the range of VIPs, the ranges that agents were told decide what they accept, and
-    /// cluster selectors can be about each of the others.
+    /// The name of the clusterset decides the range of VIPs. The ranges for agents decide what they accept. Cluster
+    /// selectors can match any other property.
     pub(super) fn change_property(&mut self, change: Change<PropertyDecoder>) -> OwnChanges {
         let former = self.clusterset().map(str::to_owned);
         match change {
@@ -197,9 +197,9 @@ impl OwnCluster {
         let told = told.and_then(|value| VipRangeList::parse(value).ok());
         let all = is_renamed
             || properties != *self.published_properties.0
-            || told != self.told_vip_ranges;
+            || told != self.present_vip_ranges;
         self.published_properties = (Arc::new(properties), left_out);
-        self.told_vip_ranges = told;
+        self.present_vip_ranges = told;
         OwnChanges { all, ..OwnChanges::default() }
     }
 
@@ -249,7 +249,7 @@ impl OwnCluster {
         };
         let key = object.key();
         let mut changes = OwnChanges::default();
-        // The label of its service may be another one than before.
+        // The slice may have belonged to another service before.
         if let Some(owner) = self.slice_owners.remove(&key) {
             if let Some(imported) = self.imported.get_mut(&owner) {
                 imported.slices.remove(&key.name);
@@ -332,7 +332,7 @@ fn derived_from(name: &ServiceName, service: &ServiceObject) -> Option<ServiceNa
     ServiceName::new(name.namespace(), service.import()?).ok()
 }
 
-/// The name and content of an object that can be used.
+/// The name and content of a usable object.
 fn named<D: Decoder>(kind: &str, object: WatchedObject<D>) -> Option<(ServiceName, D::Value)> {
     let key = object.key();
     match object.decoded {

@@ -1,4 +1,4 @@
-//! The ExportRules of this cluster, and what they say of its Services.
+//! The ExportRules of this cluster, and the Services that they select.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -14,23 +14,22 @@ use crate::{
     objects::{ExportRule, ExportRuleDecoder},
 };
 
-/// How long the exports of a rule stay after the rule. When their type is deleted, the API server deletes all rules
-/// first.
+/// The grace time: exports of a rule outlive the rule. When the type is deleted, the API server deletes all rules first.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// The ExportRules.
 #[derive(Default, Debug)]
 pub(super) struct ExportRules {
-    /// By namespace and name. `None`: a rule that cannot be used.
+    /// By namespace and name. `None`: an unusable rule.
     by_namespace: BTreeMap<Arc<str>, BTreeMap<Arc<str>, Option<ExportRule>>>,
-    /// The same as they could last be used, with those that were removed lately: their exports stay, and keep their annotations.
+    /// The last usable version of each rule, with recently deleted rules: their exports stay and keep their annotations.
     usable: BTreeMap<Arc<str>, BTreeMap<Arc<str>, ExportRule>>,
-    /// The namespaces that have lost a rule, and since when.
+    /// The namespaces with a deleted rule, and since when.
     removed: BTreeMap<Arc<str>, Instant>,
 }
 
 impl ExportRules {
-    /// Applies a change. Returns the namespaces whose Services it concerns.
+    /// Applies a change. Returns the affected namespaces.
     pub(super) fn change(&mut self, change: Change<ExportRuleDecoder>) -> BTreeSet<Arc<str>> {
         let now = Instant::now();
         match change {
@@ -105,7 +104,7 @@ impl ExportRules {
         pairs.map(|(key, value)| (Arc::clone(key), Arc::clone(value))).collect()
     }
 
-    /// Forgets rules that are gone for good. Returns their namespaces.
+    /// Forgets deleted rules after their grace time. Returns their namespaces.
     pub(super) fn forget(&mut self, now: Instant) -> BTreeSet<Arc<str>> {
         let is_over =
             |_: &Arc<str>, since: &mut Instant| now.saturating_duration_since(*since) >= GRACE;

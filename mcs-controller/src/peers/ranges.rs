@@ -1,5 +1,5 @@
-//! Whose pods an address belongs to: which ranges of this cluster and of peers overlap. It is one sweep over all ranges, as a
-//! cluster can have a range for each node.
+//! Finds the overlaps between pod ranges of this cluster and of peers, in one sweep: a cluster can have a range for each
+//! node.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -8,12 +8,12 @@ use ipnet::IpNet;
 use super::{PeerName, Peers};
 use crate::clusterset::ClusterId;
 
-/// What the ranges of a peer have in common with those of others.
+/// The overlaps of a peer's ranges with others.
 #[derive(Clone, Default, PartialEq, Eq, Debug)]
 struct Shared {
     /// The ranges of this cluster's pods that overlap with the peer's.
     own_pods: BTreeSet<IpNet>,
-    /// The ranges of other clusters that are parts of the peer's.
+    /// The ranges of other clusters within the peer's ranges.
     parts: BTreeSet<IpNet>,
     /// The first range of the peer that overlaps with one of another cluster, and a peer of that cluster.
     overlap: Option<(IpNet, usize)>,
@@ -22,12 +22,12 @@ struct Shared {
 /// A range of pods, and the peer that has it. `None`: this cluster.
 type Range = (IpNet, Option<usize>);
 
-/// The cluster of a peer, and the ranges of its pods. `None`: they can have any address.
+/// The cluster of a peer, and the ranges of its pods. `None`: any address.
 type PeerRanges<'a> = (&'a ClusterId, Option<&'a [IpNet]>);
 
 impl Peers {
-    /// The pods of this cluster have these ranges. Returns whether that changes what endpoints of peers can have.
-    pub fn claim(&mut self, own_pods: &[IpNet]) -> bool {
+    /// Sets the ranges of this cluster's pods. Returns whether that changes the rules for endpoints of peers.
+    pub fn set_own_pods(&mut self, own_pods: &[IpNet]) -> bool {
         if self.own_pods == own_pods {
             return false;
         }
@@ -35,8 +35,7 @@ impl Peers {
         self.share_out()
     }
 
-    /// Notes for each peer which ranges of others overlap with its own. Returns whether endpoints can have other addresses
-    /// than before.
+    /// Stores in each peer the overlaps with its ranges. Returns whether that changes the rules for endpoints.
     pub(super) fn share_out(&mut self) -> bool {
         let ranges = self.by_name.values().map(|peer| &peer.object);
         let ranges: Vec<_> =
@@ -61,7 +60,7 @@ impl Peers {
     }
 }
 
-/// What each of the peers shares with the others and with this cluster.
+/// The overlaps of each peer.
 fn shared(own_pods: &[IpNet], peers: &[PeerRanges<'_>]) -> Vec<Shared> {
     let of_peer = |(peer, (_, ranges)): (usize, &PeerRanges<'_>)| {
         let ranges = ranges.unwrap_or_default().iter();
@@ -91,7 +90,7 @@ fn shared(own_pods: &[IpNet], peers: &[PeerRanges<'_>]) -> Vec<Shared> {
     shared
 }
 
-/// One range is within another.
+/// Records that the range `inner` is within `outer`.
 fn note_overlap(shared: &mut [Shared], peers: &[PeerRanges<'_>], outer: Range, inner: Range) {
     match (outer.1, inner.1) {
         (Some(peer), None) => {

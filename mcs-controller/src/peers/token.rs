@@ -1,6 +1,6 @@
 //! Tokens of peers: a reader renews its own bound token at a third of its life, and stores the new one.
 //!
-//! Two thirds of its life remain for outages. Whoever has stolen a token can renew it too, until its ServiceAccount is deleted.
+//! Two thirds of its life remain for outages. The thief of a token can renew it too, until its ServiceAccount is deleted.
 
 use std::{
     collections::HashMap,
@@ -30,19 +30,19 @@ use crate::objects::{FIELD_MANAGER, SecretReference};
 
 /// The time limit of a renewal.
 const LIMIT: Duration = Duration::from_mins(1);
-/// How long to wait before a token is renewed again.
+/// The pause before a token is renewed again.
 const RETRY: Duration = Duration::from_secs(30);
 /// The shortest life that an API server gives a token, in seconds.
 const SHORTEST: i64 = 600;
 
-/// What a token of a ServiceAccount says of itself.
+/// The claims of a token of a ServiceAccount.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct TokenClaims {
     /// The namespace of the ServiceAccount.
     pub namespace: String,
     /// The name of the ServiceAccount.
     pub account: String,
-    /// When it was made.
+    /// When it was issued.
     pub issued: Timestamp,
     /// When it expires.
     pub expires: Timestamp,
@@ -56,20 +56,20 @@ struct Claims {
 }
 
 impl TokenClaims {
-    /// Those of the token in a kubeconfig. `None`: it has no bound token of a ServiceAccount.
+    /// The claims of the token in a kubeconfig. `None`: it has no bound token of a ServiceAccount.
     pub fn of(kubeconfig: &str) -> Option<Self> {
         let config: Value = serde_saphyr::from_str(kubeconfig).ok()?;
         Self::of_token(user(&config)?["token"].as_str()?)
     }
 
-    /// Those of the token in a Secret that `link` has made.
+    /// The claims of the token in a Secret that `link` has created.
     pub fn of_secret(secret: &Value) -> Option<Self> {
         let bytes: ByteString =
             serde_json::from_value(secret["data"]["kubeconfig"].clone()).ok()?;
         Self::of(&String::from_utf8(bytes.0).ok()?)
     }
 
-    /// Those of a token.
+    /// The claims of a token.
     pub fn of_token(token: &str) -> Option<Self> {
         let payload = token.split('.').nth(1)?;
         // A JWT has the alphabet of URLs and no padding.
@@ -93,7 +93,7 @@ impl TokenClaims {
 
     /// When a third of its life is over.
     pub fn due(&self) -> Timestamp {
-        // A third lies between two times that there are.
+        // A third of a valid life cannot overflow.
         Timestamp::from_second(self.issued.as_second() + self.seconds() / 3).unwrap_or(self.expires)
     }
 
@@ -106,7 +106,7 @@ impl TokenClaims {
 /// When the token in each Secret is renewed.
 #[derive(Debug, Default)]
 pub struct Renewals {
-    /// When it is renewed at the earliest.
+    /// The earliest time of the next renewal.
     next: HashMap<SecretReference, Instant>,
 }
 
@@ -126,7 +126,7 @@ impl Renewals {
         is_due
     }
 
-    /// Forgets the Secrets that are not used any more.
+    /// Forgets unused Secrets.
     pub fn retain(&mut self, is_used: impl Fn(&SecretReference) -> bool) {
         self.next.retain(|secret, _| is_used(secret));
     }
@@ -155,7 +155,7 @@ fn with_token(kubeconfig: &str, token: &str) -> anyhow::Result<String> {
     Ok(config.to_string())
 }
 
-/// The change of a Secret that has this version. The API server refuses it if somebody has replaced the Secret.
+/// The patch of a Secret of this version. The API server refuses it for another version.
 fn patch(key: &str, version: &str, content: String) -> Value {
     json!({
         "metadata": {"resourceVersion": version},
@@ -163,8 +163,8 @@ fn patch(key: &str, version: &str, content: String) -> Value {
     })
 }
 
-/// Gets a new token from the peer by the current one, and stores it in the Secret. `access` leads to this cluster. A
-/// Secret that is no longer of this version stays as it is.
+/// Gets a new token from the peer with the current one, and stores it in the Secret. `access` leads to this cluster. A
+/// Secret of another version stays unchanged.
 pub async fn renew(
     access: &ApiAccess,
     namespace: &str,
@@ -172,30 +172,23 @@ pub async fn renew(
     version: &str,
     kubeconfig: Arc<str>,
 ) -> anyhow::Result<Timestamp> {
-    timeout(LIMIT, renew_now(access, namespace, secret, version, kubeconfig))
-        .await
-        .context("the API server does not answer")?
-}
-
-async fn renew_now(
-    access: &ApiAccess,
-    namespace: &str,
-    secret: &SecretReference,
-    version: &str,
-    kubeconfig: Arc<str>,
-) -> anyhow::Result<Timestamp> {
-    let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
-    let token = request(&kubeconfig, &claims, claims.seconds()).await?;
-    let expires = TokenClaims::of_token(&token).context("the new token cannot be read")?.expires;
-    let content = with_token(&kubeconfig, &token)?;
-    let patch = patch(&secret.key, version, content);
-    let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
-    let params = PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
-    secrets
-        .patch(&secret.name, &params, &Patch::Merge(patch))
-        .await
-        .with_context(|| format!("cannot store it in Secret {namespace}/{}", secret.name))?;
-    Ok(expires)
+    let renewal = async {
+        let claims = TokenClaims::of(&kubeconfig).context("it has no token of a ServiceAccount")?;
+        let token = request(&kubeconfig, &claims, claims.seconds()).await?;
+        let expires =
+            TokenClaims::of_token(&token).context("the new token cannot be read")?.expires;
+        let content = with_token(&kubeconfig, &token)?;
+        let patch = patch(&secret.key, version, content);
+        let secrets: Api<Secret> = Api::namespaced(access.connection().await?.client, namespace);
+        let params =
+            PatchParams { field_manager: Some(FIELD_MANAGER.into()), ..Default::default() };
+        secrets
+            .patch(&secret.name, &params, &Patch::Merge(patch))
+            .await
+            .with_context(|| format!("cannot store it in Secret {namespace}/{}", secret.name))?;
+        Ok(expires)
+    };
+    timeout(LIMIT, renewal).await.context("the API server does not answer")?
 }
 
 async fn request(kubeconfig: &Arc<str>, claims: &TokenClaims, life: i64) -> anyhow::Result<String> {

@@ -206,7 +206,7 @@ proptest! {
         let mut sending = Sending::new(planned(&then, &before), names);
         let mut actual = before.clone();
         let (mut failed, mut sent) = (BTreeSet::new(), 0);
-        while let Some(place) = sending.next_place() {
+        while let Some(place) = sending.next_index() {
             sent += 1;
             prop_assert!(sent < 10_000, "it does not end");
             let write = sending.write(place).expect("a write").clone();

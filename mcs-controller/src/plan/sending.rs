@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use super::Write;
 
-/// How a write has ended.
+/// How a task has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
-    /// The API server has taken it.
+    /// The API server has accepted it.
     Done,
     /// It has failed.
     Failed,
@@ -21,15 +21,15 @@ impl Ending {
     }
 }
 
-/// The writes of a plan, and what became of them.
+/// The writes of a plan, and how each has ended.
 #[derive(Debug)]
 pub struct Sending {
     writes: Vec<Write>,
-    /// The ending of each write. Absent: it was not sent yet, or comes again.
+    /// The ending of each write. Absent: not sent yet, or to be sent again.
     endings: Vec<Option<Ending>>,
     /// The slices that the cluster has of the service.
     slices: BTreeSet<Arc<str>>,
-    /// A deletion that makes room, before its turn.
+    /// A deletion that is sent early, to make room in a quota.
     makes_room: Option<usize>,
 }
 
@@ -40,20 +40,20 @@ impl Sending {
         Self { writes, endings, slices: slices.into_iter().collect(), makes_room: None }
     }
 
-    /// The place of the next write to send.
-    pub fn next_place(&mut self) -> Option<usize> {
+    /// The index of the next write to send.
+    pub fn next_index(&mut self) -> Option<usize> {
         let first = self.makes_room.take();
-        first.or_else(|| (0..self.writes.len()).find(|place| self.may_send(*place)))
+        first.or_else(|| (0..self.writes.len()).find(|index| self.may_send(*index)))
     }
 
-    /// The write at this place.
-    pub fn write(&self, place: usize) -> Option<&Write> {
-        self.writes.get(place)
+    /// The write at this index.
+    pub fn write(&self, index: usize) -> Option<&Write> {
+        self.writes.get(index)
     }
 
-    /// Notes how the write at this place has ended.
-    pub fn end(&mut self, place: usize, ending: Ending) {
-        match (self.writes.get(place), ending) {
+    /// Notes how the write at this index has ended.
+    pub fn end(&mut self, index: usize, ending: Ending) {
+        match (self.writes.get(index), ending) {
             (Some(Write::ApplySlice(slice)), Ending::Done) => {
                 self.slices.insert(Arc::clone(&slice.name));
             }
@@ -61,8 +61,8 @@ impl Sending {
                 self.slices.remove(slice);
             }
             (Some(Write::ApplySlice(slice)), Ending::NoRoom) => {
-                // Without this, the quota would keep the slices of pods that are gone.
-                self.makes_room = (place + 1..self.writes.len()).find(|later| {
+                // Otherwise a full quota would keep slices of deleted pods.
+                self.makes_room = (index + 1..self.writes.len()).find(|later| {
                     let goes = matches!(self.writes.get(*later),
                         Some(Write::DeleteSlice(_, cluster, _)) if *cluster == slice.cluster);
                     goes && self.may_send(*later)
@@ -73,17 +73,17 @@ impl Sending {
             }
             _ => {}
         }
-        if let Some(former) = self.endings.get_mut(place) {
+        if let Some(former) = self.endings.get_mut(index) {
             *former = Some(ending);
         }
     }
 
-    /// Whether the write at this place has failed and does not come again.
-    pub fn has_failed(&self, place: usize) -> bool {
-        self.endings.get(place).copied().flatten().is_some_and(Ending::is_failure)
+    /// Whether the write at this index has failed and is not sent again.
+    pub fn has_failed(&self, index: usize) -> bool {
+        self.endings.get(index).copied().flatten().is_some_and(Ending::is_failure)
     }
 
-    /// The writes that were sent, and the writes that were not.
+    /// Splits the writes into sent and unsent ones.
     pub fn finish(self) -> (Vec<Write>, Vec<Write>) {
         let (mut made, mut unsent) = (vec![], vec![]);
         for (write, ending) in self.writes.into_iter().zip(self.endings) {
@@ -96,19 +96,19 @@ impl Sending {
         (made, unsent)
     }
 
-    fn may_send(&self, place: usize) -> bool {
-        let is_unsent = self.endings.get(place).is_some_and(Option::is_none);
+    fn may_send(&self, index: usize) -> bool {
+        let is_unsent = self.endings.get(index).is_some_and(Option::is_none);
         let ended = self.writes.iter().zip(&self.endings);
         let mut failed = ended.filter(|(_, ending)| ending.is_some_and(Ending::is_failure));
         is_unsent
             && self
                 .writes
-                .get(place)
+                .get(index)
                 .is_some_and(|write| failed.all(|(failed, _)| self.is_right_without(write, failed)))
     }
 
-    /// Whether a write is right although an earlier one failed. One slice that the API server does not take must not stop
-    /// the others, and slices that nobody wants must not stay because it does not take the import.
+    /// Whether a write may be sent after the failures of earlier ones. A refused slice must not stop other slices, and a
+    /// refused import must not keep obsolete slices.
     fn is_right_without(&self, write: &Write, failed: &Write) -> bool {
         match (failed, write) {
             // Endpoints move between slices of one cluster.
@@ -123,7 +123,8 @@ impl Sending {
                 !import.has_derived_service || !self.slices.is_empty()
             }
             (Write::ApplySlice(_), Write::ApplyDerivedService(..)) => !self.slices.is_empty(),
-            // The status says that the import and all slices are there. A Service goes after everything that leads to it.
+            // The status says that the import and all slices exist. A Service is deleted after everything that refers to
+            // it.
             (
                 Write::ApplySlice(_) | Write::ApplyImport(_),
                 Write::SetImportStatus(..) | Write::DeleteDerivedService(_),
@@ -158,24 +159,24 @@ mod tests {
         Write::DeleteSlice(name("shop/web"), cluster(of), slice.into())
     }
 
-    /// The places of the writes in the order in which they are sent. `ending` says how each one ends.
+    /// The indexes of the writes in the order in which they are sent. `ending` says how each one ends.
     fn sent(
         writes: &[Write],
         slices: &[&str],
         mut ending: impl FnMut(usize) -> Ending,
     ) -> Vec<usize> {
         let mut sending = Sending::new(writes.to_vec(), slices.iter().map(|name| (*name).into()));
-        let mut places = Vec::new();
-        while let Some(place) = sending.next_place() {
-            places.push(place);
-            assert!(places.len() < 100, "it does not end: {places:?}");
-            sending.end(place, ending(place));
+        let mut indexes = Vec::new();
+        while let Some(index) = sending.next_index() {
+            indexes.push(index);
+            assert!(indexes.len() < 100, "it does not end: {indexes:?}");
+            sending.end(index, ending(index));
         }
-        places
+        indexes
     }
 
     fn failing(failed: usize) -> impl FnMut(usize) -> Ending {
-        move |place| if place == failed { Ending::Failed } else { Ending::Done }
+        move |index| if index == failed { Ending::Failed } else { Ending::Done }
     }
 
     #[test]
@@ -205,8 +206,8 @@ mod tests {
         ];
         let slices = ["web-3", "web-4", "web-5"];
         let mut room = 0;
-        let places = sent(&writes, &slices, |place| {
-            if place >= 2 {
+        let indexes = sent(&writes, &slices, |index| {
+            if index >= 2 {
                 room += 1;
             } else if room == 0 {
                 return Ending::NoRoom;
@@ -215,8 +216,8 @@ mod tests {
             }
             Ending::Done
         });
-        assert_eq!(places, [0, 3, 0, 1, 4, 1, 2]);
-        let full = |place| if place < 2 { Ending::NoRoom } else { Ending::Done };
+        assert_eq!(indexes, [0, 3, 0, 1, 4, 1, 2]);
+        let full = |index| if index < 2 { Ending::NoRoom } else { Ending::Done };
         assert_eq!(sent(&writes, &slices, full), [0, 3, 0, 4, 0, 1, 2], "others have the room");
     }
 
@@ -241,9 +242,9 @@ mod tests {
             deletion("c2", "web-3"),
         ];
         let mut sending = Sending::new(writes.to_vec(), ["web-3".into()]);
-        while let Some(place) = sending.next_place() {
-            assert!(!sending.has_failed(place), "it does not end");
-            sending.end(place, if place == 0 { Ending::Failed } else { Ending::Done });
+        while let Some(index) = sending.next_index() {
+            assert!(!sending.has_failed(index), "it does not end");
+            sending.end(index, if index == 0 { Ending::Failed } else { Ending::Done });
         }
         assert_eq!(sending.finish(), (vec![writes[1].clone()], vec![writes[2].clone()]));
     }

@@ -33,21 +33,21 @@ pub struct Metrics {
     pub waiting: IntGaugeVec,
     /// Writes by target and result.
     pub writes: IntCounterVec,
-    /// Those of peers.
+    /// The metrics of peers.
     pub peers: PeerMetrics,
     /// By Secret: when the token of its kubeconfig is due for renewal, and when it expires.
     pub token_times: [IntGaugeVec; 2],
     /// By Secret and result: renewals of its token.
     pub renewals: IntCounterVec,
-    /// By mailbox: for how many seconds nobody has renewed the Lease of this cluster's own.
+    /// By mailbox: the seconds since the last renewal of the Lease of this cluster's own mailbox.
     pub lease_age: IntGaugeVec,
-    /// By result: renewals of that Lease.
+    /// By result: renewals of the Lease of this cluster's own mailbox.
     pub lease_writes: IntCounterVec,
     /// By state: services that peers or this cluster export to this cluster.
     pub imports: IntGaugeVec,
     /// By state: services that this cluster exports.
     pub exports: IntGaugeVec,
-    /// By service and state: since when its import is not as it should be.
+    /// By service and state: since when its import has a problem.
     pub troubled: IntGaugeVec,
     /// ServiceExports whose conditions another controller writes too.
     pub contested: IntGauge,
@@ -179,7 +179,7 @@ impl Metrics {
         set_states(&self.exports, counts.into_iter().map(|(state, count)| (state.name(), count)));
     }
 
-    /// Which imports are not ready, and which were not before.
+    /// Sets the imports with problems, and removes the former ones.
     pub fn set_troubled(
         &self,
         former: &BTreeSet<(ServiceName, ImportState)>,
@@ -211,7 +211,7 @@ impl Metrics {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
-    /// Another replica writes now, and tells of everything but itself.
+    /// Removes the metrics of a leader: another replica reports them now.
     pub fn stand_by(&self) {
         self.contested.set(0);
         let [due, expires] = &self.token_times;

@@ -13,16 +13,16 @@ use mcs_kube::{
 
 use super::Metrics;
 use crate::{
-    clusterset::{ClusterId, ExportState, ImportState, Refusal, ServiceName},
+    clusterset::{ClusterId, ExportState, ImportState, Rejection, ServiceName},
     objects::{ClusterPeerStatus, PeerCondition},
     peers::PeerName,
 };
 
-/// What the plots show, and the result of the writes that they count.
+/// The plots, and the result of the writes that each counts.
 const FIGURES: [(&str, &str); 2] =
     [("Services written a second", "ok"), ("Failed writes a second", "error")];
 
-/// What the page is made of.
+/// The data of the page.
 #[derive(Debug, Default)]
 pub struct PageData {
     pub(super) figures: Samples<{ FIGURES.len() }>,
@@ -44,10 +44,10 @@ pub struct View {
     pub peers: Vec<(PeerName, Option<ClusterId>, ClusterPeerStatus)>,
     /// Every import.
     pub imports: Vec<ImportView>,
-    /// The exports that are not as they should be, with the reasons.
+    /// The exports with problems, and the reasons.
     pub exports: Vec<(ServiceName, ExportState, String)>,
-    /// The number of endpoints that are refused.
-    pub refused: Vec<(ClusterId, Refusal, usize)>,
+    /// The number of rejected endpoints.
+    pub rejected: Vec<(ClusterId, Rejection, usize)>,
 }
 
 /// An import.
@@ -55,18 +55,18 @@ pub struct View {
 pub struct ImportView {
     /// Its name.
     pub name: ServiceName,
-    /// What has become of it.
+    /// Its state.
     pub state: ImportState,
     /// The number of its endpoints in this cluster's slices, by source cluster.
     pub endpoints: BTreeMap<ClusterId, usize>,
-    /// What its cluster selectors match, if it has some.
+    /// The results of its cluster selectors, if it has any.
     pub tiers: Option<Tiers>,
-    /// Why it is not as it should be.
+    /// The problem of the import.
     pub message: String,
 }
 
 impl PageData {
-    /// Replaces what the page says.
+    /// Replaces the view of the page.
     pub fn set(&self, view: View) {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
     }
@@ -97,14 +97,14 @@ impl PageData {
             ("Seen", view.seen.strftime("%Y-%m-%d %H:%M:%S UTC").to_string()),
         ];
         if view.leads {
-            let tables = [View::peers, View::imports, View::exports, View::refused];
+            let tables = [View::peers, View::imports, View::exports, View::rejected];
             page.tables = tables.map(|table| table(&view, query)).into();
         }
         page
     }
 }
 
-/// How many writes had each result so far.
+/// The number of writes by result so far.
 pub(super) fn count(metrics: &Metrics) -> [u64; FIGURES.len()] {
     let of = |target, result| metrics.writes.with_label_values(&[target, result]).get();
     FIGURES.map(|(_, result)| of("cluster", result) + of("mailbox", result))
@@ -194,16 +194,22 @@ impl View {
         })
     }
 
-    fn refused(&self, _: &Query) -> Table {
+    fn rejected(&self, _: &Query) -> Table {
         let columns = &["Cluster", "Reason", "Endpoints"];
         let none = "No endpoint of a peer is refused.";
-        Table::new("Refused endpoints", columns, none, &self.refused, |(cluster, reason, count)| {
-            vec![
-                Cell::Text(cluster.to_string()),
-                Cell::Mark(Mark::Bad, reason.to_string()),
-                Cell::Text(count.to_string()),
-            ]
-        })
+        Table::new(
+            "Refused endpoints",
+            columns,
+            none,
+            &self.rejected,
+            |(cluster, reason, count)| {
+                vec![
+                    Cell::Text(cluster.to_string()),
+                    Cell::Mark(Mark::Bad, reason.to_string()),
+                    Cell::Text(count.to_string()),
+                ]
+            },
+        )
     }
 }
 
@@ -224,10 +230,10 @@ fn failing(status: &ClusterPeerStatus) -> impl Iterator<Item = &PeerCondition> {
     status.conditions.iter().filter(|one| one.status == "False")
 }
 
-/// How a peer is, and the reasons of the conditions that say so.
+/// The health of a peer, and the reasons of the conditions behind it.
 fn health(status: &ClusterPeerStatus) -> (Mark, String) {
     let failing: Vec<_> = failing(status).map(|one| &*one.reason).collect();
-    // Others are unknown because nobody is to find them out.
+    // Other conditions are unknown on purpose.
     let is_pending = |one: &&PeerCondition| one.status == "Unknown" && one.reason == "Pending";
     let pending = status.conditions.iter().filter(is_pending);
     let pending: Vec<_> = pending.map(|one| &*one.condition_type).collect();
@@ -282,7 +288,7 @@ mod tests {
             peers: vec![("west".into(), Some("west".parse().unwrap()), status)],
             imports: vec![import],
             exports: vec![],
-            refused: vec![("west".parse().unwrap(), Refusal::OwnPods, 4)],
+            rejected: vec![("west".parse().unwrap(), Rejection::OwnPods, 4)],
         };
         data.set(view.clone());
         let page = body(&data);
@@ -335,7 +341,7 @@ mod tests {
                 message: said(),
             }],
             exports: vec![("shop/cart".parse().unwrap(), ExportState::Invalid, said())],
-            refused: vec![],
+            rejected: vec![],
         });
         let page = body(&data);
         assert!(!page.contains("<script"), "{page}");

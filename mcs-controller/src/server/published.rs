@@ -1,4 +1,4 @@
-//! What the control task tells the HTTP server.
+//! The state that the control task publishes for the HTTP server.
 
 use std::{
     sync::atomic::{AtomicBool, Ordering},
@@ -12,7 +12,7 @@ use super::{Metrics, PageData, page::count};
 /// How long the control task may be silent. It looks at its clock every second.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// What the control task tells the HTTP server.
+/// The state that the control task publishes for the HTTP server.
 #[derive(Debug)]
 pub struct Published {
     /// Of the control task.
@@ -47,7 +47,7 @@ impl Published {
         self.synced.store(true, Ordering::Relaxed);
     }
 
-    /// Why the process has to be started again.
+    /// Why the process has to be restarted.
     pub fn stuck(&self) -> Option<String> {
         let silence = self.life.silence();
         (silence > PATIENCE)

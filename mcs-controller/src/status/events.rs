@@ -1,4 +1,4 @@
-//! Events about what turned: for people who look at an object with `kubectl describe`.
+//! Events about changes of state, for people who look at an object with `kubectl describe`.
 
 use std::{
     collections::{HashMap, hash_map::DefaultHasher},
@@ -14,9 +14,9 @@ use crate::{
     clusterset::well_known,
 };
 
-/// Nothing is said twice about one object within this time.
+/// The same event about one object is not repeated within this time.
 const REPEATS: Duration = Duration::from_mins(10);
-/// How many events can be written at once, and how many a second after that.
+/// The burst of events, and the events a second after it.
 const BURST: f64 = 50.0;
 const RATE: f64 = 1.0;
 /// The API allows so many bytes in `note`.
@@ -39,7 +39,7 @@ pub struct Regarding {
     pub uid: String,
 }
 
-/// What is said about an object.
+/// A message about an object.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Notice {
     /// The object.
@@ -48,11 +48,11 @@ pub struct Notice {
     pub is_warning: bool,
     /// A word for programs.
     pub reason: String,
-    /// What is the case, for people.
+    /// An explanation for people.
     pub note: String,
 }
 
-/// Which notices become events: each once in a while, and not too many.
+/// Limits the events: each notice once in a while, and a rate for all.
 #[derive(Debug)]
 pub struct EventBudget {
     said: HashMap<u64, Instant>,
@@ -60,7 +60,7 @@ pub struct EventBudget {
 }
 
 impl EventBudget {
-    /// Nothing was said yet.
+    /// Before the first event.
     pub fn new(now: Instant) -> Self {
         Self { said: HashMap::new(), bucket: TokenBucket::full(BURST, now) }
     }
@@ -81,7 +81,7 @@ impl EventBudget {
     }
 }
 
-/// The request that creates an event. `replica`: who says it.
+/// The request that creates an event. `replica`: the reporter.
 pub fn event(notice: &Notice, replica: &str, now: Timestamp) -> Request {
     let Notice { regarding, is_warning, reason, note } = notice;
     let namespace = regarding.namespace.as_deref().unwrap_or(CLUSTER_NAMESPACE);

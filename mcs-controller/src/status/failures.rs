@@ -1,8 +1,8 @@
-//! What fails now: a log has a line for each change, and not for each attempt.
+//! Current failures: the log has a line for each change, not for each attempt.
 
 use std::collections::BTreeMap;
 
-/// What an attempt has changed.
+/// The change that an attempt made.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Turn {
     /// Nothing: it works as before, or fails for the same reason.
@@ -13,7 +13,7 @@ pub enum Turn {
     Recovered,
 }
 
-/// What fails now, each with the reason.
+/// The current failures, each with the reason.
 #[derive(Debug)]
 pub struct Failures<K>(BTreeMap<K, String>);
 
@@ -24,7 +24,7 @@ impl<K> Default for Failures<K> {
 }
 
 impl<K: Ord> Failures<K> {
-    /// Notes how an attempt has ended. `error`: why it failed, if it did.
+    /// Records the result of an attempt. `error`: why it failed, if it did.
     pub fn note(&mut self, what: K, error: Option<&str>) -> Turn {
         let Some(error) = error else {
             let former = self.0.remove(&what);
@@ -41,7 +41,7 @@ impl<K: Ord> Failures<K> {
         self.0.get(what).map(String::as_str)
     }
 
-    /// Forgets what is not tried any more.
+    /// Forgets failures whose keys are obsolete.
     pub fn retain(&mut self, is_tried: impl Fn(&K) -> bool) {
         self.0.retain(|what, _| is_tried(what));
     }

@@ -1,4 +1,4 @@
-//! Who else writes the conditions of a ServiceExport.
+//! Finds out who else writes the conditions of a ServiceExport.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
@@ -13,7 +13,7 @@ use crate::{
     objects::{FIELD_MANAGER, MCS_GROUP},
 };
 
-/// Asks the API server who else has written conditions of an export.
+/// Asks the API server who else has written the conditions of an export.
 pub async fn other_writer(
     access: &ApiAccess,
     version: &str,

@@ -1,29 +1,29 @@
-//! Whether the readers of this cluster hear from it: the Lease of its own mailbox.
+//! Whether this cluster's readers get a sign of life: the renewals of the Lease of its own mailbox.
 
 use std::time::{Duration, Instant};
 
 use super::{Failures, Turn};
 
-/// After so long without a renewal the exports say so. A publisher renews its Lease every 10 s.
+/// After this time without a renewal, the conditions of exports report it. A publisher renews its Lease every 10 s.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// How the renewals of the Lease go while this replica leads.
+/// The renewals of the Lease while this replica leads.
 #[derive(Debug)]
 pub struct OwnMailbox {
     /// When it was last renewed, or when this replica began to lead.
     renewed: Instant,
     failures: Failures<()>,
-    /// What the exports say. A reason that changes meanwhile does not change all of them again.
+    /// The reason in the conditions of exports. A later reason does not change all exports again.
     silence: Option<String>,
 }
 
 impl OwnMailbox {
-    /// This replica leads from now on.
+    /// Begins a term as leader.
     pub fn new(now: Instant) -> Self {
         Self { renewed: now, failures: Failures::default(), silence: None }
     }
 
-    /// Notes how a renewal has ended.
+    /// Records the result of a renewal.
     pub fn note(&mut self, error: Option<&str>, now: Instant) -> Turn {
         if error.is_none() {
             self.renewed = now;
@@ -31,12 +31,12 @@ impl OwnMailbox {
         self.failures.note((), error)
     }
 
-    /// How long nobody has renewed the Lease.
+    /// The time since the last renewal.
     pub fn age(&self, now: Instant) -> Duration {
         now.saturating_duration_since(self.renewed)
     }
 
-    /// Why readers have not heard from this cluster for more than a minute.
+    /// Why readers have had no sign of life of this cluster for more than a minute.
     pub fn silence(&mut self, now: Instant) -> Option<&str> {
         if self.age(now) <= PATIENCE {
             self.silence = None;

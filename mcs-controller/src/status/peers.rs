@@ -18,23 +18,23 @@ use self::membership::compatible;
 use super::{Notice, Regarding};
 use crate::{
     apply::{Action, Request},
-    clusterset::{ClusterId, IpFamily, Refusal, ServiceName, well_known},
+    clusterset::{ClusterId, IpFamily, Rejection, ServiceName, well_known},
     objects::{ClusterPeerStatus, Membership, OWN_VERSION, PeerCondition, PeerVersion},
     peers::{Peer, PeerName, Peers},
 };
 
-/// What this cluster makes of a peer.
+/// The knowledge about a peer that its status needs.
 #[derive(Clone, Default, Debug)]
 pub struct PeerNotes<'a> {
-    /// The number of its endpoints that are refused, by reason.
-    pub refused: BTreeMap<Refusal, usize>,
+    /// The number of its rejected endpoints, by reason.
+    pub rejected: BTreeMap<Rejection, usize>,
     /// Why the token of its kubeconfig could not be renewed.
     pub token_problem: Option<&'a str>,
-    /// The ways to its pods, one for each IP family; `None`: pods are not connected to.
+    /// The ways to its pods, one for each IP family; `None`: probes are off.
     pub ways: Option<Vec<(IpFamily, &'a Way<ServiceName>)>>,
     /// Whether this replica has begun to connect to pods.
     pub has_probed: bool,
-    /// The services that it exports, and of which this cluster lacks the namespace.
+    /// The services that it exports whose namespace this cluster lacks.
     pub without_namespace: Vec<&'a ServiceName>,
 }
 
@@ -63,7 +63,7 @@ pub fn peer_statuses<'a>(
     peers.all().iter().map(status).chain(broken).collect()
 }
 
-/// Whether a condition holds that did not, or the other way round.
+/// Whether a condition has changed between holding and not holding.
 pub fn has_turned(wanted: &ClusterPeerStatus, actual: &ClusterPeerStatus) -> bool {
     let statuses = |status: &ClusterPeerStatus| -> BTreeMap<String, String> {
         let one = |one: &PeerCondition| (one.condition_type.clone(), one.status.clone());
@@ -90,7 +90,7 @@ fn status(
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
-        disjoint(peer, (own_ranges, &notes.refused)),
+        disjoint(peer, (own_ranges, &notes.rejected)),
         compatible(peer, membership),
         reachable(peer, notes),
     ];
@@ -101,7 +101,7 @@ fn status(
         conditions,
         services: Some(count(believed.len())),
         endpoints: Some(count(peer.view.endpoints())),
-        refused_endpoints: Some(count(notes.refused.values().sum())),
+        refused_endpoints: Some(count(notes.rejected.values().sum())),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
@@ -109,7 +109,7 @@ fn status(
     }
 }
 
-/// What is said about a peer whose conditions have turned.
+/// The notices about a peer whose conditions have changed.
 pub fn peer_notices(
     name: &str,
     version: &PeerVersion,
@@ -135,12 +135,12 @@ pub fn peer_notices(
         note: format!("{} is {}: {}", one.condition_type, one.status, one.message),
     };
     let turned = wanted.conditions.iter().filter(has_turned);
-    // A peer that is linked for the first time has nothing to tell but problems.
+    // A newly linked peer gets notices of problems only.
     let is_new = actual.conditions.is_empty();
     turned.map(notice).filter(|notice| notice.is_warning || !is_new).collect()
 }
 
-/// The write of a status. `None`: it is as it should be.
+/// The write of a status. `None`: the present status is right.
 pub fn peer_status_request(
     name: &str,
     wanted: &ClusterPeerStatus,
@@ -161,7 +161,7 @@ pub fn peer_status_request(
         return None;
     }
     let mut status = json!(wanted);
-    // What is known no longer goes.
+    // Fields that became unknown are removed.
     for field in json!(actual).as_object().into_iter().flat_map(|fields| fields.keys()) {
         if status.get(field).is_none() {
             status[field] = Value::Null;
@@ -323,9 +323,9 @@ mod tests {
         let range: ipnet::IpNet = "10.2.3.0/24".parse().unwrap();
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
         let message = |peers: &Peers| {
-            let refused = [(Refusal::OwnPods, 3), (Refusal::NoPodAddress, 4)];
+            let rejected = [(Rejection::OwnPods, 3), (Rejection::NoPodAddress, 4)];
             let notes = |_: &PeerName, _: &Peer| PeerNotes {
-                refused: refused.into(),
+                rejected: rejected.into(),
                 ..PeerNotes::default()
             };
             let nobody = BTreeMap::new();
@@ -336,7 +336,7 @@ mod tests {
             statuses[0].1.conditions.iter().find(is_disjoint).unwrap().message.clone()
         };
         assert!(message(&peers).contains("are not told apart"), "{}", message(&peers));
-        assert!(peers.claim(&[range]) && !peers.claim(&[range]));
+        assert!(peers.set_own_pods(&[range]) && !peers.set_own_pods(&[range]));
         assert!(message(&peers).ends_with(", 3 now"), "{}", message(&peers));
     }
 

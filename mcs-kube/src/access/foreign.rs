@@ -1,4 +1,4 @@
-//! What a kubeconfig must not have that is not from this machine, such as that in a Secret.
+//! Settings that a kubeconfig from elsewhere, such as from a Secret, must not have.
 
 use std::net::IpAddr;
 
@@ -10,7 +10,7 @@ use crate::text::one_line_of;
 /// The bytes of a URL in a message.
 const LONGEST_URL: usize = 200;
 
-/// A field that names a file or a program. Whoever writes a Secret must not read the files of this machine.
+/// A field that names a file or a program. The writer of a Secret must not read the files of this machine.
 pub(super) fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     let users = kubeconfig.auth_infos.iter().filter_map(|user| user.auth_info.as_ref());
     let of_users = users.flat_map(|user| {
@@ -28,8 +28,7 @@ pub(super) fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     of_users.chain(of_clusters).flatten().next()
 }
 
-/// The part by which anybody could answer as the API server, and the controller would ask whatever is at an address. A proxy
-/// beside the program, on a loopback address, is trusted.
+/// The setting that would let anybody answer as the API server. A proxy on a loopback address is trusted.
 pub(super) fn unverified(kubeconfig: &Kubeconfig) -> Option<String> {
     let mut clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
     clusters.find_map(|cluster| {
@@ -41,8 +40,8 @@ pub(super) fn unverified(kubeconfig: &Kubeconfig) -> Option<String> {
     })
 }
 
-/// Whether a program with this URL in a kubeconfig of a Secret refuses it, see [`ApiAccess::from_content`]: it has no TLS, and
-/// leads elsewhere than to a loopback address. A text that is no URL fails later.
+/// Whether [`ApiAccess::from_content`] rejects a kubeconfig with this URL: it has no TLS, and is not a loopback address. A
+/// text that is not a URL fails later.
 ///
 /// [`ApiAccess::from_content`]: crate::ApiAccess::from_content
 pub fn is_unverified(server: &str) -> bool {

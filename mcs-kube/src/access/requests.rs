@@ -1,4 +1,4 @@
-//! Sends requests to an API server: by one connection if it speaks HTTP/2, but for watches with many events.
+//! Sends requests to an API server: by one connection if it speaks HTTP/2. Watches with many events have their own.
 
 use std::sync::{
     Arc,
@@ -31,17 +31,17 @@ use super::{AccessError, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
 
 /// Marks the request for a watch that has most of an API server's events.
 ///
-/// It has a connection of its own, by HTTP/1.1. By HTTP/2 an event passes through three goroutines of an API server
-/// (`net/http/h2_bundle.go`: handler, connection and frame writer). By HTTP/1.1 the handler writes it, which takes a third
-/// less CPU time (`deploy/scale.md`).
+/// It has a connection of its own, by HTTP/1.1. With HTTP/2, an event passes through three goroutines of an API server
+/// (`net/http/h2_bundle.go`: handler, connection and frame writer). With HTTP/1.1 the handler writes it, which takes a
+/// third less CPU time (`deploy/scale.md`).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ManyEvents;
 
-/// What sends requests, by HTTP/2 if the server offers it and the request is not for [`ManyEvents`].
+/// Sends requests by HTTP/2 if the server offers it and the request is not for [`ManyEvents`].
 ///
-/// hyper learns from a connection what the server offers, and until then makes one for each request. All watches of an agent
-/// ask at once when their API server is back, and a connection costs it milliseconds of CPU. So a client for HTTP/2 alone
-/// asks first, whose requests wait for one connection. It sends nothing to a server without HTTP/2; the other client does.
+/// Until hyper knows what the server offers, it opens a connection for each request. All watches of an agent ask at once
+/// when their API server is back, and a connection costs the server milliseconds of CPU. So a client for HTTP/2 alone asks
+/// first: its requests wait for one connection. For a server without HTTP/2 the other client sends them.
 pub(super) fn sender<C, S>(
     config: &Config,
     [tls, only_http1]: [C; 2],
@@ -84,8 +84,8 @@ where
             if request.extensions().get::<ManyEvents>().is_some() {
                 let connection = capture_connection(&mut request);
                 let answer = http1.request(request).await?;
-                // An API server that ends closes the connection right after the watch, also while the next request is on its
-                // way. What it refuses is asked again by the same connection.
+                // A terminating API server closes the connection right after the watch, even while the next request is
+                // under way. A request that it did not process is sent again.
                 if answer.status().is_success()
                     && let Some(connection) = &*connection.connection_metadata()
                 {

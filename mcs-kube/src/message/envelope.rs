@@ -1,4 +1,4 @@
-//! What messages of any kind are sent in.
+//! The envelopes of messages of any kind.
 
 use prost::{
     Message,
@@ -6,7 +6,7 @@ use prost::{
 };
 use serde::Serialize;
 
-/// What an envelope begins with.
+/// The first bytes of an envelope.
 pub(crate) const MAGIC: &[u8] = b"k8s\0";
 
 /// The content of a frame of a watch.
@@ -41,7 +41,7 @@ pub(crate) struct TypeMeta {
 }
 
 impl Unknown {
-    /// Opens an envelope. `None`: it is none.
+    /// Opens an envelope. `None`: the bytes are not an envelope.
     pub(crate) fn open(mut bytes: Bytes) -> Option<Self> {
         if !bytes.starts_with(MAGIC) {
             return None;
@@ -51,7 +51,7 @@ impl Unknown {
     }
 }
 
-/// What an object of any kind has.
+/// An object of any kind.
 #[derive(Clone, PartialEq, Eq, Message)]
 pub(crate) struct Object {
     #[prost(message, optional, tag = "1")]
@@ -76,7 +76,7 @@ pub(crate) struct ListMeta {
     pub(crate) resource_version: String,
 }
 
-/// What an API server answers instead.
+/// The answer of an API server that refuses a request.
 #[derive(Clone, PartialEq, Eq, Message, Serialize)]
 pub(crate) struct Status {
     #[prost(string, tag = "3")]
@@ -105,7 +105,7 @@ pub(crate) struct StatusCause {
 }
 
 impl Status {
-    /// As kube has it. `None`: it is none.
+    /// Reads a status as kube's type. `None`: another message.
     pub(crate) fn read(bytes: &[u8]) -> Option<kube::core::Status> {
         let status = Self::decode(bytes).ok()?;
         serde_json::from_value(serde_json::to_value(status).ok()?).ok()

@@ -1,8 +1,8 @@
-//! What `explain` finds: a code for programs, a sentence for people, and what to do.
+//! A finding of `explain`: a code for programs, a sentence for people, and advice.
 
 use serde::Serialize;
 
-/// What a finding means for the exit status.
+/// The weight of a finding, for the exit status.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Severity {
@@ -40,22 +40,22 @@ impl Severity {
 pub trait FindingCode: Copy {
     /// For programs.
     fn name(self) -> &'static str;
-    /// What it means for the exit status.
+    /// Its weight, for the exit status.
     fn severity(self) -> Severity;
     /// What to do.
     fn advice(self) -> &'static str;
 }
 
-/// Something that was found.
+/// A finding.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct Finding {
-    /// What it means for the exit status.
+    /// Its weight, for the exit status.
     pub severity: Severity,
     /// The name of a [`FindingCode`], or a reason of the rules, with hyphens.
     pub code: String,
-    /// What is so.
+    /// The fact.
     pub message: String,
-    /// What to do; empty if the message says it.
+    /// The advice; empty if the message says it.
     pub advice: &'static str,
 }
 

@@ -5,7 +5,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// How often a task that waits during its start says that it is alive.
+/// How often a task that waits during its start gives a sign of life.
 const STARTING_BEAT: Duration = Duration::from_secs(1);
 
 /// Whether the control task runs, and whether the process got a signal to end.

@@ -1,4 +1,4 @@
-//! HTTP for probes, scrapes and a page: short requests, of few clients, which cannot keep each other waiting.
+//! HTTP for probes, scrapes and a page: short requests of few clients, which cannot delay each other.
 
 mod connections;
 mod listeners;
@@ -24,18 +24,18 @@ use tokio::{
 use self::connections::{Connections, HasRequest};
 pub use self::listeners::{ListenerReport, Serve, Serves, start};
 
-/// A client sends the header of its request within this. Other clients would wait for a longer one.
+/// The time limit for the header of a request. Other clients would wait for a slow one.
 const HEADER_DEADLINE: Duration = Duration::from_secs(1);
-/// A connection serves one request, within this.
+/// The time limit of a connection, which serves one request.
 const PATIENCE: Duration = Duration::from_secs(10);
-/// Out of file descriptors, for example.
+/// The pause after a failed accept, for example without file descriptors.
 const ACCEPT_RETRY: Duration = Duration::from_secs(1);
 
 const TEXT: &str = "text/plain; charset=utf-8";
 /// A browser runs no script, loads nothing from elsewhere, and shows an answer in no frame.
 const POLICY: &str = "default-src 'none'; style-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'";
 
-/// An answer to be.
+/// An answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Answer {
     /// The status code.
@@ -65,8 +65,8 @@ impl Answer {
     }
 }
 
-/// Answers the requests of every client that connects, without end. At most 16 connections are open: the oldest one
-/// makes room for a new one. `answer` is told whether the client is on this machine and calls it by a local name.
+/// Answers requests without end. At most 16 connections are open: the oldest makes room for a new one. `answer` gets
+/// whether the client is on this machine and addresses it by a local name.
 async fn serve<F>(listener: &TcpListener, answer: F)
 where
     F: Fn(&Method, &Uri, bool) -> Answer + Send + Sync + 'static,
@@ -81,11 +81,11 @@ where
                 let has_request = HasRequest::default();
                 let flag = has_request.clone();
                 let task = tokio::spawn(async move {
-                    // A client that is too slow, or gone.
+                    // The client is too slow, or has left.
                     let _ = timeout(PATIENCE, converse(stream, is_here, &*answer, &flag)).await;
                 });
                 connections.add(task, has_request);
-                // A request that has arrived is read before the next connection is accepted, which can close this one.
+                // Reads an arrived request before it accepts the next connection, which can close this one.
                 yield_now().await;
             }
             Err(error) => {
@@ -116,8 +116,8 @@ async fn converse(
         .await
 }
 
-/// Whether a request names this machine as none but its own clients do. A browser sends the name of a page's own site, whatever
-/// address its owner gives that name.
+/// Whether the host of a request is a local name. A browser sends the name of the page's site, whatever address that name
+/// has.
 fn has_local_name(headers: &HeaderMap) -> bool {
     let Some(host) = headers.get(header::HOST) else { return true };
     let host = host.to_str().ok().and_then(|host| host.parse::<Authority>().ok());

@@ -53,7 +53,7 @@ pub fn start_logs(format: LogFormat, filter: &LogFilter) {
         LogFormat::Human => {
             registry.with(writer.fmt_fields(debug_fn(write_field)).with_target(false)).init();
         }
-        // `message`, `namespace` and `name` beside `level`, as log pipelines expect them.
+        // Log pipelines expect `message`, `namespace` and `name` on the level of `level`.
         LogFormat::Json => registry.with(writer.json().flatten_event(true)).init(),
     }
 }

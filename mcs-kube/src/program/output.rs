@@ -1,4 +1,4 @@
-//! Prints tables, JSON and YAML, once or again and again.
+//! Prints tables, JSON and YAML, once or repeatedly.
 
 use std::{
     io::{self, IsTerminal as _},
@@ -114,7 +114,7 @@ impl OutputArgs {
     }
 }
 
-/// By way of JSON's types: they are what the formats share.
+/// Serialises by way of JSON's types, which both formats share.
 fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
     Ok(serde_saphyr::to_string(&serde_json::to_value(value)?)?)
 }
@@ -124,7 +124,7 @@ fn yaml(value: &impl Serialize) -> anyhow::Result<String> {
 pub struct Style {
     /// The columns of the terminal. In a pipe each row is one line.
     width: Option<u16>,
-    /// Whether rows that say little are printed too.
+    /// Whether unimportant rows are printed too.
     pub wide: bool,
 }
 

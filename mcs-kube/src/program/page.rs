@@ -1,4 +1,4 @@
-//! A page about a running program for people: HTML and SVG without any script, from what the program has published.
+//! A page for people about a running program: HTML and SVG without scripts, from the program's published state.
 
 mod html;
 mod samples;
@@ -10,14 +10,14 @@ use self::html::Html;
 pub use self::samples::{Plot, Samples};
 use super::http::{Answer, Serves};
 
-/// Where the page is.
+/// The path of the page.
 pub const PATH: &str = "/page";
 const STYLE_PATH: &str = "/page.css";
 const STYLE: &str = include_str!("page/style.css");
-/// The rows of one table.
+/// The most rows of a table.
 const ROWS: usize = 100;
 
-/// What the query asks for: `?import=shop/cart&reload=off`.
+/// The query, such as `?import=shop/cart&reload=off`.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Query {
     /// A part of `NAMESPACE/NAME`. Empty: every import.
@@ -26,7 +26,7 @@ pub struct Query {
     pub is_still: bool,
 }
 
-/// How something is. A word says the same; the shape and the colour repeat it.
+/// The health of something, shown by a word, a shape and a colour.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Mark {
     /// Somebody has to do something.
@@ -35,7 +35,7 @@ pub enum Mark {
     Note,
     /// It is not known.
     Unknown,
-    /// It is as it should be.
+    /// All is well.
     Good,
 }
 
@@ -55,9 +55,9 @@ impl Mark {
 pub enum Cell {
     /// Any text.
     Text(String),
-    /// The `NAMESPACE/NAME` of an import, with a link to it alone.
+    /// The `NAMESPACE/NAME` of an import, with a link to a page about it alone.
     Import(String),
-    /// How something is, in a word.
+    /// Health, with a word.
     Mark(Mark, String),
     /// Parts of a whole: names, and numbers from 0 to 1.
     Shares(Vec<(String, f64)>),
@@ -68,14 +68,14 @@ pub enum Cell {
 pub struct Table {
     title: &'static str,
     columns: &'static [&'static str],
-    /// What it says without rows.
+    /// The text in place of rows.
     none: &'static str,
     rows: Vec<Vec<Cell>>,
     left_out: usize,
 }
 
 impl Table {
-    /// A table of the first rows of these. Only they are made.
+    /// A table of the first of these rows. Only these are computed.
     pub fn new<T>(
         title: &'static str,
         columns: &'static [&'static str],
@@ -87,7 +87,7 @@ impl Table {
         Self { title, columns, none, rows, left_out: all.len() - shown(all).len() }
     }
 
-    /// Others are left out too.
+    /// Adds to the number of rows that are left out.
     #[must_use]
     pub fn without(mut self, others: usize) -> Self {
         self.left_out += others;
@@ -95,23 +95,23 @@ impl Table {
     }
 }
 
-/// Those of which a table has rows.
+/// The objects in the rows of a table.
 pub fn shown<T>(all: &[T]) -> &[T] {
     &all[..all.len().min(ROWS)]
 }
 
-/// What the page says.
+/// The content of the page.
 #[derive(Clone, PartialEq, Debug)]
 pub struct Page {
     /// Which program it is.
     pub title: String,
-    /// How it is, in a word.
+    /// Its health, with a word.
     pub state: (Mark, String),
-    /// What is not as it should be.
+    /// The problems.
     pub problems: Vec<String>,
     /// Names and values.
     pub facts: Vec<(&'static str, String)>,
-    /// What it did in the last minutes.
+    /// The plots of the last minutes.
     pub plots: Vec<Plot>,
     /// In this order.
     pub tables: Vec<Table>,
@@ -130,14 +130,14 @@ impl Query {
         query
     }
 
-    /// Whether it asks for this import, perhaps among others.
+    /// Whether the query includes this import.
     pub fn has(&self, import: &str) -> bool {
         import.contains(&self.import)
     }
 }
 
-/// Answers a request for the page or its style. `None`: it is for something else. Clients elsewhere are refused, and so are pages
-/// of others in a browser on this machine.
+/// Answers a request for the page or its style. `None`: another path. It refuses clients on other machines, and requests by
+/// other sites in a local browser.
 pub fn answer(serves: Serves, uri: &Uri, page: impl FnOnce(&Query) -> Page) -> Option<Answer> {
     let is_page = match uri.path() {
         PATH => true,

@@ -1,4 +1,4 @@
-//! `completion` and `man`: files that are made from the command line of a program.
+//! `completion` and `man`: files generated from the command line of a program.
 
 use std::{io, path::PathBuf, process::ExitCode};
 

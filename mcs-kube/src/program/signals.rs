@@ -3,7 +3,7 @@
 use anyhow::Context as _;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
-/// SIGTERM and SIGINT, from the time of [`Signals::listen`] on.
+/// SIGTERM and SIGINT since [`Signals::listen`].
 #[derive(Debug)]
 pub struct Signals {
     terminate: Signal,
@@ -11,7 +11,7 @@ pub struct Signals {
 }
 
 impl Signals {
-    /// Handles both from now on. A container's first process misses a signal that it does not handle.
+    /// Starts to handle both signals. The first process of a container loses a signal that it does not handle.
     pub fn listen() -> anyhow::Result<Self> {
         Ok(Self {
             terminate: signal(SignalKind::terminate()).context("cannot handle SIGTERM")?,
@@ -19,7 +19,7 @@ impl Signals {
         })
     }
 
-    /// Waits for the next one. One that came before counts.
+    /// Waits for a signal. An earlier one counts.
     pub async fn next(&mut self) {
         tokio::select! {
             _ = self.terminate.recv() => {}

@@ -1,4 +1,4 @@
-//! Did you mean: names that are close to what was given.
+//! "Did you mean": names that are close to the given one.
 
 use std::{env, ffi::OsStr};
 
@@ -7,10 +7,10 @@ use clap::{
     error::{ContextKind, ContextValue},
 };
 
-/// How many letters two names may differ by.
+/// The most letters by which two names differ.
 const CLOSE: usize = 2;
 
-/// The name that is closest to `given`, if it is close.
+/// The closest name to `given`, if any is close.
 pub fn closest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     let distance = |name: &str| strsim::damerau_levenshtein(given, name);
     let close =
@@ -18,7 +18,7 @@ pub fn closest<'a>(given: &str, names: impl IntoIterator<Item = &'a str>) -> Opt
     close.min().map(|(_, name)| name)
 }
 
-/// A sentence for each variable that looks like a misspelt one of the command line.
+/// A sentence for each variable that looks like a misspelt variable of the command line.
 pub fn misspelt_variables(command: &Command) -> Vec<String> {
     let known = variables(command);
     let given = env::vars_os().filter_map(|(name, _)| name.into_string().ok());
@@ -42,7 +42,7 @@ fn variables(command: &Command) -> Vec<String> {
     all
 }
 
-/// The variable that a wrong value is from, if the flag was not given: `MCS_TC`.
+/// The variable of a wrong value, if the flag was not given: `MCS_TC`.
 pub fn variable_of(
     error: &clap::Error,
     command: &Command,

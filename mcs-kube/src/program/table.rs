@@ -28,7 +28,7 @@ pub fn table(
     table.trim_fmt()
 }
 
-/// A row of a table that grows while it is printed: columns of these widths. Longer cells are cut unless `is_wide`.
+/// A row of a table that is printed as it grows, with columns of these widths. Longer cells are cut unless `is_wide`.
 pub fn growing_row<const N: usize>(
     widths: [usize; N],
     cells: &[String; N],
@@ -61,23 +61,23 @@ pub fn print(text: &str) -> anyhow::Result<()> {
     }
 }
 
-/// Whether the output is still read. kubectl exec can leave a process behind that has nothing to print.
+/// Whether the output still has a reader. kubectl exec can leave a process behind that has nothing to print.
 pub fn has_reader() -> bool {
     let gone = PollFlags::ERR | PollFlags::HUP;
     events(io::stdout(), PollFlags::empty()).is_none_or(|events| !events.intersects(gone))
 }
 
-/// Whether the output takes a page (4 KiB) without a wait. A pipe that nobody reads, and nobody closes, never does.
+/// Whether the output accepts a page (4 KiB) without a wait. An open pipe without a reader never does.
 pub fn takes_output() -> bool {
     events(io::stdout(), PollFlags::OUT).is_none_or(|events| !events.is_empty())
 }
 
-/// Whether whoever started this program has closed its input, or is gone.
+/// Whether the parent has closed this program's input, or has ended.
 pub fn input_ended() -> bool {
     events(io::stdin(), PollFlags::empty()).is_some_and(|events| events.contains(PollFlags::HUP))
 }
 
-/// What is the matter with a stream now; `None` if the kernel does not say.
+/// The state of a stream; `None` if the kernel does not report it.
 fn events(stream: impl AsFd, asked: PollFlags) -> Option<PollFlags> {
     let mut streams = [PollFd::new(&stream, asked)];
     let now = Timespec { tv_sec: 0, tv_nsec: 0 };

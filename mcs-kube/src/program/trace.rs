@@ -1,4 +1,4 @@
-//! What the command lines of `mcs-agent trace` and `mcs trace` share.
+//! The shared part of the command lines of `mcs-agent trace` and `mcs trace`.
 
 use std::time::Duration;
 

@@ -1,14 +1,14 @@
-//! A few endpoints of many, of different services as far as there are some.
+//! Chooses a few endpoints of many, of different services if possible.
 
 use std::net::{IpAddr, SocketAddr};
 
-/// How many services are in a sample.
+/// The services in a sample.
 const SERVICES: usize = 16;
 
-/// Chooses `count` addresses by chance, none twice, with their services. Those that are `kept` come first, as far as they are
-/// still endpoints of their services. No other pod that rests is chosen.
+/// Chooses `count` distinct addresses at random, with their services. The `kept` ones come first if they are still
+/// endpoints of their services. Other resting pods are not chosen.
 ///
-/// `services` are some that have endpoints; `endpoints` are those of one of them.
+/// `services`: a sample of services with endpoints. `endpoints`: the endpoints of a service.
 pub(super) fn choose<S: Clone>(
     services: Sample<S>,
     endpoints: impl Fn(&S) -> Vec<SocketAddr>,
@@ -42,7 +42,7 @@ pub(super) fn choose<S: Clone>(
     chosen
 }
 
-/// Some services of many, each with the same chance. A cluster can have tens of thousands, with thousands of endpoints each.
+/// A sample of many services, with equal chances. A cluster can have tens of thousands, with thousands of endpoints each.
 #[derive(Clone, Debug)]
 pub struct Sample<S> {
     taken: Vec<S>,
@@ -56,7 +56,7 @@ impl<S> Default for Sample<S> {
 }
 
 impl<S> Sample<S> {
-    /// Takes a service, perhaps in the place of another one.
+    /// Offers a service, which may replace another in the sample.
     pub fn add(&mut self, service: S) {
         self.seen += 1;
         if self.taken.len() < SERVICES {

@@ -15,17 +15,17 @@ pub const TIMEOUT: Duration = Duration::from_secs(3);
 /// How many connections are tried at a time.
 const AT_A_TIME: usize = 16;
 
-/// How an attempt to connect ends.
+/// The outcome of an attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// The pod accepts the connection.
     Answered,
-    /// The pod, or a firewall in its name, refuses the connection. Packets travel both ways.
+    /// The pod, or a firewall in its name, refuses the connection. Packets pass in both directions.
     Refused,
     /// No answer: packets are lost on the way there or back.
     Timeout,
-    /// A router or this node says that there is no way.
+    /// A router or this node reports that there is no route.
     Unreachable,
     /// This machine does not let the connection begin.
     Failed,
@@ -34,12 +34,12 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Whether packets travel both ways.
+    /// Whether packets pass in both directions.
     pub const fn is_reached(self) -> bool {
         matches!(self, Self::Answered | Self::Refused)
     }
 
-    /// What is said of an address with this outcome.
+    /// The verb for an address with this outcome.
     pub const fn text(self) -> &'static str {
         match self {
             Self::Answered => "answers",
@@ -64,14 +64,14 @@ impl Outcome {
     }
 }
 
-/// A connection that was tried.
+/// An attempt to connect.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Attempt {
-    /// To there.
+    /// Its target.
     pub address: SocketAddr,
-    /// How it has ended.
+    /// Its outcome.
     pub outcome: Outcome,
-    /// After so long.
+    /// Its duration.
     pub took: Duration,
 }
 
@@ -86,7 +86,7 @@ pub async fn connect(address: SocketAddr, limit: Duration) -> Attempt {
     Attempt { address, outcome, took: begin.elapsed() }
 }
 
-/// Opens connections to addresses of services, some at a time.
+/// Opens connections to addresses of services, a few at a time.
 pub async fn connect_all<S>(chosen: Vec<(S, SocketAddr)>) -> Vec<(S, Attempt)> {
     let attempts = chosen
         .into_iter()

@@ -1,4 +1,4 @@
-//! The way to the pods of one cluster in one IP family, as several rounds of connections show it.
+//! Whether the pods of one cluster are reachable in one IP family, by several rounds of connections.
 
 use std::{
     collections::{HashMap, HashSet, VecDeque},
@@ -12,34 +12,34 @@ use super::{
     choice::{Sample, choose},
 };
 
-/// After how many rounds with a lost endpoint the way counts as broken. The endpoints of a node that dies are not ready any more
-/// by then.
+/// The way counts as broken after this many rounds with a lost endpoint. By then, endpoints of a dead node are no longer
+/// ready.
 pub const SILENT_ROUNDS: u32 = 3;
-/// After how many rounds without one it counts as whole again.
+/// The way counts as whole again after this many rounds without a lost endpoint.
 pub const REACHED_ROUNDS: u32 = 2;
-/// How many endpoints of a round are asked again in the next one. The others are chosen anew.
+/// The endpoints of a round that the next round repeats. It chooses the others anew.
 const KEPT: usize = 2;
-/// How many endpoints are remembered that were reached.
+/// The most endpoints that are remembered as reached.
 const KNOWN: usize = 256;
 
-/// What the rounds of connections say. `S` names a service.
+/// The judgement of the rounds. `S` names a service.
 ///
-/// A silent endpoint is lost if it was reached before, or if none ever was: the way may be broken. One that was never reached, where
-/// others are, may be behind a policy of its own. Then some of the others are asked next.
+/// A silent endpoint is lost if it was reached before, or if no endpoint ever was: the way may be broken. A silent endpoint
+/// that was never reached may be behind a policy if others answer; the next round then repeats some of the others.
 #[derive(Clone, Debug)]
 pub struct Way<S> {
-    /// Whether no endpoint is lost. `None`: too few rounds say so, or the contrary.
+    /// Whether no endpoint is lost. `None`: too few rounds agree.
     is_whole: Option<bool>,
     lost_rounds: u32,
     reached_rounds: u32,
     kept: Vec<(S, SocketAddr)>,
-    /// The endpoints that were reached, the latest last, each with one of its services.
+    /// The reached endpoints, the latest last, each with one of its services.
     known: VecDeque<(S, SocketAddr)>,
-    /// Those that were lost in the last round with one.
+    /// The lost endpoints of the last round with lost endpoints.
     lost: Vec<(SocketAddr, Outcome)>,
-    /// How many endpoints that round had.
+    /// The number of endpoints in that round.
     probed: usize,
-    /// How many endpoints were reached in the last round, and how many were not.
+    /// The numbers of reached and of silent endpoints in the last round.
     counts: (usize, usize),
     round_trip: Option<Duration>,
 }
@@ -61,8 +61,8 @@ impl<S> Default for Way<S> {
 }
 
 impl<S: Clone + Eq + Hash> Way<S> {
-    /// The endpoints of the next round: `services` are some that have endpoints, `endpoints` those of one of them. Pods that
-    /// rest are chosen only if they are to be asked again.
+    /// Chooses the endpoints of the next round. `services`: a sample of services with endpoints. `endpoints`: the endpoints
+    /// of a service. Resting pods are chosen only to repeat them.
     pub fn choose(
         &mut self,
         services: Sample<S>,
@@ -70,8 +70,8 @@ impl<S: Clone + Eq + Hash> Way<S> {
         rests: impl Fn(IpAddr) -> bool,
         count: usize,
     ) -> Vec<(S, SocketAddr)> {
-        // One that is gone proves nothing of the others, and its address may be another pod's. A service can be gone, and others
-        // have its pods.
+        // A removed endpoint proves nothing about the others, and another pod may have its address. Its pods may belong to
+        // other services.
         let mut there: HashMap<S, HashSet<SocketAddr>> = HashMap::new();
         let mut has = |service: &S, address: &SocketAddr| {
             let there = there.entry(service.clone());
@@ -87,7 +87,7 @@ impl<S: Clone + Eq + Hash> Way<S> {
         choose(services, endpoints, rests, &self.kept, count)
     }
 
-    /// Notes a round. Connections that this machine did not let begin say nothing.
+    /// Records a round. Connections that this machine refused to start do not count.
     pub fn note(&mut self, mut round: Vec<(S, Attempt)>) {
         round.retain(|(_, attempt)| attempt.outcome != Outcome::Failed);
         if round.is_empty() {
@@ -134,25 +134,25 @@ impl<S: Clone + Eq + Hash> Way<S> {
         }
     }
 
-    /// Whether an endpoint that is silent was reached before, or none ever was.
+    /// Whether this silent endpoint was reached before, or no endpoint ever was.
     pub fn is_lost(&self, address: SocketAddr) -> bool {
-        // Of whatever service: pods can serve several.
+        // A pod can serve several services, so the service does not matter.
         self.known.is_empty() || self.known.iter().any(|(_, known)| *known == address)
     }
 }
 
 impl<S> Way<S> {
-    /// Whether no endpoint is lost. `None`: that is not known yet.
+    /// Whether no endpoint is lost. `None`: unknown.
     pub const fn is_whole(&self) -> Option<bool> {
         self.is_whole
     }
 
-    /// The endpoints that were lost in the last round with one, and how many endpoints that round had.
+    /// The lost endpoints of the last round with lost endpoints, and the number of endpoints in that round.
     pub fn lost(&self) -> (&[(SocketAddr, Outcome)], usize) {
         (&self.lost, self.probed)
     }
 
-    /// How many endpoints were reached in the last round, and how many were not.
+    /// The numbers of reached and of silent endpoints in the last round.
     pub const fn counts(&self) -> (usize, usize) {
         self.counts
     }

@@ -1,4 +1,4 @@
-//! Asks for a list or a watch, and finds out in which form the API server answers.
+//! Requests a list or a watch, and detects the form of the answer.
 
 use std::io;
 
@@ -13,19 +13,19 @@ use prost::bytes::Bytes;
 
 use crate::message::envelope;
 
-/// The form that kube-proxy and kubelet ask for too. What has no such form comes as JSON.
+/// The form that kube-proxy and kubelet request too. Types without it arrive as JSON.
 const MESSAGES: HeaderValue =
     HeaderValue::from_static("application/vnd.kubernetes.protobuf,application/json;q=0.9");
 const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
 
-/// An answer that is no error.
+/// A successful answer.
 pub(super) struct Answer<R> {
     /// Whether it is in protobuf. Everything else is read as JSON.
     pub(super) is_protobuf: bool,
     pub(super) reader: R,
 }
 
-/// Asks, for protobuf if the API server has it or for JSON alone.
+/// Sends a request, for protobuf if possible or for JSON only.
 pub(super) async fn ask(
     client: &Client,
     mut request: Request<Vec<u8>>,
@@ -44,7 +44,7 @@ pub(super) async fn ask(
     Ok(Answer { is_protobuf, reader: body.into_async_read() })
 }
 
-/// The error that an answer is. It may come from a proxy, whose errors are pages.
+/// Reads an answer as an error. It may come from a proxy, whose errors are pages.
 async fn error(answer: Response<Body>, is_protobuf: bool) -> kube::Error {
     let code = answer.status().as_u16();
     let bytes = match answer.into_body().collect().await {

@@ -64,8 +64,8 @@ pub(super) fn code(error: &kube::Error) -> Option<u16> {
     }
 }
 
-/// Whether the API server has the requested resource version no longer, or not yet. The latter is a
-/// 504 with a cause. Without the cause it is a timeout.
+/// Whether the API server lacks the requested resource version, because it is too old or too new. A new one is a 504 with a
+/// cause; without the cause, a 504 is a timeout.
 pub(super) fn lacks_version(error: &kube::Error) -> bool {
     let kube::Error::Api(status) = error else { return false };
     let causes = status.details.iter().flat_map(|details| &details.causes);
@@ -73,7 +73,7 @@ pub(super) fn lacks_version(error: &kube::Error) -> bool {
     status.code == 410 || causes.any(|cause| cause == VERSION_TOO_LARGE)
 }
 
-/// The delay that an overloaded server asks for (`Retry-After`).
+/// The delay that an overloaded server requests (`Retry-After`).
 pub(super) fn retry_after(error: &kube::Error) -> Duration {
     let details = match error {
         kube::Error::Api(status) => status.details.as_ref(),

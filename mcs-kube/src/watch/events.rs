@@ -1,7 +1,6 @@
-//! Reads lists and the events of watches from an answer. Each object goes from its text, or its protobuf message, into its
-//! decoded form.
+//! Reads lists and the events of watches from an answer, and decodes each object from its text or protobuf message.
 //!
-//! kube reads an event into a type of its own, from which the text of the object cannot be had.
+//! kube's own event type does not give access to the text of the object.
 
 use std::{collections::BTreeMap, io};
 
@@ -20,16 +19,15 @@ use super::{
 };
 use crate::{
     access::requests::ManyEvents,
-    decoder::{Decoder, WatchedObject},
-    message::ReadMessage,
+    decoder::{Decoder, ReadMessage, WatchedObject},
 };
 
-/// The objects of a list, as many as there is room for.
+/// The objects of a list, within the room for them.
 pub(crate) struct KeptObjects<D: Decoder> {
     pub(crate) objects: Vec<WatchedObject<D>>,
-    /// How many there was no room for, by namespace if namespaces have their own room.
+    /// The number of objects without room, by namespace if namespaces have their own room.
     pub(super) left_out: BTreeMap<String, usize>,
-    /// What is left, in bytes.
+    /// The remaining bytes.
     room: Left,
 }
 
@@ -89,7 +87,7 @@ enum EventKind {
 #[derive(Deserialize)]
 struct ListText {
     metadata: ListMeta,
-    /// Whatever is left there is no object.
+    /// Entries that the cutter did not recognise as objects.
     #[serde(rename = "items")]
     _items: [(); 0],
 }
@@ -100,12 +98,12 @@ struct ListMeta {
     resource_version: Option<String>,
 }
 
-/// What is asked for.
+/// A request for a resource.
 pub(super) struct Query<'a> {
     pub(super) client: &'a Client,
-    /// Of the resource.
+    /// The path of the resource.
     pub(super) path: &'a str,
-    /// Whether JSON alone is asked for, although the kind has a protobuf form.
+    /// Whether to request only JSON, although the kind has a protobuf form.
     pub(super) json_alone: bool,
     pub(super) has_many_events: bool,
 }
@@ -161,7 +159,7 @@ pub(crate) async fn read_list<D: Decoder>(
     Ok(list.metadata.resource_version)
 }
 
-/// Watches them.
+/// Starts a watch.
 pub(super) async fn watch<D: Decoder>(
     query: &Query<'_>,
     params: &WatchParams,
@@ -200,7 +198,7 @@ async fn next_of_lines<D: Decoder>(
 ) -> kube::Result<Option<WatchEvent<WatchedObject<D>>>> {
     while let Some(line) = pieces::line(reader).await.map_err(kube::Error::ReadEvents)? {
         match parse_event(&line) {
-            // The last line, cut where the connection ended.
+            // The last line, cut by the end of the connection.
             Err(error) if error.is_eof() => {}
             parsed => return parsed.map(Some).map_err(kube::Error::SerdeError),
         }
@@ -220,12 +218,12 @@ fn parse_event<D: Decoder>(line: &str) -> serde_json::Result<WatchEvent<WatchedO
     })
 }
 
-/// Whether the server, or something on the way, has closed the connection: the watch can be resumed.
+/// Whether the server or a middlebox has closed the connection: the watch can resume.
 fn is_end(error: &io::Error) -> bool {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = cause {
         let inner = error.downcast_ref::<io::Error>();
-        // hyper says so in words alone where the answer comes in chunks (HTTP/1.1).
+        // For chunked answers (HTTP/1.1), hyper reports this only in the text.
         if inner.is_some_and(|error| error.kind() == io::ErrorKind::UnexpectedEof)
             || error.to_string().contains("unexpected EOF during chunk")
         {

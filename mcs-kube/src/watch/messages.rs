@@ -1,5 +1,6 @@
-//! Reads the events of a watch, or the objects of a list, from an answer in protobuf, as it arrives. As with JSON, only one of
-//! them is in memory, and none is longer than [`LONGEST`]: memory is taken for what has arrived, not for what a length says.
+//! Reads the events of a watch, or the objects of a list, from an answer in protobuf, as it arrives. As with JSON, memory
+//! holds one of them at a time, of at most [`LONGEST`] bytes. It is allocated for received bytes, not for the announced
+//! length.
 
 use std::io;
 
@@ -19,9 +20,9 @@ use prost::{
 
 use super::pieces::{LONGEST, Unreadable};
 use crate::{
-    Decoder, WatchedObject,
+    Decoder, ReadMessage, WatchedObject,
     message::{
-        Bare, ReadMessage,
+        Bare,
         envelope::{ListMeta, MAGIC, Status, TypeMeta, Unknown, WatchEvent},
     },
 };
@@ -29,7 +30,7 @@ use crate::{
 /// The bytes of the longest varint.
 const LONGEST_VARINT: usize = 10;
 
-/// The next event. The end of the answer is an error of that kind.
+/// The next event. The end of the answer is an error of kind `UnexpectedEof`.
 pub(super) async fn next<D: Decoder>(
     reader: &mut (impl AsyncBufRead + Unpin),
     read: ReadMessage<D::Value>,
@@ -61,7 +62,7 @@ fn event<D: Decoder>(
 
 fn bookmark(object: &[u8]) -> io::Result<Bookmark> {
     let metadata = Bare::decode(object).map_err(undecoded)?.metadata.unwrap_or_default();
-    // A watch from no version would miss what has happened.
+    // A watch without a version would miss events.
     if metadata.resource_version.is_empty() {
         return Err(wrong("a bookmark without a version"));
     }
@@ -88,7 +89,7 @@ pub(super) async fn list<D: Decoder>(
                 let types = take(reader, length).await?;
                 is_list = TypeMeta::decode(&*types).map_err(undecoded)?.kind.ends_with("List");
             }
-            // Another object than a list has no objects, and a list without any is not this one.
+            // Another message than a list would decode as an empty list.
             2 if is_list => {
                 let mut items = reader.take(length);
                 while let Some((tag, length)) = field(&mut items).await? {
@@ -118,8 +119,7 @@ fn object<D: Decoder>(bytes: &[u8], read: ReadMessage<D::Value>) -> io::Result<W
     WatchedObject::read_message(bytes, read).map_err(undecoded)
 }
 
-/// The tag and the length of the next field, which follows. All fields of lists and envelopes have a length. `None`: there is
-/// no more.
+/// The tag and the length of the next field. All fields of lists and envelopes have a length. `None`: the end.
 async fn field(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Option<(u32, u64)>> {
     if reader.fill_buf().await?.is_empty() {
         return Ok(None);
@@ -146,7 +146,7 @@ async fn varint(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result<Vec<u8>>
     Ok(bytes)
 }
 
-/// The next so many bytes.
+/// The next bytes, of this length.
 async fn take(reader: &mut (impl AsyncBufRead + Unpin), length: u64) -> io::Result<Vec<u8>> {
     if length > LONGEST as u64 {
         return Err(Unreadable::TooLong.into());

@@ -1,15 +1,15 @@
-//! Cuts the text of an answer into lines, or a list into its objects, as it arrives. Only one of them is in memory, and none
-//! is longer than [`LONGEST`].
+//! Cuts the text of an answer into lines, or a list into its objects, as it arrives. Memory holds one of them at a time, of
+//! at most [`LONGEST`] bytes.
 
 use std::io;
 
 use futures_util::{AsyncBufRead, AsyncBufReadExt as _};
 use thiserror::Error;
 
-/// An API server takes requests of 3 MiB, and etcd of 1.5 MiB. As JSON, a slice with all addresses that it can have takes 4 MiB.
+/// An API server accepts requests of 3 MiB, and etcd of 1.5 MiB. The largest possible slice takes 4 MiB as JSON.
 pub(super) const LONGEST: usize = 8 << 20;
 
-/// What cannot be read of an answer, although the connection works.
+/// The unreadable content of an answer, on a working connection.
 #[derive(Debug, Error)]
 pub(super) enum Unreadable {
     #[error("the API server sends an object of more than {} MiB", LONGEST >> 20)]
@@ -49,7 +49,7 @@ pub(super) async fn line(reader: &mut (impl AsyncBufRead + Unpin)) -> io::Result
 
 /// Where the next byte is: before, within or after `items`.
 #[derive(Clone, Copy, PartialEq, Eq, Default)]
-enum Place {
+enum Position {
     #[default]
     Before,
     Within,
@@ -62,7 +62,7 @@ pub(super) struct ListCutter {
     /// The list without its objects.
     envelope: Vec<u8>,
     item: Vec<u8>,
-    place: Place,
+    position: Position,
     /// How many objects and arrays are open.
     depth: usize,
     in_string: bool,
@@ -74,8 +74,8 @@ impl ListCutter {
     pub(super) fn take(&mut self, byte: u8) -> io::Result<Option<String>> {
         let (depth, in_string) = (self.depth, self.in_string);
         self.step(byte);
-        let is_item =
-            self.place == Place::Within && (depth > 2 || depth == 2 && byte == b'{' && !in_string);
+        let is_item = self.position == Position::Within
+            && (depth > 2 || depth == 2 && byte == b'{' && !in_string);
         let piece = if is_item { &mut self.item } else { &mut self.envelope };
         piece.push(byte);
         if piece.len() > LONGEST {
@@ -85,13 +85,13 @@ impl ListCutter {
             let ends = self.depth == 2;
             return if ends { text(std::mem::take(&mut self.item)).map(Some) } else { Ok(None) };
         }
-        match self.place {
-            Place::Before if self.depth == 2 && depth == 1 && self.names_items() => {
-                self.place = Place::Within;
+        match self.position {
+            Position::Before if self.depth == 2 && depth == 1 && self.names_items() => {
+                self.position = Position::Within;
             }
-            Place::Within if self.depth < 2 => self.place = Place::After,
-            // What is between the objects.
-            Place::Within if byte == b',' || byte.is_ascii_whitespace() => {
+            Position::Within if self.depth < 2 => self.position = Position::After,
+            // The text between the objects.
+            Position::Within if byte == b',' || byte.is_ascii_whitespace() => {
                 self.envelope.pop();
             }
             _ => {}
@@ -124,9 +124,9 @@ impl ListCutter {
         name.ends_with(b"\"items\"")
     }
 
-    /// The list without its objects. A list that lacks `items`, or ends before its end, is none: it is not empty.
+    /// The list without its objects. A list without `items`, or a truncated list, is an error, not an empty list.
     pub(super) fn end(self) -> io::Result<String> {
-        if self.depth > 0 || self.place == Place::Before {
+        if self.depth > 0 || self.position == Position::Before {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         text(self.envelope)

@@ -3,7 +3,10 @@
 use serde_json::{Value, json};
 use tokio::task::JoinHandle;
 
-use super::{errors::LONGEST_RETRY_AFTER, *};
+use super::{
+    errors::{LONGEST_RETRY_AFTER, retry_after},
+    *,
+};
 use crate::{
     access::KubeconfigContent,
     decoder::PropertyDecoder,

@@ -1,10 +1,7 @@
 //! Decodes the objects that the agent watches into domain types.
 
 use ipnet::IpNet;
-use mcs_kube::{
-    Decoder, NotDecoded,
-    message::{self, ReadMessage},
-};
+use mcs_kube::{Decoder, NotDecoded, ReadMessage, message};
 use serde_json::Value;
 
 use crate::{

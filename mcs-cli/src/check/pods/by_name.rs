@@ -1,4 +1,4 @@
-//! A connection by name through a ClusterSetIP: DNS, the agent of the node and the way to pods, in one attempt.
+//! Connections by name through a ClusterSetIP: they test DNS, the agent of the node, and the network to pods at once.
 
 use anyhow::bail;
 use mcs_controller::{clusterset::well_known, probe::Outcome};
@@ -8,7 +8,7 @@ use serde_json::Value;
 use super::sample;
 use crate::cluster::{Cluster, IMPORTS, SLICES};
 
-/// How many imports are looked at, and how many of them are connected to.
+/// The imports that are read, and the imports that are probed.
 const IMPORTS_LOOKED_AT: u32 = 20;
 const SERVICES: usize = 2;
 
@@ -20,7 +20,7 @@ pub(super) struct Service {
     pub(super) target: String,
 }
 
-/// A few services that ought to answer: ClusterSetIPs with a ready endpoint and a TCP port.
+/// A few services that should answer: ClusterSetIPs with a ready endpoint and a TCP port.
 pub(super) async fn services(cluster: &Cluster) -> anyhow::Result<Vec<Service>> {
     let mut found = Vec::new();
     for import in cluster.list_some(IMPORTS, "", IMPORTS_LOOKED_AT).await? {
@@ -51,7 +51,7 @@ fn service(import: &Value) -> Option<Service> {
     })
 }
 
-/// What an outcome says about a service. An error says what to do.
+/// The finding about a service, by the outcome. An error is advice.
 pub(super) fn judge(service: &Service, outcome: Outcome) -> anyhow::Result<String> {
     let Service { name, target } = service;
     let advice = match outcome {

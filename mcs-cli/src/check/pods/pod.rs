@@ -1,4 +1,4 @@
-//! A pod that runs `mcs-controller probe` and lives for seconds.
+//! A short-lived pod that runs `mcs-controller probe`.
 
 use std::time::Duration;
 
@@ -19,33 +19,33 @@ use mcs_controller::{
     rights::Right,
 };
 
-/// How long the pod has, with the download of its image.
+/// The time limit of the pod, with the download of its image.
 const LIMIT: Duration = Duration::from_mins(1);
-/// The name of the pods, as a label and before their number.
+/// The name of the pods: a label, and the prefix before their number.
 const NAME: &str = "mcs-probe";
-/// What it takes to run a pod and to see its end.
+/// The rights to run a pod and to see its end.
 const RIGHTS: [Right; 4] = [
     ("create", "", "pods"),
     ("get", "", "pods"),
     ("delete", "", "pods"),
     ("get", "apps", "deployments"),
 ];
-/// How often it is looked at.
+/// How often the pod's state is read.
 const PAUSE: Duration = Duration::from_millis(500);
-/// The kubelet makes this file of a container, and its content a part of the pod's status.
+/// The kubelet creates this file in a container, and copies its content to the pod's status.
 const MESSAGE: &str = "/dev/termination-log";
 
-/// What a pod is to do.
+/// The task of a pod.
 pub(crate) struct Errand<'a> {
     /// Addresses or names, with a port.
     pub(crate) targets: Vec<String>,
-    /// How long it tries again what does not accept the connection: at most half a minute.
+    /// How long it retries failed connections: at most half a minute.
     pub(crate) wait: Duration,
-    /// The node that it runs on; any, if there is none.
+    /// The node that it runs on; `None`: any.
     pub(crate) node: Option<&'a str>,
 }
 
-/// Probes targets in a pod of the cluster. The inner error says why there is none.
+/// Probes targets in a pod of the cluster. The inner error: no pod could be created.
 pub(crate) async fn run_pod(
     cluster: &Cluster,
     args: &ProbeArgs,
@@ -75,13 +75,13 @@ pub(crate) async fn run_pod(
         outcomes = outcomes => outcomes,
         Ok(()) = ctrl_c() => Err(anyhow!("it was interrupted")),
     };
-    // An API server that does not answer may have created it.
+    // An API server that did not answer may have created the pod.
     let deleted = cluster.delete(PODS, Some(namespace), &name).await;
     let deleted = deleted.with_context(|| format!("delete the pod {namespace}/{name}"));
     both(outcomes, deleted).map(Ok)
 }
 
-/// What a pod has found, once it is gone.
+/// The results of a pod, after it was deleted.
 fn both<T>(outcomes: anyhow::Result<T>, deleted: anyhow::Result<()>) -> anyhow::Result<T> {
     match (outcomes, deleted) {
         (Err(error), Err(deleted)) => Err(anyhow!("{error:#}; {deleted:#}")),
@@ -90,7 +90,7 @@ fn both<T>(outcomes: anyhow::Result<T>, deleted: anyhow::Result<()>) -> anyhow::
     }
 }
 
-/// Deletes what an earlier `check` has left that was killed. Nothing depends on it.
+/// Deletes the pods of a killed `check`. Nothing depends on the success.
 async fn delete_old(cluster: &Cluster, namespace: &str) {
     let selector = format!("app.kubernetes.io/name={NAME}");
     let pods = cluster.list_in(PODS, Some(namespace), &selector).await.unwrap_or_default();
@@ -101,7 +101,7 @@ async fn delete_old(cluster: &Cluster, namespace: &str) {
     }
 }
 
-/// Whether no `check` waits for this pod any more. Clocks differ a little.
+/// Whether this pod is left over from a former `check`. Clocks differ a little.
 fn is_old(pod: &Value, now: Timestamp) -> bool {
     let created = pod["metadata"]["creationTimestamp"].as_str();
     let created = created.and_then(|text| text.parse::<Timestamp>().ok());
@@ -109,7 +109,7 @@ fn is_old(pod: &Value, now: Timestamp) -> bool {
     created.is_some_and(|created| now.as_second() - created.as_second() > limit)
 }
 
-/// The pod. `like` is the spec of the controller's pods.
+/// The pod. `like`: the spec of the controller's pods.
 fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyhow::Result<Value> {
     let namespace = &args.namespace;
     let container = &like["containers"][0];
@@ -205,7 +205,7 @@ async fn outcomes(
     }
 }
 
-/// Why a pod does not do what it is for.
+/// Why a pod does not run.
 fn reason(status: &Value) -> String {
     let state = &status["containerStatuses"][0]["state"];
     let unscheduled = status["conditions"].as_array().into_iter().flatten();

@@ -1,4 +1,4 @@
-//! A few endpoints of many: of different zones and nodes as far as these can be told.
+//! Chooses a few endpoints of many, of different zones and nodes if known.
 
 use std::{
     collections::{BTreeMap, VecDeque},
@@ -9,7 +9,7 @@ use ipnet::IpNet;
 use serde::Serialize;
 use serde_json::Value;
 
-/// An endpoint that can be connected to.
+/// An endpoint to connect to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub(super) struct Endpoint {
     pub(super) address: SocketAddr,
@@ -40,7 +40,7 @@ pub(super) fn endpoints(slices: &[Value], count: usize) -> Vec<Endpoint> {
     taken
 }
 
-/// Whether a port of a slice or an import is one of TCP, which is the default.
+/// Whether a port of a slice or an import is TCP, the default.
 pub(super) fn is_tcp(port: &Value) -> bool {
     port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
 }

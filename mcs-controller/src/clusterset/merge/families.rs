@@ -1,38 +1,38 @@
 //! The IP families of an import. A VIP of a family leads to the endpoints of the clusters that have the family.
 
-use super::voice::{Voice, conflict};
+use super::input::{Input, conflict};
 use crate::clusterset::{Conflict, ConflictReason, IpFamily, Loss};
 
-/// The families, and the voices that have one of them. The families are those of the oldest export, and after them each one that
-/// the import has already (`living`) while anybody exports it: who comes later, or is linked later, takes no VIP away. An
-/// export that lacks one of them is a conflict.
+/// The families of the import, and the inputs with one of these families. The families are those of the oldest export, then
+/// each present family of the import (`living`) that an export still has: a new export or link removes no VIP. An export
+/// that lacks one of the families is a conflict.
 pub(super) fn choose<'a>(
-    voices: &[Voice<'a>],
+    inputs: &[Input<'a>],
     living: &[IpFamily],
     conflicts: &mut Vec<Conflict>,
-) -> (Vec<IpFamily>, Vec<Voice<'a>>) {
-    let oldest = voices.first().map(|voice| distinct(voice.spec)).unwrap_or_default();
-    let has = |voice: &Voice<'_>, family: &IpFamily| distinct(voice.spec).contains(family);
+) -> (Vec<IpFamily>, Vec<Input<'a>>) {
+    let oldest = inputs.first().map(|input| distinct(input.spec)).unwrap_or_default();
+    let has = |input: &Input<'_>, family: &IpFamily| distinct(input.spec).contains(family);
     let is_kept = |family: &&IpFamily| {
-        !oldest.contains(family) && voices.iter().any(|voice| has(voice, family))
+        !oldest.contains(family) && inputs.iter().any(|input| has(input, family))
     };
     let kept: Vec<_> = living.iter().filter(is_kept).copied().collect();
     let families = [&*oldest, &*kept].concat();
-    let lacks_one = |voice: &&Voice<'a>| !families.iter().all(|family| has(voice, family));
-    let lacking = voices.iter().filter(lacks_one);
+    let lacks_one = |input: &&Input<'a>| !families.iter().all(|family| has(input, family));
+    let lacking = inputs.iter().filter(lacks_one);
     let reason = ConflictReason::IPFamilyConflict;
-    let told = conflict(voices, reason, lacking, shown(&families), |spec| shown(&distinct(spec)));
-    let shares_one = |voice: &&Voice<'a>| families.iter().any(|family| has(voice, family));
-    let losses = voices.iter().filter(|voice| !shares_one(voice)).filter_map(|voice| {
-        let cause = format!("the service has {} there", shown(&distinct(voice.spec)));
-        Some(Loss { cluster: voice.cluster?.clone(), endpoints: 0, port: None, cause })
+    let told = conflict(inputs, reason, lacking, shown(&families), |spec| shown(&distinct(spec)));
+    let shares_one = |input: &&Input<'a>| families.iter().any(|family| has(input, family));
+    let losses = inputs.iter().filter(|input| !shares_one(input)).filter_map(|input| {
+        let cause = format!("the service has {} there", shown(&distinct(input.spec)));
+        Some(Loss { cluster: input.cluster?.clone(), endpoints: 0, port: None, cause })
     });
     conflicts.extend(told.map(|told| Conflict {
         decided_by: told.decided_by.filter(|_| kept.is_empty()),
         losses: losses.collect(),
         ..told
     }));
-    let sharing = voices.iter().filter(shares_one).copied().collect();
+    let sharing = inputs.iter().filter(shares_one).copied().collect();
     (families, sharing)
 }
 

@@ -4,24 +4,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{
     Contribution,
-    voice::{Voice, conflict},
+    input::{Input, conflict},
 };
 use crate::clusterset::{ClusterId, Conflict, ConflictReason, Loss, ServicePort};
 
-/// The ports of the import, and those that each cluster contributes. Of two different ports with one name, or
-/// with one protocol and number, the older export's counts. The other cluster contributes nothing to it:
-/// the imports name no target ports, so a client could not tell the two apart.
+/// The ports of the import, and the ports that each cluster contributes. If two different ports share a name, or protocol
+/// and number, the older export's port counts, and the other cluster does not contribute to it: imports name no target
+/// ports, so a client could not distinguish the two.
 pub(super) fn unite(
-    voices: &[Voice<'_>],
+    inputs: &[Input<'_>],
     conflicts: &mut Vec<Conflict>,
 ) -> (Vec<ServicePort>, BTreeMap<ClusterId, Contribution>) {
     let mut united: Vec<ServicePort> = Vec::new();
     let mut contributions = BTreeMap::new();
     let mut losses = Vec::new();
-    for voice in voices {
+    for input in inputs {
         let mut contribution = Contribution::default();
         let mut lost = Vec::new();
-        for port in &voice.spec.ports {
+        for port in &input.spec.ports {
             match united.iter().find(|other| is_rival(other, port)) {
                 None => united.push(port.clone()),
                 Some(other) if is_same(other, port) => {}
@@ -32,17 +32,17 @@ pub(super) fn unite(
             }
             contribution.ports.insert(port.name.clone());
         }
-        if let Some(cluster) = voice.cluster {
+        if let Some(cluster) = input.cluster {
             losses.extend(losses_of(cluster, lost, contribution.ports.is_empty()));
             contributions.insert(cluster.clone(), contribution);
         }
     }
-    let conflict = port_conflict(voices, &united);
+    let conflict = port_conflict(inputs, &united);
     conflicts.extend(conflict.map(|conflict| Conflict { losses, ..conflict }));
     (united, contributions)
 }
 
-/// What clients miss of a cluster that has lost these ports. `is_all`: it has no other.
+/// The endpoints of a cluster that clients do not reach because it lost these ports. `is_all`: it has no other port.
 fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> Vec<Loss> {
     let told = |port, cause| Loss { cluster: cluster.clone(), endpoints: 0, port, cause };
     if is_all && !lost.is_empty() {
@@ -52,7 +52,7 @@ fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> 
     lost.into_iter().map(|(port, cause)| told(Some(port), cause)).collect()
 }
 
-/// How people call a port.
+/// The port in a message.
 fn label(port: &ServicePort) -> String {
     if port.name.is_empty() {
         format!("{}/{}", port.port, port.protocol)
@@ -61,7 +61,7 @@ fn label(port: &ServicePort) -> String {
     }
 }
 
-/// What is other about the port of a cluster that has lost to this one.
+/// How the port of a cluster differs from the port that it lost to.
 fn difference(port: &ServicePort, there: &ServicePort) -> String {
     let port_label = label(port);
     if port.name == there.name {
@@ -73,17 +73,17 @@ fn difference(port: &ServicePort, there: &ServicePort) -> String {
     }
 }
 
-/// The clusters whose ports are not those of the oldest export. A record has the ports of several clusters,
-/// so of a cluster beside it only ports that it lacks are a conflict.
-fn port_conflict(voices: &[Voice<'_>], united: &[ServicePort]) -> Option<Conflict> {
-    let oldest = voices.first()?;
+/// The conflict of clusters whose ports differ from the oldest export's. A record has the ports of several clusters, so
+/// only a port that the record lacks conflicts with it.
+fn port_conflict(inputs: &[Input<'_>], united: &[ServicePort]) -> Option<Conflict> {
+    let oldest = inputs.first()?;
     let expected: BTreeSet<_> = oldest.spec.ports.iter().collect();
-    let disagrees = |voice: &&Voice<'_>| {
-        let ports: BTreeSet<_> = voice.spec.ports.iter().collect();
+    let disagrees = |input: &&Input<'_>| {
+        let ports: BTreeSet<_> = input.spec.ports.iter().collect();
         if oldest.cluster.is_some() { ports != expected } else { !ports.is_subset(&expected) }
     };
-    let disagree = voices.iter().filter(disagrees);
-    conflict(voices, ConflictReason::PortConflict, disagree, shown(united), |spec| {
+    let disagree = inputs.iter().filter(disagrees);
+    conflict(inputs, ConflictReason::PortConflict, disagree, shown(united), |spec| {
         shown(&spec.ports)
     })
 }

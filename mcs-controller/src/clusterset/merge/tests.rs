@@ -1,4 +1,4 @@
-//! What the exports of one service amount to.
+//! The merged exports of one service.
 
 use std::collections::BTreeSet;
 

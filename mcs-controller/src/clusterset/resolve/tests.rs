@@ -158,18 +158,18 @@ fn a_copy_keeps_what_has_a_meaning_here() {
     near.traffic_distribution = Some("PreferClose".into());
     let of_pods = |world: &World, id: &str| {
         let wanted = world.wanted_by(&importer(id), &Actual::default());
-        let refused = wanted.refused.clone();
-        (written(wanted).remove(0), refused)
+        let rejected = wanted.rejected.clone();
+        (written(wanted).remove(0), rejected)
     };
     let world = World::new(vec![(export("c2", 1, near), vec![source.clone()])]);
-    let (copy, refused) = of_pods(&world, "c1");
+    let (copy, rejected) = of_pods(&world, "c1");
     assert_eq!((copy.source_generation, &*copy.source_name), (7, "web-a"));
     assert_eq!(copy.trigger_time, source.trigger_time);
     assert!(copy.has_zone_hints);
     let expected = Endpoint { hostname: None, node: None, zone: None, ..endpoint("10.2.0.1") };
     assert_eq!(copy.endpoints, [expected], "peer");
-    let reasons = [Refusal::OutsidePodRanges, Refusal::NoPodAddress];
-    assert_eq!(refused, reasons.map(|reason| ((cluster("c2"), reason), 1)).into());
+    let reasons = [Rejection::OutsidePodRanges, Rejection::NoPodAddress];
+    assert_eq!(rejected, reasons.map(|reason| ((cluster("c2"), reason), 1)).into());
 
     let (copy, _) = of_pods(&world, "c2");
     assert_eq!(copy.endpoints[0].node.as_deref(), Some("node-1"), "the own cluster");

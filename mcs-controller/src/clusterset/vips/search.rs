@@ -8,10 +8,10 @@ use sha2::{Digest as _, Sha256};
 use super::{NoFreeVip, VipsInUse};
 use crate::clusterset::ServiceName;
 
-/// How many addresses in use a search passes. Passing all of them takes a millisecond.
+/// The most used addresses that a search passes. Passing all of them takes a millisecond.
 const MOST_PROBES: usize = 1 << 16;
 
-/// A search for a free address of a range. Its cost depends on neither the size of the range nor that of reserved ones.
+/// A search for a free address of a range. Its cost does not depend on the sizes of the range and of reserved ranges.
 pub(super) struct Search<'a> {
     pub(super) range: IpNet,
     /// The reserved ranges that overlap with it, sorted and disjoint.
@@ -20,7 +20,8 @@ pub(super) struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first free address from a place that the name determines. The first and last address of the range are none.
+    /// The first free address from an offset that the name determines. The first and last address of the range do not
+    /// count.
     pub(super) fn first_free(&self, name: &ServiceName) -> Option<IpAddr> {
         let first = number(self.range.network()).checked_add(1)?;
         let last = number(self.range.broadcast()).checked_sub(1).filter(|last| *last >= first)?;

@@ -1,4 +1,4 @@
-//! The connections to the mailboxes of peers. Peers whose Secret leads to all mailboxes of a hub share one.
+//! The connections to the mailboxes of peers. Peers share one connection if their Secret leads to all mailboxes of a hub.
 
 use std::{
     collections::{BTreeMap, HashMap},
@@ -19,9 +19,9 @@ use crate::{
     peers::{Peer, PeerName},
 };
 
-/// How long to wait before a mailbox is read again of which there was too much.
+/// The pause before a mailbox beyond its limits is read again.
 const READ_AGAIN: Duration = Duration::from_mins(1);
-/// How long to wait before a hub is read again for another peer: `link` makes many, one after the other.
+/// The pause before a hub is listed again for another peer: `link` creates many, one after the other.
 const PAUSE: Duration = Duration::from_secs(1);
 
 /// All of them.
@@ -30,13 +30,13 @@ pub(super) struct Connections {
     /// To one mailbox each.
     peers: HashMap<PeerName, Connected>,
     hubs: HashMap<SecretReference, Hub>,
-    /// The peers on hubs that have exceeded their limits, each with these limits. Such a mailbox is read again and again, and
-    /// nobody else's with it.
+    /// The peers on hubs that have exceeded these limits. Each has a connection of its own, because its mailbox is listed
+    /// repeatedly.
     apart: HashMap<PeerName, Part>,
-    /// Counts the connections to hubs: events of a former one are late.
+    /// Numbers the connections to hubs, to recognise late events of a former connection.
     number: u64,
-    /// Whether peers may use connections that the hubs' connections do not cover yet.
-    is_unsettled: bool,
+    /// Whether the connections to hubs may have to change.
+    is_hub_change_due: bool,
 }
 
 /// The connection to the mailbox of a peer.
@@ -73,7 +73,7 @@ impl Part {
 }
 
 impl Connected {
-    /// Whether the mailbox has to be read again: of what was left out, more may fit now.
+    /// Whether the mailbox has to be listed again: objects that were left out may fit now.
     fn is_outdated(&self, peer: &Peer, now: Instant) -> bool {
         self.limits != peer.object.limits
             || peer.view.over_limit().is_some() && now >= self.since + READ_AGAIN
@@ -81,7 +81,7 @@ impl Connected {
 }
 
 impl Connections {
-    /// An update of a hub as updates of its peers. Others stay as they are.
+    /// Splits an update of a hub into updates of its peers. Other updates pass unchanged.
     pub(super) fn shared_out(&self, update: Update) -> Vec<Update> {
         match update {
             Update::Mailbox(MailboxId::Hub(secret, number), event) => {
@@ -102,7 +102,7 @@ impl Connections {
         }
     }
 
-    /// How many there are to one mailbox each, and to hubs.
+    /// The number of connections to single mailboxes, and to hubs.
     #[cfg(test)]
     pub(super) fn counts(&self) -> (usize, usize) {
         (self.peers.len(), self.hubs.len())
@@ -124,7 +124,7 @@ fn id((name, part): (&PeerName, &Part)) -> MailboxId {
 }
 
 impl Control {
-    /// Reads mailboxes again of which there may be other parts to keep.
+    /// Lists mailboxes again if other objects may fit now.
     pub(super) fn read_again(&mut self, now: Instant) {
         let peers = self.state.peers.all();
         let is_outdated = |name: &PeerName, connected: &Connected| {
@@ -140,7 +140,7 @@ impl Control {
             }
             has_changed |= *part != Part::of(peer);
         }
-        self.connections.is_unsettled |= has_changed;
+        self.connections.is_hub_change_due |= has_changed;
         outdated.extend(apart.iter().map(|(name, _)| Arc::clone(name)));
         self.connections.apart.extend(apart);
         for name in outdated {
@@ -151,7 +151,7 @@ impl Control {
 
     /// Makes, changes or ends the connection to a peer.
     pub(super) fn connect(&mut self, name: &PeerName) {
-        self.connections.is_unsettled = true;
+        self.connections.is_hub_change_due = true;
         let Some(peer) = self.state.peers.all().get(name) else {
             self.connections.peers.remove(name);
             self.connections.apart.remove(name);
@@ -162,7 +162,7 @@ impl Control {
         let Some(kubeconfig) = self.kubeconfig(name, number, &secret) else { return };
         if self.is_on_hub(name, &secret, &part) {
             self.connections.peers.remove(name);
-            // Other connections tell by themselves whether the kubeconfig can be used.
+            // Other connections report whether their kubeconfig is usable.
             if self.outbox.secret() == Some(&secret) {
                 self.state.peers.note_access(name, number, None);
             }
@@ -184,7 +184,7 @@ impl Control {
         self.connections.peers.insert(Arc::clone(name), connected);
     }
 
-    /// The kubeconfig by which a peer is read. If there is none, the peer is told why.
+    /// The kubeconfig for a peer. If there is none, records the reason in the peer.
     fn kubeconfig(
         &mut self,
         name: &PeerName,
@@ -207,7 +207,7 @@ impl Control {
         kubeconfig
     }
 
-    /// Whether a peer is read together with others.
+    /// Whether a peer is read by the shared connection to a hub.
     fn is_on_hub(&self, name: &PeerName, secret: &SecretReference, part: &Part) -> bool {
         let is_here = secret.namespace.as_ref().is_none_or(|one| *one == self.settings.namespace);
         is_here
@@ -215,9 +215,9 @@ impl Control {
             && self.connections.apart.get(name).is_none_or(|apart| apart != part)
     }
 
-    /// Lets the connections to hubs read the peers that there are.
-    pub(super) fn settle(&mut self, now: Instant) {
-        if !take(&mut self.connections.is_unsettled) {
+    /// Adapts the connections to hubs to the present peers.
+    pub(super) fn connect_hubs(&mut self, now: Instant) {
+        if !take(&mut self.connections.is_hub_change_due) {
             return;
         }
         let mut wanted: BTreeMap<SecretReference, BTreeMap<PeerName, Part>> = BTreeMap::new();
@@ -249,7 +249,7 @@ impl Control {
                 return;
             }
             if now < hub.since + PAUSE {
-                self.connections.is_unsettled = true;
+                self.connections.is_hub_change_due = true;
                 return;
             }
         }

@@ -1,4 +1,4 @@
-//! What people and monitoring are told: the status of ClusterPeers, events, and metrics of both.
+//! Writes the status of ClusterPeers and events, and sets metrics.
 
 use std::{
     sync::Arc,
@@ -7,7 +7,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Control, Done};
+use super::{Control, TaskResult};
 use crate::{
     clusterset::{ExportState, well_known},
     objects::ClusterPeerStatus,
@@ -19,13 +19,13 @@ use crate::{
     },
 };
 
-/// How often the status of a peer is written while no condition turns.
+/// How often the status of a peer is written while its conditions do not change.
 const REPORTS: Duration = Duration::from_secs(10);
-/// How many services metrics name: those that are not as they should be.
+/// The most troubled services that metrics name.
 const NAMED_SERVICES: usize = 20;
 
 impl Control {
-    /// Writes events. One that cannot be written is lost.
+    /// Writes events. An event whose write fails is lost.
     pub(super) fn tell(&mut self, notices: Vec<Notice>) {
         let now = Instant::now();
         for notice in notices {
@@ -35,19 +35,20 @@ impl Control {
             let replica = self.settings.identity.as_deref().unwrap_or(well_known::CONTROLLER);
             let request = event(&notice, replica, Timestamp::now());
             let access = Arc::clone(&self.access);
-            self.tasks.push(Box::pin(async move { Done::Event(request.send(&access).await) }));
+            self.tasks
+                .push(Box::pin(async move { TaskResult::Event(request.send(&access).await) }));
         }
     }
 
     pub(super) fn statuses(&self, now: Instant) -> Vec<(PeerName, ClusterPeerStatus)> {
         let state = &self.state;
-        let refused = state.refused();
+        let rejected = state.rejected();
         let waiting = state.import_states().without_namespace();
         let notes = |name: &PeerName, peer: &Peer| PeerNotes {
-            refused: refused.get(&peer.object.cluster).cloned().unwrap_or_default(),
+            rejected: rejected.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
-            ways: self.settings.probe_period.map(|_| self.rounds.reach.of(name)),
+            ways: self.settings.probe_period().map(|_| self.rounds.reach.of(name)),
             has_probed: self.rounds.has_begun,
         };
         let reserved = state.reserved_ranges();
@@ -69,12 +70,12 @@ impl Control {
         metrics.set_imports(self.state.import_states().counts());
         metrics.set_exports(self.state.export_states().counts(ExportState::ALL));
         let troubled = self.state.import_states().troubled(NAMED_SERVICES);
-        metrics.set_troubled(&self.told_services, &troubled, Timestamp::now());
-        self.told_services = troubled;
+        metrics.set_troubled(&self.measured_services, &troubled, Timestamp::now());
+        self.measured_services = troubled;
         metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
     }
 
-    /// Sets the metrics of peers that their status does not have.
+    /// Sets the metrics of peers that are not in their status.
     fn report_bounds(&self) {
         let waiting = self.budgets.waiting();
         for (name, peer) in self.state.peers.all() {
@@ -116,7 +117,7 @@ impl Control {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
                 let result = request.send(&access).await;
-                Done::PeerStatus(name, result)
+                TaskResult::PeerStatus(name, result)
             }));
         }
     }

@@ -1,21 +1,21 @@
-//! What follows from writes that have ended.
+//! Handles the results of tasks.
 
 use std::{sync::Arc, time::Instant};
 
 use jiff::Timestamp;
 use mcs_kube::told;
 
-use super::{Control, Done};
+use super::{Control, TaskResult};
 use crate::{
     apply::ApplyError, clusterset::ServiceName, peers::PeerName, plan::Write, status::Turn,
 };
 
 impl Control {
     /// Notes how a write has ended.
-    pub(super) fn finish(&mut self, done: Done) {
+    pub(super) fn finish(&mut self, done: TaskResult) {
         let now = Instant::now();
         match done {
-            Done::Import(name, sent) => {
+            TaskResult::Import(name, sent) => {
                 self.count("cluster", sent.failure.is_none());
                 if sent.keeps_derived_service {
                     self.state.note_derived_stays(name.clone(), now);
@@ -35,7 +35,7 @@ impl Control {
                     if error.is_unknown_field("clusterSelectorResults") {
                         self.state.leave_out_selector_results();
                     } else if error.is_unknown_field(".status.conditions") {
-                        if self.acceptances.refuse() {
+                        if self.acceptances.note_no_conditions() {
                             tracing::warn!(
                                 "the type ServiceImport has no conditions: imports of other controllers do not say whether \
                                  they are accepted"
@@ -47,7 +47,7 @@ impl Control {
                 }
                 self.state.imports.end(&name, sent.failure.is_some(), now);
             }
-            Done::Publication(name, result) => {
+            TaskResult::Publication(name, result) => {
                 self.count("mailbox", result.is_ok());
                 let error = result.err();
                 if let Some(error) = &error {
@@ -56,7 +56,7 @@ impl Control {
                 self.state.note_publication(&name, error.as_ref());
                 self.state.publications.end(&name, error.is_some(), now);
             }
-            Done::Lease(result) => {
+            TaskResult::Lease(result) => {
                 self.note_lease(result.as_ref().err(), now);
                 match result {
                     Ok(version) => {
@@ -70,30 +70,30 @@ impl Control {
                             self.state.own_mailbox.lists(),
                             now,
                         ) {
-                            // The watches may not have noticed what somebody else has done there.
+                            // Another writer has changed the object, and the watch may be late.
                             self.mailbox_watches = self.watch_own_mailbox();
                         }
                     }
                 }
             }
-            Done::Token(secret, result) => self.note_token(&secret, result),
-            Done::Writer(name, result) => self.note_writer(&name, result),
-            Done::Misnamed(key, result) => {
+            TaskResult::Token(secret, result) => self.note_token(&secret, result),
+            TaskResult::Writer(name, result) => self.note_writer(&name, result),
+            TaskResult::Misnamed(key, result) => {
                 if let Err(error) = result {
                     tracing::debug!("cannot judge ServiceExport {key}: {error}");
                 }
                 self.judging.remove(&key);
             }
-            Done::Event(result) => {
+            TaskResult::Event(result) => {
                 if let Err(error) = result {
                     tracing::debug!("cannot write an event: {error}");
                 }
             }
-            Done::Round(round) => self.rounds.note(round),
-            Done::Names(round) => self.note_names(&round),
-            Done::Rights(missing) => self.note_rights(missing),
-            Done::Told(name, value, result) => {
-                self.telling.end(name);
+            TaskResult::Round(round) => self.rounds.note(round),
+            TaskResult::Names(round) => self.note_names(&round),
+            TaskResult::Rights(missing) => self.note_rights(missing),
+            TaskResult::Property(name, value, result) => {
+                self.property_writes.end(name);
                 let problem = result
                     .err()
                     .map(|error| format!("cannot write ClusterProperty {name}: {error}"));
@@ -102,7 +102,7 @@ impl Control {
                 }
                 self.note_untold(name, "write", problem);
             }
-            Done::PeerStatus(peer, result) => {
+            TaskResult::PeerStatus(peer, result) => {
                 self.reporting.remove(&peer);
                 self.note_status(&peer, result.err());
             }
@@ -176,7 +176,7 @@ impl Control {
         }
     }
 
-    /// Tells that peers do not get all ClusterProperties.
+    /// Reports that peers do not get all ClusterProperties.
     pub(super) fn note_properties(&mut self, left_out: usize) {
         let problem = (left_out > 0).then(|| {
             format!("{left_out} ClusterProperties are more than peers get: no cluster selector sees them")
@@ -189,7 +189,7 @@ impl Control {
         }
     }
 
-    /// Tells who else writes the conditions of an export.
+    /// Reports who else writes the conditions of an export.
     fn note_writer(&mut self, name: &ServiceName, result: Result<Option<String>, ApplyError>) {
         let writer = match result {
             Ok(writer) => writer.unwrap_or_else(|| "another controller".to_owned()),

@@ -1,4 +1,4 @@
-//! What is asked again and again: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
+//! Periodic probes: a few pods of each peer, cluster DNS, and the API server for this controller's rights.
 
 use std::{
     mem,
@@ -9,7 +9,7 @@ use std::{
 use futures_util::future::join_all;
 use mcs_kube::reach::{Attempt, connect_all};
 
-use super::{Control, Done};
+use super::{Control, TaskResult};
 use crate::{
     names::{Answer, Names, Question},
     reach::{Reach, Target},
@@ -19,11 +19,11 @@ use crate::{
 /// How long a replica that has just begun to lead reads mailboxes before it connects to pods.
 const FIRST: Duration = Duration::from_secs(5);
 
-/// When pods of peers are connected to, and what became of it.
+/// The schedule and the results of the probes.
 pub(super) struct Rounds {
     pub(super) reach: Reach,
     pub(super) names: Names,
-    /// When names are asked for again.
+    /// When cluster DNS is asked next.
     ask_at: Instant,
     /// Whether this replica has chosen pods.
     pub(super) has_begun: bool,
@@ -44,13 +44,13 @@ impl Rounds {
         }
     }
 
-    /// Begins a term as leader. Names that were answered before are missed if they are no more.
+    /// Begins a term as leader. A name that DNS answered before counts as missing if it no longer does.
     pub(super) fn lead(&mut self, now: Instant) {
         let names = mem::take(&mut self.names);
         *self = Self { names, ask_at: self.ask_at, ..Self::since(now) };
     }
 
-    /// Notes a round that has ended. One of a former term says nothing.
+    /// Records the result of a round. A round of a former term does not count.
     pub(super) fn note(&mut self, round: Vec<(Target, Attempt)>) {
         self.is_under_way = false;
         self.reach.note(round);
@@ -61,7 +61,7 @@ impl Control {
     /// Begins the next round if it is time.
     pub(super) fn probe_peers(&mut self, now: Instant) {
         let rounds = &mut self.rounds;
-        let Some(period) = self.settings.probe_period else { return };
+        let Some(period) = self.settings.probe_period() else { return };
         if rounds.is_under_way || now < rounds.next_at {
             return;
         }
@@ -72,13 +72,13 @@ impl Control {
             return;
         }
         rounds.is_under_way = true;
-        self.tasks.push(Box::pin(async move { Done::Round(connect_all(chosen).await) }));
+        self.tasks.push(Box::pin(async move { TaskResult::Round(connect_all(chosen).await) }));
     }
 
-    /// Asks cluster DNS for names if it is time. A standby asks too: only a replica that has had an answer knows that one is
-    /// missing.
+    /// Asks cluster DNS for names if it is time. A standby asks too: a replica notices a missing answer only after a first
+    /// answer.
     pub(super) fn ask_for_names(&mut self, now: Instant) {
-        let Some(period) = self.settings.probe_period else { return };
+        let Some(period) = self.settings.probe_period() else { return };
         if now < self.rounds.ask_at {
             return;
         }
@@ -89,7 +89,7 @@ impl Control {
                 let answer = question.ask().await;
                 (question, answer)
             };
-            Done::Names(join_all(questions.into_iter().map(ask)).await)
+            TaskResult::Names(join_all(questions.into_iter().map(ask)).await)
         }));
     }
 
@@ -98,23 +98,25 @@ impl Control {
         if self.rights.begin(now) {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
-                let Ok(connection) = access.connection().await else { return Done::Rights(None) };
+                let Ok(connection) = access.connection().await else {
+                    return TaskResult::Rights(None);
+                };
                 let may = |right| rights::may(&connection.client, None, right);
-                Done::Rights(rights::missing(may).await.ok())
+                TaskResult::Rights(rights::missing(may).await.ok())
             }));
         }
     }
 
-    /// Takes what cluster DNS says.
+    /// Records the answers of cluster DNS.
     pub(super) fn note_names(&mut self, round: &[(Question, Answer)]) {
         self.rounds.names.note(round);
-        // A standby says nothing.
+        // A standby reports nothing.
         if self.is_leader {
             self.published.metrics.set_names(self.rounds.names.is_answered());
         }
     }
 
-    /// Takes which rights are missing; `None` if the API server did not say.
+    /// Records the missing rights; `None` if the API server did not say.
     pub(super) fn note_rights(&mut self, missing: Option<Vec<Right>>) {
         if self.is_leader {
             let missing = self.rights.end(missing, Instant::now());

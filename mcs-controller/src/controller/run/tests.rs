@@ -12,9 +12,9 @@ use serde_json::{Value, from_value, json};
 use super::{writes::send_plan, *};
 use crate::{
     apply::own_request,
-    clusterset::{NamespaceRules, Stamp, fixture},
+    clusterset::{Stamp, fixture},
     mailbox::MailboxEvent,
-    objects::{SecretReference, mailbox_slice},
+    objects::mailbox_slice,
     plan::{Sending, Write},
 };
 
@@ -24,27 +24,7 @@ async fn control() -> Control {
 }
 
 async fn control_and_updates() -> (Control, mpsc::Receiver<Update>) {
-    let settings = Settings {
-        kubeconfig: None,
-        cluster: None,
-        clusterset: None,
-        namespace: "mcs-controller".to_owned(),
-        mailbox: "mcs-mailbox".to_owned(),
-        mailbox_kubeconfig: None,
-        mailbox_secret: None::<SecretReference>,
-        exports: NamespaceRules::default(),
-        vips_v4: None,
-        vips_v6: None,
-        service_ranges: vec![],
-        pod_ranges: vec![],
-        adopt: false,
-        create_namespaces: false,
-        derived_services: false,
-        peer_writes: 1,
-        probe_period: None,
-        tells_vip_ranges: true,
-        identity: None,
-    };
+    let settings = Settings::of_tests();
     let (kubeconfig, _file) = testing::kubeconfig("http://127.0.0.1:9");
     let (access, _) = ApiAccess::new(Some(kubeconfig)).await.unwrap();
     let access = Arc::new(access);
@@ -87,10 +67,10 @@ async fn a_standby_reports_no_queue() {
 async fn failures_are_counted_and_kept_for_the_status() {
     let mut control = control().await;
     for _ in 0..3 {
-        control.finish(Done::Lease(Err(ApplyError::Silent)));
-        control.finish(Done::PeerStatus("west".into(), Err(ApplyError::Silent)));
+        control.finish(TaskResult::Lease(Err(ApplyError::Silent)));
+        control.finish(TaskResult::PeerStatus("west".into(), Err(ApplyError::Silent)));
         let error = anyhow::anyhow!("<html>\n{}", "blocked ".repeat(1 << 17));
-        control.finish(Done::Token("peer-west".to_owned(), Err(error)));
+        control.finish(TaskResult::Token("peer-west".to_owned(), Err(error)));
     }
     let text = metrics(&control);
     for line in [
@@ -109,7 +89,7 @@ async fn with_peers(hub: &Value, peers: &[(&str, &str)]) -> (Control, mpsc::Rece
     let (mut control, updates) = control_and_updates().await;
     control.take(Update::Peers(listed(peers.iter().map(|(id, mailbox)| peer(id, mailbox)))));
     control.take(Update::Secrets(listed([secret(hub)])));
-    control.settle(Instant::now());
+    control.connect_hubs(Instant::now());
     (control, updates)
 }
 
@@ -172,16 +152,16 @@ async fn peers_on_a_hub_share_a_connection() {
     assert!(control.state.peers.all().values().all(|peer| peer.access_problem.is_some()));
     // One goes: what is read of the other one stays as it is.
     control.take(Update::Peers(listed([peer("south", "mcs-south")])));
-    control.settle(Instant::now());
+    control.connect_hubs(Instant::now());
     assert_eq!(control.connections.hub_ids(), slice::from_ref(&id));
     // Others come. The hub is read again once for all of them.
     for ids in [&["south", "west"][..], &["south", "west", "east-2"]] {
         let peers = ids.iter().map(|id| peer(id, &format!("mcs-{id}")));
         control.take(Update::Peers(listed(peers)));
-        control.settle(Instant::now());
+        control.connect_hubs(Instant::now());
         assert_eq!(control.connections.hub_ids(), slice::from_ref(&id), "it was just read");
     }
-    control.settle(Instant::now() + Duration::from_secs(1));
+    control.connect_hubs(Instant::now() + Duration::from_secs(1));
     let other = control.connections.hub_ids().remove(0);
     assert_ne!(other, id);
     control.take(Update::Mailbox(id, slices_of(&both)));
@@ -200,7 +180,7 @@ async fn a_mailbox_beyond_its_limits_is_read_apart_from_others() {
     control.take(Update::Mailbox(id.clone(), left_out));
     control.take(Update::Mailbox(id.clone(), slices_of(&both)));
     control.tick();
-    control.settle(Instant::now());
+    control.connect_hubs(Instant::now());
     assert_eq!(control.connections.counts(), (1, 1));
     assert_eq!(control.connections.hub_ids(), [id], "nobody else is read again");
     // The operator allows more.
@@ -208,7 +188,7 @@ async fn a_mailbox_beyond_its_limits_is_read_apart_from_others() {
     south["spec"]["limits"] = json!({"bytes": 1 << 30});
     control.take(Update::Peers(listed([south, peer("west", "mcs-west")])));
     control.tick();
-    control.settle(Instant::now() + Duration::from_secs(1));
+    control.connect_hubs(Instant::now() + Duration::from_secs(1));
     assert_eq!(control.connections.counts(), (0, 1));
 }
 
@@ -221,7 +201,7 @@ async fn peers_whose_accounts_read_one_mailbox_have_a_connection_each() {
     assert_eq!(control.connections.counts(), (2, 0));
     // `link` runs again.
     control.take(Update::Secrets(listed([self::secret(&hub())])));
-    control.settle(Instant::now());
+    control.connect_hubs(Instant::now());
     assert_eq!(control.connections.counts(), (0, 1));
 }
 

@@ -8,7 +8,7 @@ use std::{
 
 use jiff::Timestamp;
 
-use super::{Control, Done};
+use super::{Control, TaskResult};
 use crate::{
     objects::SecretReference,
     peers::token::{self, TokenClaims},
@@ -39,7 +39,7 @@ impl Control {
             self.tasks.push(Box::pin(async move {
                 let renewal = token::renew(&access, &namespace, &secret, &version, kubeconfig);
                 let result = renewal.await;
-                Done::Token(secret.name, result)
+                TaskResult::Token(secret.name, result)
             }));
         }
     }
@@ -47,13 +47,13 @@ impl Control {
     fn measure_tokens(&mut self, tokens: &BTreeMap<SecretReference, TokenClaims>) {
         let metrics = &self.published.metrics;
         let names: BTreeSet<_> = tokens.keys().map(|secret| secret.name.clone()).collect();
-        for gone in self.told_tokens.difference(&names) {
+        for gone in self.measured_tokens.difference(&names) {
             metrics.remove_token(gone);
         }
         for (secret, token) in tokens {
             metrics.set_token(&secret.name, token);
         }
         self.token_failures.retain(|name| names.contains(name));
-        self.told_tokens = names;
+        self.measured_tokens = names;
     }
 }

@@ -1,4 +1,4 @@
-//! What the control task tells the page.
+//! The view of the clusterset that the control task publishes for the page.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -16,13 +16,13 @@ use crate::{
     server::{ImportView, View},
 };
 
-/// How often it does.
+/// How often the view is published.
 const PERIOD: Duration = Duration::from_secs(10);
 const LACKING: &str =
     "this cluster has no such namespace: create it, or run the controller with --create-namespaces";
 
 impl Control {
-    /// Tells the page, if there is one, in time.
+    /// Publishes the view if the page is on and it is time.
     pub(super) fn show(&mut self, now: Instant) {
         if self.published.page.is_none() || !self.said_synced || now < self.show_at {
             return;
@@ -39,7 +39,7 @@ impl Control {
             (name.clone(), state, failing(&conditions))
         };
         let exports = state.export_states().all().filter(|(_, one)| *one != ExportState::Exported);
-        let refused = state.refused().into_iter().flat_map(|(cluster, counts)| {
+        let rejected = state.rejected().into_iter().flat_map(|(cluster, counts)| {
             counts.into_iter().map(|(reason, count)| (cluster.clone(), reason, count))
         });
         let view = View {
@@ -50,7 +50,7 @@ impl Control {
             peers: peers.collect(),
             imports: state.import_states().all().map(|one| self.import_view(one)).collect(),
             exports: exports.map(export).collect(),
-            refused: refused.collect(),
+            rejected: rejected.collect(),
         };
         if let Some(page) = &self.published.page {
             page.set(view);
@@ -78,7 +78,7 @@ impl Control {
     }
 }
 
-/// What the conditions say of problems, each message once.
+/// The messages of conditions that report problems, each once.
 fn failing(conditions: &[Condition]) -> String {
     let is_failing = |one: &&Condition| {
         let is_problem = one.condition_type == ConditionType::Conflict;

@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use mcs_kube::{ApiAccess, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY};
 use tokio::sync::watch;
 
-use super::{super::queue::AT_A_TIME, Control, Done};
+use super::{super::queue::AT_A_TIME, Control, TaskResult};
 use crate::{
     apply::{
         ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request,
@@ -20,18 +20,18 @@ use crate::{
 
 /// How the writes of a plan have ended.
 #[derive(Default)]
-pub(super) struct Sent {
-    /// Why the first write failed that did.
+pub(super) struct PlanResult {
+    /// The error of the first failed write.
     pub(super) failure: Option<ApplyError>,
-    /// The writes that were made.
+    /// The successful writes.
     pub(super) made: Vec<Write>,
-    /// The writes that were not sent, because another one failed or another replica leads.
+    /// The writes that were not sent, because an earlier write failed or another replica leads.
     pub(super) unsent: Vec<Write>,
     /// Whether the controller may not delete the derived Service.
     pub(super) keeps_derived_service: bool,
 }
 
-/// How many services are planned before the control task looks at events and at the writes that are under way.
+/// The most services that are planned before the control task handles events and results.
 const PLANS: usize = 32;
 
 impl Control {
@@ -96,11 +96,11 @@ impl Control {
         let (access, leads) = (Arc::clone(&self.access), self.leads.clone());
         self.tasks.push(Box::pin(async move {
             let sent = send_plan(&access, &leads, sending, &requests).await;
-            Done::Import(name, sent)
+            TaskResult::Import(name, sent)
         }));
     }
 
-    /// Says of ServiceExports with a name that no Service can have that nothing is exported.
+    /// Writes the conditions of ServiceExports with a name that no Service can have.
     pub(super) fn judge_misnamed(&mut self) {
         let own = &self.state.own;
         let waiting = own.misnamed().iter().filter(|key| !self.judging.contains(*key));
@@ -111,12 +111,12 @@ impl Control {
             let access = Arc::clone(&self.access);
             self.tasks.push(Box::pin(async move {
                 let result = request.send(&access).await;
-                Done::Misnamed(key, result)
+                TaskResult::Misnamed(key, result)
             }));
         }
     }
 
-    /// Asks who else writes the conditions of an export, one at a time: there may be thousands.
+    /// Asks who else writes the conditions of an export. One request at a time: there may be thousands of exports.
     fn ask_for_writer(&mut self, name: ServiceName) {
         if !self.writers.may_ask() {
             return;
@@ -125,7 +125,7 @@ impl Control {
         let version = self.state.own.export_version().to_owned();
         self.tasks.push(Box::pin(async move {
             let result = other_writer(&access, &version, &name).await;
-            Done::Writer(name, result)
+            TaskResult::Writer(name, result)
         }));
     }
 
@@ -150,7 +150,7 @@ impl Control {
         let view = &self.state.own_mailbox;
         let term = &mut self.term;
         let request = |write: &MailboxWrite| {
-            // Without the mark, readers wait until the Lease counts the service no longer.
+            // Without the mark, readers wait until the Lease no longer counts the service.
             let is_needed = !matches!(write, MailboxWrite::WithdrawService(_));
             Some((mailbox_request(write, mailbox, cluster, view, term.next_stamp())?, is_needed))
         };
@@ -164,37 +164,39 @@ impl Control {
         let access = Arc::clone(&self.outbox.access);
         self.tasks.push(Box::pin(async move {
             let result = send_all(&access, &requests).await;
-            Done::Publication(name, result)
+            TaskResult::Publication(name, result)
         }));
     }
 
-    /// Tells the agents of this cluster what is wanted of source clusters and the ranges of ClusterSetIPs, if that has changed.
-    pub(super) fn tell_agents(&mut self) {
+    /// Writes the ClusterProperties for the agents of this cluster, traffic to source clusters and the ranges of
+    /// ClusterSetIPs, if they have changed.
+    pub(super) fn write_properties(&mut self) {
         if !self.state.is_synced() || !self.state.own.may_write_properties() {
             return;
         }
         self.note_properties(self.state.own.published_properties().1);
         self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
-        let traffic = self.state.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_value());
-        self.tell_property(TRAFFIC_PROPERTY, traffic);
-        let ranges = self.state.vip_ranges_to_tell();
+        let traffic = self.state.traffic_property(Instant::now()).map(|traffic| traffic.to_value());
+        self.write_property(TRAFFIC_PROPERTY, traffic);
+        let ranges = self.state.vip_ranges_property();
         self.note_untold(VIP_RANGES_PROPERTY, "read", ranges.as_ref().err().cloned());
         let ranges = ranges.ok().flatten().map(|ranges| ranges.to_value());
-        self.tell_property(VIP_RANGES_PROPERTY, ranges);
+        self.write_property(VIP_RANGES_PROPERTY, ranges);
     }
 
-    fn tell_property(&mut self, name: &'static str, value: Option<String>) {
+    fn write_property(&mut self, name: &'static str, value: Option<String>) {
         let Some(value) = value else { return };
-        if !self.telling.begin(name, &value, Instant::now()) {
+        if !self.property_writes.begin(name, &value, Instant::now()) {
             return;
         }
         let request = property_request(self.state.own.property_version(), name, &value);
         let access = Arc::clone(&self.access);
-        self.tasks
-            .push(Box::pin(async move { Done::Told(name, value, request.send(&access).await) }));
+        self.tasks.push(Box::pin(async move {
+            TaskResult::Property(name, value, request.send(&access).await)
+        }));
     }
 
-    /// Takes notice of who publishes in the mailbox.
+    /// Handles a change of the publisher of the mailbox.
     pub(super) fn observe_lease(&mut self) {
         if !self.state.is_own_mailbox() {
             return;
@@ -210,13 +212,13 @@ impl Control {
         self.state.note_rival(problem);
     }
 
-    /// Everything is published anew.
+    /// Publishes everything again.
     pub(super) fn begin_term(&mut self) {
         self.term.follow(self.state.own_mailbox.latest_stamp());
         self.state.begin_term(self.term.epoch());
     }
 
-    /// Tells readers what is published, and that this publisher lives.
+    /// Renews the Lease, which tells readers what is published and that this publisher lives.
     fn renew_lease(&mut self) {
         if !self.state.is_own_mailbox() {
             return;
@@ -225,11 +227,12 @@ impl Control {
         let membership = self.state.membership();
         if let Some(request) = self.term.next(statement, &membership, Instant::now()) {
             let access = Arc::clone(&self.outbox.access);
-            self.tasks.push(Box::pin(async move { Done::Lease(request.send(&access).await) }));
+            self.tasks
+                .push(Box::pin(async move { TaskResult::Lease(request.send(&access).await) }));
         }
     }
 
-    /// Lets the next publisher begin at once.
+    /// Releases the Lease, so that the next publisher can begin at once.
     pub(super) async fn release_lease(&mut self) {
         let membership = self.state.membership();
         let Some(request) = self.term.release(&membership) else { return };
@@ -241,37 +244,37 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other, while this replica leads. After a failure it sends those that are right
-/// all the same.
+/// Sends the writes of a plan one after the other while this replica leads. After a failure it sends only the writes that
+/// do not depend on the failed one.
 pub(super) async fn send_plan(
     access: &ApiAccess,
     leads: &watch::Receiver<bool>,
     mut sending: Sending,
     requests: &[Request],
-) -> Sent {
-    let mut sent = Sent::default();
+) -> PlanResult {
+    let mut sent = PlanResult::default();
     while *leads.borrow()
-        && let Some(place) = sending.next_place()
-        && let Some(request) = requests.get(place)
+        && let Some(index) = sending.next_index()
+        && let Some(request) = requests.get(index)
     {
         let Err(error) = request.send(access).await else {
-            sending.end(place, Ending::Done);
+            sending.end(index, Ending::Done);
             continue;
         };
         if let (Some(Write::DeleteDerivedService(import)), true) =
-            (sending.write(place), error.is_forbidden())
+            (sending.write(index), error.is_forbidden())
         {
             tracing::warn!(
                 "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
                  or delete it"
             );
             sent.keeps_derived_service = true;
-            sending.end(place, Ending::Done);
+            sending.end(index, Ending::Done);
             continue;
         }
         let has_no_room = error.is_of_quota();
-        sending.end(place, if has_no_room { Ending::NoRoom } else { Ending::Failed });
-        if sending.has_failed(place) {
+        sending.end(index, if has_no_room { Ending::NoRoom } else { Ending::Failed });
+        if sending.has_failed(index) {
             sent.failure.get_or_insert(error);
         }
     }

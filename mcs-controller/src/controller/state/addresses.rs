@@ -31,23 +31,26 @@ impl State {
         if given.is_empty() { self.own.pod_ranges(&self.vip_ranges()) } else { given }
     }
 
-    /// Tells peers which ranges this cluster's pods have. Returns whether that changes which endpoints they can have.
-    pub(super) fn claim(&mut self) -> bool {
+    /// Passes the ranges of this cluster's pods to the peers. Returns whether that changes the rules for their endpoints.
+    pub(super) fn update_own_pods(&mut self) -> bool {
         let (given, vips) = (&self.settings.pod_ranges, self.vip_ranges());
         let ranges = if given.is_empty() { self.own.assigned_pod_ranges(&vips) } else { given };
-        self.peers.claim(ranges)
+        self.peers.set_own_pods(ranges)
     }
 
     pub(super) fn vip_ranges(&self) -> VipRanges {
         let default = VipRanges::for_clusterset(self.clusterset());
+        let given = &self.settings.vip_ranges;
+        let v4 = |range: &IpNet| if let IpNet::V4(range) = range { Some(*range) } else { None };
+        let v6 = |range: &IpNet| if let IpNet::V6(range) = range { Some(*range) } else { None };
         VipRanges {
-            v4: self.settings.vips_v4.unwrap_or(default.v4),
-            v6: self.settings.vips_v6.unwrap_or(default.v6),
+            v4: given.iter().find_map(v4).unwrap_or(default.v4),
+            v6: given.iter().find_map(v6).unwrap_or(default.v6),
         }
     }
 
-    /// The VIPs of an import that are in a range of Services, and that no Service of its namespace has. A Service that comes
-    /// later, and is not derived from the import, is a stranger that the API server has given the address to.
+    /// The VIPs of an import within a range of Services that no Service of its namespace has. A later Service that is not
+    /// derived from the import got the address from the API server by chance.
     pub(super) fn lost_vips(&self, name: &ServiceName, actual: &Actual) -> Vec<LostVip> {
         let may_write = |import: &&ActualImport| self.settings.adopt || import.owner == Owner::Us;
         let Some(import) = actual.import.as_ref().filter(may_write) else { return vec![] };
@@ -74,7 +77,7 @@ impl State {
         import.import.ips.iter().filter_map(lost).collect()
     }
 
-    /// Tells of VIPs that are lost, and of those that are given up, once.
+    /// Reports each lost VIP, and each VIP that is given up, once.
     pub(super) fn note_lost(&mut self, name: &ServiceName, lost: &[LostVip], wanted: &Wanted) {
         let is_written = matches!(wanted.import, WantedImport::Present(..));
         let Some(first) = lost.first().filter(|_| is_written) else {
@@ -101,7 +104,7 @@ impl State {
         }
     }
 
-    /// Says which ranges of this cluster VIP ranges overlap with, whenever that changes.
+    /// Reports which ranges of this cluster overlap with VIP ranges, whenever that changes.
     pub(in crate::controller) fn tell_overlaps(&mut self) {
         let overlaps = self.overlaps();
         if overlaps != self.overlaps {

@@ -1,4 +1,4 @@
-//! Namespaces that a cluster lacks: what this cluster tells its peers, and what they tell it about its exports.
+//! Missing namespaces: this cluster's, for its peers, and the peers', for its exports.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -11,15 +11,15 @@ use crate::{
 };
 
 impl State {
-    /// The namespaces of exports of peers that this cluster lacks, for the Lease. A replica that has just begun to lead knows
-    /// of none, and goes on with what the Lease says.
+    /// The namespaces of exports of peers that this cluster lacks, for the Lease. A new leader keeps the Lease's list until
+    /// it knows its own.
     pub(super) fn lacking(&self) -> Arc<BTreeSet<Arc<str>>> {
         let said = || self.own_mailbox.lease().map(|lease| Arc::clone(&lease.lacking));
         self.lacking.clone().or_else(said).unwrap_or_default()
     }
 
-    /// Notes which namespaces this cluster lacks. What was said stays until every peer was read and every service planned.
-    /// Namespaces that the controller creates are about to be there.
+    /// Records which namespaces this cluster lacks. The former list stays until every peer was read and every service
+    /// planned. Namespaces that the controller will create are not missing.
     pub(in crate::controller) fn note_lacking(&mut self) {
         if !self.is_synced() {
             return;
@@ -41,7 +41,7 @@ impl State {
         }
     }
 
-    /// A cluster has said of these namespaces whether it lacks them.
+    /// Queues the exports of namespaces about which a cluster has reported.
     pub(super) fn queue_exports_in(
         &mut self,
         cluster: &ClusterId,
@@ -56,8 +56,8 @@ impl State {
         }
     }
 
-    /// The condition of an export that some cluster does not import for want of its namespace. What was said of a cluster
-    /// stays until it says itself which ones it lacks.
+    /// The condition of an export that a cluster does not import because it lacks the namespace. The former report about a
+    /// cluster stays until the cluster itself reports.
     pub(super) fn not_imported(&self, export: &Export, actual: &Actual) -> Option<Condition> {
         let namespace = export.name.namespace();
         let said = actual.export_conditions.as_deref().unwrap_or_default();

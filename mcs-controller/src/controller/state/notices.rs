@@ -1,13 +1,12 @@
-//! What is told about objects, as events: refused endpoints, imports left alone, conflicts, and exports that a cluster does
-//! not import.
+//! Events about objects: rejected endpoints, imports left alone, conflicts, and exports that a cluster does not import.
 
 use std::collections::BTreeMap;
 
 use super::State;
 use crate::{
     clusterset::{
-        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Refusal, ServiceName, Wanted,
-        WantedImport,
+        Actual, ClusterId, Condition, ConditionStatus, ConditionType, Rejection, ServiceName,
+        Wanted, WantedImport,
     },
     objects::MCS_GROUP,
     plan::Write,
@@ -15,37 +14,37 @@ use crate::{
 };
 
 impl State {
-    pub(super) fn note_refused(
+    pub(super) fn note_rejected(
         &mut self,
         name: &ServiceName,
-        refused: &BTreeMap<(ClusterId, Refusal), usize>,
+        rejected: &BTreeMap<(ClusterId, Rejection), usize>,
     ) {
-        let former = self.refused.remove(name).unwrap_or_default();
-        for ((cluster, reason), count) in refused {
+        let former = self.rejected.remove(name).unwrap_or_default();
+        for ((cluster, reason), count) in rejected {
             tracing::debug!("{name}: {count} endpoints of cluster {cluster} are refused: {reason}");
         }
-        // Before there is an import, nobody looks at it.
+        // An event needs an import to be about.
         if self.own.import_object(name).is_none() {
             return;
         }
-        if refused.is_empty() {
+        if rejected.is_empty() {
             if !former.is_empty() {
                 let note = "no endpoint of it is refused any more".to_owned();
                 self.tell(name, false, "EndpointsAccepted", note);
             }
             return;
         }
-        self.refused.insert(name.clone(), refused.clone());
-        let new = refused.iter().filter(|(refused, _)| !former.contains_key(refused));
-        for note in new.map(refused_note) {
+        self.rejected.insert(name.clone(), rejected.clone());
+        let new = rejected.iter().filter(|(rejected, _)| !former.contains_key(rejected));
+        for note in new.map(rejected_note) {
             self.tell_of_import(name, "EndpointsRefused", note);
         }
     }
 
-    /// Tells again which endpoints are refused: events live an hour.
-    pub(in crate::controller) fn tell_refused_again(&mut self) {
-        let told = self.refused.iter().flat_map(|(name, refused)| {
-            refused.iter().map(|refused| (name.clone(), refused_note(refused)))
+    /// Repeats the events of rejected endpoints: events live an hour.
+    pub(in crate::controller) fn tell_rejected_again(&mut self) {
+        let told = self.rejected.iter().flat_map(|(name, rejected)| {
+            rejected.iter().map(|rejected| (name.clone(), rejected_note(rejected)))
         });
         for (name, note) in told.collect::<Vec<_>>() {
             self.tell_of_import(&name, "EndpointsRefused", note);
@@ -75,26 +74,26 @@ impl State {
         self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
-    /// What keeps an import from being served is told when it comes and when it goes.
+    /// Reports when an import stops being accepted, and when it is accepted again.
     pub(super) fn note_acceptance(&mut self, name: &ServiceName, wanted: &Wanted) {
         let now = match &wanted.import {
             WantedImport::Present(_, status) => status.condition(ConditionType::Accepted),
             WantedImport::Absent | WantedImport::LeftAlone => wanted.accepted.as_ref(),
         };
         let is_fault = |one: &&Condition| one.status == ConditionStatus::False;
-        // An import that goes is not accepted for that.
+        // A deleted import does not become accepted.
         let Some(now) = now else {
             self.acceptance_faults.remove(name);
             return;
         };
-        // Nobody looks at an import that is not there yet. What is told once it is there is new.
+        // An import that does not exist yet gets no event. The first event after its creation is new.
         let Some(import) = self.own.import_object(name) else {
             self.acceptance_faults.insert(name.clone(), None);
             return;
         };
         let said = import.actual.status.condition(ConditionType::Accepted).filter(is_fault);
         let fault = is_fault(&now).then(|| now.clone());
-        // A controller that starts, or becomes the leader, tells nothing that the one before has told.
+        // A new leader does not repeat the events of the former one.
         let former = self
             .acceptance_faults
             .insert(name.clone(), fault.clone())
@@ -106,8 +105,8 @@ impl State {
         }
     }
 
-    /// A Service that cannot be exported, a conflict, and a cluster that lacks the namespace of an export, are told when they
-    /// come and when they go.
+    /// Reports the beginning and the end of three faults: a Service that cannot be exported, a conflict, and a cluster that
+    /// lacks the namespace of an export.
     pub(super) fn note_turns(&mut self, name: &ServiceName, actual: &Actual, writes: &[Write]) {
         let written = writes.iter().find_map(|write| match write {
             Write::SetExportConditions(_, conditions) => Some(conditions),
@@ -140,7 +139,7 @@ impl State {
         }
     }
 
-    /// Somebody else writes the conditions of an export again and again.
+    /// Reports that somebody else keeps rewriting the conditions of an export.
     pub(in crate::controller) fn contest_notice(
         &self,
         name: &ServiceName,
@@ -155,7 +154,7 @@ impl State {
         Some(Notice { regarding, is_warning: true, reason: "StatusContested".to_owned(), note })
     }
 
-    /// What is to be told, once.
+    /// Removes and returns the events to write.
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)
     }
@@ -169,8 +168,8 @@ fn having(
     conditions.iter().find(|one| (one.condition_type, one.status) == (condition_type, status))
 }
 
-/// Whether it is a warning, the reason, and the note of an event about a fault: it has come, it is another one by its `key`,
-/// or it has gone.
+/// The event about a fault that has begun, changed by its `key`, or ended: whether it is a warning, its reason, and its
+/// note.
 fn turn(
     [former, now]: [Option<&Condition>; 2],
     key: impl Fn(&Condition) -> &String,
@@ -185,24 +184,24 @@ fn turn(
     }
 }
 
-fn refused_note(((cluster, reason), count): (&(ClusterId, Refusal), &usize)) -> String {
+fn rejected_note(((cluster, reason), count): (&(ClusterId, Rejection), &usize)) -> String {
     format!("endpoints of cluster {cluster} are refused, {count} in number: {}", why(*reason))
 }
 
-/// What is wrong with the addresses of refused endpoints.
-const fn why(reason: Refusal) -> &'static str {
+/// The note of an event about rejected endpoints.
+const fn why(reason: Rejection) -> &'static str {
     match reason {
-        Refusal::OutsidePodRanges => {
+        Rejection::OutsidePodRanges => {
             "their addresses are not its pods'. See podCIDRs of its ClusterPeer"
         }
-        Refusal::NoPodAddress => {
+        Rejection::NoPodAddress => {
             "every machine has their addresses: loopback, link-local, metadata service"
         }
-        Refusal::Reserved => {
+        Rejection::Reserved => {
             "their addresses belong to this cluster: to its Services, ClusterSetIPs, nodes or API server"
         }
-        Refusal::OwnPods => "their addresses belong to pods of this cluster",
-        Refusal::OtherPeer => {
+        Rejection::OwnPods => "their addresses belong to pods of this cluster",
+        Rejection::OtherPeer => {
             "their addresses belong to pods of another ClusterPeer. See podCIDRs of both"
         }
     }

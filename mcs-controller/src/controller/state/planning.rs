@@ -1,4 +1,4 @@
-//! What one service needs: a query of the state, and what the state keeps of its answer.
+//! Plans the writes for one service.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -18,7 +18,7 @@ use crate::{
     plan::{Write, plan, plan_export},
 };
 
-/// The writes to this cluster for one service, and what they follow from.
+/// The writes to this cluster for one service, with their inputs.
 pub(in crate::controller) struct Planned {
     name: ServiceName,
     actual: Actual,
@@ -28,7 +28,7 @@ pub(in crate::controller) struct Planned {
 }
 
 impl State {
-    /// What one service needs now.
+    /// Plans the writes for one service. Changes nothing.
     pub(in crate::controller) fn plan(&self, name: &ServiceName) -> Planned {
         let actual = self.own.actual(name);
         let outgoing = self.outgoing(name);
@@ -36,7 +36,7 @@ impl State {
         let mut wanted = self.wanted(name, outgoing.as_ref(), &actual, &lost);
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
-            let rules = &self.settings.exports;
+            let rules = &self.exports;
             let mut conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
             if outgoing.is_some() {
                 conditions.extend(self.not_imported(&export, &actual));
@@ -63,12 +63,12 @@ impl State {
         Planned { name: name.clone(), actual, wanted, lost, writes }
     }
 
-    /// Takes notice of what was planned. Returns the writes.
+    /// Records a plan in the state. Returns the writes.
     pub(in crate::controller) fn note_planned(&mut self, planned: Planned) -> Vec<Write> {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
         self.export_states.note(&name, wanted.export_conditions.as_deref().map(ExportState::of));
-        self.note_refused(&name, &wanted.refused);
+        self.note_rejected(&name, &wanted.rejected);
         self.note_left_alone(&name, &wanted);
         self.note_lost(&name, &lost, &wanted);
         if wanted.lacks_vips() {
@@ -95,7 +95,7 @@ impl State {
 
     fn plan_export(&self, name: &ServiceName) -> Option<Write> {
         let is_made = self.own.export_object(name).map(|export| export.is_made);
-        let is_allowed = self.settings.exports.allows(name.namespace());
+        let is_allowed = self.exports.allows(name.namespace());
         let selection = if is_allowed { self.own.selection(name) } else { Selection::Unknown };
         plan_export(name, is_made, selection)
     }
@@ -107,8 +107,7 @@ impl State {
         actual: &Actual,
         lost: &[LostVip],
     ) -> Wanted {
-        let own_rules =
-            SourceRules { namespaces: self.settings.exports.clone(), ..SourceRules::default() };
+        let own_rules = SourceRules { namespaces: self.exports.clone(), ..SourceRules::default() };
         let own_slices: Vec<Arc<SourceSlice>> =
             outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
         let own = outgoing.map(|outgoing| KnownExport {
@@ -167,7 +166,7 @@ impl State {
     }
 
     pub(super) fn importer(&self) -> Importer {
-        let told = self.own.told_vip_ranges().map_or(&[][..], VipRangeList::ranges);
+        let told = self.own.present_vip_ranges().map_or(&[][..], VipRangeList::ranges);
         Importer {
             cluster: self.cluster.clone(),
             families: self.own.families(),
@@ -176,7 +175,7 @@ impl State {
             reserved: self.own.service_ranges().chain(self.pod_ranges().iter().copied()).collect(),
             adopts: self.settings.adopt,
             creates_namespaces: self.settings.create_namespaces,
-            // Without that status, dataplanes take the derived Service for the only one that leads to every cluster.
+            // Without that status, dataplanes leave the import to the derived Service.
             derives_services: self.settings.derived_services
                 && self.has_slice_objects == Some(true),
         }
@@ -185,7 +184,7 @@ impl State {
     /// The export of this cluster, if peers get it.
     pub(super) fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
         let mut export = self.own.export(name, &self.cluster)?;
-        if !is_exportable(&export, &self.settings.exports) {
+        if !is_exportable(&export, &self.exports) {
             return None;
         }
         export.vips = self.vips.get(name).cloned().unwrap_or_default();

@@ -1,4 +1,4 @@
-//! What this cluster publishes in its mailbox, and what has become of that.
+//! Plans what this cluster publishes in its mailbox, and records the results.
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ impl State {
         if let Some(silence) = &self.silence {
             return Publication::Silent(silence.clone());
         }
-        // What just changed is on its way. The service as such stays published.
+        // A change is on its way; the service stays published.
         if self.own_mailbox.seen().contains_key(name) || outgoing.is_none() {
             Publication::Published
         } else {
@@ -37,7 +37,7 @@ impl State {
         }
     }
 
-    /// The writes to this cluster's mailbox for one service, and whether it is to be there.
+    /// The writes to this cluster's mailbox for one service, and whether the service belongs there.
     pub(in crate::controller) fn plan_publication(
         &self,
         name: &ServiceName,
@@ -47,7 +47,7 @@ impl State {
         (writes, outgoing.is_some())
     }
 
-    /// Takes notice of whether a service is to be in the mailbox.
+    /// Records whether a service belongs in the mailbox.
     pub(in crate::controller) fn note_outgoing(&mut self, name: &ServiceName, is_outgoing: bool) {
         if is_outgoing {
             self.outgoing.insert(name.clone());
@@ -78,12 +78,12 @@ impl State {
         !self.unanswered.contains(name)
     }
 
-    /// Why a service must not be published as it is.
+    /// Why this version must not publish a service.
     pub(in crate::controller) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
         unknown_demands(name, &self.own_mailbox).filter(|_| self.outgoing.contains(name))
     }
 
-    /// A service is not published for this reason, until something changes.
+    /// Records why a service is not published, until something changes.
     pub(in crate::controller) fn note_unpublishable(&mut self, name: &ServiceName, problem: &str) {
         self.unanswered.remove(name);
         let former = self.publication_errors.insert(name.clone(), problem.to_owned());
@@ -93,7 +93,7 @@ impl State {
         }
     }
 
-    /// Another publisher writes the mailbox, or none any more.
+    /// Records whether another publisher writes the mailbox.
     pub(in crate::controller) fn note_rival(&mut self, rival: Option<String>) {
         if rival == self.rival {
             return;
@@ -105,7 +105,7 @@ impl State {
         self.queue_all();
     }
 
-    /// Notes why readers have no sign of life of this cluster, if so. The exports say it.
+    /// Records why readers get no sign of life of this cluster. The conditions of exports report it.
     pub(in crate::controller) fn note_silence(&mut self, silence: Option<&str>) {
         if self.silence.as_deref() == silence {
             return;
@@ -116,8 +116,8 @@ impl State {
         }
     }
 
-    /// What readers are told of the mailbox. They have to see every service that is counted before they take any away, and
-    /// keep those that the API server refuses.
+    /// The content of the Lease. Readers delete a service only after they see as many services as the Lease counts, and
+    /// keep services that the API server refuses.
     pub(in crate::controller) fn statement(&self) -> Statement {
         Statement {
             complete: self.is_own_mailbox()
@@ -131,7 +131,7 @@ impl State {
         }
     }
 
-    /// The properties of this cluster that peers read: while they may not be read, those that peers were told.
+    /// The ClusterProperties of this cluster for peers. While they are unreadable, the last published ones.
     pub(super) fn own_properties(&self) -> Option<Arc<Properties>> {
         if self.own.knows_properties() {
             return Some(Arc::clone(&self.own.published_properties().0));
@@ -142,7 +142,7 @@ impl State {
     pub(super) fn note_missing(&mut self, name: &ServiceName) {
         let is_there = self.own_mailbox.seen().contains_key(name)
             || self.own_mailbox.unread().contains_key(name);
-        let is_missing = self.rejected.contains(name) && self.outgoing.contains(name) && !is_there;
+        let is_missing = self.refused.contains(name) && self.outgoing.contains(name) && !is_there;
         if is_missing == self.missing.contains(name) {
             return;
         }
@@ -167,9 +167,9 @@ impl State {
     ) {
         let is_refused = error.is_some_and(ApplyError::is_refusal);
         if is_refused {
-            self.rejected.insert(name.clone());
+            self.refused.insert(name.clone());
         } else {
-            self.rejected.remove(name);
+            self.refused.remove(name);
         }
         self.note_missing(name);
         if is_refused || error.is_none() {

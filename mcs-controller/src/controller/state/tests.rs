@@ -13,7 +13,7 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     apply::ApplyError,
-    clusterset::{LostVip, NamespaceRules, Publication, Stamp, well_known},
+    clusterset::{LostVip, Publication, Stamp, well_known},
     leases::Statement,
     mailbox::{MailboxEvent, MailboxWrite},
     objects::{PublisherLease, complete_lease, exported_service, publisher_lease},
@@ -28,28 +28,7 @@ pub(super) fn state() -> State {
 
 /// The state of a cluster of which this was read before its id was known.
 fn state_of(own: OwnCluster) -> State {
-    let settings = Settings {
-        kubeconfig: None,
-        cluster: None,
-        clusterset: None,
-        namespace: String::new(),
-        mailbox: String::new(),
-        mailbox_kubeconfig: None,
-        mailbox_secret: None,
-        exports: NamespaceRules::default(),
-        vips_v4: None,
-        vips_v6: None,
-        service_ranges: vec![],
-        pod_ranges: vec![],
-        adopt: false,
-        create_namespaces: false,
-        derived_services: false,
-        peer_writes: 1,
-        probe_period: None,
-        tells_vip_ranges: true,
-        identity: None,
-    };
-    State::new(settings, "east".parse().unwrap(), own)
+    State::new(Settings::of_tests(), "east".parse().unwrap(), own)
 }
 
 fn object<D: Decoder>(value: Value) -> WatchedObject<D> {

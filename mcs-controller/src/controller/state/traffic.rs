@@ -1,5 +1,5 @@
-//! The weights, drains and preference of source clusters, and what becomes of those that are silent. The agents of this cluster
-//! follow it.
+//! The ClusterProperty for agents with weights, drains and preference of source clusters, and with the silent ones to
+//! eject.
 
 use std::time::Instant;
 
@@ -13,8 +13,8 @@ use crate::{
 };
 
 impl State {
-    /// What the agents are to be told of source clusters, if they were told something else.
-    pub(in crate::controller) fn traffic_to_tell(&self, now: Instant) -> Option<Traffic> {
+    /// The new value for agents, if it differs from the present one.
+    pub(in crate::controller) fn traffic_property(&self, now: Instant) -> Option<Traffic> {
         let told = match self.own.property(TRAFFIC_PROPERTY) {
             None => Some(Traffic::default()),
             Some(value) => Traffic::parse(value).ok(),
@@ -29,12 +29,12 @@ impl State {
         problem.or_else(|| self.own_preference().err())
     }
 
-    /// Whether peers are to prefer other clusters. While the value cannot be used, the Lease says what it said.
+    /// Whether peers should prefer other clusters. While the value is unusable, the Lease keeps its former value.
     pub(super) fn own_drain_said(&self) -> Option<Drain> {
         self.own_drain().unwrap_or_else(|_| self.own_mailbox.lease()?.drain)
     }
 
-    /// What is wanted of each source cluster. What is not known stays as it was told.
+    /// The settings for each source cluster. An unknown setting keeps its former value.
     fn traffic(&self, told: &Traffic, now: Instant) -> Traffic {
         let mut wanted = Traffic::default();
         let mut want = |cluster: &ClusterId, traffic: ClusterTraffic| {
@@ -85,7 +85,7 @@ impl State {
         })
     }
 
-    /// Whether clients in this cluster are to prefer it, where the owner of a service says nothing.
+    /// Whether clients in this cluster prefer it, unless the owner of a service says otherwise.
     fn own_preference(&self) -> Result<bool, String> {
         let name = well_known::PREFERENCE_PROPERTY;
         match self.own.property(name) {
@@ -96,7 +96,7 @@ impl State {
     }
 }
 
-/// What is wanted of a peer. What is not known stays as it was told.
+/// The settings for a peer. An unknown setting keeps its former value.
 fn of_peer(peer: &Peer, told: &Traffic, now: Instant) -> ClusterTraffic {
     let object = &peer.object;
     let cluster = object.cluster.as_str();

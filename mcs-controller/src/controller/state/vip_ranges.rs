@@ -7,16 +7,18 @@ use super::State;
 use crate::clusterset::{Owner, ServiceName};
 
 impl State {
-    /// What the agents are to be told, if they were told something else: the ranges that new addresses come from, and those that
-    /// imports still have addresses of.
+    /// The new value for agents, if it differs from the present one: the ranges of new addresses, and the addresses outside
+    /// that imports still have.
     ///
-    /// Agents that were told nothing accept any address. So they are told nothing while imports of other controllers have
-    /// addresses outside: the first ranges would take those away. Later only an import that is adopted brings an address of its
-    /// own, since whoever may write a ServiceImport would else choose one.
-    pub(in crate::controller) fn vip_ranges_to_tell(&self) -> Result<Option<VipRangeList>, String> {
-        let told = self.own.told_vip_ranges();
+    /// Without ranges, agents accept any address. So no ranges are written while imports of other controllers have
+    /// addresses outside: the first ranges would end these. Later only an adopted import adds its address: otherwise,
+    /// anybody who may write a ServiceImport could choose an address.
+    pub(in crate::controller) fn vip_ranges_property(
+        &self,
+    ) -> Result<Option<VipRangeList>, String> {
+        let told = self.own.present_vip_ranges();
         if !self.settings.tells_vip_ranges {
-            // Agents follow what an earlier controller has told them.
+            // Agents follow the ranges of an earlier controller.
             let any = VipRangeList::new(&[Ipv4Net::default().into(), Ipv6Net::default().into()]);
             return Ok(any.filter(|any| told.is_some_and(|told| told != any)));
         }

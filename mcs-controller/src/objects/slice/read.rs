@@ -1,4 +1,4 @@
-//! From an EndpointSlice as it is read to the controller's types.
+//! Converts an EndpointSlice to the controller's types.
 
 use std::{collections::HashMap, sync::Arc};
 
@@ -13,10 +13,10 @@ use crate::{
     objects::service::{ip_family, protocol},
 };
 
-/// With nanoseconds and an offset it has 35 characters.
+/// A time with nanoseconds and an offset has 35 characters.
 const LONGEST_TIME: usize = 40;
 
-/// Names of zones and nodes repeat within a slice, and are kept once.
+/// Names of zones and nodes repeat within a slice, and are stored once.
 #[derive(Default)]
 struct Names<'a>(HashMap<&'a str, Arc<str>>);
 
@@ -26,13 +26,13 @@ impl<'a> Names<'a> {
     }
 }
 
-/// Of a copy, the generation of the slice that it is of.
+/// Of a copy: the generation of the original.
 pub(super) fn source_generation(slice: &ReadSlice<'_>) -> i64 {
     let text = slice.annotation(well_known::SOURCE_GENERATION);
     text.and_then(|text| text.parse().ok()).unwrap_or_default()
 }
 
-/// Of a copy, when the slice that it is of was written to the mailbox.
+/// Of a copy: when the original was written to the mailbox.
 pub(super) fn stamp(slice: &ReadSlice<'_>) -> Stamp {
     let text = slice.annotation(well_known::WRITTEN);
     text.and_then(|text| text.parse().ok()).unwrap_or(Stamp::NONE)
@@ -45,14 +45,14 @@ pub(super) fn forget_nodes(slice: &mut ReadSlice<'_>) {
     }
 }
 
-/// Whoever writes the slice writes its trigger time too, and every importing cluster would store any text.
+/// The writer of the slice chooses its trigger time, and every importing cluster would store any text.
 pub(super) fn forget_invalid_time(slice: &mut ReadSlice<'_>) {
     if slice.annotation(well_known::TRIGGER_TIME).is_some_and(|text| !is_time(text)) {
         slice.remove_annotation(well_known::TRIGGER_TIME);
     }
 }
 
-/// The slice as it is in its source cluster. `None`: it has names instead of addresses.
+/// The slice as in its source cluster. `None`: it has names instead of addresses.
 pub(super) fn into_source(
     slice: &ReadSlice<'_>,
     name: Arc<str>,
@@ -91,7 +91,8 @@ fn port(port: &ReadPort<'_>) -> Option<SlicePort> {
     })
 }
 
-/// Without what the API takes for granted of an endpoint that is ready: it is a tenth of what every node reads of a large slice.
+/// Drops the conditions that the API assumes of a ready endpoint: they are a tenth of the bytes that every node reads of a
+/// large slice.
 fn conditions(read: message::EndpointConditions) -> EndpointConditions {
     match read {
         message::EndpointConditions {

@@ -14,14 +14,14 @@ use crate::{
 
 /// The resources of a mailbox that have limits.
 const RESOURCES: [&str; 2] = ["exportedservices", "endpointslices"];
-/// What becomes of a connection to an endpoint.
+/// The result of a connection to an endpoint.
 const RESULTS: [&str; 2] = ["reached", "silent"];
 
 fn count(number: usize) -> i64 {
     i64::try_from(number).unwrap_or(i64::MAX)
 }
 
-/// What the bounds of a peer keep out.
+/// Objects and services of a peer beyond its bounds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct PeerBounds {
     /// ExportedServices and slices beyond its limits.
@@ -35,25 +35,25 @@ pub struct PeerBounds {
 /// The metrics of peers.
 #[derive(Debug)]
 pub struct PeerMetrics {
-    /// By peer and condition: 1 if it holds, 0 if it does not, absent while that is unknown.
+    /// By peer and condition: 1 if it holds, 0 if it does not, absent while unknown.
     conditions: IntGaugeVec,
-    /// By peer and condition: since when it is as it is.
+    /// By peer and condition: the time of its last change.
     since: IntGaugeVec,
     /// By peer: the services that it exports.
     services: IntGaugeVec,
     /// By peer: their endpoints.
     endpoints: IntGaugeVec,
-    /// By peer: endpoints of it that are refused.
+    /// By peer: its rejected endpoints.
     refused: IntGaugeVec,
     /// By peer and resource: objects of its mailbox beyond its limits.
     left_out: IntGaugeVec,
     /// By peer: objects of its mailbox that cannot be used.
     ignored: IntGaugeVec,
-    /// By peer: services that wait because of what it has changed.
+    /// By peer: services that wait because the peer has changed them.
     waiting: IntGaugeVec,
     /// By peer: when the token of its kubeconfig expires.
     token_expires: IntGaugeVec,
-    /// By peer, family and result: endpoints that were connected to.
+    /// By peer, family and result: endpoints of the last round.
     probed: IntGaugeVec,
     /// By peer and family.
     round_trip: GaugeVec,
@@ -160,7 +160,7 @@ impl PeerMetrics {
         }
     }
 
-    /// Since when the conditions of a peer are as its status says.
+    /// Sets when the conditions of a peer last changed.
     pub fn set_since(&self, peer: &str, written: &ClusterPeerStatus) {
         for condition in &written.conditions {
             if let Ok(time) = condition.last_transition_time.parse::<Timestamp>()
@@ -172,7 +172,7 @@ impl PeerMetrics {
         }
     }
 
-    /// What the bounds of a peer keep out.
+    /// Objects and services of a peer beyond its bounds.
     pub fn set_bounds(&self, peer: &str, bounds: &PeerBounds) {
         for (resource, left_out) in RESOURCES.into_iter().zip(bounds.left_out) {
             self.left_out.with_label_values(&[peer, resource]).set(count(left_out));
@@ -205,7 +205,7 @@ impl PeerMetrics {
         }
     }
 
-    /// Another replica writes now, and tells of peers.
+    /// Removes the metrics of a leader about peers.
     pub(super) fn stand_by(&self) {
         self.round_trip.reset();
         for gauges in [
@@ -224,7 +224,7 @@ impl PeerMetrics {
         }
     }
 
-    /// Forgets a peer that is gone.
+    /// Forgets a deleted peer.
     pub fn remove(&self, peer: &str) {
         // An error means that the peer never had the metric.
         let _ = self.status_errors.remove_label_values(&[peer]);

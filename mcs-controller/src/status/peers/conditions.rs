@@ -7,7 +7,7 @@ use mcs_kube::one_line;
 
 use super::PeerNotes;
 use crate::{
-    clusterset::{ClusterId, Refusal, overlap},
+    clusterset::{ClusterId, Rejection, overlap},
     mailbox::MailboxProblem,
     objects::{PeerCondition, WhenStale},
     peers::{AccessProblem, Peer},
@@ -26,17 +26,17 @@ const NAMED: usize = 8;
 /// The addresses of this cluster, which no peer's pods can have.
 #[derive(Clone, Debug)]
 pub struct OwnRanges<'a> {
-    /// Those of its pods, sorted, and none within another: there can be one for each node.
+    /// The ranges of its pods, sorted, none within another: there can be one for each node.
     pods: Vec<IpNet>,
-    /// The VIP ranges and those of Services.
+    /// The VIP ranges, and the ranges of Services.
     reserved: &'a [IpNet],
-    /// What nodes say their addresses are.
+    /// The addresses that nodes report.
     nodes: &'a BTreeMap<IpAddr, Arc<str>>,
 }
 
 impl<'a> OwnRanges<'a> {
-    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges and those of Services. `nodes`: what nodes say their
-    /// addresses are.
+    /// `pods`: the ranges of its pods. `reserved`: the VIP ranges, and the ranges of Services. `nodes`: the addresses that
+    /// nodes report.
     pub fn new(
         pods: &[IpNet],
         reserved: &'a [IpNet],
@@ -47,19 +47,19 @@ impl<'a> OwnRanges<'a> {
         Self { pods, reserved, nodes }
     }
 
-    /// What is wrong with the pod ranges of a peer.
-    fn overlap(&self, peer: &Peer, refused: &BTreeMap<Refusal, usize>) -> Option<String> {
+    /// The overlaps of a peer's pod ranges with this cluster.
+    fn overlap(&self, peer: &Peer, rejected: &BTreeMap<Rejection, usize>) -> Option<String> {
         let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
         let with_pods = |range: &IpNet| Some((*range, *self.pods_of(range)?));
         if let Some((range, own)) = ranges.iter().find_map(with_pods) {
-            let refused = number_of(refused, Refusal::OwnPods);
+            let rejected = number_of(rejected, Rejection::OwnPods);
             let consequence = if peer.rules.endpoints.own_pods.is_empty() {
                 "pods with such addresses are not told apart. With --pod-cidr (chart: podCidrs) endpoints with addresses of \
                  this cluster's pods are refused"
                     .to_owned()
             } else {
                 format!(
-                    "endpoints are refused where the range of this cluster is not the wider one, {refused} now"
+                    "endpoints are refused where the range of this cluster is not the wider one, {rejected} now"
                 )
             };
             return Some(format!(
@@ -92,8 +92,8 @@ impl<'a> OwnRanges<'a> {
     }
 }
 
-fn number_of(refused: &BTreeMap<Refusal, usize>, reason: Refusal) -> usize {
-    refused.get(&reason).copied().unwrap_or_default()
+fn number_of(rejected: &BTreeMap<Rejection, usize>, reason: Rejection) -> usize {
+    rejected.get(&reason).copied().unwrap_or_default()
 }
 
 pub(in crate::status) fn condition(
@@ -111,7 +111,7 @@ pub(in crate::status) fn condition(
         condition_type: condition_type.to_owned(),
         status: status.to_owned(),
         reason: reason.to_owned(),
-        // It may have the words of a proxy, or of a peer.
+        // The text can come from a proxy, or from a peer.
         message: one_line(message.as_ref()),
         last_transition_time: String::new(),
         observed_generation: None,
@@ -125,25 +125,25 @@ pub(super) fn of_broken(error: &str) -> String {
     )
 }
 
-/// Whether the ClusterPeer as it is now counts, and its Secret.
+/// Whether the present ClusterPeer and its Secret are used.
 pub(super) fn accepted(peer: &Peer) -> PeerCondition {
     let kind = "Accepted";
-    let refused = |reason, message| condition(kind, Some(false), reason, message);
+    let rejected = |reason, message| condition(kind, Some(false), reason, message);
     if let Some(error) = &peer.rejected {
         let message = format!("{error}. Nothing of this change counts: the spec of before does");
-        return refused(INVALID_SPEC, message);
+        return rejected(INVALID_SPEC, message);
     }
     match &peer.access_problem {
         Some(AccessProblem::NoSecret(problem)) => {
             let message = format!(
                 "{problem}. The mailbox is not read, and what was imported stays as it is. Delete the ClusterPeer to end the import"
             );
-            refused("NoSecret", message)
+            rejected("NoSecret", message)
         }
         Some(AccessProblem::Unusable(problem)) if peer.is_connected => {
-            refused("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
+            rejected("InvalidKubeconfig", format!("{problem}. The former kubeconfig counts"))
         }
-        Some(AccessProblem::Unusable(problem)) => refused(
+        Some(AccessProblem::Unusable(problem)) => rejected(
             "InvalidKubeconfig",
             format!("{problem}. The mailbox is not read, and what was imported stays as it is"),
         ),
@@ -285,18 +285,18 @@ pub(super) fn identity(peer: &Peer, own: &ClusterId) -> PeerCondition {
 
 pub(super) fn disjoint(
     peer: &Peer,
-    (own_ranges, refused): (&OwnRanges<'_>, &BTreeMap<Refusal, usize>),
+    (own_ranges, rejected): (&OwnRanges<'_>, &BTreeMap<Rejection, usize>),
 ) -> PeerCondition {
     let kind = "CIDRsDisjoint";
     let ranges = peer.object.pod_ranges.as_deref().unwrap_or_default();
-    if let Some(message) = own_ranges.overlap(peer, refused) {
+    if let Some(message) = own_ranges.overlap(peer, rejected) {
         return condition(kind, Some(false), "OverlapsOwn", message);
     }
     match &peer.overlap {
         Some((range, other)) => {
-            let refused = number_of(refused, Refusal::OtherPeer);
+            let rejected = number_of(rejected, Rejection::OtherPeer);
             let message = format!(
-                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {refused} endpoints \
+                "{range} overlaps with a range of ClusterPeer {other}. An address belongs to the narrower range: {rejected} endpoints \
                  are refused now"
             );
             condition(kind, Some(false), "Overlap", message)
@@ -312,7 +312,7 @@ pub(super) fn disjoint(
     }
 }
 
-/// Whether pods of this cluster reach those of the peer, as far as this replica's pod shows it.
+/// Whether pods of this cluster reach pods of the peer, by the probes of this replica.
 pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "PodsReachable";
     let Some(ways) = &notes.ways else {
@@ -326,7 +326,7 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
         let reason = if is_dead { "NotReached" } else { "PartlyReached" };
         return condition(kind, Some(false), reason, problems.join(". "));
     }
-    // What a new leader does not know yet stays as it was said.
+    // A new leader keeps the former condition until it has probed.
     let is_known = notes.has_probed && ways.iter().all(|(_, way)| way.is_whole().is_some());
     let former = peer.object.status.conditions.iter().find(|one| one.condition_type == kind);
     if let Some(former) = former.filter(|one| !is_known && one.status != "Unknown") {

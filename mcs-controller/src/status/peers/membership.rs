@@ -24,7 +24,7 @@ pub(super) fn compatible(peer: &Peer, own: &Membership) -> PeerCondition {
     condition(kind, Some(true), "Compatible", message)
 }
 
-/// What a peer does not have in common with this cluster. Its services are imported all the same.
+/// The settings that differ between a peer and this cluster. Its services are imported nevertheless.
 fn difference(peer: &Membership, own: &Membership) -> Option<(&'static str, String)> {
     if peer.clusterset != own.clusterset {
         let message = format!(

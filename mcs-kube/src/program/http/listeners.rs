@@ -1,5 +1,5 @@
-//! The addresses where a program serves health and metrics, on a thread of its own: it answers whatever the control task
-//! does, and nothing waits for it. While an address is in use, the program runs without it and tries again.
+//! Serves health and metrics on a thread of its own, so that a busy control task does not delay answers. While an address
+//! is in use, the program runs without it and retries.
 
 use std::{
     io,
@@ -16,17 +16,17 @@ use tokio::{net::TcpListener, time::sleep};
 
 use super::{Answer, serve};
 
-/// How long to wait for an address that is in use.
+/// The pause before an address in use is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 
-/// What is served at one address, to one client.
+/// The parts that one address serves to one client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Serves {
     /// Whether `--health-address` is this address.
     pub health: bool,
-    /// Whether `--metrics-address` is.
+    /// Whether `--metrics-address` is this address.
     pub metrics: bool,
-    /// Whether the client is on this machine, and calls it by a local name.
+    /// Whether the client is on this machine, and addresses it by a local name.
     pub local: bool,
 }
 
@@ -48,21 +48,21 @@ pub struct ListenerReport {
     pub flags: String,
     /// Where.
     pub address: SocketAddr,
-    /// Why it is not served; tried again.
+    /// Why it is not served now.
     pub problem: Option<String>,
 }
 
-/// What a program serves.
+/// The answers of a program.
 pub trait Serve: Send + Sync + 'static {
     /// Answers a request.
     fn answer(&self, serves: Serves, uri: &Uri) -> Answer;
 
-    /// The state of an address is another one.
+    /// The state of an address has changed.
     fn note_listener(&self, _state: ListenerReport) {}
 }
 
-/// Serves health and metrics at these addresses, as long as the process runs. Returns when every address was tried once.
-/// `beside` runs on the thread too.
+/// Serves health and metrics at these addresses until the process ends. Returns after every address was tried once. The
+/// future `beside` runs on the same thread.
 pub fn start(
     health: Option<SocketAddr>,
     metrics: Option<SocketAddr>,
@@ -113,7 +113,7 @@ struct Listener<S> {
     address: SocketAddr,
     serves: Serves,
     server: Arc<S>,
-    /// What was last told.
+    /// The last reported state.
     state: Option<ListenerReport>,
 }
 

@@ -1,4 +1,4 @@
-//! HTML as it grows. Markup comes from the source alone; every other text is escaped.
+//! Builds HTML. Markup comes only from the source; every other text is escaped.
 
 use std::fmt::Write as _;
 
@@ -12,13 +12,13 @@ const MOST: usize = 800;
 pub(super) struct Html(String);
 
 impl Html {
-    /// Markup. The lifetime keeps names of objects out of it.
+    /// Adds markup. The lifetime excludes names of objects.
     pub(super) fn raw(&mut self, markup: &'static str) -> &mut Self {
         self.0.push_str(markup);
         self
     }
 
-    /// A text of anybody, in one line, also in quotes as the value of an attribute.
+    /// Adds a foreign text in one line, escaped for content and attribute values.
     pub(super) fn text(&mut self, text: &str) -> &mut Self {
         for c in one_line_of(text, MOST).chars() {
             match c {
@@ -33,7 +33,7 @@ impl Html {
         self
     }
 
-    /// A number with one decimal place.
+    /// Adds a number with one decimal place.
     pub(super) fn number(&mut self, number: f64) -> &mut Self {
         // Writing to a string cannot fail.
         let _ = write!(self.0, "{number:.1}");

@@ -1,4 +1,4 @@
-//! The last minutes of some counters, and their plots.
+//! Samples of counters over the last minutes, and their plots.
 
 use std::{
     collections::VecDeque,
@@ -12,7 +12,7 @@ use super::html::Html;
 const PERIOD: Duration = Duration::from_secs(5);
 /// How long a sample is kept.
 const SPAN: Duration = Duration::from_mins(10);
-/// The plot, in units of its own.
+/// The size of the plot, in its own units.
 const WIDTH: f64 = 300.0;
 const HEIGHT: f64 = 60.0;
 
@@ -37,7 +37,7 @@ pub struct Plot {
 }
 
 impl<const N: usize> Samples<N> {
-    /// Reads the counters again and again, without end. `None`: they cannot be read now.
+    /// Reads the counters periodically, without end. `None`: unreadable now.
     pub async fn follow(&self, read: impl Fn() -> Option<[u64; N]>) {
         loop {
             if let Some(values) = read() {
@@ -64,7 +64,7 @@ impl<const N: usize> Samples<N> {
             let pairs = samples.iter().zip(samples.iter().skip(1));
             let point = |(before, after): (&Sample<N>, &Sample<N>)| {
                 let seconds = after.0.saturating_duration_since(before.0).as_secs_f64().max(0.001);
-                // A counter that begins anew has counted nothing before.
+                // A counter that restarts begins at 0.
                 let grown = after.1[nth].checked_sub(before.1[nth]).unwrap_or(after.1[nth]);
                 let age = now.saturating_duration_since(after.0).as_secs_f64();
                 (age, figure(grown) / seconds)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::*;
 use crate::{
-    clusterset::{ClusterId, Refusal},
+    clusterset::{ClusterId, Rejection},
     objects::restrict,
 };
 
@@ -116,19 +116,19 @@ fn addresses_that_become_this_clusters_own_go() {
 }
 
 /// What the planned writes take out of the slice, and why.
-fn taken(state: &mut State) -> Option<Vec<Option<Refusal>>> {
+fn taken(state: &mut State) -> Option<Vec<Option<Rejection>>> {
     let writes = planned(state);
     let rules = writes.iter().find_map(|write| match write {
         Write::RestrictSlice(_, _, _, rules) => Some(rules),
         _ => None,
     })?;
-    let refusal = |address: &str| rules.refusal(address.parse().unwrap());
-    Some(["10.2.1.7", "10.2.0.5"].map(refusal).into())
+    let rejection = |address: &str| rules.rejection(address.parse().unwrap());
+    Some(["10.2.1.7", "10.2.0.5"].map(rejection).into())
 }
 
 #[test]
 fn pods_of_this_cluster_are_no_endpoints_of_a_peer() {
-    let own = Some(vec![Some(Refusal::OwnPods), None]);
+    let own = Some(vec![Some(Rejection::OwnPods), None]);
     let mut state = silent();
     says(&mut state, &json!({}), &["10.2.0.0/16"]);
     assert_eq!(taken(&mut state), None);
@@ -162,10 +162,10 @@ fn pods_of_one_peer_are_no_endpoints_of_another() {
         state.update(Update::Peers(ResourceEvent::Changed(peer)));
         taken(&mut state)
     };
-    let refused = Some(vec![Some(Refusal::OtherPeer), None]);
-    assert_eq!(other("10.2.1.0/24"), refused);
+    let rejected = Some(vec![Some(Rejection::OtherPeer), None]);
+    assert_eq!(other("10.2.1.0/24"), rejected);
     assert_eq!(other("10.0.0.0/8"), None, "it is the wider one");
-    assert_eq!(other("10.2.1.0/24"), refused);
+    assert_eq!(other("10.2.1.0/24"), rejected);
     assert_eq!(other("10.2.0.0/16"), None, "nobody knows whose it is");
     assert_eq!(other("192.0.2.0/24"), None);
 }
@@ -176,19 +176,19 @@ fn endpoints_that_stay_refused_are_told_again_and_so_is_their_end() {
     let name = ServiceName::new("shop", "web").unwrap();
     let west: ClusterId = "west".parse().unwrap();
     let nothing = BTreeMap::new();
-    let refusing = BTreeMap::from([((west, Refusal::OutsidePodRanges), 2)]);
-    let told = |state: &mut State, refused: Option<&BTreeMap<_, _>>| {
-        match refused {
-            Some(refused) => state.note_refused(&name, refused),
-            None => state.tell_refused_again(),
+    let refusing = BTreeMap::from([((west, Rejection::OutsidePodRanges), 2)]);
+    let told = |state: &mut State, rejected: Option<&BTreeMap<_, _>>| {
+        match rejected {
+            Some(rejected) => state.note_rejected(&name, rejected),
+            None => state.tell_rejected_again(),
         }
         let notices = state.take_notices().into_iter();
         notices.map(|notice| (notice.is_warning, notice.reason)).collect::<Vec<_>>()
     };
-    let refused = [(true, "EndpointsRefused".to_owned())];
-    assert_eq!(told(&mut state, Some(&refusing)), refused);
+    let rejected = [(true, "EndpointsRefused".to_owned())];
+    assert_eq!(told(&mut state, Some(&refusing)), rejected);
     assert_eq!(told(&mut state, Some(&refusing)), [], "nothing is new");
-    assert_eq!(told(&mut state, None), refused);
+    assert_eq!(told(&mut state, None), rejected);
     let ended = [(false, "EndpointsAccepted".to_owned())];
     assert_eq!(told(&mut state, Some(&nothing)), ended);
     assert_eq!(told(&mut state, None), []);

@@ -36,9 +36,9 @@ fn told(state: &mut State) -> String {
 }
 
 fn told_at(state: &mut State, now: Instant) -> String {
-    let Some(traffic) = state.traffic_to_tell(now) else { return String::new() };
+    let Some(traffic) = state.traffic_property(now) else { return String::new() };
     of_traffic(state, "traffic", &traffic.to_value());
-    assert_eq!(state.traffic_to_tell(now), None);
+    assert_eq!(state.traffic_property(now), None);
     traffic.to_string()
 }
 
@@ -132,7 +132,7 @@ fn a_silent_peer_is_treated_as_its_operator_wants() {
         assert_eq!(told_at(&mut next, later), "", "{when_stale}: still silent");
         says(&mut next, 1, "false");
         says(&mut next, 2, "false");
-        let ended = next.traffic_to_tell(Instant::now()).map(|traffic| traffic.to_string());
+        let ended = next.traffic_property(Instant::now()).map(|traffic| traffic.to_string());
         assert_eq!(ended, (!silent.is_empty()).then(String::new), "{when_stale}: it is back");
     }
 }

@@ -30,9 +30,9 @@ fn deleted(state: &mut State, name: &str) {
 
 /// What agents are told next, and are told from then on; nothing if that is what they were told.
 fn told(state: &mut State) -> String {
-    let Some(ranges) = state.vip_ranges_to_tell().unwrap() else { return String::new() };
+    let Some(ranges) = state.vip_ranges_property().unwrap() else { return String::new() };
     property(state, PROPERTY, &ranges.to_value());
-    assert_eq!(state.vip_ranges_to_tell(), Ok(None));
+    assert_eq!(state.vip_ranges_property(), Ok(None));
     ranges.to_value()
 }
 
@@ -43,7 +43,7 @@ fn a_range_stays_as_long_as_an_import_has_an_address_of_it() {
     assert_eq!(told(&mut state), default);
     import(&mut state, "web", US, "241.0.0.9");
     assert_eq!(told(&mut state), "", "of the ranges");
-    state.settings.vips_v4 = Some("242.0.0.0/8".parse().unwrap());
+    state.settings.vip_ranges = vec!["242.0.0.0/8".parse().unwrap()];
     let v6 = state.vip_ranges().v6;
     assert_eq!(told(&mut state), format!("241.0.0.0/8,242.0.0.0/8,{v6}"));
     import(&mut state, "web", US, "242.0.0.9");
@@ -56,7 +56,7 @@ fn a_range_stays_as_long_as_an_import_has_an_address_of_it() {
 fn addresses_of_another_controller_outside_hold_the_first_ranges_back_and_no_others() {
     let mut state = state();
     import(&mut state, "web", OTHERS, "10.96.0.9");
-    let why = state.vip_ranges_to_tell().unwrap_err();
+    let why = state.vip_ranges_property().unwrap_err();
     assert!(why.contains("ServiceImport shop/web of another controller has 10.96.0.9"), "{why}");
     deleted(&mut state, "web");
     assert_eq!(told(&mut state), ranges(&state));

@@ -6,7 +6,7 @@ use super::*;
 fn a_vip_that_is_planned_is_not_given_away_before_its_import_is_read() {
     let mut state = state();
     // Two addresses.
-    state.settings.vips_v4 = Some("241.0.0.0/30".parse().unwrap());
+    state.settings.vip_ranges = vec!["241.0.0.0/30".parse().unwrap()];
     let export = |state: &mut State, name: &str| {
         let metadata = json!({"namespace": "shop", "name": name});
         let export = object(json!({"metadata": metadata}));

@@ -1,5 +1,5 @@
-//! What `link` keeps when it runs again: pod ranges and URLs that were set and are not given anew, unless the cluster is
-//! another one than before.
+//! The former objects of a link. A second `link` keeps pod ranges and URLs that are not given, unless the cluster was
+//! rebuilt.
 
 use std::collections::HashMap;
 
@@ -14,7 +14,7 @@ use crate::{
 };
 use mcs_controller::{clusterset::ClusterId, peers::token::TokenClaims};
 
-/// What a reader has of a cluster from before.
+/// A reader's former objects for a cluster.
 #[derive(Default)]
 pub(super) struct Former {
     /// The ClusterPeer.
@@ -23,7 +23,7 @@ pub(super) struct Former {
     pub(super) secret: Option<Value>,
 }
 
-/// By what a cluster is known.
+/// The identity of a cluster.
 #[derive(Clone, Copy)]
 pub(super) struct Identity<'a> {
     pub(super) id: &'a ClusterId,
@@ -34,23 +34,23 @@ pub(super) struct Identity<'a> {
     pub(super) authority: Option<&'a str>,
 }
 
-/// What is known of the cluster that had the id before.
+/// Whether a cluster is the former one with its id.
 #[derive(PartialEq, Eq, Debug)]
 enum Known {
     Same,
     /// Nobody has recorded its uid.
     Unclear,
-    /// Another one, for this reason.
+    /// Another cluster, for this reason.
     Other(String),
 }
 
-/// What a reader has of all clusters from before.
+/// A reader's former objects for all clusters.
 pub(super) struct Formers<'a> {
     reader: &'a Cluster,
     /// The namespace of the Secrets.
     namespace: &'a str,
     peers: Vec<Value>,
-    /// Those that were read. Peers on a hub share one.
+    /// The Secrets read so far. Peers on a hub share one.
     secrets: HashMap<String, Option<Value>>,
 }
 
@@ -84,7 +84,7 @@ impl Former {
         if let Some(uid) = uid.filter(|uid| *uid != now.uid) {
             return Known::Other(format!("its uid was {uid}, and is {}", now.uid));
         }
-        // A mailbox that has moved to a hub, or back, has the authority of another API server.
+        // A mailbox that moved to a hub, or back, has the authority of another API server.
         let is_there = spec.is_some_and(|spec| spec["mailbox"] == now.mailbox);
         let authority = self.secret.as_ref().filter(|_| is_there).and_then(authority);
         let is_other = |former: String| {
@@ -106,7 +106,7 @@ impl Former {
         PodRanges { ranges, are_given: true, warning: None }
     }
 
-    /// What is kept of it. `replace`: whether the cluster may be another one, of which nothing is kept.
+    /// The objects to keep. `replace`: the cluster may be another one, for which nothing is kept.
     pub(super) fn kept(
         self,
         now: Identity<'_>,
@@ -127,7 +127,7 @@ impl Former {
 }
 
 impl PodRanges {
-    /// The ranges that the reader's ClusterPeer has instead, unless these are given: others may have been set by hand.
+    /// The ranges of the reader's ClusterPeer, unless these ranges are given: the former may have been set by hand.
     pub(super) fn or_kept(
         self,
         peer: Option<&Value>,
@@ -165,7 +165,7 @@ fn kubeconfig(secret: &Value) -> Option<String> {
     String::from_utf8(bytes.0).ok()
 }
 
-/// The authority that the kubeconfig in a Secret names, if there is a kubeconfig. Empty: those that the system trusts.
+/// The authority in the kubeconfig of a Secret, if there is a kubeconfig. Empty: the system's authorities.
 fn authority(secret: &Value) -> Option<String> {
     let config: Value = serde_saphyr::from_str(&kubeconfig(secret)?).ok()?;
     let cluster = config["clusters"][0]["cluster"].as_object()?;
@@ -173,7 +173,7 @@ fn authority(secret: &Value) -> Option<String> {
     Some(named.unwrap_or_default().to_owned())
 }
 
-/// Whether two authorities, in base64, have a certificate in common: while one is renewed, a kubeconfig has both.
+/// Whether two authorities, in base64, share a certificate: during a renewal, a kubeconfig has both.
 fn shares_certificate(one: Option<&str>, other: Option<&str>) -> bool {
     let certificates = |text: &str| -> Vec<String> {
         let bytes: Result<ByteString, _> = from_value(text.into());
@@ -203,7 +203,7 @@ fn url(text: &str, server: &str, authority: Option<&str>, namespace: &str) -> Op
     let config: Value = serde_saphyr::from_str(text).ok()?;
     let cluster = &config["clusters"][0]["cluster"];
     let url = cluster["server"].as_str()?;
-    // A cluster that was made anew, or a hub, has another authority.
+    // A rebuilt cluster, or a hub, has another authority.
     let is_same_host =
         shares_certificate(cluster["certificate-authority-data"].as_str(), authority);
     (is_same_host && claims.namespace == namespace && url != server).then(|| url.to_owned())

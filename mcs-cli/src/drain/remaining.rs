@@ -1,4 +1,4 @@
-//! The clients of a drained cluster that are left: what the agents of an importing cluster count.
+//! The remaining clients of a drained cluster, as the agents of an importing cluster count them.
 
 use std::{
     collections::{BTreeSet, HashSet},
@@ -19,32 +19,32 @@ use crate::{
 
 /// Clients on the nodes of one cluster that still use the drained one.
 #[derive(PartialEq, Eq, Debug, Default, Serialize)]
-pub(super) struct Left {
-    /// Sockets that are connected to it.
+pub(super) struct Remaining {
+    /// Sockets connected to it.
     sockets: u64,
-    /// Flows of the packet path to it that have not ended.
+    /// Open flows of the packet path to it.
     flows: u64,
-    /// The nodes of both.
+    /// The nodes with such sockets or flows.
     nodes: BTreeSet<String>,
-    /// The agents that could not be asked, with the reason.
+    /// The agents that did not answer, with the reason.
     unasked: Vec<String>,
 }
 
-/// The part of `mcs-agent sockets -o json` that counts.
+/// The fields of `mcs-agent sockets -o json` that are read.
 #[derive(Deserialize)]
 struct Connected {
     backend: SocketAddr,
     sockets: u64,
 }
 
-/// The part of `mcs-agent flows -o json` that counts.
+/// The fields of `mcs-agent flows -o json` that are read.
 #[derive(Deserialize)]
 struct Flow {
     backend: SocketAddr,
     state: String,
 }
 
-impl Left {
+impl Remaining {
     /// Asks the agents of a cluster.
     pub(super) async fn in_cluster(cluster: &Cluster, drained: &ClusterId) -> Self {
         Self::try_in_cluster(cluster, drained)
@@ -53,7 +53,7 @@ impl Left {
     }
 
     async fn try_in_cluster(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Self> {
-        // The maps forget which cluster a TCP backend is of, once no new client gets it. The slices stay.
+        // The maps forget the cluster of a TCP backend that gets no new clients. The slices stay.
         let selector = format!("{}={drained}", well_known::SOURCE_CLUSTER);
         let slices = cluster.list_in(SLICES, None, &selector).await?;
         let addresses: HashSet<IpAddr> = slices.iter().flat_map(addresses).collect();
@@ -75,13 +75,13 @@ impl Left {
         Ok(left)
     }
 
-    /// Whether every agent has said that it has none.
+    /// Whether every agent has answered that none remains.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
-impl fmt::Display for Left {
+impl fmt::Display for Remaining {
     /// `3 sockets, 1 flow on 2 nodes; 1 agent not asked`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |count: u64, what: &str| {
@@ -132,13 +132,13 @@ mod tests {
 
     #[test]
     fn what_is_left_is_told_in_a_line() {
-        let mut left = Left::default();
+        let mut left = Remaining::default();
         assert_eq!((left.to_string(), left.is_none()), ("none".to_owned(), true));
-        left = Left { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
+        left = Remaining { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
         assert_eq!(left.to_string(), "3 sockets, 1 flow on 2 nodes");
         left.unasked.push("node n3: no answer".to_owned());
         assert!(left.to_string().ends_with("; not asked: node n3: no answer"));
-        let unasked = Left { unasked: left.unasked, ..Left::default() };
+        let unasked = Remaining { unasked: left.unasked, ..Remaining::default() };
         assert!(!unasked.is_none(), "nobody knows");
     }
 }
