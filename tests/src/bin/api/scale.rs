@@ -79,7 +79,7 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
     ensure!(backends >= SLICES * ENDPOINTS, "{backends} backends");
 
     site.agent.stop()?;
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     // By now the other agent, which follows the same API server, has its share.
     let received = Received::begin(netns)?;
     undisturbed(&maps, || {

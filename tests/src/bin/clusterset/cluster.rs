@@ -1,13 +1,16 @@
 //! A cluster of the set: an API server with everything that is shipped, and its controller.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
     api_server::{Api, ApiServer, ControlPlane},
-    cluster::{CLUSTER_PROPERTIES, cluster_property},
-    netns::Namespace,
-    run::Run,
+    cluster::cluster_property,
     wait,
 };
 use serde_json::{Value, json};
@@ -37,34 +40,26 @@ pub(crate) struct Cluster {
     pub(crate) id: &'static str,
     pub(crate) controller: Controller,
     pub(crate) server: ApiServer,
-    directory: PathBuf,
-    netns: Arc<Namespace>,
 }
 
 impl Cluster {
     /// Starts the API server and the controller.
     pub(crate) fn start(
-        run: &Run,
         control: &ControlPlane,
-        netns: &Arc<Namespace>,
         id: &'static str,
         number: u16,
     ) -> anyhow::Result<Self> {
-        Self::start_copy(run, control, netns, id, id, number)
+        Self::start_copy(control, id, id, number)
     }
 
     /// Starts a cluster of that id, whose API server has another name.
     pub(crate) fn start_copy(
-        run: &Run,
         control: &ControlPlane,
-        netns: &Arc<Namespace>,
         id: &'static str,
         name: &str,
         number: u16,
     ) -> anyhow::Result<Self> {
-        let server = control.api_server(name, 6440 + number, &[SERVICES])?;
-        control.install_types(&server)?;
-        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        let server = control.member(name, 6440 + number, &[SERVICES])?;
         server.api.apply(&namespace(NAMESPACE))?;
         for shipped in SHIPPED {
             server.api.apply_yaml(shipped)?;
@@ -73,14 +68,14 @@ impl Cluster {
             let property = cluster_property(name, value);
             wait::until("ClusterProperties", || server.api.apply(&property))?;
         }
-        let directory = run.directory().join(name);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
-        let token = directory.join("controller.token");
-        fs::write(&token, token_of(&server.api, &account)?)?;
-        let kubeconfig = directory.join("controller.kubeconfig");
+        let token = server.directory().join("controller.token");
+        server.write_token(&account, &token)?;
+        let kubeconfig = server.directory().join("controller.kubeconfig");
         server.write_kubeconfig(&kubeconfig, &token)?;
-        let controller = Controller::start(Arc::clone(netns), &directory, kubeconfig, &[])?;
-        Ok(Self { id, controller, server, directory, netns: Arc::clone(netns) })
+        let netns = Arc::clone(control.netns());
+        let controller = Controller::start(netns, server.directory(), kubeconfig, &[])?;
+        Ok(Self { id, controller, server })
     }
 
     /// Asks its API server as the administrator.
@@ -155,8 +150,7 @@ impl Cluster {
     pub(crate) fn account(&self, namespace: &str, name: &str) -> anyhow::Result<Api> {
         let account = namespaced("v1", "ServiceAccount", namespace, name);
         self.api().apply(&account)?;
-        let url = format!("https://{}", self.server.address());
-        Api::new(Arc::clone(&self.netns), &url, &token_of(self.api(), &account)?)
+        self.server.with_token(&self.api().issue_token(&account)?)
     }
 
     /// The kubeconfig of whoever may read its mailbox and renew the token, as `link` makes it, for the cluster `reader`.
@@ -183,7 +177,7 @@ impl Cluster {
                 json!([{ "kind": "ServiceAccount", "name": reader, "namespace": mailbox }]);
             self.api().apply(&binding)?;
         }
-        self.kubeconfig(&token_of(self.api(), &account)?)
+        self.kubeconfig(&self.api().issue_token(&account)?)
     }
 
     /// The kubeconfig of a ServiceAccount that may read everything but write nothing.
@@ -200,8 +194,8 @@ impl Cluster {
             json!([{ "kind": "ServiceAccount", "name": "onlooker", "namespace": NAMESPACE }]);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "onlooker");
         self.api().apply_all([&account, &role, &binding])?;
-        let kubeconfig = self.directory.join("onlooker.kubeconfig");
-        fs::write(&kubeconfig, self.kubeconfig(&token_of(self.api(), &account)?)?)?;
+        let kubeconfig = self.directory().join("onlooker.kubeconfig");
+        fs::write(&kubeconfig, self.kubeconfig(&self.api().issue_token(&account)?)?)?;
         Ok(kubeconfig)
     }
 
@@ -224,16 +218,12 @@ impl Cluster {
 
     /// A kubeconfig of the administrator.
     pub(crate) fn administrator(&self) -> anyhow::Result<PathBuf> {
-        let [kubeconfig, token] = ["administrator.kubeconfig", "administrator.token"]
-            .map(|name| self.directory.join(name));
-        fs::write(&token, mcs_tests::api_server::TOKEN)?;
-        self.server.write_kubeconfig(&kubeconfig, &token)?;
-        Ok(kubeconfig)
+        self.server.administrator()
     }
 
     /// Where files of this cluster lie.
-    pub(crate) fn directory(&self) -> &PathBuf {
-        &self.directory
+    pub(crate) fn directory(&self) -> &Path {
+        self.server.directory()
     }
 
     /// Makes a namespace.
@@ -349,14 +339,4 @@ pub(crate) fn addresses(slice: &Value) -> Vec<String> {
 
 fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-}
-
-fn token_of(api: &Api, account: &Value) -> anyhow::Result<String> {
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": { "expirationSeconds": 7200 },
-    });
-    let answer = api.create_below(account, "token", &request)?;
-    Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }

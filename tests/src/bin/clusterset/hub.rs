@@ -63,7 +63,7 @@ pub(crate) fn link(world: &World) -> anyhow::Result<String> {
 }
 
 fn link_command(world: &World) -> anyhow::Result<Command> {
-    let mut link = controller::command_line(&world.controllers)?;
+    let mut link = controller::command_line(world.control.netns())?;
     link.arg("link");
     for cluster in [world.first(), world.second()] {
         link.arg(cluster.administrator()?);
@@ -149,7 +149,7 @@ fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
     };
     let publisher = in_mailbox("v1", "ServiceAccount", "publisher.mcs-controller");
     let unlink = |other: &[&str]| -> anyhow::Result<String> {
-        let mut unlink = controller::command_line(&world.controllers)?;
+        let mut unlink = controller::command_line(world.control.netns())?;
         unlink.arg("unlink").arg(world.first().administrator()?).args(other);
         said(unlink.arg("--hub").arg(hub.administrator()?))
     };
@@ -179,7 +179,7 @@ fn said(command: &mut Command) -> anyhow::Result<String> {
 
 /// What `check` says of the controller of the first cluster.
 fn checked(world: &World, flags: &[&str]) -> anyhow::Result<Value> {
-    let mut command = controller::command_line(&world.controllers)?;
+    let mut command = controller::command_line(world.control.netns())?;
     command.arg("check").arg(world.first().administrator()?);
     command.args(["-o", "json", "--probe=off"]).args(flags);
     let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;

@@ -408,9 +408,9 @@ fn doubles(world: &mut World) -> anyhow::Result<()> {
 fn old_server(world: &mut World) -> anyhow::Result<()> {
     // They would receive something meanwhile.
     world.agents = None;
-    let (server, kubeconfig) = world.old_server()?;
+    let server = world.old_server()?;
     let streamed = bytes_of_start(world, &world.kubeconfig(Kind::Agents))?;
-    let listed = bytes_of_start(world, &kubeconfig)?;
+    let listed = bytes_of_start(world, &server.agents_kubeconfig())?;
     drop(server);
     tell(format!(
         "an agent starts with {listed:.0} kB in compressed lists, and with {streamed:.0} kB in streams"

@@ -36,7 +36,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     fn run(&self, world: &World) -> anyhow::Result<Output> {
-        let mut command: Command = world.node.netns.command("timeout");
+        let mut command: Command = world.network.node.netns.command("timeout");
         command.args(["5"]).arg(agent::binary()?).args(self.words);
         command.env_clear().envs(self.variables.iter().copied());
         Ok(command.output()?)

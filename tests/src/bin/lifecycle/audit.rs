@@ -86,7 +86,7 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
     let key = FrontendKey::new(ip.into(), port, 6);
     let tamperings = tamperings(&dump, &key)?;
     let mut slowest = Duration::ZERO;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         // Each by itself, and then all that go together.
         for tampering in &tamperings {
             tampering.iter().try_for_each(|step| maps.write(step))?;
@@ -158,7 +158,7 @@ fn costs(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("costly");
     let site = world.site("costly", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let pass = Load::of(&target).during(&world.pod, || {
+    let pass = Load::of(&target).during(&world.network.pod, || {
         (0..services).try_for_each(|one| site.manifests.write(&large(one)))?;
         wait_for(&site, services * 1000)?;
         // One pass that began after that.

@@ -146,8 +146,8 @@ struct Scene<'a> {
 fn try_all(world: &mut World, reach: Reach) -> anyhow::Result<()> {
     let target = world.target("littered");
     let site = world.site("littered", &["--max-memory=400Ki"], &target)?;
-    let netns = &world.node.netns;
-    let scene = RefCell::new(Scene { site, netns, pod: &world.pod, target });
+    let netns = &world.network.node.netns;
+    let scene = RefCell::new(Scene { site, netns, pod: &world.network.pod, target });
     fuzz(Regressions::RESTORE, STARTS, &Junk::any(), |junk| {
         let mut scene = scene.borrow_mut();
         let _in_cgroup = scene.site.cgroup.visit()?;

@@ -94,7 +94,7 @@ fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
 
 impl Scene {
     fn begin(world: &World, flags: &[&str]) -> anyhow::Result<Self> {
-        let network = Network::create(&world.run, "orphan")?;
+        let network = world.another("orphan")?;
         let target = world.target("orphan");
         let netns = &network.node.netns;
         let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;

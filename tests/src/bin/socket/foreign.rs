@@ -49,7 +49,7 @@ fn sight(address: SocketAddr) -> Sight {
 }
 
 fn run_beside(world: &mut World) -> anyhow::Result<()> {
-    let node = &world.node.netns;
+    let node = &world.network.node.netns;
     let mut site = Site::start(&world.run, "shared", node, &[], &[&world.web.service])?;
     site.agent.stop()?;
     site.agent.cleanup()?;

@@ -78,7 +78,7 @@ fn tells_four_apart(world: &World, family: Family, place: Place) -> anyhow::Resu
 /// As after an upgrade: the pair is in the table, and the map of the storage is new.
 fn was_remembered(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("remembered").with(&PODS[..1]);
-    let node = &world.node.netns;
+    let node = &world.network.node.netns;
     let mut site = Site::start(&world.run, "remembered", node, &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let vip = target.udp(Family::V4);

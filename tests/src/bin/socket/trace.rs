@@ -273,7 +273,8 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
     world.route(&target, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
-    let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
+    let site =
+        Site::start(&world.run, "packets", &world.network.node.netns, &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
     for family in [Family::V4, Family::V6] {
         let vip = target.tcp(family);
@@ -450,7 +451,7 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
 
 fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ends").with(World::WEB);
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     let mut site = Site::start(&world.run, "ends", netns, &[], &[&target.service])?;
     let client = || {
         let _visit = site.cgroup.visit()?;

@@ -83,7 +83,7 @@ fn time(plan: &Plan, services: u32) -> Duration {
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let mut probe = Probe::create(session.world)?;
-    let writer = session.world.server.another_client()?;
+    let writer = session.world.member.server.another_client()?;
     for contender in Contender::FOLLOWING {
         session.progress.detail(format!("one change at a time by {contender}"));
         let changes = one_by_one(session, &mut probe, contender, Node::Calm);

@@ -40,7 +40,7 @@ fn freeing(world: &World, role: &str) -> anyhow::Result<Freeing> {
     let source = Source::Manifests(manifests.path().to_owned());
     let (mut config, cgroup, bpffs) = place(&world.run, role, source, &[TWO])?;
     config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
-    let mut agent = Agent::start(&world.node.netns, config)?;
+    let mut agent = Agent::start(&world.network.node.netns, config)?;
     agent.wait_until_healthy()?;
     Ok(Freeing { agent, bpffs, cgroup, target, _manifests: manifests })
 }
