@@ -92,7 +92,7 @@ impl World {
         Service::target(self.services.saturating_sub(1), &backends(), &backends_v6())
     }
 
-    /// Makes it so many services, and waits until the last one is in effect for every contender.
+    /// Makes services until there are `services`, and waits until the last one is in effect for every contender.
     /// Returns how long each took for that, from when it was let go on with all of them there. All
     /// daemons and the API server are stopped in the end.
     pub(crate) fn grow(
