@@ -13,9 +13,9 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, CAPABILITY_FOR_STALE_UDP},
     client::{Family, connected, identity, receive_nameless, udp_connected},
-    manifests::{Aside, Manifests, Protocol, Service, ZONE},
+    manifests::{Aside, Protocol, Service, ZONE},
     netns::Namespace,
-    site::{Site, place},
+    site::Site,
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -53,14 +53,8 @@ fn start(
     flags: &[&str],
     services: &[&Service],
 ) -> anyhow::Result<Site> {
-    let manifests = Manifests::create(&world.run)?;
-    services.iter().try_for_each(|service| manifests.write(service))?;
-    let source = mcs_tests::agent::Source::Manifests(manifests.path().to_owned());
-    let (mut config, cgroup, bpffs) = place(&world.run, role, source, flags)?;
-    config.capabilities = capabilities.to_vec();
-    let mut agent = Agent::start(&world.network.node.netns, config)?;
-    agent.wait_until_healthy()?;
-    Ok(Site { agent, manifests, cgroup, bpffs })
+    let netns = &world.network.node.netns;
+    Site::start_with(&world.run, role, netns, capabilities, flags, services)
 }
 
 fn report(agent: &Agent, protocol: Protocol) -> anyhow::Result<Value> {
