@@ -23,6 +23,45 @@ pub fn role_and_binding() -> anyhow::Result<[Value; 2]> {
     Ok([shipped("ClusterRole")?, shipped("ClusterRoleBinding")?])
 }
 
+/// A Role of a namespace, or a `ClusterRole`.
+pub fn role(namespace: Option<&str>, name: &str, rules: &Value) -> Value {
+    let mut role = rbac("Role", namespace, name);
+    role["rules"].clone_from(rules);
+    role
+}
+
+/// Gives a service account a role, in a namespace or everywhere. `role`: its kind and name; `account`: its namespace and name.
+pub fn binding(
+    namespace: Option<&str>,
+    name: &str,
+    role: (&str, &str),
+    account: (&str, &str),
+) -> Value {
+    let mut binding = rbac("RoleBinding", namespace, name);
+    binding["roleRef"] =
+        json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": role.0, "name": role.1 });
+    binding["subjects"] =
+        json!([{ "kind": "ServiceAccount", "namespace": account.0, "name": account.1 }]);
+    binding
+}
+
+fn rbac(kind: &str, namespace: Option<&str>, name: &str) -> Value {
+    let scope = if namespace.is_some() { "" } else { "Cluster" };
+    let mut object = json!({
+        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": format!("{scope}{kind}"),
+        "metadata": { "name": name },
+    });
+    if let Some(namespace) = namespace {
+        object["metadata"]["namespace"] = namespace.into();
+    }
+    object
+}
+
+/// A `ClusterRole`, and the binding that gives it to a service account. Both have this name.
+pub fn everywhere(name: &str, rules: &Value, account: (&str, &str)) -> [Value; 2] {
+    [role(None, name, rules), binding(None, name, ("ClusterRole", name), account)]
+}
+
 fn shipped(kind: &str) -> anyhow::Result<Value> {
     let mut all = documents(RBAC)?.into_iter();
     all.find(|one| one["kind"] == kind).with_context(|| format!("no {kind} is shipped"))

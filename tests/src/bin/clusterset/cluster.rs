@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
-    api_server::{Api, ApiServer, ControlPlane},
+    api_server::{Api, ApiServer, ControlPlane, rights},
     cluster::cluster_property,
     wait,
 };
@@ -85,9 +85,7 @@ impl Cluster {
 
     /// Asks it as a user who has rights in one namespace: `edit`, and the right to write Services, Endpoints, slices and imports.
     pub(crate) fn tenant(&self, namespace: &str) -> anyhow::Result<Api> {
-        let mut role =
-            namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, "writes-endpoints");
-        role["rules"] = json!([
+        let rules = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"] },
             { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": ["*"] },
             {
@@ -96,7 +94,7 @@ impl Cluster {
                 "verbs": ["*"],
             },
         ]);
-        self.api().apply(&role)?;
+        self.api().apply(&rights::role(Some(namespace), "writes-endpoints", &rules))?;
         for (kind, role) in [
             ("ClusterRole", "edit"),
             // The controller manager, which no case runs, adds these to `edit`.
@@ -104,29 +102,16 @@ impl Cluster {
             ("ClusterRole", "mcs-viewer"),
             ("Role", "writes-endpoints"),
         ] {
-            let mut binding =
-                namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", namespace, role);
-            binding["roleRef"] = json!({
-                "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role,
-            });
-            binding["subjects"] =
-                json!([{ "kind": "ServiceAccount", "name": "tenant", "namespace": namespace }]);
-            self.api().apply(&binding)?;
+            let account = (namespace, "tenant");
+            self.api().apply(&rights::binding(Some(namespace), role, (kind, role), account))?;
         }
         self.account(namespace, "tenant")
     }
 
     /// Asks it as a controller that may write Services, Endpoints, slices and imports everywhere.
     pub(crate) fn another_controller(&self, namespace: &str) -> anyhow::Result<Api> {
-        let object = |kind: &str| {
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-                "metadata": { "name": "another-controller" },
-            })
-        };
-        let mut role = object("ClusterRole");
         let verbs = ["get", "create", "patch", "update", "delete"];
-        role["rules"] = json!([
+        let rules = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs },
             { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": verbs },
             {
@@ -134,15 +119,8 @@ impl Cluster {
                 "resources": ["serviceimports"], "verbs": verbs,
             },
         ]);
-        let mut binding = object("ClusterRoleBinding");
-        binding["roleRef"] = json!({
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "another-controller",
-        });
-        binding["subjects"] = json!([
-            { "kind": "ServiceAccount", "name": "controller", "namespace": namespace },
-        ]);
-        self.api().apply_all([&role, &binding])?;
+        let account = (namespace, "controller");
+        self.api().apply_all(&rights::everywhere("another-controller", &rules, account))?;
         self.account(namespace, "controller")
     }
 
@@ -163,37 +141,24 @@ impl Cluster {
         let account = namespaced("v1", "ServiceAccount", mailbox, reader);
         self.api().apply(&account)?;
         let renewal = format!("renew-{reader}");
-        let mut role = namespaced(RBAC, "Role", mailbox, &renewal);
-        role["rules"] = json!([{
+        let rules = json!([{
             "apiGroups": [""], "resources": ["serviceaccounts/token"],
             "resourceNames": [reader], "verbs": ["create"],
         }]);
-        self.api().apply(&role)?;
+        self.api().apply(&rights::role(Some(mailbox), &renewal, &rules))?;
         for (name, role) in [(reader, "mcs-mailbox-reader"), (&renewal, &renewal)] {
-            let mut binding = namespaced(RBAC, "RoleBinding", mailbox, name);
-            binding["roleRef"] =
-                json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role });
-            binding["subjects"] =
-                json!([{ "kind": "ServiceAccount", "name": reader, "namespace": mailbox }]);
-            self.api().apply(&binding)?;
+            let (role, account) = (("Role", role), (mailbox, reader));
+            self.api().apply(&rights::binding(Some(mailbox), name, role, account))?;
         }
         self.kubeconfig(&self.api().issue_token(&account)?)
     }
 
     /// The kubeconfig of a ServiceAccount that may read everything but write nothing.
     pub(crate) fn onlooker(&self) -> anyhow::Result<PathBuf> {
-        let object = |kind: &str| json!({ "apiVersion": RBAC, "kind": kind, "metadata": { "name": "onlooker" } });
-        let mut role = object("ClusterRole");
-        role["rules"] =
-            json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }]);
-        let mut binding = object("ClusterRoleBinding");
-        binding["roleRef"] = json!({
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "onlooker",
-        });
-        binding["subjects"] =
-            json!([{ "kind": "ServiceAccount", "name": "onlooker", "namespace": NAMESPACE }]);
+        let rules = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }]);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "onlooker");
-        self.api().apply_all([&account, &role, &binding])?;
+        self.api().apply(&account)?;
+        self.api().apply_all(&rights::everywhere("onlooker", &rules, (NAMESPACE, "onlooker")))?;
         let kubeconfig = self.directory().join("onlooker.kubeconfig");
         fs::write(&kubeconfig, self.kubeconfig(&self.api().issue_token(&account)?)?)?;
         Ok(kubeconfig)

@@ -3,7 +3,11 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
+use mcs_tests::{
+    api_server::{TOKEN, rights},
+    suite::Suite,
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -111,15 +115,13 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
 fn upgrades(world: &World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     let (second, hub) = (world.second(), &world.clusters[2]);
-    let mut role =
-        namespaced("rbac.authorization.k8s.io/v1", "Role", MAILBOX, "mcs-mailbox-reader");
     let read = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] });
-    role["rules"] = json!([
+    let rules = json!([
         read("clusterset.mcs-agent.io", "exportedservices"),
         read("discovery.k8s.io", "endpointslices"),
         read("coordination.k8s.io", "leases"),
     ]);
-    hub.api().apply(&role)?;
+    hub.api().apply(&rights::role(Some(MAILBOX), "mcs-mailbox-reader", &rules))?;
     let mut secret = namespaced("v1", "Secret", controller::NAMESPACE, "peer-c1");
     secret["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "mcs-controller" });
     secret["stringData"] = json!({ "kubeconfig": hub.credentials_in(MAILBOX, second.id)? });

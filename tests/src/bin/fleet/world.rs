@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
-    api_server::{ApiServer, ControlPlane, Process},
+    api_server::{ApiServer, ControlPlane, Process, rights},
     manifests::{Protocol, Service},
     netns::Namespace,
     process, procfs,
@@ -314,14 +314,8 @@ fn grant_kube_proxy(server: &ApiServer) -> anyhow::Result<()> {
         "metadata": { "name": "kube-proxy", "namespace": "mcs-system" },
     });
     server.api.apply(&account)?;
-    server.api.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "kube-proxy" },
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-proxier",
-        },
-        "subjects": [{ "kind": "ServiceAccount", "name": "kube-proxy", "namespace": "mcs-system" }],
-    }))?;
+    let role = ("ClusterRole", "system:node-proxier");
+    server.api.apply(&rights::binding(None, "kube-proxy", role, ("mcs-system", "kube-proxy")))?;
     let token = server.directory().join("kube-proxy.token");
     server.write_token(&account, &token)?;
     server.write_kubeconfig(&server.directory().join("kube-proxy.kubeconfig"), &token)
