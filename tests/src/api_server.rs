@@ -104,8 +104,7 @@ impl ControlPlane {
         node.ip(&format!("route add {} via {ours}", self.address))
     }
 
-    /// Starts an API server with these flags more, and waits until it is ready. Its cluster has that
-    /// name, and shares etcd with the others and nothing else.
+    /// Starts an API server with these flags added, and waits until it is ready. Clusters share etcd and nothing else.
     pub fn api_server(&self, name: &str, port: u16, flags: &[&str]) -> anyhow::Result<ApiServer> {
         let directory = self.directory.join(name);
         fs::create_dir(&directory)?;

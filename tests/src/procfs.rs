@@ -47,8 +47,8 @@ pub fn descriptors(pid: u32) -> io::Result<Vec<String>> {
     Ok(entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect())
 }
 
-/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms). An error
-/// if it has ended.
+/// The CPU time of a process and of the children that it has waited for, in steps of a tick (10 ms). An error if the process
+/// has ended.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (state, ticks) =

@@ -90,7 +90,7 @@ enum When {
     Last,
 }
 
-/// Cases that share a `C`, in the order in which they run.
+/// Cases that share a `C`, in the order of their run.
 pub struct Suite<C> {
     cases: Vec<Case<C>>,
 }

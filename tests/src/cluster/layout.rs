@@ -149,7 +149,7 @@ impl Cluster {
         self.service(10).map(|net| net.addr())
     }
 
-    /// The ClusterIPs of its API server: those that the API server takes by itself.
+    /// The ClusterIPs that its API server takes by itself.
     pub fn kubernetes(self) -> [IpAddr; 2] {
         self.service(1).map(|net| net.addr())
     }

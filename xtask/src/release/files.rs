@@ -12,7 +12,7 @@ use mcs_tests::oci;
 /// It marks the directory as that of a release, also while it has no digest yet.
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Files in one directory, in the order in which they were made.
+/// Files in one directory, oldest first.
 pub(super) struct Files {
     directory: PathBuf,
     names: Vec<String>,

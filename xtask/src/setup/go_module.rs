@@ -25,7 +25,7 @@ pub(super) struct GoModule {
     part_of: Option<&'static str>,
     /// The module they are from.
     provider: &'static str,
-    /// Variables of the programs that hold their version, by what each wants of it.
+    /// Variables of the programs that hold a version, each with the part of the version that it holds.
     stamps: &'static [(&'static str, Stamp)],
     purposes: &'static [Purpose],
 }

@@ -26,7 +26,7 @@ pub(super) enum Work {
     Debug(&'static str),
     /// A binary of mcs-tests, built like the agent of the image. It takes the arguments of the command line.
     Binary(&'static str),
-    /// A sample of mutants, or those that the arguments of the command line choose. It fails if the tests miss one.
+    /// A sample of mutants, or the mutants that the command line chooses. It fails if the tests miss one.
     Mutants,
     /// A verb of xtask. It takes no arguments of the command line.
     Verb(&'static [&'static str]),

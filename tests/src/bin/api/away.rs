@@ -31,7 +31,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an agent starts without an API server, under load", starts_alone);
 }
 
-/// Services of which one stays, one changes and one goes.
+/// Three services: one stays, one changes and one goes.
 struct Three {
     stays: Target,
     changes: Target,

@@ -1,4 +1,4 @@
-//! Seeded faults of clusters and of rights, of which `explain` names each by a code and in words.
+//! Seeded faults of clusters and of rights. `explain` names each fault by a code and in words.
 
 use anyhow::ensure;
 use mcs_tests::{

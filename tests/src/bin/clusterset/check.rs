@@ -30,7 +30,7 @@ use crate::{
 /// Pods of the first cluster, which no other case uses.
 const PODS: Subnet = Subnet(10);
 const RANGE: &str = "10.77.10.0/24";
-/// The pod that listens, and the one that does not.
+/// A pod that listens, and a pod that does not.
 const HOSTS: [u8; 2] = [11, 12];
 /// Less than three clusters that do not answer take one after the other.
 const HANGS: Duration = Duration::from_secs(28);
@@ -194,8 +194,8 @@ fn outcomes(finding: &Value) -> Vec<&str> {
     probes.filter_map(|probe| probe["outcome"].as_str()).collect()
 }
 
-/// What `check` says about the pods of the first cluster once it has found so many. A pod that it creates runs here, as no
-/// kubelet does.
+/// What `check` says about the pods of the first cluster, of which it has to probe `count`. This process runs the pod that `check`
+/// creates, since there is no kubelet.
 fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::Result<Value> {
     let mut child = command(world, kubeconfig, &["--probe", from])?;
     let mut has_run = false;

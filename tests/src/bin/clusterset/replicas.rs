@@ -1,4 +1,4 @@
-//! Two replicas of a controller, of which one writes.
+//! Two replicas of a controller. One of them writes.
 
 use std::{thread::sleep, time::Duration};
 

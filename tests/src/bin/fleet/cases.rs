@@ -68,7 +68,7 @@ fn fleet() -> usize {
     if is_full() { 1000 } else { 60 }
 }
 
-/// Nodes that follow so many changes: each gets all of them.
+/// Nodes that follow the changes: each node gets all changes.
 fn few() -> usize {
     // Of 40 nodes the changes themselves have most of the API server's CPU time, and vary by as much as a kind of followers.
     if is_full() { 160 } else { 40 }

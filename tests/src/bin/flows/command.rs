@@ -41,7 +41,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     let mut table = open(&Pins::new(site.bpffs.path()).flows())?;
     let now = monotonic_ns();
     let seen = |seconds| now.saturating_sub(seconds * SECOND);
-    // Index and id 1 are those of the first frontend, port 80 of TCP.
+    // The first frontend, port 80 of TCP, has index and id 1.
     add(&mut table, &flow(TCP, 1, seen(5)))?;
     for mut entry in flow(TCP, 2, seen(5)).entries() {
         let port = |tuple: &mut Tuple| match tuple.dst_port {
@@ -157,7 +157,7 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     }
     add(&mut table, &flow(UDP, 3, 0))?;
     site.agent.stop()?;
-    // It finds flows from before, and forgets the one that is over.
+    // It finds flows from before, and forgets the flow that has ended.
     site.agent.start_again(&world.netns, &[])?;
     site.agent.wait_until_healthy()?;
     let line = wait::until("the first sweep to be reported", || {

@@ -1,4 +1,4 @@
-//! Seeded faults of a node, of which `explain` names each by a code and in words.
+//! Seeded faults of a node. `explain` names each fault by a code and in words.
 
 use std::{
     fs::{self, File},

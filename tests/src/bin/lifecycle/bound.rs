@@ -18,7 +18,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 fn is_full(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("bounded");
-    // Room for some 8000 endpoints, of which the target has a few.
+    // Room for some 8000 endpoints. The target has a few.
     let mut site = world.site("bounded", &["--max-memory=1Mi"], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     Load::of(&target).during(&world.network.pod, || {

@@ -44,7 +44,7 @@ pub(crate) fn large(number: usize) -> Service {
         .endpoints("remote", ips)
 }
 
-/// Waits until the maps have room for so many endpoints and all of them are there.
+/// Waits until the maps have room for this number of endpoints and hold all of them.
 pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     }
 }
 
-/// Waits until a 16th more than so many endpoints fits. Maps grow on before that, though nothing waits for it.
+/// Waits until a 16th more than this number of endpoints fits. Maps grow ahead of need.
 fn wait_for_headroom(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     let need = (endpoints + endpoints / 16) as u64;
     let until = Instant::now() + PATIENCE;

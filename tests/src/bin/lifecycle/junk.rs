@@ -48,7 +48,7 @@ enum Reach {
     Beside,
 }
 
-/// The maps of an agent but those that nobody can write so: storage of sockets.
+/// The maps of an agent, without the storage of sockets, which user space cannot fill like this.
 const MAPS: [&str; 17] = [
     "run",
     "config/vips",
@@ -110,7 +110,7 @@ impl Bytes {
         ]
     }
 
-    /// As so many bytes.
+    /// As bytes of this length.
     fn of_length(&self, length: usize, found: &[Vec<u8>]) -> Vec<u8> {
         let repeated = |bytes: &[u8]| bytes.iter().copied().cycle().take(length).collect();
         match self {

@@ -49,7 +49,7 @@ impl World {
         self.vips.target(name).with(SETS[0])
     }
 
-    /// Another pod of the node. `number` is that of its subnet.
+    /// Another pod of the node. `number`: its subnet.
     pub(crate) fn another_pod(&self, role: &str, number: u8) -> anyhow::Result<Namespace> {
         self.network.node.link(&self.run, role, Subnet(number), &[2])
     }

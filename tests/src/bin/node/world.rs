@@ -73,7 +73,7 @@ pub(crate) struct Place {
 const SERVE: [Serve; 2] = [(Server::tcp_echo, TCP.1), (Server::udp_echo, UDP.1)];
 
 impl Place {
-    /// Makes the node with this number, and so many pods of each layout, each with servers.
+    /// Makes the node with this number, and this number of pods of each layout, each with servers.
     fn create(
         run: &Run,
         backbone: &Backbone,
@@ -226,7 +226,7 @@ impl World {
         fresh(&self.vips, name)
     }
 
-    /// Another node, with so many pods of these layouts, and no agent.
+    /// Another node, with this number of pods of these layouts, and no agent.
     pub(crate) fn new_place(&self, pods: &[(Layout, u8)]) -> anyhow::Result<Place> {
         let number = self.places.fetch_add(1, Ordering::Relaxed);
         Place::create(&self.run, &self.backbone, number, pods)

@@ -23,7 +23,7 @@ use crate::{
     world::{PODS, Place, TCP, Target, World, backend},
 };
 
-/// Changes after which the ids of the first backends are those of others.
+/// Changes after which other backends have the ids of the first ones.
 const CHANGES: usize = 1_000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {

@@ -220,7 +220,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Whether the name of the peer is that which the application connected to.
+    /// Whether getpeername(2) shows the address that the application connected to.
     fn check(&self) -> anyhow::Result<()> {
         let shown = match &self.socket {
             Kind::Udp(socket) => socket.peer_addr(),

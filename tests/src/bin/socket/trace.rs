@@ -319,11 +319,11 @@ fn connect_until(is_over: &AtomicBool, vip: SocketAddr) -> anyhow::Result<u64> {
 fn switches(world: &mut World) -> anyhow::Result<()> {
     let agent = &world.site.agent;
     let before = programs(agent)?;
-    let traces = if is_full() { 20 } else { 10 };
+    let turns = if is_full() { 20 } else { 10 };
     let (web, is_over) = (world.web.tcp(Family::V4), AtomicBool::new(false));
     let (traced, connects) = thread::scope(|scope| {
         let load = scope.spawn(|| world.at(Place::Pod, || connect_until(&is_over, web)));
-        let traced = (0..traces).try_for_each(|_| {
+        let traced = (0..turns).try_for_each(|_| {
             let (status, lines, said) = Trace::start(agent, &["--count", "1"])?.rest()?;
             ensure!(
                 status.success() && lines[0]["mcs.import"] == "default/web",
@@ -335,7 +335,7 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
         (traced, load.join().map_err(|_| anyhow::anyhow!("the thread has panicked")))
     });
     traced?;
-    tell(format!("{} connects while the programs were switched {} times", connects??, 2 * traces));
+    tell(format!("{} connects while the programs were switched {} times", connects??, 2 * turns));
     wait_until_untraced(agent, &before)
 }
 
