@@ -186,7 +186,7 @@ impl ProxiedNode {
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         let agent = self.agent.as_mut().context("no agent is installed")?;
         let flags: Vec<_> = self.config.flags.iter().map(String::as_str).collect();
-        agent.start_again(&self.netns, &flags)?;
+        agent.start_again(&flags)?;
         agent.wait_until_healthy()
     }
 

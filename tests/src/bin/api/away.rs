@@ -71,7 +71,7 @@ fn agent_away(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "away")?;
     world.site.agent.kill()?;
     three.change(world)?;
-    world.site.agent.start_again(&world.network.node.netns, &[])?;
+    world.site.agent.start_again(&[])?;
     world.site.wait_until_healthy()?;
     three.wait(&world.site)
 }
@@ -171,7 +171,7 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
             let begin = Instant::now();
             site.agent.stop()?;
             ensure!(begin.elapsed() < END, "it took {:?} to end", begin.elapsed());
-            site.agent.start_again(&network.node.netns, &[])
+            site.agent.start_again(&[])
         });
         east.thaw()?;
         restarted?;
@@ -189,7 +189,7 @@ fn starts_alone(world: &mut World) -> anyhow::Result<()> {
     traffic::during(&network.pod, &load, || {
         east.kill()?;
         site.agent.stop()?;
-        site.agent.start_again(&network.node.netns, &["--max-memory", "512Ki"])?;
+        site.agent.start_again(&["--max-memory", "512Ki"])?;
         site.wait_for_problem(
             "serviceimports.multicluster.x-k8s.io",
             "the agent changes nothing until",

@@ -101,7 +101,7 @@ fn comes_late(world: &mut World) -> anyhow::Result<()> {
     let kubeconfig = world.west.agents_kubeconfig();
     let _in_cgroup = site.cgroup.visit()?;
     traffic::during(&world.network.pod, &target.load(&[11, 12, 13]), || {
-        site.agent.start_again_on(&world.network.node.netns, Source::Kubeconfig(kubeconfig))?;
+        site.agent.start_again_on(Source::Kubeconfig(kubeconfig))?;
         site.wait_for_problem(
             IMPORTS,
             "install its CRD; the agent changes nothing until it can read it",

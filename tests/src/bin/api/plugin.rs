@@ -122,7 +122,7 @@ fn hangs(world: &mut World) -> anyhow::Result<()> {
     // The agent starts on the maps that are there, although the plugin fails.
     fs::remove_file(plugin.file("hang"))?;
     fs::rename(plugin.file("printed"), plugin.file("aside"))?;
-    site.agent.start_again(&world.network.node.netns, &flags)?;
+    site.agent.start_again(&flags)?;
     let expected = "the exec plugin \"/bin/sh\" of the kubeconfig failed (exit status: 1): cat: ";
     site.wait_for_problem("endpointslices.discovery.k8s.io", expected)?;
     site.wait_for(&target.service)?;

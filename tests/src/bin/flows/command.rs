@@ -158,7 +158,7 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     add(&mut table, &flow(UDP, 3, 0))?;
     site.agent.stop()?;
     // It finds flows from before, and forgets the flow that has ended.
-    site.agent.start_again(&world.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     let line = wait::until("the first sweep to be reported", || {
         let status = String::from_utf8(site.agent.command(&["status"])?.stdout)?;

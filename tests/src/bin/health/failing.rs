@@ -208,7 +208,7 @@ fn full_disk(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     site.agent.stop()?;
-    site.agent.start_again(&netns, &["--health-address", HEALTH, "--metrics-address", METRICS])?;
+    site.agent.start_again(&["--health-address", HEALTH, "--metrics-address", METRICS])?;
     wait::until("readyz to pass", || expect(&health(&netns, "/readyz")?, 200, &[]))?;
     site.manifests.remove(empty().name())?;
     refusing(0.0)?;
@@ -236,7 +236,7 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     let other = "--vip-cidr=10.99.0.0/16";
     let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
     world.site.agent.stop()?;
-    world.site.agent.start_again(&world.network.node.netns, &[&flags[..], &[other]].concat())?;
+    world.site.agent.start_again(&[&flags[..], &[other]].concat())?;
     wait::until("readyz to fail", || {
         let answer = health(&world.network.node.netns, "/readyz")?;
         expect(
@@ -273,7 +273,7 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     ensure!(world.connect(WEB).is_err(), "an import that was made anew is served");
 
     world.site.agent.stop()?;
-    world.site.agent.start_again(&world.network.node.netns, &flags)?;
+    world.site.agent.start_again(&flags)?;
     world.site.manifests.write(&empty())?;
     world.site.agent.wait_until_healthy()?;
     world.site.agent.wait_for(&web())
@@ -321,7 +321,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
     let (mut site, netns) = world.another("away", &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     site.agent.stop()?;
-    site.agent.start_again_on(&netns, Source::Kubeconfig(kubeconfig))?;
+    site.agent.start_again_on(Source::Kubeconfig(kubeconfig))?;
     let since = Instant::now();
     let slices = "{resource=\"endpointslices.discovery.k8s.io\"}";
     let contact = wait::until("the problem to be reported", || {

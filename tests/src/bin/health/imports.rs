@@ -167,7 +167,7 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
 
     // The next agent counts from zero, and nothing twice.
     site.agent.stop()?;
-    site.agent.start_again(&world.network.node.netns, &["--metrics-address", METRICS])?;
+    site.agent.start_again(&["--metrics-address", METRICS])?;
     site.agent.wait_until_healthy()?;
     let mut clients = Clients::new(world, &site);
     clients.check()?;

@@ -76,7 +76,7 @@ fn is_proven(world: &World) -> anyhow::Result<()> {
         .map(|role| Cgroup::create(&world.run, role))
         .collect::<anyhow::Result<Vec<_>>>()?;
     // It looks when it starts.
-    site.agent.start_again(&world.network.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     let (found, took) = wait_for_verification(&site, "the proof", |attachment| {
         attachment["witness"] == true && attachment["effect"]["cgroups"].as_u64() >= Some(4)
     })?;
@@ -114,7 +114,7 @@ fn is_shadowed(world: &World) -> anyhow::Result<()> {
     ensure!(site.agent.cleanup()?.status.success());
     let redirecting = connects(true)?
         .attach_to_cgroup(File::open(site.cgroup.path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
-    site.agent.start_again(&world.network.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     let (found, took) =
         wait_for_verification(&site, "the redirection to be noticed", |attachment| {
             attachment["witness"] == false

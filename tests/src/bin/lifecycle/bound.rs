@@ -29,7 +29,7 @@ fn is_full(world: &mut World) -> anyhow::Result<()> {
             site.apply(&target.clone().with(set).service)?;
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.network.node.netns, &["--max-memory=1Mi"])?;
+        site.agent.start_again(&["--max-memory=1Mi"])?;
         site.agent.wait_until_healthy()?;
         site.agent.wait_for(&target.service)
     })?;

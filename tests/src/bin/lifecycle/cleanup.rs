@@ -84,7 +84,7 @@ impl Scene {
     }
 
     fn start_again(&mut self, flags: &[&str]) -> anyhow::Result<()> {
-        self.site.agent.start_again(&self.network.node.netns, flags)
+        self.site.agent.start_again(flags)
     }
 
     /// Datagrams of the pod that are translated packet by packet, since it is in no cgroup of ours.

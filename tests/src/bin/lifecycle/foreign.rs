@@ -135,7 +135,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
         wait_for_repairs(&site.agent, Tampering::Pin, 4 * before.len() as u64)?;
         // Who comes next finds everything in its place.
         site.agent.kill()?;
-        site.agent.start_again(&world.network.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     tell(format!("{} pins gone four times, back within {took:.1?}", before.len()));
@@ -231,7 +231,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         agent.wait_until_healthy()?;
         wait_for_repairs(&agent, Tampering::Bpffs, 1)?;
         agent.kill()?;
-        agent.start_again(&world.network.node.netns, &[])?;
+        agent.start_again(&[])?;
         agent.wait_until_healthy()?;
         agent.wait_for(&late.service)?;
         Ok((noticed, took))

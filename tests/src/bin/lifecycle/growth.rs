@@ -135,7 +135,7 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     // A new start takes them as they are.
     Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
-        site.agent.start_again(&world.network.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         wait_for(&site, there * SET)
     })?;
     let kept = room(&site.agent.status()?)?;
@@ -159,10 +159,10 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
                 // There is nothing the first time.
                 let _ = site.manifests.remove(large(one).name());
             }
-            site.agent.start_again(&world.network.node.netns, &["--max-memory=400Ki"])?;
+            site.agent.start_again(&["--max-memory=400Ki"])?;
             site.agent.wait_until_healthy()?;
             site.agent.stop()?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             (0..12).try_for_each(|one| site.manifests.write(&large(one)))?;
             if turn % 2 == 0 {
                 std::thread::sleep(Duration::from_millis(random.u64(0..800)));
@@ -172,7 +172,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             }
             site.agent.kill()?;
             halfway += usize::from(MOVES.iter().any(|name| pins.join(name).exists()));
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait_for(&site, 12 * SET).with_context(|| format!("turn {turn}"))?;
         }
         Ok(())

@@ -138,7 +138,6 @@ impl Bytes {
 /// A service with another beside it, served by an agent.
 struct Scene<'a> {
     site: Site,
-    netns: &'a Namespace,
     pod: &'a Namespace,
     target: Target,
 }
@@ -146,8 +145,7 @@ struct Scene<'a> {
 fn try_all(world: &mut World, reach: Reach) -> anyhow::Result<()> {
     let target = world.target("littered");
     let site = world.site("littered", &["--max-memory=400Ki"], &target)?;
-    let netns = &world.network.node.netns;
-    let scene = RefCell::new(Scene { site, netns, pod: &world.network.pod, target });
+    let scene = RefCell::new(Scene { site, pod: &world.network.pod, target });
     fuzz(Regressions::RESTORE, STARTS, &Junk::any(), |junk| {
         let mut scene = scene.borrow_mut();
         let _in_cgroup = scene.site.cgroup.visit()?;
@@ -188,7 +186,7 @@ impl Scene<'_> {
             let pin = pins.root().join(map);
             write(&pin, map, key, value, &served).with_context(|| (*map).to_owned())?;
         }
-        self.site.agent.start_again(self.netns, &["--max-memory=400Ki"])?;
+        self.site.agent.start_again(&["--max-memory=400Ki"])?;
         self.site.agent.wait_until_healthy()?;
         self.site.agent.wait_for(&self.target.service)?;
         let now = dump(&pins)?;

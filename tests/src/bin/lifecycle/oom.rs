@@ -35,7 +35,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
         for turn in 1..=turns {
             // A process is counted from its start on.
             site.agent.kill()?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             limit.hold(site.agent.pid())?;
             site.agent.wait_until_healthy()?;
             limit.set(limit.usage()? + MORE)?;
@@ -50,7 +50,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             site.agent.wait_until_ended()?;
 
             let (before, maps) = found(&site)?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait_for(&site, there * 1000)?;
             let (after, same) = found(&site)?;
             // Some agents die after they have written backends, and before the frontends that lead there.

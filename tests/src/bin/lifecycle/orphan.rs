@@ -70,7 +70,7 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     let manifests = scene.site.manifests.path().to_owned();
     let away = manifests.with_extension("away");
     fs::rename(&manifests, &away)?;
-    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.site.agent.start_again(&flags)?;
     scene.wait_until_not_synced()?;
     let who = scene.who_answers()?;
     ensure!(who == theirs, "{who:?} answered while the agent had read nothing");
@@ -79,7 +79,7 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
 
     drop(others);
     scene.elsewhere("delete")?;
-    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.site.agent.start_again(&flags)?;
     scene.site.agent.wait_until_healthy()?;
     let who = scene.who_answers()?;
     ensure!(who.is_subset(&ours), "{who:?} answered after the agent was back");

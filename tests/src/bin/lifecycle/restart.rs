@@ -42,7 +42,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     Load::of(&target).during(&world.network.pod, || {
         for _ in 0..3 {
             site.agent.stop()?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             site.agent.wait_until_healthy()?;
         }
         Ok(())
@@ -60,12 +60,12 @@ fn ends_early(world: &mut World) -> anyhow::Result<()> {
     site.agent.stop()?;
     Load::of(&target).during(&world.network.pod, || {
         for phase in 0..PHASES {
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             thread::sleep(PHASE * phase);
             site.agent.signal(Signal::TERM)?;
             site.agent.wait_until_ended()?;
         }
-        site.agent.start_again(&world.network.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     site.agent.wait_for(&target.service)
@@ -88,7 +88,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(random.u64(0..400)));
             site.agent.kill()?;
             hinted += all_are_hinted(&site)?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             last = [vec![changed.service], services].concat();
         }
         site.agent.wait_until_healthy()?;
@@ -143,7 +143,7 @@ fn every_second(world: &mut World) -> anyhow::Result<()> {
             let until = start + Duration::from_secs(second);
             thread::sleep(until.saturating_duration_since(Instant::now()));
             site.agent.kill()?;
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
         }
         Ok(())
     })?;
@@ -158,7 +158,7 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     let (dump, maps) = found(&site)?;
     Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
-        site.agent.start_again(&world.network.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     let (after, same_maps) = found(&site)?;
@@ -180,7 +180,7 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
         std::fs::write(&broken, "{")?;
         site.manifests.remove(target.service.name())?;
         for _ in 0..2 {
-            site.agent.start_again(&world.network.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait::until("the agent to have read what it can", || {
                 let status = site.agent.status()?;
                 ensure!(status["report"]["agent"]["pid"] == site.agent.pid(), "it starts");
@@ -192,7 +192,7 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
             site.agent.wait_for(&target.service)?;
             site.agent.kill()?;
         }
-        site.agent.start_again(&world.network.node.netns, &[])
+        site.agent.start_again(&[])
     })?;
     std::fs::remove_file(broken)?;
     site.agent.wait_until_gone(target.service.name())?;

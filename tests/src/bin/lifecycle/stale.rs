@@ -176,7 +176,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     site.agent.kill()?;
     site.manifests.write(&changed.service)?;
     site.manifests.write(&target.service)?;
-    site.agent.start_again(&world.network.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     thread::sleep(PROMPT);
     let failures = clients.still_work();
@@ -185,7 +185,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
 
     site.agent.kill()?;
     site.manifests.write(&changed.service)?;
-    site.agent.start_again(&world.network.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_for(&changed.service)?;
     let mut failures = Vec::new();
     clients.wait_until_aborted(PROMPT, &mut failures);

@@ -90,7 +90,7 @@ fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
     for max_flows in ["4096", "256", "1024"] {
         site.agent.stop()?;
         let asked = while_clients_ask(pod, &target, || {
-            site.agent.start_again(netns, &flags(max_flows))?;
+            site.agent.start_again(&flags(max_flows))?;
             site.agent.wait_until_healthy()
         })
         .with_context(|| format!("--max-flows {max_flows}"))?;

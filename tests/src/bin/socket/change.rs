@@ -48,7 +48,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
         (target.clone().with(SETS[turn]), bystander.clone().with(bystanders))
     });
     let services = [&states[0].0.service, &states[0].1.service];
-    let mut site = Site::start(&world.run, "replaced", &world.network.node.netns, &[], &services)?;
+    let mut site = world.start("replaced", &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
     let batches = states
@@ -91,7 +91,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     let stable = one_frontend("stable", vip.ip())
         .port(Protocol::Udp, UDP.0, UDP.1)
         .endpoints("remote", ips(SETS[0]));
-    let mut site = Site::start(&world.run, "few", &world.network.node.netns, &[SMALL], &[&stable])?;
+    let mut site = world.start("few", &[SMALL], &[&stable])?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
     let states = (0..16).map(|turn| batch_beside(world, &stable, turn));

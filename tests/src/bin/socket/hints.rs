@@ -58,8 +58,7 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("hinted");
     let first = target.clone().with(&PODS[..1]);
     let flags = ["--stale-udp=leave", "--max-memory=64Ki"];
-    let mut site =
-        Site::start(&world.run, "hinted", &world.network.node.netns, &flags, &[&first.service])?;
+    let mut site = world.start("hinted", &flags, &[&first.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let sockets: anyhow::Result<Vec<Sockets>> = world.at(Place::Pod, || {
         Family::ALL.into_iter().map(|family| Sockets::begin(&target, family)).collect()
@@ -72,7 +71,7 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
 
     let pins = Pins::new(site.bpffs.path());
     let restart = |site: &mut Site, flags: &[&str]| {
-        site.agent.start_again(&world.network.node.netns, flags)?;
+        site.agent.start_again(flags)?;
         site.agent.wait_until_healthy()
     };
     // Right ones, of another size.

@@ -18,7 +18,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, Source},
     manifests::{Manifests, Protocol},
-    site::{Site, place},
+    site::place,
     suite::{Suite, skip},
 };
 use rustix::{
@@ -138,8 +138,7 @@ fn is_of_another_namespace(world: &World, family: Family, place: Place) -> anyho
 /// An accepted socket is another one: nothing of its listener's past shows.
 fn become_servers(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("past").with(World::WEB);
-    let site =
-        Site::start(&world.run, "servers", &world.network.node.netns, &[], &[&target.service])?;
+    let site = world.start("servers", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
         world.at(Place::Pod, || {

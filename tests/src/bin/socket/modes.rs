@@ -77,7 +77,7 @@ fn off(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn start(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
-    Site::start(&world.run, role, &world.network.node.netns, flags, &[&world.web.service])
+    world.start(role, flags, &[&world.web.service])
 }
 
 /// The hooks with a program.
@@ -88,7 +88,7 @@ fn attached(agent: &Agent) -> anyhow::Result<Vec<Value>> {
 
 fn two_agents(world: &mut World) -> anyhow::Result<()> {
     let theirs = world.web.clone().with(&PODS[3..]);
-    let site = Site::start(&world.run, "two", &world.network.node.netns, &[], &[&theirs.service])?;
+    let site = world.start("two", &[], &[&theirs.service])?;
     let seen = |world: &World| {
         world.at(Place::Pod, || {
             let vip = world.web.tcp(Family::V4);

@@ -14,7 +14,6 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Agent,
     procfs::cpu_time,
-    site::Site,
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -273,8 +272,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
     world.route(&target, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
-    let site =
-        Site::start(&world.run, "packets", &world.network.node.netns, &flags, &[&target.service])?;
+    let site = world.start("packets", &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
     for family in [Family::V4, Family::V6] {
         let vip = target.tcp(family);
@@ -452,8 +450,7 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
 
 fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ends").with(World::WEB);
-    let netns = &world.network.node.netns;
-    let mut site = Site::start(&world.run, "ends", netns, &[], &[&target.service])?;
+    let mut site = world.start("ends", &[], &[&target.service])?;
     let client = || {
         let _visit = site.cgroup.visit()?;
         let vip = target.tcp(Family::V4);
@@ -472,7 +469,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(output.status.code() == Some(1) && said.contains("no agent runs"), "{said}");
     ensure!(programs(&site.agent)? == traced, "the killed agent's programs are gone");
     client()?;
-    site.agent.start_again(netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     let usual = programs(&site.agent)?;
     ensure!(usual != traced, "the programs of the trace are still attached");
@@ -482,6 +479,6 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(status.code() == Some(1) && said.contains("the agent has ended"), "{status}: {said}");
     ensure!(programs(&site.agent)? == usual, "the programs of the trace are left behind");
     client()?;
-    site.agent.start_again(netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()
 }

@@ -8,7 +8,7 @@ use std::{
 pub(crate) use mcs_tests::target::{DEAF, REMOTE, TCP, Target, UDP, UNKNOWN_PORT};
 use mcs_tests::{
     cgroup::Visit,
-    manifests::Protocol,
+    manifests::{Protocol, Service},
     netns::Namespace,
     run::Run,
     server::{Serve, Server},
@@ -110,6 +110,16 @@ impl World {
         let site = Site::start(&run, "main", &network.node.netns, &[], &services)?;
         let visit = site.cgroup.visit()?;
         Ok(Self { _in_cgroup: visit, site, web, empty, other_pod, network, run, vips })
+    }
+
+    /// Another agent on the node, which knows these services.
+    pub(crate) fn start(
+        &self,
+        role: &str,
+        flags: &[&str],
+        services: &[&Service],
+    ) -> anyhow::Result<Site> {
+        Site::start(&self.run, role, &self.network.node.netns, flags, services)
     }
 
     /// A namespace of clients.
