@@ -93,7 +93,9 @@ impl World {
             run.directory().join("manifests"),
         )?;
         let source = Source::Manifests(manifests.path().to_owned());
-        let (mut config, cgroup, bpffs) = site::place(&run, "agent", source, &["--tc=auto"])?;
+        let cgroup = Cgroup::create(&run, "node")?;
+        let bpffs = BpfDirectory::create(&run, "agent")?;
+        let mut config = site::config(&run, "agent", source, &["--tc=auto"], &bpffs, &cgroup)?;
         config.flags.extend(own_flags());
         config.own_process_group = true;
         let agent = Agent::start(&clusters.node, config)?;
