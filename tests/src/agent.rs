@@ -21,7 +21,7 @@ pub use self::{cleanup::Cleanup, explain::fates};
 use crate::{
     manifests::{Frontends, Protocol, Service},
     netns::Namespace,
-    wait,
+    process, wait,
 };
 
 /// The hooks that are attached when all is well.
@@ -217,7 +217,7 @@ impl Agent {
 
     /// `mcs-agent status -o json`, degraded or not.
     pub fn status(&self) -> anyhow::Result<Value> {
-        json(&self.command(&["status", "-o", "json"])?)
+        process::json(&self.command(&["status", "-o", "json"])?)
     }
 
     /// What the programs have counted, by name.
@@ -232,7 +232,7 @@ impl Agent {
 
     /// `mcs-agent services -o json`.
     pub fn services(&self) -> anyhow::Result<Value> {
-        json(&self.command(&["services", "-o", "json"])?)
+        process::json(&self.command(&["services", "-o", "json"])?)
     }
 
     /// The frontends of one service.
@@ -348,11 +348,6 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         command.process_group(0);
     }
     command.spawn().with_context(|| format!("cannot start {}", binary.display()))
-}
-
-fn json(output: &Output) -> anyhow::Result<Value> {
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 /// The frontends of one service in the output of `services`.

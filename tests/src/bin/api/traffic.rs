@@ -17,6 +17,7 @@ use mcs_tests::{
     },
     cluster::cluster_property,
     manifests::Aside,
+    process,
     site::place,
     suite::{Suite, is_full, tell},
     wait,
@@ -245,9 +246,7 @@ impl Client {
 /// How many sockets are connected to a pod, as `mcs-agent sockets` says.
 fn counted(site: &Site, pod: u8) -> anyhow::Result<u64> {
     let output = site.agent.command(&["sockets", "default/deadline", "-o", "json"])?;
-    let all: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let all = all.as_array().context("no list")?;
+    let all = process::json_list(&output)?;
     let of_pod = all.iter().filter(|one| {
         let backend = one["backend"].as_str().and_then(|text| text.parse::<SocketAddr>().ok());
         backend.is_some_and(|backend| pod_addresses(pod).contains(&backend.ip()))

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     netns::Namespace,
+    process,
     server::Server,
     suite::{Suite, tell},
     topology::Subnet,
@@ -221,9 +222,7 @@ fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<C
 
 /// What a `check` has found.
 pub(crate) fn end(check: Child) -> anyhow::Result<Vec<Value>> {
-    let output = check.wait_with_output()?;
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    process::json_list(&check.wait_with_output()?)
 }
 
 /// The pods of `check`.

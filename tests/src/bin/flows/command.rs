@@ -8,6 +8,7 @@ use mcs_agent::{
 use mcs_common::Tuple;
 use mcs_tests::{
     manifests::{Protocol, Service},
+    process,
     site::Site,
     suite::Suite,
     wait,
@@ -61,9 +62,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
 
     let flows = |arguments: &[&str]| -> anyhow::Result<Value> {
         let arguments = [&["flows", "-o", "json"], arguments].concat();
-        let output = site.agent.command(&arguments)?;
-        let mut flows: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        let mut flows = process::json(&site.agent.command(&arguments)?)?;
         for flow in flows.as_array_mut().context("no list")? {
             let idle = flow["idle_seconds"].take();
             assert!((5..30).contains(&idle.as_u64().context("no number")?), "idle {idle}");

@@ -11,6 +11,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask, still_goes},
     manifests::{Protocol, Service},
+    process,
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -161,9 +162,7 @@ fn listed(
     connections: &[(TcpStream, SocketAddr)],
 ) -> anyhow::Result<()> {
     let name = format!("default/{}", target.service.name());
-    let output = site.agent.command(&["flows", &name, "-o", "json"])?;
-    let flows: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let flows = process::json_list(&site.agent.command(&["flows", &name, "-o", "json"])?)?;
     let text = |flow: &Value, field: &str| flow[field].as_str().map(str::to_owned);
     let found: BTreeSet<_> = flows
         .iter()
