@@ -53,7 +53,7 @@ pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (state, ticks) =
         state_and_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;
-    // One that nobody has waited for does nothing for ever.
+    // A zombie uses no CPU any more, and would look idle.
     ensure!(state != "Z", "process {pid} has ended");
     Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
 }

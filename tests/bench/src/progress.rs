@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     written: Cell<Instant>,
 }
 
-/// Where lines stay, as in a log, details come no faster than that.
+/// Where lines stay, as in a log, details come at this interval at most.
 const SELDOM: Duration = Duration::from_secs(20);
 
 impl Progress {

@@ -93,8 +93,8 @@ impl World {
     }
 
     /// Makes services until there are `services`, and waits until the last one is in effect for every contender.
-    /// Returns how long each took for that, from when it was let go on with all of them there. All
-    /// daemons and the API server are stopped in the end.
+    /// Returns the time of each contender, from the moment when its daemon continues and all objects are there. In the end all
+    /// daemons and the API server are stopped.
     pub(crate) fn grow(
         &mut self,
         services: u32,

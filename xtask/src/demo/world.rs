@@ -25,7 +25,7 @@ use super::{
 };
 use crate::{interrupt::Interrupt, screen::Screen, workspace::Workspace};
 
-/// What the names of all that is made begin with.
+/// All names that the demo makes begin with this.
 pub(super) const PREFIX: &str = "mcs-demo";
 
 /// Where clients run, on the agent's node.

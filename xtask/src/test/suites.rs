@@ -205,7 +205,7 @@ pub(super) const SUITES: &[Suite] = &[
         name: "image",
         about: "The container image: static and small; with --full twice from different directories, the same bytes",
         root: false,
-        // Another place than that of the archive which the end-to-end suite reads.
+        // The end-to-end suite reads the archive at the usual place.
         work: Work::Verb(&["image", "--output", "target/suites/mcs-agent.tar"]),
         budget: 5,
         full: Some(Work::Verb(&["image", "--check"])),

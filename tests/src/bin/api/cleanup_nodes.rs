@@ -92,7 +92,7 @@ impl Hook {
         let job = take("Job mcs-agent-cleanup")?;
         let arguments = &job["spec"]["template"]["spec"]["containers"][0]["args"];
         let mut arguments: Vec<String> = serde_json::from_value(arguments.clone())?;
-        // The chart takes no time as short as that of a test.
+        // The chart accepts no time as short as a test needs.
         let given = arguments.iter_mut().find(|argument| argument.starts_with("--timeout="));
         *given.context("no time limit")? = format!("--timeout={timeout}");
         let file = world.run.directory().join("hook.token");

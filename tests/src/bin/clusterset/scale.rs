@@ -42,7 +42,7 @@ const SECRET: &str = "scale-hub";
 const CHURN: [usize; 3] = [0, 300, 1000];
 /// How many times a second it changes something.
 const BATCHES: usize = 10;
-/// How long it does so before anything is measured.
+/// How long the busy cluster changes before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(10);
 /// How often publishers renew their Leases.
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -81,7 +81,7 @@ impl Size {
         self.mailboxes
     }
 
-    /// The mailboxes, with that of the busy cluster.
+    /// The mailboxes, and one of the busy cluster.
     const fn all(self) -> Range<usize> {
         0..self.mailboxes + 1
     }

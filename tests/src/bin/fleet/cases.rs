@@ -156,9 +156,9 @@ fn one_change(world: &mut World) -> anyhow::Result<()> {
 /// What each of [`RATE`] changes a second costs for a follower.
 struct Load {
     kilobytes: f64,
-    /// The CPU time of the API server, with that of the change itself, in microseconds.
+    /// The CPU time of the API server in microseconds, with the change itself.
     server: f64,
-    /// That of the follower.
+    /// The CPU time of the follower in microseconds.
     own: f64,
 }
 

@@ -139,7 +139,7 @@ impl Error {
         self.becomes(fixture, &sent, self.received(&cut(packet)))
     }
 
-    /// Sends one that has to arrive as that.
+    /// Sends an error that has to arrive as `received`.
     #[track_caller]
     fn becomes(
         &self,

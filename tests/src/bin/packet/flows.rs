@@ -50,7 +50,7 @@ fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// RFC 9293, 3.5: each side sends a SYN before it has the other's.
+/// RFC 9293, 3.5: each side sends a SYN before it receives one.
 fn simultaneous(fixture: &mut Fixture) -> anyhow::Result<()> {
     let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.opens(&flow, &flow.first())?;
@@ -68,7 +68,7 @@ fn syn_with_data(fixture: &mut Fixture) -> anyhow::Result<()> {
     let flow = fixture.new_flow(Protocol::Tcp)?;
     let syn = flow.first().payload(&[0x5a; 600]);
     fixture.opens(&flow, &syn)?;
-    // Again, since nobody has answered.
+    // The client sends it again, since nobody has answered.
     fixture.carries(&flow, Side::Client, &syn)?;
     let (from, to) = flow.ends(Side::Backend);
     fixture.carries(&flow, Side::Backend, &Packet::tcp(from, to, flag::SYN | flag::ACK))?;

@@ -320,7 +320,7 @@ fn contend(world: &mut World) -> anyhow::Result<()> {
     let site = world.start("contended", &[TWO], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let vips = vips.map(|vip| vip.udp(Family::V4));
-    // Every VIP has the same backends. So a socket with another's slot shows another VIP, or a backend.
+    // Every VIP has the same backends. A socket that takes the slot of another one shows another VIP, or a backend.
     let connect_in_turn = || {
         let end = Instant::now() + CONTENTION;
         let mut connects = 0_u32;
