@@ -21,7 +21,7 @@ pub use self::{cleanup::Cleanup, explain::fates};
 use crate::{
     manifests::{Frontends, Protocol, Service},
     netns::Namespace,
-    wait,
+    process, wait,
 };
 
 /// The hooks that are attached when all is well.
@@ -110,7 +110,7 @@ impl Source {
 #[derive(Debug)]
 pub struct Agent {
     binary: PathBuf,
-    netns: PathBuf,
+    netns: Namespace,
     config: Config,
     child: Child,
 }
@@ -120,20 +120,20 @@ impl Agent {
     pub fn start(netns: &Namespace, config: Config) -> anyhow::Result<Self> {
         let binary = binary()?;
         let child = spawn(&binary, netns, &config)?;
-        Ok(Self { binary, netns: netns.path(), config, child })
+        Ok(Self { binary, netns: Namespace::open(netns.name())?, config, child })
     }
 
     /// Starts it again after [`Agent::stop`] or [`Agent::kill`], with these flags.
-    pub fn start_again(&mut self, netns: &Namespace, flags: &[&str]) -> anyhow::Result<()> {
+    pub fn start_again(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.config.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        self.child = spawn(&self.binary, netns, &self.config)?;
+        self.child = spawn(&self.binary, &self.netns, &self.config)?;
         Ok(())
     }
 
     /// The same, and it reads objects elsewhere.
-    pub fn start_again_on(&mut self, netns: &Namespace, source: Source) -> anyhow::Result<()> {
+    pub fn start_again_on(&mut self, source: Source) -> anyhow::Result<()> {
         self.config.source = source;
-        self.child = spawn(&self.binary, netns, &self.config)?;
+        self.child = spawn(&self.binary, &self.netns, &self.config)?;
         Ok(())
     }
 
@@ -217,7 +217,7 @@ impl Agent {
 
     /// `mcs-agent status -o json`, degraded or not.
     pub fn status(&self) -> anyhow::Result<Value> {
-        json(&self.command(&["status", "-o", "json"])?)
+        process::json(&self.command(&["status", "-o", "json"])?)
     }
 
     /// What the programs have counted, by name.
@@ -232,7 +232,7 @@ impl Agent {
 
     /// `mcs-agent services -o json`.
     pub fn services(&self) -> anyhow::Result<Value> {
-        json(&self.command(&["services", "-o", "json"])?)
+        process::json(&self.command(&["services", "-o", "json"])?)
     }
 
     /// The frontends of one service.
@@ -269,10 +269,9 @@ impl Agent {
         Cleanup::start(self.cleanup_command().arg("--bpffs").arg(&self.config.bpffs))
     }
 
-    /// `mcs-agent cleanup`, in the network namespace where the agent was started first.
+    /// `mcs-agent cleanup`, in the network namespace of the agent.
     fn cleanup_command(&self) -> Command {
-        let mut command = Command::new("nsenter");
-        command.arg(format!("--net={}", self.netns.display())).arg("--").arg(&self.binary);
+        let mut command = self.netns.command(&self.binary);
         command.arg("cleanup");
         command
     }
@@ -349,11 +348,6 @@ fn spawn(binary: &Path, netns: &Namespace, config: &Config) -> anyhow::Result<Ch
         command.process_group(0);
     }
     command.spawn().with_context(|| format!("cannot start {}", binary.display()))
-}
-
-fn json(output: &Output) -> anyhow::Result<Value> {
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
 }
 
 /// The frontends of one service in the output of `services`.

@@ -20,12 +20,13 @@ use serde_json::{Value, json};
 pub use self::client::{Api, documents};
 use crate::{
     cluster::{
-        Programs,
+        CLUSTER_PROPERTIES, Programs,
         certificates::{Authority, TokenKeys},
         etcd, mcs_definitions,
     },
     netns::Namespace,
     run::Run,
+    topology::{Node, Subnet},
     wait,
 };
 
@@ -54,13 +55,31 @@ pub struct ApiServer {
     address: SocketAddr,
     authority: PathBuf,
     tokens: TokenKeys,
+    directory: PathBuf,
     /// Asks it as the administrator.
     pub api: Api,
 }
 
 impl ControlPlane {
+    /// The address of a control plane that is [alone](Self::alone).
+    const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 250, 1);
+    const LINK: Subnet = Subnet(5);
+
+    /// Starts etcd in a namespace that nothing leads to.
+    pub fn alone(run: &Run) -> anyhow::Result<Self> {
+        let netns = Namespace::create(run, "control")?;
+        netns.ip(&format!("address add {}/32 dev lo\n", Self::ADDRESS))?;
+        Self::start(run, netns, Self::ADDRESS)
+    }
+
+    /// Starts etcd in a namespace that is linked to a node.
+    pub fn linked(run: &Run, node: &Node) -> anyhow::Result<Self> {
+        let netns = node.link(run, "control", Self::LINK, &[2])?;
+        Self::start(run, netns, Self::LINK.v4(2))
+    }
+
     /// Starts etcd in a namespace that is reached by `address`.
-    pub fn start(run: &Run, netns: Namespace, address: Ipv4Addr) -> anyhow::Result<Self> {
+    fn start(run: &Run, netns: Namespace, address: Ipv4Addr) -> anyhow::Result<Self> {
         let programs = Programs::from_env();
         let directory = run.directory().to_owned();
         let netns = Arc::new(netns);
@@ -71,8 +90,21 @@ impl ControlPlane {
         Ok(Self { etcd, netns, address, programs, authority, cgroup, directory })
     }
 
-    /// Starts an API server with these flags more, and waits until it is ready. Its cluster has that
-    /// name, and shares etcd with the others and nothing else.
+    /// Links a node to it: by `control` in the node, and by `device` in the control plane.
+    pub fn join(&self, node: &Namespace, device: &str, subnet: Subnet) -> anyhow::Result<()> {
+        let peer = self.netns.name();
+        node.ip(&format!(
+            "link add control type veth peer name {device} netns {peer}\n\
+             address add {}/24 dev control\n\
+             link set control up\n",
+            subnet.v4(1)
+        ))?;
+        let ours = subnet.v4(2);
+        self.netns.ip(&format!("address add {ours}/24 dev {device}\nlink set {device} up\n"))?;
+        node.ip(&format!("route add {} via {ours}", self.address))
+    }
+
+    /// Starts an API server with these flags added, and waits until it is ready. Clusters share etcd and nothing else.
     pub fn api_server(&self, name: &str, port: u16, flags: &[&str]) -> anyhow::Result<ApiServer> {
         let directory = self.directory.join(name);
         fs::create_dir(&directory)?;
@@ -108,8 +140,16 @@ impl ControlPlane {
         let address = SocketAddr::new(self.address.into(), port);
         let api = Api::new(Arc::clone(&self.netns), &format!("https://{address}"), TOKEN)?;
         let authority = self.authority.certificate();
-        let mut server = ApiServer { process, address, authority, tokens, api };
+        let mut server = ApiServer { process, address, authority, tokens, directory, api };
         server.wait()?;
+        Ok(server)
+    }
+
+    /// The same, with the types of the Multi-Cluster Services API and of cluster ids.
+    pub fn member(&self, name: &str, port: u16, flags: &[&str]) -> anyhow::Result<ApiServer> {
+        let server = self.api_server(name, port, flags)?;
+        self.install_types(&server)?;
+        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
         Ok(server)
     }
 
@@ -146,7 +186,7 @@ impl ControlPlane {
     }
 
     /// The namespace of its processes.
-    pub fn netns(&self) -> &Namespace {
+    pub const fn netns(&self) -> &Arc<Namespace> {
         &self.netns
     }
 }
@@ -199,7 +239,12 @@ impl ApiServer {
 
     /// Another client as the administrator, with separate connections.
     pub fn another_client(&self) -> anyhow::Result<Api> {
-        Api::new(self.api.netns(), &format!("https://{}", self.address), TOKEN)
+        self.with_token(TOKEN)
+    }
+
+    /// Asks with that token.
+    pub fn with_token(&self, token: &str) -> anyhow::Result<Api> {
+        Api::new(self.api.netns(), &format!("https://{}", self.address), token)
     }
 
     /// Asks as that user.
@@ -237,6 +282,20 @@ impl ApiServer {
             },
         });
         token::sign(&self.tokens.private, &claims)
+    }
+
+    /// Its own directory, which has its log.
+    pub fn directory(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes a kubeconfig of the administrator.
+    pub fn administrator(&self) -> anyhow::Result<PathBuf> {
+        let [kubeconfig, token] = ["administrator.kubeconfig", "administrator.token"]
+            .map(|name| self.directory.join(name));
+        fs::write(&token, TOKEN)?;
+        self.write_kubeconfig(&kubeconfig, &token)?;
+        Ok(kubeconfig)
     }
 
     /// Writes a kubeconfig of whoever has the token in that file.

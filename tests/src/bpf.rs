@@ -304,7 +304,7 @@ pub fn write(map: impl AsFd, key: &[u8], value: &[u8]) -> io::Result<()> {
     unsafe { call(bpf_cmd::BPF_MAP_UPDATE_ELEM, &mut attr).map(drop) }
 }
 
-/// The value of a key of a map, of so many bytes.
+/// The value of a key of a map. `size`: its bytes.
 pub fn read(map: impl AsFd, key: &[u8], size: usize) -> io::Result<Option<Vec<u8>>> {
     let mut value = vec![0; size];
     let mut attr = zeroed();

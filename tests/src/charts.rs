@@ -1,4 +1,4 @@
-//! Copies of the charts, with those that `mcs` depends on packed into it.
+//! Copies of the charts. That of `mcs` has its dependencies packed into it.
 
 use std::{
     fs,

@@ -3,25 +3,17 @@
 mod node;
 mod service;
 
-use std::{
-    fs,
-    net::Ipv4Addr,
-    path::{Path, PathBuf},
-};
+use std::path::{Path, PathBuf};
 
 pub use self::{
     node::{Place, ProxiedNode},
-    service::{DerivedService, TCP, UDP},
+    service::DerivedService,
 };
 use crate::{
-    api_server::{ApiServer, ControlPlane, TOKEN},
-    cluster::CLUSTER_PROPERTIES,
-    netns::Namespace,
+    api_server::{ApiServer, ControlPlane},
     run::Run,
 };
 
-const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 250, 1);
-const PORT: u16 = 6443;
 /// The ranges of ClusterIPs.
 const SERVICES: &str = "10.96.0.0/16,fd96::/112";
 
@@ -29,7 +21,8 @@ const SERVICES: &str = "10.96.0.0/16,fd96::/112";
 pub struct Member {
     /// Asks it as the administrator.
     pub server: ApiServer,
-    control: ControlPlane,
+    /// Where the server runs.
+    pub control: ControlPlane,
     kubeconfig: PathBuf,
 }
 
@@ -39,26 +32,16 @@ impl Member {
 
     /// Starts etcd and the API server, and waits until that is ready.
     pub fn start(run: &Run) -> anyhow::Result<Self> {
-        let netns = Namespace::create(run, "control")?;
-        netns.ip(&format!("address add {ADDRESS}/32 dev lo\n"))?;
-        let control = ControlPlane::start(run, netns, ADDRESS)?;
+        let control = ControlPlane::alone(run)?;
         // The last flag of a name counts.
         let range = format!("--service-cluster-ip-range={SERVICES}");
-        let server = control.api_server("member", PORT, &[&range])?;
-        control.install_types(&server)?;
-        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
-        let [kubeconfig, token] = ["kubeconfig", "token"].map(|name| run.directory().join(name));
-        fs::write(&token, TOKEN)?;
-        server.write_kubeconfig(&kubeconfig, &token)?;
+        let server = control.member("member", 6443, &[&range])?;
+        let kubeconfig = server.administrator()?;
         Ok(Self { server, control, kubeconfig })
     }
 
     /// The kubeconfig of kube-proxies and agents, who may do everything.
     pub fn kubeconfig(&self) -> &Path {
         &self.kubeconfig
-    }
-
-    fn netns(&self) -> &Namespace {
-        self.control.netns()
     }
 }

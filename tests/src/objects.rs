@@ -69,7 +69,7 @@ fn endpoint(address: u32) -> Endpoint {
     }
 }
 
-/// The lists of many services in ten clusters, each with so many endpoints in slices of 100, as controllers write them.
+/// The lists of many services in ten clusters. Each service has `endpoints` endpoints, in slices of 100, as controllers write them.
 pub fn many(services: u32, endpoints: u32) -> Vec<ObjectEvent> {
     const SLICE: u32 = 100;
     let mut addresses = FIRST_ENDPOINT..;

@@ -2,10 +2,11 @@
 
 use std::{
     io::Write as _,
-    process::{Command, Stdio},
+    process::{Command, Output, Stdio},
 };
 
 use anyhow::{Context as _, bail};
+use serde_json::Value;
 
 /// Runs a command to its end, with `input` on its standard input. Returns its standard output; a
 /// command that fails is an error with what it said.
@@ -26,4 +27,18 @@ pub fn run(command: &mut Command, input: &str) -> anyhow::Result<String> {
         bail!("{text}: {}: {}", output.status, String::from_utf8_lossy(&output.stderr).trim());
     }
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
+
+/// The JSON that a command has printed. Without any it is an error with what it said.
+pub fn json(output: &Output) -> anyhow::Result<Value> {
+    serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())
+}
+
+/// The list that a command has printed in JSON.
+pub fn json_list(output: &Output) -> anyhow::Result<Vec<Value>> {
+    match json(output)? {
+        Value::Array(list) => Ok(list),
+        other => bail!("no list: {other}"),
+    }
 }

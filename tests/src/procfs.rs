@@ -47,13 +47,13 @@ pub fn descriptors(pid: u32) -> io::Result<Vec<String>> {
     Ok(entries.flatten().filter_map(|entry| fs::read_to_string(entry.path()).ok()).collect())
 }
 
-/// The CPU time of a process and of those that it started and waited for, in steps of a tick (10 ms). An error
-/// if it has ended.
+/// The CPU time of a process and of the children that it has waited for, in steps of a tick (10 ms). An error if the process
+/// has ended.
 pub fn cpu_time(pid: u32) -> anyhow::Result<Duration> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat"))?;
     let (state, ticks) =
         state_and_ticks(&stat).with_context(|| format!("/proc/{pid}/stat is {stat}"))?;
-    // One that nobody has waited for does nothing for ever.
+    // A zombie uses no CPU any more, and would look idle.
     ensure!(state != "Z", "process {pid} has ended");
     Ok(Duration::from_secs(ticks) / u32::try_from(clock_ticks_per_second())?)
 }

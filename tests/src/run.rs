@@ -30,7 +30,9 @@ impl Run {
         let directory = tempfile::Builder::new().prefix(&format!("{name}-")).tempdir()?;
         let cgroup_before = cgroup::own()?;
         let cgroup = cgroup::mount_point()?.join(&name);
-        fs::create_dir(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
+        fs::create_dir(&cgroup).with_context(|| {
+            format!("cannot make {} to run in (it takes root)", cgroup.display())
+        })?;
         cgroup::join(&cgroup)?;
         Ok(Self { name, directory, cgroup_before, cgroup })
     }

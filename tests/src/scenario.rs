@@ -57,6 +57,7 @@ use std::{
 };
 
 use anyhow::Context as _;
+use clap::Parser as _;
 use mcs_agent::model::Capacity;
 use tempfile::TempDir;
 
@@ -69,7 +70,7 @@ use self::{
 };
 use crate::{
     fuzz::{Regressions, fuzz},
-    suite::{Suite, tell},
+    suite::{Args, Suite, tell},
 };
 
 /// Of 1000 writes to the maps, how many fail when some are to fail.
@@ -99,7 +100,7 @@ pub struct Effort {
 }
 
 /// Plays every scenario of `tests/scenarios`, and random ones besides. `begin` is that of
-/// [`Suite::main`].
+/// [`Suite::run`].
 pub fn main<C: 'static, M: Backing + 'static>(
     effort: Effort,
     begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static,
@@ -128,7 +129,7 @@ pub fn main<C: 'static, M: Backing + 'static>(
     suite.case("fuzz: messages of an API server, whole and damaged", move |_| {
         fuzz(Regressions::MESSAGES, MESSAGES, &Answer::any(), Answer::check)
     });
-    suite.main(move || {
+    suite.run(Args::parse(), move || {
         tell(format!(
             "{count} scenarios, each played {plays} times: once as it is, once with maps that grow, then with 10 % faults"
         ));

@@ -2,7 +2,7 @@
 
 use std::{
     io::{self, BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpListener, TcpStream, UdpSocket},
     os::fd::{AsFd, OwnedFd},
     sync::{Arc, Mutex, PoisonError},
     thread::{self, JoinHandle},
@@ -14,11 +14,12 @@ use rustix::{
     io::write,
 };
 
-use crate::netns::Namespace;
+use crate::{manifests::Protocol, netns::Namespace};
 
 /// A server at one address, on a thread. It stops when this is dropped.
 #[derive(Debug)]
 pub struct Server {
+    protocol: Protocol,
     address: SocketAddr,
     seen: Seen,
     stop: Arc<OwnedFd>,
@@ -78,7 +79,7 @@ impl Server {
     }
 
     fn answer(socket: UdpSocket, identity: String, echoes: bool) -> anyhow::Result<Self> {
-        Self::start(socket.local_addr()?, move |seen, stop| {
+        Self::start(Protocol::Udp, socket.local_addr()?, move |seen, stop| {
             let mut buffer = vec![0; 1 << 16];
             while wait_for_input(&socket, stop)? {
                 let (length, peer) = socket.recv_from(&mut buffer)?;
@@ -118,7 +119,7 @@ impl Server {
         identity: String,
         serve: fn(&TcpStream, &str) -> io::Result<()>,
     ) -> anyhow::Result<Self> {
-        Self::start(listener.local_addr()?, move |seen, stop| {
+        Self::start(Protocol::Tcp, listener.local_addr()?, move |seen, stop| {
             while wait_for_input(&listener, stop)? {
                 // A client that gave up meanwhile is no trouble.
                 let Ok((stream, peer)) = listener.accept() else { continue };
@@ -131,6 +132,7 @@ impl Server {
     }
 
     fn start(
+        protocol: Protocol,
         address: SocketAddr,
         serve: impl FnOnce(&Seen, &OwnedFd) -> io::Result<()> + Send + 'static,
     ) -> anyhow::Result<Self> {
@@ -140,7 +142,7 @@ impl Server {
             let (seen, stop) = (Arc::clone(&seen), Arc::clone(&stop));
             thread::spawn(move || serve(&seen, &stop))
         };
-        Ok(Self { address, seen, stop, thread: Some(thread) })
+        Ok(Self { protocol, address, seen, stop, thread: Some(thread) })
     }
 }
 
@@ -153,6 +155,48 @@ impl Drop for Server {
         {
             eprintln!("the server at {} ended: {error}", self.address);
         }
+    }
+}
+
+/// What starts a server, and its port.
+pub type Serve = (fn(&Namespace, SocketAddr) -> anyhow::Result<Server>, u16);
+
+/// The servers of pods.
+#[derive(Debug, Default)]
+pub struct Servers(Vec<Server>);
+
+impl Servers {
+    /// Starts each of these servers at each of these addresses.
+    pub fn start(
+        netns: &Namespace,
+        ips: impl IntoIterator<Item = IpAddr>,
+        serve: &[Serve],
+    ) -> anyhow::Result<Self> {
+        let mut servers = Self::default();
+        servers.add(netns, ips, serve)?;
+        Ok(servers)
+    }
+
+    /// Starts more of them.
+    pub fn add(
+        &mut self,
+        netns: &Namespace,
+        ips: impl IntoIterator<Item = IpAddr>,
+        serve: &[Serve],
+    ) -> anyhow::Result<()> {
+        for ip in ips {
+            for (start, port) in serve {
+                self.0.push(start(netns, SocketAddr::new(ip, *port))?);
+            }
+        }
+        Ok(())
+    }
+
+    /// The server at an address.
+    pub fn at(&self, protocol: Protocol, address: SocketAddr) -> anyhow::Result<&Server> {
+        let mut servers = self.0.iter();
+        let found = servers.find(|one| one.protocol == protocol && one.address == address);
+        found.with_context(|| format!("no server at {address}"))
     }
 }
 

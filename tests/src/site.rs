@@ -35,11 +35,21 @@ impl Site {
         flags: &[&str],
         services: &[&Service],
     ) -> anyhow::Result<Self> {
+        Self::start_with(run, role, netns, &[], flags, services)
+    }
+
+    /// The same with more capabilities than others have.
+    pub fn start_with(
+        run: &Run,
+        role: &str,
+        netns: &Namespace,
+        capabilities: &[&'static str],
+        flags: &[&str],
+        services: &[&Service],
+    ) -> anyhow::Result<Self> {
         let manifests = Manifests::create(run)?;
-        for service in services {
-            manifests.write(service)?;
-        }
-        let mut site = Self::begin(run, role, netns, flags, manifests)?;
+        services.iter().try_for_each(|service| manifests.write(service))?;
+        let mut site = Self::launch(run, role, netns, capabilities, flags, manifests)?;
         site.agent.wait_until_healthy()?;
         Ok(site)
     }
@@ -52,8 +62,20 @@ impl Site {
         flags: &[&str],
         manifests: Manifests,
     ) -> anyhow::Result<Self> {
+        Self::launch(run, role, netns, &[], flags, manifests)
+    }
+
+    fn launch(
+        run: &Run,
+        role: &str,
+        netns: &Namespace,
+        capabilities: &[&'static str],
+        flags: &[&str],
+        manifests: Manifests,
+    ) -> anyhow::Result<Self> {
         let source = Source::Manifests(manifests.path().to_owned());
-        let (config, cgroup, bpffs) = place(run, role, source, flags)?;
+        let (mut config, cgroup, bpffs) = place(run, role, source, flags)?;
+        config.capabilities.extend_from_slice(capabilities);
         let agent = Agent::start(netns, config)?;
         Ok(Self { agent, manifests, cgroup, bpffs })
     }

@@ -27,6 +27,8 @@ use clap::Parser;
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 use parking_lot::Mutex;
 
+use crate::run::Run;
+
 /// The time of a case is printed if it is at least this long.
 const WORTH_SAYING: Duration = Duration::from_secs(1);
 
@@ -88,7 +90,7 @@ enum When {
     Last,
 }
 
-/// Cases that share a `C`, in the order in which they run.
+/// Cases that share a `C`, in the order of their run.
 pub struct Suite<C> {
     cases: Vec<Case<C>>,
 }
@@ -137,9 +139,17 @@ impl<C: 'static> Suite<C> {
         self.cases.push(Case { name: name.into(), when, body: Box::new(body) });
     }
 
-    /// Runs the cases as the program's arguments say. For `begin` see [`Suite::run`].
-    pub fn main(self, begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static) -> ExitCode {
-        self.run(Args::parse(), begin)
+    /// Runs the cases as the program's arguments say, as a [`Run`] of this prefix. `begin` makes what they share.
+    pub fn main(
+        self,
+        prefix: &'static str,
+        begin: impl FnOnce(Run) -> anyhow::Result<C> + 'static,
+    ) -> ExitCode {
+        self.run(Args::parse(), move || {
+            let run = Run::begin(prefix)?;
+            let logs = run.directory().to_owned();
+            Ok((begin(run)?, logs))
+        })
     }
 
     /// Runs the cases that `args` choose. `begin` makes what they share, and returns where logs (`*.log`) are written:

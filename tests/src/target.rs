@@ -1,14 +1,18 @@
 //! Services of a world, each with ClusterSetIPs of its own.
 
 use std::{
+    collections::BTreeSet,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
     sync::atomic::{AtomicU8, Ordering},
 };
+
+use serde_json::Value;
 
 use crate::{
     client::Family,
     manifests::{Aside, Protocol, Service},
     topology::{Subnet, backbone::Distance},
+    traffic::Load,
 };
 
 /// The port of a service's TCP frontend, and of its backends.
@@ -33,6 +37,28 @@ pub struct Target {
 }
 
 impl Target {
+    /// A service with these addresses, a TCP and a UDP port, and no endpoints.
+    pub fn new(name: &str, v4: Ipv4Addr, v6: Ipv6Addr) -> Self {
+        let service = Service::new(name, [IpAddr::from(v4), v6.into()]);
+        Self { service, v4, v6 }.port(Protocol::Tcp, TCP).port(Protocol::Udp, UDP)
+    }
+
+    /// Its import and its slices, in this order.
+    pub fn objects(&self) -> Vec<Value> {
+        let mut objects = vec![self.service.import()];
+        objects.extend(self.service.slices());
+        objects
+    }
+
+    /// Clients of both families, and the pods of [`REMOTE`] that may answer.
+    pub fn load(&self, pods: &[u8]) -> Load {
+        Load {
+            tcp: Family::ON_WIRE.map(|family| (family, self.tcp(family))).into(),
+            udp: Family::ON_WIRE.map(|family| (family, self.udp(family))).into(),
+            backends: backends(pods),
+        }
+    }
+
     /// Its addresses.
     pub const fn vips(&self) -> (Ipv4Addr, Ipv6Addr) {
         (self.v4, self.v6)
@@ -112,6 +138,11 @@ fn remote(pods: &[u8]) -> impl Iterator<Item = IpAddr> {
     pods.iter().flat_map(|pod| REMOTE.both(*pod))
 }
 
+/// Where pods of [`REMOTE`] answer, by TCP and by UDP.
+pub fn backends(pods: &[u8]) -> BTreeSet<SocketAddr> {
+    remote(pods).flat_map(|ip| [TCP.1, UDP.1].map(|port| SocketAddr::new(ip, port))).collect()
+}
+
 /// Gives each service addresses that no other one has.
 #[derive(Debug, Default)]
 pub struct Vips(AtomicU8);
@@ -122,8 +153,6 @@ impl Vips {
         let number = self.0.fetch_add(1, Ordering::Relaxed);
         let v4 = Ipv4Addr::new(10, 78, 0, number);
         let v6 = Ipv6Addr::new(0xfd78, 0, 0, 0, 0, 0, 1, number.into());
-        let service = Service::new(name, [IpAddr::from(v4), v6.into()]);
-        let target = Target { service, v4, v6 };
-        target.port(Protocol::Tcp, TCP).port(Protocol::Udp, UDP)
+        Target::new(name, v4, v6)
     }
 }

@@ -13,6 +13,8 @@ use crate::{netns::Namespace, procfs, run::Run};
 #[cfg(feature = "suites")]
 pub mod backbone;
 #[cfg(feature = "suites")]
+pub mod network;
+#[cfg(feature = "suites")]
 pub mod pod;
 
 /// Names a link's two subnets, 10.77.N.0/24 and `fd77:0:0:N::/64`. Host 1 is the node.
@@ -34,25 +36,6 @@ impl Subnet {
     pub fn both(self, host: u8) -> [IpAddr; 2] {
         [self.v4(host).into(), self.v6(host).into()]
     }
-}
-
-/// Links a node to a control plane, which has this address: by `control` in the node, and by `device` in the control plane.
-pub fn join_control_plane(
-    node: &Namespace,
-    control: (&Namespace, IpAddr),
-    device: &str,
-    subnet: Subnet,
-) -> anyhow::Result<()> {
-    let (control, address) = control;
-    let peer = control.name();
-    node.ip(&format!(
-        "link add control type veth peer name {device} netns {peer}\n\
-         address add {}/24 dev control\n\
-         link set control up\n",
-        subnet.v4(1)
-    ))?;
-    control.ip(&format!("address add {}/24 dev {device}\nlink set {device} up\n", subnet.v4(2)))?;
-    node.ip(&format!("route add {address} via {}", subnet.v4(2)))
 }
 
 /// The namespace of a node, which routes between the namespaces linked to it. Nothing in there leads

@@ -52,7 +52,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters, Purpose::Bench])?;
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
-    build::suites(workspace, &object, RELEASE, &["bench"])?;
+    build::binaries_of(workspace, &object, RELEASE, "mcs-bench", &["bench"])?;
     let mut bench = Command::new(build::suite(workspace, RELEASE, "bench"));
     bench.arg("--output").arg(workspace.target.join("bench"));
     bench.arg("--cache").arg(&workspace.cache);

@@ -14,7 +14,7 @@ use crate::{
     workspace::{self, Workspace},
 };
 
-/// The variable by which mcs-agent's build script learns of the object.
+/// The variable that names the object for mcs-agent's build script.
 pub(crate) const OBJECT_VARIABLE: &str = "MCS_EBPF_OBJECT";
 
 /// How cargo builds.
@@ -92,7 +92,7 @@ fn target() -> String {
     format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
-/// A binary of mcs-tests that [`suites`] has built.
+/// A binary that [`suites`] or [`binaries_of`] has built.
 pub(crate) fn suite(workspace: &Workspace, profile: Profile, name: &str) -> PathBuf {
     profile.directory(workspace).join(name)
 }
@@ -210,9 +210,20 @@ pub(crate) fn suites(
     profile: Profile,
     binaries: &[&str],
 ) -> Result<()> {
+    binaries_of(workspace, object, profile, "mcs-tests", binaries)
+}
+
+/// Builds binaries of a package that drives the agent; [`suite`] says where they are.
+pub(crate) fn binaries_of(
+    workspace: &Workspace,
+    object: &Path,
+    profile: Profile,
+    package: &str,
+    binaries: &[&str],
+) -> Result<()> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    build.args(["--package", "mcs-tests"]);
+    build.args(["--package", package]);
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())
 }

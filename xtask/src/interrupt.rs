@@ -30,7 +30,7 @@ pub(crate) fn end_with_output() -> io::Result<()> {
         .map(drop)
 }
 
-/// Tells whether one of the signals has come that end a program. None of them does so any more.
+/// Tells whether a signal has come that ends a program. The signals no longer end this one.
 pub(crate) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {

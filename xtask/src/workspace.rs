@@ -70,7 +70,7 @@ impl Workspace {
         remove_env(command, SET_BY_CARGO_RUN);
     }
 
-    /// Flags of rustc by which nothing that it writes names these directories.
+    /// Flags of rustc that keep these directories out of what it writes.
     pub(crate) fn remapping(&self) -> impl Iterator<Item = String> {
         // The last that matches counts, and one may lie in another.
         let directories =

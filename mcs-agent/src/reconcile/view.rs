@@ -9,7 +9,7 @@ use std::{
 
 use mcs_common::{
     BackendRecord, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, VipMode,
-    select::{self, FrontendMatch, Lookup, Tables as _},
+    select::{self, Choice, FrontendMatch, Lookup, Tables},
 };
 use serde::Serialize;
 
@@ -271,12 +271,8 @@ fn backends(
         return Vec::new();
     }
     let mut backends = BTreeMap::new();
-    for nth in 0..u64::from(extent.count) {
-        // The smallest random number that picks this slot.
-        let random = (nth << 32).div_ceil(u64::from(extent.count));
-        let random = u32::try_from(random).unwrap_or(u32::MAX);
-        let slot = u64::from(extent.block) + nth;
-        let Some(choice) = select::pick(contents, extent, random) else {
+    for (choice, slot) in picks(contents, extent).zip(extent.block..) {
+        let Some(choice) = choice else {
             fault(format!("slot {slot} names no backend"));
             continue;
         };
@@ -298,6 +294,16 @@ fn backends(
         fault(format!("{} is there twice", twice.address));
     }
     backends
+}
+
+/// What clients get whom chance sends to each slot, in the order of the slots.
+pub(super) fn picks(tables: &impl Tables, extent: Extent) -> impl Iterator<Item = Option<Choice>> {
+    let count = u64::from(extent.count);
+    (0..count).map(move |nth| {
+        // The smallest random number that picks this slot.
+        let random = u32::try_from((nth << 32).div_ceil(count)).unwrap_or(u32::MAX);
+        select::pick(tables, extent, random)
+    })
 }
 
 impl fmt::Display for MapView {
@@ -478,6 +484,34 @@ vip fd00::1
                 "[fd00::1]:53/TCP: 4294967295 slots from 3 are out of range",
             ]
         );
+    }
+
+    #[test]
+    fn no_backend_another_frontends_and_the_same_twice_are_faults() {
+        let both = [("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "east")];
+        let contents = maps(CAPACITY, &[&web("web", &both)]).0.contents().clone();
+        let second = contents.backends[2];
+        let faults = |step| {
+            let mut contents = contents.clone();
+            contents.write(&step);
+            MapView::of(&contents).faults
+        };
+        let same = BackendRecord { addr: contents.backends[1].addr, ..second };
+        let others = BackendRecord { frontend: 9, ..second };
+        let cases = [
+            (
+                Step::WriteSlots { block: 1, ids: vec![0] },
+                "slot 1 names backend 0, which is not in use",
+            ),
+            (Step::WriteBackend { id: 2, backend: same }, "10.1.0.1:8080 is there twice"),
+            (
+                Step::WriteBackend { id: 2, backend: others },
+                "slot 1 names backend 2, which is not in use",
+            ),
+        ];
+        for (step, expected) in cases {
+            assert_eq!(faults(step), [format!("10.0.0.1:80/TCP: {expected}")]);
+        }
     }
 
     #[test]

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use serde_json::Value;
 
 use super::Agent;
-use crate::{netns::Namespace, wait};
+use crate::{netns::Namespace, process, wait};
 
 /// How long an explanation takes at most.
 const LIMIT: Duration = Duration::from_secs(10);
@@ -36,8 +36,7 @@ impl Agent {
         codes: &[&str],
     ) -> anyhow::Result<Value> {
         let output = self.run_explain(netns, &[words, &["--output", "json"]].concat())?;
-        let said: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        let said = process::json(&output)?;
         let findings = said["findings"].as_array().context("no findings")?;
         let found: BTreeSet<_> = findings.iter().filter_map(|one| one["code"].as_str()).collect();
         ensure!(found == codes.iter().copied().collect(), "{words:?}: {findings:#?}");

@@ -144,7 +144,7 @@ impl Api {
         self.ask(&Method::PUT, &format!("{}/{what}", path_of(object)?), Some(object)).map(drop)
     }
 
-    /// Creates many objects, none of which there is yet.
+    /// Creates many objects. None of them may exist.
     pub fn create_many(&self, objects: &[Value]) -> anyhow::Result<()> {
         let create = |object| request(&Method::POST, &collection(object)?, Some(object));
         self.send(objects.iter().map(create).collect::<anyhow::Result<_>>()?)

@@ -63,7 +63,7 @@ pub struct Observer {
 }
 
 impl Observer {
-    /// Attaches one after those that are there. It lets pass, or refuses, all it sees.
+    /// Attaches an observer after the programs that are there. It lets everything pass, or refuses everything.
     pub fn attach(cgroup: BorrowedFd<'_>, hook: Hook, lets_pass: bool) -> io::Result<Self> {
         let map = Map::create(MapKind::Array, 1)?;
         let kind = ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR;

@@ -49,7 +49,7 @@ impl ClusterSet {
     /// The most clusters of a set, and the most nodes of a cluster.
     pub const MOST: u8 = 9;
 
-    /// What all names begin with. It is short enough for that of an interface.
+    /// What all names begin with. Names of interfaces, which have 15 bytes at most, begin with it too.
     pub const fn name(self) -> &'static str {
         self.name
     }
@@ -149,7 +149,7 @@ impl Cluster {
         self.service(10).map(|net| net.addr())
     }
 
-    /// The ClusterIPs of its API server: those that the API server takes by itself.
+    /// The ClusterIPs that its API server takes by itself.
     pub fn kubernetes(self) -> [IpAddr; 2] {
         self.service(1).map(|net| net.addr())
     }

@@ -71,8 +71,8 @@ impl Wan {
         Ok(netns)
     }
 
-    /// Links a namespace, with routes to the pods of all nodes but those of the node that it is of, and of those that flannel
-    /// makes routes to.
+    /// Links a namespace, with routes to the pods of all nodes. The node's own pods need none, and flannel makes the routes of its
+    /// cluster.
     fn plug(
         &self,
         netns: &Namespace,

@@ -1,20 +1,11 @@
 //! A node that kube-proxy serves, with pods, with backends beyond its uplink, and with room for an agent.
 
-use std::{
-    fmt,
-    net::{IpAddr, SocketAddr},
-    path::Path,
-    process::Command,
-    sync::Arc,
-};
+use std::{fmt, net::IpAddr, path::Path, process::Command, sync::Arc};
 
 use anyhow::{Context as _, ensure};
 use serde_json::json;
 
-use super::{
-    ADDRESS, Member,
-    service::{DerivedService, TCP, UDP},
-};
+use super::{Member, service::DerivedService};
 use crate::{
     agent::{Agent, CAPABILITY_FOR_STALE_UDP, Cleanup, Config, Source},
     api_server::Process,
@@ -26,18 +17,17 @@ use crate::{
     manifests::Protocol,
     netns::Namespace,
     run::Run,
-    server::Server,
+    server::{Serve, Server, Servers},
     site,
+    target::{REMOTE, TCP, UDP},
     topology::{
-        Node, Subnet, join_control_plane,
+        Node, Subnet,
         pod::{Layout, Pod},
     },
     wait,
 };
 
-/// Remote pods, with the same addresses beyond every node. Host 2 is the node's default route, which leads
-/// nowhere.
-pub(super) const REMOTE: Subnet = Subnet(9);
+/// The host of [`REMOTE`] that the node's default routes lead to. It forwards nothing.
 const GATEWAY: u8 = 2;
 /// The pods of node N are from subnet 100 + 4 N on, those of all nodes in this range.
 const FIRST_PODS: u8 = 100;
@@ -78,7 +68,7 @@ pub struct ProxiedNode {
     /// Socket programs of the agent see the sockets that are made in there.
     pub cgroup: Cgroup,
     _proxy: Process,
-    _servers: Vec<Server>,
+    _servers: Servers,
     /// A pod for clients, and another one.
     pub pods: [Pod; 2],
     _remote: Namespace,
@@ -109,12 +99,13 @@ impl ProxiedNode {
         let name = format!("node-{number}");
         let node = Node::named(run, &name)?;
         let remote = link_remote(run, &node, number)?;
-        let servers = serve(&remote)?;
+        let ips = Self::REMOTE_PODS.into_iter().flat_map(Self::remote_pod);
+        let serve: [Serve; 2] = [(Server::tcp_echo, TCP.1), (Server::udp_echo, UDP.1)];
+        let servers = Servers::start(&remote, ips, &serve)?;
         let pod =
             |host| Pod::create(run, &node, Layout::Routed, Subnet(FIRST_PODS + 4 * number), host);
         let pods = [pod(2)?, pod(3)?];
-        let control = (member.netns(), ADDRESS.into());
-        join_control_plane(&node.netns, control, &name, Subnet(FIRST_CONTROL + number))?;
+        member.control.join(&node.netns, &name, Subnet(FIRST_CONTROL + number))?;
         let addresses = REMOTE.both(1).map(|ip| json!({ "type": "InternalIP", "address": ip }));
         // Not by apply, which takes one address of a type.
         member.server.api.create_many(&[json!({
@@ -195,7 +186,7 @@ impl ProxiedNode {
     pub fn start_again(&mut self) -> anyhow::Result<()> {
         let agent = self.agent.as_mut().context("no agent is installed")?;
         let flags: Vec<_> = self.config.flags.iter().map(String::as_str).collect();
-        agent.start_again(&self.netns, &flags)?;
+        agent.start_again(&flags)?;
         agent.wait_until_healthy()
     }
 
@@ -246,17 +237,6 @@ fn link_remote(run: &Run, node: &Node, number: u8) -> anyhow::Result<Namespace> 
         REMOTE.v6(GATEWAY)
     ))?;
     Ok(remote)
-}
-
-fn serve(remote: &Namespace) -> anyhow::Result<Vec<Server>> {
-    let ips = ProxiedNode::REMOTE_PODS.into_iter().flat_map(|pod| REMOTE.both(pod));
-    let servers = ips.flat_map(|ip| {
-        [
-            Server::tcp_echo(remote, SocketAddr::new(ip, TCP.1)),
-            Server::udp_echo(remote, SocketAddr::new(ip, UDP.1)),
-        ]
-    });
-    servers.collect()
 }
 
 /// What the node's agent is started with: as the chart starts it, except for the devices of pods.

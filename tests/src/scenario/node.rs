@@ -54,7 +54,7 @@ pub(super) fn plain() -> Node {
     Node { context, scope: ReadScope::default() }
 }
 
-/// The ranges, or one in which no scenario has an address. `None` if the list is empty.
+/// The ranges; without any, a range where no scenario has an address. `None` if the list is empty.
 fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
     let ranges = listed.unwrap_or_else(|| "172.30.0.0/16".parse().into_iter().collect());
     (!ranges.is_empty()).then_some(ranges)

@@ -34,7 +34,7 @@ impl Backing for MemoryMaps {
 pub(super) struct Watched<M> {
     maps: M,
     capacity: Capacity,
-    /// After so many writes the agent dies: none has an effect any more.
+    /// Writes left until the agent dies. Later writes have no effect.
     writes_left: Option<usize>,
     /// What clients found before the first write.
     before: MapView,
@@ -54,7 +54,7 @@ impl<M: Backing> Watched<M> {
         view_of(&self.maps.reader().read_all()?)
     }
 
-    /// Lets the agent die after so many writes.
+    /// Lets the agent die after this number of writes.
     pub(super) fn die_after(&mut self, writes: usize) {
         self.writes_left = Some(writes);
     }

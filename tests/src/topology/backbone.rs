@@ -117,7 +117,7 @@ impl Backbone {
     }
 
     /// Makes a node whose default route leads over its interface `uplink` to the router. `number`
-    /// counts nodes; their pods are in four subnets from the one that is returned on.
+    /// counts nodes. Their pods are in four subnets; the first one is returned.
     pub fn node(&self, run: &Run, role: &str, number: u8) -> anyhow::Result<(Node, Subnet)> {
         let node = Node::named(run, role)?;
         answer_freely(&node.netns)?;

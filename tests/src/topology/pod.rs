@@ -28,7 +28,7 @@ pub enum Layout {
     Routed,
     /// A veth in a bridge that has the gateway's address, as by the bridge plugin.
     Bridged,
-    /// A tap device, as that of a virtual machine: with checksums to finish and packets to cut.
+    /// A tap device, as a virtual machine has: with checksums to finish and packets to cut.
     Tap,
     /// The same without Ethernet headers.
     Tun,

@@ -63,7 +63,7 @@ impl Manifests {
     }
 }
 
-/// The slices without the endpoints of `pod`, each of which is one line.
+/// The slices without the endpoints of `pod`. An endpoint is one line.
 fn without_pod(slices: &str, pod: &str) -> String {
     let target = format!("name: {pod}}}");
     slices.split_inclusive('\n').filter(|line| !line.contains(&target)).collect()

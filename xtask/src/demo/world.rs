@@ -10,11 +10,12 @@ use std::{
 
 use anyhow::Result;
 use mcs_tests::{
-    agent::{Agent, Config, Source},
+    agent::{Agent, Source},
     bpffs::BpfDirectory,
     cgroup::{Cgroup, Visit},
     netns::Namespace,
     run::Run,
+    site,
 };
 
 use super::{
@@ -24,10 +25,8 @@ use super::{
 };
 use crate::{interrupt::Interrupt, screen::Screen, workspace::Workspace};
 
-/// What the names of all that is made begin with.
+/// All names that the demo makes begin with this.
 pub(super) const PREFIX: &str = "mcs-demo";
-
-const AGENT_LOG: &str = "agent.log";
 
 /// Where clients run, on the agent's node.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -56,16 +55,16 @@ impl fmt::Display for Place {
     }
 }
 
-/// What the agent is started with. The node has no default route, by which it would know its uplink.
-fn flags() -> Vec<String> {
+/// The node has no default route, by which the agent would know its uplink.
+fn own_flags() -> [String; 2] {
     let uplink = format!("--uplinks={}", Cluster::West.node().role());
     let cluster = format!("--cluster-id={}", Cluster::East.name());
-    vec!["--tc=auto".to_owned(), uplink, cluster]
+    [uplink, cluster]
 }
 
 /// Two clusters, and an agent on the node of one of them.
 pub(super) struct World {
-    // The order in which they are dropped.
+    // They are dropped in this order.
     pub(super) agent: Agent,
     pub(super) manifests: Manifests,
     pub(super) bpffs: BpfDirectory,
@@ -93,18 +92,12 @@ impl World {
             workspace.root.join("deploy/examples"),
             run.directory().join("manifests"),
         )?;
+        let source = Source::Manifests(manifests.path().to_owned());
         let cgroup = Cgroup::create(&run, "node")?;
         let bpffs = BpfDirectory::create(&run, "agent")?;
-        let config = Config {
-            source: Source::Manifests(manifests.path().to_owned()),
-            bpffs: bpffs.path().to_owned(),
-            cgroup_root: cgroup.path().to_owned(),
-            run_dir: run.directory().join("run"),
-            capabilities: Vec::new(),
-            flags: flags(),
-            log: run.directory().join(AGENT_LOG),
-            own_process_group: true,
-        };
+        let mut config = site::config(&run, "agent", source, &["--tc=auto"], &bpffs, &cgroup)?;
+        config.flags.extend(own_flags());
+        config.own_process_group = true;
         let agent = Agent::start(&clusters.node, config)?;
         let mut world = Self { agent, manifests, bpffs, cgroup, clusters, run };
         world.agent.wait_until_healthy()?;
@@ -137,7 +130,7 @@ impl World {
 
     /// What the agent logs.
     pub(super) fn log(&self) -> PathBuf {
-        self.run.directory().join(AGENT_LOG)
+        self.agent.config().log.clone()
     }
 
     /// Waits until the maps hold exactly these backends.

@@ -1,4 +1,4 @@
-//! The Docker that kind uses: the one that answers here, or one that is started beside what else the machine does.
+//! The Docker that kind uses: the Docker of this machine if it answers, or one that xtask starts.
 
 use std::{
     ffi::OsStr,
@@ -33,7 +33,7 @@ struct Own {
 }
 
 impl Docker {
-    /// The one that xtask has started, or else the one that answers.
+    /// The Docker that xtask has started, or else the Docker that answers.
     pub(super) fn find(workspace: &Workspace) -> Option<Self> {
         let own = Self { own: Own::find(&directory(workspace)) };
         let found = if own.own.is_some() { own } else { Self { own: None } };

@@ -151,7 +151,7 @@ fn check_source(root: &Path, source: &str, rules: &[Rule], found: &mut Vec<Strin
     Ok(())
 }
 
-/// The Rust files below a directory, without those that are tests.
+/// The Rust files below a directory, without tests.
 pub(super) fn collect(directory: &Path, files: &mut Vec<PathBuf>) -> Result<()> {
     let mut entries: Vec<_> = fs::read_dir(directory)
         .with_context(|| format!("cannot read {}", directory.display()))?

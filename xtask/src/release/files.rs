@@ -9,10 +9,10 @@ use std::{
 use anyhow::{Context as _, Result, ensure};
 use mcs_tests::oci;
 
-/// It marks the directory as that of a release, also while it has no digest yet.
+/// It marks the directory as a release, also before it has a digest.
 const CHECKSUMS: &str = "SHA256SUMS";
 
-/// Files in one directory, in the order in which they were made.
+/// Files in one directory, oldest first.
 pub(super) struct Files {
     directory: PathBuf,
     names: Vec<String>,

@@ -25,7 +25,7 @@ pub(super) struct GoModule {
     part_of: Option<&'static str>,
     /// The module they are from.
     provider: &'static str,
-    /// Variables of the programs that hold their version, by what each wants of it.
+    /// Variables of the programs that hold a version, each with the part of the version that it holds.
     stamps: &'static [(&'static str, Stamp)],
     purposes: &'static [Purpose],
 }
@@ -37,101 +37,56 @@ enum Stamp {
     Minor,
 }
 
-const KUBERNETES: &str = "k8s.io/kubernetes";
-const KUBERNETES_STAMPS: &[(&str, Stamp)] = &[
-    ("k8s.io/component-base/version.gitVersion", Stamp::Version),
-    ("k8s.io/component-base/version.gitMajor", Stamp::Major),
-    ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
-];
+/// What most families have in common.
+const MODULE: GoModule =
+    GoModule { name: "", part_of: None, provider: "", stamps: &[], purposes: &[Purpose::Clusters] };
 
-/// Every one.
+const KUBERNETES: GoModule = GoModule {
+    provider: "k8s.io/kubernetes",
+    stamps: &[
+        ("k8s.io/component-base/version.gitVersion", Stamp::Version),
+        ("k8s.io/component-base/version.gitMajor", Stamp::Major),
+        ("k8s.io/component-base/version.gitMinor", Stamp::Minor),
+    ],
+    ..MODULE
+};
+
+/// Every family and program.
 const MODULES: &[GoModule] = {
     use Purpose::{Clusters, Kind, Lint, Release, Remote};
     &[
-        GoModule {
-            name: "kubernetes",
-            part_of: None,
-            provider: KUBERNETES,
-            stamps: KUBERNETES_STAMPS,
-            purposes: &[Clusters],
-        },
+        GoModule { name: "kubernetes", ..KUBERNETES },
         GoModule {
             name: "kubectl",
             part_of: Some("kubernetes"),
-            provider: KUBERNETES,
-            stamps: KUBERNETES_STAMPS,
             purposes: &[Remote],
+            ..KUBERNETES
         },
-        GoModule {
-            name: OLDEST_KUBERNETES,
-            part_of: None,
-            provider: KUBERNETES,
-            stamps: KUBERNETES_STAMPS,
-            purposes: &[Clusters],
-        },
+        GoModule { name: OLDEST_KUBERNETES, ..KUBERNETES },
         // kind and kubeadm. The latter's version is what counts.
-        GoModule {
-            name: "kind",
-            part_of: None,
-            provider: KUBERNETES,
-            stamps: KUBERNETES_STAMPS,
-            purposes: &[Kind],
-        },
-        GoModule {
-            name: "etcd",
-            part_of: None,
-            provider: "go.etcd.io/etcd/server/v3",
-            stamps: &[],
-            purposes: &[Clusters],
-        },
+        GoModule { name: "kind", purposes: &[Kind], ..KUBERNETES },
+        GoModule { name: "etcd", provider: "go.etcd.io/etcd/server/v3", ..MODULE },
         GoModule {
             name: "containerd",
-            part_of: None,
             provider: "github.com/containerd/containerd/v2",
             stamps: &[("github.com/containerd/containerd/v2/version.Version", Stamp::Version)],
-            purposes: &[Clusters],
+            ..MODULE
         },
-        GoModule {
-            name: "coredns",
-            part_of: None,
-            provider: "github.com/coredns/coredns",
-            stamps: &[],
-            purposes: &[Clusters],
-        },
-        GoModule {
-            name: "flannel",
-            part_of: None,
-            provider: "github.com/flannel-io/flannel",
-            stamps: &[],
-            purposes: &[Clusters],
-        },
-        GoModule {
-            name: "mcs-api",
-            part_of: None,
-            provider: "sigs.k8s.io/mcs-api",
-            stamps: &[],
-            purposes: &[Clusters],
-        },
-        GoModule {
-            name: "kube-proxy-watches",
-            part_of: None,
-            provider: "k8s.io/client-go",
-            stamps: &[],
-            purposes: &[Clusters],
-        },
+        GoModule { name: "coredns", provider: "github.com/coredns/coredns", ..MODULE },
+        GoModule { name: "flannel", provider: "github.com/flannel-io/flannel", ..MODULE },
+        GoModule { name: "mcs-api", provider: "sigs.k8s.io/mcs-api", ..MODULE },
+        GoModule { name: "kube-proxy-watches", provider: "k8s.io/client-go", ..MODULE },
         GoModule {
             name: "helm",
-            part_of: None,
             provider: "helm.sh/helm/v3",
-            stamps: &[],
             purposes: &[Clusters, Lint, Release, Remote],
+            ..MODULE
         },
         GoModule {
             name: "actionlint",
-            part_of: None,
             provider: "github.com/rhysd/actionlint",
-            stamps: &[],
             purposes: &[Lint],
+            ..MODULE
         },
     ]
 };
@@ -362,7 +317,8 @@ replace a.b/f => a.b/f v0.3.0
     #[test]
     fn kubeadm_is_of_the_kubernetes_that_clusters_run() {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs");
-        let pinned = |family| Pinned::read(&programs.join(family), KUBERNETES).unwrap().version;
+        let pinned =
+            |family| Pinned::read(&programs.join(family), KUBERNETES.provider).unwrap().version;
         assert_eq!(pinned("kind"), pinned("kubernetes"));
     }
 
@@ -380,7 +336,7 @@ replace a.b/f => a.b/f v0.3.0
     fn the_charts_take_the_oldest_kubernetes_that_clusters_run() {
         let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
         let source = root.join("tests/programs").join(OLDEST_KUBERNETES);
-        let pinned = Pinned::read(&source, KUBERNETES).unwrap().version;
+        let pinned = Pinned::read(&source, KUBERNETES.provider).unwrap().version;
         let minor = pinned.trim_start_matches('v').rsplit_once('.').unwrap().0;
         for chart in ["mcs-agent", "mcs-controller"] {
             let file = root.join("deploy/helm").join(chart).join("Chart.yaml");

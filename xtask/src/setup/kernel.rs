@@ -244,8 +244,7 @@ impl Apt {
     }
 }
 
-/// The name in a line of `apt-cache depends --recurse`, if it is that of a package with a part of a
-/// kernel.
+/// The package that a line of `apt-cache depends --recurse` names, if it has a part of a kernel.
 fn kernel_package(line: &str) -> Option<String> {
     let parts = ["linux-base-", "linux-binary-", "linux-image-", "linux-modules-"];
     let is_part = parts.iter().any(|part| line.starts_with(part));

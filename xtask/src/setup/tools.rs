@@ -18,89 +18,44 @@ struct Program {
     purposes: &'static [Purpose],
 }
 
+/// `package`: of Debian. `version`: arguments that print the version; none if there are no such.
+const fn program(
+    name: &'static str,
+    package: &'static str,
+    version: &'static [&'static str],
+    purposes: &'static [Purpose],
+) -> Program {
+    Program { name, package, version, purposes }
+}
+
 const PROGRAMS: &[Program] = {
     use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Test};
     &[
-        Program {
-            name: "ip",
-            package: "iproute2",
-            version: &["-V"],
-            purposes: &[Clusters, Demo, Test],
-        },
-        Program {
-            name: "nsenter",
-            package: "util-linux",
-            version: &["-V"],
-            purposes: &[Clusters, Demo, Test],
-        },
-        Program { name: "curl", package: "curl", version: &["-V"], purposes: &[Demo, Test] },
-        Program { name: "python3", package: "python3", version: &["-V"], purposes: &[Test] },
-        Program {
-            name: "bpftool",
-            package: "bpftool",
-            version: &["version"],
-            purposes: &[Demo, Test],
-        },
-        Program { name: "nc", package: "netcat-openbsd", version: &["-h"], purposes: &[Test] },
-        Program { name: "dig", package: "dnsutils", version: &["-v"], purposes: &[Test] },
-        Program { name: "tcpdump", package: "tcpdump", version: &["--version"], purposes: &[Test] },
-        Program { name: "strace", package: "strace", version: &["-V"], purposes: &[Test] },
-        Program { name: "tc", package: "iproute2", version: &["-V"], purposes: &[Test] },
-        Program {
-            name: "promtool",
-            package: "prometheus",
-            version: &["--version"],
-            purposes: &[Test],
-        },
-        Program { name: "ethtool", package: "ethtool", version: &["--version"], purposes: &[Test] },
-        Program {
-            name: "nft",
-            package: "nftables",
-            version: &["--version"],
-            purposes: &[Clusters, Test],
-        },
-        Program { name: "runc", package: "runc", version: &["--version"], purposes: &[Clusters] },
-        Program {
-            name: "iptables",
-            package: "iptables",
-            version: &["--version"],
-            purposes: &[Clusters],
-        },
-        Program { name: "clang", package: "clang", version: &["--version"], purposes: &[Bench] },
-        Program {
-            name: "shellcheck",
-            package: "shellcheck",
-            version: &["--version"],
-            purposes: &[Lint],
-        },
-        Program {
-            name: "busybox",
-            package: "busybox-static",
-            version: &["--help"],
-            purposes: &[Clusters],
-        },
-        Program {
-            name: "qemu-system-x86_64",
-            package: "qemu-system-x86",
-            version: &["--version"],
-            purposes: &[Kernels],
-        },
-        Program {
-            name: "debootstrap",
-            package: "debootstrap",
-            version: &["--version"],
-            purposes: &[Kind],
-        },
-        Program { name: "jq", package: "jq", version: &["--version"], purposes: &[Kind] },
-        Program { name: "capsh", package: "libcap2-bin", version: &[], purposes: &[Kind] },
-        Program {
-            name: "chromium",
-            package: "chromium",
-            version: &["--version"],
-            purposes: &[Browser],
-        },
-        Program { name: "depmod", package: "kmod", version: &[], purposes: &[Kernels] },
-        Program { name: "modprobe", package: "kmod", version: &[], purposes: &[Kernels] },
+        program("ip", "iproute2", &["-V"], &[Clusters, Demo, Test]),
+        program("nsenter", "util-linux", &["-V"], &[Clusters, Demo, Test]),
+        program("curl", "curl", &["-V"], &[Demo, Test]),
+        program("python3", "python3", &["-V"], &[Test]),
+        program("bpftool", "bpftool", &["version"], &[Demo, Test]),
+        program("nc", "netcat-openbsd", &["-h"], &[Test]),
+        program("dig", "dnsutils", &["-v"], &[Test]),
+        program("tcpdump", "tcpdump", &["--version"], &[Test]),
+        program("strace", "strace", &["-V"], &[Test]),
+        program("tc", "iproute2", &["-V"], &[Test]),
+        program("promtool", "prometheus", &["--version"], &[Test]),
+        program("ethtool", "ethtool", &["--version"], &[Test]),
+        program("nft", "nftables", &["--version"], &[Clusters, Test]),
+        program("runc", "runc", &["--version"], &[Clusters]),
+        program("iptables", "iptables", &["--version"], &[Clusters]),
+        program("clang", "clang", &["--version"], &[Bench]),
+        program("shellcheck", "shellcheck", &["--version"], &[Lint]),
+        program("busybox", "busybox-static", &["--help"], &[Clusters]),
+        program("qemu-system-x86_64", "qemu-system-x86", &["--version"], &[Kernels]),
+        program("debootstrap", "debootstrap", &["--version"], &[Kind]),
+        program("jq", "jq", &["--version"], &[Kind]),
+        program("capsh", "libcap2-bin", &[], &[Kind]),
+        program("chromium", "chromium", &["--version"], &[Browser]),
+        program("depmod", "kmod", &[], &[Kernels]),
+        program("modprobe", "kmod", &[], &[Kernels]),
     ]
 };
 

@@ -299,7 +299,6 @@ fn unit(workspace: &Workspace) -> Result<()> {
 fn agent(workspace: &Workspace) -> Result<Built> {
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
-    // Without the bench, which only `cargo xtask bench` needs.
     let binaries = SUITES.iter().filter_map(|suite| match suite.work {
         Work::Binary(binary) => Some(binary),
         _ => None,

@@ -26,7 +26,7 @@ pub(super) enum Work {
     Debug(&'static str),
     /// A binary of mcs-tests, built like the agent of the image. It takes the arguments of the command line.
     Binary(&'static str),
-    /// A sample of mutants, or those that the arguments of the command line choose. It fails if the tests miss one.
+    /// A sample of mutants, or the mutants that the command line chooses. It fails if the tests miss one.
     Mutants,
     /// A verb of xtask. It takes no arguments of the command line.
     Verb(&'static [&'static str]),
@@ -79,6 +79,32 @@ pub(super) const END_TO_END: &str = "e2e";
 /// The suites that run with `--full` and by their names alone: one starts a Docker, both take minutes.
 pub(super) const UNUSUAL: [&str; 2] = ["kind", "mutants"];
 
+/// What most suites have in common.
+const SUITE: Suite = Suite {
+    name: "",
+    about: "",
+    root: true,
+    needs: &[Purpose::Build],
+    extras: &[],
+    work: Work::UnitTests,
+    company: Company::Others,
+    budget: 0,
+    full: None,
+};
+
+/// What suites with API servers need.
+const CLUSTERS: &[Purpose] = &[Purpose::Build, Purpose::Test, Purpose::Clusters];
+
+/// A suite that is the binary of its name.
+const fn binary(name: &'static str) -> Suite {
+    Suite { name, work: Work::Binary(name), ..SUITE }
+}
+
+/// The same, which does more with `--full`.
+const fn longer(name: &'static str) -> Suite {
+    Suite { full: Some(Work::Binary(name)), ..binary(name) }
+}
+
 /// Every suite. Neighbours that run in company run side by side.
 pub(super) const SUITES: &[Suite] = &[
     Suite {
@@ -86,243 +112,160 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Unit, table and property tests, beside the code",
         root: false,
         needs: &[],
-        extras: &[],
         work: Work::UnitTests,
         company: Company::Alone,
         budget: 45,
-        full: None,
+        ..SUITE
     },
     Suite {
         name: "scenario",
         about: "From manifests to maps in memory, with writes that fail",
         root: false,
         needs: &[],
-        extras: &[],
         work: Work::Debug("scenario"),
-        company: Company::Others,
         budget: 50,
-        full: None,
+        ..SUITE
     },
     Suite {
-        name: "cost",
         about: "What the programs cost those who use no VIP, against a budget",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[],
-        work: Work::Binary("cost"),
-        company: Company::Others,
         budget: 5,
-        full: None,
+        ..binary("cost")
     },
     Suite {
-        name: "scenario-kernel",
         about: "The same as scenario, on the maps of the kernel",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[],
-        work: Work::Binary("scenario-kernel"),
-        company: Company::Others,
         budget: 60,
-        full: None,
+        ..binary("scenario-kernel")
     },
     Suite {
-        name: "flows",
         about: "The flow table as the agent keeps it, on the maps of the kernel",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[],
-        work: Work::Binary("flows"),
-        company: Company::Others,
         budget: 10,
-        full: None,
+        ..binary("flows")
     },
     Suite {
-        name: "socket",
         about: "Every hook, family and protocol with real sockets; passive health",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[],
-        work: Work::Binary("socket"),
-        company: Company::Others,
         budget: 115,
-        full: Some(Work::Binary("socket")),
+        ..longer("socket")
     },
     Suite {
-        name: "health",
         about: "What an agent says over HTTP, with faults; metrics and alerts by promtool; its page; explain",
-        root: true,
         needs: &[Purpose::Build, Purpose::Test],
-        extras: &[],
-        work: Work::Binary("health"),
-        company: Company::Others,
         budget: 80,
-        full: Some(Work::Binary("health")),
+        ..longer("health")
     },
     Suite {
-        name: "packet",
         about: "The packet path's programs, packet by packet, without a network",
-        root: true,
-        needs: &[Purpose::Build],
-        extras: &[],
-        work: Work::Binary("packet"),
-        company: Company::Others,
         budget: 20,
-        full: None,
+        ..binary("packet")
     },
     Suite {
-        name: "node",
         about: "The packet path with real traffic, both CNI layouts, netfilter and other programs",
-        root: true,
         needs: &[Purpose::Build, Purpose::Test],
-        extras: &[],
-        work: Work::Binary("node"),
-        company: Company::Others,
         budget: 150,
-        full: None,
+        ..binary("node")
     },
     Suite {
-        name: "api",
         about: "Agents that follow a real API server, whatever becomes of it",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        extras: &[],
-        work: Work::Binary("api"),
-        company: Company::Others,
+        needs: CLUSTERS,
         budget: 290,
-        full: Some(Work::Binary("api")),
+        ..longer("api")
     },
     Suite {
-        name: "fleet",
         about: "What many nodes cost one API server, and how soon they follow it; with --full a thousand of them",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        extras: &[],
-        work: Work::Binary("fleet"),
-        company: Company::Others,
+        needs: CLUSTERS,
         budget: 80,
-        full: Some(Work::Binary("fleet")),
+        ..longer("fleet")
     },
     Suite {
-        name: "handover",
         about: "VIPs pass between kube-proxy and the agent while clients use them; with --full for longer",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        extras: &[],
-        work: Work::Binary("handover"),
-        company: Company::Others,
+        needs: CLUSTERS,
         budget: 70,
-        full: Some(Work::Binary("handover")),
+        ..longer("handover")
     },
     Suite {
-        name: "interop",
         about: "What works with the objects of 18 systems and kube-proxy alone works with the agent",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
-        extras: &[],
-        work: Work::Binary("interop"),
-        company: Company::Others,
+        needs: CLUSTERS,
         budget: 40,
-        full: None,
+        ..binary("interop")
     },
     Suite {
-        name: "clusterset",
         about: "Controllers of two and three clusters: conformance, DNS, connections, silence, rights, a hub",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        needs: CLUSTERS,
         extras: &[Extra::Controller],
-        work: Work::Binary("clusterset"),
-        company: Company::Others,
         budget: 600,
-        full: Some(Work::Binary("clusterset")),
+        ..longer("clusterset")
     },
     Suite {
-        name: END_TO_END,
         about: "The DaemonSet on the nodes of two real clusters, of the newest and the oldest Kubernetes",
-        root: true,
-        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters],
+        needs: CLUSTERS,
         extras: &[Extra::Images, Extra::Controller],
-        work: Work::Binary("e2e"),
-        company: Company::Others,
         budget: 440,
-        full: Some(Work::Binary("e2e")),
+        ..longer(END_TO_END)
     },
     Suite {
         name: "image",
         about: "The container image: static and small; with --full twice from different directories, the same bytes",
         root: false,
-        needs: &[Purpose::Build],
-        extras: &[],
-        // Another place than that of the archive which the end-to-end suite reads.
+        // The end-to-end suite reads the archive at the usual place.
         work: Work::Verb(&["image", "--output", "target/suites/mcs-agent.tar"]),
-        company: Company::Others,
         budget: 5,
         full: Some(Work::Verb(&["image", "--check"])),
+        ..SUITE
     },
     Suite {
         name: "release",
         about: "The files of a release for this architecture: written, signed and verified; with --full for both",
         root: false,
         needs: &[Purpose::Build, Purpose::Release],
-        extras: &[],
         work: Work::Verb(&["release", "--dry-run", "--output", "target/suites/release"]),
-        company: Company::Others,
         budget: 20,
         full: Some(Work::Verb(&["release", "--dry-run", "--cross"])),
+        ..SUITE
     },
     Suite {
         name: "kernels",
         about: "The programs on the oldest and the newest kernel, in virtual machines; with --full more on all five",
         root: false,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
-        extras: &[],
         work: Work::Verb(&["kernels", "--quick"]),
-        company: Company::Others,
         budget: 320,
         full: Some(Work::Verb(&["kernels"])),
+        ..SUITE
     },
     Suite {
         name: "demo",
         about: "The demonstration, which checks what it shows",
-        root: true,
         needs: &[Purpose::Build, Purpose::Demo],
-        extras: &[],
         work: Work::Verb(&["demo"]),
-        company: Company::Others,
         budget: 15,
-        full: None,
+        ..SUITE
     },
     Suite {
-        name: "lifecycle",
         about: "Clients under load while agents come and go, maps grow and writes fail; with --full for longer",
-        root: true,
-        needs: &[Purpose::Build],
         extras: &[Extra::OtherVersion],
-        work: Work::Binary("lifecycle"),
         company: Company::Alone,
         budget: 240,
-        full: Some(Work::Binary("lifecycle")),
+        ..longer("lifecycle")
     },
     Suite {
         name: "kind",
         about: "Two kind clusters: the end-to-end suite and `mcs up`; with --full or by this name alone",
-        root: true,
         needs: &[Purpose::Build, Purpose::Clusters, Purpose::Kind],
-        extras: &[],
         work: Work::Verb(&["kind", "--e2e", "--rm"]),
         company: Company::Alone,
         budget: 900,
         full: Some(Work::Verb(&["kind", "--e2e", "--rm"])),
+        ..SUITE
     },
     Suite {
         name: "mutants",
         about: "Changes of the rules that no unit test notices; with --full or by this name alone",
         root: false,
         needs: &[Purpose::Mutants],
-        extras: &[],
         work: Work::Mutants,
         company: Company::Alone,
         budget: 1800,
         full: Some(Work::Mutants),
+        ..SUITE
     },
 ];
 

@@ -13,7 +13,7 @@ use mcs_common::{
 
 use crate::{
     model::{Backend, DesiredState, Frontend, ObjectKey},
-    reconcile::{FrontendView, MapContents, Pruning, convert::frontend_key},
+    reconcile::{FrontendView, MapContents, Pruning, convert::frontend_key, view},
 };
 
 /// What clients of a destination meet.
@@ -138,12 +138,7 @@ pub(super) fn outcome(tables: &impl Tables, dump: &MapContents, key: &FrontendKe
 
 /// Every backend that some client is sent to.
 pub(super) fn picks(tables: &impl Tables, extent: Extent) -> Vec<Choice> {
-    let count = u64::from(extent.count);
-    let nth = |nth: u64| {
-        let random = u32::try_from((nth << 32).div_ceil(count)).expect("less than 2^32");
-        select::pick(tables, extent, random).expect("a backend")
-    };
-    (0..count).map(nth).collect()
+    view::picks(tables, extent).map(|choice| choice.expect("a backend")).collect()
 }
 
 /// A client that holds the index and the extent is sent to backends of that frontend.

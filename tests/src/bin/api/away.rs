@@ -31,7 +31,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an agent starts without an API server, under load", starts_alone);
 }
 
-/// Services of which one stays, one changes and one goes.
+/// Three services: one stays, one changes and one goes.
 struct Three {
     stays: Target,
     changes: Target,
@@ -71,7 +71,7 @@ fn agent_away(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "away")?;
     world.site.agent.kill()?;
     three.change(world)?;
-    world.site.agent.start_again(&world.node.netns, &[])?;
+    world.site.agent.start_again(&[])?;
     world.site.wait_until_healthy()?;
     three.wait(&world.site)
 }
@@ -97,10 +97,10 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "killed")?;
     let _in_cgroup = world.site.cgroup.visit()?;
     let load = three.changes.load(&[11, 12, 13]);
-    let World { east, pod, site, .. } = world;
+    let World { east, network, site, .. } = world;
     let maps = site.maps()?;
     let before = maps.imports()?;
-    let answers = traffic::during(pod, &load, || {
+    let answers = traffic::during(&network.pod, &load, || {
         let begin = Instant::now();
         east.kill()?;
         let unharmed = stays_as_it_was(site, &maps, &before);
@@ -154,8 +154,8 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "frozen")?;
     let _in_cgroup = world.site.cgroup.visit()?;
     let load = three.changes.load(&[11, 12, 13]);
-    let World { east, pod, site, node, .. } = world;
-    traffic::during(pod, &load, || {
+    let World { east, network, site, .. } = world;
+    traffic::during(&network.pod, &load, || {
         east.freeze()?;
         // Its connections are open and quiet, until the agent asks whether anybody is there.
         let begin = Instant::now();
@@ -171,7 +171,7 @@ fn frozen(world: &mut World) -> anyhow::Result<()> {
             let begin = Instant::now();
             site.agent.stop()?;
             ensure!(begin.elapsed() < END, "it took {:?} to end", begin.elapsed());
-            site.agent.start_again(&node.netns, &[])
+            site.agent.start_again(&[])
         });
         east.thaw()?;
         restarted?;
@@ -185,11 +185,11 @@ fn starts_alone(world: &mut World) -> anyhow::Result<()> {
     let mut three = Three::begin(world, &world.site, "alone")?;
     let _in_cgroup = world.site.cgroup.visit()?;
     let load = three.stays.load(&[11, 12]);
-    let World { east, pod, site, node, .. } = world;
-    traffic::during(pod, &load, || {
+    let World { east, network, site, .. } = world;
+    traffic::during(&network.pod, &load, || {
         east.kill()?;
         site.agent.stop()?;
-        site.agent.start_again(&node.netns, &["--max-memory", "512Ki"])?;
+        site.agent.start_again(&["--max-memory", "512Ki"])?;
         site.wait_for_problem(
             "serviceimports.multicluster.x-k8s.io",
             "the agent changes nothing until",

@@ -3,7 +3,10 @@
 use std::time::{Duration, Instant};
 
 use anyhow::ensure;
-use mcs_tests::suite::{Suite, tell};
+use mcs_tests::{
+    client::Family,
+    suite::{Suite, tell},
+};
 
 use crate::{swing::Swing, world::World};
 
@@ -50,7 +53,8 @@ fn followers_together(world: &mut World) -> anyhow::Result<()> {
     site.wait_until_healthy()?;
     site.wait_for(&first.service)?;
     site.wait_for(&last.service)?;
-    let (first_set, last_set) = (site.set_of(first.tcp())?, site.set_of(last.tcp())?);
+    let (first_set, last_set) =
+        (site.set_of(first.tcp(Family::V4))?, site.set_of(last.tcp(Family::V4))?);
     std::thread::sleep(PERIOD);
 
     let begin = Instant::now();

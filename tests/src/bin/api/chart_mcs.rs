@@ -1,10 +1,10 @@
 //! The chart `mcs`, as real API servers see it.
 
-use std::{collections::BTreeSet, env, fs, path::PathBuf, process::Command};
+use std::{collections::BTreeSet, env, path::PathBuf, process::Command};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    api_server::{ApiServer, TOKEN, documents},
+    api_server::{ApiServer, documents},
     charts::Copies,
     cluster::{Programs, cluster_property},
     process,
@@ -243,11 +243,7 @@ impl<'a> Helm<'a> {
     fn new(world: &'a World) -> anyhow::Result<Self> {
         let program = Programs::from_env().find("helm")?;
         let charts = Copies::new(&program, CHARTS.as_ref(), &str::to_owned)?;
-        let [kubeconfig, token] = ["administrator.kubeconfig", "administrator.token"]
-            .map(|name| world.run.directory().join(name));
-        fs::write(&token, TOKEN)?;
-        world.east.write_kubeconfig(&kubeconfig, &token)?;
-        Ok(Self { world, program, kubeconfig, charts })
+        Ok(Self { world, program, kubeconfig: world.east.administrator()?, charts })
     }
 
     /// The objects of a release with these values, and the types.
@@ -263,7 +259,7 @@ impl<'a> Helm<'a> {
 
     /// What `helm install` prints if it only asks the API server.
     fn install(&self, values: &[&str]) -> anyhow::Result<String> {
-        let mut helm = self.world.node.netns.command(&self.program);
+        let mut helm = self.world.network.node.netns.command(&self.program);
         helm.args(["install", "mcs", "--dry-run=server", "--take-ownership"]);
         helm.arg("--kubeconfig").arg(&self.kubeconfig);
         self.run(&mut helm, values)

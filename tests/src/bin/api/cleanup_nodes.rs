@@ -92,23 +92,18 @@ impl Hook {
         let job = take("Job mcs-agent-cleanup")?;
         let arguments = &job["spec"]["template"]["spec"]["containers"][0]["args"];
         let mut arguments: Vec<String> = serde_json::from_value(arguments.clone())?;
-        // The chart takes no time as short as that of a test.
+        // The chart accepts no time as short as a test needs.
         let given = arguments.iter_mut().find(|argument| argument.starts_with("--timeout="));
         *given.context("no time limit")? = format!("--timeout={timeout}");
-        let token = json!({
-            "apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest",
-            "spec": {"expirationSeconds": 3600},
-        });
-        let token = world.east.api.create_below(&account, "token", &token)?;
         let file = world.run.directory().join("hook.token");
-        std::fs::write(&file, token["status"]["token"].as_str().context("no token")?)?;
+        world.east.write_token(&account, &file)?;
         let kubeconfig = world.run.directory().join("hook.kubeconfig");
         world.east.write_kubeconfig(&kubeconfig, &file)?;
         Ok(Self { daemon_set: take("DaemonSet mcs-agent")?, arguments, kubeconfig })
     }
 
     fn start(&self, world: &World) -> anyhow::Result<Child> {
-        let mut command: Command = world.node.netns.command(agent::binary()?);
+        let mut command: Command = world.network.node.netns.command(agent::binary()?);
         command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }

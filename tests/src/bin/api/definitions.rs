@@ -98,10 +98,10 @@ fn comes_late(world: &mut World) -> anyhow::Result<()> {
     }
 
     world.west.api.apply_all(&target.service.slices())?;
-    let kubeconfig = world.kubeconfig("west");
+    let kubeconfig = world.west.agents_kubeconfig();
     let _in_cgroup = site.cgroup.visit()?;
-    traffic::during(&world.pod, &target.load(&[11, 12, 13]), || {
-        site.agent.start_again_on(&world.node.netns, Source::Kubeconfig(kubeconfig))?;
+    traffic::during(&world.network.pod, &target.load(&[11, 12, 13]), || {
+        site.agent.start_again_on(Source::Kubeconfig(kubeconfig))?;
         site.wait_for_problem(
             IMPORTS,
             "install its CRD; the agent changes nothing until it can read it",
@@ -149,7 +149,7 @@ fn anything(world: &mut World) -> anyhow::Result<()> {
         version["schema"] = json!({ "openAPIV3Schema": open });
     }
     world.west.api.apply(&loose)?;
-    let west = Source::Kubeconfig(world.kubeconfig("west"));
+    let west = Source::Kubeconfig(world.west.agents_kubeconfig());
     let site = world.start_on("anything", west, &[])?;
     let good = world.fresh("fine").with(&[11]);
     let name = |number: usize| format!("anything-{number}");
@@ -211,7 +211,7 @@ fn another_group(world: &mut World) -> anyhow::Result<()> {
     api.wait_for_kind(&import)?;
     api.apply_all(&target.service.slices())?;
     api.apply(&import)?;
-    let west = Source::Kubeconfig(world.kubeconfig("west"));
+    let west = Source::Kubeconfig(world.west.agents_kubeconfig());
     let mut site = world.start_on("grouped", west, &["--import-group", GROUP])?;
     site.wait_for_problem(&format!("serviceimports.{GROUP}"), "is forbidden")?;
     api.apply_all(&[role, binding])?;

@@ -1,4 +1,4 @@
-//! Seeded faults of clusters and of rights, of which `explain` names each by a code and in words.
+//! Seeded faults of clusters and of rights. `explain` names each fault by a code and in words.
 
 use anyhow::ensure;
 use mcs_tests::{
@@ -40,7 +40,8 @@ fn clusters(world: &mut World) -> anyhow::Result<()> {
     for (value, codes, says) in CLUSTERS {
         api.apply(&traffic(value))?;
         let said = wait::until(value, || {
-            let said = site.agent.explain(&world.node.netns, &["default/away"], 0, codes)?;
+            let said =
+                site.agent.explain(&world.network.node.netns, &["default/away"], 0, codes)?;
             let is_drained = fates(&said).contains(&format!("{} drained", pod_address(12)));
             ensure!(is_drained == codes.is_empty(), "{said:#}");
             Ok(said)
@@ -61,12 +62,12 @@ fn rights(world: &mut World) -> anyhow::Result<()> {
     }
     let api = &world.east.api;
     api.apply(&less)?;
-    let source = Source::Kubeconfig(world.kubeconfig("east"));
+    let source = Source::Kubeconfig(world.east.agents_kubeconfig());
     let site = world.start_on("forbidden", source, &[])?;
     let asked = || {
         site.wait_for_problem("serviceimports.multicluster.x-k8s.io", "is forbidden")?;
         let codes = ["agent-behind", "source-unread"];
-        site.agent.explain(&world.node.netns, &["default/away"], 1, &codes)
+        site.agent.explain(&world.network.node.netns, &["default/away"], 1, &codes)
     };
     let said = asked();
     api.apply(&role)?;

@@ -23,7 +23,7 @@ const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 
 /// The endpoints of the slice that is measured.
 const ENDPOINTS: u8 = 100;
-/// Watchers of one slice, and the seconds with so many changes each that they follow.
+/// Watchers of one slice; seconds that they follow it, and changes in each second.
 const WATCHERS: u32 = 100;
 const SECONDS: u32 = 20;
 const CHANGES: u32 = 50;
@@ -223,7 +223,7 @@ fn many_watchers(world: &mut World) -> anyhow::Result<()> {
     world.east.api.delete(&slice_of_many(false, true))
 }
 
-/// Changes a slice that so many watch. Returns the bytes for them, and the CPU time of the API server.
+/// Changes a slice that many watch. Returns the bytes that watchers receive, and the CPU time of the API server.
 fn follow(world: &World, watchers: u32, form: &str) -> anyhow::Result<(u64, Duration)> {
     let time = Duration::from_secs(SECONDS.into());
     let slice = slice_of_many(false, true);

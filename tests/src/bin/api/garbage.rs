@@ -149,7 +149,7 @@ fn garbage(world: &mut World) -> anyhow::Result<()> {
     ];
     let script: Script = Arc::new(Mutex::new(script.into()));
     let stub = Stub { import: before.service.import(), slices: list, script: Arc::clone(&script) };
-    let address = stub.start(&world.node.netns)?;
+    let address = stub.start(&world.network.node.netns)?;
     let kubeconfig = world.run.directory().join("garbled.kubeconfig");
     let config = json!({
         "current-context": "c",

@@ -46,5 +46,5 @@ fn main() -> ExitCode {
     forms::cases(&mut suite);
     garbage::cases(&mut suite);
     scale::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-api", World::begin)
 }

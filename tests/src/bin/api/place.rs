@@ -6,6 +6,7 @@ use anyhow::ensure;
 use mcs_tests::{
     agent::Source,
     api_server::rights,
+    client::Family,
     cluster::cluster_property,
     manifests::{Aside, Frontends, Protocol, Service},
     suite::{Suite, is_full},
@@ -279,7 +280,7 @@ fn explains(world: &mut World) -> anyhow::Result<()> {
     taken[0]["spec"]["ips"] = target.service.import()["spec"]["ips"].take();
     world.east.api.apply_all(&taken)?;
     let explain = |world: &World, what: &str, status: i32, codes: &[&str]| {
-        world.site.agent.explain(&world.node.netns, &[what], status, codes)
+        world.site.agent.explain(&world.network.node.netns, &[what], status, codes)
     };
     let said = explain(world, "default/explained", 0, &[])?;
     ensure!(said["source"].to_string().contains("Kubernetes at "), "{said:#}");
@@ -288,7 +289,7 @@ fn explains(world: &mut World) -> anyhow::Result<()> {
     wait::until("the younger import", || {
         explain(world, "default/explained-late", 1, &["frontend-taken"])
     })?;
-    let said = explain(world, &target.tcp().to_string(), 0, &["frontend-taken"])?;
+    let said = explain(world, &target.tcp(Family::V4).to_string(), 0, &["frontend-taken"])?;
     ensure!(said["imports"][0]["name"] == "explained", "{said:#}");
     ensure!(said["imports"][1]["name"] == "explained-late", "{said:#}");
     world.east.kill()?;

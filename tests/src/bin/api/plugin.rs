@@ -40,7 +40,7 @@ impl Plugin {
         let directory = world.run.directory().join("plugin");
         fs::create_dir(&directory)?;
         let plugin = Self { directory };
-        let token = fs::read_to_string(world.token_file("east"))?;
+        let token = fs::read_to_string(world.east.agents_token())?;
         let status = json!({"token": token, "expirationTimestamp": "2100-01-01T00:00:00Z"});
         fs::write(plugin.file("printed"), json!({"status": status}).to_string())?;
         let script = format!(
@@ -49,7 +49,7 @@ impl Plugin {
         );
         let exec = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh",
             "args": ["-c", script], "interactiveMode": "Never"});
-        let mut config: Value = serde_json::from_slice(&fs::read(world.kubeconfig("east"))?)?;
+        let mut config: Value = serde_json::from_slice(&fs::read(world.east.agents_kubeconfig())?)?;
         config["users"][0]["user"] = json!({ "exec": exec });
         let kubeconfig = plugin.file("kubeconfig");
         fs::write(&kubeconfig, config.to_string())?;
@@ -89,7 +89,7 @@ fn hangs(world: &mut World) -> anyhow::Result<()> {
     let begin = Instant::now();
     let livez = || {
         let url = format!("http://{HEALTH}/livez");
-        world.node.netns.output("curl", &["--silent", "--fail", "--max-time", "1", &url])
+        world.network.node.netns.output("curl", &["--silent", "--fail", "--max-time", "1", &url])
     };
     let pin = site.pins().config().join(maps::FRONTENDS);
     let mut longest = Duration::ZERO;
@@ -122,7 +122,7 @@ fn hangs(world: &mut World) -> anyhow::Result<()> {
     // The agent starts on the maps that are there, although the plugin fails.
     fs::remove_file(plugin.file("hang"))?;
     fs::rename(plugin.file("printed"), plugin.file("aside"))?;
-    site.agent.start_again(&world.node.netns, &flags)?;
+    site.agent.start_again(&flags)?;
     let expected = "the exec plugin \"/bin/sh\" of the kubeconfig failed (exit status: 1): cat: ";
     site.wait_for_problem("endpointslices.discovery.k8s.io", expected)?;
     site.wait_for(&target.service)?;

@@ -34,10 +34,9 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
             let verbs = &mut less["rules"][index]["verbs"];
             verbs.as_array_mut().context("a rule without verbs")?.remove(position);
             // A list that is streamed is a watch.
-            let (server, name) =
-                if verb == "list" { (&world.west, "west") } else { (&world.east, "east") };
+            let server = if verb == "list" { &world.west } else { &world.east };
             server.api.apply(&less)?;
-            let source = Source::Kubeconfig(world.kubeconfig(name));
+            let source = Source::Kubeconfig(server.agents_kubeconfig());
             let role_name = format!("less-{index}-{position}-{resource}");
             let site = world.start_on(&role_name, source, &["--node-name", "n1"])?;
             site.wait_for_problem(&place, "is forbidden")?;
@@ -64,8 +63,8 @@ fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
     world.east.api.apply_all(&target.objects())?;
     world.site.wait_for(&target.service)?;
     let _in_cgroup = world.site.cgroup.visit()?;
-    let World { east, pod, site, .. } = world;
-    traffic::during(pod, &target.load(&[11, 12, 13]), || {
+    let World { east, network, site, .. } = world;
+    traffic::during(&network.pod, &target.load(&[11, 12, 13]), || {
         east.api.delete(&binding)?;
         // Watches that are open stay so.
         east.kill()?;
@@ -83,13 +82,13 @@ fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
 
 fn token_is_renewed(world: &mut World) -> anyhow::Result<()> {
     let account = account()?;
-    let token_file = world.token_file("east");
+    let token_file = world.east.agents_token();
     let target = world.fresh("token").with(&[11, 12]);
     world.east.api.apply_all(&target.objects())?;
     world.site.wait_for(&target.service)?;
     let _in_cgroup = world.site.cgroup.visit()?;
-    let World { east, pod, site, .. } = world;
-    traffic::during(pod, &target.load(&[11, 12, 13]), || {
+    let World { east, network, site, .. } = world;
+    traffic::during(&network.pod, &target.load(&[11, 12, 13]), || {
         // A token is of an account that exists.
         east.api.delete(&account)?;
         east.api.apply(&account)?;

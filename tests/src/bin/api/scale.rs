@@ -79,11 +79,11 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
     ensure!(backends >= SLICES * ENDPOINTS, "{backends} backends");
 
     site.agent.stop()?;
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     // By now the other agent, which follows the same API server, has its share.
     let received = Received::begin(netns)?;
     undisturbed(&maps, || {
-        site.agent.start_again(netns, &[])?;
+        site.agent.start_again(&[])?;
         wait_until_synced(&site)
     })?;
     let listed = received.bytes()?;
@@ -94,7 +94,7 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
         for percent in KILLED_AT {
             site.agent.kill()?;
             let received = Received::begin(netns)?;
-            site.agent.start_again(netns, &[])?;
+            site.agent.start_again(&[])?;
             wait::within(PATIENCE, &format!("{percent} % of the lists"), || {
                 let bytes = received.bytes()?;
                 ensure!(bytes * 100 >= listed * percent, "{bytes} bytes of {listed} came");
@@ -102,7 +102,7 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
             })?;
         }
         site.agent.kill()?;
-        site.agent.start_again(netns, &[])?;
+        site.agent.start_again(&[])?;
         wait_until_synced(&site)
     })?;
     tell(format!("killed when {KILLED_AT:?} % of the lists had come: nothing removed"));

@@ -101,8 +101,7 @@ impl Site {
         })
     }
 
-    /// When that was of which it knows everything that it cannot follow, in seconds since the Unix
-    /// epoch.
+    /// The time up to which it knows the kinds that it cannot follow, in seconds since the Unix epoch.
     pub(crate) fn known_until(&self) -> anyhow::Result<Option<u64>> {
         let report = self.report()?;
         let kinds = report["source"]["kinds"].as_array().into_iter().flatten();

@@ -66,6 +66,7 @@ fn is_stopped(world: &mut World) -> anyhow::Result<()> {
     while begin.elapsed() < STALL {
         let asked = Instant::now();
         world
+            .network
             .node
             .netns
             .output("curl", &["--silent", "--fail", &format!("http://{HEALTH}/livez")])?;

@@ -2,7 +2,7 @@
 
 use std::{thread, time::Duration};
 
-use mcs_tests::api_server::Api;
+use mcs_tests::{api_server::Api, client::Family};
 
 use crate::{
     site::{SetWatcher, Site},
@@ -32,7 +32,7 @@ impl<'a> Swing<'a> {
         let api = &world.east.api;
         api.apply_all(&sets[0].objects())?;
         site.wait_for(&sets[0].service)?;
-        let backends = site.set_of(sets[0].tcp())?;
+        let backends = site.set_of(sets[0].tcp(Family::V4))?;
         Ok(Self { api, site, sets, backends, turns: 0 })
     }
 

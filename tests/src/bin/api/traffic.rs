@@ -17,6 +17,7 @@ use mcs_tests::{
     },
     cluster::cluster_property,
     manifests::Aside,
+    process,
     site::place,
     suite::{Suite, is_full, tell},
     wait,
@@ -65,10 +66,11 @@ fn drains_under_load(world: &mut World) -> anyhow::Result<()> {
     site.wait_until_healthy()?;
     site.wait_for(&both)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let held = world.node.netns.run(|| Client::begin(&target))??;
+    let held = world.network.node.netns.run(|| Client::begin(&target))??;
     let stop = AtomicBool::new(false);
     let (drained_at, connections) = thread::scope(|scope| {
-        let client = || world.node.netns.run(|| connect_until(&stop, target.tcp()));
+        let client =
+            || world.network.node.netns.run(|| connect_until(&stop, target.tcp(Family::V4)));
         let clients: Vec<_> = (0..THREADS).map(|_| scope.spawn(client)).collect();
         sleep(UNDER_LOAD);
         let traffic = cluster_property(TRAFFIC, r#"{"west":{"drain":true}}"#);
@@ -154,7 +156,7 @@ fn shares(world: &mut World) -> anyhow::Result<()> {
             );
             Ok(())
         })?;
-        let counts = world.node.netns.run(|| count(target.udp(), weights))??;
+        let counts = world.network.node.netns.run(|| count(target.udp(Family::V4), weights))??;
         let all: f64 = counts.iter().sum();
         let weight: u32 = weights.iter().map(|(_, weight)| weight).sum();
         let expected = weights.iter().map(|(_, one)| all * f64::from(*one) / f64::from(weight));
@@ -197,10 +199,10 @@ impl Client {
     fn begin(target: &Target) -> anyhow::Result<Vec<Self>> {
         let mut all = Vec::new();
         for _ in 0..EACH {
-            let stream = connected(Family::V4, target.tcp())?;
+            let stream = connected(Family::V4, target.tcp(Family::V4))?;
             let backend = identity(&stream)?;
             all.push(Self::Tcp(stream, backend));
-            let socket = udp_connected(Family::V4, target.udp())?;
+            let socket = udp_connected(Family::V4, target.udp(Family::V4))?;
             socket.send(b"who are you")?;
             let backend = receive_nameless(&socket)?;
             all.push(Self::Udp(socket, backend));
@@ -215,7 +217,7 @@ impl Client {
 
     fn goes_on(&self, target: &Target) -> anyhow::Result<()> {
         match self {
-            Self::Tcp(stream, _) => still_goes(stream, target.tcp()),
+            Self::Tcp(stream, _) => still_goes(stream, target.tcp(Family::V4)),
             Self::Udp(socket, backend) => {
                 socket.send(b"who are you")?;
                 let answered = receive_nameless(socket)?;
@@ -244,9 +246,7 @@ impl Client {
 /// How many sockets are connected to a pod, as `mcs-agent sockets` says.
 fn counted(site: &Site, pod: u8) -> anyhow::Result<u64> {
     let output = site.agent.command(&["sockets", "default/deadline", "-o", "json"])?;
-    let all: Value = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
-    let all = all.as_array().context("no list")?;
+    let all = process::json_list(&output)?;
     let of_pod = all.iter().filter(|one| {
         let backend = one["backend"].as_str().and_then(|text| text.parse::<SocketAddr>().ok());
         backend.is_some_and(|backend| pod_addresses(pod).contains(&backend.ip()))
@@ -261,16 +261,16 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     let objects: Vec<_> = [both.import()].into_iter().chain(both.slices()).collect();
     api.apply_all(&objects)?;
-    let source = Source::Kubeconfig(world.kubeconfig("east"));
+    let source = Source::Kubeconfig(world.east.agents_kubeconfig());
     let (mut config, cgroup, bpffs) =
         place(&world.run, "deadline", source, &["--stale-tcp=destroy"])?;
     config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
-    let mut site = Site { agent: Agent::start(&world.node.netns, config)?, cgroup, bpffs };
+    let mut site = Site { agent: Agent::start(&world.network.node.netns, config)?, cgroup, bpffs };
     site.wait_until_healthy()?;
     site.wait_for(&both)?;
     let _in_cgroup = site.cgroup.visit()?;
 
-    let clients = world.node.netns.run(|| Client::begin(&target))??;
+    let clients = world.network.node.netns.run(|| Client::begin(&target))??;
     let (drained, others): (Vec<_>, Vec<_>) =
         clients.into_iter().partition(|client| client.is_of(DRAINED));
     tell(format!("{} clients of the drained cluster, {} of another", drained.len(), others.len()));
@@ -282,7 +282,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     api.apply(&traffic(&wish.to_string()))?;
     let mut new = Vec::new();
     wait::until("new clients that get the other cluster", || {
-        new = world.node.netns.run(|| Client::begin(&target))??;
+        new = world.network.node.netns.run(|| Client::begin(&target))??;
         let drained = new.iter().filter(|client| client.is_of(DRAINED)).count();
         ensure!(drained == 0, "{drained} of {} get the drained one", new.len());
         Ok(())

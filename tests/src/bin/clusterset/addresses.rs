@@ -32,7 +32,7 @@ fn service_with_address(namespace: &str, name: &str) -> Value {
     service
 }
 
-/// Waits for an import in the second cluster with that first address, and that condition.
+/// Waits until the import in the second cluster has this first address and this condition.
 fn wait_for_address(
     cluster: &Cluster,
     namespace: &str,

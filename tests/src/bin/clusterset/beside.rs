@@ -98,15 +98,15 @@ impl Drop for Proxy {
 fn page_of_a_proxy(world: &mut World) -> anyhow::Result<()> {
     let head = "503 Blocked\r\nContent-Type: text/html".to_owned();
     let page = format!("<html>{}</html>", "<p>blocked</p>\n".repeat(70_000));
-    let proxy = Proxy::start(&world.controllers, head, page)?;
+    let proxy = Proxy::start(world.control.netns(), head, page)?;
     in_place_of_a_peer(world, &proxy)
 }
 
 /// As who can write the kubeconfig of a peer would make the controller ask a metadata service.
 fn redirects(world: &mut World) -> anyhow::Result<()> {
-    let elsewhere = Proxy::start(&world.controllers, "200 OK".to_owned(), "secret".to_owned())?;
+    let elsewhere = Proxy::start(world.control.netns(), "200 OK".to_owned(), "secret".to_owned())?;
     let head = format!("302 Found\r\nLocation: http://{}/latest/meta-data", elsewhere.address);
-    let proxy = Proxy::start(&world.controllers, head, String::new())?;
+    let proxy = Proxy::start(world.control.netns(), head, String::new())?;
     in_place_of_a_peer(world, &proxy)?;
     ensure!(proxy.asked.load(Ordering::Relaxed) > 0, "nobody has asked the API server");
     let asked = elsewhere.asked.load(Ordering::Relaxed);

@@ -11,6 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     netns::Namespace,
+    process,
     server::Server,
     suite::{Suite, tell},
     topology::Subnet,
@@ -30,7 +31,7 @@ use crate::{
 /// Pods of the first cluster, which no other case uses.
 const PODS: Subnet = Subnet(10);
 const RANGE: &str = "10.77.10.0/24";
-/// The pod that listens, and the one that does not.
+/// A pod that listens, and a pod that does not.
 const HOSTS: [u8; 2] = [11, 12];
 /// Less than three clusters that do not answer take one after the other.
 const HANGS: Duration = Duration::from_secs(28);
@@ -194,8 +195,8 @@ fn outcomes(finding: &Value) -> Vec<&str> {
     probes.filter_map(|probe| probe["outcome"].as_str()).collect()
 }
 
-/// What `check` says about the pods of the first cluster once it has found so many. A pod that it creates runs here, as no
-/// kubelet does.
+/// What `check` says about the pods of the first cluster, of which it has to probe `count`. This process runs the pod that `check`
+/// creates, since there is no kubelet.
 fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::Result<Value> {
     let mut child = command(world, kubeconfig, &["--probe", from])?;
     let mut has_run = false;
@@ -221,9 +222,7 @@ fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<C
 
 /// What a `check` has found.
 pub(crate) fn end(check: Child) -> anyhow::Result<Vec<Value>> {
-    let output = check.wait_with_output()?;
-    serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())
+    process::json_list(&check.wait_with_output()?)
 }
 
 /// The pods of `check`.

@@ -1,13 +1,16 @@
 //! A cluster of the set: an API server with everything that is shipped, and its controller.
 
-use std::{fs, path::PathBuf, sync::Arc, time::Duration};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    sync::Arc,
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
-    api_server::{Api, ApiServer, ControlPlane},
-    cluster::{CLUSTER_PROPERTIES, cluster_property},
-    netns::Namespace,
-    run::Run,
+    api_server::{Api, ApiServer, ControlPlane, rights},
+    cluster::cluster_property,
     wait,
 };
 use serde_json::{Value, json};
@@ -37,34 +40,26 @@ pub(crate) struct Cluster {
     pub(crate) id: &'static str,
     pub(crate) controller: Controller,
     pub(crate) server: ApiServer,
-    directory: PathBuf,
-    netns: Arc<Namespace>,
 }
 
 impl Cluster {
     /// Starts the API server and the controller.
     pub(crate) fn start(
-        run: &Run,
         control: &ControlPlane,
-        netns: &Arc<Namespace>,
         id: &'static str,
         number: u16,
     ) -> anyhow::Result<Self> {
-        Self::start_copy(run, control, netns, id, id, number)
+        Self::start_copy(control, id, id, number)
     }
 
     /// Starts a cluster of that id, whose API server has another name.
     pub(crate) fn start_copy(
-        run: &Run,
         control: &ControlPlane,
-        netns: &Arc<Namespace>,
         id: &'static str,
         name: &str,
         number: u16,
     ) -> anyhow::Result<Self> {
-        let server = control.api_server(name, 6440 + number, &[SERVICES])?;
-        control.install_types(&server)?;
-        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        let server = control.member(name, 6440 + number, &[SERVICES])?;
         server.api.apply(&namespace(NAMESPACE))?;
         for shipped in SHIPPED {
             server.api.apply_yaml(shipped)?;
@@ -73,14 +68,14 @@ impl Cluster {
             let property = cluster_property(name, value);
             wait::until("ClusterProperties", || server.api.apply(&property))?;
         }
-        let directory = run.directory().join(name);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
-        let token = directory.join("controller.token");
-        fs::write(&token, token_of(&server.api, &account)?)?;
-        let kubeconfig = directory.join("controller.kubeconfig");
+        let token = server.directory().join("controller.token");
+        server.write_token(&account, &token)?;
+        let kubeconfig = server.directory().join("controller.kubeconfig");
         server.write_kubeconfig(&kubeconfig, &token)?;
-        let controller = Controller::start(Arc::clone(netns), &directory, kubeconfig, &[])?;
-        Ok(Self { id, controller, server, directory, netns: Arc::clone(netns) })
+        let netns = Arc::clone(control.netns());
+        let controller = Controller::start(netns, server.directory(), kubeconfig, &[])?;
+        Ok(Self { id, controller, server })
     }
 
     /// Asks its API server as the administrator.
@@ -90,9 +85,7 @@ impl Cluster {
 
     /// Asks it as a user who has rights in one namespace: `edit`, and the right to write Services, Endpoints, slices and imports.
     pub(crate) fn tenant(&self, namespace: &str) -> anyhow::Result<Api> {
-        let mut role =
-            namespaced("rbac.authorization.k8s.io/v1", "Role", namespace, "writes-endpoints");
-        role["rules"] = json!([
+        let rules = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": ["*"] },
             { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": ["*"] },
             {
@@ -101,7 +94,7 @@ impl Cluster {
                 "verbs": ["*"],
             },
         ]);
-        self.api().apply(&role)?;
+        self.api().apply(&rights::role(Some(namespace), "writes-endpoints", &rules))?;
         for (kind, role) in [
             ("ClusterRole", "edit"),
             // The controller manager, which no case runs, adds these to `edit`.
@@ -109,29 +102,16 @@ impl Cluster {
             ("ClusterRole", "mcs-viewer"),
             ("Role", "writes-endpoints"),
         ] {
-            let mut binding =
-                namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", namespace, role);
-            binding["roleRef"] = json!({
-                "apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": role,
-            });
-            binding["subjects"] =
-                json!([{ "kind": "ServiceAccount", "name": "tenant", "namespace": namespace }]);
-            self.api().apply(&binding)?;
+            let account = (namespace, "tenant");
+            self.api().apply(&rights::binding(Some(namespace), role, (kind, role), account))?;
         }
         self.account(namespace, "tenant")
     }
 
     /// Asks it as a controller that may write Services, Endpoints, slices and imports everywhere.
     pub(crate) fn another_controller(&self, namespace: &str) -> anyhow::Result<Api> {
-        let object = |kind: &str| {
-            json!({
-                "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-                "metadata": { "name": "another-controller" },
-            })
-        };
-        let mut role = object("ClusterRole");
         let verbs = ["get", "create", "patch", "update", "delete"];
-        role["rules"] = json!([
+        let rules = json!([
             { "apiGroups": ["discovery.k8s.io"], "resources": ["endpointslices"], "verbs": verbs },
             { "apiGroups": [""], "resources": ["services", "endpoints"], "verbs": verbs },
             {
@@ -139,15 +119,8 @@ impl Cluster {
                 "resources": ["serviceimports"], "verbs": verbs,
             },
         ]);
-        let mut binding = object("ClusterRoleBinding");
-        binding["roleRef"] = json!({
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole",
-            "name": "another-controller",
-        });
-        binding["subjects"] = json!([
-            { "kind": "ServiceAccount", "name": "controller", "namespace": namespace },
-        ]);
-        self.api().apply_all([&role, &binding])?;
+        let account = (namespace, "controller");
+        self.api().apply_all(&rights::everywhere("another-controller", &rules, account))?;
         self.account(namespace, "controller")
     }
 
@@ -155,8 +128,7 @@ impl Cluster {
     pub(crate) fn account(&self, namespace: &str, name: &str) -> anyhow::Result<Api> {
         let account = namespaced("v1", "ServiceAccount", namespace, name);
         self.api().apply(&account)?;
-        let url = format!("https://{}", self.server.address());
-        Api::new(Arc::clone(&self.netns), &url, &token_of(self.api(), &account)?)
+        self.server.with_token(&self.api().issue_token(&account)?)
     }
 
     /// The kubeconfig of whoever may read its mailbox and renew the token, as `link` makes it, for the cluster `reader`.
@@ -169,39 +141,26 @@ impl Cluster {
         let account = namespaced("v1", "ServiceAccount", mailbox, reader);
         self.api().apply(&account)?;
         let renewal = format!("renew-{reader}");
-        let mut role = namespaced(RBAC, "Role", mailbox, &renewal);
-        role["rules"] = json!([{
+        let rules = json!([{
             "apiGroups": [""], "resources": ["serviceaccounts/token"],
             "resourceNames": [reader], "verbs": ["create"],
         }]);
-        self.api().apply(&role)?;
+        self.api().apply(&rights::role(Some(mailbox), &renewal, &rules))?;
         for (name, role) in [(reader, "mcs-mailbox-reader"), (&renewal, &renewal)] {
-            let mut binding = namespaced(RBAC, "RoleBinding", mailbox, name);
-            binding["roleRef"] =
-                json!({ "apiGroup": "rbac.authorization.k8s.io", "kind": "Role", "name": role });
-            binding["subjects"] =
-                json!([{ "kind": "ServiceAccount", "name": reader, "namespace": mailbox }]);
-            self.api().apply(&binding)?;
+            let (role, account) = (("Role", role), (mailbox, reader));
+            self.api().apply(&rights::binding(Some(mailbox), name, role, account))?;
         }
-        self.kubeconfig(&token_of(self.api(), &account)?)
+        self.kubeconfig(&self.api().issue_token(&account)?)
     }
 
     /// The kubeconfig of a ServiceAccount that may read everything but write nothing.
     pub(crate) fn onlooker(&self) -> anyhow::Result<PathBuf> {
-        let object = |kind: &str| json!({ "apiVersion": RBAC, "kind": kind, "metadata": { "name": "onlooker" } });
-        let mut role = object("ClusterRole");
-        role["rules"] =
-            json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }]);
-        let mut binding = object("ClusterRoleBinding");
-        binding["roleRef"] = json!({
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "onlooker",
-        });
-        binding["subjects"] =
-            json!([{ "kind": "ServiceAccount", "name": "onlooker", "namespace": NAMESPACE }]);
+        let rules = json!([{ "apiGroups": ["*"], "resources": ["*"], "verbs": ["get", "list"] }]);
         let account = namespaced("v1", "ServiceAccount", NAMESPACE, "onlooker");
-        self.api().apply_all([&account, &role, &binding])?;
-        let kubeconfig = self.directory.join("onlooker.kubeconfig");
-        fs::write(&kubeconfig, self.kubeconfig(&token_of(self.api(), &account)?)?)?;
+        self.api().apply(&account)?;
+        self.api().apply_all(&rights::everywhere("onlooker", &rules, (NAMESPACE, "onlooker")))?;
+        let kubeconfig = self.directory().join("onlooker.kubeconfig");
+        fs::write(&kubeconfig, self.kubeconfig(&self.api().issue_token(&account)?)?)?;
         Ok(kubeconfig)
     }
 
@@ -224,16 +183,12 @@ impl Cluster {
 
     /// A kubeconfig of the administrator.
     pub(crate) fn administrator(&self) -> anyhow::Result<PathBuf> {
-        let [kubeconfig, token] = ["administrator.kubeconfig", "administrator.token"]
-            .map(|name| self.directory.join(name));
-        fs::write(&token, mcs_tests::api_server::TOKEN)?;
-        self.server.write_kubeconfig(&kubeconfig, &token)?;
-        Ok(kubeconfig)
+        self.server.administrator()
     }
 
     /// Where files of this cluster lie.
-    pub(crate) fn directory(&self) -> &PathBuf {
-        &self.directory
+    pub(crate) fn directory(&self) -> &Path {
+        self.server.directory()
     }
 
     /// Makes a namespace.
@@ -349,14 +304,4 @@ pub(crate) fn addresses(slice: &Value) -> Vec<String> {
 
 fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
-}
-
-fn token_of(api: &Api, account: &Value) -> anyhow::Result<String> {
-    let request = json!({
-        "apiVersion": "authentication.k8s.io/v1",
-        "kind": "TokenRequest",
-        "spec": { "expirationSeconds": 7200 },
-    });
-    let answer = api.create_below(account, "token", &request)?;
-    Ok(answer["status"]["token"].as_str().context("no token")?.to_owned())
 }

@@ -80,7 +80,7 @@ impl Controller {
         Ok(controller)
     }
 
-    /// Starts it again with these flags instead of those that it had.
+    /// Starts it again with these flags instead of its own.
     pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.kill()?;
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();

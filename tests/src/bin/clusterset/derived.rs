@@ -1,7 +1,7 @@
 //! Derived Services: for Gateway implementations that lead to Services alone.
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{suite::Suite, wait};
+use mcs_tests::{api_server::rights, suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
@@ -73,22 +73,11 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
 /// The rights that the chart grants with `derivedServices: write`. Waits until the API server uses them: a controller that is
 /// refused tries again after half a second, and then after twice as long each time.
 fn grant(cluster: &Cluster) -> anyhow::Result<()> {
-    let version = "rbac.authorization.k8s.io/v1";
-    let metadata = json!({ "name": "derives-services" });
-    let role = json!({
-        "apiVersion": version, "kind": "ClusterRole", "metadata": metadata,
-        "rules": [{
-            "apiGroups": [""], "resources": ["services"], "verbs": ["create", "patch", "delete"],
-        }],
-    });
-    let binding = json!({
-        "apiVersion": version, "kind": "ClusterRoleBinding", "metadata": metadata,
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "derives-services",
-        },
-        "subjects": [{ "kind": "ServiceAccount", "name": "mcs-controller", "namespace": NAMESPACE }],
-    });
-    cluster.api().apply_all([&role, &binding])?;
+    let rules = json!([{
+        "apiGroups": [""], "resources": ["services"], "verbs": ["create", "patch", "delete"],
+    }]);
+    let account = (NAMESPACE, "mcs-controller");
+    cluster.api().apply_all(&rights::everywhere("derives-services", &rules, account))?;
     let controller =
         cluster.server.as_user(&format!("system:serviceaccount:{NAMESPACE}:mcs-controller"))?;
     let mut service = namespaced("v1", "Service", "default", "attempt");

@@ -61,7 +61,8 @@ impl Dns {
         fs::write(&corefile, configuration(shipped, &cluster.administrator()?))?;
         let log = File::create(cluster.directory().join("coredns.log"))?;
         let child = world
-            .controllers
+            .control
+            .netns()
             .command(Programs::from_env().find("coredns")?)
             .arg("-conf")
             .arg(&corefile)
@@ -70,7 +71,7 @@ impl Dns {
             .stderr(log)
             .spawn()
             .context("cannot start CoreDNS")?;
-        let dns = Self { child, netns: Arc::clone(&world.controllers) };
+        let dns = Self { child, netns: Arc::clone(world.control.netns()) };
         wait::until("CoreDNS", || dns.ask("dns-version.clusterset.local", TYPE::TXT))?;
         Ok(dns)
     }

@@ -3,7 +3,11 @@
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, ensure};
-use mcs_tests::{api_server::TOKEN, suite::Suite, wait};
+use mcs_tests::{
+    api_server::{TOKEN, rights},
+    suite::Suite,
+    wait,
+};
 use serde_json::{Value, json};
 
 use crate::{
@@ -63,7 +67,7 @@ pub(crate) fn link(world: &World) -> anyhow::Result<String> {
 }
 
 fn link_command(world: &World) -> anyhow::Result<Command> {
-    let mut link = controller::command_line(&world.controllers)?;
+    let mut link = controller::command_line(world.control.netns())?;
     link.arg("link");
     for cluster in [world.first(), world.second()] {
         link.arg(cluster.administrator()?);
@@ -111,15 +115,13 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
 fn upgrades(world: &World) -> anyhow::Result<()> {
     let (namespace, before) = imported_service(world)?;
     let (second, hub) = (world.second(), &world.clusters[2]);
-    let mut role =
-        namespaced("rbac.authorization.k8s.io/v1", "Role", MAILBOX, "mcs-mailbox-reader");
     let read = |group: &str, resource: &str| json!({ "apiGroups": [group], "resources": [resource], "verbs": ["list", "watch"] });
-    role["rules"] = json!([
+    let rules = json!([
         read("clusterset.mcs-agent.io", "exportedservices"),
         read("discovery.k8s.io", "endpointslices"),
         read("coordination.k8s.io", "leases"),
     ]);
-    hub.api().apply(&role)?;
+    hub.api().apply(&rights::role(Some(MAILBOX), "mcs-mailbox-reader", &rules))?;
     let mut secret = namespaced("v1", "Secret", controller::NAMESPACE, "peer-c1");
     secret["metadata"]["labels"] = json!({ "app.kubernetes.io/managed-by": "mcs-controller" });
     secret["stringData"] = json!({ "kubeconfig": hub.credentials_in(MAILBOX, second.id)? });
@@ -149,7 +151,7 @@ fn publishes_until_nobody_reads(world: &World) -> anyhow::Result<()> {
     };
     let publisher = in_mailbox("v1", "ServiceAccount", "publisher.mcs-controller");
     let unlink = |other: &[&str]| -> anyhow::Result<String> {
-        let mut unlink = controller::command_line(&world.controllers)?;
+        let mut unlink = controller::command_line(world.control.netns())?;
         unlink.arg("unlink").arg(world.first().administrator()?).args(other);
         said(unlink.arg("--hub").arg(hub.administrator()?))
     };
@@ -179,7 +181,7 @@ fn said(command: &mut Command) -> anyhow::Result<String> {
 
 /// What `check` says of the controller of the first cluster.
 fn checked(world: &World, flags: &[&str]) -> anyhow::Result<Value> {
-    let mut command = controller::command_line(&world.controllers)?;
+    let mut command = controller::command_line(world.control.netns())?;
     command.arg("check").arg(world.first().administrator()?);
     command.args(["-o", "json", "--probe=off"]).args(flags);
     let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;

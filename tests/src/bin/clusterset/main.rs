@@ -77,5 +77,5 @@ fn main() -> ExitCode {
     hub::cases(&mut suite);
     memory::cases(&mut suite);
     scale::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-set", World::begin)
 }

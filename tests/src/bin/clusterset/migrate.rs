@@ -191,7 +191,7 @@ fn follow(world: &World, words: &str) -> anyhow::Result<()> {
     let kubectl = Programs::from_env().find("kubectl")?;
     let directory = kubectl.parent().context("a directory")?.display();
     let cluster = world.second();
-    let mut shell = world.controllers.command("sh");
+    let mut shell = world.control.netns().command("sh");
     shell
         .args(["-eu", "-c", block])
         .env("PATH", format!("{directory}:/usr/sbin:/usr/bin:/sbin:/bin"))

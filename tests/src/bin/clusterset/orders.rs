@@ -84,7 +84,7 @@ fn comes_again(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
-/// While a namespace ends, nothing can be created in it: services of others do not wait for that.
+/// While a namespace ends, nothing can be created in it. Services of other namespaces do not wait.
 fn namespace_comes_again(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
     let second = world.second();

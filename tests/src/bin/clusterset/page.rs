@@ -102,7 +102,7 @@ fn south() -> Value {
 fn get(world: &World, path: &str, flags: &[&str]) -> anyhow::Result<String> {
     let url = format!("http://{ADDRESS}{path}");
     let always = ["--silent", "--fail-with-body", "--max-time", "5", &url];
-    world.controllers.output("curl", &[&always[..], flags].concat())
+    world.control.netns().output("curl", &[&always[..], flags].concat())
 }
 
 fn wait_for_page(world: &World) -> anyhow::Result<String> {
@@ -135,10 +135,10 @@ fn browser(world: &World) -> anyhow::Result<()> {
     let browser = Browser::find()?;
     wait_for_page(world)?;
     let url = format!("http://{ADDRESS}/page");
-    let document = browser.document(&world.controllers, &url)?;
+    let document = browser.document(world.control.netns(), &url)?;
     ensure!(document.contains("<title>mcs-controller of cluster c2</title>"), "{document}");
     let [page, style] = ["/page", "/page.css"].map(|path| get(world, path, &[]));
-    let width = browser.width(&world.controllers, &page?, &style?, PHONE)?;
+    let width = browser.width(world.control.netns(), &page?, &style?, PHONE)?;
     ensure!(width == PHONE, "it is {width} pixels wide in a window of {PHONE}");
     Ok(())
 }
@@ -167,7 +167,7 @@ fn shown_by_ui(world: &World) -> anyhow::Result<()> {
     let kubectl = play_kubectl(second.directory())?;
     let mut path = vec![kubectl.clone()];
     path.extend(env::split_paths(&env::var_os("PATH").unwrap_or_default()));
-    let mut ui = controller::command_line(&world.controllers)?;
+    let mut ui = controller::command_line(world.control.netns())?;
     ui.args(["ui", "--controller", "--kubeconfig"]).arg(second.administrator()?);
     ui.env("PATH", env::join_paths(path)?).stdin(Stdio::null()).stdout(Stdio::piped());
     let mut ui = ui.spawn().context("cannot start mcs")?;

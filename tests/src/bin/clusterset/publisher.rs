@@ -272,8 +272,7 @@ fn copied(world: &mut World) -> anyhow::Result<()> {
     world.second().api().apply(&on_hub)?;
     stays(world, &namespace, &before)?;
 
-    let mut copy =
-        Cluster::start_copy(&world.run, &world.control, &world.controllers, "c1", "copy", 4)?;
+    let mut copy = Cluster::start_copy(&world.control, "c1", "copy", 4)?;
     copy.add_namespace(&namespace)?;
     copy.export(&service(&namespace), Some(&slice_of(&namespace, 2, 3)))?;
     copy.controller.restart_with(&flags)?;

@@ -24,8 +24,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// Starts a cluster whose kubeadm says these pods.
 fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result<Cluster> {
-    let cluster =
-        Cluster::start_copy(&world.run, &world.control, &world.controllers, ID, name, number)?;
+    let cluster = Cluster::start_copy(&world.control, ID, name, number)?;
     let mut config = namespaced("v1", "ConfigMap", "kube-system", "kubeadm-config");
     let subnet = format!("networking:\n  podSubnet: {}/24\n", pods.v4(0));
     config["data"] = json!({ "ClusterConfiguration": subnet });
@@ -36,7 +35,7 @@ fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result
 }
 
 fn link(world: &World, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<Output> {
-    let mut link = controller::command_line(&world.controllers)?;
+    let mut link = controller::command_line(world.control.netns())?;
     link.arg("link").arg(world.second().administrator()?).arg(cluster.administrator()?);
     Ok(link.arg("--pod-cidr=c2=10.77.9.32/28").args(flags).output()?)
 }
@@ -48,12 +47,12 @@ fn said(output: &Output) -> String {
 /// Links the second cluster with a cluster that invites it. The invitation is for that cluster alone.
 fn invited(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
     let file = cluster.directory().join("invitation.yaml");
-    let mut invite = controller::command_line(&world.controllers)?;
+    let mut invite = controller::command_line(world.control.netns())?;
     invite.args(["invite", "c2"]).arg(cluster.administrator()?).arg("--output").arg(&file);
     let invited = invite.output()?;
     ensure!(invited.status.success(), "{}", said(&invited));
     let join = |cluster: &Cluster| {
-        let mut join = controller::command_line(&world.controllers)?;
+        let mut join = controller::command_line(world.control.netns())?;
         join.arg("join").arg(&file).arg(cluster.administrator()?);
         anyhow::Ok(join.args(["-o", "json"]).output()?)
     };
@@ -79,7 +78,7 @@ fn export(cluster: &Cluster, namespace: &str, pods: Subnet) -> anyhow::Result<()
 
 /// What `check` says of the peer of the second cluster.
 fn checked(world: &World, cluster: &Cluster) -> anyhow::Result<Value> {
-    let mut command = controller::command_line(&world.controllers)?;
+    let mut command = controller::command_line(world.control.netns())?;
     command.arg("check").arg(world.second().administrator()?).arg(cluster.administrator()?);
     command.args(["-o", "json", "--probe=off"]);
     let findings = check::end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
@@ -127,7 +126,7 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
 fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
     let second = world.second();
     let reader = second.account(MAILBOX, ID)?;
-    let mut rotate = controller::command_line(&world.controllers)?;
+    let mut rotate = controller::command_line(world.control.netns())?;
     rotate.arg("rotate").arg(second.administrator()?).arg(cluster.administrator()?);
     let rotated = rotate.args(["-o", "json"]).output()?;
     ensure!(rotated.status.success(), "{}", said(&rotated));
@@ -158,7 +157,7 @@ fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
     let reader = second.account(MAILBOX, ID)?;
     reader.get(&exported()).context("it reads the mailbox before")?;
     let forget = |id: &str| {
-        let mut command = controller::command_line(&world.controllers)?;
+        let mut command = controller::command_line(world.control.netns())?;
         anyhow::Ok(command.args(["forget", id]).arg(second.administrator()?).output()?)
     };
     let mistyped = forget("c44")?;

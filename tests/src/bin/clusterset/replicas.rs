@@ -1,4 +1,4 @@
-//! Two replicas of a controller, of which one writes.
+//! Two replicas of a controller. One of them writes.
 
 use std::{thread::sleep, time::Duration};
 
@@ -66,7 +66,7 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
-/// As on a node that hangs: it goes on in the middle of what it did, and its Lease is another's.
+/// As on a node that hangs: the controller goes on in the middle of its work, and another one has its Lease.
 fn stopped(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
     world.clusters[1].controller.restart_with(&["--replica=a"])?;

@@ -1,7 +1,7 @@
 //! Exports that nobody names: ExportRules, and namespaces that an importing cluster lacks.
 
 use anyhow::ensure;
-use mcs_tests::{suite::Suite, wait};
+use mcs_tests::{api_server::rights, suite::Suite, wait};
 use serde_json::json;
 
 use crate::{
@@ -72,24 +72,10 @@ fn misnamed(world: &mut World) -> anyhow::Result<()> {
 
 fn creates_namespaces(world: &mut World) -> anyhow::Result<()> {
     let namespace = "made-by-the-controller";
-    let object = |kind: &str| {
-        json!({
-            "apiVersion": "rbac.authorization.k8s.io/v1", "kind": kind,
-            "metadata": { "name": "creates-namespaces" },
-        })
-    };
     // The chart grants it with `createNamespaces`.
-    let mut role = object("ClusterRole");
-    role["rules"] =
-        json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"] }]);
-    let mut binding = object("ClusterRoleBinding");
-    binding["roleRef"] = json!({
-        "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "creates-namespaces",
-    });
-    binding["subjects"] = json!([
-        { "kind": "ServiceAccount", "name": "mcs-controller", "namespace": NAMESPACE },
-    ]);
-    world.second().api().apply_all([&role, &binding])?;
+    let rules = json!([{ "apiGroups": [""], "resources": ["namespaces"], "verbs": ["create"] }]);
+    let account = (NAMESPACE, "mcs-controller");
+    world.second().api().apply_all(&rights::everywhere("creates-namespaces", &rules, account))?;
     world.clusters[1].controller.restart_with(&["--create-namespaces"])?;
     world.first().add_namespace(namespace)?;
     world.first().export(&service(namespace), Some(&slice_of(namespace, 0, 1)))?;

@@ -42,7 +42,7 @@ const SECRET: &str = "scale-hub";
 const CHURN: [usize; 3] = [0, 300, 1000];
 /// How many times a second it changes something.
 const BATCHES: usize = 10;
-/// How long it does so before anything is measured.
+/// How long the busy cluster changes before anything is measured.
 const WARM_UP: Duration = Duration::from_secs(10);
 /// How often publishers renew their Leases.
 const RENEWAL: Duration = Duration::from_secs(10);
@@ -59,8 +59,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("many mailboxes on one hub", many);
 }
 
-/// How much there is. One more mailbox is that of the busy cluster, which changes much. Its slices have one endpoint
-/// each: the API servers of a small machine do not take 1,000 changes of large ones a second.
+/// The size of a run. The busy cluster has one mailbox more, and changes much. Its slices have one endpoint each: the API servers
+/// of a small machine do not take 1,000 changes of large slices a second.
 #[derive(Clone, Copy)]
 struct Size {
     mailboxes: usize,
@@ -81,7 +81,7 @@ impl Size {
         self.mailboxes
     }
 
-    /// The mailboxes, with that of the busy cluster.
+    /// The mailboxes, and one of the busy cluster.
     const fn all(self) -> Range<usize> {
         0..self.mailboxes + 1
     }
@@ -313,8 +313,8 @@ fn start(world: &mut World, size: Size) -> anyhow::Result<()> {
     })
 }
 
-/// Changes of one cluster, while the busy one makes so many a second if it can. Returns how many it made, and how
-/// long 99 of 100 of the others took at most.
+/// Changes of one cluster, while the busy cluster tries to make a number of changes each second. Returns the changes that the busy
+/// cluster made, and the time within which 99 of 100 changes of the other cluster arrived.
 fn propagation(
     world: &World,
     size: Size,

@@ -62,7 +62,7 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     let [first, second] = [world.first(), world.second()];
     second.api().apply(&peering::peer(first, POD_RANGES[0]))?;
     let run = |verb: &str, clusters: &[&Cluster], flags: &[&str]| {
-        let mut mcs = controller::command_line(&world.controllers)?;
+        let mut mcs = controller::command_line(world.control.netns())?;
         mcs.args([verb, "c1", "-o", "json"]).args(flags);
         for cluster in clusters {
             mcs.arg(cluster.administrator()?);

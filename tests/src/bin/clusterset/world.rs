@@ -3,21 +3,17 @@
 use std::{
     cell::{Cell, OnceCell},
     net::Ipv4Addr,
-    path::PathBuf,
-    sync::Arc,
 };
 
 use anyhow::Context as _;
 use mcs_tests::{
     api_server::ControlPlane,
-    netns::Namespace,
     run::Run,
     topology::{Node, Subnet},
 };
 
 use crate::{clients::Clients, cluster::Cluster, connectivity::Dataplane, objects, peering};
 
-const CONTROL: Subnet = Subnet(5);
 /// The pods of all clusters.
 pub(crate) const PODS: Subnet = Subnet(9);
 /// The range of one cluster's pods, by the cluster's place.
@@ -29,33 +25,26 @@ pub(crate) struct World {
     dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
     pub(crate) control: ControlPlane,
-    pub(crate) controllers: Arc<Namespace>,
     pub(crate) node: Node,
     pub(crate) run: Run,
     numbers: Cell<u8>,
 }
 
 impl World {
-    /// Starts two clusters. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-set").context("cannot make a cgroup to run in (it takes root)")?;
+    /// Starts two clusters.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let node = Node::create(&run)?;
-        let netns = node.link(&run, "control", CONTROL, &[2])?;
-        netns.ip("link set lo up\n")?;
-        let controllers = Arc::new(Namespace::open(netns.name())?);
-        let control = ControlPlane::start(&run, netns, CONTROL.v4(2))?;
+        let control = ControlPlane::linked(&run, &node)?;
         let clusters = ["c1", "c2"]
             .into_iter()
             .zip(1..)
-            .map(|(id, number)| Cluster::start(&run, &control, &controllers, id, number))
+            .map(|(id, number)| Cluster::start(&control, id, number))
             .collect::<anyhow::Result<Vec<_>>>()?;
         peering::connect(&clusters[0], &clusters[1], POD_RANGES[1])?;
         peering::connect(&clusters[1], &clusters[0], POD_RANGES[0])?;
-        let logs = run.directory().to_owned();
         let numbers = Cell::new(1);
         let (clients, dataplane) = (OnceCell::new(), OnceCell::new());
-        Ok((Self { clients, dataplane, clusters, control, controllers, node, run, numbers }, logs))
+        Ok(Self { clients, dataplane, clusters, control, node, run, numbers })
     }
 
     /// A namespace of both clusters that no other case uses.
@@ -100,7 +89,7 @@ impl World {
         if self.clusters.len() > 2 {
             return Ok(());
         }
-        let third = Cluster::start(&self.run, &self.control, &self.controllers, "c3", 3)?;
+        let third = Cluster::start(&self.control, "c3", 3)?;
         for (other, range) in self.clusters.iter().zip(POD_RANGES) {
             peering::connect(other, &third, POD_RANGES[2])?;
             peering::connect(&third, other, range)?;

@@ -9,7 +9,7 @@ use super::{agent::Agent, allocator};
 const ENDPOINTS: u32 = 10;
 /// Addresses from the first of a service to the first of the next.
 const SPACE: u32 = 1000;
-/// Changes before those that are counted, all over the maps: what they leave behind costs nothing.
+/// Changes before the counted ones, all over the maps: what they leave behind costs nothing.
 const BEFORE: u32 = 20_000;
 /// Of how many services one changes.
 const SIZES: [u32; 2] = [100, 10_000];

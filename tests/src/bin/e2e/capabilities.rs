@@ -1,4 +1,4 @@
-//! The capabilities that the chart gives are those that the agent needs.
+//! The agent needs each capability that the chart gives.
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{

@@ -238,8 +238,7 @@ fn answers_by_name(world: &World, member: &Member) -> anyhow::Result<()> {
 /// Fails unless everything is there, and a pod of each cluster has reached pods of the other one.
 fn check(world: &World) -> anyhow::Result<()> {
     let output = mcs(world, &["check"])?.args(["-o", "json"]).output()?;
-    let findings: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let findings = process::json_list(&output)?;
     for finding in &findings {
         ensure!(finding["ok"] == true && finding["skipped"].is_null(), "{finding}");
     }

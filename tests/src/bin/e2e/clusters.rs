@@ -1,4 +1,4 @@
-//! The two clusters: those that were named, or two of the suite's own.
+//! The two clusters: the two that the command line names, or two of the suite's own.
 
 use std::{
     env, fs,

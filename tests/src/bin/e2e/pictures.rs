@@ -21,7 +21,7 @@ use crate::{
     target::TCP,
 };
 
-/// Services of both clusters, of which clients ask the first ones more often.
+/// Services of both clusters. Clients ask the first ones more often.
 const SERVICES: [&str; 3] = ["cart", "checkout", "search"];
 /// The dashboard of the chart, of agents.
 const DASHBOARD: &str =

@@ -68,7 +68,7 @@ fn fleet() -> usize {
     if is_full() { 1000 } else { 60 }
 }
 
-/// Nodes that follow so many changes: each gets all of them.
+/// Nodes that follow the changes: each node gets all changes.
 fn few() -> usize {
     // Of 40 nodes the changes themselves have most of the API server's CPU time, and vary by as much as a kind of followers.
     if is_full() { 160 } else { 40 }
@@ -156,9 +156,9 @@ fn one_change(world: &mut World) -> anyhow::Result<()> {
 /// What each of [`RATE`] changes a second costs for a follower.
 struct Load {
     kilobytes: f64,
-    /// The CPU time of the API server, with that of the change itself, in microseconds.
+    /// The CPU time of the API server in microseconds, with the change itself.
     server: f64,
-    /// That of the follower.
+    /// The CPU time of the follower in microseconds.
     own: f64,
 }
 
@@ -408,9 +408,9 @@ fn doubles(world: &mut World) -> anyhow::Result<()> {
 fn old_server(world: &mut World) -> anyhow::Result<()> {
     // They would receive something meanwhile.
     world.agents = None;
-    let (server, kubeconfig) = world.old_server()?;
+    let server = world.old_server()?;
     let streamed = bytes_of_start(world, &world.kubeconfig(Kind::Agents))?;
-    let listed = bytes_of_start(world, &kubeconfig)?;
+    let listed = bytes_of_start(world, &server.agents_kubeconfig())?;
     drop(server);
     tell(format!(
         "an agent starts with {listed:.0} kB in compressed lists, and with {streamed:.0} kB in streams"

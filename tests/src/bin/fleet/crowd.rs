@@ -45,7 +45,7 @@ struct Process {
 }
 
 impl Crowd {
-    /// Starts so many followers at once.
+    /// Starts `count` followers at once.
     pub(crate) fn start(
         netns: &Namespace,
         kind: Kind,
@@ -87,7 +87,7 @@ impl Crowd {
         })
     }
 
-    /// Waits until all have read so many complete lists together.
+    /// Waits until all followers together have read this number of complete lists.
     pub(crate) fn wait_for_lists(
         &mut self,
         lists: usize,

@@ -17,5 +17,5 @@ fn main() -> ExitCode {
     }
     let mut suite = Suite::default();
     cases::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-fleet", World::begin)
 }

@@ -9,8 +9,7 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_tests::{
-    api_server::{ApiServer, ControlPlane, Process},
-    cluster::CLUSTER_PROPERTIES,
+    api_server::{ApiServer, ControlPlane, Process, rights},
     manifests::{Protocol, Service},
     netns::Namespace,
     process, procfs,
@@ -25,7 +24,6 @@ use crate::{
     followers::{MARKED, NODE, marked_address},
 };
 
-const CONTROL: Subnet = Subnet(5);
 const NODES: Subnet = Subnet(9);
 /// Source clusters.
 const CLUSTERS: u8 = 30;
@@ -48,7 +46,7 @@ pub(crate) struct World {
     control: ControlPlane,
     nodes: Namespace,
     _node: Node,
-    run: Run,
+    _run: Run,
     /// The slices of one endpoint address family, without the marked and the large one.
     pub(crate) slices: Vec<Value>,
     large: Value,
@@ -72,26 +70,19 @@ pub(crate) struct Cost {
 }
 
 impl World {
-    /// Starts everything but followers. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-fleet").context("cannot make a cgroup to run in (it takes root)")?;
+    /// Starts everything but followers.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let node = Node::create(&run)?;
         let nodes = node.link(&run, "nodes", NODES, &[2])?;
-        let netns = node.link(&run, "control", CONTROL, &[2])?;
-        let control = ControlPlane::start(&run, netns, CONTROL.v4(2))?;
+        let control = ControlPlane::linked(&run, &node)?;
         // What watches resume from is compacted meanwhile.
         let flags = ["--etcd-compaction-interval=30s", "--permit-port-sharing=true"];
-        let server = control.api_server("fleet", 6443, &flags)?;
-        control.install_types(&server)?;
-        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
+        let server = control.member("fleet", 6443, &flags)?;
         server
             .api
             .apply(&json!({ "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE } }))?;
-        let directory = run.directory().to_owned();
-        server
-            .grant_agents(&directory.join("agents.kubeconfig"), &directory.join("agents.token"))?;
-        grant_kube_proxy(&server, &directory)?;
+        server.grant_agents()?;
+        grant_kube_proxy(&server)?;
 
         let services = services();
         let slices = |service: &Service| {
@@ -116,20 +107,19 @@ impl World {
         // The controller clears them with its next write.
         large["metadata"]["managedFields"] = json!([{}]);
         server.api.replace(&large)?;
-        let world = Self {
+        Ok(Self {
             agents: None,
             server,
             control,
             nodes,
             _node: node,
-            run,
+            _run: run,
             slices: all,
             large,
             large_as_json,
             marked,
             mark: 0,
-        };
-        Ok((world, directory))
+        })
     }
 
     /// Starts followers, without waiting for them.
@@ -149,25 +139,22 @@ impl World {
 
     /// The kubeconfig of these followers, of the API server that they share.
     pub(crate) fn kubeconfig(&self, kind: Kind) -> PathBuf {
-        self.run.directory().join(match kind {
-            Kind::Agents => "agents.kubeconfig",
-            Kind::KubeProxies => "kube-proxy.kubeconfig",
-        })
+        match kind {
+            Kind::Agents => self.server.agents_kubeconfig(),
+            Kind::KubeProxies => self.server.directory().join("kube-proxy.kubeconfig"),
+        }
     }
 
-    /// Starts an API server without HTTP/2 and without streamed lists, of a cluster of its own with as many objects. Returns the
-    /// kubeconfig of its agents, too.
-    pub(crate) fn old_server(&self) -> anyhow::Result<(ApiServer, PathBuf)> {
+    /// Starts an API server without HTTP/2 and without streamed lists, of a cluster of its own with as many objects.
+    pub(crate) fn old_server(&self) -> anyhow::Result<ApiServer> {
         let flags = ["--disable-http2-serving=true", "--feature-gates=WatchList=false"];
         let server = self.control.api_server("old", 6444, &flags)?;
         self.control.install_types(&server)?;
         let imports: Vec<_> = services().iter().map(Service::import).collect();
         server.api.create_many(&imports)?;
         server.api.create_many(&self.slices)?;
-        let [kubeconfig, token] =
-            ["old.kubeconfig", "old.token"].map(|name| self.run.directory().join(name));
-        server.grant_agents(&kubeconfig, &token)?;
-        Ok((server, kubeconfig))
+        server.grant_agents()?;
+        Ok(server)
     }
 
     /// Changes the marked slice. Returns the number of the change.
@@ -321,21 +308,15 @@ fn services() -> Vec<Service> {
 }
 
 /// The rights that Kubernetes gives kube-proxy.
-fn grant_kube_proxy(server: &ApiServer, directory: &Path) -> anyhow::Result<()> {
+fn grant_kube_proxy(server: &ApiServer) -> anyhow::Result<()> {
     let account = json!({
         "apiVersion": "v1", "kind": "ServiceAccount",
         "metadata": { "name": "kube-proxy", "namespace": "mcs-system" },
     });
     server.api.apply(&account)?;
-    server.api.apply(&json!({
-        "apiVersion": "rbac.authorization.k8s.io/v1", "kind": "ClusterRoleBinding",
-        "metadata": { "name": "kube-proxy" },
-        "roleRef": {
-            "apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "system:node-proxier",
-        },
-        "subjects": [{ "kind": "ServiceAccount", "name": "kube-proxy", "namespace": "mcs-system" }],
-    }))?;
-    let token = directory.join("kube-proxy.token");
+    let role = ("ClusterRole", "system:node-proxier");
+    server.api.apply(&rights::binding(None, "kube-proxy", role, ("mcs-system", "kube-proxy")))?;
+    let token = server.directory().join("kube-proxy.token");
     server.write_token(&account, &token)?;
-    server.write_kubeconfig(&directory.join("kube-proxy.kubeconfig"), &token)
+    server.write_kubeconfig(&server.directory().join("kube-proxy.kubeconfig"), &token)
 }

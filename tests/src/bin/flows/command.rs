@@ -8,6 +8,7 @@ use mcs_agent::{
 use mcs_common::Tuple;
 use mcs_tests::{
     manifests::{Protocol, Service},
+    process,
     site::Site,
     suite::Suite,
     wait,
@@ -41,7 +42,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     let mut table = open(&Pins::new(site.bpffs.path()).flows())?;
     let now = monotonic_ns();
     let seen = |seconds| now.saturating_sub(seconds * SECOND);
-    // Index and id 1 are those of the first frontend, port 80 of TCP.
+    // The first frontend, port 80 of TCP, has index and id 1.
     add(&mut table, &flow(TCP, 1, seen(5)))?;
     for mut entry in flow(TCP, 2, seen(5)).entries() {
         let port = |tuple: &mut Tuple| match tuple.dst_port {
@@ -61,9 +62,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
 
     let flows = |arguments: &[&str]| -> anyhow::Result<Value> {
         let arguments = [&["flows", "-o", "json"], arguments].concat();
-        let output = site.agent.command(&arguments)?;
-        let mut flows: Value = serde_json::from_slice(&output.stdout)
-            .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+        let mut flows = process::json(&site.agent.command(&arguments)?)?;
         for flow in flows.as_array_mut().context("no list")? {
             let idle = flow["idle_seconds"].take();
             assert!((5..30).contains(&idle.as_u64().context("no number")?), "idle {idle}");
@@ -157,8 +156,8 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     }
     add(&mut table, &flow(UDP, 3, 0))?;
     site.agent.stop()?;
-    // It finds flows from before, and forgets the one that is over.
-    site.agent.start_again(&world.netns, &[])?;
+    // It finds flows from before, and forgets the flow that has ended.
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     let line = wait::until("the first sweep to be reported", || {
         let status = String::from_utf8(site.agent.command(&["status"])?.stdout)?;

@@ -1,7 +1,7 @@
 //! The flows suite: the flow table of the packet path as user space keeps it, on the kernel's maps.
 //! No packets are sent.
 
-use std::{path::PathBuf, process::ExitCode};
+use std::process::ExitCode;
 
 use mcs_tests::{netns::Namespace, run::Run, suite::Suite};
 
@@ -23,12 +23,8 @@ fn main() -> ExitCode {
     sweep::cases(&mut suite);
     resize::cases(&mut suite);
     command::cases(&mut suite);
-    suite.main(begin)
-}
-
-fn begin() -> anyhow::Result<(World, PathBuf)> {
-    let run = Run::begin("mcs-flows")?;
-    let directory = run.directory().to_owned();
-    let netns = Namespace::create(&run, "node")?;
-    Ok((World { run, netns }, directory))
+    suite.main("mcs-flows", |run| {
+        let netns = Namespace::create(&run, "node")?;
+        Ok(World { run, netns })
+    })
 }

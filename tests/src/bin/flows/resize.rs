@@ -39,13 +39,13 @@ impl Resized {
         Ok(Self { site, pins })
     }
 
-    fn restart(&mut self, world: &World, max_flows: &str) -> anyhow::Result<FlowTable> {
+    fn restart(&mut self, max_flows: &str) -> anyhow::Result<FlowTable> {
         self.site.agent.stop()?;
-        self.start_again(world, max_flows)
+        self.start_again(max_flows)
     }
 
-    fn start_again(&mut self, world: &World, max_flows: &str) -> anyhow::Result<FlowTable> {
-        self.site.agent.start_again(&world.netns, &["--max-flows", max_flows])?;
+    fn start_again(&mut self, max_flows: &str) -> anyhow::Result<FlowTable> {
+        self.site.agent.start_again(&["--max-flows", max_flows])?;
         self.site.agent.wait_until_healthy()?;
         ensure!(!self.pins.old_flows().exists(), "the former table is still there");
         let table = open(&self.pins.flows())?;
@@ -58,10 +58,10 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
     let mut resized = Resized::start(world, "grows", 500)?;
     let expected = complete_flows(&open(&resized.pins.flows())?)?;
     assert_eq!(expected, (0..500).collect());
-    let table = resized.restart(world, "4096")?;
+    let table = resized.restart("4096")?;
     assert_eq!(complete_flows(&table)?, expected);
     // The same again changes nothing.
-    let table = resized.restart(world, "4096")?;
+    let table = resized.restart("4096")?;
     assert_eq!(complete_flows(&table)?, expected);
     Ok(())
 }
@@ -69,7 +69,7 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
 fn shrinks(world: &mut World) -> anyhow::Result<()> {
     let mut resized = Resized::start(world, "shrinks", 900)?;
     let before = complete_flows(&open(&resized.pins.flows())?)?;
-    let table = resized.restart(world, "256")?;
+    let table = resized.restart("256")?;
     let kept = complete_flows(&table)?;
     // The kernel keeps some entries free for each CPU, and evicts for them.
     let last: BTreeSet<u32> = before.iter().rev().take(100).copied().collect();
@@ -84,18 +84,18 @@ fn was_killed(world: &mut World) -> anyhow::Result<()> {
     resized.site.agent.kill()?;
     // As if the agent had died after the first step, with a new table that is empty.
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
-    let table = resized.start_again(world, "2048")?;
+    let table = resized.start_again("2048")?;
     assert_eq!(complete_flows(&table)?, (0..500).collect());
     // As if it had died before the last step, and got another flag then.
     resized.site.agent.kill()?;
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
-    let table = resized.start_again(world, "1024")?;
+    let table = resized.start_again("1024")?;
     assert_eq!(complete_flows(&table)?, (0..500).collect());
     // As if it had been killed before that, too: the table before the last one is still there.
     resized.site.agent.kill()?;
     let other = Maps::create(world, "before", 256)?;
     fs::hard_link(other.pins().flows(), resized.pins.old_flows())?;
-    let table = resized.start_again(world, "4096")?;
+    let table = resized.start_again("4096")?;
     assert_eq!(complete_flows(&table)?, (0..500).collect());
     Ok(())
 }

@@ -16,7 +16,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use mcs_tests::{client::Family, manifests::Protocol, member};
+use mcs_tests::{client::Family, manifests::Protocol, target};
 use serde_json::json;
 
 use crate::{
@@ -188,8 +188,8 @@ impl Clients {
 
     fn connect(&mut self, kind: Kind, family: Family, port: Option<u16>) -> Option<Conversation> {
         let vip_port = match kind.protocol() {
-            Protocol::Tcp => member::TCP.0,
-            Protocol::Udp => member::UDP.0,
+            Protocol::Tcp => target::TCP.0,
+            Protocol::Udp => target::UDP.0,
         };
         let vip = family.address(self.vips.v4, self.vips.v6, vip_port);
         self.tally.of(kind, family).new += 1;

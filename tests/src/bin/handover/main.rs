@@ -21,5 +21,5 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     transitions::cases(&mut suite);
     policy::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-hand", World::begin)
 }

@@ -1,9 +1,7 @@
 //! What the cases share: an API server, and nodes with kube-proxy in both modes, each with clients.
 
 use std::{
-    fmt,
-    path::PathBuf,
-    thread,
+    fmt, thread,
     time::{Duration, Instant},
 };
 
@@ -88,11 +86,9 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
+    /// Creates everything.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let begin = Instant::now();
-        let run =
-            Run::begin("mcs-hand").context("cannot make a cgroup to run in (it takes root)")?;
         let member = Member::start(&run)?;
         let service = DerivedService::new("web", 1, &ProxiedNode::REMOTE_PODS);
         let api = &member.server.api;
@@ -114,8 +110,7 @@ impl World {
             proxied.clients = Place::BOTH.into_iter().map(start).collect::<Result<_, _>>()?;
         }
         tell(format!("{:.1} s until kube-proxy served everywhere", begin.elapsed().as_secs_f64()));
-        let logs = run.directory().to_owned();
-        Ok((Self { nodes, service, import: Import::Deleted, member, _run: run }, logs))
+        Ok(Self { nodes, service, import: Import::Deleted, member, _run: run })
     }
 
     /// Does `work` on every node at the same time.

@@ -68,7 +68,7 @@ fn tree(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<String
 }
 
 fn names(world: &mut World) -> anyhow::Result<()> {
-    let (site, netns) = (&world.site, &world.node.netns);
+    let (site, netns) = (&world.site, &world.network.node.netns);
     for target in ["default/web", "default/web:80", "web.default.svc.clusterset.local"] {
         let said = explain(site, netns, &[target], 0, &[])?;
         let used = PODS.map(|pod| format!("{} used", pod_address(pod)));
@@ -114,7 +114,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn endpoints(world: &mut World) -> anyhow::Result<()> {
-    let (site, netns) = (&world.site, &world.node.netns);
+    let (site, netns) = (&world.site, &world.network.node.netns);
     let sick = Service::new("sick", ["10.78.0.7".parse()?])
         .port(Protocol::Tcp, 80, 8080)
         .endpoints("east", [pod_address(PODS[0])]);
@@ -147,7 +147,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn probe(world: &mut World) -> anyhow::Result<()> {
-    let (site, netns) = (&world.site, &world.node.netns);
+    let (site, netns) = (&world.site, &world.network.node.netns);
     let said = explain(site, netns, &["default/web", "--probe"], 0, &[])?;
     let outcomes = |said: &Value, list: &str| -> Vec<String> {
         let results = said["probe"][list].as_array().cloned().unwrap_or_default();
@@ -208,7 +208,7 @@ impl Drop for Sleeper {
 }
 
 fn hooks(world: &mut World) -> anyhow::Result<()> {
-    let (site, netns) = (&world.site, &world.node.netns);
+    let (site, netns) = (&world.site, &world.network.node.netns);
     let inside = {
         let _in_cgroup = site.cgroup.visit()?;
         Sleeper::start()?
@@ -289,7 +289,7 @@ fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> anyhow::Result<Vec<u8>> {
 }
 
 fn dns(world: &mut World) -> anyhow::Result<()> {
-    let (site, netns) = (&world.site, &world.node.netns);
+    let (site, netns) = (&world.site, &world.network.node.netns);
     // As a node-local cache has it, which may not know the zone.
     let server = Ipv4Addr::new(169, 254, 20, 10);
     netns.ip(&format!("address add {server}/32 dev lo"))?;

@@ -208,7 +208,7 @@ fn full_disk(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     site.agent.stop()?;
-    site.agent.start_again(&netns, &["--health-address", HEALTH, "--metrics-address", METRICS])?;
+    site.agent.start_again(&["--health-address", HEALTH, "--metrics-address", METRICS])?;
     wait::until("readyz to pass", || expect(&health(&netns, "/readyz")?, 200, &[]))?;
     site.manifests.remove(empty().name())?;
     refusing(0.0)?;
@@ -236,9 +236,9 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     let other = "--vip-cidr=10.99.0.0/16";
     let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
     world.site.agent.stop()?;
-    world.site.agent.start_again(&world.node.netns, &[&flags[..], &[other]].concat())?;
+    world.site.agent.start_again(&[&flags[..], &[other]].concat())?;
     wait::until("readyz to fail", || {
-        let answer = health(&world.node.netns, "/readyz")?;
+        let answer = health(&world.network.node.netns, "/readyz")?;
         expect(
             &answer,
             503,
@@ -253,7 +253,7 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     let late = Service::new("late", [LATE.into()]).port(Protocol::Tcp, 80, 8080);
     world.site.manifests.write(&late)?;
     wait::until("a rejection", || {
-        let figures = samples(&world.node.netns)?;
+        let figures = samples(&world.network.node.netns)?;
         let rejected = figures.get("mcs_rejections{reason=\"vip_outside_cidr\"}");
         ensure!(rejected == Some(&1.0), "{rejected:?} are rejected");
         Ok(())
@@ -261,17 +261,19 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     for service in [web(), empty(), late] {
         world.site.manifests.remove(service.name())?;
     }
-    wait::until("readyz to pass", || expect(&health(&world.node.netns, "/readyz")?, 200, &[]))?;
+    wait::until("readyz to pass", || {
+        expect(&health(&world.network.node.netns, "/readyz")?, 200, &[])
+    })?;
     world.site.manifests.write(&web())?;
     wait::until("status to say that nothing is served", || {
-        expect(&health(&world.node.netns, "/readyz")?, 200, &[])?;
+        expect(&health(&world.network.node.netns, "/readyz")?, 200, &[])?;
         ensure!(!world.site.agent.is_healthy()?, "status sees nothing wrong");
         Ok(())
     })?;
     ensure!(world.connect(WEB).is_err(), "an import that was made anew is served");
 
     world.site.agent.stop()?;
-    world.site.agent.start_again(&world.node.netns, &flags)?;
+    world.site.agent.start_again(&flags)?;
     world.site.manifests.write(&empty())?;
     world.site.agent.wait_until_healthy()?;
     world.site.agent.wait_for(&web())
@@ -319,7 +321,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
     let (mut site, netns) = world.another("away", &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     site.agent.stop()?;
-    site.agent.start_again_on(&netns, Source::Kubeconfig(kubeconfig))?;
+    site.agent.start_again_on(Source::Kubeconfig(kubeconfig))?;
     let since = Instant::now();
     let slices = "{resource=\"endpointslices.discovery.k8s.io\"}";
     let contact = wait::until("the problem to be reported", || {

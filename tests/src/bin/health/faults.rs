@@ -1,4 +1,4 @@
-//! Seeded faults of a node, of which `explain` names each by a code and in words.
+//! Seeded faults of a node. `explain` names each fault by a code and in words.
 
 use std::{
     fs::{self, File},
@@ -125,7 +125,7 @@ fn faults() -> [Fault; 5] {
 }
 
 fn endpoints(world: &mut World) -> anyhow::Result<()> {
-    let (site, node) = (&world.site, &world.node.netns);
+    let (site, node) = (&world.site, &world.network.node.netns);
     let routeless = format!("route {{}} unreachable {}", pod_address(ROUTELESS));
     // The pod does not hear of what is sent to it, as behind a policy.
     let silent = format!("rule {{}} from {} blackhole", pod_address(PODS[0]));
@@ -137,7 +137,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
         write(&site.manifests, service.name(), &list)?;
         let seed = |verb: &str| match what {
             "no route" => node.ip(&routeless.replace("{}", verb)),
-            "policy drops" => world.remote.ip(&silent.replace("{}", verb)),
+            "policy drops" => world.network.remote.ip(&silent.replace("{}", verb)),
             _ => Ok(()),
         };
         seed("add")?;
@@ -164,7 +164,7 @@ fn expect(what: &str, said: &Value, words: &str) -> anyhow::Result<()> {
 }
 
 fn others(world: &mut World) -> anyhow::Result<()> {
-    let (site, node) = (&world.site, &world.node.netns);
+    let (site, node) = (&world.site, &world.network.node.netns);
     // Programs of a cgroup run before those of the one above.
     let below = site.cgroup.path().join("below");
     fs::create_dir(&below)?;

@@ -28,12 +28,12 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn counters(world: &mut World) -> anyhow::Result<()> {
     let event = |event| format!("mcs_datapath_events_total{{event=\"{event}\"}}");
     let (translated, refused) = (event("connect_translated"), event("refused_no_backend"));
-    let before = samples(&world.node.netns)?;
+    let before = samples(&world.network.node.netns)?;
     for _ in 0..3 {
         world.connect(WEB)?;
     }
     ensure!(world.connect(EMPTY).is_err(), "somebody answered without a backend");
-    let after = samples(&world.node.netns)?;
+    let after = samples(&world.network.node.netns)?;
     assert_eq!(after[&translated] - before[&translated], 3.0);
     assert_eq!(after[&refused] - before[&refused], 1.0);
     assert_eq!(
@@ -45,7 +45,7 @@ fn counters(world: &mut World) -> anyhow::Result<()> {
 
 fn contents(world: &mut World) -> anyhow::Result<()> {
     let most = capacity_within("256Mi".parse()?);
-    let figures = samples(&world.node.netns)?;
+    let figures = samples(&world.network.node.netns)?;
     for (name, expected) in [
         ("mcs_service_imports{state=\"Ready\"}", 1.0),
         ("mcs_service_imports{state=\"Refusing\"}", 1.0),
@@ -73,7 +73,7 @@ fn rejections(world: &mut World) -> anyhow::Result<()> {
     world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     world.site.manifests.remove("looped")?;
     wait::until("the rejection to go", || {
-        let figures = samples(&world.node.netns)?;
+        let figures = samples(&world.network.node.netns)?;
         ensure!(!figures.keys().any(|name| name.starts_with("mcs_rejections")), "it is there");
         Ok(())
     })
@@ -85,7 +85,7 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
     let rounds = "kubeproxy_sync_proxy_rules_duration_seconds_count";
     let queued = "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds";
     let written = "kubeproxy_sync_proxy_rules_last_timestamp_seconds";
-    let before = samples(&world.node.netns)?;
+    let before = samples(&world.network.node.netns)?;
     let more = Service::new("more", ["10.78.0.3".parse()?])
         .port(Protocol::Tcp, 80, 8080)
         .endpoints("east", PODS.map(pod_address));
@@ -93,7 +93,7 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
     // The import, and a slice of each family.
     world.wait_for_sample(imports, before[imports] + 1.0)?;
     world.wait_for_sample(slices, before[slices] + 2.0)?;
-    let after = samples(&world.node.netns)?;
+    let after = samples(&world.network.node.netns)?;
     ensure!(after[rounds] > before[rounds], "{} rounds", after[rounds]);
     ensure!(after[queued] > before[queued], "queued at {}", after[queued]);
     ensure!(after[written] >= after[queued], "written at {}", after[written]);
@@ -104,7 +104,7 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn process(world: &mut World) -> anyhow::Result<()> {
-    let figures = samples(&world.node.netns)?;
+    let figures = samples(&world.network.node.netns)?;
     let pid = world.site.agent.pid();
     let resident = f64::from(u32::try_from(Status::of(pid)?.number("VmRSS")?)?);
     let reported = figures["process_resident_memory_bytes"] / 1024.0;
@@ -130,7 +130,7 @@ fn documented(world: &mut World) -> anyhow::Result<()> {
     world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     let text =
         wait::within(Duration::from_mins(1), "a pass of the audit, and the self-test", || {
-            let text = scrape(&world.node.netns)?;
+            let text = scrape(&world.network.node.netns)?;
             ensure!(text.contains("\nmcs_audit_pass_seconds "), "no pass");
             ensure!(text.contains("\nmcs_attachment_witness 1\n"), "no self-test");
             Ok(text)

@@ -49,12 +49,12 @@ fn bare() -> Service {
 
 fn start(world: &World, role: &str, flags: &[&str], services: &[&Service]) -> anyhow::Result<Site> {
     let flags = [&["--metrics-address", METRICS], flags].concat();
-    Site::start(&world.run, role, &world.node.netns, &flags, services)
+    Site::start(&world.run, role, &world.network.node.netns, &flags, services)
 }
 
 /// What the agent says of imports, by labels: `import="default/shop",source_cluster="east"`.
 fn figures(world: &World) -> anyhow::Result<BTreeMap<String, u64>> {
-    let samples = http::samples_at(&world.node.netns, METRICS)?;
+    let samples = http::samples_at(&world.network.node.netns, METRICS)?;
     let figures = samples.into_iter().filter_map(|(name, value)| {
         let counters = ["mcs_import_connections_total{", "mcs_import_refusals_total{"];
         let labels = counters.iter().find_map(|counter| name.strip_prefix(counter))?;
@@ -86,7 +86,7 @@ impl<'a> Clients<'a> {
 
     fn at<T: Send>(&self, client: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
         let _in_cgroup = self.site.cgroup.visit()?;
-        self.world.node.netns.run(client)?
+        self.world.network.node.netns.run(client)?
     }
 
     fn expect(&mut self, labels: String, count: u64) {
@@ -143,7 +143,7 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
     clients.check()?;
     let backends = "mcs_import_backends{import=\"default/shop\",source_cluster=\"east\"}";
     wait::until("the backends of both frontends", || {
-        let count = http::samples_at(&world.node.netns, METRICS)?.get(backends).copied();
+        let count = http::samples_at(&world.network.node.netns, METRICS)?.get(backends).copied();
         ensure!(count == Some(2.0), "{count:?}");
         Ok(())
     })?;
@@ -167,7 +167,7 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
 
     // The next agent counts from zero, and nothing twice.
     site.agent.stop()?;
-    site.agent.start_again(&world.node.netns, &["--metrics-address", METRICS])?;
+    site.agent.start_again(&["--metrics-address", METRICS])?;
     site.agent.wait_until_healthy()?;
     let mut clients = Clients::new(world, &site);
     clients.check()?;
@@ -196,7 +196,7 @@ fn failed(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     wait::until("the count of all", || {
-        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        let samples = http::samples_at(&world.network.node.netns, METRICS)?;
         let failed = samples.iter().filter(|(name, _)| name.contains("_failed_connects_total"));
         let failed: Vec<_> = failed.map(|(name, count)| format!("{name} {count}")).collect();
         let expected =
@@ -206,7 +206,7 @@ fn failed(world: &mut World) -> anyhow::Result<()> {
     })?;
     site.remove(&services[1])?;
     wait::until("the count of an import that has gone to end", || {
-        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        let samples = http::samples_at(&world.network.node.netns, METRICS)?;
         ensure!(samples.keys().all(|name| !name.contains("default/cart")), "it is there");
         Ok(())
     })
@@ -286,7 +286,7 @@ fn grown(world: &mut World) -> anyhow::Result<()> {
     let mut clients = Clients::new(world, &site);
     clients.connect(SHOP, "default/shop", 5)?;
     let room = || {
-        let samples = http::samples_at(&world.node.netns, METRICS)?;
+        let samples = http::samples_at(&world.network.node.netns, METRICS)?;
         samples.get(ROOM).copied().context("no room")
     };
     let before = room()?;

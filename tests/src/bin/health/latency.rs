@@ -49,7 +49,7 @@ fn rfc3339(time: SystemTime) -> anyhow::Result<String> {
 }
 
 fn latency(world: &mut World) -> anyhow::Result<()> {
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     let manifests = &world.site.manifests;
     let before = samples(netns)?;
     let came = |changes: f64| world.wait_for_sample(SLICES, before[SLICES] + changes);

@@ -39,5 +39,5 @@ fn main() -> ExitCode {
     explain::cases(&mut suite);
     faults::cases(&mut suite);
     page::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-health", World::begin)
 }

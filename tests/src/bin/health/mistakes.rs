@@ -36,7 +36,7 @@ struct Attempt<'a> {
 
 impl Attempt<'_> {
     fn run(&self, world: &World) -> anyhow::Result<Output> {
-        let mut command: Command = world.node.netns.command("timeout");
+        let mut command: Command = world.network.node.netns.command("timeout");
         command.args(["5"]).arg(agent::binary()?).args(self.words);
         command.env_clear().envs(self.variables.iter().copied());
         Ok(command.output()?)
@@ -233,12 +233,12 @@ fn cannot_start(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     };
     let manifests = Source::Manifests(site.manifests.path().to_owned());
-    site.agent.start_again_on(&netns, Source::Kubeconfig("/nope".into()))?;
+    site.agent.start_again_on(Source::Kubeconfig("/nope".into()))?;
     site.agent.wait_until_ended()?;
     is_told(&site, "cannot use the kubeconfig /nope")?;
     let alive = site.bpffs.path().join("mcs/alive").display().to_string();
     netns.output("bpftool", &["map", "freeze", "pinned", &alive])?;
-    site.agent.start_again_on(&netns, manifests)?;
+    site.agent.start_again_on(manifests)?;
     site.agent.wait_until_ended()?;
     is_told(&site, "alive")
 }

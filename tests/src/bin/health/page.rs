@@ -153,7 +153,7 @@ fn page(world: &mut World) -> anyhow::Result<()> {
     ] {
         expect(&ask(&netns, &url, flags)?, 403, &["mcs ui"])?;
     }
-    let off = ask(&world.node.netns, &format!("{HEALTH}/page"), &[])?;
+    let off = ask(&world.network.node.netns, &format!("{HEALTH}/page"), &[])?;
     expect(&off, 404, &["there is /livez"])?;
     Ok(())
 }

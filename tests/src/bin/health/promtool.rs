@@ -41,7 +41,7 @@ pub(crate) fn promtool(arguments: &[&str], input: &str, silent: bool) -> anyhow:
 }
 
 fn metrics(world: &mut World) -> anyhow::Result<()> {
-    promtool(&["check", "metrics"], &scrape(&world.node.netns)?, true)
+    promtool(&["check", "metrics"], &scrape(&world.network.node.netns)?, true)
 }
 
 fn rules(_: &mut World) -> anyhow::Result<()> {

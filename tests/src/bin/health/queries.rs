@@ -32,7 +32,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 fn ask(world: &mut World) -> anyhow::Result<()> {
-    let series = Series::of(&(scrape(&world.node.netns)? + RARE));
+    let series = Series::of(&(scrape(&world.network.node.netns)? + RARE));
     let queries = [alerts()?, dashboard("mcs-agent")?].concat();
     ensure!(queries.len() > 40, "only {} queries", queries.len());
     for (name, query) in queries {

@@ -21,7 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 fn healthy(world: &mut World) -> anyhow::Result<()> {
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     for path in ["/livez", "/readyz"] {
         let answer = health(netns, path)?;
         expect(&answer, 200, &[])?;
@@ -48,7 +48,7 @@ fn healthy(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn elsewhere(world: &mut World) -> anyhow::Result<()> {
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     expect(&health(netns, "/metrics")?, 404, &["/livez, /readyz and /healthz"])?;
     expect(&ask(netns, &format!("{METRICS}/readyz"), &[])?, 404, &["/metrics"])?;
     expect(&ask(netns, &format!("{HEALTH}/livez"), &["--request", "POST"])?, 405, &[])?;
@@ -109,7 +109,7 @@ fn waiting(world: &mut World) -> anyhow::Result<()> {
 
 fn detached(world: &mut World) -> anyhow::Result<()> {
     let Site { agent, bpffs, .. } = &world.site;
-    let netns = &world.node.netns;
+    let netns = &world.network.node.netns;
     let pin = bpffs.path().join("mcs/links/connect4").display().to_string();
     wait::until("readyz to tell it", || {
         // The agent may have attached it again at once; what is detached cannot be detached.
@@ -124,7 +124,7 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
 
 fn healthz(world: &mut World) -> anyhow::Result<()> {
     let before = world.sample("kubeproxy_proxy_healthz_total{code=\"200\"}").unwrap_or(0.0);
-    let answer = health(&world.node.netns, "/healthz")?;
+    let answer = health(&world.network.node.netns, "/healthz")?;
     expect(&answer, 200, &[])?;
     ensure!(answer.headers.contains("content-type: application/json"), "{}", answer.headers);
     ensure!(answer.headers.contains("x-content-type-options: nosniff"), "{}", answer.headers);

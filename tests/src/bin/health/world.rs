@@ -3,7 +3,6 @@
 use std::{
     fs,
     net::{IpAddr, Ipv4Addr, SocketAddr},
-    path::PathBuf,
 };
 
 use anyhow::{Context as _, ensure};
@@ -14,7 +13,8 @@ use mcs_tests::{
     run::Run,
     server::Server,
     site::Site,
-    topology::{Node, Subnet},
+    target::{REMOTE, TCP},
+    topology::network::Network,
     wait,
 };
 use serde_json::Value;
@@ -27,32 +27,22 @@ pub(crate) const WEB: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 pub(crate) const EMPTY: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 /// The remote pods, as host numbers.
 pub(crate) const PODS: [u8; 2] = [11, 12];
-const REMOTE: Subnet = Subnet(9);
 
 // They have to be removed in this order.
 pub(crate) struct World {
     /// The agent that most cases ask.
     pub(crate) site: Site,
-    _servers: Vec<Server>,
-    /// Where the remote pods are.
-    pub(crate) remote: Namespace,
-    pub(crate) node: Node,
+    pub(crate) network: Network,
     pub(crate) run: Run,
 }
 
 impl World {
-    /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-health").context("cannot make a cgroup to run in (it takes root)")?;
-        let node = Node::create(&run)?;
-        let remote = node.link(&run, "remote", REMOTE, &PODS)?;
-        let server = |pod: &u8| Server::tcp(&remote, SocketAddr::new(pod_address(*pod), 8080));
-        let servers = PODS.iter().map(server).collect::<anyhow::Result<_>>()?;
+    /// Creates everything.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
+        let network = Network::create(&run, &PODS, &[(Server::tcp, TCP.1)])?;
         let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
-        let site = Site::start(&run, "main", &node.netns, &flags, &[&web(), &empty()])?;
-        let logs = run.directory().to_owned();
-        Ok((Self { site, _servers: servers, remote, node, run }, logs))
+        let site = Site::start(&run, "main", &network.node.netns, &flags, &[&web(), &empty()])?;
+        Ok(Self { site, network, run })
     }
 
     /// Starts another agent in a separate namespace, without waiting for it. It listens on the default
@@ -75,14 +65,15 @@ impl World {
     /// Connects to a VIP from the node, in the cgroup of the agent.
     pub(crate) fn connect(&self, vip: Ipv4Addr) -> anyhow::Result<SocketAddr> {
         let _in_cgroup = self.site.cgroup.visit()?;
-        self.node
+        self.network
+            .node
             .netns
             .run(|| identity(&connected(Family::V4, SocketAddr::new(vip.into(), 80))?))?
     }
 
     /// What `/metrics` says of one sample.
     pub(crate) fn sample(&self, name: &str) -> anyhow::Result<f64> {
-        let samples = http::samples(&self.node.netns)?;
+        let samples = http::samples(&self.network.node.netns)?;
         samples.get(name).copied().with_context(|| format!("there is no {name} in {samples:?}"))
     }
 

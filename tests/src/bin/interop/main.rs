@@ -14,5 +14,5 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     world::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-iop", World::begin)
 }

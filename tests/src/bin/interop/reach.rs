@@ -10,7 +10,7 @@ use std::{
 use mcs_tests::{
     client::{Family, connect, identity, receive, tcp, udp},
     manifests::Protocol,
-    member,
+    target,
 };
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 
@@ -65,13 +65,13 @@ fn answer(ip: IpAddr, protocol: Protocol, limit: Duration) -> anyhow::Result<Soc
             let stream = tcp(family)?;
             set_socket_timeout(&stream, Timeout::Recv, Some(limit))?;
             set_socket_timeout(&stream, Timeout::Send, Some(limit))?;
-            connect(&stream, SocketAddr::new(ip, member::TCP.0))?;
+            connect(&stream, SocketAddr::new(ip, target::TCP.0))?;
             identity(&stream)
         }
         Protocol::Udp => {
             let socket = udp(family)?;
             set_socket_timeout(&socket, Timeout::Recv, Some(limit))?;
-            connect(&socket, SocketAddr::new(ip, member::UDP.0))?;
+            connect(&socket, SocketAddr::new(ip, target::UDP.0))?;
             socket.send(b"who are you")?;
             Ok(receive(&socket)?.backend)
         }

@@ -10,7 +10,8 @@ use std::{
 use anyhow::Context as _;
 use mcs_tests::{
     api_server::documents,
-    member::{Member, ProxiedNode, TCP, UDP},
+    member::{Member, ProxiedNode},
+    target::{TCP, UDP},
 };
 use serde_json::{Value, json};
 

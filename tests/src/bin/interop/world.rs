@@ -1,6 +1,6 @@
 //! A member cluster with the objects of every system, and a node that kube-proxy serves.
 
-use std::{collections::BTreeMap, net::IpAddr, path::PathBuf};
+use std::{collections::BTreeMap, net::IpAddr};
 
 use anyhow::{Context as _, ensure};
 use comfy_table::{Table, presets::NOTHING};
@@ -37,10 +37,8 @@ pub(crate) struct World {
 }
 
 impl World {
-    /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-iop").context("cannot make a cgroup to run in (it takes root)")?;
+    /// Creates everything.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let member = Member::start(&run)?;
         let systems = system::all()?;
         for system in &systems {
@@ -55,8 +53,7 @@ impl World {
             modes.map(|(mode, number)| ProxiedNode::create(&run, &member, number, mode, &[]));
         let nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
         nodes.iter().try_for_each(|node| node.wait_until_served(&last))?;
-        let logs = run.directory().to_owned();
-        Ok((Self { nodes, systems, _member: member, _run: run }, logs))
+        Ok(Self { nodes, systems, _member: member, _run: run })
     }
 
     /// What clients reach everywhere. `before`: what they reached before.

@@ -68,12 +68,15 @@ fn wait_for_verification(
 
 fn is_proven(world: &World) -> anyhow::Result<()> {
     let target = world.target("proven");
-    let site = world.site("proven", &[], &target)?;
+    let mut site = world.site("proven", &[], &target)?;
+    site.agent.stop()?;
     let pods = ["proven/pod-a", "proven/pod-a/container", "proven/pod-b"];
     let children = pods
         .iter()
         .map(|role| Cgroup::create(&world.run, role))
         .collect::<anyhow::Result<Vec<_>>>()?;
+    // It looks when it starts.
+    site.agent.start_again(&[])?;
     let (found, took) = wait_for_verification(&site, "the proof", |attachment| {
         attachment["witness"] == true && attachment["effect"]["cgroups"].as_u64() >= Some(4)
     })?;
@@ -111,7 +114,7 @@ fn is_shadowed(world: &World) -> anyhow::Result<()> {
     ensure!(site.agent.cleanup()?.status.success());
     let redirecting = connects(true)?
         .attach_to_cgroup(File::open(site.cgroup.path())?, AttachType::BPF_CGROUP_INET4_CONNECT)?;
-    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     let (found, took) =
         wait_for_verification(&site, "the redirection to be noticed", |attachment| {
             attachment["witness"] == false

@@ -18,10 +18,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 fn is_full(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("bounded");
-    // Room for some 8000 endpoints, of which the target has a few.
+    // Room for some 8000 endpoints. The target has a few.
     let mut site = world.site("bounded", &["--max-memory=1Mi"], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         (0..10).try_for_each(|one| site.manifests.write(&large(one)))?;
         wait_for(&site, 7000)?;
         // Who is there can change as before, and a restart takes nothing from anybody.
@@ -29,7 +29,7 @@ fn is_full(world: &mut World) -> anyhow::Result<()> {
             site.apply(&target.clone().with(set).service)?;
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &["--max-memory=1Mi"])?;
+        site.agent.start_again(&["--max-memory=1Mi"])?;
         site.agent.wait_until_healthy()?;
         site.agent.wait_for(&target.service)
     })?;

@@ -54,7 +54,7 @@ struct Scene {
 impl Scene {
     /// Prepares everything, and starts an agent.
     fn begin(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Self> {
-        let network = Network::create(&world.run, role)?;
+        let network = world.another(role)?;
         let target = world.target(role);
         let manifests = Manifests::create(&world.run)?;
         manifests.write(&target.service)?;
@@ -84,7 +84,7 @@ impl Scene {
     }
 
     fn start_again(&mut self, flags: &[&str]) -> anyhow::Result<()> {
-        self.site.agent.start_again(&self.network.node.netns, flags)
+        self.site.agent.start_again(flags)
     }
 
     /// Datagrams of the pod that are translated packet by packet, since it is in no cgroup of ours.
@@ -243,7 +243,7 @@ fn is_refused(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("kept", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let pid = site.agent.pid();
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for _ in 0..10 {
             let refused = site.agent.cleanup()?;
             ensure!(refused.status.code() == Some(1), "{refused:?}");

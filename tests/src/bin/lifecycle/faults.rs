@@ -35,7 +35,7 @@ fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> anyhow::Re
     });
     let [first, second] = states;
     let states = [first?, second?];
-    let (changed, rounds) = Load::of(&target).during(&world.pod, || {
+    let (changed, rounds) = Load::of(&target).during(&world.network.pod, || {
         let start = Instant::now();
         let (mut changed, mut rounds) = (0, 0);
         while start.elapsed() < time {

@@ -111,7 +111,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
     let before = pinned(&root)?;
     let other = program()?;
     let mut took = Duration::ZERO;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         // All of them at once, and then something else in the place of each.
         for path in before.keys() {
             fs::remove_file(path)?;
@@ -135,7 +135,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
         wait_for_repairs(&site.agent, Tampering::Pin, 4 * before.len() as u64)?;
         // Who comes next finds everything in its place.
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     tell(format!("{} pins gone four times, back within {took:.1?}", before.len()));
@@ -157,7 +157,7 @@ fn directory_goes(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let root = Pins::new(site.bpffs.path()).root().to_owned();
     let before = pinned(&root)?;
-    let took = Load::of(&target).during(&world.pod, || {
+    let took = Load::of(&target).during(&world.network.pod, || {
         fs::remove_dir_all(&root)?;
         until_pinned(&root, &before)
     })?;
@@ -204,12 +204,12 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
     let (mut config, cgroup, _unused) = site::place(&world.run, "unmounted", source, &[])?;
     let mount = Mount::make(world.run.directory().join("bpffs"))?;
     config.bpffs.clone_from(&mount.0);
-    let mut agent = Agent::start(&world.node.netns, config)?;
+    let mut agent = Agent::start(&world.network.node.netns, config)?;
     agent.wait_until_healthy()?;
     let _in_cgroup = cgroup.visit()?;
     let root = mount.0.join("mcs");
     let before = pinned(&root)?;
-    let (noticed, took) = Load::of(&target).during(&world.pod, || {
+    let (noticed, took) = Load::of(&target).during(&world.network.pod, || {
         mount.unmount()?;
         let start = Instant::now();
         wait::until("the agent to notice", || {
@@ -220,7 +220,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         ensure!(!agent.is_healthy()?, "status knows of no trouble");
         // It does its work all the same.
         manifests.write(&late.service)?;
-        world.pod.run(|| {
+        world.network.pod.run(|| {
             wait::until("the new service", || {
                 let stream = connected(Family::V4, late.tcp(Family::V4))?;
                 identity(&stream)
@@ -231,7 +231,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         agent.wait_until_healthy()?;
         wait_for_repairs(&agent, Tampering::Bpffs, 1)?;
         agent.kill()?;
-        agent.start_again(&world.node.netns, &[])?;
+        agent.start_again(&[])?;
         agent.wait_until_healthy()?;
         agent.wait_for(&late.service)?;
         Ok((noticed, took))
@@ -245,7 +245,7 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("detached", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     // Connections that are there do not depend on the hooks.
-    let live = world.pod.run(|| connected(Family::V4, target.tcp(Family::V4)))??;
+    let live = world.network.pod.run(|| connected(Family::V4, target.tcp(Family::V4)))??;
     identity(&live)?;
     let mut took = Duration::ZERO;
     for name in hooks(&site)? {
@@ -279,7 +279,7 @@ fn live_still(mut stream: &TcpStream) -> anyhow::Result<bool> {
 }
 
 fn serves(world: &World, target: &Target) -> anyhow::Result<()> {
-    world.pod.run(|| {
+    world.network.pod.run(|| {
         for family in Family::ON_WIRE {
             identity(&connected(family, target.tcp(family))?)?;
         }

@@ -44,7 +44,7 @@ pub(crate) fn large(number: usize) -> Service {
         .endpoints("remote", ips)
 }
 
-/// Waits until the maps have room for so many endpoints and all of them are there.
+/// Waits until the maps have room for this number of endpoints and hold all of them.
 pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     let until = Instant::now() + PATIENCE;
     loop {
@@ -62,7 +62,7 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     }
 }
 
-/// Waits until a 16th more than so many endpoints fits. Maps grow on before that, though nothing waits for it.
+/// Waits until a 16th more than this number of endpoints fits. Maps grow ahead of need.
 fn wait_for_headroom(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     let need = (endpoints + endpoints / 16) as u64;
     let until = Instant::now() + PATIENCE;
@@ -108,7 +108,7 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     let mut before = room(&site.agent.status()?)?;
     let mut there = 0;
     for &number in numbers {
-        let status = Load::of(&target).during(&world.pod, || {
+        let status = Load::of(&target).during(&world.network.pod, || {
             (there..number).try_for_each(|one| site.manifests.write(&large(one)))?;
             wait_for(&site, number * SET)?;
             wait_for_headroom(&site, number * SET)
@@ -133,9 +133,9 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     ensure!(*longest <= scaled(bound), "changes waited for {longest:?}");
     ensure!(site.agent.status()?["report"]["grown_at"].is_u64(), "status says no time");
     // A new start takes them as they are.
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         wait_for(&site, there * SET)
     })?;
     let kept = room(&site.agent.status()?)?;
@@ -151,7 +151,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let pins = site.bpffs.path().join("mcs");
     let mut halfway = 0;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for turn in 0..kills {
             // From the smallest maps on, each time.
             site.agent.stop()?;
@@ -159,10 +159,10 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
                 // There is nothing the first time.
                 let _ = site.manifests.remove(large(one).name());
             }
-            site.agent.start_again(&world.node.netns, &["--max-memory=400Ki"])?;
+            site.agent.start_again(&["--max-memory=400Ki"])?;
             site.agent.wait_until_healthy()?;
             site.agent.stop()?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             (0..12).try_for_each(|one| site.manifests.write(&large(one)))?;
             if turn % 2 == 0 {
                 std::thread::sleep(Duration::from_millis(random.u64(0..800)));
@@ -172,7 +172,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             }
             site.agent.kill()?;
             halfway += usize::from(MOVES.iter().any(|name| pins.join(name).exists()));
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait_for(&site, 12 * SET).with_context(|| format!("turn {turn}"))?;
         }
         Ok(())

@@ -48,7 +48,7 @@ enum Reach {
     Beside,
 }
 
-/// The maps of an agent but those that nobody can write so: storage of sockets.
+/// The maps of an agent, without the storage of sockets, which user space cannot fill like this.
 const MAPS: [&str; 17] = [
     "run",
     "config/vips",
@@ -110,7 +110,7 @@ impl Bytes {
         ]
     }
 
-    /// As so many bytes.
+    /// As bytes of this length.
     fn of_length(&self, length: usize, found: &[Vec<u8>]) -> Vec<u8> {
         let repeated = |bytes: &[u8]| bytes.iter().copied().cycle().take(length).collect();
         match self {
@@ -138,7 +138,6 @@ impl Bytes {
 /// A service with another beside it, served by an agent.
 struct Scene<'a> {
     site: Site,
-    netns: &'a Namespace,
     pod: &'a Namespace,
     target: Target,
 }
@@ -146,8 +145,7 @@ struct Scene<'a> {
 fn try_all(world: &mut World, reach: Reach) -> anyhow::Result<()> {
     let target = world.target("littered");
     let site = world.site("littered", &["--max-memory=400Ki"], &target)?;
-    let netns = &world.node.netns;
-    let scene = RefCell::new(Scene { site, netns, pod: &world.pod, target });
+    let scene = RefCell::new(Scene { site, pod: &world.network.pod, target });
     fuzz(Regressions::RESTORE, STARTS, &Junk::any(), |junk| {
         let mut scene = scene.borrow_mut();
         let _in_cgroup = scene.site.cgroup.visit()?;
@@ -188,7 +186,7 @@ impl Scene<'_> {
             let pin = pins.root().join(map);
             write(&pin, map, key, value, &served).with_context(|| (*map).to_owned())?;
         }
-        self.site.agent.start_again(self.netns, &["--max-memory=400Ki"])?;
+        self.site.agent.start_again(&["--max-memory=400Ki"])?;
         self.site.agent.wait_until_healthy()?;
         self.site.agent.wait_for(&self.target.service)?;
         let now = dump(&pins)?;

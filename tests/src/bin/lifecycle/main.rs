@@ -51,5 +51,5 @@ fn main() -> ExitCode {
     audit::cases(&mut suite);
     attachment::cases(&mut suite);
     steady::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-life", World::begin)
 }

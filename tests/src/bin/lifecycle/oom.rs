@@ -31,11 +31,11 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("starved", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut there = 0;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for turn in 1..=turns {
             // A process is counted from its start on.
             site.agent.kill()?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             limit.hold(site.agent.pid())?;
             site.agent.wait_until_healthy()?;
             limit.set(limit.usage()? + MORE)?;
@@ -50,7 +50,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             site.agent.wait_until_ended()?;
 
             let (before, maps) = found(&site)?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait_for(&site, there * 1000)?;
             let (after, same) = found(&site)?;
             // Some agents die after they have written backends, and before the frontends that lead there.

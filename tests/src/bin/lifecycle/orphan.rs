@@ -70,7 +70,7 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     let manifests = scene.site.manifests.path().to_owned();
     let away = manifests.with_extension("away");
     fs::rename(&manifests, &away)?;
-    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.site.agent.start_again(&flags)?;
     scene.wait_until_not_synced()?;
     let who = scene.who_answers()?;
     ensure!(who == theirs, "{who:?} answered while the agent had read nothing");
@@ -79,7 +79,7 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
 
     drop(others);
     scene.elsewhere("delete")?;
-    scene.site.agent.start_again(&scene.network.node.netns, &flags)?;
+    scene.site.agent.start_again(&flags)?;
     scene.site.agent.wait_until_healthy()?;
     let who = scene.who_answers()?;
     ensure!(who.is_subset(&ours), "{who:?} answered after the agent was back");
@@ -94,7 +94,7 @@ fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
 
 impl Scene {
     fn begin(world: &World, flags: &[&str]) -> anyhow::Result<Self> {
-        let network = Network::create(&world.run, "orphan")?;
+        let network = world.another("orphan")?;
         let target = world.target("orphan");
         let netns = &network.node.netns;
         let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;

@@ -26,7 +26,7 @@ impl Others {
     /// Attaches them, and pins what tc(8) has to find, in `pins`. The qdisc clsact is theirs too.
     pub(crate) fn settle(network: &Network, cgroup: &Cgroup, pins: &Path) -> anyhow::Result<Self> {
         let node = &network.node.netns;
-        let device = &network.device;
+        let device = "pod";
         node.output("tc", &["qdisc", "add", "dev", device, "clsact"])?;
         let mut on_device = Vec::new();
         for way in Way::BOTH {

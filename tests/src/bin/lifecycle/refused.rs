@@ -10,7 +10,6 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Agent,
-    netns::Namespace,
     site::Site,
     suite::{Suite, is_full, tell},
     wait,
@@ -68,9 +67,9 @@ impl<'a> Limited<'a> {
         refusal.script(&self.agent, self.world.run.directory())
     }
 
-    fn start(&self, site: &mut Site, refusal: Refusal, netns: &Namespace) -> anyhow::Result<()> {
+    fn start(&self, site: &mut Site, refusal: Refusal) -> anyhow::Result<()> {
         site.agent.set_binary(&self.program(refusal)?);
-        let started = site.agent.start_again(netns, FLAGS);
+        let started = site.agent.start_again(FLAGS);
         site.agent.set_binary(&self.agent);
         started
     }
@@ -119,10 +118,10 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
     let limited = Limited::of(world, &site.agent);
     let _in_cgroup = site.cgroup.visit()?;
     let mut outcomes = Vec::new();
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for (turn, (name, refusal)) in REFUSALS.into_iter().enumerate() {
             site.agent.kill()?;
-            limited.start(&mut site, refusal, &world.node.netns)?;
+            limited.start(&mut site, refusal)?;
             let found = outcome(&mut site).context(name)?;
             let changed = target.clone().with(SETS[turn % SETS.len()]).service;
             match found {
@@ -133,7 +132,7 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
             outcomes.push(format!("{name}: {found:?}"));
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, FLAGS)?;
+        site.agent.start_again(FLAGS)?;
         site.agent.wait_until_healthy()?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
@@ -153,13 +152,13 @@ fn once(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let mut random = fastrand::Rng::with_seed(33);
     let mut fared = [0; 3];
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for turn in 0..turns {
             let (operation, calls) = CALLS[turn % CALLS.len()];
             let errno = [libc::ENOMEM, libc::EMFILE, libc::EPERM][random.usize(..3)];
             let refusal = Refusal::once(operation, errno, random.u32(1..=calls));
             site.agent.kill()?;
-            limited.start(&mut site, refusal, &world.node.netns)?;
+            limited.start(&mut site, refusal)?;
             let found = outcome(&mut site).with_context(|| refusal.to_string())?;
             if found == Outcome::Healthy {
                 let changed = target.clone().with(SETS[turn % SETS.len()]).service;
@@ -168,7 +167,7 @@ fn once(world: &mut World) -> anyhow::Result<()> {
             fared[found as usize] += 1;
         }
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, FLAGS)?;
+        site.agent.start_again(FLAGS)?;
         site.agent.wait_until_healthy()?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
@@ -198,13 +197,13 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         };
         removed(&site)?;
 
-        limited.start(&mut site, refusal, &world.node.netns)?;
+        limited.start(&mut site, refusal)?;
         let found = outcome(&mut site).context(name)?;
         let _ = site.agent.kill();
         removed(&site)?;
         tell(format!("{name}: cleanup {}, start {found:?}", refused.status));
 
-        site.agent.start_again(&world.node.netns, FLAGS)?;
+        site.agent.start_again(FLAGS)?;
         site.agent.wait_until_healthy()?;
     }
     site.agent.wait_for(&target.service)
@@ -218,7 +217,7 @@ fn may_open_nothing(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let pid = Pid::from_raw(site.agent.pid().try_into()?);
     let (before, _) = found(&site)?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         let usual = prlimit(
             pid,
             Resource::Nofile,

@@ -39,10 +39,10 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("ended");
     let mut site = world.site("ended", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for _ in 0..3 {
             site.agent.stop()?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             site.agent.wait_until_healthy()?;
         }
         Ok(())
@@ -58,14 +58,14 @@ fn ends_early(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("brief", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     site.agent.stop()?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         for phase in 0..PHASES {
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             thread::sleep(PHASE * phase);
             site.agent.signal(Signal::TERM)?;
             site.agent.wait_until_ended()?;
         }
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     site.agent.wait_for(&target.service)
@@ -78,7 +78,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("killed", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut random = fastrand::Rng::with_seed(6);
-    let last = Load::of(&target).during(&world.pod, || {
+    let last = Load::of(&target).during(&world.network.pod, || {
         let (mut last, mut hinted) = (Vec::new(), 0);
         for turn in 0..kills {
             let changed = target.clone().with(SETS[(turn + 1) % 2]);
@@ -88,7 +88,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
             thread::sleep(Duration::from_millis(random.u64(0..400)));
             site.agent.kill()?;
             hinted += all_are_hinted(&site)?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             last = [vec![changed.service], services].concat();
         }
         site.agent.wait_until_healthy()?;
@@ -137,13 +137,13 @@ fn every_second(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("steady");
     let mut site = world.site("steady", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    Load::of(&target).at_rate(1000).during(&world.pod, || {
+    Load::of(&target).at_rate(1000).during(&world.network.pod, || {
         let start = Instant::now();
         for second in 1..=seconds {
             let until = start + Duration::from_secs(second);
             thread::sleep(until.saturating_duration_since(Instant::now()));
             site.agent.kill()?;
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
         }
         Ok(())
     })?;
@@ -156,9 +156,9 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("adopted", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let (dump, maps) = found(&site)?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     let (after, same_maps) = found(&site)?;
@@ -175,12 +175,12 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("unread", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let broken = site.manifests.path().join("broken.yaml");
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
         std::fs::write(&broken, "{")?;
         site.manifests.remove(target.service.name())?;
         for _ in 0..2 {
-            site.agent.start_again(&world.node.netns, &[])?;
+            site.agent.start_again(&[])?;
             wait::until("the agent to have read what it can", || {
                 let status = site.agent.status()?;
                 ensure!(status["report"]["agent"]["pid"] == site.agent.pid(), "it starts");
@@ -192,7 +192,7 @@ fn prunes_late(world: &mut World) -> anyhow::Result<()> {
             site.agent.wait_for(&target.service)?;
             site.agent.kill()?;
         }
-        site.agent.start_again(&world.node.netns, &[])
+        site.agent.start_again(&[])
     })?;
     std::fs::remove_file(broken)?;
     site.agent.wait_until_gone(target.service.name())?;

@@ -13,9 +13,9 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, CAPABILITY_FOR_STALE_UDP},
     client::{Family, connected, identity, receive_nameless, udp_connected},
-    manifests::{Aside, Manifests, Protocol, Service, ZONE},
+    manifests::{Aside, Protocol, Service, ZONE},
     netns::Namespace,
-    site::{Site, place},
+    site::Site,
     suite::{Suite, is_full, tell},
     wait,
 };
@@ -53,14 +53,8 @@ fn start(
     flags: &[&str],
     services: &[&Service],
 ) -> anyhow::Result<Site> {
-    let manifests = Manifests::create(&world.run)?;
-    services.iter().try_for_each(|service| manifests.write(service))?;
-    let source = mcs_tests::agent::Source::Manifests(manifests.path().to_owned());
-    let (mut config, cgroup, bpffs) = place(&world.run, role, source, flags)?;
-    config.capabilities = capabilities.to_vec();
-    let mut agent = Agent::start(&world.node.netns, config)?;
-    agent.wait_until_healthy()?;
-    Ok(Site { agent, manifests, cgroup, bpffs })
+    let netns = &world.network.node.netns;
+    Site::start_with(&world.run, role, netns, capabilities, flags, services)
 }
 
 fn report(agent: &Agent, protocol: Protocol) -> anyhow::Result<Value> {
@@ -87,13 +81,13 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("stale");
     let other = world.target("kept").with(&SETS.concat());
     let second = world.another_pod("second", 21)?;
-    let places = [&world.pod, &second, &world.node.netns];
+    let places = [&world.network.pod, &second, &world.network.node.netns];
     let services = [&target.service, &other.service];
     let site = start(world, "stale", &[ENTERS], &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let (mut aborted, mut untouched, mut failures) = (0, 0, Vec::new());
     let mut slowest = Duration::ZERO;
-    Load::of(&other).during(&world.pod, || {
+    Load::of(&other).during(&world.network.pod, || {
         for turn in 0..turns {
             let all = Clients::begin(&places, &target, &other)?;
             let changed = target.clone().with(SETS[(turn + 1) % 2]);
@@ -131,7 +125,8 @@ fn stays(world: &mut World) -> anyhow::Result<()> {
     let site = start(world, "stays", &[ENTERS], &["--zone", ZONE], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let [former, later] = SETS.map(backends);
-    let clients = Clients::begin(&[&world.pod, &world.node.netns], &target, &other)?;
+    let clients =
+        Clients::begin(&[&world.network.pod, &world.network.node.netns], &target, &other)?;
     let all = target.clone().with(&SETS.concat());
     let changes = [
         ("hints for another zone", all.clone().aside(Aside::OfOtherZone, SETS[0])),
@@ -145,6 +140,7 @@ fn stays(world: &mut World) -> anyhow::Result<()> {
         failures.extend(clients.go_on(&target, &other, &former));
         ensure!(failures.is_empty(), "{what}: {failures:?}");
         let new = world
+            .network
             .pod
             .run(|| Family::ALL.map(|family| udp_connected(family, target.udp(family))))?;
         for socket in new {
@@ -174,13 +170,13 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     let services = [&target.service, &other.service];
     let mut site = start(world, "missed", &[ENTERS], &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let clients = Clients::begin(&[&world.pod], &target, &other)?;
+    let clients = Clients::begin(&[&world.network.pod], &target, &other)?;
     let changed = target.clone().with(SETS[1]);
 
     site.agent.kill()?;
     site.manifests.write(&changed.service)?;
     site.manifests.write(&target.service)?;
-    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     thread::sleep(PROMPT);
     let failures = clients.still_work();
@@ -189,7 +185,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
 
     site.agent.kill()?;
     site.manifests.write(&changed.service)?;
-    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_for(&changed.service)?;
     let mut failures = Vec::new();
     clients.wait_until_aborted(PROMPT, &mut failures);
@@ -197,7 +193,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     count(&site.agent, Protocol::Udp, clients.aborted())?;
 
     // The import goes, and comes back with other backends.
-    let clients = Clients::begin(&[&world.pod], &changed, &other)?;
+    let clients = Clients::begin(&[&world.network.pod], &changed, &other)?;
     site.remove(&changed.service)?;
     thread::sleep(PROMPT);
     failures.extend(clients.still_work());
@@ -258,7 +254,7 @@ fn sees_processes(world: &mut World) -> anyhow::Result<()> {
         let role = if is_seen { "hermit-seen" } else { "hermit" };
         let site = start(world, role, &capabilities, &[], &[&target.service])?;
         let _in_cgroup = site.cgroup.visit()?;
-        let mut hermit = Hermit::begin(&world.pod, &target)?;
+        let mut hermit = Hermit::begin(&world.network.pod, &target)?;
         site.apply(&target.clone().with(SETS[1]).service)?;
         if is_seen {
             let said = hermit.last_words()?;
@@ -286,7 +282,7 @@ fn says_why_not(world: &mut World) -> anyhow::Result<()> {
     for (role, capabilities, flags, why) in cases {
         let site = start(world, role, capabilities, flags, &[&target.service])?;
         let _in_cgroup = site.cgroup.visit()?;
-        let clients = Clients::begin(&[&world.pod], &target, &target)?;
+        let clients = Clients::begin(&[&world.network.pod], &target, &target)?;
         site.apply(&target.clone().with(SETS[1]).service)?;
         thread::sleep(PROMPT);
         let failures = clients.still_work();
@@ -311,7 +307,7 @@ fn forgets_affinity(world: &mut World) -> anyhow::Result<()> {
     for turn in 0..10 {
         let set = SETS[turn % 2];
         site.apply(&target.clone().with(set).service)?;
-        let found = world.pod.run(|| {
+        let found = world.network.pod.run(|| {
             Family::ALL.map(|family| {
                 let tcp = identity(&connected(family, target.tcp(family))?)?;
                 let socket = udp_connected(family, target.udp(family))?;

@@ -38,7 +38,7 @@ fn stays_flat(world: &mut World) -> anyhow::Result<()> {
         }
         Ok(())
     };
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         go(&mut turns.by_ref().take(changes / SERVICES / 10))?;
         let before = Footprint::of(pid)?;
         go(&mut turns)?;

@@ -41,11 +41,11 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
     let target = world.target("upgraded");
     let mut site = world.site("upgraded", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         let own = site.agent.binary().to_owned();
         let mut sockets = vec![Sockets::connect(world, &target)?];
         for binary in [&other, &own, &other, &own] {
-            replace(world, &mut site, &target, binary)?;
+            replace(&mut site, &target, binary)?;
             // Those of every version so far.
             sockets.push(Sockets::connect(world, &target)?);
             for (age, sockets) in sockets.iter().rev().enumerate() {
@@ -62,10 +62,10 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Kills the agent, and starts another one in its place.
-fn replace(world: &World, site: &mut Site, target: &Target, binary: &Path) -> anyhow::Result<()> {
+fn replace(site: &mut Site, target: &Target, binary: &Path) -> anyhow::Result<()> {
     site.agent.kill()?;
     site.agent.set_binary(binary);
-    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     site.agent.wait_for(&target.service)
 }
@@ -80,20 +80,20 @@ fn comes_from(world: &World, earlier: &Path) -> anyhow::Result<()> {
     let output = site.agent.cleanup()?;
     ensure!(output.status.success(), "cleanup failed: {output:?}");
     site.agent.set_binary(earlier);
-    site.agent.start_again(&world.node.netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     site.agent.wait_for(&target.service)?;
 
     let _in_cgroup = site.cgroup.visit()?;
-    Load::of(&target).during(&world.pod, || {
+    Load::of(&target).during(&world.network.pod, || {
         let older = Sockets::connect(world, &target)?;
         ensure!(older.shown()? == Shown::Vips, "the earlier version shows backends");
-        replace(world, &mut site, &target, &own)?;
+        replace(&mut site, &target, &own)?;
         let newer = Sockets::connect(world, &target)?;
         let upgraded = [older.shown()?, newer.shown()?];
-        replace(world, &mut site, &target, earlier)?;
+        replace(&mut site, &target, earlier)?;
         let downgraded = [older.shown()?, newer.shown()?];
-        replace(world, &mut site, &target, &own)?;
+        replace(&mut site, &target, &own)?;
         let again = [older.shown()?, newer.shown()?];
         tell(format!(
             "earlier sockets, and those made after the upgrade, show: upgraded {upgraded:?}, \
@@ -126,7 +126,7 @@ impl Sockets {
     fn connect(world: &World, target: &Target) -> anyhow::Result<Self> {
         let of = |protocol| Family::ALL.map(|family| (family, target.of(family, protocol)));
         let (tcp, udp) = (of(Protocol::Tcp), of(Protocol::Udp));
-        world.pod.run(|| {
+        world.network.pod.run(|| {
             let streams = tcp.iter().map(|&(family, vip)| connected(family, vip));
             let datagrams = udp.iter().map(|&(family, vip)| udp_connected(family, vip));
             Ok(Self {

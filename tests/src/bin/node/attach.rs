@@ -111,7 +111,7 @@ impl Bench {
     fn restart(&mut self, by: Mechanism, flags: &[&str]) -> anyhow::Result<()> {
         let flags = all_flags(by, flags);
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        self.site.agent.start_again(&self.place.node.netns, &flags)?;
+        self.site.agent.start_again(&flags)?;
         self.site.agent.wait_until_healthy()
     }
 
@@ -257,7 +257,7 @@ fn is_killed(world: &World, by: Mechanism) -> anyhow::Result<()> {
     under_load(&[pod], target, || {
         site.agent.kill()?;
         thread::sleep(Duration::from_millis(200));
-        site.agent.start_again(&place.node.netns, &flags)?;
+        site.agent.start_again(&flags)?;
         site.agent.wait_until_healthy()
     })?;
     let after = (bench.links()?, bench.devices()?);
@@ -581,7 +581,7 @@ fn changes_mechanism(world: &World) -> anyhow::Result<()> {
             site.agent.stop()?;
             let flags = all_flags(by, &[]);
             let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-            site.agent.start_again(&place.node.netns, &flags)?;
+            site.agent.start_again(&flags)?;
             site.agent.wait_until_healthy()?;
             let status = site.agent.status()?;
             for device in status["report"]["tc"]["devices"].as_array().context("no devices")? {
@@ -602,7 +602,7 @@ fn is_in_the_way(world: &World) -> anyhow::Result<()> {
     bench.site.agent.stop()?;
     let flags = all_flags(Mechanism::Clsact, &[]);
     let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    bench.site.agent.start_again(&bench.place.node.netns, &flags)?;
+    bench.site.agent.start_again(&flags)?;
     wait::until("status to name the qdisc", || {
         let degraded = bench.site.agent.status()?["degraded"].to_string();
         let said = format!("{FIRST}: an ingress qdisc");

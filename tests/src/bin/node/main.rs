@@ -51,7 +51,7 @@ fn main() -> ExitCode {
     explain::cases(&mut suite);
     stuck_device::cases(&mut suite);
     coverage::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-node", World::begin)
 }
 
 /// Adds a case for clients in pods of each of these layouts, and for each family.

@@ -11,6 +11,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, ask, still_goes},
     manifests::{Protocol, Service},
+    process,
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -90,7 +91,7 @@ fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
     for max_flows in ["4096", "256", "1024"] {
         site.agent.stop()?;
         let asked = while_clients_ask(pod, &target, || {
-            site.agent.start_again(netns, &flags(max_flows))?;
+            site.agent.start_again(&flags(max_flows))?;
             site.agent.wait_until_healthy()
         })
         .with_context(|| format!("--max-flows {max_flows}"))?;
@@ -161,9 +162,7 @@ fn listed(
     connections: &[(TcpStream, SocketAddr)],
 ) -> anyhow::Result<()> {
     let name = format!("default/{}", target.service.name());
-    let output = site.agent.command(&["flows", &name, "-o", "json"])?;
-    let flows: Vec<Value> = serde_json::from_slice(&output.stdout)
-        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let flows = process::json_list(&site.agent.command(&["flows", &name, "-o", "json"])?)?;
     let text = |flow: &Value, field: &str| flow[field].as_str().map(str::to_owned);
     let found: BTreeSet<_> = flows
         .iter()

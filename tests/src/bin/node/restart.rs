@@ -74,7 +74,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     };
     site.agent.kill()?;
     all_go_on("killed")?;
-    site.agent.start_again(node, FLAGS)?;
+    site.agent.start_again(FLAGS)?;
     site.agent.wait_until_healthy()?;
     all_go_on("back")?;
     for (client, pod, family) in &clients {

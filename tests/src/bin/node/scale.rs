@@ -13,7 +13,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
     client::{self, Family, still_goes},
-    procfs,
+    process, procfs,
     site::Site,
     suite::{Suite, tell},
     topology::{
@@ -187,8 +187,7 @@ fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Resul
     let expected = |port| backends(Distance::Near, World::WEB, family, port);
     ensure!(backends_of(&connections) == expected(crate::world::TCP.1));
     ensure!(backends_of(&sockets) == expected(crate::world::UDP.1));
-    let flows = world.site.agent.command(&["flows", "-o", "json"])?;
-    let flows: Vec<serde_json::Value> = serde_json::from_slice(&flows.stdout)?;
+    let flows = process::json_list(&world.site.agent.command(&["flows", "-o", "json"])?)?;
     let count = flows.len();
     ensure!(count >= CONNECTIONS + SOCKETS, "the agent lists {count} flows");
     tell(format!("{CONNECTIONS} connections, {SOCKETS} sockets; the agent lists {count} flows"));

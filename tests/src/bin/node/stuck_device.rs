@@ -112,7 +112,7 @@ fn others_are_switched(world: &World, from: Mechanism, to: Mechanism) -> anyhow:
     under_load(&pods, target, || {
         site.agent.kill()?;
         let obstacle = Obstacle::put(node, to)?;
-        site.agent.start_again(node, &flags)?;
+        site.agent.start_again(&flags)?;
         wait::until("all devices but one to be switched", || {
             is_stuck(&site.agent.status()?, to, obstacle.says())
         })?;

@@ -5,7 +5,6 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
     sync::atomic::{AtomicU8, Ordering},
 };
 
@@ -15,7 +14,7 @@ use mcs_tests::{
     client::Family,
     manifests::Protocol,
     run::Run,
-    server::Server,
+    server::{Serve, Server, Servers},
     site::Site,
     target::Vips,
     topology::{
@@ -70,11 +69,11 @@ pub(crate) struct Place {
     number: u8,
 }
 
-/// Servers by address.
-type Servers = BTreeMap<(Protocol, SocketAddr), Server>;
+/// The servers of every pod.
+const SERVE: [Serve; 2] = [(Server::tcp_echo, TCP.1), (Server::udp_echo, UDP.1)];
 
 impl Place {
-    /// Makes the node with this number, and so many pods of each layout, each with servers.
+    /// Makes the node with this number, and this number of pods of each layout, each with servers.
     fn create(
         run: &Run,
         backbone: &Backbone,
@@ -83,7 +82,7 @@ impl Place {
     ) -> anyhow::Result<Self> {
         let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
         let mut place =
-            Self { servers: Servers::new(), pods: BTreeMap::new(), node, first, number };
+            Self { servers: Servers::default(), pods: BTreeMap::new(), node, first, number };
         for (layout, count) in pods {
             for host in 0..*count {
                 place.add(run, *layout, first, host + 2)?;
@@ -94,9 +93,7 @@ impl Place {
 
     fn add(&mut self, run: &Run, layout: Layout, first: Subnet, host: u8) -> anyhow::Result<()> {
         let pod = Pod::create(run, &self.node, layout, first, host)?;
-        for ip in [pod.v4().into(), pod.v6().into()] {
-            serve(&mut self.servers, &pod.netns, ip)?;
-        }
+        self.servers.add(&pod.netns, both(&pod), &SERVE)?;
         self.pods.entry(layout).or_default().push(pod);
         Ok(())
     }
@@ -172,16 +169,13 @@ impl World {
     /// The endpoints of `far`.
     pub(crate) const FAR: &[u8] = &[11, 12];
 
-    /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-node").context("cannot make a cgroup to run in (it takes root)")?;
+    /// Creates everything.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let backbone = Backbone::create(&run)?;
-        let mut servers = Servers::new();
+        let mut servers = Servers::default();
         for distance in Distance::ALL {
-            for ip in Backbone::PODS.into_iter().flat_map(|pod| distance.pod(pod)) {
-                serve(&mut servers, backbone.pods(distance), ip)?;
-            }
+            let ips = Backbone::PODS.into_iter().flat_map(|pod| distance.pod(pod));
+            servers.add(backbone.pods(distance), ips, &SERVE)?;
         }
         let place = Place::create(&run, &backbone, 0, &Layout::ALL.map(|layout| (layout, 2)))?;
         let vips = Vips::default();
@@ -208,8 +202,7 @@ impl World {
             .map(|target| &target.service)
             .collect();
         let site = Site::start(&run, "main", &place.node.netns, FLAGS, &services)?;
-        let logs = run.directory().to_owned();
-        let world = Self {
+        Ok(Self {
             site,
             web,
             empty,
@@ -225,8 +218,7 @@ impl World {
             run,
             vips,
             places: AtomicU8::new(1),
-        };
-        Ok((world, logs))
+        })
     }
 
     /// A service with its own addresses, no endpoints, and no agent that knows it.
@@ -234,7 +226,7 @@ impl World {
         fresh(&self.vips, name)
     }
 
-    /// Another node, with so many pods of these layouts, and no agent.
+    /// Another node, with this number of pods of these layouts, and no agent.
     pub(crate) fn new_place(&self, pods: &[(Layout, u8)]) -> anyhow::Result<Place> {
         let number = self.places.fetch_add(1, Ordering::Relaxed);
         Place::create(&self.run, &self.backbone, number, pods)
@@ -246,9 +238,7 @@ impl World {
         protocol: Protocol,
         address: SocketAddr,
     ) -> anyhow::Result<&Server> {
-        let key = (protocol, address);
-        let server = self.servers.get(&key).or_else(|| self.place.servers.get(&key));
-        server.with_context(|| format!("no server at {address}"))
+        self.servers.at(protocol, address).or_else(|_| self.place.servers.at(protocol, address))
     }
 }
 
@@ -259,16 +249,4 @@ fn both(pod: &Pod) -> [IpAddr; 2] {
 
 fn fresh(vips: &Vips, name: &str) -> Target {
     vips.target(name).port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
-}
-
-fn serve(
-    servers: &mut Servers,
-    netns: &mcs_tests::netns::Namespace,
-    ip: IpAddr,
-) -> anyhow::Result<()> {
-    let tcp = Server::tcp_echo(netns, SocketAddr::new(ip, TCP.1))?;
-    servers.insert((Protocol::Tcp, tcp.address()), tcp);
-    let udp = Server::udp_echo(netns, SocketAddr::new(ip, UDP.1))?;
-    servers.insert((Protocol::Udp, udp.address()), udp);
-    Ok(())
 }

@@ -25,14 +25,8 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "checksums: packets of all sorts", random);
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    Ok(TestFlow::new(fixture.family.client(1), &service))
-}
-
 fn none(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     fixture.opens(&flow, &flow.first().without_checksum())?;
     for side in Side::BOTH {
         fixture.carries(&flow, side, &flow.later(side).without_checksum())?;
@@ -66,7 +60,7 @@ fn zeroed(
 
 fn becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             let with_word = |word: u16| flow.later(side).payload(&word.to_be_bytes());
@@ -82,7 +76,7 @@ fn becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
 fn header_becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
     const CHECKSUM: usize = 10;
 
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     fixture.established(&flow)?;
     for side in Side::BOTH {
         let with_word = |id: u16| flow.later(side).id(id.into());
@@ -111,7 +105,7 @@ fn spoilt(packet: &Packet, error: u16) -> Vec<u8> {
 
 fn wrong(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             for error in [1, 0x100, 0x8000, 0xfffe] {

@@ -219,8 +219,7 @@ fn comes_back(fixture: &mut Fixture) -> anyhow::Result<()> {
         let one =
             Service { vip: old.vip, protocol, frontend: old.frontend(), backends: vec![old.pick] };
         let new = takes_over(fixture, &old)?;
-        // The client begins again where its old flow was. What the backend sees has to be another
-        // flow than the one that has taken the old one's place.
+        // The client begins again from the port of its old flow. The backend has to see another flow than `new`.
         let again = fixture.opens_with(&one, &old.first(), |_, _| ())?;
         assert_ne!(again.source, new.source);
         exchange_on_all(fixture, &[new, again])?;

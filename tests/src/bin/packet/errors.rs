@@ -80,14 +80,6 @@ fn some(family: Family) -> Kind {
     }
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    let flow = TestFlow::new(fixture.family.client(1), &service);
-    fixture.established(&flow)?;
-    Ok(flow)
-}
-
 /// An error about a packet of a flow's side.
 #[derive(Clone, Copy)]
 struct Error {
@@ -107,7 +99,7 @@ impl Error {
         }
     }
 
-    /// The program that sees it: the one that sees packets from the far end.
+    /// The program that sees it: it sees packets from the far end.
     fn hook(&self) -> Hook {
         self.flow.hook(self.receiver())
     }
@@ -130,7 +122,7 @@ impl Error {
         Packet::icmp(src, from.ip(), self.kind, quote)
     }
 
-    /// Sends it with so many bytes of the packet inside, or all of them.
+    /// Sends it with the first bytes of the packet inside, or with all of them.
     #[track_caller]
     fn check(
         &self,
@@ -147,7 +139,7 @@ impl Error {
         self.becomes(fixture, &sent, self.received(&cut(packet)))
     }
 
-    /// Sends one that has to arrive as that.
+    /// Sends an error that has to arrive as `received`.
     #[track_caller]
     fn becomes(
         &self,
@@ -174,7 +166,7 @@ fn every_error(flow: TestFlow, kinds: &[Kind]) -> Vec<Error> {
 
 pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &kinds(fixture.family)) {
             let packet = flow.later(error.about);
             error.check(fixture, &packet, None).with_context(|| format!("{:?}", error.kind))?;
@@ -186,7 +178,7 @@ pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn shapes(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             let (from, to) = flow.ends(error.about);
             let packets = match protocol {
@@ -213,7 +205,7 @@ fn shapes(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             for options in [&[1, 1, 1, 0][..], &[0x9e; 40]] {
                 let packet = flow.later(error.about).options(options);
@@ -233,7 +225,7 @@ fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
         &[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Destination],
     ];
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             for chain in chains {
                 let packet = flow.later(error.about).extensions(chain);
@@ -250,7 +242,7 @@ fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
         Family::V6 => 40,
     };
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             let packet = flow.later(error.about);
             // From the least that RFC 792 allows, past the checksum of TCP.
@@ -290,7 +282,7 @@ fn multipart(fixture: &mut Fixture) -> anyhow::Result<()> {
         Family::V6 => (3, 0, [16, 0, 0, 0]),
     };
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[kind]) {
             let packet = flow.later(error.about);
             let quote = |packet: &Packet| {
@@ -311,7 +303,7 @@ fn wrong_checksum(fixture: &mut Fixture) -> anyhow::Result<()> {
         Family::V6 => 42,
     };
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             let packet = flow.later(error.about);
             let quote = flow.translated(error.about, &packet).bytes();
@@ -329,7 +321,7 @@ fn wrong_checksum(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             let packet = flow.later(error.about).payload(&[3; 100]);
             let quotes = flow.translated(error.about, &packet).pieces(&[64]);
@@ -346,7 +338,7 @@ fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn in_fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.open_flow(Protocol::Udp)?;
     for error in every_error(flow, &[some(fixture.family)]) {
         let quote = flow.translated(error.about, &flow.later(error.about)).bytes();
         for (piece, reason) in error
@@ -379,7 +371,7 @@ fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn other_port(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        flow(fixture, protocol)?;
+        fixture.open_flow(protocol)?;
         let service = fixture.service(protocol, fixture.family.vip(2), &[fixture.family.pod(1)])?;
         let client = fixture.family.client(1);
         let (other, first) = fixture.opens_with_any_choice(client, &service)?;
@@ -416,7 +408,7 @@ fn unknown(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 /// An error about a packet of an address other than the error's destination is forged.
 fn other_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.open_flow(Protocol::Udp)?;
     let other = fixture.family.vip(2);
     fixture.service(Protocol::Udp, other, &[fixture.family.pod(2)])?;
     let quote = flow.translated(Side::Backend, &flow.later(Side::Backend)).bytes();
@@ -426,7 +418,7 @@ fn other_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 /// An error to the VIP about a packet that the client has never had.
 fn foreign_view(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.open_flow(Protocol::Udp)?;
     let (client, vip) = (flow.client.ip(), flow.vip.ip());
     let quotes = [
         flow.translated(Side::Client, &flow.later(Side::Client)),
@@ -442,7 +434,7 @@ fn foreign_view(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn outer_headers(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &[some(fixture.family)]) {
             let packet = flow.later(error.about);
             let quote = flow.translated(error.about, &packet).bytes();
@@ -483,7 +475,7 @@ fn redirect(router: IpAddr, packet: &Packet, station: bool) -> Packet {
 
 fn redirects(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         for station in [false, true] {
             // The redirect is for one backend; the client must not learn its address.
             let packet = flow.translated(Side::Client, &flow.later(Side::Client));

@@ -6,7 +6,7 @@ use crate::{
     each,
     fixture::{Fixture, Hook},
     packet::{Packet, Protocol, flag},
-    test_flow::{Side, TestFlow},
+    test_flow::Side,
 };
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
@@ -18,13 +18,8 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "flow: UDP", udp);
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    Ok(TestFlow::new(fixture.family.client(1), &service))
-}
-
 pub(crate) fn tcp(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.established(&flow)?;
     let packet = |side, flags| {
         let (from, to) = flow.ends(side);
@@ -44,8 +39,7 @@ pub(crate) fn tcp(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
     for side in Side::BOTH {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let flow = flow(fixture, Protocol::Tcp)?;
+        let flow = fixture.new_flow(Protocol::Tcp)?;
         fixture.established(&flow)?;
         let (from, to) = flow.ends(side);
         fixture.carries(&flow, side, &Packet::tcp(from, to, flag::RST | flag::ACK))?;
@@ -56,9 +50,9 @@ fn reset(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// RFC 9293, 3.5: each side sends a SYN before it has the other's.
+/// RFC 9293, 3.5: each side sends a SYN before it receives one.
 fn simultaneous(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.opens(&flow, &flow.first())?;
     for flags in [flag::SYN, flag::SYN | flag::ACK, flag::ACK] {
         for side in [Side::Backend, Side::Client] {
@@ -71,10 +65,10 @@ fn simultaneous(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 /// TCP fast open.
 fn syn_with_data(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     let syn = flow.first().payload(&[0x5a; 600]);
     fixture.opens(&flow, &syn)?;
-    // Again, since nobody has answered.
+    // The client sends it again, since nobody has answered.
     fixture.carries(&flow, Side::Client, &syn)?;
     let (from, to) = flow.ends(Side::Backend);
     fixture.carries(&flow, Side::Backend, &Packet::tcp(from, to, flag::SYN | flag::ACK))?;
@@ -82,7 +76,7 @@ fn syn_with_data(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn middle(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.set_evicted()?;
     fixture.opens(&flow, &flow.later(Side::Client))?;
     fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))?;
@@ -90,7 +84,7 @@ fn middle(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn udp(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     // A reply without a flow.
     fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;
     fixture.established(&flow)?;

@@ -32,12 +32,6 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
 /// Where datagrams are cut.
 const CUTS: [usize; 2] = [64, 128];
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    Ok(TestFlow::new(fixture.family.client(1), &service))
-}
-
 /// A datagram long enough for three pieces.
 fn datagram(flow: &TestFlow, side: Side) -> Packet {
     let payload: Vec<_> = (0..160).collect();
@@ -80,7 +74,7 @@ fn carries_pieces(
 
 pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             carries_pieces(fixture, flow, side, &datagram(&flow, side))?;
@@ -92,7 +86,7 @@ pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 /// A flow whose first packet comes in pieces.
 fn begins_a_flow(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     let packet = datagram(&flow, Side::Client);
     let out = flow.translated(Side::Client, &packet).pieces(&CUTS);
     let pieces = packet.pieces(&CUTS);
@@ -118,7 +112,7 @@ fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn later_alone(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         let dropped = || Expect::dropped(Counter::PacketDroppedFragment);
         for piece in &datagram(&flow, Side::Client).pieces(&CUTS)[1..] {
@@ -141,7 +135,7 @@ fn late(fixture: &mut Fixture) -> anyhow::Result<()> {
     // The kernel's own, IP_FRAG_TIME: 30 s.
     let half = Duration::from_secs(15);
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             let packet = datagram(&flow, side);
@@ -166,7 +160,7 @@ fn late(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn same_id(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     fixture.established(&flow)?;
     carries_pieces(fixture, flow, Side::Client, &datagram(&flow, Side::Client))?;
     // To another frontend of the VIP, which leads elsewhere.
@@ -184,7 +178,7 @@ fn same_id(fixture: &mut Fixture) -> anyhow::Result<()> {
 fn interleaved(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         for other_pod in [1, 2] {
-            let one = flow(fixture, protocol)?;
+            let one = fixture.new_flow(protocol)?;
             fixture.established(&one)?;
             let (mut client, mut vip) = (one.client, one.vip);
             client.set_port(50_001);
@@ -229,7 +223,7 @@ fn takes_turns(fixture: &mut Fixture, flows: &[TestFlow; 2], side: Side) -> anyh
 }
 
 fn tiny(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.established(&flow)?;
     // 8 and 16 bytes of the TCP header (RFC 1858), and all but its options.
     for (side, cut) in [(Side::Client, 8), (Side::Client, 16), (Side::Backend, 16)] {
@@ -247,7 +241,7 @@ fn tiny(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Udp)?;
+    let flow = fixture.new_flow(Protocol::Udp)?;
     fixture.established(&flow)?;
     carries_pieces(fixture, flow, Side::Client, &datagram(&flow, Side::Client))?;
     let tcp = Packet::data(flow.client, flow.vip).payload(&[1; 160]).pieces(&CUTS);
@@ -257,10 +251,10 @@ fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
 fn with_extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
     let chain = [Extension::HopByHop, Extension::Destination, Extension::LongDestination];
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
-            // So many of them in the pieces themselves, of which the first alone has them.
+            // This number of extension headers is in the part that is cut: the first piece alone has them.
             for fragmentable in 0..chain.len() {
                 let packet = datagram(&flow, side).extensions(&chain);
                 let packet = Packet { fragmentable, ..packet };
@@ -273,7 +267,7 @@ fn with_extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn with_options(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             let packet = datagram(&flow, side).options(&[148, 4, 0, 0, 1, 1, 1, 0]);

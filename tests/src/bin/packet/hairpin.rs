@@ -55,7 +55,7 @@ pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
                 fixture.carries(&flow, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
             }
         }
-        // Without the flow, a packet of the pod to the VIP is that of a client.
+        // Without the flow, a packet of the pod to the VIP comes from a client.
         fixture.evict_flows()?;
         fixture.allow_refusals(0)?;
         let dropped = Expect::dropped(Counter::PacketRefusedUnknownPort);

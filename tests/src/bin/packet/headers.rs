@@ -11,7 +11,7 @@ use crate::{
     fixture::{Fixture, Hook},
     one,
     packet::{Extension, Packet, Protocol},
-    test_flow::{Side, TestFlow},
+    test_flow::Side,
 };
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
@@ -23,16 +23,10 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "headers: bytes behind the packet", trailer);
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    Ok(TestFlow::new(fixture.family.client(1), &service))
-}
-
 /// Sends packets of every protocol both ways, after `shape` has changed them.
 fn both_ways(fixture: &mut Fixture, shape: impl Fn(Packet) -> Packet) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.opens(&flow, &shape(flow.first()))?;
         for side in Side::BOTH {
             fixture.carries(&flow, side, &shape(flow.later(side)))?;
@@ -101,7 +95,7 @@ fn not_translated(
     reason: Counter,
 ) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.expect(Hook::FromPod, flow.first().extensions(chain), Expect::dropped(reason))?;
         // With a flow that it would belong to.
         fixture.established(&flow)?;
@@ -121,7 +115,7 @@ fn rest(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn trailer(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         // As Ethernet pads short frames.
         let padded = |packet: &Packet| [packet.bytes(), vec![0x77; 18]].concat();
         let first = flow.first();

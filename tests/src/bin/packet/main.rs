@@ -4,7 +4,8 @@
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use mcs_tests::suite::{Suite, skip, tell};
+use clap::Parser as _;
+use mcs_tests::suite::{Args, Suite, skip, tell};
 
 mod checksums;
 mod choice;
@@ -63,7 +64,7 @@ fn main() -> ExitCode {
     hostile::cases(&mut suite);
     fuzz::cases(&mut suite);
     suite.last("coverage: everything, once all cases have run", covered);
-    suite.main(|| Fixture::begin(Coverage::default(), false))
+    suite.run(Args::parse(), || Fixture::begin(Coverage::default(), false))
 }
 
 /// Reports whether this kernel supports `CHECKSUM_COMPLETE`; without it all cases leave out one medium.

@@ -73,7 +73,7 @@ fn port_unreachable(packet: &Packet, quote: &[u8]) -> Packet {
 const QUOTED: usize = 8;
 
 impl Fixture {
-    /// A packet whose header has so many bytes is refused for this reason.
+    /// A packet with a header of this length is refused for this reason.
     #[track_caller]
     fn refuses_with(
         &mut self,
@@ -348,7 +348,7 @@ fn limit(fixture: &mut Fixture) -> anyhow::Result<()> {
     }
     fixture.allow_refusals(1)?;
     fixture.expect(Hook::FromPod, &packet, answered())?;
-    // The credit of a long silence is that of a burst.
+    // A long silence gives no more credit than one burst.
     fixture.allow_refusals(1000 * REFUSALS_AT_ONCE)?;
     let begin = std::time::Instant::now();
     let mut count = 0;

@@ -9,7 +9,7 @@ use crate::{
     expect::Expect,
     fixture::{Fixture, Hook, SEGMENT},
     packet::{Protocol, built},
-    test_flow::{Side, TestFlow},
+    test_flow::Side,
 };
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
@@ -18,17 +18,9 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "segments: a length of 0 without segments", no_segments);
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    let flow = TestFlow::new(fixture.family.client(1), &service);
-    fixture.established(&flow)?;
-    Ok(flow)
-}
-
 fn as_one(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.open_flow(protocol)?;
         fixture.segment = SEGMENT;
         for side in Side::BOTH {
             fixture.carries(&flow, side, &flow.later(side).payload(&[0x2d; 3000]))?;
@@ -50,7 +42,7 @@ fn without_length(mut bytes: Vec<u8>) -> Vec<u8> {
 }
 
 fn big(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.open_flow(Protocol::Tcp)?;
     fixture.segment = SEGMENT;
     for side in Side::BOTH {
         let packet = flow.later(side).payload(&[0x3a; 2900]);
@@ -64,7 +56,7 @@ fn big(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 fn no_segments(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = flow(fixture, Protocol::Tcp)?;
+    let flow = fixture.open_flow(Protocol::Tcp)?;
     let bytes = |side| without_length(flow.later(side).payload(&[0x3a; 900]).bytes());
     let dropped = Expect::dropped(Counter::PacketDroppedMalformed);
     fixture.expect(Hook::FromPod, bytes(Side::Client), dropped)?;

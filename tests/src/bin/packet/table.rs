@@ -22,15 +22,9 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "table: both entries are gone", both_gone);
 }
 
-fn flow(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-    Ok(TestFlow::new(fixture.family.client(1), &service))
-}
-
 fn gate(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         let reply = flow.later(Side::Backend);
         // An entry that nothing has announced.
         fixture.plant([(flow.key(Side::Backend), flow.entry(Side::Backend, 0))])?;
@@ -48,7 +42,7 @@ fn gate(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn ending(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         fixture.set_flows_used(FlowsUsed::ENDING)?;
         for side in Side::BOTH {
@@ -82,7 +76,7 @@ const A_WHILE: Duration = Duration::from_nanos(Flow::TOUCH_NS);
 
 fn times(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         for side in Side::BOTH {
             // Right away: not written. After a while: written.
@@ -105,7 +99,7 @@ const fn other(side: Side) -> Side {
 fn recreates_entry(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         for side in Side::BOTH {
-            let flow = flow(fixture, protocol)?;
+            let flow = fixture.new_flow(protocol)?;
             fixture.established(&flow)?;
             fixture.evict(&flow.key(other(side)))?;
             fixture.age_flow(&flow.key(side), A_WHILE)?;
@@ -126,7 +120,7 @@ fn recreates_entry(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn client_again(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         fixture.evict(&flow.key(Side::Client))?;
         fixture.opens(&flow, &flow.later(Side::Client))?;
@@ -137,7 +131,7 @@ fn client_again(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 fn both_gone(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
-        let flow = flow(fixture, protocol)?;
+        let flow = fixture.new_flow(protocol)?;
         fixture.established(&flow)?;
         fixture.evict_flows()?;
         fixture.ignores(Hook::ToPod, flow.later(Side::Backend))?;

@@ -231,6 +231,20 @@ fn seen(before: u32, flags: u8) -> u32 {
 }
 
 impl Fixture {
+    /// A flow to the only backend of a service, in tables that hold nothing else.
+    pub(crate) fn new_flow(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+        self.reset(self.family, self.medium)?;
+        let service = self.service(protocol, self.family.vip(1), &[self.family.pod(1)])?;
+        Ok(TestFlow::new(self.family.client(1), &service))
+    }
+
+    /// The same, established.
+    pub(crate) fn open_flow(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+        let flow = self.new_flow(protocol)?;
+        self.established(&flow)?;
+        Ok(flow)
+    }
+
     /// A packet that begins a flow.
     #[track_caller]
     pub(crate) fn opens(&mut self, flow: &TestFlow, packet: &Packet) -> anyhow::Result<()> {

@@ -16,7 +16,7 @@ use mcs_tests::{
 
 use crate::{
     client::Family,
-    world::{Place, TCP, Target, UDP, World, backends},
+    world::{Place, TCP, UDP, World, backends},
 };
 
 const REPLACEMENTS: usize = 1000;
@@ -35,18 +35,6 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("VIPs come and go beside one under load", replaces_vips);
 }
 
-pub(crate) fn load(target: &Target, pods: &[u8]) -> Load {
-    let families = [Family::V4, Family::V6];
-    let backends = families.iter().flat_map(|family| {
-        [TCP.1, UDP.1].into_iter().flat_map(|port| backends(pods, *family, port))
-    });
-    Load {
-        tcp: families.map(|family| (family, target.tcp(family))).into(),
-        udp: families.map(|family| (family, target.udp(family))).into(),
-        backends: backends.collect(),
-    }
-}
-
 fn inconsistent(site: &Site) -> anyhow::Result<u64> {
     Ok(site.agent.counters()?["refused_inconsistent"])
 }
@@ -60,14 +48,14 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
         (target.clone().with(SETS[turn]), bystander.clone().with(bystanders))
     });
     let services = [&states[0].0.service, &states[0].1.service];
-    let mut site = Site::start(&world.run, "replaced", &world.node.netns, &[], &services)?;
+    let mut site = world.start("replaced", &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
     let batches = states
         .iter()
         .map(|(target, bystander)| batch(&world.run, [&target.service, &bystander.service]));
     let states = batches.collect::<anyhow::Result<Vec<_>>>()?;
-    let load = load(&target, &SETS.concat());
+    let load = target.load(&SETS.concat());
     let mut replacements = 0;
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
         let start = Instant::now();
@@ -88,7 +76,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
 fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("rewritten");
     world.site.apply(&target.clone().with(SETS[0]).service)?;
-    let load = load(&target, &SETS.concat());
+    let load = target.load(&SETS.concat());
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
         let mut sets = SETS.iter().cycle().skip(1).take(8);
         sets.try_for_each(|set| world.site.apply(&target.clone().with(set).service))
@@ -103,7 +91,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     let stable = one_frontend("stable", vip.ip())
         .port(Protocol::Udp, UDP.0, UDP.1)
         .endpoints("remote", ips(SETS[0]));
-    let mut site = Site::start(&world.run, "few", &world.node.netns, &[SMALL], &[&stable])?;
+    let mut site = world.start("few", &[SMALL], &[&stable])?;
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
     let states = (0..16).map(|turn| batch_beside(world, &stable, turn));

@@ -16,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "counters of refusals", refusals);
 }
 
-/// What `work` adds to the counters, those that stay aside.
+/// The counters that `work` changes, with what it adds to each.
 fn added(
     world: &World,
     place: Place,

@@ -63,7 +63,7 @@ fn servers(world: &World, family: Family) -> anyhow::Result<[Server; 2]> {
         // An IPv6 socket serves IPv4 clients too.
         Family::V6 | Family::Mapped => Ipv6Addr::UNSPECIFIED.into(),
     };
-    let node = &world.node.netns;
+    let node = &world.network.node.netns;
     Ok([
         Server::tcp(node, SocketAddr::new(any, TCP.1))?,
         Server::udp(node, SocketAddr::new(any, UDP.1))?,

@@ -5,7 +5,6 @@ use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
 use anyhow::ensure;
 use mcs_tests::{
     bpf::observer::{Hook, Observer, Sight},
-    site::Site,
     suite::Suite,
     wait,
 };
@@ -49,13 +48,12 @@ fn sight(address: SocketAddr) -> Sight {
 }
 
 fn run_beside(world: &mut World) -> anyhow::Result<()> {
-    let node = &world.node.netns;
-    let mut site = Site::start(&world.run, "shared", node, &[], &[&world.web.service])?;
+    let mut site = world.start("shared", &[], &[&world.web.service])?;
     site.agent.stop()?;
     site.agent.cleanup()?;
     let cgroup = File::open(site.cgroup.path())?;
     let before = observers(&cgroup)?;
-    site.agent.start_again(node, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     // It sends a self-test through its hooks.
     wait::until("the attachment to be proven", || {

@@ -23,7 +23,7 @@ use crate::{
     world::{PODS, Place, TCP, Target, World, backend},
 };
 
-/// Changes after which the ids of the first backends are those of others.
+/// Changes after which other backends have the ids of the first ones.
 const CHANGES: usize = 1_000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -58,7 +58,7 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("hinted");
     let first = target.clone().with(&PODS[..1]);
     let flags = ["--stale-udp=leave", "--max-memory=64Ki"];
-    let mut site = Site::start(&world.run, "hinted", &world.node.netns, &flags, &[&first.service])?;
+    let mut site = world.start("hinted", &flags, &[&first.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let sockets: anyhow::Result<Vec<Sockets>> = world.at(Place::Pod, || {
         Family::ALL.into_iter().map(|family| Sockets::begin(&target, family)).collect()
@@ -71,7 +71,7 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
 
     let pins = Pins::new(site.bpffs.path());
     let restart = |site: &mut Site, flags: &[&str]| {
-        site.agent.start_again(&world.node.netns, flags)?;
+        site.agent.start_again(flags)?;
         site.agent.wait_until_healthy()
     };
     // Right ones, of another size.

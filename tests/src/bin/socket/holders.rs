@@ -18,7 +18,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::{Agent, Source},
     manifests::{Manifests, Protocol},
-    site::{Site, place},
+    site::place,
     suite::{Suite, skip},
 };
 use rustix::{
@@ -138,7 +138,7 @@ fn is_of_another_namespace(world: &World, family: Family, place: Place) -> anyho
 /// An accepted socket is another one: nothing of its listener's past shows.
 fn become_servers(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("past").with(World::WEB);
-    let site = Site::start(&world.run, "servers", &world.node.netns, &[], &[&target.service])?;
+    let site = world.start("servers", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
         world.at(Place::Pod, || {
@@ -188,7 +188,7 @@ fn are_older(world: &mut World) -> anyhow::Result<()> {
         };
         Family::ALL.into_iter().map(make).collect::<anyhow::Result<Vec<_>>>()
     })?;
-    let mut agent = Agent::start(&world.node.netns, config)?;
+    let mut agent = Agent::start(&world.network.node.netns, config)?;
     agent.wait_until_healthy()?;
     for (family, direct, asks, stream, socket) in &older {
         let family = *family;

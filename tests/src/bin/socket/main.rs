@@ -62,7 +62,7 @@ fn main() -> ExitCode {
     uring::cases(&mut suite);
     passive::cases(&mut suite);
     trace::cases(&mut suite);
-    suite.main(World::begin)
+    suite.main("mcs-socket", World::begin)
 }
 
 /// What holds for every family and for clients of every place.

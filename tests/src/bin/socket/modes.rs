@@ -77,7 +77,7 @@ fn off(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn start(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
-    Site::start(&world.run, role, &world.node.netns, flags, &[&world.web.service])
+    world.start(role, flags, &[&world.web.service])
 }
 
 /// The hooks with a program.
@@ -88,7 +88,7 @@ fn attached(agent: &Agent) -> anyhow::Result<Vec<Value>> {
 
 fn two_agents(world: &mut World) -> anyhow::Result<()> {
     let theirs = world.web.clone().with(&PODS[3..]);
-    let site = Site::start(&world.run, "two", &world.node.netns, &[], &[&theirs.service])?;
+    let site = world.start("two", &[], &[&theirs.service])?;
     let seen = |world: &World| {
         world.at(Place::Pod, || {
             let vip = world.web.tcp(Family::V4);
@@ -106,7 +106,7 @@ fn two_agents(world: &mut World) -> anyhow::Result<()> {
 }
 
 fn second_waits(world: &mut World) -> anyhow::Result<()> {
-    let node = &world.node.netns;
+    let node = &world.network.node.netns;
     let mut site = start(world, "first", &[])?;
     let mut config = site.agent.config().clone();
     config.log = world.run.directory().join("second.log");

@@ -214,7 +214,7 @@ fn wait_and_go_on(world: &mut World) -> anyhow::Result<()> {
     let world = &*world;
     let code = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());
     let before = world.site.agent.counters()?["connect_translated"];
-    let deaf = Deaf::begin(&world.node.netns)?;
+    let deaf = Deaf::begin(&world.network.node.netns)?;
     let streams = world.at(Place::Pod, || {
         let mut streams = Vec::new();
         for family in Family::ALL {

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fs, net::UdpSocket};
 use anyhow::Context as _;
 use aya::maps::{HashMap, Map, MapData};
 use mcs_common::{Peer, ReverseKey, ReverseValue, maps};
-use mcs_tests::{site::Site, suite::Suite};
+use mcs_tests::suite::Suite;
 use rustix::net::sockopt::socket_cookie;
 
 use crate::{
@@ -78,8 +78,7 @@ fn tells_four_apart(world: &World, family: Family, place: Place) -> anyhow::Resu
 /// As after an upgrade: the pair is in the table, and the map of the storage is new.
 fn was_remembered(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("remembered").with(&PODS[..1]);
-    let node = &world.node.netns;
-    let mut site = Site::start(&world.run, "remembered", node, &[], &[&target.service])?;
+    let mut site = world.start("remembered", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let vip = target.udp(Family::V4);
     let socket = world.at(Place::Pod, || {
@@ -99,7 +98,7 @@ fn was_remembered(world: &mut World) -> anyhow::Result<()> {
         backend: Peer::new(served.ip().into(), served.port()),
     };
     table.insert(key, ReverseValue { vip: Peer::new(vip.ip().into(), vip.port()) }, 0)?;
-    site.agent.start_again(node, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     assert_eq!(receive(&socket)?.source, vip);
     // The next datagram brings the pair to the storage.

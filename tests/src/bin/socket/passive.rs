@@ -46,14 +46,15 @@ struct Lost<'a>(&'a World, u8);
 
 impl<'a> Lost<'a> {
     fn new(world: &'a World, pod: u8) -> anyhow::Result<Self> {
-        world.remote.ip(&format!("rule add from {} blackhole", pod_v4(pod)))?;
+        world.network.remote.ip(&format!("rule add from {} blackhole", pod_v4(pod)))?;
         Ok(Self(world, pod))
     }
 }
 
 impl Drop for Lost<'_> {
     fn drop(&mut self) {
-        let removed = self.0.remote.ip(&format!("rule delete from {} blackhole", pod_v4(self.1)));
+        let removed =
+            self.0.network.remote.ip(&format!("rule delete from {} blackhole", pod_v4(self.1)));
         if let Err(error) = removed {
             eprintln!("{error:#}");
         }
@@ -105,7 +106,7 @@ fn start(world: &World, role: &str, services: &[&Target]) -> anyhow::Result<Site
     }
     let services: Vec<_> = services.iter().map(|target| &target.service).collect();
     // The agent connects to what clients do not reach.
-    Site::start(&world.run, role, &world.node.netns, &["--probe-peers=on"], &services)
+    world.start(role, &["--probe-peers=on"], &services)
 }
 
 fn asking(mut target: Target) -> Target {
@@ -141,7 +142,7 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     let expected: Vec<_> =
         EAST.map(|pod| (backend(pod, Family::V4, TCP.1).to_string(), "ejected".to_owned())).into();
     assert_eq!(ejections(&site)?, expected);
-    let said = site.agent.explain(&world.node.netns, &["default/lost"], 0, &[])?;
+    let said = site.agent.explain(&world.network.node.netns, &["default/lost"], 0, &[])?;
     for pod in EAST {
         let expected = format!("{} ejected", pod_v4(pod));
         ensure!(fates(&said).contains(&expected), "{said:#}");
@@ -158,8 +159,7 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
     let web = asking(two("lost-packets"));
     let flags = ["--probe-peers=on", "--socket-lb=off", "--tc=on", "--tc-devices=pod,other"];
-    let netns = &world.node.netns;
-    let site = Site::start(&world.run, "lost-packets", netns, &flags, &[&web.service])?;
+    let site = world.start("lost-packets", &flags, &[&web.service])?;
     BOTH.iter().try_for_each(|place| world.route(&web, *place, "add"))?;
     let lost: Vec<_> =
         EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
@@ -186,7 +186,7 @@ fn clients_alone(world: &mut World) -> anyhow::Result<()> {
     let rule = |what| {
         rules.iter().try_for_each(|(device, pod)| {
             let rule = format!("rule {what} to {} iif {device} blackhole", pod_v4(*pod));
-            world.node.netns.ip(&rule)
+            world.network.node.netns.ip(&rule)
         })
     };
     rule("add")?;
@@ -256,10 +256,10 @@ fn attaches(world: &mut World) -> anyhow::Result<()> {
     site.apply(&web.service)?;
     until(&site, &[])?;
     site.agent.stop()?;
-    site.agent.start_again(&world.node.netns, &["--passive-health=all"])?;
+    site.agent.start_again(&["--passive-health=all"])?;
     until(&site, &FAILURES)?;
     site.agent.kill()?;
-    site.agent.start_again(&world.node.netns, &["--passive-health=off"])?;
+    site.agent.start_again(&["--passive-health=off"])?;
     site.agent.wait_until_healthy()?;
     site.apply(&asking(web).service)?;
     until(&site, &[])
@@ -270,9 +270,7 @@ fn costs(world: &mut World) -> anyhow::Result<()> {
     const CONNECTS: usize = 100;
     let rounds = if suite::is_full() { 400 } else { 40 };
     let web = asking(world.fresh("priced").with(&EAST));
-    let start = |role, flags: &[&str]| {
-        Site::start(&world.run, role, &world.node.netns, flags, &[&web.service])
-    };
+    let start = |role, flags: &[&str]| world.start(role, flags, &[&web.service]);
     let sites = [start("watching", &[])?, start("not-watching", &["--passive-health=off"])?];
     let connect_all = |site: &Site| {
         let _in_cgroup = site.cgroup.visit()?;

@@ -10,7 +10,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{site::Site, suite::Suite, traffic, wait};
 
 use crate::{
-    change::{SETS, load},
+    change::SETS,
     client::{Family, connected, identity},
     world::{Place, TCP, Target, World, backends},
 };
@@ -28,14 +28,13 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("survivor");
     let mut site = start(world, "killed", &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
-    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
+    traffic::during(world.netns(Place::Pod), &target.load(&SETS.concat()), || {
         for set in [SETS[1], SETS[0]] {
             site.agent.kill()?;
             let changed = target.clone().with(set);
             site.manifests.write(&changed.service)?;
             std::thread::sleep(Duration::from_millis(100));
-            site.agent.start_again(node, &[])?;
+            site.agent.start_again(&[])?;
             site.agent.wait_until_healthy()?;
             site.agent.wait_for(&changed.service)?;
         }
@@ -48,12 +47,11 @@ fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("resized");
     let mut site = start(world, "resized", &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
     let programs_before = programs(&site)?;
-    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+    traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         for memory in ["512Ki", "128Ki"] {
             site.agent.stop()?;
-            site.agent.start_again(node, &["--max-memory", memory])?;
+            site.agent.start_again(&["--max-memory", memory])?;
             site.agent.wait_until_healthy()?;
         }
         Ok(())
@@ -68,12 +66,11 @@ fn cannot_read(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("unread");
     let mut site = start(world, "unread", &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
     let programs_before = programs(&site)?;
     site.agent.stop()?;
     fs::write(site.manifests.path().join("broken.yaml"), "kind: [")?;
-    traffic::during(world.netns(Place::Pod), &load(&target, &SETS.concat()), || {
-        site.agent.start_again(node, &["--max-memory", "128Ki"])?;
+    traffic::during(world.netns(Place::Pod), &target.load(&SETS.concat()), || {
+        site.agent.start_again(&["--max-memory", "128Ki"])?;
         site.manifests.write(&target.clone().with(SETS[1]).service)?;
         let new = backends(SETS[1], Family::V4, TCP.1);
         wait::until("a client to reach a new backend", || {
@@ -96,7 +93,7 @@ fn turns_off(world: &mut World) -> anyhow::Result<()> {
     let mut site = start(world, "turned-off", &target)?;
     site.agent.stop()?;
     let flags = ["--max-memory", "128Ki", "--socket-lb=off"];
-    site.agent.start_again(&world.node.netns, &flags)?;
+    site.agent.start_again(&flags)?;
     site.agent.wait_until_healthy()?;
     assert!(programs(&site).is_err(), "programs are attached");
     let changed = target.with(SETS[1]).service;
@@ -112,11 +109,11 @@ fn exchanges_maps(world: &mut World) -> anyhow::Result<()> {
     let mut site = start(world, "exchanged", &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let pins = site.bpffs.path().join("mcs");
-    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+    traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         site.agent.kill()?;
         fs::rename(pins.join("config"), pins.join("config-new"))?;
         fs::create_dir(pins.join("config-old"))?;
-        site.agent.start_again(&world.node.netns, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     assert!(!pins.join("config-new").exists() && !pins.join("config-old").exists());
@@ -128,13 +125,12 @@ fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("damaged");
     let mut site = start(world, "damaged", &target)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let node = &world.node.netns;
     let maps = site.bpffs.path().join("mcs/config");
-    traffic::during(world.netns(Place::Pod), &load(&target, SETS[0]), || {
+    traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         site.agent.stop()?;
         // One is missing, and one is another map.
         fs::rename(maps.join("clusters"), maps.join("slots"))?;
-        site.agent.start_again(node, &[])?;
+        site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()?;
         site.agent.wait_for(&target.clone().with(SETS[0]).service)
     })?;
@@ -143,7 +139,7 @@ fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
 
 fn start(world: &World, role: &str, target: &Target) -> anyhow::Result<Site> {
     let service = target.clone().with(SETS[0]).service;
-    Site::start(&world.run, role, &world.node.netns, &[], &[&service])
+    world.start(role, &[], &[&service])
 }
 
 /// The ids of the attached programs.

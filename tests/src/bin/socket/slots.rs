@@ -220,7 +220,7 @@ impl Subject {
         Ok(())
     }
 
-    /// Whether the name of the peer is that which the application connected to.
+    /// Whether getpeername(2) shows the address that the application connected to.
     fn check(&self) -> anyhow::Result<()> {
         let shown = match &self.socket {
             Kind::Udp(socket) => socket.peer_addr(),
@@ -241,7 +241,7 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
     let (v4, v6) = nowhere(1);
     lost.service = lost.service.endpoints("nowhere", [v4.into(), v6.into()]);
     let services = [&vips[0].service, &vips[1].service, &empty.service, &lost.service];
-    let site = Site::start(&world.run, "slots", &world.node.netns, &[slots], &services)?;
+    let site = world.start("slots", &[slots], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let targets = Targets { vips: vips.each_ref(), empty: &empty, lost: &lost };
     let count = if is_full() { 100_000 } else { 2_000 };
@@ -284,7 +284,7 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("crowded").with(World::WEB);
     let bits = if is_full() { 17 } else { 12 };
     let slots = &format!("--socket-slot-bits={bits}");
-    let site = Site::start(&world.run, "crowded", &world.node.netns, &[slots], &[&target.service])?;
+    let site = world.start("crowded", &[slots], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -317,10 +317,10 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
 fn contend(world: &mut World) -> anyhow::Result<()> {
     let vips = ["left", "right"].map(|name| world.fresh(name).with(World::WEB));
     let services = [&vips[0].service, &vips[1].service];
-    let site = Site::start(&world.run, "contended", &world.node.netns, &[TWO], &services)?;
+    let site = world.start("contended", &[TWO], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let vips = vips.map(|vip| vip.udp(Family::V4));
-    // Every VIP has the same backends. So a socket with another's slot shows another VIP, or a backend.
+    // Every VIP has the same backends. A socket that takes the slot of another one shows another VIP, or a backend.
     let connect_in_turn = || {
         let end = Instant::now() + CONTENTION;
         let mut connects = 0_u32;
@@ -354,7 +354,7 @@ fn contend(world: &mut World) -> anyhow::Result<()> {
 fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
     let vips = ["asked-1", "asked-2"].map(|name| world.fresh(name).with(World::WEB));
     let services = [&vips[0].service, &vips[1].service];
-    let site = Site::start(&world.run, "asked", &world.node.netns, &[TWO], &services)?;
+    let site = world.start("asked", &[TWO], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
         let vips = vips.each_ref().map(|vip| vip.udp(family));
@@ -390,7 +390,7 @@ fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
 /// Both maps are made anew if the agent before did not keep them, and if one of them is missing.
 fn begins_anew(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("anew").with(&PODS[..1]);
-    let mut site = Site::start(&world.run, "anew", &world.node.netns, &[], &[&target.service])?;
+    let mut site = world.start("anew", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let pins = Pins::new(site.bpffs.path());
     let vip = target.udp(Family::V4);
@@ -403,7 +403,7 @@ fn begins_anew(world: &mut World) -> anyhow::Result<()> {
     };
     let mut restart = |flags: &[&str]| {
         site.agent.kill()?;
-        site.agent.start_again(&world.node.netns, flags)?;
+        site.agent.start_again(flags)?;
         site.agent.wait_until_healthy()
     };
     let shows_backend = |when: &str| {

@@ -2,7 +2,6 @@
 
 use mcs_tests::{
     netns::Namespace,
-    site::Site,
     suite::{Suite, skip},
 };
 
@@ -18,7 +17,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// Uses a separate site, because the node remembers that storage failed.
 fn works_without_storage(world: &mut World) -> anyhow::Result<()> {
     let netns = world.netns(Place::OtherPod);
-    let site = Site::start(&world.run, "starved", &world.node.netns, &[], &[&world.web.service])?;
+    let site = world.start("starved", &[], &[&world.web.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let _starved = Starved::begin(netns)?;
     for family in Family::ALL {

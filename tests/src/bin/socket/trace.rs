@@ -14,8 +14,7 @@ use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Agent,
     procfs::cpu_time,
-    site::Site,
-    suite::{Suite, tell},
+    suite::{Suite, is_full, tell},
     wait,
 };
 use rustix::process::{Pid, Signal, kill_process};
@@ -273,7 +272,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("flows").with(World::WEB);
     world.route(&target, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
-    let site = Site::start(&world.run, "packets", &world.node.netns, &flags, &[&target.service])?;
+    let site = world.start("packets", &flags, &[&target.service])?;
     let mut trace = Trace::start(&site.agent, &[])?;
     for family in [Family::V4, Family::V6] {
         let vip = target.tcp(family);
@@ -318,10 +317,11 @@ fn connect_until(is_over: &AtomicBool, vip: SocketAddr) -> anyhow::Result<u64> {
 fn switches(world: &mut World) -> anyhow::Result<()> {
     let agent = &world.site.agent;
     let before = programs(agent)?;
+    let turns = if is_full() { 20 } else { 10 };
     let (web, is_over) = (world.web.tcp(Family::V4), AtomicBool::new(false));
     let (traced, connects) = thread::scope(|scope| {
         let load = scope.spawn(|| world.at(Place::Pod, || connect_until(&is_over, web)));
-        let traced = (0..20).try_for_each(|_| {
+        let traced = (0..turns).try_for_each(|_| {
             let (status, lines, said) = Trace::start(agent, &["--count", "1"])?.rest()?;
             ensure!(
                 status.success() && lines[0]["mcs.import"] == "default/web",
@@ -333,7 +333,7 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
         (traced, load.join().map_err(|_| anyhow::anyhow!("the thread has panicked")))
     });
     traced?;
-    tell(format!("{} connects while the programs were switched 40 times", connects??));
+    tell(format!("{} connects while the programs were switched {} times", connects??, 2 * turns));
     wait_until_untraced(agent, &before)
 }
 
@@ -450,8 +450,7 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
 
 fn ends(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ends").with(World::WEB);
-    let netns = &world.node.netns;
-    let mut site = Site::start(&world.run, "ends", netns, &[], &[&target.service])?;
+    let mut site = world.start("ends", &[], &[&target.service])?;
     let client = || {
         let _visit = site.cgroup.visit()?;
         let vip = target.tcp(Family::V4);
@@ -470,7 +469,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(output.status.code() == Some(1) && said.contains("no agent runs"), "{said}");
     ensure!(programs(&site.agent)? == traced, "the killed agent's programs are gone");
     client()?;
-    site.agent.start_again(netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()?;
     let usual = programs(&site.agent)?;
     ensure!(usual != traced, "the programs of the trace are still attached");
@@ -480,6 +479,6 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(status.code() == Some(1) && said.contains("the agent has ended"), "{status}: {said}");
     ensure!(programs(&site.agent)? == usual, "the programs of the trace are left behind");
     client()?;
-    site.agent.start_again(netns, &[])?;
+    site.agent.start_again(&[])?;
     site.agent.wait_until_healthy()
 }

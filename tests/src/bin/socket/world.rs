@@ -1,23 +1,20 @@
 //! What the cases share: a node with two pods, remote pods behind it, and an agent.
 
 use std::{
-    collections::BTreeMap,
     fmt,
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
-    path::PathBuf,
 };
 
-use anyhow::Context as _;
 pub(crate) use mcs_tests::target::{DEAF, REMOTE, TCP, Target, UDP, UNKNOWN_PORT};
 use mcs_tests::{
     cgroup::Visit,
-    manifests::Protocol,
+    manifests::{Protocol, Service},
     netns::Namespace,
     run::Run,
-    server::Server,
+    server::{Serve, Server},
     site::Site,
     target::Vips,
-    topology::{Node, Subnet},
+    topology::{Subnet, network::Network},
 };
 
 use crate::client::Family;
@@ -28,8 +25,8 @@ pub(crate) const HTTP: (u16, u16) = (81, 8081);
 /// The remote pods, as host numbers.
 pub(crate) const PODS: [u8; 6] = [11, 12, 13, 14, 15, 16];
 
-/// Where the pod is; host 1 is the node.
-pub(crate) const POD: Subnet = Subnet(1);
+/// Where the pod is.
+pub(crate) const POD: Subnet = Network::POD;
 const OTHER_POD: Subnet = Subnet(2);
 /// No route leads to this host of either family.
 pub(crate) const fn nowhere(host: u8) -> (Ipv4Addr, Ipv6Addr) {
@@ -90,11 +87,8 @@ pub(crate) struct World {
     pub(crate) web: Target,
     /// A service without usable endpoints.
     pub(crate) empty: Target,
-    servers: BTreeMap<(Protocol, SocketAddr), Server>,
-    pod: Namespace,
     other_pod: Namespace,
-    pub(crate) remote: Namespace,
-    pub(crate) node: Node,
+    pub(crate) network: Network,
     pub(crate) run: Run,
     vips: Vips,
 }
@@ -103,44 +97,37 @@ impl World {
     /// The endpoints of `web`.
     pub(crate) const WEB: &[u8] = &[11, 12, 13];
 
-    /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin() -> anyhow::Result<(Self, PathBuf)> {
-        let run =
-            Run::begin("mcs-socket").context("cannot make a cgroup to run in (it takes root)")?;
-        let node = Node::create(&run)?;
-        let pod = node.link(&run, "pod", POD, &[2])?;
-        let other_pod = node.link(&run, "other", OTHER_POD, &[2])?;
-        let remote = node.link(&run, "remote", REMOTE, &PODS)?;
-        let servers = serve(&remote)?;
+    /// Creates everything.
+    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
+        let serve: [Serve; 3] =
+            [(Server::tcp, TCP.1), (Server::http, HTTP.1), (Server::udp, UDP.1)];
+        let network = Network::create(&run, &PODS, &serve)?;
+        let other_pod = network.node.link(&run, "other", OTHER_POD, &[2])?;
         let vips = Vips::default();
         let web = fresh(&vips, "web").with(Self::WEB);
         let empty = fresh(&vips, "empty").with(&[]);
         let services = [&web.service, &empty.service];
-        let site = Site::start(&run, "main", &node.netns, &[], &services)?;
+        let site = Site::start(&run, "main", &network.node.netns, &[], &services)?;
         let visit = site.cgroup.visit()?;
-        let logs = run.directory().to_owned();
-        let world = Self {
-            _in_cgroup: visit,
-            site,
-            web,
-            empty,
-            servers,
-            pod,
-            other_pod,
-            remote,
-            node,
-            run,
-            vips,
-        };
-        Ok((world, logs))
+        Ok(Self { _in_cgroup: visit, site, web, empty, other_pod, network, run, vips })
+    }
+
+    /// Another agent on the node, which knows these services.
+    pub(crate) fn start(
+        &self,
+        role: &str,
+        flags: &[&str],
+        services: &[&Service],
+    ) -> anyhow::Result<Site> {
+        Site::start(&self.run, role, &self.network.node.netns, flags, services)
     }
 
     /// A namespace of clients.
     pub(crate) fn netns(&self, place: Place) -> &Namespace {
         match place {
-            Place::Pod => &self.pod,
+            Place::Pod => &self.network.pod,
             Place::OtherPod => &self.other_pod,
-            Place::Node => &self.node.netns,
+            Place::Node => &self.network.node.netns,
         }
     }
 
@@ -175,26 +162,11 @@ impl World {
         protocol: Protocol,
         address: SocketAddr,
     ) -> anyhow::Result<&Server> {
-        self.servers.get(&(protocol, address)).with_context(|| format!("no server at {address}"))
+        self.network.servers.at(protocol, address)
     }
 }
 
 fn fresh(vips: &Vips, name: &str) -> Target {
     let target = vips.target(name).port(Protocol::Tcp, HTTP);
     target.port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
-}
-
-fn serve(remote: &Namespace) -> anyhow::Result<BTreeMap<(Protocol, SocketAddr), Server>> {
-    let mut servers = BTreeMap::new();
-    for ip in PODS.iter().flat_map(|pod| REMOTE.both(*pod)) {
-        let at = |port| SocketAddr::new(ip, port);
-        for (protocol, server) in [
-            (Protocol::Tcp, Server::tcp(remote, at(TCP.1))?),
-            (Protocol::Tcp, Server::http(remote, at(HTTP.1))?),
-            (Protocol::Udp, Server::udp(remote, at(UDP.1))?),
-        ] {
-            servers.insert((protocol, server.address()), server);
-        }
-    }
-    Ok(servers)
 }

@@ -21,7 +21,7 @@ use crate::world::Target;
 
 /// Sockets that are connected to a VIP, of each family and in each place.
 const EACH: usize = 2;
-/// Within so many connects one has a certain backend of four, or something is wrong.
+/// Among this number of connects, one reaches each of four backends.
 const TRIES: usize = 200;
 
 /// The sockets of clients in several places.

@@ -90,7 +90,7 @@ pub(super) fn destroys(world: &mut World) -> anyhow::Result<()> {
     let services = [&target.service, &other.service];
     let site = start(world, "stale-tcp", &[ENTERS], &["--stale-tcp=destroy"], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
-    let clients = world.pod.run(|| Clients::begin(&target, &other))??;
+    let clients = world.network.pod.run(|| Clients::begin(&target, &other))??;
 
     // Endpoints that leave together stay connected: nothing serves instead.
     site.apply(&target.clone().with(&[]).service)?;

@@ -3,14 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_tests::{
-    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Source},
-    bpffs::BpfDirectory,
-    cgroup::Cgroup,
-    manifests::Manifests,
-    site::place,
-    wait,
-};
+use mcs_tests::{agent::CAPABILITY_FOR_STALE_UDP, site::Site, wait};
 
 use super::{STRANGER, TWO, ensure_free};
 use crate::{
@@ -24,35 +17,22 @@ use crate::{
 const LOST: Duration = Duration::from_secs(90);
 
 /// An agent with two slots that may look for lost ones.
-struct Freeing {
-    // They have to be removed in this order.
-    agent: Agent,
-    bpffs: BpfDirectory,
-    cgroup: Cgroup,
-    target: Target,
-    _manifests: Manifests,
-}
-
-fn freeing(world: &World, role: &str) -> anyhow::Result<Freeing> {
+fn freeing(world: &World, role: &str) -> anyhow::Result<(Site, Target)> {
     let target = world.fresh(role).with(World::WEB);
-    let manifests = Manifests::create(&world.run)?;
-    manifests.write(&target.service)?;
-    let source = Source::Manifests(manifests.path().to_owned());
-    let (mut config, cgroup, bpffs) = place(&world.run, role, source, &[TWO])?;
-    config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
-    let mut agent = Agent::start(&world.node.netns, config)?;
-    agent.wait_until_healthy()?;
-    Ok(Freeing { agent, bpffs, cgroup, target, _manifests: manifests })
+    let (run, netns) = (&world.run, &world.network.node.netns);
+    let services = [&target.service];
+    let site = Site::start_with(run, role, netns, &[CAPABILITY_FOR_STALE_UDP], &[TWO], &services)?;
+    Ok((site, target))
 }
 
 /// The kernel calls no program when a socket is disconnected, and at its close only the last peer is known.
 pub(super) fn goes_elsewhere(world: &mut World) -> anyhow::Result<()> {
-    let site = freeing(world, "elsewhere")?;
+    let (site, target) = freeing(world, "elsewhere")?;
     let _in_cgroup = site.cgroup.visit()?;
     let to_storage = || Ok::<_, anyhow::Error>(site.agent.counters()?["slot_unavailable"]);
     let shows_vip = || {
         world.at(Place::Pod, || {
-            let (stream, vip) = (tcp(Family::V4)?, site.target.tcp(Family::V4));
+            let (stream, vip) = (tcp(Family::V4)?, target.tcp(Family::V4));
             connect(&stream, vip)?;
             let shown = stream.peer_addr()?;
             ensure!(shown == vip, "{shown} instead of {vip}");
@@ -63,7 +43,7 @@ pub(super) fn goes_elsewhere(world: &mut World) -> anyhow::Result<()> {
         // As many as there are slots.
         for family in [Family::V4, Family::V6] {
             let stream = tcp(family)?;
-            connect(&stream, site.target.tcp(family))?;
+            connect(&stream, target.tcp(family))?;
             disconnect(&stream)?;
             let stranger = backend(STRANGER, family, TCP.1);
             connect(&stream, stranger)?;
@@ -84,12 +64,12 @@ pub(super) fn goes_elsewhere(world: &mut World) -> anyhow::Result<()> {
 
 /// Multipath TCP connects by sockets of the kernel, which no hook releases.
 pub(super) fn frees(world: &mut World) -> anyhow::Result<()> {
-    let site = freeing(world, "multipath")?;
+    let (site, target) = freeing(world, "multipath")?;
     let _in_cgroup = site.cgroup.visit()?;
     world.at(Place::Pod, || {
         Family::ALL.into_iter().try_for_each(|family| {
             let stream = mptcp(family)?;
-            connect(&stream, site.target.tcp(family))?;
+            connect(&stream, target.tcp(family))?;
             identity(&stream).map(drop)
         })
     })?;

@@ -15,11 +15,12 @@ use mcs_tests::{
     cgroup::Cgroup,
     cluster::ProxyMode,
     kube_proxy,
+    member::Member,
     netns::Namespace,
     procfs,
     run::Run,
     site,
-    topology::{Node, Subnet, join_control_plane},
+    topology::{Node, Subnet},
 };
 use rustix::process::Signal;
 
@@ -92,14 +93,6 @@ enum Daemon {
     KubeProxy(Process),
 }
 
-/// The namespace of the control plane and its address, and where programs are built.
-pub(crate) struct Control<'a> {
-    pub(crate) netns: &'a Namespace,
-    pub(crate) address: Ipv4Addr,
-    pub(crate) kubeconfig: &'a Path,
-    pub(crate) cache: &'a Path,
-}
-
 impl Lane {
     /// The client's address, in every lane.
     pub(crate) const CLIENT: Ipv4Addr = CLIENT.v4(2);
@@ -108,7 +101,8 @@ impl Lane {
     pub(crate) fn create(
         run: &Run,
         contender: Contender,
-        control: &Control<'_>,
+        member: &Member,
+        cache: &Path,
         cpus: Cpus,
     ) -> anyhow::Result<Self> {
         let role = |what: &str| format!("{contender}-{what}");
@@ -127,9 +121,8 @@ impl Lane {
              route add {VIPS_V6} via {}\n",
             CLIENT.v6(1)
         ))?;
-        let place = (control.netns, control.address.into());
         let subnet = Subnet(FIRST_CONTROL + contender as u8);
-        join_control_plane(&node.netns, place, &contender.to_string(), subnet)?;
+        member.control.join(&node.netns, &contender.to_string(), subnet)?;
 
         let cgroup = Cgroup::create(run, &role("cgroup"))?;
         let visit = cgroup.visit()?;
@@ -150,20 +143,20 @@ impl Lane {
             node,
             cpus,
         };
-        lane.daemon = lane.start(run, control)?;
+        lane.daemon = lane.start(run, member)?;
         if contender == Contender::Empty {
             lane.empties = hooks::attach_empties(&lane)?;
         }
         if contender == Contender::Cilium {
-            let object = cilium::compile(control.cache)?;
+            let object = cilium::compile(cache)?;
             lane.cilium = Some(Cilium::attach(&object, lane.cgroup.path())?);
         }
         Ok(lane)
     }
 
-    fn start(&self, run: &Run, control: &Control<'_>) -> anyhow::Result<Option<Daemon>> {
-        let proxy = |mode| self.kube_proxy(run, control, mode).map(Daemon::KubeProxy).map(Some);
-        let agent = |flags| self.agent(run, control, flags).map(Daemon::Agent).map(Some);
+    fn start(&self, run: &Run, member: &Member) -> anyhow::Result<Option<Daemon>> {
+        let proxy = |mode| self.kube_proxy(run, member, mode).map(Daemon::KubeProxy).map(Some);
+        let agent = |flags| self.agent(run, member, flags).map(Daemon::Agent).map(Some);
         match self.contender {
             Contender::Direct | Contender::Empty | Contender::Cilium => Ok(None),
             Contender::Sockets => agent(&["--socket-lb=all"]),
@@ -174,7 +167,7 @@ impl Lane {
     }
 
     /// An agent with default flags, except for the devices of pods and the uplink.
-    fn agent(&self, run: &Run, control: &Control<'_>, flags: &[&str]) -> anyhow::Result<Agent> {
+    fn agent(&self, run: &Run, member: &Member, flags: &[&str]) -> anyhow::Result<Agent> {
         const PLACE: [&str; 5] = [
             "--tc=auto",
             "--tc-devices=client",
@@ -184,19 +177,14 @@ impl Lane {
         ];
         let flags = [flags, &PLACE].concat();
         let role = format!("{}-agent", self.contender);
-        let source = Source::Kubeconfig(control.kubeconfig.to_owned());
+        let source = Source::Kubeconfig(member.kubeconfig().to_owned());
         let config = site::config(run, &role, source, &flags, &self.bpffs, &self.cgroup)?;
         Agent::start(&self.node, config)
     }
 
-    fn kube_proxy(
-        &self,
-        run: &Run,
-        control: &Control<'_>,
-        mode: ProxyMode,
-    ) -> anyhow::Result<Process> {
+    fn kube_proxy(&self, run: &Run, member: &Member, mode: ProxyMode) -> anyhow::Result<Process> {
         let flags = ["--bind-address=127.0.0.1".to_owned()];
-        let kubeconfig = control.kubeconfig;
+        let kubeconfig = member.kubeconfig();
         let config = kube_proxy::Config { node: NODE, mode, kubeconfig, flags: &flags };
         kube_proxy::start(run, &format!("{mode}-kube-proxy"), &self.node, &config)
     }

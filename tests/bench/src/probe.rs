@@ -55,11 +55,11 @@ impl Probe {
     /// Creates the service, unless it is there, and watches it from now on.
     pub(crate) fn create(world: &World) -> anyhow::Result<Self> {
         let service = Service::probe(NUMBER, &backends()[..1]);
-        let api = world.server.another_client()?;
+        let api = world.member.server.another_client()?;
         api.apply_all(&[service.service(), service.import()])?;
         api.apply_all(&service.slices())?;
         let slice = service.slices().swap_remove(0);
-        let watcher = world.server.another_client()?;
+        let watcher = world.member.server.another_client()?;
         let (tell, events) = channel();
         thread::spawn(move || {
             let ended = watcher.watch(&slice, |slice| {

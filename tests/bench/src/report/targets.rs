@@ -47,8 +47,7 @@ enum What {
     Ratio(Contender, &'static str, &'static str),
     /// The median of a case's quantity.
     Median(&'static str, &'static str),
-    /// By how many nanoseconds one of these programs takes longer on a miss than one that does nothing: the one that
-    /// takes most.
+    /// The nanoseconds that the slowest of these programs takes on a miss, beyond a program that does nothing.
     WorstMiss(Reach, &'static [&'static str]),
 }
 

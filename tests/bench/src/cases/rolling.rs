@@ -37,7 +37,7 @@ fn rolls(plan: &Plan) -> u32 {
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let mut probe = Probe::create(session.world)?;
-    let api = session.world.server.another_client()?;
+    let api = session.world.member.server.another_client()?;
     let mut generation = 0;
     let mut large = || {
         generation += 1;

@@ -36,7 +36,7 @@ pub(crate) fn quantile(samples: &[f64], share: f64) -> Option<f64> {
     Some(sorted[below] + (sorted[above] - sorted[below]) * place.fract())
 }
 
-/// Each sample divided by that of the same round; rounds that one of both lacks are left out.
+/// Each sample divided by the other contender's sample of the same round. Rounds with one sample are left out.
 pub(crate) fn ratios(samples: &[f64], base: &[f64]) -> Vec<f64> {
     let pairs = samples.iter().zip(base).filter(|(_, base)| **base > 0.0);
     pairs.map(|(sample, base)| sample / base).collect()

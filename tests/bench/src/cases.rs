@@ -21,7 +21,7 @@ pub(crate) enum Sizes {
 }
 
 impl Case {
-    /// Whether it is run with so many.
+    /// Whether the case runs with this number of services.
     pub(crate) fn is_run_at(&self, plan: &Plan, services: u32) -> bool {
         self.sizes == Sizes::Each || plan.sizes.last() == Some(&services)
     }
@@ -36,7 +36,7 @@ pub(crate) struct Case {
     pub(crate) sizes: Sizes,
     /// Whom it is about.
     pub(crate) contenders: &'static [Contender],
-    /// How long it is thought to take at so many services.
+    /// The time that the case is expected to take with this number of services.
     pub(crate) time: fn(&Plan, u32) -> Duration,
     pub(crate) run: fn(&mut Session<'_>) -> anyhow::Result<()>,
 }

@@ -37,12 +37,12 @@ pub(crate) const CASE: Case = Case {
 };
 
 const RATE: u32 = 100;
-/// So many a second have to come.
+/// Changes that have to arrive each second.
 const FEWEST_AT_RATE: f64 = 95.0;
 /// Between two changes that a client waits for while others come.
 const PAUSE: Duration = Duration::from_millis(250);
 
-/// After so long, so many changes are enough.
+/// After this time [`FEWEST`] changes are enough.
 const LONGEST: Duration = Duration::from_secs(30);
 const FEWEST: u32 = 5;
 /// Of fewer there is no 99th percentile.
@@ -83,7 +83,7 @@ fn time(plan: &Plan, services: u32) -> Duration {
 
 fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
     let mut probe = Probe::create(session.world)?;
-    let writer = session.world.server.another_client()?;
+    let writer = session.world.member.server.another_client()?;
     for contender in Contender::FOLLOWING {
         session.progress.detail(format!("one change at a time by {contender}"));
         let changes = one_by_one(session, &mut probe, contender, Node::Calm);

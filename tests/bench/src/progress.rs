@@ -7,7 +7,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-/// Steps, of which each took or takes its share of the time.
+/// Steps. Each took or takes its share of the time.
 pub(crate) struct Progress {
     begin: Instant,
     shares: Vec<Duration>,
@@ -20,7 +20,7 @@ pub(crate) struct Progress {
     written: Cell<Instant>,
 }
 
-/// Where lines stay, as in a log, details come no faster than that.
+/// Where lines stay, as in a log, details come at this interval at most.
 const SELDOM: Duration = Duration::from_secs(20);
 
 impl Progress {
@@ -77,8 +77,7 @@ impl Progress {
     }
 }
 
-/// What is left after so many steps, if the rest is as much slower or faster than thought as they
-/// were.
+/// The time that the remaining steps take, if they deviate from their shares as much as the steps so far.
 fn left(shares: &[Duration], done: usize, spent: Duration, in_step: Duration) -> Duration {
     let total = |shares: &[Duration]| shares.iter().sum::<Duration>();
     let (behind, ahead) = shares.split_at(done.min(shares.len()));

@@ -51,7 +51,7 @@ pub(crate) fn start(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
     echo_datagrams(netns, cpu, UDP_ECHO.target)
 }
 
-/// Starts those that are to be in no lane's cgroup.
+/// Starts the servers that belong to no lane's cgroup.
 pub(crate) fn start_apart(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
     accept(netns, cpu, APART.target, |stream| on_a_thread(stream, echo))?;
     echo_datagrams(netns, cpu, UDP_APART.target)

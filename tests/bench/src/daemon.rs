@@ -43,7 +43,7 @@ pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
     for _ in 0..LOOKS {
         thread::sleep(APART);
         let now = cpu_time(pid)?;
-        // The time of those that it waits for is not its own yet.
+        // The kernel adds the time of a child when its parent has waited for it.
         if now.saturating_sub(before) <= CALM && !has_children(pid)? {
             return Ok(());
         }

@@ -134,7 +134,7 @@ fn in_turn(to: &[SocketAddr], count: u32) -> anyhow::Result<impl Iterator<Item =
     Ok(iter::repeat(to).flatten().copied().take(usize::try_from(count)?))
 }
 
-/// Connects and asks for the peer, so many times.
+/// Connects and asks for the peer, this number of times.
 fn connect(to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
     for to in in_turn(to, count)? {
         let mut stream = TcpStream::connect(to)?;
@@ -146,7 +146,7 @@ fn connect(to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Sends a datagram and waits for it to come back, so many times on one socket.
+/// Sends a datagram and waits until it comes back, this number of times on one socket.
 fn exchange(family: Family, to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
     let socket = match family {
         Family::V4 => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),

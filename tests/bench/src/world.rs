@@ -8,28 +8,20 @@ use std::{
     time::{Duration, Instant},
 };
 
-use anyhow::Context as _;
-use mcs_tests::{
-    api_server::{ApiServer, ControlPlane, TOKEN},
-    cluster::CLUSTER_PROPERTIES,
-    netns::Namespace,
-    run::Run,
-};
+use mcs_tests::{member::Member, run::Run};
 use serde_json::json;
 
 use crate::{
     contender::Contender,
     cpu::Cpus,
     daemon,
-    lane::{Control, Lane, NODE, backends, backends_v6},
+    lane::{Lane, NODE, backends, backends_v6},
     objects::{Service, WHO},
     plan::ENDPOINTS,
     progress::Progress,
     traffic,
 };
 
-const CONTROL: Ipv4Addr = Ipv4Addr::new(10, 77, 250, 1);
-const PORT: u16 = 6443;
 /// The node's address on its link with the client.
 const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
 /// Objects that are created between two words about it.
@@ -46,8 +38,7 @@ pub(crate) struct World {
     pub(crate) lanes: Vec<Lane>,
     /// Who does not take part here, and why.
     pub(crate) absent: Vec<(Contender, String)>,
-    pub(crate) server: ApiServer,
-    _control: ControlPlane,
+    pub(crate) member: Member,
     run: Run,
     /// How many services there are; the last one is the target.
     services: u32,
@@ -60,27 +51,16 @@ impl World {
 
     /// Makes the control plane and lanes, without any service.
     pub(crate) fn begin(contenders: &[Contender], cache: &Path) -> anyhow::Result<Self> {
-        let run =
-            Run::begin(Self::RUN).context("cannot make a cgroup to run in (it takes root)")?;
-        let netns = Namespace::create(&run, "control")?;
-        netns.ip(&format!("address add {CONTROL}/32 dev lo\n"))?;
-        let control = ControlPlane::start(&run, netns, CONTROL)?;
-        let server = control.api_server("api", PORT, &[])?;
-        control.install_types(&server)?;
-        server.api.apply_yaml(CLUSTER_PROPERTIES)?;
-        server.api.apply(&json!({
+        let run = Run::begin(Self::RUN)?;
+        let member = Member::start(&run)?;
+        member.server.api.apply(&json!({
             "apiVersion": "v1",
             "kind": "Node",
             "metadata": { "name": NODE },
             "status": { "addresses": [{ "type": "InternalIP", "address": NODE_ADDRESS }] },
         }))?;
-        let [kubeconfig, token] = ["kubeconfig", "token"].map(|name| run.directory().join(name));
-        std::fs::write(&token, TOKEN)?;
-        server.write_kubeconfig(&kubeconfig, &token)?;
-        let netns = control.netns();
-        let place = Control { netns, address: CONTROL, kubeconfig: &kubeconfig, cache };
         let cpus = Cpus::choose()?;
-        let lane = |contender: &Contender| Lane::create(&run, *contender, &place, cpus);
+        let lane = |contender: &Contender| Lane::create(&run, *contender, &member, cache, cpus);
         let (mut lanes, mut absent) = (Vec::new(), Vec::new());
         for contender in contenders {
             match lane(contender) {
@@ -92,15 +72,7 @@ impl World {
                 Err(error) => return Err(error),
             }
         }
-        Ok(Self {
-            lanes,
-            absent,
-            server,
-            _control: control,
-            run,
-            services: 0,
-            endpoints: AtomicU32::new(0),
-        })
+        Ok(Self { lanes, absent, member, run, services: 0, endpoints: AtomicU32::new(0) })
     }
 
     /// Where logs are and stay.
@@ -120,16 +92,16 @@ impl World {
         Service::target(self.services.saturating_sub(1), &backends(), &backends_v6())
     }
 
-    /// Makes it so many services, and waits until the last one is in effect for every contender.
-    /// Returns how long each took for that, from when it was let go on with all of them there. All
-    /// daemons and the API server are stopped in the end.
+    /// Makes services until there are `services`, and waits until the last one is in effect for every contender.
+    /// Returns the time of each contender, from the moment when its daemon continues and all objects are there. In the end all
+    /// daemons and the API server are stopped.
     pub(crate) fn grow(
         &mut self,
         services: u32,
         progress: &Progress,
     ) -> anyhow::Result<Vec<(Contender, anyhow::Result<Duration>)>> {
         self.lanes.iter().try_for_each(Lane::freeze)?;
-        self.server.thaw()?;
+        self.member.server.thaw()?;
         let last = services.saturating_sub(1);
         let fresh = (self.services..last).map(|number| Service::made_up(number, ENDPOINTS));
         let fresh: Vec<_> =
@@ -139,7 +111,7 @@ impl World {
         let objects: Vec<_> = objects.chain(slices).collect();
         for (number, some) in objects.chunks(AT_A_TIME).enumerate() {
             progress.detail(format!("{} of {} objects", number * AT_A_TIME, objects.len()));
-            self.server.api.create_many(some)?;
+            self.member.server.api.create_many(some)?;
         }
         self.lanes.retain_mut(|lane| {
             let Some(cilium) = &mut lane.cilium else { return true };
@@ -181,7 +153,7 @@ impl World {
             }
         }
         self.lanes.iter().try_for_each(Lane::freeze)?;
-        self.server.freeze()?;
+        self.member.server.freeze()?;
         Ok(times)
     }
 }

@@ -29,7 +29,7 @@ impl Session<'_> {
         &mut self,
         work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let server = &self.world.server;
+        let server = &self.world.member.server;
         server.thaw()?;
         let done = daemon::wait_until_settled(server.pid()).and_then(|()| work(self));
         let frozen = server.freeze();

@@ -98,7 +98,7 @@ impl Figure {
     }
 }
 
-/// All figures of a run, in the order in which they came.
+/// All figures of a run, in the order of their measurement.
 #[derive(Default, Debug)]
 pub(crate) struct Figures(Vec<Figure>);
 
@@ -140,7 +140,7 @@ impl Figures {
 
 #[cfg(test)]
 impl Figures {
-    /// Adds what connecting took a contender, with so many services.
+    /// Adds the time that a contender took to connect, with this number of services.
     pub(crate) fn add_connect(&mut self, services: u32, contender: Contender, outcome: Outcome) {
         let (case, quantity) = (connect::CASE.name, connect::TCP.to_owned());
         let key = Key { case, services: Some(services), quantity };

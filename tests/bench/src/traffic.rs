@@ -90,8 +90,7 @@ pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A socket of the namespace and of the cgroup in which it is made, for [`ask_who`]. It waits so long for
-/// a connection and for what comes.
+/// A socket of the caller's namespace and cgroup, for [`ask_who`]. `patience` limits its connect and each read.
 pub(crate) fn asker(patience: Duration) -> anyhow::Result<OwnedFd> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
