@@ -26,12 +26,12 @@ pub use ejection::{Ejection, EjectionState, Ejections, PassiveHealth};
 pub use event::{EventBatch, KindStatus, ObjectEvent, SourceProblem, SourceStatus};
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
-pub use mcs_kube::{ClusterTraffic, Tiers, Traffic, VIP_RANGES_PROPERTY};
+pub use mcs_kube::{ClusterTraffic, ObjectKey, Tiers, Traffic, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
     ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object,
-    ObjectKey, ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
+    ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
     TopologyHints,
 };
 pub(crate) use rejection::shorten;

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectKey, Slots};
+use super::slots::Slots;
 
 /// The protocols that the programs translate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

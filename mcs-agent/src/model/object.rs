@@ -2,10 +2,10 @@
 
 use std::{fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
-pub use mcs_kube::ObjectKey;
+use mcs_kube::{ObjectKey, Tiers};
 use serde::{Deserialize, Serialize};
 
-use super::{Adoptable, SpillWish, Tiers};
+use super::{controller::Adoptable, spill::SpillWish};
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]

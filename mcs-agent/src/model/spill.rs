@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::FrontendId;
+use super::frontend::FrontendId;
 
 /// What annotations of an import ask for, as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
