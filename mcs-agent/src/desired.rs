@@ -43,7 +43,6 @@ mod ip_family;
 mod name;
 mod partial_round;
 mod port;
-mod precedence;
 mod preference;
 mod problem;
 #[cfg(test)]

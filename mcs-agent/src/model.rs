@@ -31,8 +31,7 @@ pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
     ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object,
-    ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp,
-    TopologyHints,
+    ObjectRef, RecordedService, ServiceImport, ServiceType, SlicePort, Timestamp, TopologyHints,
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

@@ -1,8 +1,12 @@
 //! Removes the backends and source clusters that do not fit into `--max-memory`.
 
-use std::{collections::BTreeSet, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use super::{
+    problem::ObjectProblem,
     quota::{Limit, Quota},
     service::{Service, note_dropped},
 };
@@ -37,18 +41,19 @@ fn limit_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
     let mut quota = Quota::new(limit, known.collect());
     let mut admitted: BTreeSet<String> = BTreeSet::new();
     for service in services {
-        let mut excluded = BTreeSet::new();
+        let mut excluded: BTreeMap<String, ObjectProblem> = BTreeMap::new();
         for cluster in service.clusters() {
-            if admitted.contains(cluster) || excluded.contains(cluster) {
+            if admitted.contains(cluster) || excluded.contains_key(cluster) {
                 continue;
             }
             let cluster = cluster.to_owned();
-            if quota.take(&cluster) { &mut admitted } else { &mut excluded }.insert(cluster);
+            match quota.take(&cluster, || format!("source cluster {cluster:?}")) {
+                Ok(()) => _ = admitted.insert(cluster),
+                Err(problem) => _ = excluded.insert(cluster, problem),
+            }
         }
-        service.drop_clusters(&excluded);
-        let problems =
-            excluded.iter().map(|name| quota.exceeded(&format!("source cluster {name:?}")));
-        service.problems.extend(problems);
+        service.drop_clusters(|cluster| excluded.contains_key(cluster));
+        service.problems.extend(excluded.into_values());
     }
     true
 }

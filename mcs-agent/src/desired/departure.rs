@@ -30,7 +30,7 @@ pub(super) fn departures(
         .claims
         .values()
         .filter(|claim| claim.has_derived_service)
-        .flat_map(|claim| &claim.claim.vips)
+        .flat_map(|claim| &claim.vips)
         .copied()
         .collect();
     let others = Others::new(snapshot, &latest.desired, node);

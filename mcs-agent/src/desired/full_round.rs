@@ -4,12 +4,10 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
     assignment, capacity,
-    claim::{self, ClaimResult},
+    claim::{self, Claim, Claimant},
     coverage::Coverage,
-    precedence::{self, Claimant},
     problem::ObjectProblem,
     report,
-    service::AssignedClaim,
     spill::Spills,
 };
 use crate::{
@@ -25,10 +23,10 @@ use crate::{
 pub(super) struct Evaluation {
     pub(super) desired: DesiredState,
     /// By import. An import that is rejected or left alone has none.
-    pub(super) claims: BTreeMap<ObjectKey, AssignedClaim>,
+    pub(super) claims: BTreeMap<ObjectKey, Claim>,
     /// The imports among them that have passive health.
     pub(super) ejecting: Vec<ObjectKey>,
-    /// As in [`assignment::Assignments`].
+    /// The result of [`assignment::assign`].
     pub(super) vips: BTreeMap<IpAddr, ObjectKey>,
     /// Whether some backends or source clusters did not fit.
     pub(super) is_limited: bool,
@@ -45,24 +43,11 @@ pub(super) fn evaluate(
     let mut results = ObjectResults::default();
     results.add_malformed(snapshot);
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
-    precedence::sort(&mut claimants);
-    let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
-    let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
-
-    // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
-    let mut claims = Vec::with_capacity(claimants.len());
+    assignment::sort(&mut claimants);
+    let vips = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
     let mut services = Vec::with_capacity(claimants.len());
-    let mut ejecting = Vec::new();
-    for (Claimant { import, claim, problems }, assignment) in
-        claimants.into_iter().zip(assignments.imports)
-    {
-        let has_derived_service = import.derived_service().is_some();
-        let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
+    for (import, claim) in &claimants {
         services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
-        if claim.claim.preferences.eject() {
-            ejecting.push(import.key.clone());
-        }
-        claims.push((import.key.clone(), claim));
     }
     spills.end_full();
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
@@ -84,7 +69,10 @@ pub(super) fn evaluate(
         rejections,
         ..DesiredState::default()
     };
-    Evaluation { desired, claims: claims.into_iter().collect(), ejecting, vips, is_limited }
+    let ejecting = claimants.iter().filter(|(_, claim)| claim.preferences.eject());
+    let ejecting = ejecting.map(|(import, _)| import.key.clone()).collect();
+    let claims = claimants.into_iter().map(|(import, claim)| (import.key.clone(), claim)).collect();
+    Evaluation { desired, claims, ejecting, vips, is_limited }
 }
 
 /// The reports and rejections of a round; `rejections` is not sorted.
@@ -125,19 +113,15 @@ fn claimants<'a>(
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
         let coverage = Coverage::of(import, snapshot.slices(&import.key), node);
-        let (result, problems) = claim::evaluate(import, &coverage, node, in_force);
-        results.add_report(match result {
-            ClaimResult::Claimed(claim) => {
-                claimants.push(Claimant { import, claim, problems });
+        let unclaimed = match claim::evaluate(import, &coverage, node, in_force) {
+            Ok(claim) => {
+                claimants.push((import, claim));
                 continue;
             }
-            ClaimResult::LeftAlone(why) => report::of_left_alone(&import.key, &why),
-            ClaimResult::Rejected => {
-                let first = problems.first().map(|problem| problem.message.clone());
-                report::report(&import.key, ImportState::Rejected, &first.unwrap_or_default())
-            }
-        });
-        results.reject(import, problems);
+            Err(unclaimed) => unclaimed,
+        };
+        results.add_report(report::of_unclaimed(&import.key, &unclaimed));
+        results.reject(import, unclaimed.problems);
     }
     claimants
 }

@@ -6,11 +6,12 @@ use std::{
 };
 
 use super::{
+    claim::Claim,
     full_round::Evaluation,
     problem::ObjectProblem,
     report,
     round::{Round, new_rejections},
-    service::{AssignedClaim, Service},
+    service::Service,
     spill::Spills,
     totals::Totals,
 };
@@ -24,7 +25,7 @@ use crate::{
 pub(super) struct PartialRound<'a> {
     services: Vec<Service<'a>>,
     /// Those with other tiers than before.
-    claims: Vec<(ObjectKey, AssignedClaim)>,
+    claims: Vec<(ObjectKey, Claim)>,
     /// Of all frontends, with these services.
     pub(super) totals: Totals,
 }

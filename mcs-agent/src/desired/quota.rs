@@ -57,18 +57,18 @@ impl<T: Ord> Quota<T> {
         Self { limit, reserved, old: 0, new: 0 }
     }
 
-    /// Takes a place. Returns whether there was one.
-    pub(super) fn take(&mut self, who: &T) -> bool {
+    /// Takes room for one. `what` names it in the problem if there is none.
+    pub(super) fn take(
+        &mut self,
+        who: &T,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), ObjectProblem> {
         let is_reserved = self.reserved.contains(who);
         let old = if is_reserved { self.old } else { self.old.max(self.reserved.len()) };
-        let fits = self.limit.fits(old + self.new + 1);
-        if fits {
-            *(if is_reserved { &mut self.old } else { &mut self.new }) += 1;
+        if !self.limit.fits(old + self.new + 1) {
+            return Err(self.limit.exceeded(&format!("{} does not fit", what())));
         }
-        fits
-    }
-
-    pub(super) fn exceeded(&self, what: &str) -> ObjectProblem {
-        self.limit.exceeded(&format!("{what} does not fit"))
+        *(if is_reserved { &mut self.old } else { &mut self.new }) += 1;
+        Ok(())
     }
 }

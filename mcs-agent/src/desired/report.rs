@@ -1,6 +1,6 @@
 //! The state of an import in `status`, and the reason for it.
 
-use super::{eligibility::LeftAlone, service::Service};
+use super::{claim::Unclaimed, service::Service};
 use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason, shorten};
 
 /// The report of an import that is not left alone.
@@ -9,11 +9,17 @@ pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> I
     ImportReport { import, state, message, left_alone: None, tiers: None, spill: vec![] }
 }
 
-/// The report of an import that is left alone.
-pub(super) fn of_left_alone(import: &ObjectKey, why: &LeftAlone) -> ImportReport {
-    ImportReport {
-        left_alone: Some(why.reason),
-        ..report(import, ImportState::LeftAlone, &why.message)
+/// The report of an import that claims nothing.
+pub(super) fn of_unclaimed(import: &ObjectKey, unclaimed: &Unclaimed) -> ImportReport {
+    match &unclaimed.left_alone {
+        Some(why) => ImportReport {
+            left_alone: Some(why.reason),
+            ..report(import, ImportState::LeftAlone, &why.message)
+        },
+        None => {
+            let first = unclaimed.problems.first().map_or("", |problem| &problem.message);
+            report(import, ImportState::Rejected, first)
+        }
     }
 }
 

@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::{
+    claim::Claim,
     coverage::Coverage,
     departure::{self, Others},
     eligibility,
     full_round::{self, Evaluation},
     partial_round::PartialRound,
     round::{Round, new_rejections},
-    service::AssignedClaim,
     spill::Spills,
     totals::Totals,
 };
@@ -70,7 +70,7 @@ impl Rules {
     pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
         self.latest.ejecting.iter().flat_map(|import| {
             let claim = self.latest.claims.get(import);
-            let frontends = claim.into_iter().flat_map(|claim| &claim.assignment.frontends);
+            let frontends = claim.into_iter().flat_map(|claim| &claim.assigned.frontends);
             let ids = frontends.map(|frontend| frontend.id);
             ids.filter(|id| id.protocol == Protocol::Tcp).map(move |id| (import, id))
         })
@@ -161,17 +161,11 @@ impl Rules {
 
     /// Whether an import claims other VIPs or gets other frontends, since it has its first slice or has lost
     /// its last one.
-    fn changes_claim(
-        &self,
-        before: &AssignedClaim,
-        import: &ServiceImport,
-        has_slices: bool,
-    ) -> bool {
-        let AssignedClaim { claim, assignment, .. } = before;
+    fn changes_claim(&self, before: &Claim, import: &ServiceImport, has_slices: bool) -> bool {
         let yields = || eligibility::yields_to_services(import, has_slices);
-        claim.has_slices != has_slices
-            && (assignment.is_contested
-                || !claim.left_vips.is_empty()
-                || (yields() && claim.vips.iter().any(|vip| self.node.may_be_service(*vip))))
+        before.has_slices != has_slices
+            && (before.assigned.is_contested
+                || !before.left_vips.is_empty()
+                || (yields() && before.vips.iter().any(|vip| self.node.may_be_service(*vip))))
     }
 }
