@@ -30,12 +30,10 @@ mod assignment;
 mod candidate;
 mod capacity;
 mod claim;
-mod condition;
 mod coverage;
 mod departure;
 mod ejection;
 mod eligibility;
-mod endpoint;
 mod explain;
 mod fate;
 mod full_round;
@@ -49,7 +47,6 @@ mod problem;
 mod properties;
 mod quota;
 mod report;
-mod round;
 mod rules;
 mod selection;
 mod service;
@@ -68,8 +65,7 @@ pub(crate) use self::address::forbidden;
 pub use self::{
     explain::{ExplainedEndpoint, ExplainedSlice, Explanation, claimants, explain},
     fate::{Fallback, Fate, PortFate},
-    round::Round,
-    rules::Rules,
+    rules::{Round, Rules},
     totals::Totals,
 };
 

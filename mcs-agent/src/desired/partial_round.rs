@@ -10,7 +10,7 @@ use super::{
     full_round::Evaluation,
     problem::ObjectProblem,
     report,
-    round::{Round, new_rejections},
+    rules::{Round, new_rejections},
     service::Service,
     spill::Spills,
     totals::Totals,

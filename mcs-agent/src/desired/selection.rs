@@ -57,7 +57,7 @@ pub(super) fn select(
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
     let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
-    let ejects = protocol == Protocol::Tcp && preferences.eject();
+    let ejects = protocol == Protocol::Tcp && preferences.ejects;
     let counts = slots::with_half_open(counts, &candidates, |one| {
         ejects && state(one) == Some(EjectionState::HalfOpen)
     });
