@@ -306,7 +306,7 @@ impl Engine {
         }
         let found = (!self.synced).then_some(&self.found);
         let rules = self.rules.at(round.started);
-        let evaluated = rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
+        let evaluated = rules.evaluate(&self.store.snapshot(), dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
         let is_of_tcp = match &evaluated.changes {

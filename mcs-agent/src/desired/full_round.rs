@@ -9,6 +9,7 @@ use super::{
     problem::ObjectProblem,
     report,
     spill::Spills,
+    totals::Totals,
 };
 use crate::{
     model::{
@@ -30,6 +31,7 @@ pub(super) struct Evaluation {
     pub(super) vips: BTreeMap<IpAddr, ObjectKey>,
     /// Whether some backends or source clusters did not fit.
     pub(super) is_limited: bool,
+    pub(super) totals: Totals,
 }
 
 /// Evaluates all objects.
@@ -72,7 +74,8 @@ pub(super) fn evaluate(
     let ejecting = claimants.iter().filter(|(_, claim)| claim.preferences.ejects);
     let ejecting = ejecting.map(|(import, _)| import.key.clone()).collect();
     let claims = claimants.into_iter().map(|(import, claim)| (import.key.clone(), claim)).collect();
-    Evaluation { desired, claims, ejecting, vips, is_limited }
+    let totals = Totals::of(&desired);
+    Evaluation { desired, claims, ejecting, vips, is_limited, totals }
 }
 
 /// The reports and rejections of a round; `rejections` is not sorted.

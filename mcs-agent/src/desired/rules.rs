@@ -12,7 +12,7 @@ use super::{
     departure::{self, Others},
     eligibility,
     full_round::{self, Evaluation},
-    partial_round::PartialRound,
+    partial_round,
     spill::Spills,
     totals::Totals,
 };
@@ -37,13 +37,13 @@ pub struct Round {
 
 /// The rules and their latest result.
 ///
-/// A slice affects only the frontends of its own import, as long as all backends fit, and so do an import's tiers of
+/// A partial round does not touch the other imports: to compare the objects of 10,000 imports with those of the round
+/// before takes a millisecond. A slice affects only the frontends of its own import, as long as all backends fit, and so do an import's tiers of
 /// source clusters. Else an import can affect every other import, because imports claim the same VIPs and ports.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: NodeContext,
     latest: Evaluation,
-    totals: Totals,
     spills: Spills,
 }
 
@@ -88,14 +88,14 @@ impl Rules {
 
     /// The totals of all frontends after the latest round.
     pub const fn totals(&self) -> &Totals {
-        &self.totals
+        &self.latest.totals
     }
 
     /// Whether these changes need a full round, which takes much longer than a partial round.
     pub fn needs_full_round(&self, snapshot: &Snapshot, dirty: &DirtyObjects) -> bool {
-        let mut imports = dirty.services.iter().filter_map(|key| snapshot.import(key));
-        dirty.imports
-            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.tiers.is_empty()))
+        let mut imports = dirty.imports.iter().filter_map(|key| snapshot.import(key));
+        dirty.everything
+            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.imports.is_empty()))
             || imports.any(|import| self.changes_eligibility(import, snapshot))
     }
 
@@ -115,7 +115,7 @@ impl Rules {
     pub fn evaluate(
         &mut self,
         snapshot: &Snapshot,
-        dirty: &DirtyObjects,
+        mut dirty: DirtyObjects,
         node: &NodeContext,
         in_force: Option<&DesiredState>,
     ) -> Round {
@@ -123,30 +123,21 @@ impl Rules {
         if in_force.is_some() {
             self.spills.forget();
         }
-        let dirty = &dirty.with_tiers(self.spills.due());
-        let ejected = self.node.ejections.differing(&node.ejections);
-        let dirty = &dirty.with_services(ejected);
+        dirty.imports.extend(self.spills.due().cloned());
+        dirty.imports.extend(self.node.ejections.differing(&node.ejections));
         self.node.ejections.clone_from(&node.ejections);
-        let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, dirty);
+        let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, &dirty);
         if may_be_partial
-            && let Some(mut round) = PartialRound::evaluate(
-                &self.latest,
-                &self.totals,
-                snapshot,
-                dirty,
-                node,
-                &mut self.spills,
-            )
+            && let Some(round) =
+                partial_round::evaluate(&mut self.latest, snapshot, &dirty, node, &mut self.spills)
         {
-            self.totals = std::mem::take(&mut round.totals);
-            return round.replace_in(&mut self.latest, snapshot, dirty);
+            return round;
         }
         let in_force = in_force.unwrap_or(&self.latest.desired);
         let latest = full_round::evaluate(snapshot, node, in_force, &mut self.spills);
         let new_rejections =
             new_rejections(&self.latest.desired.rejections, &latest.desired.rejections);
         let departures = departure::departures(&self.latest, &latest, snapshot, node, in_force);
-        self.totals = Totals::of(&latest.desired);
         self.latest = latest;
         if self.node != *node {
             self.node.clone_from(node);
