@@ -5,9 +5,6 @@
 //! the same code as the agent.
 
 mod departed;
-mod growth;
-mod maps;
-mod pace;
 mod pending;
 mod retry;
 mod round;
@@ -25,10 +22,9 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, throttle::Throttle};
+use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
-    maps::SizedMaps,
     pending::{PendingChanges, Trigger},
     round::{Outcome, RoundSummary, Taken},
     usage::Usage,
@@ -41,8 +37,8 @@ use crate::{
         SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
-        plan_within,
+        DamagedFrontend, Foreseen, MapError, MapReader as _, Maps, Plan, Pruning, Realized, Step,
+        apply, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
@@ -53,7 +49,10 @@ const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
-const PART: usize = 500_000;
+const MOST_STEPS: usize = 500_000;
+
+/// Larger maps that could not be made are asked for again after a second, and then after twice the time each time.
+const GROWTH_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
 /// Source clusters that this node itself finds to be out of use, as far as their operators want it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -86,13 +85,17 @@ pub struct Engine {
     realized: Realized,
     departed: DepartedVips,
     synced: bool,
-    changes: PendingChanges,
-    pending: Vec<String>,
+    pending_changes: PendingChanges,
+    why_pending: Vec<String>,
     retry: Retry,
-    growth: Growth,
+    growth: Retry,
+    /// Why the maps are not larger yet, since the latest attempt.
+    not_grown: Option<String>,
     /// Steps after which a plan ends.
-    part: usize,
-    pace: Pace,
+    most_steps: usize,
+    min_sync_period: Duration,
+    /// Before this, a round that follows from batches waits for more of them.
+    next_round: Option<Instant>,
     full_rounds: Throttle,
 }
 
@@ -100,14 +103,15 @@ impl Engine {
     /// Adopts the maps as an earlier agent left them. Returns the damaged frontends too: the first
     /// round repairs them.
     ///
-    /// `node` is what is known of the node without the source, and `node.capacity` is what the maps
-    /// may grow to. `began` is when the agent started.
+    /// `capacity` is the capacity of the maps, and `node.capacity` is what they may grow to. `node` is what is known of the
+    /// node without the source. `began` is when the agent started.
     pub fn start(
-        maps: &impl SizedMaps,
+        maps: &impl Maps,
+        capacity: Capacity,
         node: NodeContext,
         began: SystemTime,
     ) -> Result<(Self, Vec<DamagedFrontend>), MapError> {
-        let (realized, findings) = Realized::restore(maps.reader().read_all()?, maps.capacity());
+        let (realized, findings) = Realized::restore(maps.reader().read_all()?, capacity);
         let engine = Self {
             store: ObjectStore::default(),
             configured: node.clone(),
@@ -121,12 +125,14 @@ impl Engine {
             unplanned: DesiredChanges::Everything,
             realized,
             synced: false,
-            changes: PendingChanges::default(),
-            pending: Vec::new(),
+            pending_changes: PendingChanges::default(),
+            why_pending: Vec::new(),
             retry: Retry::default(),
-            growth: Growth::default(),
-            part: PART,
-            pace: Pace::default(),
+            growth: Retry::new(GROWTH_DELAYS),
+            not_grown: None,
+            most_steps: MOST_STEPS,
+            min_sync_period: Duration::ZERO,
+            next_round: None,
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
         };
         Ok((engine, findings))
@@ -134,13 +140,13 @@ impl Engine {
 
     /// Lets rounds that follow from batches begin at least `period` apart. Without this call they may follow at once.
     pub const fn set_min_sync_period(&mut self, period: Duration) {
-        self.pace.set_period(period);
+        self.min_sync_period = period;
     }
 
     /// Lets a plan end after fewer steps than it would.
-    #[cfg(any(test, feature = "testing"))]
-    pub const fn set_part(&mut self, steps: usize) {
-        self.part = steps;
+    #[cfg(test)]
+    const fn set_most_steps(&mut self, steps: usize) {
+        self.most_steps = steps;
     }
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
@@ -170,29 +176,29 @@ impl Engine {
     /// Adds to the pending changes. Returns how many are of ServiceImports.
     fn note(&mut self, changes: &[Change]) -> usize {
         let objects = self.store.snapshot();
-        let before = self.changes.imports();
+        let before = self.pending_changes.imports();
         for Change { object, kind } in changes {
             match object.kind {
-                Kind::ServiceImport | Kind::Service => self.changes.add_import(),
+                Kind::ServiceImport | Kind::Service => self.pending_changes.add_import(),
                 Kind::EndpointSlice if *kind == ChangeKind::Removed => {
-                    self.changes.add_deletion(&object.key);
+                    self.pending_changes.add_deletion(&object.key);
                 }
                 Kind::EndpointSlice => {
                     let trigger = objects.slice(&object.key).and_then(|slice| {
                         let time = slice.trigger_time.filter(|time| *time > self.began)?;
                         Some(Trigger { time, cluster: Arc::clone(&slice.source_cluster) })
                     });
-                    self.changes.add_slice(&object.key, trigger);
+                    self.pending_changes.add_slice(&object.key, trigger);
                 }
             }
         }
-        self.changes.imports() - before
+        self.pending_changes.imports() - before
     }
 
     /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
     /// round waits longer. `None`: no longer than batches are there already.
     pub fn gather_until(&self) -> Option<Instant> {
-        let until = self.pace.next();
+        let until = self.next_round;
         // Whether the round is full takes a while to find out, and most of the time the rest after a full round is over.
         let full = self.full_rounds.next().filter(|full| Some(*full) > until);
         let is_full =
@@ -261,11 +267,7 @@ impl Engine {
     /// Evaluates the objects and writes what differs. `clock` returns the time.
     ///
     /// Due after batches, when [`Engine::retry_at`] is reached, and after [`RoundSummary::larger`].
-    pub fn reconcile(
-        &mut self,
-        maps: &mut impl SizedMaps,
-        clock: impl Fn() -> Instant,
-    ) -> RoundSummary {
+    pub fn reconcile(&mut self, maps: &mut impl Maps, clock: impl Fn() -> Instant) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
         let is_full = self.evaluate(&mut round);
         let is_through = self.write(maps, &mut round);
@@ -284,17 +286,23 @@ impl Engine {
     pub fn has_grown(&mut self, capacity: Capacity) {
         let contents = self.realized.contents().clone();
         self.realized = Realized::restore(contents, capacity).0;
-        self.growth = Growth::default();
+        self.end_growth();
     }
 
     /// Larger maps could not be made. Returns after what time they are asked for again.
     pub fn has_not_grown(&mut self, error: &anyhow::Error, now: Instant) -> Duration {
-        self.growth.refuse(format!("cannot make larger maps: {error:#}"), now)
+        self.not_grown = Some(format!("cannot make larger maps: {error:#}"));
+        self.growth.fail(now)
     }
 
     /// Why the maps are not as large as they should be, since the latest attempt.
     pub fn not_grown(&self) -> Option<&str> {
-        self.growth.refused()
+        self.not_grown.as_deref()
+    }
+
+    fn end_growth(&mut self) {
+        self.growth.succeed();
+        self.not_grown = None;
     }
 
     /// Applies the rules to what has changed. Returns whether it was a full round.
@@ -302,7 +310,8 @@ impl Engine {
         let dirty = self.store.take_dirty();
         // A round that no object asked for delays none.
         if dirty != DirtyObjects::default() {
-            self.pace.began(round.started);
+            let period = Some(self.min_sync_period).filter(|period| !period.is_zero());
+            self.next_round = period.map(|period| round.started + period);
         }
         let found = (!self.synced).then_some(&self.found);
         let rules = self.rules.at(round.started);
@@ -360,8 +369,8 @@ impl Engine {
     }
 
     /// Writes what differs. Returns false if something needs larger maps: it is written once they are there.
-    fn write(&mut self, maps: &mut impl SizedMaps, round: &mut RoundSummary) -> bool {
-        let have = maps.capacity();
+    fn write(&mut self, maps: &mut impl Maps, round: &mut RoundSummary) -> bool {
+        let have = self.realized.capacity();
         let mut need = self.usage().capacity().at_least(self.realized.used());
         loop {
             round.larger = self.larger(have, need, round.started);
@@ -382,7 +391,7 @@ impl Engine {
             }
         }
         if self.with_room(have, need) == have {
-            self.growth = Growth::default();
+            self.end_growth();
         }
         true
     }
@@ -390,7 +399,8 @@ impl Engine {
     /// The capacity that has room for `need` and some more, if the maps have less and it is time to ask for that.
     fn larger(&self, have: Capacity, need: Capacity, now: Instant) -> Option<Capacity> {
         let larger = self.with_room(have, need);
-        (larger != have && self.growth.is_due(now)).then_some(larger)
+        let is_due = self.growth.at().is_none_or(|at| at <= now);
+        (larger != have && is_due).then_some(larger)
     }
 
     /// As much of that as is allowed.
@@ -402,7 +412,7 @@ impl Engine {
     fn write_part(
         &mut self,
         mut next: Foreseen,
-        maps: &mut impl SizedMaps,
+        maps: &mut impl Maps,
         round: &mut RoundSummary,
     ) -> bool {
         round.may_leave_stale.extend(may_leave_stale(&next.plan, &self.realized));
@@ -421,22 +431,22 @@ impl Engine {
             self.rules.set_departed(self.departed.departures());
         }
         let synced = self.store.synced();
-        self.pending.clear();
-        self.pending.extend(round.deferred.iter().map(ToString::to_string));
-        if !self.pending.is_empty() {
-            self.pending.extend(self.growth.refused().map(str::to_owned));
+        self.why_pending.clear();
+        self.why_pending.extend(round.deferred.iter().map(ToString::to_string));
+        if !self.why_pending.is_empty() {
+            self.why_pending.extend(self.not_grown.clone());
         }
-        self.pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
-        if self.pending.is_empty() {
+        self.why_pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
+        if self.why_pending.is_empty() {
             // Before the source is synced, nothing is pruned: a later plan still has to.
             self.unplanned =
                 if synced { DesiredChanges::default() } else { DesiredChanges::Everything };
             self.retry.succeed();
-            round.outcome = Outcome::Written(std::mem::take(&mut self.changes));
+            round.outcome = Outcome::Written(std::mem::take(&mut self.pending_changes));
         } else {
             self.unplanned = DesiredChanges::Everything;
             // What waits for nothing but larger maps is tried again with them.
-            let growth = self.growth.retry_at().filter(|_| round.failures.is_empty());
+            let growth = self.growth.at().filter(|_| round.failures.is_empty());
             let delay = growth.map(|at| {
                 self.retry.succeed();
                 at.saturating_duration_since(now)
@@ -457,12 +467,12 @@ impl Engine {
 
     fn foresee(&self) -> Foreseen {
         let pruning = Pruning::once(self.store.synced());
-        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.part)
+        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.most_steps)
     }
 
     /// When the next round is due without a batch: after one that failed, or when a tier spills or gets its clients back.
     pub fn retry_at(&self) -> Option<Instant> {
-        [self.retry.at(), self.growth.retry_at(), self.rules.due()].into_iter().flatten().min()
+        [self.retry.at(), self.growth.at(), self.rules.due()].into_iter().flatten().min()
     }
 
     /// What the objects ask for.
@@ -522,13 +532,13 @@ impl Engine {
     }
 
     /// Changes that the maps do not follow yet.
-    pub const fn changes(&self) -> &PendingChanges {
-        &self.changes
+    pub const fn pending_changes(&self) -> &PendingChanges {
+        &self.pending_changes
     }
 
     /// Why the maps are not as desired, one reason an entry.
-    pub fn pending(&self) -> &[String] {
-        &self.pending
+    pub fn why_pending(&self) -> &[String] {
+        &self.why_pending
     }
 }
 

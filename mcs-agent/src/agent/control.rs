@@ -120,8 +120,9 @@ impl Control {
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
-        let (mut engine, findings) = Engine::start(&installed, node, SystemTime::now())
-            .context("cannot read the pinned maps")?;
+        let (mut engine, findings) =
+            Engine::start(&installed, installed.capacity(), node, SystemTime::now())
+                .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
         installed.follow_figures(engine.realized());
@@ -276,7 +277,7 @@ impl Control {
         if !changes.is_empty() {
             self.published.changed();
             let slices = changes.len() - imports;
-            self.published.metrics.queue(imports, slices, self.engine.changes());
+            self.published.metrics.queue(imports, slices, self.engine.pending_changes());
         }
     }
 

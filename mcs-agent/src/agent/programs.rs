@@ -24,7 +24,6 @@ use crate::{
         FigureKeeper, FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run,
         read_run_record, write_run_record,
     },
-    engine::SizedMaps,
     flows::{EvictionRecord, FlowMigration},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
@@ -448,6 +447,11 @@ impl InstalledPrograms {
         write_run_record(&self.pins.run(), &run).context("cannot record this agent in the maps")
     }
 
+    /// What the config maps have room for.
+    pub(super) const fn capacity(&self) -> Capacity {
+        self.options.capacity
+    }
+
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
         if self.options.log_programs {
             self.programs.follow_log()?;
@@ -468,12 +472,6 @@ impl Maps for InstalledPrograms {
 
     fn reader(&self) -> &KernelMaps {
         &self.maps
-    }
-}
-
-impl SizedMaps for InstalledPrograms {
-    fn capacity(&self) -> Capacity {
-        self.options.capacity
     }
 }
 
