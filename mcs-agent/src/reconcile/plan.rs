@@ -79,60 +79,39 @@ impl Pruning {
 ///
 /// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
 pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
-    plan_everything(desired, realized, pruning, usize::MAX).plan
-}
-
-fn plan_everything(
-    desired: &DesiredState,
-    realized: &Realized,
-    pruning: Pruning,
-    part: usize,
-) -> Foreseen {
-    let wanted: Wanted<'_> =
-        desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
-    let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
-
-    let mut builder = PlanBuilder::new(desired, realized, pruning, part);
-    builder.clear_no_name();
-    builder.withdraw_vips(&vips);
-    builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
-    change(&mut builder, &wanted);
-    if !builder.is_part() {
-        builder.insert_vips(&vips);
-    }
-    builder.finish()
+    plan_within(&DesiredChanges::Everything, desired, realized, pruning, usize::MAX).plan
 }
 
 /// Plans the changes within `scope`. The realized state must equal the desired one outside of it. A
 /// scope other than everything requires that the source has synced.
 ///
-/// The plan ends after `part` steps or a few more: millions take much memory.
+/// The plan ends after `most_steps` or a few more: millions take much memory.
 pub fn plan_within(
     scope: &DesiredChanges,
     desired: &DesiredState,
     realized: &Realized,
     pruning: Pruning,
-    part: usize,
+    most_steps: usize,
 ) -> Foreseen {
+    let by_key = |(id, frontend)| (frontend_key(id), (id, frontend));
+    let mut builder = PlanBuilder::new(desired, realized, pruning, most_steps);
     match scope {
-        DesiredChanges::Everything => plan_everything(desired, realized, pruning, part),
-        DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends, part),
+        DesiredChanges::Everything => {
+            let wanted: Wanted<'_> = desired.frontends.iter().map(by_key).collect();
+            let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
+            builder.clear_no_name();
+            builder.withdraw_vips(&vips);
+            builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
+            change(&mut builder, &wanted);
+            if !builder.plan.is_part {
+                builder.insert_vips(&vips);
+            }
+        }
+        DesiredChanges::Backends(ids) => {
+            let frontends = ids.iter().filter_map(|id| desired.frontends.get_key_value(id));
+            change(&mut builder, &frontends.map(by_key).collect());
+        }
     }
-}
-
-fn plan_backends(
-    desired: &DesiredState,
-    realized: &Realized,
-    ids: &BTreeSet<FrontendId>,
-    part: usize,
-) -> Foreseen {
-    let wanted: Wanted<'_> = ids
-        .iter()
-        .filter_map(|id| desired.frontends.get_key_value(id))
-        .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
-        .collect();
-    let mut builder = PlanBuilder::new(desired, realized, Pruning::On, part);
-    change(&mut builder, &wanted);
     builder.finish()
 }
 
@@ -142,9 +121,12 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
     let mut new = Vec::new();
     let mut existing = Vec::new();
     for (key, &(id, frontend)) in wanted {
-        match builder.realized().index(key) {
+        let (realized, pruning) = (&builder.realized, builder.pruning);
+        match realized.index(key) {
             None => new.push((id, frontend)),
-            Some(index) => existing.extend(existing_change(builder, index, id, frontend)),
+            Some(index) => {
+                existing.extend(FrontendChange::existing(realized, index, id, frontend, pruning));
+            }
         }
     }
     existing.sort_by_key(FrontendChange::growth);
@@ -163,25 +145,6 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
         builder.realize(&FrontendChange::new(id, frontend));
     }
     builder.retire_kept(wanted.keys());
-}
-
-/// The change of the frontend at `index`, if it differs from the realized one.
-fn existing_change<'a>(
-    builder: &PlanBuilder<'a>,
-    index: u32,
-    id: &'a FrontendId,
-    frontend: &'a Frontend,
-) -> Option<FrontendChange<'a>> {
-    let realized = builder.realized();
-    if FrontendChange::is_needless(realized, index, frontend) {
-        return None;
-    }
-    let change = if builder.pruning().is_on() {
-        FrontendChange::replace(realized, index, id, frontend)
-    } else {
-        FrontendChange::extend(realized, index, id, frontend)?
-    };
-    change.differs(realized).then_some(change)
 }
 
 #[cfg(test)]

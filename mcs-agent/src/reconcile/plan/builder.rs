@@ -28,12 +28,12 @@ const MOST_RELEASED_RUNS: usize = 256;
 /// A plan in the making, and what the maps would hold after it.
 pub(super) struct PlanBuilder<'a> {
     desired: &'a DesiredState,
-    pruning: Pruning,
-    /// Copied at the first step.
-    realized: Cow<'a, Realized>,
-    plan: Plan,
+    pub(super) pruning: Pruning,
+    /// After the steps so far. Copied at the first step.
+    pub(super) realized: Cow<'a, Realized>,
+    pub(super) plan: Plan,
     /// Steps after which the plan ends.
-    part: usize,
+    most_steps: usize,
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -41,28 +41,16 @@ impl<'a> PlanBuilder<'a> {
         desired: &'a DesiredState,
         realized: &'a Realized,
         pruning: Pruning,
-        part: usize,
+        most_steps: usize,
     ) -> Self {
-        Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default(), part }
+        let (realized, plan) = (Cow::Borrowed(realized), Plan::default());
+        Self { desired, pruning, realized, plan, most_steps }
     }
 
     /// Whether the plan is full: the next plan has the remaining steps.
     pub(super) const fn ends_here(&mut self) -> bool {
-        self.plan.is_part = self.plan.steps.len() >= self.part;
+        self.plan.is_part = self.plan.steps.len() >= self.most_steps;
         self.plan.is_part
-    }
-
-    pub(super) const fn is_part(&self) -> bool {
-        self.plan.is_part
-    }
-
-    /// The realized state after the steps so far.
-    pub(super) fn realized(&self) -> &Realized {
-        &self.realized
-    }
-
-    pub(super) const fn pruning(&self) -> Pruning {
-        self.pruning
     }
 
     pub(super) fn finish(mut self) -> Foreseen {
@@ -184,7 +172,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// Adds the steps of a change, or defers it if there is no room.
     pub(super) fn realize(&mut self, change: &FrontendChange<'_>) {
-        match self.place(change) {
+        match self.find_room(change) {
             Ok(placement) if change.is_new() => self.create(change, placement),
             Ok(placement) => self.update(change, placement),
             Err(shortage) => self.defer(Subject::Frontend(*change.id), shortage),
@@ -192,7 +180,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Finds room. Retires kept backends, waits for readers, or moves blocks, if that makes room.
-    fn place<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
+    fn find_room<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
         let slots = i64::from(self.realized.slots()) + change.growth();
         if change.growth() > 0 && slots > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
