@@ -103,9 +103,9 @@ impl ObjectStore {
         replaced: &mut ReplacedObjects,
     ) {
         let previous = self.objects.version(&object);
-        if is_changed(previous.as_ref(), version.as_ref()) {
-            self.dirty.add(&object, [previous.as_ref(), version.as_ref()]);
-            self.objects.set(&object, previous.as_ref(), version);
+        if is_changed(previous, version.as_ref()) {
+            self.dirty.add(&object, [previous, version.as_ref()]);
+            let previous = self.objects.set(&object, version);
             replaced.record(object, previous);
         }
     }

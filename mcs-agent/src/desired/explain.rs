@@ -144,14 +144,7 @@ fn explained(
         let mut of_endpoint = fates.of(endpoint);
         // The rules made no candidate of it, and did not reject it: its slice has none of the ports.
         if of_endpoint.is_empty() && lacks_port {
-            let fate = Fate::NoSuchPort;
-            of_endpoint.push(PortFate {
-                port: None,
-                protocol: None,
-                backend: None,
-                fate,
-                message: None,
-            });
+            of_endpoint.push(PortFate::of_all(Fate::NoSuchPort, None));
         }
         ExplainedEndpoint { address: text(&endpoint.address), fates: of_endpoint }
     });

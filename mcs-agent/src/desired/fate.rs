@@ -172,6 +172,13 @@ pub struct PortFate {
     pub message: Option<String>,
 }
 
+impl PortFate {
+    /// The same fate for all ports.
+    pub(super) const fn of_all(fate: Fate, message: Option<String>) -> Self {
+        Self { port: None, protocol: None, backend: None, fate, message }
+    }
+}
+
 fn identity(endpoint: &Endpoint) -> usize {
     std::ptr::from_ref(endpoint).addr()
 }
@@ -197,13 +204,8 @@ impl Fates {
 
 impl Recorder for Fates {
     fn rejected(&mut self, endpoint: &Endpoint, problem: &ObjectProblem) {
-        let fate = PortFate {
-            port: None,
-            protocol: None,
-            backend: None,
-            fate: Fate::Rejected(problem.reason),
-            message: Some(problem.message.clone()),
-        };
+        let message = Some(problem.message.clone());
+        let fate = PortFate::of_all(Fate::Rejected(problem.reason), message);
         self.records.push(Record { endpoint: identity(endpoint), fate });
     }
 

@@ -6,7 +6,7 @@ use super::{
     assignment, capacity,
     claim::{self, Claim, Claimant},
     coverage::Coverage,
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
     report,
     spill::Spills,
     totals::Totals,
@@ -14,7 +14,7 @@ use super::{
 use crate::{
     model::{
         DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, Rejection,
-        RejectionReason, ServiceImport,
+        RejectionReason,
     },
     store::Snapshot,
 };
@@ -43,7 +43,6 @@ pub(super) fn evaluate(
 ) -> Evaluation {
     spills.begin_full();
     let mut results = ObjectResults::default();
-    results.add_malformed(snapshot);
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
     assignment::sort(&mut claimants);
     let vips = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
@@ -54,20 +53,20 @@ pub(super) fn evaluate(
     spills.end_full();
     let is_limited = capacity::limit(&mut services, node.capacity, in_force);
 
+    let ObjectResults { mut reports, mut rejections } = results;
     let mut frontends = Vec::with_capacity(services.len());
     for service in services {
-        results.add_report(report::of_service(&service));
-        results.reject(service.import, service.problems);
-        results.rejections.extend(service.slice_rejections);
+        reports.push(report::of_service(&service));
+        rejections.extend(problem::rejections(service.problems, &service.import.read_from()));
+        rejections.extend(service.slice_rejections);
         frontends.extend(service.frontends);
     }
-    let ObjectResults { reports, mut rejections } = results;
+    reports.sort_unstable_by(|one, other| one.import.cmp(&other.import));
     rejections.sort();
-    let imports = Arc::new(reports.into_values().collect());
     let desired = DesiredState {
         vips: vips.keys().copied().collect(),
         frontends: frontends.into_iter().collect(),
-        imports,
+        imports: Arc::new(reports.into_iter().map(Arc::new).collect()),
         rejections,
         ..DesiredState::default()
     };
@@ -78,53 +77,36 @@ pub(super) fn evaluate(
     Evaluation { desired, claims, ejecting, vips, is_limited, totals }
 }
 
-/// The reports and rejections of a round; `rejections` is not sorted.
+/// The reports and rejections of a round, not sorted yet.
 #[derive(Default)]
 struct ObjectResults {
-    reports: BTreeMap<ObjectKey, Arc<ImportReport>>,
+    reports: Vec<ImportReport>,
     rejections: Vec<Rejection>,
 }
 
-impl ObjectResults {
-    fn add_report(&mut self, report: ImportReport) {
-        self.reports.insert(report.import.clone(), Arc::new(report));
-    }
-
-    fn reject(&mut self, import: &ServiceImport, problems: Vec<ObjectProblem>) {
-        let object = import.read_from();
-        self.rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
-    }
-
-    fn add_malformed(&mut self, snapshot: &Snapshot) {
-        for (object, message) in snapshot.malformed() {
-            if object.kind == Kind::ServiceImport {
-                self.add_report(report::report(&object.key, ImportState::Rejected, message));
-            }
-            self.rejections
-                .push(ObjectProblem::new(RejectionReason::Malformed, message).of(object));
-        }
-    }
-}
-
-/// The imports with a valid claim. The reports of all others go to `results`.
+/// The imports with a valid claim. What is said of all others goes to `results`.
 fn claimants<'a>(
     snapshot: &'a Snapshot,
     node: &NodeContext,
     in_force: &DesiredState,
-    results: &mut ObjectResults,
+    ObjectResults { reports, rejections }: &mut ObjectResults,
 ) -> Vec<Claimant<'a>> {
+    for (object, message) in snapshot.malformed() {
+        if object.kind == Kind::ServiceImport {
+            reports.push(report::report(&object.key, ImportState::Rejected, message));
+        }
+        rejections.push(ObjectProblem::new(RejectionReason::Malformed, message).of(object));
+    }
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
         let coverage = Coverage::of(import, snapshot.slices(&import.key), node);
-        let unclaimed = match claim::evaluate(import, &coverage, node, in_force) {
-            Ok(claim) => {
-                claimants.push((import, claim));
-                continue;
+        match claim::evaluate(import, &coverage, node, in_force) {
+            Ok(claim) => claimants.push((import, claim)),
+            Err(unclaimed) => {
+                reports.push(report::of_unclaimed(&import.key, &unclaimed));
+                rejections.extend(problem::rejections(unclaimed.problems, &import.read_from()));
             }
-            Err(unclaimed) => unclaimed,
-        };
-        results.add_report(report::of_unclaimed(&import.key, &unclaimed));
-        results.reject(import, unclaimed.problems);
+        }
     }
     claimants
 }

@@ -7,7 +7,7 @@ use std::{
 
 use super::{
     full_round::Evaluation,
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
     report,
     rules::{Round, new_rejections},
     spill::Spills,
@@ -68,7 +68,7 @@ pub(super) fn evaluate(
         desired.set_report(report::of_service(&service));
         let object = service.import.read_from();
         rejections.extend(service.slice_rejections);
-        rejections.extend(service.problems.into_iter().map(|problem| problem.of(&object)));
+        rejections.extend(problem::rejections(service.problems, &object));
         evaluated.insert(object);
         for (id, frontend) in service.frontends {
             if desired.frontends.get(&id) != Some(&frontend) {

@@ -13,7 +13,7 @@ use super::{
     fate::Recorder,
     ip_family::IpFamily,
     port::{self, Port},
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
 };
 use crate::model::{
     Endpoint, EndpointAddress, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection,
@@ -61,7 +61,7 @@ impl<'a> UsableSlices<'a> {
         for slice in slices {
             let (usable_slice, problems) = UsableSlice::read(slice, vips, recorder);
             let object = ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() };
-            rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
+            rejections.extend(problem::rejections(problems, &object));
             usable.slices.extend(usable_slice);
             usable.has_slices = true;
         }

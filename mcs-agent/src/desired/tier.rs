@@ -58,13 +58,8 @@ pub(super) fn tiers(
         None => {}
     }
     let Some(affinity) = import.cluster_affinity.as_deref() else {
-        return Ok(node
-            .facts
-            .traffic
-            .has_preferred()
-            .then_some(Tier::Preferred)
-            .into_iter()
-            .collect());
+        let has_preferred = node.facts.traffic.has_preferred();
+        return Ok(if has_preferred { vec![Tier::Preferred] } else { vec![] });
     };
     by_affinity(affinity, node)
 }

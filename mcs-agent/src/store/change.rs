@@ -44,10 +44,10 @@ impl ReplacedObjects {
             .into_iter()
             .filter_map(|(mut object, before)| {
                 let now = now.version(&object);
-                if !is_changed(before.as_ref(), now.as_ref()) {
+                if !is_changed(before.as_ref(), now) {
                     return None;
                 }
-                if let Some(StoredObject::Import(import)) = now.as_ref().or(before.as_ref()) {
+                if let Some(StoredObject::Import(import)) = now.or(before.as_ref()) {
                     object.kind = import.kind;
                 }
                 let kind = match (before, now) {
