@@ -26,6 +26,7 @@
 
 mod address;
 mod affinity;
+mod assigned_import;
 mod assignment;
 mod candidate;
 mod capacity;
@@ -49,7 +50,6 @@ mod quota;
 mod report;
 mod rules;
 mod selection;
-mod service;
 mod slice;
 mod slots;
 mod spill;

@@ -26,7 +26,7 @@ use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
     pending::{PendingChanges, Trigger},
-    round::{Outcome, RoundSummary, Taken},
+    round::{BatchSummary, Outcome, RoundSummary},
     usage::Usage,
 };
 use crate::{
@@ -37,7 +37,7 @@ use crate::{
         SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, Foreseen, MapError, MapReader as _, Maps, Plan, Pruning, Realized, Step,
+        DamagedFrontend, MapError, MapReader as _, Maps, Plan, Planned, Pruning, Realized, Step,
         apply, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
@@ -80,8 +80,8 @@ pub struct Engine {
     rules: Rules,
     /// What the maps contained at the start. The rules respect it until the source is synced.
     found: DesiredState,
-    /// Where the maps may differ from the desired state.
-    unplanned: DesiredChanges,
+    /// Where the maps may differ from the desired state: the scope of the next plan.
+    scope: DesiredChanges,
     realized: Realized,
     departed: DepartedVips,
     synced: bool,
@@ -122,7 +122,7 @@ impl Engine {
             rules: Rules::default(),
             departed: DepartedVips::restore(&realized.departed()),
             found: realized.in_force(),
-            unplanned: DesiredChanges::Everything,
+            scope: DesiredChanges::Everything,
             realized,
             synced: false,
             pending_changes: PendingChanges::default(),
@@ -150,7 +150,7 @@ impl Engine {
     }
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
-    pub fn take(&mut self, batch: EventBatch) -> Taken {
+    pub fn take(&mut self, batch: EventBatch) -> BatchSummary {
         let (known, now) = (Arc::clone(self.store.source()), Arc::clone(&batch.status));
         if batch.node != self.learned {
             self.learned = Arc::clone(&batch.node);
@@ -158,7 +158,7 @@ impl Engine {
         }
         let changes = self.store.apply(batch);
         let imports = self.note(&changes);
-        let taken = Taken { changes, imports, ..Taken::default() };
+        let taken = BatchSummary { changes, imports, ..BatchSummary::default() };
         if Arc::ptr_eq(&known, &now) {
             return taken;
         }
@@ -170,7 +170,7 @@ impl Engine {
         let adoptable = now.adoptable.iter().filter(is_new).cloned().collect();
         let is_new = |group: &&AdoptableGroup| !known.adoptable_groups.contains(group);
         let adoptable_groups = now.adoptable_groups.iter().filter(is_new).cloned().collect();
-        Taken { problems, adoptable, adoptable_groups, ..taken }
+        BatchSummary { problems, adoptable, adoptable_groups, ..taken }
     }
 
     /// Adds to the pending changes. Returns how many are of ServiceImports.
@@ -270,13 +270,13 @@ impl Engine {
     pub fn reconcile(&mut self, maps: &mut impl Maps, clock: impl Fn() -> Instant) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
         let is_full = self.evaluate(&mut round);
-        let is_through = self.write(maps, &mut round);
+        let is_complete = self.write(maps, &mut round);
         let ended = clock();
         round.took = ended.duration_since(round.started);
         if is_full {
             self.full_rounds.worked(ended, round.took);
         }
-        if is_through {
+        if is_complete {
             self.conclude(&mut round, ended);
         }
         round
@@ -326,7 +326,7 @@ impl Engine {
         if self.node.stale_tcp && is_of_tcp {
             round.may_leave_stale.insert(Protocol::Tcp);
         }
-        self.unplanned.extend(evaluated.changes);
+        self.scope.extend(evaluated.changes);
         if is_full {
             self.note_departures(evaluated.departures);
         }
@@ -342,7 +342,7 @@ impl Engine {
                 self.departed.add(ip, departure);
             }
         }
-        for ip in self.rules.taken(self.departed.gone(), &self.store.snapshot()) {
+        for ip in self.rules.open_to_others(self.departed.gone(), &self.store.snapshot()) {
             self.departed.add(ip, Departure::HandedBack);
         }
         let served = &self.rules.desired().vips;
@@ -353,17 +353,12 @@ impl Engine {
     }
 
     /// Ends what is over for VIPs that are not served any more: `in_use` has the VIPs that flows used at some time after
-    /// `looked_from`. Returns whether a round is due.
-    pub fn note_flows(
-        &mut self,
-        in_use: &BTreeSet<IpAddr>,
-        looked_from: Instant,
-        now: Instant,
-    ) -> bool {
-        let changed = self.departed.expire(in_use, looked_from, now);
+    /// `since`. Returns whether a round is due.
+    pub fn note_flows(&mut self, in_use: &BTreeSet<IpAddr>, since: Instant, now: Instant) -> bool {
+        let changed = self.departed.expire(in_use, since, now);
         if changed {
             self.rules.set_departed(self.departed.departures());
-            self.unplanned = DesiredChanges::Everything;
+            self.scope = DesiredChanges::Everything;
         }
         changed
     }
@@ -377,7 +372,7 @@ impl Engine {
             if round.larger.is_some() && !have.holds(need) {
                 return false;
             }
-            let next = self.foresee();
+            let next = self.plan();
             // What the maps contain and what is desired may not fit at the same time, or not in contiguous slots.
             let shortage = shortage(&next.plan, have);
             if !need.holds(shortage) {
@@ -411,7 +406,7 @@ impl Engine {
     /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
     fn write_part(
         &mut self,
-        mut next: Foreseen,
+        mut next: Planned,
         maps: &mut impl Maps,
         round: &mut RoundSummary,
     ) -> bool {
@@ -439,12 +434,12 @@ impl Engine {
         self.why_pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
         if self.why_pending.is_empty() {
             // Before the source is synced, nothing is pruned: a later plan still has to.
-            self.unplanned =
+            self.scope =
                 if synced { DesiredChanges::default() } else { DesiredChanges::Everything };
             self.retry.succeed();
             round.outcome = Outcome::Written(std::mem::take(&mut self.pending_changes));
         } else {
-            self.unplanned = DesiredChanges::Everything;
+            self.scope = DesiredChanges::Everything;
             // What waits for nothing but larger maps is tried again with them.
             let growth = self.growth.at().filter(|_| round.failures.is_empty());
             let delay = growth.map(|at| {
@@ -462,12 +457,12 @@ impl Engine {
 
     /// What a round would write now, without batches taken since the last one.
     pub fn next_plan(&self) -> Plan {
-        self.foresee().plan
+        self.plan().plan
     }
 
-    fn foresee(&self) -> Foreseen {
+    fn plan(&self) -> Planned {
         let pruning = Pruning::once(self.store.synced());
-        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.most_steps)
+        plan_within(&self.scope, self.rules.desired(), &self.realized, pruning, self.most_steps)
     }
 
     /// When the next round is due without a batch: after one that failed, or when a tier spills or gets its clients back.

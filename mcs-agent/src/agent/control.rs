@@ -42,7 +42,7 @@ use super::{
 };
 use crate::{
     dataplane::StorageFallback,
-    engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
+    engine::{BatchSummary, Engine, Outcome, RoundSummary, throttle::Throttle},
     flows::{FlowSweeper, FlowUsage, Swept},
     loader::state_bytes,
     model::{
@@ -260,7 +260,7 @@ impl Control {
 
     fn take(&mut self, batch: EventBatch) {
         self.source_lost.update(&batch.status, seconds_since_epoch());
-        let Taken { changes, imports, problems, adoptable, adoptable_groups } =
+        let BatchSummary { changes, imports, problems, adoptable, adoptable_groups } =
             self.engine.take(batch);
         for objects in adoptable {
             tracing::info!("{objects}");

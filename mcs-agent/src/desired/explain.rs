@@ -107,15 +107,15 @@ pub fn explain(
         for (id, frontend) in &in_force.frontends {
             vips.entry(id.ip).or_insert_with(|| frontend.import.clone());
         }
-        let spills = &mut Spills::told(in_force.report(key));
-        let service = claim.service(import, snapshot, &vips, &node, spills, &mut fates);
-        explanation.report = Some(report::of_service(&service));
+        let spills = &mut Spills::of_report(in_force.report(key));
+        let assigned = claim.select_backends(import, snapshot, &vips, &node, spills, &mut fates);
+        explanation.report = Some(report::of_assigned(&assigned));
         wanted.extend(
-            service.frontends.iter().map(|(id, frontend)| {
+            assigned.frontends.iter().map(|(id, frontend)| {
                 (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
             }),
         );
-        explanation.frontends = service.frontends;
+        explanation.frontends = assigned.frontends;
     }
     explanation.slices =
         snapshot.slices(key).map(|slice| explained(slice, &fates, &wanted)).collect();

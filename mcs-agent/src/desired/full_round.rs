@@ -46,20 +46,20 @@ pub(super) fn evaluate(
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
     assignment::sort(&mut claimants);
     let vips = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
-    let mut services = Vec::with_capacity(claimants.len());
+    let mut imports = Vec::with_capacity(claimants.len());
     for (import, claim) in &claimants {
-        services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
+        imports.push(claim.select_backends(import, snapshot, &vips, node, spills, &mut ()));
     }
     spills.end_full();
-    let is_limited = capacity::limit(&mut services, node.capacity, in_force);
+    let is_limited = capacity::limit(&mut imports, node.capacity, in_force);
 
     let ObjectResults { mut reports, mut rejections } = results;
-    let mut frontends = Vec::with_capacity(services.len());
-    for service in services {
-        reports.push(report::of_service(&service));
-        rejections.extend(problem::rejections(service.problems, &service.import.read_from()));
-        rejections.extend(service.slice_rejections);
-        frontends.extend(service.frontends);
+    let mut frontends = Vec::with_capacity(imports.len());
+    for assigned in imports {
+        reports.push(report::of_assigned(&assigned));
+        rejections.extend(problem::rejections(assigned.problems, &assigned.import.read_from()));
+        rejections.extend(assigned.slice_rejections);
+        frontends.extend(assigned.frontends);
     }
     reports.sort_unstable_by(|one, other| one.import.cmp(&other.import));
     rejections.sort();

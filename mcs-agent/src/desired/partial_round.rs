@@ -28,7 +28,7 @@ pub(super) fn evaluate(
     node: &NodeContext,
     spills: &mut Spills,
 ) -> Option<Round> {
-    let mut services = Vec::new();
+    let mut imports = Vec::new();
     let mut retiered = Vec::new();
     let mut totals = latest.totals.clone();
     for key in &dirty.imports {
@@ -41,12 +41,12 @@ pub(super) fn evaluate(
             claim = &with_tiers;
             retiered.push((key.clone(), claim.clone()));
         }
-        let service = claim.service(import, snapshot, &latest.vips, node, spills, &mut ());
-        for (id, frontend) in &service.frontends {
+        let assigned = claim.select_backends(import, snapshot, &latest.vips, node, spills, &mut ());
+        for (id, frontend) in &assigned.frontends {
             totals.remove(latest.desired.frontends.get(id)?);
             totals.add(frontend);
         }
-        services.push(service);
+        imports.push(assigned);
     }
     if !totals.fit(node.capacity) {
         return None;
@@ -62,15 +62,15 @@ pub(super) fn evaluate(
     });
     let mut rejections: Vec<Rejection> = malformed.collect();
     let mut changed = BTreeSet::new();
-    for service in services {
-        let import = &service.import.key;
+    for assigned in imports {
+        let import = &assigned.import.key;
         evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
-        desired.set_report(report::of_service(&service));
-        let object = service.import.read_from();
-        rejections.extend(service.slice_rejections);
-        rejections.extend(problem::rejections(service.problems, &object));
+        desired.set_report(report::of_assigned(&assigned));
+        let object = assigned.import.read_from();
+        rejections.extend(assigned.slice_rejections);
+        rejections.extend(problem::rejections(assigned.problems, &object));
         evaluated.insert(object);
-        for (id, frontend) in service.frontends {
+        for (id, frontend) in assigned.frontends {
             if desired.frontends.get(&id) != Some(&frontend) {
                 desired.frontends.insert(id, frontend);
                 changed.insert(id);

@@ -99,7 +99,7 @@ impl Preferences {
                     Fate::OtherTier
                 });
                 if first != Some(0) && candidates.iter().any(is_usable) {
-                    recorder.falls_back(|| Fallback::TierEmpty(told(tiers, first)));
+                    recorder.falls_back(|| Fallback::TierEmpty(why_not_first(tiers, first)));
                 }
                 Vec::new()
             }
@@ -195,7 +195,7 @@ fn keep_first_tier(
 }
 
 /// Which tiers are empty, and which one serves.
-fn told(tiers: &[Tier], first: Option<usize>) -> String {
+fn why_not_first(tiers: &[Tier], first: Option<usize>) -> String {
     let named = |number: usize| format!("tier {} ({})", number + 1, tiers[number]);
     let Some(first) = first else {
         return "no tier has a usable endpoint, so all clusters serve it".to_owned();

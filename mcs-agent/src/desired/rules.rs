@@ -63,7 +63,7 @@ impl Rules {
     }
 
     /// The addresses among these that others than the agent can have now.
-    pub fn taken(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
+    pub fn open_to_others(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
         if ips.is_empty() {
             return ips;
         }

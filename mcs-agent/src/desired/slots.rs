@@ -32,11 +32,11 @@ pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Opt
     if !has_weights(candidates, node) {
         return None;
     }
-    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (place, candidate) in candidates.iter().enumerate() {
-        places.entry(candidate.cluster).or_default().push(place);
+    let mut indices: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        indices.entry(candidate.cluster).or_default().push(index);
     }
-    let weighed = places.into_iter().map(|(cluster, places)| (weight(cluster, node), places));
+    let weighed = indices.into_iter().map(|(cluster, indices)| (weight(cluster, node), indices));
     Some(share_out(weighed.collect(), candidates, node))
 }
 
@@ -67,15 +67,15 @@ pub(super) fn by_share(
     let weighs = weighs && has_weights(candidates, node);
     let mut all: Vec<(u64, Vec<usize>)> = Vec::new();
     for tier in tiers {
-        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut indices: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let inside = |(_, one): &(usize, &Candidate<'_>)| tier.has(one.cluster);
-        for (place, candidate) in candidates.iter().enumerate().filter(inside) {
+        for (index, candidate) in candidates.iter().enumerate().filter(inside) {
             let cluster = if weighs { candidate.cluster } else { "" };
-            places.entry(cluster).or_default().push(place);
+            indices.entry(cluster).or_default().push(index);
         }
-        let sum = places.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
+        let sum = indices.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
         let share = |cluster| u64::from(tier.share) * weight(cluster, node) / sum;
-        all.extend(places.into_iter().map(|(cluster, places)| (share(cluster), places)));
+        all.extend(indices.into_iter().map(|(cluster, indices)| (share(cluster), indices)));
     }
     share_out(all, candidates, node)
 }
@@ -89,7 +89,7 @@ fn weight(cluster: &str, node: &NodeContext) -> u64 {
     node.facts.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into()
 }
 
-/// The slots of each candidate. `weighed`: weights, and the places of the candidates that share each.
+/// The slots of each candidate. `weighed`: weights, and the indices of the candidates that share each.
 fn share_out(
     weighed: Vec<(u64, Vec<usize>)>,
     candidates: &[Candidate<'_>],
@@ -97,16 +97,16 @@ fn share_out(
 ) -> Vec<u32> {
     let clusters: Vec<Cluster> = weighed
         .iter()
-        .map(|(weight, places)| Cluster { weight: *weight, backends: places.len() as u64 })
+        .map(|(weight, indices)| Cluster { weight: *weight, backends: indices.len() as u64 })
         .collect();
     let mut slots = vec![0; candidates.len()];
-    for (((_, mut places), cluster), slots_of_all) in
+    for (((_, mut indices), cluster), slots_of_all) in
         weighed.into_iter().zip(&clusters).zip(slots_of(&clusters))
     {
         let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
-        places.sort_by_cached_key(|place| rank(&candidates[*place], node));
-        for (nth, place) in (0..).zip(places) {
-            slots[place] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
+        indices.sort_by_cached_key(|index| rank(&candidates[*index], node));
+        for (nth, index) in (0..).zip(indices) {
+            slots[index] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
         }
     }
     // The totals that were tried are multiples of the number of backends, which can be more than needed.
@@ -149,10 +149,10 @@ fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64>
     let weights = weights.max(1);
     let mut slots: Vec<u64> = clusters.iter().map(|one| one.weight * total / weights).collect();
     let mut by_fraction: Vec<usize> = (0..clusters.len()).collect();
-    by_fraction.sort_by_key(|place| std::cmp::Reverse(clusters[*place].weight * total % weights));
+    by_fraction.sort_by_key(|index| std::cmp::Reverse(clusters[*index].weight * total % weights));
     let rest = total.saturating_sub(slots.iter().sum());
-    for (_, place) in (0..rest).zip(by_fraction) {
-        slots[place] += 1;
+    for (_, index) in (0..rest).zip(by_fraction) {
+        slots[index] += 1;
     }
     slots
 }

@@ -226,8 +226,8 @@ pub(super) struct Spills {
     former: BTreeMap<FrontendId, Memory>,
     /// When frontends are to be judged again although nothing changes, and their imports.
     due: BTreeMap<FrontendId, (Instant, ObjectKey)>,
-    /// What another process decided about frontends, and said.
-    told: BTreeMap<FrontendId, Vec<TierShare>>,
+    /// What the report of an agent says of frontends, for a process that explains it.
+    reported: BTreeMap<FrontendId, Vec<TierShare>>,
 }
 
 #[derive(Debug)]
@@ -239,11 +239,11 @@ struct Memory {
 }
 
 impl Spills {
-    /// Those that decide as the report of an agent says.
-    pub(super) fn told(report: Option<&ImportReport>) -> Self {
+    /// Decides as the report of an agent says.
+    pub(super) fn of_report(report: Option<&ImportReport>) -> Self {
         let spills = report.into_iter().flat_map(|report| &report.spill);
-        let told = spills.map(|spill| (spill.frontend, spill.tiers.clone())).collect();
-        Self { told, ..Self::default() }
+        let reported = spills.map(|spill| (spill.frontend, spill.tiers.clone())).collect();
+        Self { reported, ..Self::default() }
     }
 
     /// The next rounds are at this time.
@@ -294,15 +294,17 @@ impl Judge<'_> {
         tiers: &[Tier],
         tallies: Vec<Tally>,
     ) -> Vec<TierShare> {
-        // What was told can be older than the objects.
-        let fits = |told: &&Vec<TierShare>| {
-            let serves = |(told, tally): (&TierShare, &Tally)| told.share > 0 && tally.ready > 0;
-            told.len() == tallies.len() && told.iter().zip(&tallies).any(serves)
+        // A report can be older than the objects.
+        let fits = |reported: &&Vec<TierShare>| {
+            let serves =
+                |(reported, tally): (&TierShare, &Tally)| reported.share > 0 && tally.ready > 0;
+            reported.len() == tallies.len() && reported.iter().zip(&tallies).any(serves)
         };
-        if let Some(told) = self.spills.told.get(&self.frontend).filter(fits) {
-            let now =
-                |(told, tally): (&TierShare, Tally)| tally.with(told.share.into(), told.state);
-            return told.iter().zip(tallies).map(now).collect();
+        if let Some(reported) = self.spills.reported.get(&self.frontend).filter(fits) {
+            let now = |(reported, tally): (&TierShare, Tally)| {
+                tally.with(reported.share.into(), reported.state)
+            };
+            return reported.iter().zip(tallies).map(now).collect();
         }
         let states = self.states(rule, tiers, &tallies);
         let most = states

@@ -82,12 +82,12 @@ impl DepartedVips {
         self.0.len() < before
     }
 
-    /// Ends what is over. `in_use` has the VIPs that flows used at some time after `looked_from`. Returns whether
+    /// Ends what is over. `in_use` has the VIPs that flows used at some time after `looked_since`. Returns whether
     /// anything changed.
     pub(super) fn expire(
         &mut self,
         in_use: &BTreeSet<IpAddr>,
-        looked_from: Instant,
+        looked_since: Instant,
         now: Instant,
     ) -> bool {
         let mut changed = false;
@@ -101,7 +101,7 @@ impl DepartedVips {
                 *departed = Departed { departure: Departure::HandedBack, since: None };
                 return in_use.contains(ip);
             }
-            let is_over = looked_from > since && !in_use.contains(ip);
+            let is_over = looked_since > since && !in_use.contains(ip);
             changed |= is_over;
             !is_over
         });

@@ -14,7 +14,7 @@ use crate::{
 
 /// What a batch contained that is new.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct BatchSummary {
     /// Objects that are different now, sorted.
     pub changes: Vec<Change>,
     /// How many of them are ServiceImports.

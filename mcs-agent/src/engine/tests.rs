@@ -51,7 +51,7 @@ impl World {
         Self { engine, maps, now: Cell::new(Instant::now()), tick: Duration::ZERO }
     }
 
-    fn take(&mut self, events: impl Into<Vec<ObjectEvent>>) -> Taken {
+    fn take(&mut self, events: impl Into<Vec<ObjectEvent>>) -> BatchSummary {
         self.engine.take(EventBatch { events: events.into(), ..EventBatch::default() })
     }
 

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Foreseen, Pruning, Realized, apply, plan, testing::MemoryMaps};
+use super::{Planned, Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::model::{
     Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots,
 };
@@ -68,6 +68,6 @@ pub(crate) fn go(
     let plan = plan(desired, realized, Pruning::On);
     assert_eq!(plan.deferred, []);
     let steps = plan.steps.clone();
-    apply(Foreseen::after(plan.steps, realized), maps, realized).expect("no fault");
+    apply(Planned::after(plan.steps, realized), maps, realized).expect("no fault");
     steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()
 }

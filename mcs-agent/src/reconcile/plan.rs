@@ -28,14 +28,14 @@ pub struct Plan {
 
 /// A plan, and what the realized state is once it is carried out.
 #[derive(Clone, Debug)]
-pub struct Foreseen {
+pub struct Planned {
     /// The plan.
     pub plan: Plan,
     /// The realized state after its last step.
     pub realized: Realized,
 }
 
-impl Foreseen {
+impl Planned {
     /// These steps alone, and what they lead to from `realized`.
     #[cfg(test)]
     pub(crate) fn after(steps: Vec<Step>, realized: &Realized) -> Self {
@@ -92,7 +92,7 @@ pub fn plan_within(
     realized: &Realized,
     pruning: Pruning,
     most_steps: usize,
-) -> Foreseen {
+) -> Planned {
     let by_key = |(id, frontend)| (frontend_key(id), (id, frontend));
     let mut builder = PlanBuilder::new(desired, realized, pruning, most_steps);
     match scope {

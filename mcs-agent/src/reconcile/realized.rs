@@ -236,8 +236,8 @@ impl Realized {
                     self.publish(index);
                 }
             }
-            Step::UpdateAttributes { index, service, .. } => self.refer(index, service),
-            Step::Flip { index, extent } => self.lead(index, extent),
+            Step::UpdateAttributes { index, service, .. } => self.set_service(index, service),
+            Step::Flip { index, extent } => self.flip(index, extent),
             Step::RetireBackend { id } => {
                 if self.stop_keeping(id) || self.undecided.remove(&id) {
                     self.allocations.backends.release(one(id));

@@ -9,7 +9,7 @@ use mcs_common::{
 };
 
 use super::{
-    Deferred, Foreseen, Plan, Pruning, Shortage, Subject,
+    Deferred, Plan, Planned, Pruning, Shortage, Subject,
     frontend_change::{FrontendChange, Origin},
     placement::Placement,
 };
@@ -53,14 +53,14 @@ impl<'a> PlanBuilder<'a> {
         self.plan.is_part
     }
 
-    pub(super) fn finish(mut self) -> Foreseen {
+    pub(super) fn finish(mut self) -> Planned {
         if !self.plan.steps.is_empty()
             && self.realized.allocations().released_runs() > MOST_RELEASED_RUNS
         {
             self.keep_or_retire();
             self.push(Step::WaitForReaders);
         }
-        Foreseen { plan: self.plan, realized: self.realized.into_owned() }
+        Planned { plan: self.plan, realized: self.realized.into_owned() }
     }
 
     /// Clears entry 0 of `clusters` and `services`, which stands for "no name".
@@ -101,7 +101,7 @@ impl<'a> PlanBuilder<'a> {
     /// A frontend that is not desired is there only while not everything has been read.
     fn keeps(&self, id: u32) -> bool {
         let address = backend_address(&self.realized.backend(id));
-        self.realized.keeper(id).is_some_and(|frontend| {
+        self.realized.udp_frontend_of(id).is_some_and(|frontend| {
             let desired = self.desired.frontends.get(&frontend);
             desired.is_none_or(|desired| !self.pruning.is_on() || desired.keeps(address))
         })
@@ -110,7 +110,8 @@ impl<'a> PlanBuilder<'a> {
     /// Whether new clients are to get this backend.
     fn is_desired(&self, id: u32) -> bool {
         let backend = self.realized.backend(id);
-        let frontend = self.realized.keeper(id).and_then(|id| self.desired.frontends.get(&id));
+        let frontend =
+            self.realized.udp_frontend_of(id).and_then(|id| self.desired.frontends.get(&id));
         let desired = frontend.and_then(|frontend| frontend.backend(backend_address(&backend)));
         desired.is_some_and(|desired| {
             cluster_record(&desired.cluster) == self.realized.cluster(backend.cluster)

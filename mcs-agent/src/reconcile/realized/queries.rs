@@ -74,7 +74,7 @@ impl Realized {
     }
 
     /// The UDP frontend in the maps that a backend belongs to, if that one may be kept.
-    pub(in crate::reconcile) fn keeper(&self, id: u32) -> Option<FrontendId> {
+    pub(in crate::reconcile) fn udp_frontend_of(&self, id: u32) -> Option<FrontendId> {
         let BackendRecord { frontend, cluster, .. } = self.backend(id);
         let key = self.state(frontend).key;
         let is_intact =

@@ -41,14 +41,14 @@ impl Realized {
     }
 
     /// A reader finds this service at `index` from now on.
-    pub(super) fn refer(&mut self, index: u32, service: u32) {
+    pub(super) fn set_service(&mut self, index: u32, service: u32) {
         let former = self.state(index).service;
         self.acquire_service(service);
         self.release_service(former);
     }
 
     /// A reader gets from `index` to `extent` from now on.
-    pub(super) fn lead(&mut self, index: u32, extent: Extent) {
+    pub(super) fn flip(&mut self, index: u32, extent: Extent) {
         let former = self.state(index).extent;
         self.allocations.blocks.take(extent);
         let [before, after] = [former, extent].map(|extent| self.ids(extent).collect());

@@ -73,7 +73,7 @@ impl Realized {
             realized.publish(index);
         }
         for (id, is_kept) in without_slot(&realized) {
-            if is_kept && realized.keeper(id).is_some() {
+            if is_kept && realized.udp_frontend_of(id).is_some() {
                 realized.keep(id);
             } else {
                 realized.undecided.insert(id);

@@ -22,7 +22,7 @@ use crate::{
 
 /// An import with its frontends and their backends.
 #[derive(Debug)]
-pub(super) struct Service<'a> {
+pub(super) struct AssignedImport<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) frontends: Vec<(FrontendId, Frontend)>,
     /// As in [`Assignment`](super::assignment::Assignment).
@@ -53,7 +53,7 @@ impl Claim {
 
     /// Selects the backends of every frontend from the import's slices. No endpoint may be one of
     /// `vips`.
-    pub(super) fn service<'a>(
+    pub(super) fn select_backends<'a>(
         &self,
         import: &'a ServiceImport,
         snapshot: &Snapshot,
@@ -61,7 +61,7 @@ impl Claim {
         node: &NodeContext,
         spills: &mut Spills,
         recorder: &mut impl Recorder,
-    ) -> Service<'a> {
+    ) -> AssignedImport<'a> {
         let (slices, slice_rejections) =
             UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
@@ -100,7 +100,7 @@ impl Claim {
             };
             frontends.push((frontend.id, value));
         }
-        Service {
+        AssignedImport {
             import,
             frontends,
             has_vip: self.assigned.has_vip,
@@ -114,7 +114,7 @@ impl Claim {
     }
 }
 
-impl Service<'_> {
+impl AssignedImport<'_> {
     /// The source clusters of all backends. A cluster can come more than once.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.frontends
