@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     model::{
-        Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportReport,
-        NodeContext, ObjectKey, Protocol, Rejection,
+        Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportPort,
+        ImportReport, NodeContext, ObjectKey, Protocol, Rejection,
     },
     store::Snapshot,
 };
@@ -30,24 +30,13 @@ pub struct Explanation {
     /// The addresses that it lists, as written.
     pub ips: Vec<String>,
     /// The ports that it lists.
-    pub ports: Vec<PortOfImport>,
+    pub ports: Vec<ImportPort>,
     /// The frontends that it holds.
     pub frontends: Vec<(FrontendId, Frontend)>,
     /// Its slices, by name.
     pub slices: Vec<ExplainedSlice>,
     /// What is used for lack of better, with the name of the port.
     pub fallbacks: Vec<(String, Fallback)>,
-}
-
-/// An entry of `spec.ports`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PortOfImport {
-    /// Empty if unnamed.
-    pub name: String,
-    /// As written.
-    pub protocol: String,
-    /// As written.
-    pub number: i32,
 }
 
 /// A slice and the fates of its endpoints.
@@ -91,7 +80,7 @@ pub fn explain(
         report: evaluation.desired.report(key).cloned(),
         rejections: evaluation.desired.rejections,
         ips: import.map(|import| import.ips.clone()).unwrap_or_default(),
-        ports: import.into_iter().flat_map(|import| &import.ports).map(PortOfImport::of).collect(),
+        ports: import.map(|import| import.ports.clone()).unwrap_or_default(),
         frontends: Vec::new(),
         slices: Vec::new(),
         fallbacks: Vec::new(),
@@ -168,13 +157,6 @@ fn text(address: &EndpointAddress) -> String {
         EndpointAddress::Absent => "no address".to_owned(),
         EndpointAddress::Ip(ip) => ip.to_string(),
         EndpointAddress::Other(text) => text.to_string(),
-    }
-}
-
-impl PortOfImport {
-    fn of(port: &crate::model::ImportPort) -> Self {
-        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-        Self { name: port.name.clone(), protocol, number: port.port }
     }
 }
 

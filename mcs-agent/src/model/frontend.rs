@@ -41,11 +41,9 @@ impl Protocol {
 }
 
 impl fmt::Display for Protocol {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
+        self.serialize(f)
     }
 }
 

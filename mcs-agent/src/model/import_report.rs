@@ -91,13 +91,8 @@ impl ImportState {
 }
 
 impl fmt::Display for ImportState {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "Ready",
-            Self::Partial => "Partial",
-            Self::Refusing => "Refusing",
-            Self::LeftAlone => "LeftAlone",
-            Self::Rejected => "Rejected",
-        })
+        self.serialize(f)
     }
 }

@@ -19,12 +19,9 @@ pub enum Kind {
 }
 
 impl fmt::Display for Kind {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ServiceImport => "ServiceImport",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Service => "Service",
-        })
+        self.serialize(f)
     }
 }
 
