@@ -15,7 +15,7 @@ use super::{
 use crate::{
     model::{
         Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportPort,
-        ImportReport, NodeContext, ObjectKey, Protocol, Rejection,
+        ImportReport, NodeContext, ObjectKey, Rejection,
     },
     store::Snapshot,
 };
@@ -90,7 +90,6 @@ pub fn explain(
         .rejections
         .retain(|rejection| rejection.object.key == *key || is_slice(&rejection.object.key));
     let mut fates = Fates::default();
-    let mut wanted: Vec<(String, Protocol, IpFamily)> = Vec::new();
     if let Some((import, claim)) = import.zip(evaluation.claims.get(key)) {
         let mut vips = evaluation.vips.clone();
         for (id, frontend) in &in_force.frontends {
@@ -99,15 +98,11 @@ pub fn explain(
         let spills = &mut Spills::of_report(in_force.report(key));
         let assigned = claim.select_backends(import, snapshot, &vips, &node, spills, &mut fates);
         explanation.report = Some(report::of_assigned(&assigned));
-        wanted.extend(
-            assigned.frontends.iter().map(|(id, frontend)| {
-                (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
-            }),
-        );
         explanation.frontends = assigned.frontends;
     }
+    let frontends = &explanation.frontends;
     explanation.slices =
-        snapshot.slices(key).map(|slice| explained(slice, &fates, &wanted)).collect();
+        snapshot.slices(key).map(|slice| explained(slice, &fates, frontends)).collect();
     explanation.fallbacks = fates.fallbacks.into_iter().collect();
     explanation
 }
@@ -121,14 +116,15 @@ pub fn claimants(snapshot: &Snapshot, ips: &[IpAddr]) -> Vec<ObjectKey> {
     imports.map(|import| import.key.clone()).collect()
 }
 
-/// `wanted`: the ports for which the import has frontends.
+/// `frontends`: the frontends of the import.
 fn explained(
     slice: &EndpointSlice,
     fates: &Fates,
-    wanted: &[(String, Protocol, IpFamily)],
+    frontends: &[(FrontendId, Frontend)],
 ) -> ExplainedSlice {
     let family = IpFamily::of_slice(&slice.address_type);
-    let lacks_port = family.is_ok_and(|family| wanted.iter().any(|(.., one)| *one == family));
+    let lacks_port =
+        family.is_ok_and(|family| frontends.iter().any(|(id, _)| IpFamily::of(id.ip) == family));
     let endpoints = slice.endpoints.iter().map(|endpoint| {
         let mut of_endpoint = fates.of(endpoint);
         // The rules made no candidate of it, and did not reject it: its slice has none of the ports.

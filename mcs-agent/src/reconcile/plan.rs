@@ -5,9 +5,9 @@ mod deferred;
 mod frontend_change;
 mod placement;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use mcs_common::{Address, FrontendKey};
+use mcs_common::FrontendKey;
 
 pub use self::deferred::{Deferred, Shortage, Subject};
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
@@ -98,13 +98,12 @@ pub fn plan_within(
     match scope {
         DesiredChanges::Everything => {
             let wanted: Wanted<'_> = desired.frontends.iter().map(by_key).collect();
-            let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
             builder.clear_no_name();
-            builder.withdraw_vips(&vips);
+            builder.withdraw_vips();
             builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
             change(&mut builder, &wanted);
             if !builder.plan.is_part {
-                builder.insert_vips(&vips);
+                builder.insert_vips();
             }
         }
         DesiredChanges::Backends(ids) => {

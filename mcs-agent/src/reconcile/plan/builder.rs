@@ -1,6 +1,6 @@
 //! Builds a plan step by step, and keeps up what the maps would hold after each.
 
-use std::{borrow::Cow, collections::BTreeSet, iter};
+use std::{borrow::Cow, iter};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -128,14 +128,14 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Deletes all VIPs but these and the departed ones, and sets the mode of the departed ones. Without pruning,
+    /// Deletes all VIPs but the desired and the departed ones, and sets the mode of the departed ones. Without pruning,
     /// served VIPs stay served.
-    pub(super) fn withdraw_vips(&mut self, wanted: &BTreeSet<Address>) {
+    pub(super) fn withdraw_vips(&mut self) {
         let departed = |vip: &Address| self.desired.departed.get(&vip.to_ip());
         let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
         let vips = self.realized.contents().vips_of_mode(may_change);
         let steps: Vec<Step> = vips
-            .filter(|(vip, _)| !wanted.contains(vip))
+            .filter(|(vip, _)| !self.desired.vips.contains(&vip.to_ip()))
             .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
                 Some(wanted) if wanted == mode => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
@@ -158,8 +158,8 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Inserts the missing VIPs.
-    pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for &vip in wanted {
+    pub(super) fn insert_vips(&mut self) {
+        for vip in self.desired.vips.iter().map(|ip| Address::from(*ip)) {
             let contents = self.realized.contents();
             let has_room = contents.vips.len() < self.realized.capacity().frontends as usize;
             match contents.vip(&vip) {
