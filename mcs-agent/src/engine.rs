@@ -43,8 +43,8 @@ use crate::{
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
 
-/// The engine rests after a full round, this many times the round's duration: it evaluates single changes some at a
-/// time.
+/// After a full round the engine rests for this many times the duration of the round, so that the next one takes many
+/// changes at once.
 const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -54,12 +54,12 @@ const MOST_STEPS: usize = 500_000;
 /// Larger maps that could not be made are asked for again after a second, and then after twice the time each time.
 const GROWTH_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
 
-/// Source clusters that this node itself finds to be out of use, as far as their operators want it.
+/// Source clusters that this node does not use, by its own findings and as far as their operators allow it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OutOfUse {
-    /// They are silent, and none of their pods answers this node.
+    /// Clusters that are silent, and of which no pod answers this node.
     pub ejected: BTreeSet<Arc<str>>,
-    /// Their drain is past its deadline.
+    /// Clusters whose drain is past its deadline.
     pub past_deadline: BTreeSet<Arc<str>>,
 }
 
@@ -67,15 +67,15 @@ pub struct OutOfUse {
 #[derive(Debug)]
 pub struct Engine {
     store: ObjectStore,
-    /// What is known of the node without the source.
+    /// What flags and this node itself say of the node.
     configured: NodeContext,
     /// What the source says of the node.
     learned: Arc<NodeFacts>,
     /// What this node itself says of source clusters.
     out_of_use: OutOfUse,
-    /// All of that: what is configured takes precedence.
+    /// The three together: what is configured takes precedence.
     node: NodeContext,
-    /// Triggers before this are not the agent's latency.
+    /// When the agent started. Triggers before this are not the agent's latency.
     began: SystemTime,
     rules: Rules,
     /// What the maps contained at the start. The rules respect it until the source is synced.
@@ -100,7 +100,7 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// Adopts the maps as an earlier agent left them. Returns the damaged frontends too: the first
+    /// Takes over the maps as an earlier agent left them. Returns the damaged frontends too: the first
     /// round repairs them.
     ///
     /// `capacity` is the capacity of the maps, and `node.capacity` is what they may grow to. `node` is what is known of the
@@ -195,11 +195,11 @@ impl Engine {
         self.pending_changes.imports() - before
     }
 
-    /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
-    /// round waits longer. `None`: no longer than batches are there already.
+    /// Until when to take more batches before the next round: a round that would follow another too soon waits, and a full
+    /// round waits longer. `None`: the next round takes the batches that have arrived, and waits for none.
     pub fn gather_until(&self) -> Option<Instant> {
         let until = self.next_round;
-        // Whether the round is full takes a while to find out, and most of the time the rest after a full round is over.
+        // To find out whether the round is full takes a while, and mostly the rest after the last full round is over.
         let full = self.full_rounds.next().filter(|full| Some(*full) > until);
         let is_full =
             |_: &Instant| self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
@@ -215,7 +215,7 @@ impl Engine {
         is_new
     }
 
-    /// Replaces the clusters that this node finds to be out of use. Returns whether a round is due.
+    /// Replaces the clusters that this node does not use. Returns whether a round is due.
     pub fn set_out_of_use(&mut self, clusters: OutOfUse) -> bool {
         let is_new = clusters != self.out_of_use;
         if is_new {
@@ -225,13 +225,13 @@ impl Engine {
         is_new
     }
 
-    /// The clusters that this node finds to be out of use.
+    /// The clusters that this node does not use, by its own findings.
     pub const fn out_of_use(&self) -> &OutOfUse {
         &self.out_of_use
     }
 
-    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates the imports
-    /// alone that differ.
+    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates only the
+    /// imports of backends that differ.
     pub fn set_ejections(&mut self, ejections: Ejections) -> bool {
         let is_new = ejections != self.configured.ejections;
         if is_new {
@@ -246,7 +246,7 @@ impl Engine {
         self.rules.ejecting()
     }
 
-    /// Their TCP frontends.
+    /// The TCP frontends of the imports that have passive health.
     pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
         self.rules.watchable()
     }
@@ -282,7 +282,7 @@ impl Engine {
         round
     }
 
-    /// The maps have this capacity now, and hold the same.
+    /// Notes that larger maps of this capacity hold what the former maps held.
     pub fn has_grown(&mut self, capacity: Capacity) {
         let contents = self.realized.contents().clone();
         self.realized = Realized::restore(contents, capacity).0;
@@ -322,7 +322,7 @@ impl Engine {
             DesiredChanges::Everything => true,
             DesiredChanges::Backends(ids) => ids.iter().any(|id| id.protocol == Protocol::Tcp),
         };
-        // A TCP backend is retired before it stops serving: no step tells of that.
+        // A TCP backend is retired before it stops serving, so no step shows that it stops.
         if self.node.stale_tcp && is_of_tcp {
             round.may_leave_stale.insert(Protocol::Tcp);
         }
@@ -333,8 +333,8 @@ impl Engine {
         is_full
     }
 
-    /// Notes which VIPs are not served any more, and which are served again. Those that are have precedence over those
-    /// that were.
+    /// Notes which VIPs are not served any more, and which are served again. Served VIPs have precedence over departed ones
+    /// where the maps lack room.
     fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>) {
         // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
         if self.store.synced() {
@@ -352,8 +352,8 @@ impl Engine {
         self.rules.set_departed(self.departed.departures());
     }
 
-    /// Ends what is over for VIPs that are not served any more: `in_use` has the VIPs that flows used at some time after
-    /// `since`. Returns whether a round is due.
+    /// Ends the refusal or the hand-over of departed VIPs whose time is over. `in_use` has the VIPs that flows used at some
+    /// time after `since`. Returns whether a round is due.
     pub fn note_flows(&mut self, in_use: &BTreeSet<IpAddr>, since: Instant, now: Instant) -> bool {
         let changed = self.departed.expire(in_use, since, now);
         if changed {
@@ -391,19 +391,19 @@ impl Engine {
         true
     }
 
-    /// The capacity that has room for `need` and some more, if the maps have less and it is time to ask for that.
+    /// The capacity to ask for, if the maps lack room for `need` and some more, and an attempt is due.
     fn larger(&self, have: Capacity, need: Capacity, now: Instant) -> Option<Capacity> {
         let larger = self.with_room(have, need);
         let is_due = self.growth.at().is_none_or(|at| at <= now);
         (larger != have && is_due).then_some(larger)
     }
 
-    /// As much of that as is allowed.
+    /// The capacity that has room for `need` and some more, up to what the node allows.
     fn with_room(&self, have: Capacity, need: Capacity) -> Capacity {
         have.grown(need.with_headroom(), self.node.capacity)
     }
 
-    /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
+    /// Carries out a plan. Returns whether another plan is due, because this one was only a part.
     fn write_part(
         &mut self,
         mut next: Planned,
@@ -440,7 +440,7 @@ impl Engine {
             round.outcome = Outcome::Written(std::mem::take(&mut self.pending_changes));
         } else {
             self.scope = DesiredChanges::Everything;
-            // What waits for nothing but larger maps is tried again with them.
+            // Changes that wait for larger maps alone are tried again when the maps are.
             let growth = self.growth.at().filter(|_| round.failures.is_empty());
             let delay = growth.map(|at| {
                 self.retry.succeed();
@@ -465,7 +465,7 @@ impl Engine {
         plan_within(&self.scope, self.rules.desired(), &self.realized, pruning, self.most_steps)
     }
 
-    /// When the next round is due without a batch: after one that failed, or when a tier spills or gets its clients back.
+    /// When the next round is due without a batch: after a failed round, or when a tier spills or gets its clients back.
     pub fn retry_at(&self) -> Option<Instant> {
         [self.retry.at(), self.growth.at(), self.rules.due()].into_iter().flatten().min()
     }
@@ -475,14 +475,14 @@ impl Engine {
         self.rules.desired()
     }
 
-    /// The VIPs outside the ranges of ClusterSetIPs: their imports had them before the ranges were as they are.
+    /// The VIPs outside the ranges of ClusterSetIPs: their imports had them before the ranges changed.
     pub fn vips_outside_ranges(&self) -> BTreeSet<IpAddr> {
         let vips = self.desired().vips.iter().copied();
         vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
     }
 
-    /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. Ranges without those of Services leave the
-    /// addresses of Services to kube-proxy, and are meant so.
+    /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. An address of the Service range
+    /// does not count: ranges without the Service range leave it to kube-proxy on purpose.
     pub fn imports_outside_ranges(&self) -> usize {
         let node = &self.node;
         if node.accepted_vips().is_none() || !self.desired().vips.is_empty() {
@@ -496,12 +496,12 @@ impl Engine {
         objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()
     }
 
-    /// How much that is in total.
+    /// The totals of all desired frontends.
     pub const fn totals(&self) -> &Totals {
         self.rules.totals()
     }
 
-    /// How much of the maps it takes.
+    /// How much of the maps the desired state takes.
     pub fn usage(&self) -> Usage {
         Usage::of(&self.rules, &self.realized)
     }
@@ -531,7 +531,7 @@ impl Engine {
         &self.pending_changes
     }
 
-    /// Why the maps are not as desired, one reason an entry.
+    /// Why the maps are not as desired: one entry for each reason.
     pub fn why_pending(&self) -> &[String] {
         &self.why_pending
     }
@@ -544,8 +544,8 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
 }
 
-/// The protocols of which the plan retires a backend, or creates a frontend, or lets one serve again: sockets may have
-/// backends of an import that was there before, or of the time before no endpoint served.
+/// The protocols of the backends that the plan retires, and of the frontends that it creates or lets serve again. A socket
+/// may have a backend of an import that had the frontend before, or a backend from before all endpoints were lost.
 fn may_leave_stale(plan: &Plan, realized: &Realized) -> impl Iterator<Item = Protocol> {
     plan.steps.iter().filter_map(|step| match step {
         Step::RetireBackend { id } => Protocol::from_number(realized.frontend_of(*id).protocol),

@@ -1,4 +1,4 @@
-//! An import's service: its frontends with the backends that its slices have for them.
+//! An import with its assigned frontends, and the backends that its slices have for them.
 
 use std::{collections::BTreeMap, mem, net::IpAddr};
 
@@ -28,7 +28,7 @@ pub(super) struct AssignedImport<'a> {
     /// As in [`Assignment`](super::assignment::Assignment).
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
-    /// A frontend whose source clusters are all drained, and which they serve all the same.
+    /// A frontend that drained clusters serve, since no other cluster can.
     pub(super) drain_ignored: Option<FrontendId>,
     /// Of the first frontend of each port and IP family.
     pub(super) spill: Vec<Spill>,
@@ -138,7 +138,7 @@ impl AssignedImport<'_> {
     }
 }
 
-/// Lists backends that did not fit among those that still serve: their UDP clients stay with them, and nobody destroys
+/// Adds backends that did not fit to the endpoints that still serve: their UDP clients stay with them, and nobody destroys
 /// their TCP sockets.
 pub(super) fn note_dropped(frontend: &mut Frontend, dropped: Vec<Backend>) {
     if !dropped.is_empty() {

@@ -29,7 +29,7 @@ pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
 }
 
 /// Assigns VIPs and frontends to the claimants, which are sorted by precedence. `max_frontends`
-/// limits the VIPs and the frontends; each claimant learns which of its own do not fit. VIPs and
+/// limits the VIPs and the frontends; each claim gets a problem for what does not fit. VIPs and
 /// frontends in force come before new ones.
 ///
 /// This limits the imports in the maps too: the maps hold an import only if it has a frontend.

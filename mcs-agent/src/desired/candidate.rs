@@ -56,9 +56,9 @@ impl Conditions {
 /// Sorts by address and keeps one candidate per address.
 ///
 /// A pod that moves between slices is in both for a while, and a terminating pod's address can
-/// already belong to another pod. The endpoint that is not terminating is the one that answers
+/// already belong to another pod. The endpoint that is not terminating answers
 /// (kube-proxy `endpointslicecache.go`). Next, ready comes before serving, and serving before the
-/// rest. Among equals, the slice whose name sorts first wins.
+/// others. Among equals, the slice whose name sorts first wins.
 pub(super) fn keep_one_per_address(candidates: &mut Vec<Candidate<'_>>) {
     candidates.sort_by_key(|candidate| {
         let Conditions { ready, serving, terminating } = candidate.conditions();

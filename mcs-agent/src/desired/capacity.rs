@@ -15,7 +15,7 @@ use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, Slots}
 /// Removes the backends that the capacity has no room for. The services are sorted by precedence.
 ///
 /// A source cluster without room loses its backends. A frontend keeps as many backends as it has in
-/// force. Its other backends fit all together or not at all: some of them alone would spread clients
+/// force. Its new backends fit all together or not at all: a few of them alone would spread clients
 /// in a way nobody asked for. A later frontend that fits is served. If not all slots fit, each backend gets one.
 ///
 /// Returns whether the objects want more than the capacity.
@@ -120,8 +120,7 @@ fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize 
     frontend.backends.len().min(has)
 }
 
-/// Keeps `count` of these backends and returns the others. The ones that the frontend has in force come
-/// first.
+/// Keeps `count` of these backends and returns the others. Backends that the frontend has in force come first.
 fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) -> Vec<Backend> {
     let has = |backend: &Backend| {
         former.is_some_and(|former| former.backends.binary_search(backend).is_ok())

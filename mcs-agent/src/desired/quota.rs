@@ -44,13 +44,13 @@ impl Limit {
 #[derive(Debug)]
 pub(super) struct Quota<T> {
     limit: Limit,
-    /// Those that have not taken their room yet.
+    /// The entries in force that have not taken their room yet.
     reserved: BTreeSet<T>,
     taken: usize,
 }
 
 impl<T: Ord> Quota<T> {
-    /// Reserves room for those that are in force and wanted.
+    /// Reserves room for the entries that are in force and wanted.
     pub(super) fn new(limit: Limit, reserved: BTreeSet<T>) -> Self {
         Self { limit, reserved, taken: 0 }
     }

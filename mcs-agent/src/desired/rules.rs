@@ -38,8 +38,9 @@ pub struct Round {
 /// The rules and their latest result.
 ///
 /// A partial round does not touch the other imports: to compare the objects of 10,000 imports with those of the round
-/// before takes a millisecond. A slice affects only the frontends of its own import, as long as all backends fit, and so do an import's tiers of
-/// source clusters. Else an import can affect every other import, because imports claim the same VIPs and ports.
+/// before takes a millisecond. As long as all backends fit, a slice affects only the frontends of its own import, and so do
+/// an import's tiers of source clusters. Every other change can affect all imports, because imports claim the same VIPs and
+/// ports.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: NodeContext,
@@ -62,7 +63,7 @@ impl Rules {
         self.latest.desired.departed = departed;
     }
 
-    /// The addresses among these that others than the agent can have now.
+    /// The addresses among these that somebody else can have now.
     pub fn open_to_others(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
         if ips.is_empty() {
             return ips;
@@ -76,7 +77,7 @@ impl Rules {
         &self.latest.ejecting
     }
 
-    /// Their TCP frontends.
+    /// The TCP frontends of the imports that have passive health.
     pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
         self.latest.ejecting.iter().flat_map(|import| {
             let claim = self.latest.claims.get(import);
@@ -99,7 +100,7 @@ impl Rules {
             || imports.any(|import| self.changes_eligibility(import, snapshot))
     }
 
-    /// The next rounds are at this time. Without it nothing is remembered of tiers that spill.
+    /// Sets the time of the next rounds. Without a time nothing is remembered of tiers that spill.
     pub const fn at(&mut self, now: Instant) -> &mut Self {
         self.spills.at(now);
         self

@@ -26,8 +26,8 @@ struct Cluster {
 
 /// The slots of each candidate, in their order. `None`: no cluster of them has a weight, so each gets one.
 ///
-/// The share of a cluster follows from its weight alone, and its endpoints get equal parts of that. If a cluster has
-/// more endpoints than its share has slots, those left over get none. They are others on each node.
+/// The share of a cluster follows from its weight alone, and its endpoints get equal parts of the share. If a cluster has
+/// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node.
 pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
     if !has_weights(candidates, node) {
         return None;
@@ -40,7 +40,7 @@ pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Opt
     Some(share_out(weighed.collect(), candidates, node))
 }
 
-/// The same with one slot for each candidate that is half open, as long as others have more.
+/// The slots of [`by_weight`] with one slot for each candidate that is half open, as long as others have more.
 pub(super) fn with_half_open(
     counts: Option<Vec<u32>>,
     candidates: &[Candidate<'_>],
@@ -57,7 +57,7 @@ pub(super) fn with_half_open(
     Some(counts)
 }
 
-/// The same for tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.
+/// The slots of each candidate of tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.
 pub(super) fn by_share(
     candidates: &[Candidate<'_>],
     tiers: &[TierShare],
@@ -157,7 +157,7 @@ fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64>
     slots
 }
 
-/// An order of endpoints that is another one on each node, and does not change when others come and go.
+/// An order of endpoints that differs from node to node. It does not change when other endpoints come and go.
 fn rank(candidate: &Candidate<'_>, node: &NodeContext) -> u64 {
     let mut hasher = DefaultHasher::new();
     (node.node_name.as_deref(), candidate.address).hash(&mut hasher);

@@ -10,9 +10,9 @@ use crate::model::{ClusterAffinity, NodeContext, RejectionReason, ServiceImport}
 pub(super) enum Tier {
     ThisCluster,
     OtherClusters,
-    /// Those that the operator prefers.
+    /// The clusters that the operator prefers.
     Preferred,
-    /// Those that a selector matches.
+    /// The clusters that a selector matches.
     Selected(Vec<Arc<str>>),
 }
 

@@ -7,7 +7,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 /// The shortest and the longest delay.
 const DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// A deadline that doubles its distance with each failure. Without jitter: nobody else writes these
+/// A deadline that doubles its distance with each failure. It has no jitter: nobody else writes these
 /// maps.
 #[derive(Debug)]
 pub(super) struct Retry {

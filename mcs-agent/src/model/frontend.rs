@@ -84,7 +84,7 @@ pub struct Frontend {
     pub affinity_seconds: Option<u32>,
     /// Sorted; each address comes once. If there are none, every client is refused.
     pub backends: Vec<Backend>,
-    /// The slots of `backends`.
+    /// How many slots each of `backends` has.
     pub slots: Slots,
     /// Endpoints that serve and are not in `backends`: of another zone, of a drained cluster, or terminating. New clients do
     /// not get them. A UDP backend that leaves `backends` is kept while it is here. Sorted; for TCP it is empty, unless the
@@ -102,7 +102,7 @@ impl Frontend {
             .flat_map(|(one, count)| iter::repeat_n(one, count as usize))
     }
 
-    /// How many slots it has. That is the room which it takes in the maps: no backend is without a slot.
+    /// How many slots it has: the room that it takes in the maps. No backend is without a slot.
     pub fn slot_count(&self) -> usize {
         self.slots.total(self.backends.len())
     }

@@ -3,7 +3,7 @@
 use super::{MapError, Maps, Planned, Realized};
 
 /// A write failed, and the plan stopped there. Every frontend has its former or its new backends and
-/// attributes; a new plan from the realized state does the rest.
+/// attributes; a new plan from the realized state has the remaining steps.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped after {done} of {planned} writes to the maps; the rest follows")]
 pub struct ApplyError {

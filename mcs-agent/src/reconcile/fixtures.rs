@@ -28,7 +28,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
     }
 }
 
-/// Those frontends and their VIPs.
+/// These frontends and their VIPs.
 pub(crate) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> DesiredState {
     let vips = frontends.iter().map(|(id, _)| id.ip).collect();
     DesiredState { vips, frontends: frontends.into(), ..DesiredState::default() }
@@ -49,7 +49,7 @@ pub(crate) fn address(ip: &str) -> IpAddr {
     ip.parse().expect("an address")
 }
 
-/// New maps, and what is known of them, after all that was wanted in turn.
+/// New maps and their realized state, after each of these desired states in turn.
 pub(crate) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps, Realized) {
     let mut maps = MemoryMaps::new(capacity);
     let mut realized = Realized::empty(capacity);
@@ -59,7 +59,7 @@ pub(crate) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps,
     (maps, realized)
 }
 
-/// Makes the maps what is wanted; the steps taken, by map.
+/// Writes the desired state. Returns the steps, with their maps.
 pub(crate) fn go(
     desired: &DesiredState,
     maps: &mut MemoryMaps,

@@ -57,7 +57,7 @@ impl NameTable {
         self.uses.keys().copied()
     }
 
-    /// An index for each of different [`short`] names: the one it has, or a free one. Nothing is taken.
+    /// An index for each [`short`] name: the index that it has, or a free one. The names differ. Nothing is taken.
     pub(super) fn assign(
         &self,
         names: impl Iterator<Item = Box<[u8]>>,

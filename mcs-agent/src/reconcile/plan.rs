@@ -20,13 +20,13 @@ pub struct Plan {
     /// In order. After each of them every reader finds every frontend with its former or its new
     /// backends and attributes.
     pub steps: Vec<Step>,
-    /// The changes that wait for room. All others are in `steps`, or in the plan that follows a part.
+    /// The changes that wait for room. All other changes are in `steps`, or in the plan that follows a part.
     pub deferred: Vec<Deferred>,
     /// The plan has ended early: after its steps, another is due.
     pub is_part: bool,
 }
 
-/// A plan, and what the realized state is once it is carried out.
+/// A plan, and the realized state once the plan is carried out.
 #[derive(Clone, Debug)]
 pub struct Planned {
     /// The plan.
@@ -36,7 +36,7 @@ pub struct Planned {
 }
 
 impl Planned {
-    /// These steps alone, and what they lead to from `realized`.
+    /// These steps alone, and the state that they lead to from `realized`.
     #[cfg(test)]
     pub(crate) fn after(steps: Vec<Step>, realized: &Realized) -> Self {
         let realized = realized.after(&steps);
@@ -52,8 +52,8 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 pub enum Pruning {
     /// It deletes VIPs and frontends, and retires backends.
     On,
-    /// It only adds: the objects of the others may not have been read yet. A frontend keeps its backends.
-    /// One that another import seems to have now stays as it is.
+    /// It only adds: objects that ask for the other entries may not have been read yet. A frontend keeps its backends. A
+    /// frontend that another import seems to have now stays as it is.
     Off,
 }
 
@@ -77,7 +77,7 @@ impl Pruning {
 /// 4. New frontends: an insertion that keeps failing does not delay the changes above.
 /// 5. VIPs, when all their ports are there.
 ///
-/// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
+/// A plan waits for readers only if it lacks room otherwise, or if many released entries wait.
 pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
     plan_within(&DesiredChanges::Everything, desired, realized, pruning, usize::MAX).plan
 }

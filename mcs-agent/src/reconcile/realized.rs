@@ -217,7 +217,7 @@ impl Realized {
         }
     }
 
-    /// As it is after these steps.
+    /// The realized state after these steps.
     #[must_use]
     pub fn after(&self, steps: &[Step]) -> Self {
         let mut after = self.clone();

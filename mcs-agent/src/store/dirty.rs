@@ -12,9 +12,9 @@ pub struct DirtyObjects {
     pub everything: bool,
     /// The changed EndpointSlices, whether they can be read or not.
     pub slices: BTreeSet<ObjectKey>,
-    /// The imports of which nothing but the tiers of source clusters changed.
+    /// The imports that changed in their tiers of source clusters alone.
     pub tiers: BTreeSet<ObjectKey>,
-    /// The imports of `tiers`, and those that the changed slices belong to or belonged to, whether they exist or not.
+    /// The imports of `tiers`, and the imports that changed slices belong to or belonged to, whether they exist or not.
     pub imports: BTreeSet<ObjectKey>,
 }
 

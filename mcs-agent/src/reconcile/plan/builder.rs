@@ -1,4 +1,4 @@
-//! Builds a plan step by step, and keeps up what the maps would hold after each.
+//! Builds a plan step by step, with what the maps would hold after each step.
 
 use std::{borrow::Cow, iter};
 
@@ -98,7 +98,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// Whether the UDP clients of this backend stay with it.
     ///
-    /// A frontend that is not desired is there only while not everything has been read.
+    /// A frontend that is not desired is in the maps only until everything has been read.
     fn keeps(&self, id: u32) -> bool {
         let address = backend_address(&self.realized.backend(id));
         self.realized.udp_frontend_of(id).is_some_and(|frontend| {
@@ -118,8 +118,8 @@ impl<'a> PlanBuilder<'a> {
         })
     }
 
-    /// Retires kept backends: `count` of them, those first that no longer serve. The ones that are about to
-    /// get new clients again stay.
+    /// Retires `count` kept backends, first backends that no longer serve. Backends that are about to get new clients
+    /// again stay.
     fn retire_kept_for_room(&mut self, count: usize) {
         let kept = self.realized.kept().filter(|id| !self.is_desired(*id));
         let (serving, gone): (Vec<u32>, Vec<u32>) = kept.partition(|id| self.keeps(*id));
@@ -215,8 +215,8 @@ impl<'a> PlanBuilder<'a> {
     /// Moves blocks down, until none fits into a free run below it.
     ///
     /// Then each run between blocks is shorter than the block above it, so that all blocks and runs
-    /// take less than twice the endpoints. `slots` has room for twice the endpoints and twice what is
-    /// spare: that much at least is left above, in one piece.
+    /// take less than twice the endpoints. `slots` has room for twice the endpoints and twice the spare
+    /// ones: twice the spare ones at least are free above, in one piece.
     fn compact(&mut self) {
         loop {
             self.push(Step::WaitForReaders);

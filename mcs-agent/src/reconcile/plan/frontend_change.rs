@@ -38,11 +38,11 @@ pub(super) struct PlannedBackend<'a> {
 
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
-    /// The frontend has it already, with this id: remembered choices of it stay valid.
+    /// The frontend has the backend already, with this id: remembered choices of it stay valid.
     Own { id: u32, slots: u32 },
     /// The maps keep the backend for its present UDP clients. From now on it gets new clients again.
     Kept(u32),
-    /// It is new and needs an id.
+    /// The backend is new and needs an id.
     Added(&'a Backend),
 }
 
@@ -53,8 +53,8 @@ impl<'a> FrontendChange<'a> {
         Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
-    /// Whether the frontend at `index` is as desired, with its slots in the usual order. Most are, in a round about
-    /// everything, and this is less work than a change that turns out to be none.
+    /// Whether the frontend at `index` is as desired, with its slots in the usual order. In a full round most frontends are,
+    /// and this check is less work than a change that turns out to be none.
     fn is_needless(realized: &Realized, index: u32, frontend: &Frontend) -> bool {
         let state = realized.state(index);
         let is_same = |(id, wanted): (u32, &Backend)| {
@@ -148,8 +148,8 @@ impl<'a> FrontendChange<'a> {
     }
 }
 
-/// Finds each desired backend among the frontend's own and its kept ones, and removes those with a desired
-/// address from `own`.
+/// Finds each desired backend among the frontend's own and its kept backends. Removes from `own` what has a desired
+/// address.
 fn match_up<'a>(
     wanted: &'a Frontend,
     own: &mut BTreeMap<SocketAddr, (u32, u32)>,

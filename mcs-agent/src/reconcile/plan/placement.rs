@@ -26,7 +26,7 @@ pub(super) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    /// Finds free entries, and takes none. `allocations` are those of `realized`, now or after a wait.
+    /// Finds free entries, and takes none. `allocations` are the allocations of `realized`, now or after a wait.
     pub(super) fn find(
         realized: &Realized,
         allocations: &Allocations,

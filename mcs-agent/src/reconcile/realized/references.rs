@@ -61,7 +61,7 @@ impl Realized {
         self.slots = self.slots + extent.count - former.count;
     }
 
-    /// The clients of this backend stay with it, though no slot names it.
+    /// Keeps this backend: its clients stay with it, though no slot names it.
     pub(super) fn keep(&mut self, id: u32) {
         let frontend = self.backend(id).frontend;
         self.undecided.remove(&id);
@@ -70,7 +70,7 @@ impl Realized {
         }
     }
 
-    /// Ends that, without a decision what follows. Returns whether the backend was kept.
+    /// Keeps the backend no longer; its caller decides what becomes of it. Returns whether the backend was kept.
     pub(super) fn stop_keeping(&mut self, id: u32) -> bool {
         let kept = (self.backend(id).frontend, id);
         let was_kept = self.kept.contains(&kept);
@@ -89,7 +89,7 @@ impl Realized {
         self.take_backends(ids);
     }
 
-    /// The ids are sorted. Those of a new frontend are mostly consecutive, and its backends are of few clusters.
+    /// The ids are sorted. The ids of a new frontend are mostly consecutive, and its backends are of few clusters.
     fn take_backends(&mut self, ids: &[u32]) {
         for run in ids.chunk_by(|one, next| one + 1 == *next) {
             self.allocations.backends.take(Extent { block: run[0], count: count(run) });
