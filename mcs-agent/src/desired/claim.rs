@@ -176,7 +176,7 @@ mod tests {
         assert_eq!(Claim { problems: vec![], ..claim }, evaluated(&web()).unwrap());
     }
 
-    /// The VIPs that are claimed and those that are left to Services, or `None` if the import is left alone.
+    /// How many VIPs are claimed, and how many are left to Services, or `None` if the import is left alone.
     fn vips_without_slices(
         import: &ServiceImport,
         ranges: Option<&[&str]>,

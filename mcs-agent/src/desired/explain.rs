@@ -1,7 +1,7 @@
 //! Explains one import: what the rules make of it and of each endpoint of its slices.
 //!
-//! It runs the rules themselves, with a recorder. The caller need not have read every object: of other imports those
-//! count that claim a VIP of this one, with their slices.
+//! It runs the rules themselves, with a recorder. The caller need not have read every object: of other imports only the
+//! claimants of this import's VIPs count, with their slices.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -25,7 +25,7 @@ use crate::{
 pub struct Explanation {
     /// Its state; absent if there is no such import.
     pub report: Option<ImportReport>,
-    /// What is rejected of it and of its slices.
+    /// What is rejected of the import and of its slices.
     pub rejections: Vec<Rejection>,
     /// The addresses that it lists, as written.
     pub ips: Vec<String>,
@@ -35,7 +35,7 @@ pub struct Explanation {
     pub frontends: Vec<(FrontendId, Frontend)>,
     /// Its slices, by name.
     pub slices: Vec<ExplainedSlice>,
-    /// What is used for lack of better, with the name of the port.
+    /// The second choices that are used, with the name of the port.
     pub fallbacks: Vec<(String, Fallback)>,
 }
 
@@ -54,7 +54,7 @@ pub struct ExplainedSlice {
     pub endpoints: Vec<ExplainedEndpoint>,
 }
 
-/// An endpoint and its fate for each port. Without a fate the rules have not come so far.
+/// An endpoint and its fate for each port. It has no fate if the rules have not evaluated it.
 #[derive(Debug)]
 pub struct ExplainedEndpoint {
     /// As written.
@@ -127,7 +127,7 @@ fn explained(
         family.is_ok_and(|family| frontends.iter().any(|(id, _)| IpFamily::of(id.ip) == family));
     let endpoints = slice.endpoints.iter().map(|endpoint| {
         let mut of_endpoint = fates.of(endpoint);
-        // The rules made no candidate of it, and did not reject it: its slice has none of the ports.
+        // The rules made no candidate of the endpoint, and did not reject it: its slice lacks the ports.
         if of_endpoint.is_empty() && lacks_port {
             of_endpoint.push(PortFate::of_all(Fate::NoSuchPort, None));
         }

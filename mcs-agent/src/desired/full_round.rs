@@ -23,9 +23,9 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Evaluation {
     pub(super) desired: DesiredState,
-    /// By import. An import that is rejected or left alone has none.
+    /// By import. An import that is rejected or left alone has no claim.
     pub(super) claims: BTreeMap<ObjectKey, Claim>,
-    /// The imports among them that have passive health.
+    /// The imports with a claim that have passive health.
     pub(super) ejecting: Vec<ObjectKey>,
     /// The result of [`assignment::assign`].
     pub(super) vips: BTreeMap<IpAddr, ObjectKey>,

@@ -33,7 +33,7 @@ pub(super) fn evaluate(
     let mut totals = latest.totals.clone();
     for key in &dirty.imports {
         let Some(import) = snapshot.import(key) else { continue };
-        // Slices do not give an import a claim: it still has none.
+        // Slices do not give an import a claim: an import without a claim still has none.
         let Some(mut claim) = latest.claims.get(key) else { continue };
         let with_tiers;
         if dirty.tiers.contains(key) {

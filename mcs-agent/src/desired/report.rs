@@ -23,7 +23,7 @@ pub(super) fn of_unclaimed(import: &ObjectKey, unclaimed: &Unclaimed) -> ImportR
     }
 }
 
-/// The report of an import that has a service.
+/// The report of an import that claims VIPs.
 pub(super) fn of_assigned(assigned: &AssignedImport<'_>) -> ImportReport {
     let refusing: Vec<FrontendId> = assigned
         .frontends
@@ -92,7 +92,7 @@ mod tests {
         },
     };
 
-    /// The state and message of a service with these numbers of backends in its frontends.
+    /// The state and message of an import with these numbers of backends in its frontends.
     fn outcome(
         backends: &[usize],
         edit: impl FnOnce(&mut AssignedImport<'_>),

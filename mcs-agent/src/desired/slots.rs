@@ -24,7 +24,7 @@ struct Cluster {
     backends: u64,
 }
 
-/// The slots of each candidate, in their order. `None`: no cluster of them has a weight, so each gets one.
+/// The slots of each candidate, in their order. `None`: no cluster has a weight, so each candidate gets one.
 ///
 /// The share of a cluster follows from its weight alone, and its endpoints get equal parts of the share. If a cluster has
 /// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node.
@@ -57,7 +57,8 @@ pub(super) fn with_half_open(
     Some(counts)
 }
 
-/// The slots of each candidate of tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.
+/// The slots of each candidate of tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints
+/// share equally.
 pub(super) fn by_share(
     candidates: &[Candidate<'_>],
     tiers: &[TierShare],
@@ -121,9 +122,9 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The slots of all backends of each cluster: as few as give each cluster its share, and equal parts to its backends. The
-/// shares are right to 0.1 % if a few slots suffice for that, else to 1 %. If no number does, the largest one gives the shares
-/// alone.
+/// The slots of all backends of each cluster: the smallest numbers that give each cluster its share, and its backends equal
+/// parts. The shares are right to 0.1 % if a few slots suffice, else to 1 %. If no number of slots gives both, the largest
+/// number gives the shares alone.
 fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
     let backends: u64 = clusters.iter().map(|cluster| cluster.backends).sum();
     let weights: u64 = clusters.iter().map(|cluster| cluster.weight).sum();

@@ -81,7 +81,8 @@ impl DepartedVips {
         self.0.len() < before
     }
 
-    /// Ends refusals that lasted long enough, and drops handed-back VIPs without flows. `in_use` has the VIPs that flows used at some time after `looked_since`. Returns whether
+    /// Ends refusals that lasted long enough, and drops handed-back VIPs without flows. `in_use` has the VIPs that flows used
+    /// at some time after `looked_since`. Returns whether
     /// anything changed.
     pub(super) fn expire(
         &mut self,
