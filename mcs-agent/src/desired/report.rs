@@ -11,16 +11,12 @@ pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> I
 
 /// The report of an import that claims nothing.
 pub(super) fn of_unclaimed(import: &ObjectKey, unclaimed: &Unclaimed) -> ImportReport {
-    match &unclaimed.left_alone {
-        Some(why) => ImportReport {
-            left_alone: Some(why.reason),
-            ..report(import, ImportState::LeftAlone, &why.message)
-        },
-        None => {
-            let first = unclaimed.problems.first().map_or("", |problem| &problem.message);
-            report(import, ImportState::Rejected, first)
-        }
+    if let Some(why) = &unclaimed.left_alone {
+        let report = report(import, ImportState::LeftAlone, &why.message);
+        return ImportReport { left_alone: Some(why.reason), ..report };
     }
+    let first = unclaimed.problems.first().map_or("", |problem| &problem.message);
+    report(import, ImportState::Rejected, first)
 }
 
 /// The report of an import that claims VIPs.

@@ -110,16 +110,20 @@ impl Snapshot {
         object: &ObjectRef,
         version: Option<StoredObject>,
     ) -> Option<StoredObject> {
+        let slice = match &version {
+            Some(StoredObject::Slice(slice)) => Some(Arc::clone(slice)),
+            _ => None,
+        };
         let objects = Arc::make_mut(&mut self.objects);
-        let previous = match &version {
-            Some(version) => objects.insert(object.clone(), version.clone()),
+        let previous = match version {
+            Some(version) => objects.insert(object.clone(), version),
             None => objects.remove(object),
         };
         if let Some(StoredObject::Slice(slice)) = &previous {
             self.unindex(slice);
         }
-        if let Some(StoredObject::Slice(slice)) = &version {
-            self.index(slice);
+        if let Some(slice) = slice {
+            self.index(&slice);
         }
         previous
     }
