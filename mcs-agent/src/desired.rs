@@ -48,6 +48,7 @@ mod problem;
 mod properties;
 mod quota;
 mod report;
+mod round;
 mod rules;
 mod selection;
 mod slice;
@@ -65,7 +66,8 @@ pub(crate) use self::address::forbidden;
 pub use self::{
     explain::{ExplainedEndpoint, ExplainedSlice, Explanation, claimants, explain},
     fate::{Fallback, Fate, PortFate},
-    rules::{Round, Rules},
+    round::Round,
+    rules::Rules,
     totals::Totals,
 };
 

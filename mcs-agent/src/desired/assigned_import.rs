@@ -25,7 +25,7 @@ use crate::{
 pub(super) struct AssignedImport<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) frontends: Vec<(FrontendId, Frontend)>,
-    /// As in [`Assignment`](super::assignment::Assignment).
+    /// As in [`Assignment`](super::claim::Assignment).
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
     /// A frontend that drained clusters serve, since no other cluster can.

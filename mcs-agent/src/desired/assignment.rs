@@ -6,22 +6,11 @@ use std::{
 };
 
 use super::{
-    claim::{Claim, Claimant, ClaimedFrontend},
+    claim::{Assignment, Claim, Claimant, ClaimedFrontend},
     problem::ObjectProblem,
     quota::{Limit, Quota},
 };
 use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
-
-/// The frontends that one import gets.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Assignment {
-    pub(super) frontends: Vec<ClaimedFrontend>,
-    /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
-    /// every frontend that this import claims on it: it would be served without this import too.
-    pub(super) has_vip: bool,
-    /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
-    pub(super) is_contested: bool,
-}
 
 /// Sorts by age, then namespace and name: the order of precedence. An import without a creation time comes last.
 pub(super) fn sort(claimants: &mut [Claimant<'_>]) {

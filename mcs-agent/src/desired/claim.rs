@@ -4,7 +4,6 @@ use std::net::IpAddr;
 
 use super::{
     affinity,
-    assignment::Assignment,
     coverage::Coverage,
     eligibility::{self, LeftAlone},
     name,
@@ -33,6 +32,17 @@ pub(super) struct Claim {
     pub(super) problems: Vec<ObjectProblem>,
     /// What the import gets of its claim. Empty until the claims of all imports are known.
     pub(super) assigned: Assignment,
+}
+
+/// The frontends that one import gets.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Assignment {
+    pub(super) frontends: Vec<ClaimedFrontend>,
+    /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
+    /// every frontend that this import claims on it: it would be served without this import too.
+    pub(super) has_vip: bool,
+    /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
+    pub(super) is_contested: bool,
 }
 
 /// An import and its claim.

@@ -9,7 +9,7 @@ use super::{
     full_round::Evaluation,
     problem::{self, ObjectProblem},
     report,
-    rules::{Round, new_rejections},
+    round::{Round, new_rejections},
     spill::Spills,
 };
 use crate::{

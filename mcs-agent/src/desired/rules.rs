@@ -13,27 +13,17 @@ use super::{
     eligibility,
     full_round::{self, Evaluation},
     partial_round,
+    round::{Round, new_rejections},
     spill::Spills,
     totals::Totals,
 };
 use crate::{
     model::{
         Departure, DesiredChanges, DesiredState, FrontendId, LeftAloneReason, NodeContext,
-        ObjectKey, Protocol, Rejection, RejectionReason, ServiceImport,
+        ObjectKey, Protocol, ServiceImport,
     },
     store::{DirtyObjects, Snapshot},
 };
-
-/// What one round changed, compared with the round before.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Round {
-    /// The part of the desired state that can differ.
-    pub changes: DesiredChanges,
-    /// The rejections that the round before did not have.
-    pub new_rejections: Vec<Rejection>,
-    /// VIPs in force that are not served any more.
-    pub departures: BTreeMap<IpAddr, Departure>,
-}
 
 /// The rules and their latest result.
 ///
@@ -170,17 +160,4 @@ impl Rules {
                 || !before.left_vips.is_empty()
                 || (yields() && before.vips.iter().any(|vip| self.node.may_be_service(*vip))))
     }
-}
-
-/// The rejections in `after` that are not in `before`. Both are sorted.
-pub(super) fn new_rejections(before: &[Rejection], after: &[Rejection]) -> Vec<Rejection> {
-    let is_known = |rejection: &Rejection| match rejection.reason {
-        // The message counts what all objects want, so it changes with each of them.
-        RejectionReason::Capacity => {
-            let of_same = (&rejection.object, rejection.reason);
-            before.binary_search_by(|one| (&one.object, one.reason).cmp(&of_same))
-        }
-        _ => before.binary_search(rejection),
-    };
-    after.iter().filter(|rejection| is_known(rejection).is_err()).cloned().collect()
 }
