@@ -16,26 +16,25 @@
 //! | cluster selector results, affinity to a cluster, spill, passive health or traffic distribution that is unknown | the import is used without it |
 //! | entry of `spec.ips` | that address is no VIP |
 //! | entry of `spec.ports` | the port is refused, like every unknown port of a VIP |
-//! | frontend that another import holds: one with slices, or else an older one | the holder keeps it; both imports keep the VIP |
+//! | frontend that another import holds: an import with slices, or else an older one | the holder keeps it; both imports keep the VIP |
 //! | `Local` without `--node-name` and `--cluster-id` | every client is refused |
 //! | slice of another address type, or with a cluster name too long | the slice is not used |
 //! | port or endpoint of a slice | that port or endpoint is not used |
-//! | more VIPs or frontends than fit | those in force stay; the younger imports' new ones are rejected first |
-//! | more endpoints than fit | weights do not count; a frontend keeps what it has and gets no more; one that has none refuses |
+//! | more VIPs or frontends than fit | VIPs and frontends in force stay; new ones of the younger imports are rejected first |
+//! | more endpoints than fit | weights do not count; a frontend keeps the backends that it has and gets no more; a frontend without backends refuses |
 //! | more source clusters than fit | the backends of clusters that are not in force are not used |
 
 mod address;
 mod affinity;
+mod assigned_import;
 mod assignment;
 mod candidate;
 mod capacity;
 mod claim;
-mod condition;
 mod coverage;
 mod departure;
 mod ejection;
 mod eligibility;
-mod endpoint;
 mod explain;
 mod fate;
 mod full_round;
@@ -43,7 +42,6 @@ mod ip_family;
 mod name;
 mod partial_round;
 mod port;
-mod precedence;
 mod preference;
 mod problem;
 #[cfg(test)]
@@ -53,7 +51,6 @@ mod report;
 mod round;
 mod rules;
 mod selection;
-mod service;
 mod slice;
 mod slots;
 mod spill;

@@ -5,9 +5,6 @@
 //! the same code as the agent.
 
 mod departed;
-mod growth;
-mod maps;
-mod pace;
 mod pending;
 mod retry;
 mod round;
@@ -25,12 +22,11 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use self::{departed::DepartedVips, growth::Growth, pace::Pace, retry::Retry, throttle::Throttle};
+use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
-    maps::SizedMaps,
     pending::{PendingChanges, Trigger},
-    round::{Outcome, RoundSummary, Taken},
+    round::{BatchSummary, Outcome, RoundSummary},
     usage::Usage,
 };
 use crate::{
@@ -41,26 +37,29 @@ use crate::{
         SourceProblem, SourceStatus,
     },
     reconcile::{
-        DamagedFrontend, Foreseen, MapError, MapReader as _, Plan, Pruning, Realized, Step, apply,
-        plan_within,
+        DamagedFrontend, MapError, MapReader as _, Maps, Plan, Planned, Pruning, Realized, Step,
+        apply, plan_within,
     },
     store::{Change, ChangeKind, DirtyObjects, ObjectStore},
 };
 
-/// The engine rests after a full round, this many times the round's duration: it evaluates single changes some at a
-/// time.
+/// After a full round the engine rests for this many times the duration of the round, so that the next one takes many
+/// changes at once.
 const RESTS_AFTER_ROUND: u32 = 3;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
 /// Steps after which a plan ends, and another follows once they are written: these take 20 MiB.
-const PART: usize = 500_000;
+const MOST_STEPS: usize = 500_000;
 
-/// Source clusters that this node itself finds to be out of use, as far as their operators want it.
+/// Larger maps that could not be made are asked for again after a second, and then after twice the time each time.
+const GROWTH_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_mins(5));
+
+/// Source clusters that this node does not use, by its own findings and as far as their operators allow it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OutOfUse {
-    /// They are silent, and none of their pods answers this node.
+    /// Clusters that are silent, and of which no pod answers this node.
     pub ejected: BTreeSet<Arc<str>>,
-    /// Their drain is past its deadline.
+    /// Clusters whose drain is past its deadline.
     pub past_deadline: BTreeSet<Arc<str>>,
 }
 
@@ -68,46 +67,51 @@ pub struct OutOfUse {
 #[derive(Debug)]
 pub struct Engine {
     store: ObjectStore,
-    /// What is known of the node without the source.
+    /// What flags and this node itself say of the node.
     configured: NodeContext,
     /// What the source says of the node.
     learned: Arc<NodeFacts>,
     /// What this node itself says of source clusters.
     out_of_use: OutOfUse,
-    /// All of that: what is configured takes precedence.
+    /// The three together: what is configured takes precedence.
     node: NodeContext,
-    /// Triggers before this are not the agent's latency.
+    /// When the agent started. Triggers before this are not the agent's latency.
     began: SystemTime,
     rules: Rules,
     /// What the maps contained at the start. The rules respect it until the source is synced.
     found: DesiredState,
-    /// Where the maps may differ from the desired state.
-    unplanned: DesiredChanges,
+    /// Where the maps may differ from the desired state: the scope of the next plan.
+    scope: DesiredChanges,
     realized: Realized,
     departed: DepartedVips,
     synced: bool,
-    changes: PendingChanges,
-    pending: Vec<String>,
+    pending_changes: PendingChanges,
+    why_pending: Vec<String>,
     retry: Retry,
-    growth: Growth,
+    growth: Retry,
+    /// Why the maps are not larger yet, since the latest attempt.
+    not_grown: Option<String>,
     /// Steps after which a plan ends.
-    part: usize,
-    pace: Pace,
+    most_steps: usize,
+    min_sync_period: Duration,
+    /// Before this, a round that follows from batches waits for more of them.
+    next_round: Option<Instant>,
     full_rounds: Throttle,
 }
 
 impl Engine {
-    /// Adopts the maps as an earlier agent left them. Returns the damaged frontends too: the first
+    /// Takes over the maps as an earlier agent left them. Returns the damaged frontends too: the first
     /// round repairs them.
     ///
-    /// `node` is what is known of the node without the source, and `node.capacity` is what the maps
-    /// may grow to. `began` is when the agent started.
+    /// `capacity` is the capacity of the maps, and `node.capacity` is what they may grow to. `node` is what is known of the
+    /// node without the source. `began` is when the agent started.
     pub fn start(
-        maps: &impl SizedMaps,
+        maps: &impl Maps,
+        capacity: Capacity,
         node: NodeContext,
         began: SystemTime,
     ) -> Result<(Self, Vec<DamagedFrontend>), MapError> {
-        let (realized, findings) = Realized::restore(maps.reader().read_all()?, maps.capacity());
+        let (realized, findings) = Realized::restore(maps.reader().read_all()?, capacity);
         let engine = Self {
             store: ObjectStore::default(),
             configured: node.clone(),
@@ -118,15 +122,17 @@ impl Engine {
             rules: Rules::default(),
             departed: DepartedVips::restore(&realized.departed()),
             found: realized.in_force(),
-            unplanned: DesiredChanges::Everything,
+            scope: DesiredChanges::Everything,
             realized,
             synced: false,
-            changes: PendingChanges::default(),
-            pending: Vec::new(),
+            pending_changes: PendingChanges::default(),
+            why_pending: Vec::new(),
             retry: Retry::default(),
-            growth: Growth::default(),
-            part: PART,
-            pace: Pace::default(),
+            growth: Retry::new(GROWTH_DELAYS),
+            not_grown: None,
+            most_steps: MOST_STEPS,
+            min_sync_period: Duration::ZERO,
+            next_round: None,
             full_rounds: Throttle::new(RESTS_AFTER_ROUND, LONGEST_REST),
         };
         Ok((engine, findings))
@@ -134,17 +140,17 @@ impl Engine {
 
     /// Lets rounds that follow from batches begin at least `period` apart. Without this call they may follow at once.
     pub const fn set_min_sync_period(&mut self, period: Duration) {
-        self.pace.set_period(period);
+        self.min_sync_period = period;
     }
 
     /// Lets a plan end after fewer steps than it would.
-    #[cfg(any(test, feature = "testing"))]
-    pub const fn set_part(&mut self, steps: usize) {
-        self.part = steps;
+    #[cfg(test)]
+    const fn set_most_steps(&mut self, steps: usize) {
+        self.most_steps = steps;
     }
 
     /// Takes a batch into the store. A round is due, see [`Engine::gather_until`].
-    pub fn take(&mut self, batch: EventBatch) -> Taken {
+    pub fn take(&mut self, batch: EventBatch) -> BatchSummary {
         let (known, now) = (Arc::clone(self.store.source()), Arc::clone(&batch.status));
         if batch.node != self.learned {
             self.learned = Arc::clone(&batch.node);
@@ -152,7 +158,7 @@ impl Engine {
         }
         let changes = self.store.apply(batch);
         let imports = self.note(&changes);
-        let taken = Taken { changes, imports, ..Taken::default() };
+        let taken = BatchSummary { changes, imports, ..BatchSummary::default() };
         if Arc::ptr_eq(&known, &now) {
             return taken;
         }
@@ -164,36 +170,36 @@ impl Engine {
         let adoptable = now.adoptable.iter().filter(is_new).cloned().collect();
         let is_new = |group: &&AdoptableGroup| !known.adoptable_groups.contains(group);
         let adoptable_groups = now.adoptable_groups.iter().filter(is_new).cloned().collect();
-        Taken { problems, adoptable, adoptable_groups, ..taken }
+        BatchSummary { problems, adoptable, adoptable_groups, ..taken }
     }
 
     /// Adds to the pending changes. Returns how many are of ServiceImports.
     fn note(&mut self, changes: &[Change]) -> usize {
         let objects = self.store.snapshot();
-        let before = self.changes.imports();
+        let before = self.pending_changes.imports();
         for Change { object, kind } in changes {
             match object.kind {
-                Kind::ServiceImport | Kind::Service => self.changes.add_import(),
+                Kind::ServiceImport | Kind::Service => self.pending_changes.add_import(),
                 Kind::EndpointSlice if *kind == ChangeKind::Removed => {
-                    self.changes.add_deletion(&object.key);
+                    self.pending_changes.add_deletion(&object.key);
                 }
                 Kind::EndpointSlice => {
                     let trigger = objects.slice(&object.key).and_then(|slice| {
                         let time = slice.trigger_time.filter(|time| *time > self.began)?;
                         Some(Trigger { time, cluster: Arc::clone(&slice.source_cluster) })
                     });
-                    self.changes.add_slice(&object.key, trigger);
+                    self.pending_changes.add_slice(&object.key, trigger);
                 }
             }
         }
-        self.changes.imports() - before
+        self.pending_changes.imports() - before
     }
 
-    /// Until when to take more batches before the next round: one that would follow another too soon waits, and a full
-    /// round waits longer. `None`: no longer than batches are there already.
+    /// Until when to take more batches before the next round: a round that would follow another too soon waits, and a full
+    /// round waits longer. `None`: the next round takes the batches that have arrived, and waits for none.
     pub fn gather_until(&self) -> Option<Instant> {
-        let until = self.pace.next();
-        // Whether the round is full takes a while to find out, and most of the time the rest after a full round is over.
+        let until = self.next_round;
+        // To find out whether the round is full takes a while, and mostly the rest after the last full round is over.
         let full = self.full_rounds.next().filter(|full| Some(*full) > until);
         let is_full =
             |_: &Instant| self.rules.needs_full_round(&self.store.snapshot(), self.store.dirty());
@@ -209,7 +215,7 @@ impl Engine {
         is_new
     }
 
-    /// Replaces the clusters that this node finds to be out of use. Returns whether a round is due.
+    /// Replaces the clusters that this node does not use. Returns whether a round is due.
     pub fn set_out_of_use(&mut self, clusters: OutOfUse) -> bool {
         let is_new = clusters != self.out_of_use;
         if is_new {
@@ -219,13 +225,13 @@ impl Engine {
         is_new
     }
 
-    /// The clusters that this node finds to be out of use.
+    /// The clusters that this node does not use, by its own findings.
     pub const fn out_of_use(&self) -> &OutOfUse {
         &self.out_of_use
     }
 
-    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates the imports
-    /// alone that differ.
+    /// Replaces the backends that do not answer clients of this node. Returns whether a round is due: it evaluates only the
+    /// imports of backends that differ.
     pub fn set_ejections(&mut self, ejections: Ejections) -> bool {
         let is_new = ejections != self.configured.ejections;
         if is_new {
@@ -240,7 +246,7 @@ impl Engine {
         self.rules.ejecting()
     }
 
-    /// Their TCP frontends.
+    /// The TCP frontends of the imports that have passive health.
     pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
         self.rules.watchable()
     }
@@ -261,40 +267,42 @@ impl Engine {
     /// Evaluates the objects and writes what differs. `clock` returns the time.
     ///
     /// Due after batches, when [`Engine::retry_at`] is reached, and after [`RoundSummary::larger`].
-    pub fn reconcile(
-        &mut self,
-        maps: &mut impl SizedMaps,
-        clock: impl Fn() -> Instant,
-    ) -> RoundSummary {
+    pub fn reconcile(&mut self, maps: &mut impl Maps, clock: impl Fn() -> Instant) -> RoundSummary {
         let mut round = RoundSummary::begin(clock());
         let is_full = self.evaluate(&mut round);
-        let is_through = self.write(maps, &mut round);
+        let is_complete = self.write(maps, &mut round);
         let ended = clock();
         round.took = ended.duration_since(round.started);
         if is_full {
             self.full_rounds.worked(ended, round.took);
         }
-        if is_through {
+        if is_complete {
             self.conclude(&mut round, ended);
         }
         round
     }
 
-    /// The maps have this capacity now, and hold the same.
+    /// Notes that larger maps of this capacity hold what the former maps held.
     pub fn has_grown(&mut self, capacity: Capacity) {
         let contents = self.realized.contents().clone();
         self.realized = Realized::restore(contents, capacity).0;
-        self.growth = Growth::default();
+        self.end_growth();
     }
 
     /// Larger maps could not be made. Returns after what time they are asked for again.
     pub fn has_not_grown(&mut self, error: &anyhow::Error, now: Instant) -> Duration {
-        self.growth.refuse(format!("cannot make larger maps: {error:#}"), now)
+        self.not_grown = Some(format!("cannot make larger maps: {error:#}"));
+        self.growth.fail(now)
     }
 
     /// Why the maps are not as large as they should be, since the latest attempt.
     pub fn not_grown(&self) -> Option<&str> {
-        self.growth.refused()
+        self.not_grown.as_deref()
+    }
+
+    fn end_growth(&mut self) {
+        self.growth.succeed();
+        self.not_grown = None;
     }
 
     /// Applies the rules to what has changed. Returns whether it was a full round.
@@ -302,30 +310,31 @@ impl Engine {
         let dirty = self.store.take_dirty();
         // A round that no object asked for delays none.
         if dirty != DirtyObjects::default() {
-            self.pace.began(round.started);
+            let period = Some(self.min_sync_period).filter(|period| !period.is_zero());
+            self.next_round = period.map(|period| round.started + period);
         }
         let found = (!self.synced).then_some(&self.found);
         let rules = self.rules.at(round.started);
-        let evaluated = rules.evaluate(&self.store.snapshot(), &dirty, &self.node, found);
+        let evaluated = rules.evaluate(&self.store.snapshot(), dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
         let is_of_tcp = match &evaluated.changes {
             DesiredChanges::Everything => true,
             DesiredChanges::Backends(ids) => ids.iter().any(|id| id.protocol == Protocol::Tcp),
         };
-        // A TCP backend is retired before it stops serving: no step tells of that.
+        // A TCP backend is retired before it stops serving, so no step shows that it stops.
         if self.node.stale_tcp && is_of_tcp {
             round.may_leave_stale.insert(Protocol::Tcp);
         }
-        self.unplanned.extend(evaluated.changes);
+        self.scope.extend(evaluated.changes);
         if is_full {
             self.note_departures(evaluated.departures);
         }
         is_full
     }
 
-    /// Notes which VIPs are not served any more, and which are served again. Those that are have precedence over those
-    /// that were.
+    /// Notes which VIPs are not served any more, and which are served again. Served VIPs have precedence over departed ones
+    /// where the maps lack room.
     fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>) {
         // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
         if self.store.synced() {
@@ -333,7 +342,7 @@ impl Engine {
                 self.departed.add(ip, departure);
             }
         }
-        for ip in self.rules.taken(self.departed.gone(), &self.store.snapshot()) {
+        for ip in self.rules.open_to_others(self.departed.gone(), &self.store.snapshot()) {
             self.departed.add(ip, Departure::HandedBack);
         }
         let served = &self.rules.desired().vips;
@@ -343,32 +352,27 @@ impl Engine {
         self.rules.set_departed(self.departed.departures());
     }
 
-    /// Ends what is over for VIPs that are not served any more: `in_use` has the VIPs that flows used at some time after
-    /// `looked_from`. Returns whether a round is due.
-    pub fn note_flows(
-        &mut self,
-        in_use: &BTreeSet<IpAddr>,
-        looked_from: Instant,
-        now: Instant,
-    ) -> bool {
-        let changed = self.departed.expire(in_use, looked_from, now);
+    /// Ends the refusal or the hand-over of departed VIPs whose time is over. `in_use` has the VIPs that flows used at some
+    /// time after `since`. Returns whether a round is due.
+    pub fn note_flows(&mut self, in_use: &BTreeSet<IpAddr>, since: Instant, now: Instant) -> bool {
+        let changed = self.departed.expire(in_use, since, now);
         if changed {
             self.rules.set_departed(self.departed.departures());
-            self.unplanned = DesiredChanges::Everything;
+            self.scope = DesiredChanges::Everything;
         }
         changed
     }
 
     /// Writes what differs. Returns false if something needs larger maps: it is written once they are there.
-    fn write(&mut self, maps: &mut impl SizedMaps, round: &mut RoundSummary) -> bool {
-        let have = maps.capacity();
+    fn write(&mut self, maps: &mut impl Maps, round: &mut RoundSummary) -> bool {
+        let have = self.realized.capacity();
         let mut need = self.usage().capacity().at_least(self.realized.used());
         loop {
             round.larger = self.larger(have, need, round.started);
             if round.larger.is_some() && !have.holds(need) {
                 return false;
             }
-            let next = self.foresee();
+            let next = self.plan();
             // What the maps contain and what is desired may not fit at the same time, or not in contiguous slots.
             let shortage = shortage(&next.plan, have);
             if !need.holds(shortage) {
@@ -382,27 +386,28 @@ impl Engine {
             }
         }
         if self.with_room(have, need) == have {
-            self.growth = Growth::default();
+            self.end_growth();
         }
         true
     }
 
-    /// The capacity that has room for `need` and some more, if the maps have less and it is time to ask for that.
+    /// The capacity to ask for, if the maps lack room for `need` and some more, and an attempt is due.
     fn larger(&self, have: Capacity, need: Capacity, now: Instant) -> Option<Capacity> {
         let larger = self.with_room(have, need);
-        (larger != have && self.growth.is_due(now)).then_some(larger)
+        let is_due = self.growth.at().is_none_or(|at| at <= now);
+        (larger != have && is_due).then_some(larger)
     }
 
-    /// As much of that as is allowed.
+    /// The capacity that has room for `need` and some more, up to what the node allows.
     fn with_room(&self, have: Capacity, need: Capacity) -> Capacity {
         have.grown(need.with_headroom(), self.node.capacity)
     }
 
-    /// Carries out a plan. Returns whether there is more to plan: this one was only a part.
+    /// Carries out a plan. Returns whether another plan is due, because this one was only a part.
     fn write_part(
         &mut self,
-        mut next: Foreseen,
-        maps: &mut impl SizedMaps,
+        mut next: Planned,
+        maps: &mut impl Maps,
         round: &mut RoundSummary,
     ) -> bool {
         round.may_leave_stale.extend(may_leave_stale(&next.plan, &self.realized));
@@ -421,22 +426,22 @@ impl Engine {
             self.rules.set_departed(self.departed.departures());
         }
         let synced = self.store.synced();
-        self.pending.clear();
-        self.pending.extend(round.deferred.iter().map(ToString::to_string));
-        if !self.pending.is_empty() {
-            self.pending.extend(self.growth.refused().map(str::to_owned));
+        self.why_pending.clear();
+        self.why_pending.extend(round.deferred.iter().map(ToString::to_string));
+        if !self.why_pending.is_empty() {
+            self.why_pending.extend(self.not_grown.clone());
         }
-        self.pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
-        if self.pending.is_empty() {
+        self.why_pending.extend(round.failures.iter().map(|failure| format!("{failure:#}")));
+        if self.why_pending.is_empty() {
             // Before the source is synced, nothing is pruned: a later plan still has to.
-            self.unplanned =
+            self.scope =
                 if synced { DesiredChanges::default() } else { DesiredChanges::Everything };
             self.retry.succeed();
-            round.outcome = Outcome::Written(std::mem::take(&mut self.changes));
+            round.outcome = Outcome::Written(std::mem::take(&mut self.pending_changes));
         } else {
-            self.unplanned = DesiredChanges::Everything;
-            // What waits for nothing but larger maps is tried again with them.
-            let growth = self.growth.retry_at().filter(|_| round.failures.is_empty());
+            self.scope = DesiredChanges::Everything;
+            // Changes that wait for larger maps alone are tried again when the maps are.
+            let growth = self.growth.at().filter(|_| round.failures.is_empty());
             let delay = growth.map(|at| {
                 self.retry.succeed();
                 at.saturating_duration_since(now)
@@ -452,17 +457,17 @@ impl Engine {
 
     /// What a round would write now, without batches taken since the last one.
     pub fn next_plan(&self) -> Plan {
-        self.foresee().plan
+        self.plan().plan
     }
 
-    fn foresee(&self) -> Foreseen {
+    fn plan(&self) -> Planned {
         let pruning = Pruning::once(self.store.synced());
-        plan_within(&self.unplanned, self.rules.desired(), &self.realized, pruning, self.part)
+        plan_within(&self.scope, self.rules.desired(), &self.realized, pruning, self.most_steps)
     }
 
-    /// When the next round is due without a batch: after one that failed, or when a tier spills or gets its clients back.
+    /// When the next round is due without a batch: after a failed round, or when a tier spills or gets its clients back.
     pub fn retry_at(&self) -> Option<Instant> {
-        [self.retry.at(), self.growth.retry_at(), self.rules.due()].into_iter().flatten().min()
+        [self.retry.at(), self.growth.at(), self.rules.due()].into_iter().flatten().min()
     }
 
     /// What the objects ask for.
@@ -470,14 +475,14 @@ impl Engine {
         self.rules.desired()
     }
 
-    /// The VIPs outside the ranges of ClusterSetIPs: their imports had them before the ranges were as they are.
+    /// The VIPs outside the ranges of ClusterSetIPs: their imports had them before the ranges changed.
     pub fn vips_outside_ranges(&self) -> BTreeSet<IpAddr> {
         let vips = self.desired().vips.iter().copied();
         vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
     }
 
-    /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. Ranges without those of Services leave the
-    /// addresses of Services to kube-proxy, and are meant so.
+    /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. An address of the Service range
+    /// does not count: ranges without the Service range leave it to kube-proxy on purpose.
     pub fn imports_outside_ranges(&self) -> usize {
         let node = &self.node;
         if node.accepted_vips().is_none() || !self.desired().vips.is_empty() {
@@ -491,12 +496,12 @@ impl Engine {
         objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()
     }
 
-    /// How much that is in total.
+    /// The totals of all desired frontends.
     pub const fn totals(&self) -> &Totals {
         self.rules.totals()
     }
 
-    /// How much of the maps it takes.
+    /// How much of the maps the desired state takes.
     pub fn usage(&self) -> Usage {
         Usage::of(&self.rules, &self.realized)
     }
@@ -522,13 +527,13 @@ impl Engine {
     }
 
     /// Changes that the maps do not follow yet.
-    pub const fn changes(&self) -> &PendingChanges {
-        &self.changes
+    pub const fn pending_changes(&self) -> &PendingChanges {
+        &self.pending_changes
     }
 
-    /// Why the maps are not as desired, one reason an entry.
-    pub fn pending(&self) -> &[String] {
-        &self.pending
+    /// Why the maps are not as desired: one entry for each reason.
+    pub fn why_pending(&self) -> &[String] {
+        &self.why_pending
     }
 }
 
@@ -539,8 +544,8 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
 }
 
-/// The protocols of which the plan retires a backend, or creates a frontend, or lets one serve again: sockets may have
-/// backends of an import that was there before, or of the time before no endpoint served.
+/// The protocols of the backends that the plan retires, and of the frontends that it creates or lets serve again. A socket
+/// may have a backend of an import that had the frontend before, or a backend from before all endpoints were lost.
 fn may_leave_stale(plan: &Plan, realized: &Realized) -> impl Iterator<Item = Protocol> {
     plan.steps.iter().filter_map(|step| match step {
         Step::RetireBackend { id } => Protocol::from_number(realized.frontend_of(*id).protocol),

@@ -370,7 +370,7 @@ impl ImportView {
             |name: &str| if name.is_empty() { "unnamed".to_owned() } else { name.to_owned() };
         let asked: BTreeSet<String> = ports
             .iter()
-            .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.number))
+            .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.port))
             .map(|port| port.name.clone())
             .collect();
         Self {
@@ -380,7 +380,10 @@ impl ImportView {
             ips,
             ports: ports
                 .iter()
-                .map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol))
+                .map(|port| {
+                    let protocol = port.protocol.as_deref().unwrap_or("TCP");
+                    format!("{} {}/{protocol}", named(&port.name), port.port)
+                })
                 .collect(),
             spill,
             slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),

@@ -27,12 +27,12 @@ pub use event::{
 };
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
-pub use mcs_kube::{ClusterTraffic, Tiers, Traffic, VIP_RANGES_PROPERTY};
+pub use mcs_kube::{ClusterTraffic, ObjectKey, Tiers, Traffic, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{
     ClusterAffinity, Endpoint, EndpointAddress, EndpointSlice, ImportPort, Kind, Location, Object,
-    ObjectKey, ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp, TopologyHints,
+    ObjectRef, ServiceImport, ServiceType, SlicePort, Timestamp, TopologyHints,
 };
 pub(crate) use rejection::shorten;
 pub use rejection::{Rejection, RejectionReason};

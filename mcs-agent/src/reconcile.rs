@@ -34,7 +34,7 @@ pub use audit::{Comparison, Entry, audited_maps, compare};
 pub use contents::MapContents;
 pub use maps::{MapError, MapReader, Maps, Operation};
 pub use pages::Pages;
-pub use plan::{Deferred, Foreseen, Plan, Pruning, Shortage, Subject, plan, plan_within};
+pub use plan::{Deferred, Plan, Planned, Pruning, Shortage, Subject, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
 pub use step::Step;
 pub use view::{BackendView, FrontendStatus, FrontendView, MapView, frontends_of};

@@ -103,9 +103,9 @@ impl ObjectStore {
         replaced: &mut ReplacedObjects,
     ) {
         let previous = self.objects.version(&object);
-        if is_changed(previous.as_ref(), version.as_ref()) {
-            self.dirty.add(&object, [previous.as_ref(), version.as_ref()]);
-            self.objects.set(&object, previous.as_ref(), version);
+        if is_changed(previous, version.as_ref()) {
+            self.dirty.add(&object, [previous, version.as_ref()]);
+            let previous = self.objects.set(&object, version);
             replaced.record(object, previous);
         }
     }
@@ -324,10 +324,9 @@ mod tests {
     fn collects_the_dirty_objects_until_they_are_taken() {
         let mut store = ObjectStore::default();
         let slice_of = |service| ObjectEvent::Apply(Object::Slice(slice("shop/a", service)));
-        let of = |services: &[&str]| DirtyObjects {
-            imports: false,
+        let of = |imports: &[&str]| DirtyObjects {
             slices: [key("shop/a")].into(),
-            services: services.iter().copied().map(key).collect(),
+            imports: imports.iter().copied().map(key).collect(),
             ..DirtyObjects::default()
         };
         store.apply(batch([slice_of("web")]));
@@ -338,7 +337,10 @@ mod tests {
         store.apply(batch([malformed(slice_ref("shop/a"))]));
         assert_eq!(store.take_dirty(), of(&["shop/web", "shop/api"]));
         store.apply(batch([malformed(import_ref("shop/web"))]));
-        assert_eq!(store.take_dirty(), DirtyObjects { imports: true, ..DirtyObjects::default() });
+        assert_eq!(
+            store.take_dirty(),
+            DirtyObjects { everything: true, ..DirtyObjects::default() }
+        );
     }
 
     #[test]
@@ -352,15 +354,14 @@ mod tests {
         store.take_dirty();
         store.apply(batch([apply_import(tiered(r#"[{"clusters":["east"]}]"#))]));
         let web: BTreeSet<_> = [key("shop/web")].into();
-        let expected =
-            DirtyObjects { tiers: web.clone(), services: web, ..DirtyObjects::default() };
+        let expected = DirtyObjects { tiers: web.clone(), imports: web, ..DirtyObjects::default() };
         assert_eq!(store.take_dirty(), expected);
         store.apply(batch([apply_import(tiered("[{}]"))]));
-        assert!(!store.dirty().imports);
+        assert!(!store.dirty().everything);
         store.apply(batch([apply_import(tiered("[{}]").ip("10.0.0.1"))]));
-        assert!(store.take_dirty().imports);
+        assert!(store.take_dirty().everything);
         store.apply(batch([apply_import(import("shop/web"))]));
-        assert!(store.take_dirty().imports, "something else changes too");
+        assert!(store.take_dirty().everything, "something else changes too");
     }
 
     #[test]

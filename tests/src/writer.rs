@@ -6,12 +6,10 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context as _, bail, ensure};
 use mcs_agent::{
     dataplane::KernelMaps,
-    engine::{Engine, RoundSummary, SizedMaps},
+    engine::{Engine, RoundSummary},
     loader::{DirectoryLock, Pins},
-    model::{Capacity, EventBatch, NodeContext},
-    reconcile::{
-        MapError, MapReader as _, Maps, Pruning, Realized, Step, plan, testing::FaultyMaps,
-    },
+    model::{EventBatch, NodeContext},
+    reconcile::{MapReader as _, Maps as _, Pruning, Realized, plan, testing::FaultyMaps},
     source::ManifestSource,
 };
 
@@ -37,7 +35,7 @@ pub struct WriteFaults {
 #[derive(Debug)]
 pub struct Writer {
     engine: Engine,
-    maps: FixedMaps,
+    maps: FaultyMaps<KernelMaps>,
     _lock: DirectoryLock,
 }
 
@@ -49,12 +47,9 @@ impl Writer {
         let lock = DirectoryLock::try_take(pins.root())?.context("the agent still runs")?;
         let capacity = pins.capacity()?.context("the agent has left no maps")?;
         let maps = KernelMaps::open(&pins.config(), &pins.hints())?;
-        let maps = FixedMaps {
-            maps: FaultyMaps::in_bursts(maps, faults.per_mille, faults.length, 6),
-            capacity,
-        };
+        let maps = FaultyMaps::in_bursts(maps, faults.per_mille, faults.length, 6);
         let node = NodeContext { capacity, ..NodeContext::default() };
-        let (engine, findings) = Engine::start(&maps, node, SystemTime::now())?;
+        let (engine, findings) = Engine::start(&maps, capacity, node, SystemTime::now())?;
         ensure!(findings.is_empty(), "the agent left {findings:?}");
         Ok(Self { engine, maps, _lock: lock })
     }
@@ -76,13 +71,13 @@ impl Writer {
 
     /// How many writes have failed.
     pub const fn failed(&self) -> u64 {
-        self.maps.maps.failed()
+        self.maps.failed()
     }
 
     /// Fails unless the maps are as the latest batch asks.
     pub fn check(&self) -> anyhow::Result<()> {
-        let (found, findings) =
-            Realized::restore(self.maps.reader().read_all()?, self.maps.capacity);
+        let capacity = self.engine.realized().capacity();
+        let (found, findings) = Realized::restore(self.maps.reader().read_all()?, capacity);
         ensure!(findings.is_empty(), "{} frontends are damaged: {findings:?}", findings.len());
         let rest = plan(self.engine.desired(), &found, Pruning::On).steps;
         ensure!(rest.is_empty(), "not all has arrived: {rest:?}");
@@ -98,29 +93,4 @@ pub fn batch<'a>(
     let manifests = Manifests::create(run)?;
     services.into_iter().try_for_each(|service| manifests.write(service))?;
     ManifestSource::new(manifests.path()).read().context("nothing to read")
-}
-
-/// Maps that keep their capacity.
-#[derive(Debug)]
-struct FixedMaps {
-    maps: FaultyMaps<KernelMaps>,
-    capacity: Capacity,
-}
-
-impl Maps for FixedMaps {
-    type Reader = KernelMaps;
-
-    fn write(&mut self, step: &Step) -> Result<(), MapError> {
-        self.maps.write(step)
-    }
-
-    fn reader(&self) -> &KernelMaps {
-        self.maps.reader()
-    }
-}
-
-impl SizedMaps for FixedMaps {
-    fn capacity(&self) -> Capacity {
-        self.capacity
-    }
 }

@@ -45,7 +45,7 @@ use super::{
 };
 use crate::{
     dataplane::StorageFallback,
-    engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
+    engine::{BatchSummary, Engine, Outcome, RoundSummary, throttle::Throttle},
     flows::{FlowUsage, Swept},
     model::{
         Capacity, EventBatch, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem, SourceStatus,
@@ -118,8 +118,9 @@ impl Control {
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
-        let (mut engine, findings) = Engine::start(&installed, node, SystemTime::now())
-            .context("cannot read the pinned maps")?;
+        let (mut engine, findings) =
+            Engine::start(&installed, installed.capacity(), node, SystemTime::now())
+                .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
         log_findings(&findings);
         installed.follow_figures(engine.realized());
@@ -254,7 +255,7 @@ impl Control {
 
     fn take(&mut self, batch: EventBatch) {
         self.source_lost.update(&batch.status, seconds_since_epoch());
-        let Taken { changes, imports, problems, adoptable, adoptable_groups } =
+        let BatchSummary { changes, imports, problems, adoptable, adoptable_groups } =
             self.engine.take(batch);
         for objects in adoptable {
             tracing::info!("{objects}");
@@ -271,7 +272,7 @@ impl Control {
         if !changes.is_empty() {
             self.published.changed();
             let slices = changes.len() - imports;
-            self.published.metrics.queue(imports, slices, self.engine.changes());
+            self.published.metrics.queue(imports, slices, self.engine.pending_changes());
         }
     }
 

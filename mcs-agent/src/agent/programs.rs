@@ -30,7 +30,6 @@ use super::{
 use crate::{
     bpf::is_withheld,
     dataplane::{FormerHints, Run},
-    engine::SizedMaps,
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Repair,
         Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
@@ -461,6 +460,11 @@ impl InstalledPrograms {
         write_run_record(&self.pins.run(), &run).context("cannot record this agent in the maps")
     }
 
+    /// What the config maps have room for.
+    pub(super) const fn capacity(&self) -> Capacity {
+        self.options.capacity
+    }
+
     fn follow_program_log(&mut self) -> anyhow::Result<()> {
         if self.options.log_programs {
             self.programs.follow_log()?;
@@ -481,12 +485,6 @@ impl Maps for InstalledPrograms {
 
     fn reader(&self) -> &Self::Reader {
         self.maps.reader()
-    }
-}
-
-impl SizedMaps for InstalledPrograms {
-    fn capacity(&self) -> Capacity {
-        self.options.capacity
     }
 }
 

@@ -155,7 +155,7 @@ mod tests {
         let mut store = ObjectStore::default();
         store.apply(EventBatch { events, ..EventBatch::default() });
         let mut rules = Rules::default();
-        rules.evaluate(&store.snapshot(), &store.take_dirty(), &NodeContext::default(), None);
+        rules.evaluate(&store.snapshot(), store.take_dirty(), &NodeContext::default(), None);
         rules.desired().rejections.clone()
     }
 

@@ -37,7 +37,7 @@ fn class<const N: usize>(classes: [(bool, &'static str); N]) -> Option<&'static 
 }
 
 /// The IPv4 address of an IPv4-mapped IPv6 address (`::ffff:a.b.c.d`). The maps hold IPv4 addresses
-/// in this form, so a mapped address would come out of them as IPv4.
+/// in this form, so a mapped address would be read from the maps as IPv4.
 pub(super) fn ipv4_mapped(ip: IpAddr) -> Option<Ipv4Addr> {
     match ip {
         IpAddr::V4(_) => None,

@@ -6,104 +6,103 @@ use std::{
 };
 
 use super::{
-    claim::ClaimedFrontend,
-    precedence::{self, Claimant, Holder},
+    claim::{Assignment, Claim, Claimant, ClaimedFrontend},
     problem::ObjectProblem,
     quota::{Limit, Quota},
 };
 use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
 
-/// The VIPs and frontends of all claimants.
-#[derive(Debug)]
-pub(super) struct Assignments<'a> {
-    /// Every VIP with the first import that claims it. All imports that claim a VIP share it.
-    pub(super) vips: BTreeMap<IpAddr, &'a ObjectKey>,
-    /// One per claimant, in their order.
-    pub(super) imports: Vec<Assignment>,
-}
-
-/// The frontends that one import gets.
-#[derive(Clone, PartialEq, Eq, Debug, Default)]
-pub(super) struct Assignment {
-    pub(super) frontends: Vec<ClaimedFrontend>,
-    /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
-    /// every frontend that this import claims on it: it would be served without this import too.
-    pub(super) has_vip: bool,
-    /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
-    pub(super) is_contested: bool,
+/// Sorts by age, then namespace and name: the order of precedence. An import without a creation time comes last.
+pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
+    claimants.sort_by_key(|(import, _)| (import.created.is_none(), import.created, &import.key));
 }
 
 /// Assigns VIPs and frontends to the claimants, which are sorted by precedence. `max_frontends`
-/// limits the VIPs and the frontends; each claimant learns which of its own do not fit. VIPs and
+/// limits the VIPs and the frontends; each claim gets a problem for what does not fit. VIPs and
 /// frontends in force come before new ones.
 ///
 /// This limits the imports in the maps too: the maps hold an import only if it has a frontend.
-pub(super) fn assign<'a>(
-    claimants: &mut [Claimant<'a>],
+///
+/// Returns every VIP with the first import that claims it. All imports that claim a VIP share it.
+pub(super) fn assign(
+    claimants: &mut [Claimant<'_>],
     max_frontends: u32,
     in_force: &DesiredState,
-) -> Assignments<'a> {
+) -> BTreeMap<IpAddr, ObjectKey> {
     let mut assigner = Assigner::new(claimants, max_frontends, in_force);
-    let imports = claimants
-        .iter_mut()
-        .enumerate()
-        .map(|(index, claimant)| {
-            let (assignment, problems) = assigner.assign(index, claimant);
-            claimant.problems.extend(problems);
-            assignment
-        })
-        .collect();
-    Assignments { vips: assigner.vips, imports }
+    for (index, (_, claim)) in claimants.iter_mut().enumerate() {
+        assigner.assign(index, claim);
+    }
+    assigner.vips
 }
 
-struct Assigner<'a> {
-    claimants: Vec<&'a ObjectKey>,
+/// Who gets a frontend.
+struct Holder {
+    /// The index of the claimant.
+    index: usize,
+    /// Whether others claim it too.
+    is_contested: bool,
+}
+
+/// The holder of every frontend: the first claimant that has slices, or else the first one.
+///
+/// An import without slices can be a controller's note of a service that another import leads to.
+fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, Holder> {
+    let mut holders: BTreeMap<FrontendId, Holder> = BTreeMap::new();
+    for (index, (_, claim)) in claimants.iter().enumerate() {
+        for frontend in claim.frontends() {
+            holders
+                .entry(frontend.id)
+                .and_modify(|holder| {
+                    holder.is_contested = true;
+                    if claim.has_slices && !claimants[holder.index].1.has_slices {
+                        holder.index = index;
+                    }
+                })
+                .or_insert(Holder { index, is_contested: false });
+        }
+    }
+    holders
+}
+
+struct Assigner {
+    claimants: Vec<ObjectKey>,
     holders: BTreeMap<FrontendId, Holder>,
-    vips: BTreeMap<IpAddr, &'a ObjectKey>,
+    vips: BTreeMap<IpAddr, ObjectKey>,
     vip_quota: Quota<IpAddr>,
     frontend_quota: Quota<FrontendId>,
 }
 
-impl<'a> Assigner<'a> {
-    fn new(claimants: &[Claimant<'a>], max_frontends: u32, in_force: &DesiredState) -> Self {
+impl Assigner {
+    fn new(claimants: &[Claimant<'_>], max_frontends: u32, in_force: &DesiredState) -> Self {
         let limit = |noun, wanted| Limit::new(max_frontends, noun, wanted);
-        let holders = precedence::holders(claimants);
-        let vips: BTreeSet<&IpAddr> = claimants.iter().flat_map(|c| &c.claim.vips).collect();
-        let vips_in_force = vips.iter().filter(|ip| in_force.vips.contains(ip));
-        let in_force = holders.keys().filter(|id| in_force.frontends.contains_key(id));
+        let holders = holders(claimants);
+        let vips: BTreeSet<IpAddr> =
+            claimants.iter().flat_map(|(_, claim)| &claim.vips).copied().collect();
+        let frontends = holders.keys().filter(|id| in_force.frontends.contains_key(id)).copied();
         Self {
-            claimants: claimants.iter().map(|claimant| &claimant.import.key).collect(),
+            claimants: claimants.iter().map(|(import, _)| import.key.clone()).collect(),
             vips: BTreeMap::new(),
-            vip_quota: Quota::new(
-                limit("ClusterSetIPs", vips.len()),
-                vips_in_force.map(|ip| **ip).collect(),
-            ),
-            frontend_quota: Quota::new(
-                limit("frontends", holders.len()),
-                in_force.copied().collect(),
-            ),
+            vip_quota: Quota::new(limit("ClusterSetIPs", vips.len()), &vips & &in_force.vips),
+            frontend_quota: Quota::new(limit("frontends", holders.len()), frontends.collect()),
             holders,
         }
     }
 
-    fn assign(
-        &mut self,
-        index: usize,
-        claimant: &Claimant<'a>,
-    ) -> (Assignment, Vec<ObjectProblem>) {
-        let mut assignment = Assignment::default();
+    fn assign(&mut self, index: usize, claim: &mut Claim) {
+        let mut assigned = Assignment::default();
         let mut problems = Vec::new();
-        for &ip in &claimant.claim.vips {
+        for &ip in &claim.vips {
             if let Err(problem) = self.assign_vip(ip, index) {
                 problems.push(problem);
                 continue;
             }
-            let mut all_taken = !claimant.claim.ports.is_empty();
-            for frontend in claimant.claim.frontends_of(ip) {
+            let mut all_taken = !claim.ports.is_empty();
+            for frontend in claim.frontends_of(ip) {
                 match self.assign_frontend(frontend.id, index) {
                     Ok(()) => {
                         all_taken = false;
-                        assignment.frontends.push(frontend);
+                        assigned.frontends.push(frontend);
                     }
                     Err(problem) => {
                         all_taken &= problem.reason == RejectionReason::FrontendTaken;
@@ -111,35 +110,35 @@ impl<'a> Assigner<'a> {
                     }
                 }
             }
-            assignment.has_vip |= !all_taken;
+            assigned.has_vip |= !all_taken;
         }
-        let is_contested =
-            |id| self.holders.get(&id).is_some_and(|holder: &Holder| holder.is_contested);
-        assignment.is_contested =
-            claimant.claim.frontends().any(|frontend| is_contested(frontend.id));
-        (assignment, problems)
+        let is_contested = |one: ClaimedFrontend| self.holders[&one.id].is_contested;
+        assigned.is_contested = claim.frontends().any(is_contested);
+        claim.problems.extend(problems);
+        claim.assigned = assigned;
     }
 
     fn assign_vip(&mut self, ip: IpAddr, index: usize) -> Result<(), ObjectProblem> {
         if !self.vips.contains_key(&ip) {
-            if !self.vip_quota.take(&ip) {
-                return Err(self.vip_quota.exceeded(&format!("ClusterSetIP {ip}")));
-            }
-            self.vips.insert(ip, self.claimants[index]);
+            self.vip_quota.take(&ip, || format!("ClusterSetIP {ip}"))?;
+            self.vips.insert(ip, self.claimants[index].clone());
         }
         Ok(())
     }
 
     fn assign_frontend(&mut self, frontend: FrontendId, index: usize) -> Result<(), ObjectProblem> {
-        match self.holders.get(&frontend) {
-            Some(holder) if holder.index != index => {
-                Err(precedence::taken(frontend, self.claimants[holder.index]))
-            }
-            _ if !self.frontend_quota.take(&frontend) => {
-                Err(self.frontend_quota.exceeded(&format!("frontend {frontend}")))
-            }
-            _ => Ok(()),
+        let holder = self.holders[&frontend].index;
+        if holder == index {
+            return self.frontend_quota.take(&frontend, || format!("frontend {frontend}"));
         }
+        Err(ObjectProblem::new(
+            RejectionReason::FrontendTaken,
+            format!(
+                "{frontend} is held by ServiceImport {}, which goes first: one with slices before one \
+                 without, then the older, then by name; give one of them another ClusterSetIP or port",
+                self.claimants[holder]
+            ),
+        ))
     }
 }
 
@@ -149,10 +148,7 @@ mod tests {
 
     use super::*;
     use crate::{
-        desired::{
-            claim::{ClaimResult, evaluate},
-            coverage::Coverage,
-        },
+        desired::{claim::evaluate, coverage::Coverage},
         model::{
             NodeContext, ServiceImport,
             fixture::{import, key},
@@ -163,12 +159,11 @@ mod tests {
         let (node, in_force) = (NodeContext::default(), DesiredState::default());
         let mut claimants: Vec<Claimant<'_>> = imports
             .iter()
-            .map(|import| match evaluate(import, &Coverage::Complete, &node, &in_force) {
-                (ClaimResult::Claimed(claim), problems) => Claimant { import, claim, problems },
-                other => panic!("{}: {other:?}", import.key),
+            .map(|import| {
+                (import, evaluate(import, &Coverage::Complete, &node, &in_force).unwrap())
             })
             .collect();
-        precedence::sort(&mut claimants);
+        sort(&mut claimants);
         claimants
     }
 
@@ -178,19 +173,16 @@ mod tests {
     /// The claimants in order of precedence.
     fn outcome(imports: &[ServiceImport], max: u32) -> Vec<Row> {
         let mut claimants = claimants(imports);
-        let assignments = assign(&mut claimants, max, &DesiredState::default());
-        claimants
-            .iter()
-            .zip(assignments.imports)
-            .map(|(claimant, assignment)| {
-                (
-                    claimant.import.key.name.to_string(),
-                    assignment.frontends.iter().map(|frontend| frontend.id.to_string()).collect(),
-                    assignment.has_vip,
-                    claimant.problems.iter().map(|problem| problem.reason).collect(),
-                )
-            })
-            .collect()
+        assign(&mut claimants, max, &DesiredState::default());
+        let rows = claimants.into_iter().map(|(import, Claim { assigned, problems, .. })| {
+            (
+                import.key.name.to_string(),
+                assigned.frontends.iter().map(|frontend| frontend.id.to_string()).collect(),
+                assigned.has_vip,
+                problems.iter().map(|problem| problem.reason).collect(),
+            )
+        });
+        rows.collect()
     }
 
     fn row(name: &str, frontends: &[&str], has_vip: bool, reasons: &[RejectionReason]) -> Row {
@@ -212,7 +204,7 @@ mod tests {
         ] {
             for imports in [[one.clone(), other.clone()], [other.clone(), one.clone()]] {
                 let claimants = claimants(&imports);
-                assert_eq!(claimants[0].import.key, key(holder));
+                assert_eq!(claimants[0].0.key, key(holder));
             }
         }
     }
@@ -237,17 +229,14 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let assignments = assign(&mut claimants, 100, &DesiredState::default());
+        let vips = assign(&mut claimants, 100, &DesiredState::default());
         assert_eq!(
-            claimants[1].problems[0].message,
+            claimants[1].1.problems[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which goes first: one with slices before \
              one without, then the older, then by name; give one of them another ClusterSetIP or port"
         );
-        let vips: Vec<_> = assignments
-            .vips
-            .iter()
-            .map(|(ip, import)| (ip.to_string(), import.to_string()))
-            .collect();
+        let vips: Vec<_> =
+            vips.iter().map(|(ip, import)| (ip.to_string(), import.to_string())).collect();
         assert_eq!(
             vips,
             [("10.0.0.1", "shop/old"), ("10.0.0.2", "shop/new")]
@@ -274,10 +263,10 @@ mod tests {
         );
         assert_eq!(outcome(&imports, 7).iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let assignments = assign(&mut claimants, 3, &DesiredState::default());
-        assert_eq!(assignments.vips.len(), 3);
+        let vips = assign(&mut claimants, 3, &DesiredState::default());
+        assert_eq!(vips.len(), 3);
         let messages: Vec<&str> =
-            claimants[2].problems.iter().map(|problem| problem.message.as_str()).collect();
+            claimants[2].1.problems.iter().map(|problem| problem.message.as_str()).collect();
         assert_eq!(
             messages,
             [

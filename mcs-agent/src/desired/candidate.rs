@@ -1,8 +1,8 @@
-//! Endpoints that can become backends of one port, one per address.
+//! Endpoints that can become backends of one port, one per address, and their conditions.
 
 use std::{net::SocketAddr, sync::Arc};
 
-use super::{condition::Conditions, name};
+use super::name;
 use crate::model::{Backend, Endpoint};
 
 /// An endpoint that can become a backend, with its port.
@@ -24,12 +24,41 @@ impl Candidate<'_> {
     }
 }
 
+/// An endpoint's conditions with kube-proxy's defaults (`endpointslicecache.go`): ready, serving and
+/// not terminating.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) struct Conditions {
+    pub(super) ready: bool,
+    pub(super) serving: bool,
+    pub(super) terminating: bool,
+}
+
+impl Conditions {
+    pub(super) fn of(endpoint: &Endpoint) -> Self {
+        Self {
+            ready: endpoint.ready.unwrap_or(true),
+            serving: endpoint.serving.unwrap_or(true),
+            terminating: endpoint.terminating.unwrap_or(false),
+        }
+    }
+
+    /// Whether it answers its present clients, whether or not new ones get it.
+    pub(super) fn answers(self) -> bool {
+        self.ready || self.serving
+    }
+
+    /// Whether it terminates and still answers. Such endpoints serve if none is ready (KEP-1669).
+    pub(super) fn draining(self) -> bool {
+        self.serving && self.terminating
+    }
+}
+
 /// Sorts by address and keeps one candidate per address.
 ///
 /// A pod that moves between slices is in both for a while, and a terminating pod's address can
-/// already belong to another pod. The endpoint that is not terminating is the one that answers
+/// already belong to another pod. The endpoint that is not terminating answers
 /// (kube-proxy `endpointslicecache.go`). Next, ready comes before serving, and serving before the
-/// rest. Among equals, the slice whose name sorts first wins.
+/// others. Among equals, the slice whose name sorts first wins.
 pub(super) fn keep_one_per_address(candidates: &mut Vec<Candidate<'_>>) {
     candidates.sort_by_key(|candidate| {
         let Conditions { ready, serving, terminating } = candidate.conditions();
@@ -105,5 +134,31 @@ mod tests {
         keep_one_per_address(&mut candidates);
         let kept: Vec<_> = candidates.iter().map(|c| (c.address.port(), &**c.cluster)).collect();
         assert_eq!(kept, [(80, "b"), (81, "a")]);
+    }
+
+    #[test]
+    fn fills_in_what_is_unset() {
+        let yes = Some(true);
+        let no = Some(false);
+        for (ready, serving, terminating, expected_ready, expected_draining) in [
+            (None, None, None, true, false),
+            (yes, yes, no, true, false),
+            (no, None, None, false, false),
+            (no, yes, no, false, false),
+            (None, None, yes, true, true),
+            (no, None, yes, false, true),
+            (no, yes, yes, false, true),
+            (no, no, yes, false, false),
+            (no, no, None, false, false),
+        ] {
+            let endpoint = endpoint("10.1.0.1").conditions(ready, serving, terminating);
+            let conditions = Conditions::of(&endpoint);
+            assert_eq!(
+                (conditions.ready, conditions.draining()),
+                (expected_ready, expected_draining),
+                "{ready:?} {serving:?} {terminating:?}"
+            );
+            assert_eq!(conditions.answers(), ready != no || serving != no);
+        }
     }
 }

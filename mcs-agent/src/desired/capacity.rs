@@ -1,32 +1,40 @@
 //! Removes the backends and source clusters that do not fit into `--max-memory`.
 
-use std::{collections::BTreeSet, mem};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    mem,
+};
 
 use super::{
+    assigned_import::{AssignedImport, note_dropped},
+    problem::ObjectProblem,
     quota::{Limit, Quota},
-    service::{Service, note_dropped},
 };
 use crate::model::{Backend, Capacity, DesiredState, Frontend, FrontendId, Slots};
 
 /// Removes the backends that the capacity has no room for. The services are sorted by precedence.
 ///
 /// A source cluster without room loses its backends. A frontend keeps as many backends as it has in
-/// force. Its other backends fit all together or not at all: some of them alone would spread clients
+/// force. Its new backends fit all together or not at all: a few of them alone would spread clients
 /// in a way nobody asked for. A later frontend that fits is served. If not all slots fit, each backend gets one.
 ///
 /// Returns whether the objects want more than the capacity.
 pub(super) fn limit(
-    services: &mut [Service<'_>],
+    imports: &mut [AssignedImport<'_>],
     capacity: Capacity,
     in_force: &DesiredState,
 ) -> bool {
-    limit_clusters(services, capacity.clusters, in_force)
-        | limit_endpoints(services, capacity.endpoints, in_force)
+    limit_clusters(imports, capacity.clusters, in_force)
+        | limit_endpoints(imports, capacity.endpoints, in_force)
 }
 
 /// Backends without a source cluster count as one more cluster.
-fn limit_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
-    let wanted: BTreeSet<&str> = services.iter().flat_map(Service::clusters).collect();
+fn limit_clusters(
+    imports: &mut [AssignedImport<'_>],
+    allowed: u32,
+    in_force: &DesiredState,
+) -> bool {
+    let wanted: BTreeSet<&str> = imports.iter().flat_map(AssignedImport::clusters).collect();
     let limit = Limit::new(allowed, "source clusters", wanted.len());
     if limit.suffices() {
         return false;
@@ -36,38 +44,43 @@ fn limit_clusters(services: &mut [Service<'_>], allowed: u32, in_force: &Desired
     let known = known.filter(|cluster| wanted.contains(cluster)).map(str::to_owned);
     let mut quota = Quota::new(limit, known.collect());
     let mut admitted: BTreeSet<String> = BTreeSet::new();
-    for service in services {
-        let mut excluded = BTreeSet::new();
-        for cluster in service.clusters() {
-            if admitted.contains(cluster) || excluded.contains(cluster) {
+    for assigned in imports {
+        let mut excluded: BTreeMap<String, ObjectProblem> = BTreeMap::new();
+        for cluster in assigned.clusters() {
+            if admitted.contains(cluster) || excluded.contains_key(cluster) {
                 continue;
             }
             let cluster = cluster.to_owned();
-            if quota.take(&cluster) { &mut admitted } else { &mut excluded }.insert(cluster);
+            match quota.take(&cluster, || format!("source cluster {cluster:?}")) {
+                Ok(()) => _ = admitted.insert(cluster),
+                Err(problem) => _ = excluded.insert(cluster, problem),
+            }
         }
-        service.drop_clusters(&excluded);
-        let problems =
-            excluded.iter().map(|name| quota.exceeded(&format!("source cluster {name:?}")));
-        service.problems.extend(problems);
+        assigned.drop_clusters(|cluster| excluded.contains_key(cluster));
+        assigned.problems.extend(excluded.into_values());
     }
     true
 }
 
-fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &DesiredState) -> bool {
-    let frontends = || services.iter().flat_map(|service| &service.frontends);
+fn limit_endpoints(
+    imports: &mut [AssignedImport<'_>],
+    allowed: u32,
+    in_force: &DesiredState,
+) -> bool {
+    let frontends = || imports.iter().flat_map(|assigned| &assigned.frontends);
     let limit =
         Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.slot_count()).sum());
     if limit.suffices() {
         return false;
     }
-    give_one_slot_each(services, limit);
-    let frontends = || services.iter().flat_map(|service| &service.frontends);
+    give_one_slot_each(imports, limit);
+    let frontends = || imports.iter().flat_map(|assigned| &assigned.frontends);
     let kept: usize = frontends().map(|(id, frontend)| base(id, frontend, in_force)).sum();
     // The limit is lower than before: no frontend keeps what it has.
     let nothing = DesiredState::default();
     let (in_force, kept) = if limit.fits(kept) { (in_force, kept) } else { (&nothing, 0) };
     let mut used = kept;
-    for Service { frontends, problems, .. } in services {
+    for AssignedImport { frontends, problems, .. } in imports {
         for (id, frontend) in frontends {
             let count = frontend.backends.len();
             let base = base(id, frontend, in_force);
@@ -88,8 +101,8 @@ fn limit_endpoints(services: &mut [Service<'_>], allowed: u32, in_force: &Desire
 }
 
 /// A weight must not take the room of another frontend's endpoints.
-fn give_one_slot_each(services: &mut [Service<'_>], limit: Limit) {
-    for Service { frontends, problems, .. } in services {
+fn give_one_slot_each(imports: &mut [AssignedImport<'_>], limit: Limit) {
+    for AssignedImport { frontends, problems, .. } in imports {
         for (id, frontend) in frontends {
             if mem::take(&mut frontend.slots) != Slots::ONE_EACH {
                 let what = format!(
@@ -107,8 +120,7 @@ fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize 
     frontend.backends.len().min(has)
 }
 
-/// Keeps `count` of these backends and returns the others. The ones that the frontend has in force come
-/// first.
+/// Keeps `count` of these backends and returns the others. Backends that the frontend has in force come first.
 fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) -> Vec<Backend> {
     let has = |backend: &Backend| {
         former.is_some_and(|former| former.backends.binary_search(backend).is_ok())
@@ -131,7 +143,7 @@ mod tests {
     };
 
     /// A service with a frontend per list of source clusters: one backend for each.
-    fn service<'a>(import: &'a ServiceImport, frontends: &[&[&str]]) -> Service<'a> {
+    fn assigned<'a>(import: &'a ServiceImport, frontends: &[&[&str]]) -> AssignedImport<'a> {
         let frontends = frontends
             .iter()
             .zip(80..)
@@ -156,7 +168,7 @@ mod tests {
                 (id, frontend)
             })
             .collect();
-        Service {
+        AssignedImport {
             import,
             frontends,
             has_vip: true,
@@ -169,18 +181,18 @@ mod tests {
         }
     }
 
-    fn backends(services: &[Service<'_>]) -> Vec<Vec<usize>> {
-        services
+    fn backends(imports: &[AssignedImport<'_>]) -> Vec<Vec<usize>> {
+        imports
             .iter()
-            .map(|service| service.frontends.iter().map(|(_, f)| f.backends.len()).collect())
+            .map(|assigned| assigned.frontends.iter().map(|(_, f)| f.backends.len()).collect())
             .collect()
     }
 
     /// How many backends that did not fit each frontend has: their clients stay.
-    fn still_serving(services: &[Service<'_>]) -> Vec<Vec<usize>> {
-        services
+    fn still_serving(imports: &[AssignedImport<'_>]) -> Vec<Vec<usize>> {
+        imports
             .iter()
-            .map(|service| service.frontends.iter().map(|(_, f)| f.also_serving.len()).collect())
+            .map(|assigned| assigned.frontends.iter().map(|(_, f)| f.also_serving.len()).collect())
             .collect()
     }
 
@@ -193,7 +205,7 @@ mod tests {
         let web = import("shop/web");
         let three: &[&str] = &["east"; 3];
         let two: &[&str] = &["east"; 2];
-        let services = || vec![service(&web, &[three, two]), service(&web, &[three, two])];
+        let imports = || vec![assigned(&web, &[three, two]), assigned(&web, &[three, two])];
         for (endpoints, expected, refused) in [
             (10, [[3, 2], [3, 2]], [0, 0]),
             (9, [[3, 2], [3, 0]], [0, 1]),
@@ -202,17 +214,17 @@ mod tests {
             (2, [[0, 2], [0, 0]], [1, 2]),
             (0, [[0, 0], [0, 0]], [2, 2]),
         ] {
-            let mut services = services();
-            limit(&mut services, capacity(endpoints, 1), &DesiredState::default());
-            assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{endpoints}");
+            let mut imports = imports();
+            limit(&mut imports, capacity(endpoints, 1), &DesiredState::default());
+            assert_eq!(backends(&imports), expected.map(|row| row.to_vec()), "{endpoints}");
             let left = expected.map(|[first, second]| vec![3 - first, 2 - second]);
-            assert_eq!(still_serving(&services), left, "{endpoints}");
-            assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{endpoints}");
+            assert_eq!(still_serving(&imports), left, "{endpoints}");
+            assert_eq!([0, 1].map(|i: usize| imports[i].problems.len()), refused, "{endpoints}");
         }
-        let mut services = services();
-        limit(&mut services, capacity(9, 1), &DesiredState::default());
+        let mut imports = imports();
+        limit(&mut imports, capacity(9, 1), &DesiredState::default());
         assert_eq!(
-            services[1].problems,
+            imports[1].problems,
             [ObjectProblem::new(
                 RejectionReason::Capacity,
                 "frontend 10.0.0.1:81/TCP with 2 endpoints does not fit: 10 endpoints are wanted \
@@ -224,10 +236,10 @@ mod tests {
     #[test]
     fn a_cluster_without_room_loses_its_backends() {
         let web = import("shop/web");
-        let services = || {
+        let imports = || {
             vec![
-                service(&web, &[&["east", "east"], &["west"]]),
-                service(&web, &[&["", "east"], &["north", "west"]]),
+                assigned(&web, &[&["east", "east"], &["west"]]),
+                assigned(&web, &[&["", "east"], &["north", "west"]]),
             ]
         };
         for (clusters, expected, refused) in [
@@ -237,19 +249,19 @@ mod tests {
             (1, [[2, 0], [1, 0]], [1, 3]),
             (0, [[0, 0], [0, 0]], [2, 4]),
         ] {
-            let mut services = services();
-            limit(&mut services, capacity(100, clusters), &DesiredState::default());
-            assert_eq!(backends(&services), expected.map(|row| row.to_vec()), "{clusters}");
+            let mut imports = imports();
+            limit(&mut imports, capacity(100, clusters), &DesiredState::default());
+            assert_eq!(backends(&imports), expected.map(|row| row.to_vec()), "{clusters}");
             let all = [[2, 1], [2, 2]];
             let left =
                 [0, 1].map(|i: usize| [0, 1].map(|j: usize| all[i][j] - expected[i][j]).to_vec());
-            assert_eq!(still_serving(&services), left, "{clusters}");
-            assert_eq!([0, 1].map(|i: usize| services[i].problems.len()), refused, "{clusters}");
+            assert_eq!(still_serving(&imports), left, "{clusters}");
+            assert_eq!([0, 1].map(|i: usize| imports[i].problems.len()), refused, "{clusters}");
         }
-        let mut services = services();
-        limit(&mut services, capacity(100, 3), &DesiredState::default());
+        let mut imports = imports();
+        limit(&mut imports, capacity(100, 3), &DesiredState::default());
         assert_eq!(
-            services[1].problems,
+            imports[1].problems,
             [ObjectProblem::new(
                 RejectionReason::Capacity,
                 "source cluster \"north\" does not fit: 4 source clusters are wanted and \
@@ -276,10 +288,10 @@ mod tests {
             ([1, 2, 3], [1, 2, 3]),
         ] {
             let sets = wanted.map(|count: usize| sets[count - 1]);
-            let mut services = vec![service(&web, &sets)];
-            limit(&mut services, capacity(6, 1), &in_force);
-            assert_eq!(backends(&services), [expected.to_vec()], "{wanted:?}");
-            in_force.frontends = services.remove(0).frontends.into_iter().collect();
+            let mut imports = vec![assigned(&web, &sets)];
+            limit(&mut imports, capacity(6, 1), &in_force);
+            assert_eq!(backends(&imports), [expected.to_vec()], "{wanted:?}");
+            in_force.frontends = imports.remove(0).frontends.into_iter().collect();
         }
     }
 
@@ -287,9 +299,9 @@ mod tests {
     fn without_room_for_all_slots_each_backend_gets_one() {
         let web = import("shop/web");
         let nine_to_one = || {
-            let mut service = service(&web, &[&["east", "west"], &["east"]]);
-            service.frontends[0].1.slots = Slots::new([9, 1]);
-            vec![service]
+            let mut assigned = assigned(&web, &[&["east", "west"], &["east"]]);
+            assigned.frontends[0].1.slots = Slots::new([9, 1]);
+            vec![assigned]
         };
         for (endpoints, slots, backends, reasons) in [
             (11, vec![10, 1], vec![2, 1], 0),
@@ -297,13 +309,13 @@ mod tests {
             (3, vec![2, 1], vec![2, 1], 1),
             (1, vec![0, 1], vec![0, 1], 2),
         ] {
-            let mut services = nine_to_one();
-            let is_limited = limit(&mut services, capacity(endpoints, 9), &DesiredState::default());
+            let mut imports = nine_to_one();
+            let is_limited = limit(&mut imports, capacity(endpoints, 9), &DesiredState::default());
             let counts: Vec<_> =
-                services[0].frontends.iter().map(|(_, frontend)| frontend.slot_count()).collect();
+                imports[0].frontends.iter().map(|(_, frontend)| frontend.slot_count()).collect();
             assert_eq!(counts, slots, "{endpoints}");
-            assert_eq!(super::tests::backends(&services), [backends], "{endpoints}");
-            assert_eq!((services[0].problems.len(), is_limited), (reasons, reasons > 0));
+            assert_eq!(super::tests::backends(&imports), [backends], "{endpoints}");
+            assert_eq!((imports[0].problems.len(), is_limited), (reasons, reasons > 0));
         }
     }
 

@@ -26,7 +26,27 @@ pub(super) struct Claim {
     pub(super) ports: Vec<Port>,
     pub(super) affinity_seconds: Option<u32>,
     pub(super) preferences: Preferences,
+    /// Whether the import names a derived Service.
+    pub(super) has_derived_service: bool,
+    /// Of the import itself, its slices aside.
+    pub(super) problems: Vec<ObjectProblem>,
+    /// What the import gets of its claim. Empty until the claims of all imports are known.
+    pub(super) assigned: Assignment,
 }
+
+/// The frontends that one import gets.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub(super) struct Assignment {
+    pub(super) frontends: Vec<ClaimedFrontend>,
+    /// Whether a VIP is served because of this import. A VIP does not count if other imports hold
+    /// every frontend that this import claims on it: it would be served without this import too.
+    pub(super) has_vip: bool,
+    /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
+    pub(super) is_contested: bool,
+}
+
+/// An import and its claim.
+pub(super) type Claimant<'a> = (&'a ServiceImport, Claim);
 
 /// A frontend and the port of the import that asks for it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -51,14 +71,12 @@ impl Claim {
     }
 }
 
-/// The result for one import, before the other imports and its endpoints count.
+/// An import that claims nothing.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) enum ClaimResult {
-    /// This node does not serve it, for this reason.
-    LeftAlone(LeftAlone),
-    /// Nothing of it can be used.
-    Rejected,
-    Claimed(Claim),
+pub(super) struct Unclaimed {
+    /// Why the agent does not serve it on purpose. `None`: nothing of it can be used.
+    pub(super) left_alone: Option<LeftAlone>,
+    pub(super) problems: Vec<ObjectProblem>,
 }
 
 /// Checks an import by its own fields.
@@ -70,34 +88,39 @@ pub(super) fn evaluate(
     coverage: &Coverage,
     node: &NodeContext,
     in_force: &DesiredState,
-) -> (ClaimResult, Vec<ObjectProblem>) {
+) -> Result<Claim, Unclaimed> {
     if let Some(why) = eligibility::why_left_alone(import, coverage) {
-        return (ClaimResult::LeftAlone(why), vec![]);
+        return Err(Unclaimed { left_alone: Some(why), problems: vec![] });
     }
-    let checks = name::check_import(&import.key)
-        .and_then(|()| Ok((affinity::seconds(import)?, Preferences::of(import, node)?)));
-    let (affinity_seconds, (preferences, preference_problems)) = match checks {
-        Ok(checked) => checked,
-        Err(problem) => return (ClaimResult::Rejected, vec![problem]),
-    };
+    let (affinity_seconds, (preferences, preference_problems)) = name::check_import(&import.key)
+        .and_then(|()| Ok((affinity::seconds(import)?, Preferences::of(import, node)?)))
+        .map_err(|problem| Unclaimed { left_alone: None, problems: vec![problem] })?;
     let (vips, mut problems) = vip::vips(import, node, in_force);
     let has_slices = coverage.has_slices();
-    let (left_vips, vips) = if eligibility::yields_to_services(import, has_slices) {
+    let (left_vips, vips): (Vec<_>, Vec<_>) = if eligibility::yields_to_services(import, has_slices)
+    {
         vips.into_iter().partition(|ip| node.may_be_service(*ip))
     } else {
         (vec![], vips)
     };
     if vips.is_empty() {
-        let result = left_vips.first().map_or(ClaimResult::Rejected, |vip| {
-            ClaimResult::LeftAlone(eligibility::service_range(*vip, node))
-        });
-        return (result, problems);
+        let left_alone = left_vips.first().map(|vip| eligibility::service_range(*vip, node));
+        return Err(Unclaimed { left_alone, problems });
     }
     let (ports, port_problems) = port::ports(&import.ports);
     problems.extend(port_problems);
     problems.extend(preference_problems);
-    let claim = Claim { vips, left_vips, has_slices, ports, affinity_seconds, preferences };
-    (ClaimResult::Claimed(claim), problems)
+    Ok(Claim {
+        vips,
+        left_vips,
+        has_slices,
+        ports,
+        affinity_seconds,
+        preferences,
+        has_derived_service: import.derived_service().is_some(),
+        problems,
+        assigned: Assignment::default(),
+    })
 }
 
 #[cfg(test)]
@@ -115,13 +138,16 @@ mod tests {
         import: &ServiceImport,
         coverage: &Coverage,
         node: &NodeContext,
-    ) -> (ClaimResult, Vec<ObjectProblem>) {
+    ) -> Result<Claim, Unclaimed> {
         evaluate(import, coverage, node, &DesiredState::default())
     }
 
-    fn evaluated(import: &ServiceImport) -> (ClaimResult, Vec<RejectionReason>) {
-        let (result, problems) = evaluated_on(import, &Coverage::Complete, &NodeContext::default());
-        (result, problems.iter().map(|r| r.reason).collect())
+    fn evaluated(import: &ServiceImport) -> Result<Claim, Unclaimed> {
+        evaluated_on(import, &Coverage::Complete, &NodeContext::default())
+    }
+
+    fn reasons(problems: &[ObjectProblem]) -> Vec<RejectionReason> {
+        problems.iter().map(|problem| problem.reason).collect()
     }
 
     fn web() -> ServiceImport {
@@ -145,28 +171,31 @@ mod tests {
             (import(&format!("shop/{long}")).ip("10.0.0.1"), RejectionReason::NameTooLong),
             (import("shop/web").ip("127.0.0.1").port("http", 80), RejectionReason::VipForbidden),
         ] {
-            assert_eq!(evaluated(&import), (ClaimResult::Rejected, vec![reason]));
+            let unclaimed = evaluated(&import).unwrap_err();
+            assert_eq!(unclaimed.left_alone, None);
+            assert_eq!(reasons(&unclaimed.problems), [reason]);
         }
     }
 
     #[test]
     fn what_is_invalid_alone_leaves_the_rest() {
         let import = web().ip("127.0.0.1").port("none", 0);
-        let (result, reasons) = evaluated(&import);
-        assert_eq!(result, evaluated(&web()).0);
-        assert_eq!(reasons, [RejectionReason::VipForbidden, RejectionReason::PortInvalid]);
+        let claim = evaluated(&import).unwrap();
+        let expected = [RejectionReason::VipForbidden, RejectionReason::PortInvalid];
+        assert_eq!(reasons(&claim.problems), expected);
+        assert_eq!(Claim { problems: vec![], ..claim }, evaluated(&web()).unwrap());
     }
 
-    /// The VIPs that are claimed and those that are left to Services, or `None` if the import is left alone.
+    /// How many VIPs are claimed, and how many are left to Services, or `None` if the import is left alone.
     fn vips_without_slices(
         import: &ServiceImport,
         ranges: Option<&[&str]>,
     ) -> Option<(usize, usize)> {
         let ranges = ranges.map(|ranges| ranges.iter().map(|one| one.parse().unwrap()).collect());
         let node = knowing(NodeContext::default(), |facts| facts.service_ranges = ranges);
-        match evaluated_on(import, &Coverage::NoSlices, &node).0 {
-            ClaimResult::Claimed(claim) => Some((claim.vips.len(), claim.left_vips.len())),
-            ClaimResult::LeftAlone(why) => {
+        match evaluated_on(import, &Coverage::NoSlices, &node) {
+            Ok(claim) => Some((claim.vips.len(), claim.left_vips.len())),
+            Err(Unclaimed { left_alone: Some(why), .. }) => {
                 assert_eq!(why.reason, LeftAloneReason::ServiceRange);
                 assert_eq!(
                     why.message.contains("--service-cidr"),
@@ -174,7 +203,7 @@ mod tests {
                 );
                 None
             }
-            ClaimResult::Rejected => Some((0, 0)),
+            Err(Unclaimed { left_alone: None, .. }) => Some((0, 0)),
         }
     }
 
@@ -199,38 +228,36 @@ mod tests {
     fn with_slices_a_vip_in_the_service_range_is_claimed() {
         let range = ["10.0.0.0/24".parse().unwrap()].into();
         let node = knowing(NodeContext::default(), |facts| facts.service_ranges = Some(range));
-        let (result, _) = evaluated_on(&web(), &Coverage::Complete, &node);
-        assert!(matches!(result, ClaimResult::Claimed(claim) if claim.left_vips.is_empty()));
+        let claim = evaluated_on(&web(), &Coverage::Complete, &node).unwrap();
+        assert!(claim.left_vips.is_empty());
     }
 
     #[test]
     fn a_vip_is_claimed_without_a_port() {
-        let (result, reasons) = evaluated(&import("shop/web").ip("10.0.0.1"));
-        assert!(matches!(result, ClaimResult::Claimed(claim) if claim.vips.len() == 1));
-        assert_eq!(reasons, []);
+        let claim = evaluated(&import("shop/web").ip("10.0.0.1")).unwrap();
+        assert_eq!(claim.vips.len(), 1);
+        assert_eq!(claim.problems, []);
     }
 
     #[test]
     fn local_without_identity_is_claimed_all_the_same() {
         let local = Some("Local".to_owned());
-        let (result, reasons) =
-            evaluated(&ServiceImport { internal_traffic_policy: local, ..web() });
-        assert!(
-            matches!(result, ClaimResult::Claimed(claim) if claim.preferences == TrafficPolicy::Local.into())
-        );
-        assert_eq!(reasons, [RejectionReason::TrafficPolicyNeedsIdentity]);
+        let claim = evaluated(&ServiceImport { internal_traffic_policy: local, ..web() }).unwrap();
+        assert_eq!(claim.preferences, TrafficPolicy::Local.into());
+        assert_eq!(reasons(&claim.problems), [RejectionReason::TrafficPolicyNeedsIdentity]);
     }
 
     #[test]
     fn what_is_left_alone_is_not_checked() {
         let affinity = Some("Sometimes".to_owned());
         let absent = Some("Absent".to_owned());
-        let (result, reasons) = evaluated(&ServiceImport {
+        let unclaimed = evaluated(&ServiceImport {
             session_affinity: affinity,
             endpoint_slice_objects: absent,
             ..web()
-        });
-        assert!(matches!(result, ClaimResult::LeftAlone(_)));
-        assert_eq!(reasons, []);
+        })
+        .unwrap_err();
+        assert!(unclaimed.left_alone.is_some());
+        assert_eq!(unclaimed.problems, []);
     }
 }

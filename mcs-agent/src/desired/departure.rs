@@ -30,7 +30,7 @@ pub(super) fn departures(
         .claims
         .values()
         .filter(|claim| claim.has_derived_service)
-        .flat_map(|claim| &claim.claim.vips)
+        .flat_map(|claim| &claim.vips)
         .copied()
         .collect();
     let others = Others::new(snapshot, &latest.desired, node);
@@ -40,7 +40,7 @@ pub(super) fn departures(
     gone.into_iter().map(|ip| (ip, departure(ip))).collect()
 }
 
-/// What others than the agent can have.
+/// The addresses that somebody else than the agent can have.
 pub(super) struct Others<'a> {
     /// The addresses of all imports, also of imports that are left alone or rejected.
     listed: BTreeSet<IpAddr>,
@@ -60,7 +60,7 @@ impl<'a> Others<'a> {
         }
     }
 
-    /// Whether something other than an import that is served can have the address.
+    /// Whether anything but a served import can have the address.
     pub(super) fn may_have(&self, ip: IpAddr) -> bool {
         self.listed.contains(&ip)
             || self.endpoints.contains(&ip)

@@ -1,4 +1,4 @@
-//! Passive health: which services ask for it, and which of the backends that were found dead new clients do not get.
+//! Passive health: which imports ask for it, and which dead backends new clients do not get.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use crate::model::{
     EjectionState, Ejections, NodeContext, ObjectKey, PassiveHealth, RejectionReason, ServiceImport,
 };
 
-/// A cluster with so many endpoints can be ejected as a whole.
+/// A cluster with this many endpoints can be ejected as a whole.
 const CLUSTER: usize = 3;
 
 /// Whether the import has passive health. An annotation that is unknown is ignored.
@@ -33,8 +33,8 @@ pub(super) fn is_on(
     }
 }
 
-/// Keeps the candidates that new clients get. A source cluster all of whose endpoints were found dead goes, if they are
-/// three or more and another cluster serves. Of the rest at most half go, and never the last one.
+/// Keeps the candidates that new clients get. A source cluster goes as a whole if all its endpoints are dead, if they are
+/// three or more, and if another cluster serves. Of the other candidates at most half go, and never the last one.
 pub(super) fn keep(candidates: &mut Vec<Candidate<'_>>, import: &ObjectKey, ejections: &Ejections) {
     let ready = |one: &&Candidate<'_>| one.conditions().ready;
     let is_dead =

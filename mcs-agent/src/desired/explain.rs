@@ -1,7 +1,7 @@
 //! Explains one import: what the rules make of it and of each endpoint of its slices.
 //!
-//! It runs the rules themselves, with a recorder. The caller need not have read every object: of other imports those
-//! count that claim a VIP of this one, with their slices.
+//! It runs the rules themselves, with a recorder. The caller need not have read every object: of other imports only the
+//! claimants of this import's VIPs count, with their slices.
 
 use std::{net::IpAddr, sync::Arc};
 
@@ -14,8 +14,8 @@ use super::{
 };
 use crate::{
     model::{
-        Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportReport,
-        NodeContext, ObjectKey, Protocol, Rejection,
+        Capacity, DesiredState, EndpointAddress, EndpointSlice, Frontend, FrontendId, ImportPort,
+        ImportReport, NodeContext, ObjectKey, Rejection,
     },
     store::Snapshot,
 };
@@ -25,29 +25,18 @@ use crate::{
 pub struct Explanation {
     /// Its state; absent if there is no such import.
     pub report: Option<ImportReport>,
-    /// What is rejected of it and of its slices.
+    /// What is rejected of the import and of its slices.
     pub rejections: Vec<Rejection>,
     /// The addresses that it lists, as written.
     pub ips: Vec<String>,
     /// The ports that it lists.
-    pub ports: Vec<PortOfImport>,
+    pub ports: Vec<ImportPort>,
     /// The frontends that it holds.
     pub frontends: Vec<(FrontendId, Frontend)>,
     /// Its slices, by name.
     pub slices: Vec<ExplainedSlice>,
-    /// What is used for lack of better, with the name of the port.
+    /// The second choices that are used, with the name of the port.
     pub fallbacks: Vec<(String, Fallback)>,
-}
-
-/// An entry of `spec.ports`.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct PortOfImport {
-    /// Empty if unnamed.
-    pub name: String,
-    /// As written.
-    pub protocol: String,
-    /// As written.
-    pub number: i32,
 }
 
 /// A slice and the fates of its endpoints.
@@ -65,7 +54,7 @@ pub struct ExplainedSlice {
     pub endpoints: Vec<ExplainedEndpoint>,
 }
 
-/// An endpoint and its fate for each port. Without a fate the rules have not come so far.
+/// An endpoint and its fate for each port. It has no fate if the rules have not evaluated it.
 #[derive(Debug)]
 pub struct ExplainedEndpoint {
     /// As written.
@@ -91,7 +80,7 @@ pub fn explain(
         report: evaluation.desired.report(key).cloned(),
         rejections: evaluation.desired.rejections,
         ips: import.map(|import| import.ips.clone()).unwrap_or_default(),
-        ports: import.into_iter().flat_map(|import| &import.ports).map(PortOfImport::of).collect(),
+        ports: import.map(|import| import.ports.clone()).unwrap_or_default(),
         frontends: Vec::new(),
         slices: Vec::new(),
         fallbacks: Vec::new(),
@@ -101,24 +90,19 @@ pub fn explain(
         .rejections
         .retain(|rejection| rejection.object.key == *key || is_slice(&rejection.object.key));
     let mut fates = Fates::default();
-    let mut wanted: Vec<(String, Protocol, IpFamily)> = Vec::new();
     if let Some((import, claim)) = import.zip(evaluation.claims.get(key)) {
         let mut vips = evaluation.vips.clone();
         for (id, frontend) in &in_force.frontends {
             vips.entry(id.ip).or_insert_with(|| frontend.import.clone());
         }
-        let spills = &mut Spills::told(in_force.report(key));
-        let service = claim.service(import, snapshot, &vips, &node, spills, &mut fates);
-        explanation.report = Some(report::of_service(&service));
-        wanted.extend(
-            service.frontends.iter().map(|(id, frontend)| {
-                (frontend.port_name.clone(), id.protocol, IpFamily::of(id.ip))
-            }),
-        );
-        explanation.frontends = service.frontends;
+        let spills = &mut Spills::of_report(in_force.report(key));
+        let assigned = claim.select_backends(import, snapshot, &vips, &node, spills, &mut fates);
+        explanation.report = Some(report::of_assigned(&assigned));
+        explanation.frontends = assigned.frontends;
     }
+    let frontends = &explanation.frontends;
     explanation.slices =
-        snapshot.slices(key).map(|slice| explained(slice, &fates, &wanted)).collect();
+        snapshot.slices(key).map(|slice| explained(slice, &fates, frontends)).collect();
     explanation.fallbacks = fates.fallbacks.into_iter().collect();
     explanation
 }
@@ -132,26 +116,20 @@ pub fn claimants(snapshot: &Snapshot, ips: &[IpAddr]) -> Vec<ObjectKey> {
     imports.map(|import| import.key.clone()).collect()
 }
 
-/// `wanted`: the ports for which the import has frontends.
+/// `frontends`: the frontends of the import.
 fn explained(
     slice: &EndpointSlice,
     fates: &Fates,
-    wanted: &[(String, Protocol, IpFamily)],
+    frontends: &[(FrontendId, Frontend)],
 ) -> ExplainedSlice {
     let family = IpFamily::of_slice(&slice.address_type);
-    let lacks_port = family.is_ok_and(|family| wanted.iter().any(|(.., one)| *one == family));
+    let lacks_port =
+        family.is_ok_and(|family| frontends.iter().any(|(id, _)| IpFamily::of(id.ip) == family));
     let endpoints = slice.endpoints.iter().map(|endpoint| {
         let mut of_endpoint = fates.of(endpoint);
-        // The rules made no candidate of it, and did not reject it: its slice has none of the ports.
+        // The rules made no candidate of the endpoint, and did not reject it: its slice lacks the ports.
         if of_endpoint.is_empty() && lacks_port {
-            let fate = Fate::NoSuchPort;
-            of_endpoint.push(PortFate {
-                port: None,
-                protocol: None,
-                backend: None,
-                fate,
-                message: None,
-            });
+            of_endpoint.push(PortFate::of_all(Fate::NoSuchPort, None));
         }
         ExplainedEndpoint { address: text(&endpoint.address), fates: of_endpoint }
     });
@@ -175,13 +153,6 @@ fn text(address: &EndpointAddress) -> String {
         EndpointAddress::Absent => "no address".to_owned(),
         EndpointAddress::Ip(ip) => ip.to_string(),
         EndpointAddress::Other(text) => text.to_string(),
-    }
-}
-
-impl PortOfImport {
-    fn of(port: &crate::model::ImportPort) -> Self {
-        let protocol = port.protocol.clone().unwrap_or_else(|| "TCP".to_owned());
-        Self { name: port.name.clone(), protocol, number: port.port }
     }
 }
 

@@ -25,9 +25,9 @@ pub enum Fate {
     Ejected,
     /// Another tier of clusters is preferred, and has a usable endpoint.
     OtherTier,
-    /// Its tier has spilled, and gets back what it can take after `failback-delay`.
+    /// Its tier has spilled, and gets its clients back after `failback-delay`.
     FailbackDelay,
-    /// Its hints name other nodes or zones, and those of others name this one.
+    /// Its hints name other nodes or zones, and hints of other endpoints name this node or zone.
     TopologyHint,
     /// It is farther away than others (`trafficDistribution`).
     Farther,
@@ -92,12 +92,12 @@ impl Fate {
     }
 }
 
-/// A preference would have kept nothing, so that the rules use what comes after.
+/// A preference would have kept nothing, so the rules use the next choice.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fallback {
     /// Drained clusters serve.
     DrainedServe,
-    /// Another tier than the first serves. What is empty, and what serves.
+    /// Another tier than the first serves. The text says which tiers are empty, and which tier serves.
     TierEmpty(String),
     /// Endpoints that terminate serve.
     TerminatingServe,
@@ -123,7 +123,7 @@ pub(super) trait Recorder {
     /// The steps that follow are about the candidates for this port.
     fn port(&mut self, _port: &Port) {}
 
-    /// Does a step, which may remove candidates. It returns the fate of those that it removes.
+    /// Does a step, which may remove candidates. The step returns the fate of the candidates that it removes.
     fn step<'a>(
         &mut self,
         candidates: &mut Vec<Candidate<'a>>,
@@ -135,7 +135,7 @@ pub(super) trait Recorder {
     /// A preference would have kept nothing for this port.
     fn falls_back(&mut self, _fallback: impl FnOnce() -> Fallback) {}
 
-    /// These candidates are left after the last step.
+    /// These candidates remain after the last step.
     fn used(&mut self, _candidates: &[Candidate<'_>]) {}
 }
 
@@ -162,7 +162,7 @@ struct Record {
 pub struct PortFate {
     /// The port's name; empty if unnamed. Absent if the fate is the same for all.
     pub port: Option<String>,
-    /// The port's protocol, likewise.
+    /// The port's protocol. Absent if the fate is the same for all.
     pub protocol: Option<Protocol>,
     /// Where a backend would be; absent if the endpoint is no candidate.
     pub backend: Option<SocketAddr>,
@@ -170,6 +170,13 @@ pub struct PortFate {
     pub fate: Fate,
     /// Why it is rejected, and what to do.
     pub message: Option<String>,
+}
+
+impl PortFate {
+    /// The same fate for all ports.
+    pub(super) const fn of_all(fate: Fate, message: Option<String>) -> Self {
+        Self { port: None, protocol: None, backend: None, fate, message }
+    }
 }
 
 fn identity(endpoint: &Endpoint) -> usize {
@@ -197,13 +204,8 @@ impl Fates {
 
 impl Recorder for Fates {
     fn rejected(&mut self, endpoint: &Endpoint, problem: &ObjectProblem) {
-        let fate = PortFate {
-            port: None,
-            protocol: None,
-            backend: None,
-            fate: Fate::Rejected(problem.reason),
-            message: Some(problem.message.clone()),
-        };
+        let message = Some(problem.message.clone());
+        let fate = PortFate::of_all(Fate::Rejected(problem.reason), message);
         self.records.push(Record { endpoint: identity(endpoint), fate });
     }
 

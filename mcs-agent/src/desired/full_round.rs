@@ -4,18 +4,17 @@ use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
 use super::{
     assignment, capacity,
-    claim::{self, ClaimResult},
+    claim::{self, Claim, Claimant},
     coverage::Coverage,
-    precedence::{self, Claimant},
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
     report,
-    service::AssignedClaim,
     spill::Spills,
+    totals::Totals,
 };
 use crate::{
     model::{
         DesiredState, ImportReport, ImportState, Kind, NodeContext, ObjectKey, Rejection,
-        RejectionReason, ServiceImport,
+        RejectionReason,
     },
     store::Snapshot,
 };
@@ -24,14 +23,15 @@ use crate::{
 #[derive(Debug, Default)]
 pub(super) struct Evaluation {
     pub(super) desired: DesiredState,
-    /// By import. An import that is rejected or left alone has none.
-    pub(super) claims: BTreeMap<ObjectKey, AssignedClaim>,
-    /// The imports among them that have passive health.
+    /// By import. An import that is rejected or left alone has no claim.
+    pub(super) claims: BTreeMap<ObjectKey, Claim>,
+    /// The imports with a claim that have passive health.
     pub(super) ejecting: Vec<ObjectKey>,
-    /// As in [`assignment::Assignments`].
+    /// The result of [`assignment::assign`].
     pub(super) vips: BTreeMap<IpAddr, ObjectKey>,
     /// Whether some backends or source clusters did not fit.
     pub(super) is_limited: bool,
+    pub(super) totals: Totals,
 }
 
 /// Evaluates all objects.
@@ -43,101 +43,70 @@ pub(super) fn evaluate(
 ) -> Evaluation {
     spills.begin_full();
     let mut results = ObjectResults::default();
-    results.add_malformed(snapshot);
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
-    precedence::sort(&mut claimants);
-    let assignments = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
-    let vips = assignments.vips.into_iter().map(|(ip, import)| (ip, import.clone())).collect();
-
-    // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
-    let mut claims = Vec::with_capacity(claimants.len());
-    let mut services = Vec::with_capacity(claimants.len());
-    let mut ejecting = Vec::new();
-    for (Claimant { import, claim, problems }, assignment) in
-        claimants.into_iter().zip(assignments.imports)
-    {
-        let has_derived_service = import.derived_service().is_some();
-        let claim = AssignedClaim { claim, assignment, has_derived_service, problems };
-        services.push(claim.service(import, snapshot, &vips, node, spills, &mut ()));
-        if claim.claim.preferences.eject() {
-            ejecting.push(import.key.clone());
-        }
-        claims.push((import.key.clone(), claim));
+    assignment::sort(&mut claimants);
+    let vips = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
+    let mut imports = Vec::with_capacity(claimants.len());
+    for (import, claim) in &claimants {
+        imports.push(claim.select_backends(import, snapshot, &vips, node, spills, &mut ()));
     }
     spills.end_full();
-    let is_limited = capacity::limit(&mut services, node.capacity, in_force);
+    let is_limited = capacity::limit(&mut imports, node.capacity, in_force);
 
-    let mut frontends = Vec::with_capacity(services.len());
-    for service in services {
-        results.add_report(report::of_service(&service));
-        results.reject(service.import, service.problems);
-        results.rejections.extend(service.slice_rejections);
-        frontends.extend(service.frontends);
+    let ObjectResults { mut reports, mut rejections } = results;
+    let mut frontends = Vec::with_capacity(imports.len());
+    for assigned in imports {
+        reports.push(report::of_assigned(&assigned));
+        rejections.extend(problem::rejections(assigned.problems, &assigned.import.read_from()));
+        rejections.extend(assigned.slice_rejections);
+        frontends.extend(assigned.frontends);
     }
-    let ObjectResults { reports, mut rejections } = results;
+    reports.sort_unstable_by(|one, other| one.import.cmp(&other.import));
     rejections.sort();
-    let imports = Arc::new(reports.into_values().collect());
     let desired = DesiredState {
         vips: vips.keys().copied().collect(),
         frontends: frontends.into_iter().collect(),
-        imports,
+        imports: Arc::new(reports.into_iter().map(Arc::new).collect()),
         rejections,
         ..DesiredState::default()
     };
-    Evaluation { desired, claims: claims.into_iter().collect(), ejecting, vips, is_limited }
+    let ejecting = claimants.iter().filter(|(_, claim)| claim.preferences.ejects);
+    let ejecting = ejecting.map(|(import, _)| import.key.clone()).collect();
+    let claims = claimants.into_iter().map(|(import, claim)| (import.key.clone(), claim)).collect();
+    let totals = Totals::of(&desired);
+    Evaluation { desired, claims, ejecting, vips, is_limited, totals }
 }
 
-/// The reports and rejections of a round; `rejections` is not sorted.
+/// The reports and rejections of a round, not sorted yet.
 #[derive(Default)]
 struct ObjectResults {
-    reports: BTreeMap<ObjectKey, Arc<ImportReport>>,
+    reports: Vec<ImportReport>,
     rejections: Vec<Rejection>,
 }
 
-impl ObjectResults {
-    fn add_report(&mut self, report: ImportReport) {
-        self.reports.insert(report.import.clone(), Arc::new(report));
-    }
-
-    fn reject(&mut self, import: &ServiceImport, problems: Vec<ObjectProblem>) {
-        let object = import.read_from();
-        self.rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
-    }
-
-    fn add_malformed(&mut self, snapshot: &Snapshot) {
-        for (object, message) in snapshot.malformed() {
-            if object.kind == Kind::ServiceImport {
-                self.add_report(report::report(&object.key, ImportState::Rejected, message));
-            }
-            self.rejections
-                .push(ObjectProblem::new(RejectionReason::Malformed, message).of(object));
-        }
-    }
-}
-
-/// The imports with a valid claim. The reports of all others go to `results`.
+/// The imports with a valid claim. What is said of all others goes to `results`.
 fn claimants<'a>(
     snapshot: &'a Snapshot,
     node: &NodeContext,
     in_force: &DesiredState,
-    results: &mut ObjectResults,
+    ObjectResults { reports, rejections }: &mut ObjectResults,
 ) -> Vec<Claimant<'a>> {
+    for (object, message) in snapshot.malformed() {
+        if object.kind == Kind::ServiceImport {
+            reports.push(report::report(&object.key, ImportState::Rejected, message));
+        }
+        rejections.push(ObjectProblem::new(RejectionReason::Malformed, message).of(object));
+    }
     let mut claimants = Vec::new();
     for import in snapshot.imports() {
         let coverage = Coverage::of(import, snapshot.slices(&import.key), node);
-        let (result, problems) = claim::evaluate(import, &coverage, node, in_force);
-        results.add_report(match result {
-            ClaimResult::Claimed(claim) => {
-                claimants.push(Claimant { import, claim, problems });
-                continue;
+        match claim::evaluate(import, &coverage, node, in_force) {
+            Ok(claim) => claimants.push((import, claim)),
+            Err(unclaimed) => {
+                reports.push(report::of_unclaimed(&import.key, &unclaimed));
+                rejections.extend(problem::rejections(unclaimed.problems, &import.read_from()));
             }
-            ClaimResult::LeftAlone(why) => report::of_left_alone(&import.key, &why),
-            ClaimResult::Rejected => {
-                let first = problems.first().map(|problem| problem.message.clone());
-                report::report(&import.key, ImportState::Rejected, &first.unwrap_or_default())
-            }
-        });
-        results.reject(import, problems);
+        }
     }
     claimants
 }

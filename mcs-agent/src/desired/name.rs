@@ -41,7 +41,7 @@ pub(super) fn cluster_in_maps(name: &Arc<str>) -> Arc<str> {
     format!("{tail}~{hash:0HASH_DIGITS$x}").into()
 }
 
-/// The end of a name that fits into so many bytes. It begins after a slash if there is one.
+/// The end of a name, of at most this many bytes. It begins after a slash if there is one.
 fn tail(name: &str, bytes: usize) -> &str {
     let fits = |start: usize| name.len() - start <= bytes;
     let after_slash = name.match_indices('/').map(|(at, _)| at + 1);

@@ -7,104 +7,84 @@ use std::{
 
 use super::{
     full_round::Evaluation,
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
     report,
     round::{Round, new_rejections},
-    service::{AssignedClaim, Service},
     spill::Spills,
-    totals::Totals,
 };
 use crate::{
     model::{DesiredChanges, Kind, NodeContext, ObjectKey, ObjectRef, Rejection, RejectionReason},
     store::{DirtyObjects, Snapshot},
 };
 
-/// The new services of the imports whose slices or tiers changed.
-#[derive(Debug)]
-pub(super) struct PartialRound<'a> {
-    services: Vec<Service<'a>>,
-    /// Those with other tiers than before.
-    claims: Vec<(ObjectKey, AssignedClaim)>,
-    /// Of all frontends, with these services.
-    pub(super) totals: Totals,
-}
-
-impl<'a> PartialRound<'a> {
-    /// `None`: the backends of all imports together do not fit, so a full round has to decide.
-    pub(super) fn evaluate(
-        latest: &Evaluation,
-        totals: &Totals,
-        snapshot: &'a Snapshot,
-        dirty: &DirtyObjects,
-        node: &NodeContext,
-        spills: &mut Spills,
-    ) -> Option<Self> {
-        let mut services = Vec::new();
-        let mut claims = Vec::new();
-        let mut totals = totals.clone();
-        for key in &dirty.services {
-            let Some(import) = snapshot.import(key) else { continue };
-            // Slices do not give an import a claim: it still has none.
-            let Some(mut claim) = latest.claims.get(key) else { continue };
-            let retiered;
-            if dirty.tiers.contains(key) {
-                retiered = claim.with_tiers(import, node)?;
-                claim = &retiered;
-                claims.push((key.clone(), claim.clone()));
-            }
-            let service = claim.service(import, snapshot, &latest.vips, node, spills, &mut ());
-            for (id, frontend) in &service.frontends {
-                totals.remove(latest.desired.frontends.get(id)?);
-                totals.add(frontend);
-            }
-            services.push(service);
+/// Evaluates the imports that are dirty, and replaces their reports, frontends and rejections in `latest`.
+///
+/// `None`: a full round has to decide, since the backends of all imports together do not fit, or since tiers come with
+/// a problem.
+pub(super) fn evaluate(
+    latest: &mut Evaluation,
+    snapshot: &Snapshot,
+    dirty: &DirtyObjects,
+    node: &NodeContext,
+    spills: &mut Spills,
+) -> Option<Round> {
+    let mut imports = Vec::new();
+    let mut retiered = Vec::new();
+    let mut totals = latest.totals.clone();
+    for key in &dirty.imports {
+        let Some(import) = snapshot.import(key) else { continue };
+        // Slices do not give an import a claim: an import without a claim still has none.
+        let Some(mut claim) = latest.claims.get(key) else { continue };
+        let with_tiers;
+        if dirty.tiers.contains(key) {
+            with_tiers = claim.with_tiers(import, node)?;
+            claim = &with_tiers;
+            retiered.push((key.clone(), claim.clone()));
         }
-        totals.fit(node.capacity).then_some(Self { services, claims, totals })
+        let assigned = claim.select_backends(import, snapshot, &latest.vips, node, spills, &mut ());
+        for (id, frontend) in &assigned.frontends {
+            totals.remove(latest.desired.frontends.get(id)?);
+            totals.add(frontend);
+        }
+        imports.push(assigned);
     }
-
-    /// Replaces the reports, frontends and rejections of these imports and slices in `latest`.
-    pub(super) fn replace_in(
-        self,
-        latest: &mut Evaluation,
-        snapshot: &Snapshot,
-        dirty: &DirtyObjects,
-    ) -> Round {
-        let slice = |key: &ObjectKey| ObjectRef { kind: Kind::EndpointSlice, key: key.clone() };
-        let mut evaluated: BTreeSet<ObjectRef> = dirty.slices.iter().map(slice).collect();
-        let mut rejections: Vec<Rejection> = evaluated
-            .iter()
-            .filter_map(|object| {
-                let message = snapshot.problem(object)?;
-                Some(ObjectProblem::new(RejectionReason::Malformed, message).of(object))
-            })
-            .collect();
-        latest.claims.extend(self.claims);
-        let desired = &mut latest.desired;
-        let mut changed = BTreeSet::new();
-        for service in self.services {
-            let import = &service.import.key;
-            evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
-            desired.set_report(report::of_service(&service));
-            let object = service.import.read_from();
-            rejections.extend(service.slice_rejections);
-            rejections.extend(service.problems.into_iter().map(|problem| problem.of(&object)));
-            evaluated.insert(object);
-            for (id, frontend) in service.frontends {
-                if desired.frontends.get(&id) != Some(&frontend) {
-                    desired.frontends.insert(id, frontend);
-                    changed.insert(id);
-                }
+    if !totals.fit(node.capacity) {
+        return None;
+    }
+    latest.totals = totals;
+    latest.claims.extend(retiered);
+    let desired = &mut latest.desired;
+    let slice = |key: &ObjectKey| ObjectRef { kind: Kind::EndpointSlice, key: key.clone() };
+    let mut evaluated: BTreeSet<ObjectRef> = dirty.slices.iter().map(slice).collect();
+    let malformed = evaluated.iter().filter_map(|object| {
+        let message = snapshot.problem(object)?;
+        Some(ObjectProblem::new(RejectionReason::Malformed, message).of(object))
+    });
+    let mut rejections: Vec<Rejection> = malformed.collect();
+    let mut changed = BTreeSet::new();
+    for assigned in imports {
+        let import = &assigned.import.key;
+        evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
+        desired.set_report(report::of_assigned(&assigned));
+        let object = assigned.import.read_from();
+        rejections.extend(assigned.slice_rejections);
+        rejections.extend(problem::rejections(assigned.problems, &object));
+        evaluated.insert(object);
+        for (id, frontend) in assigned.frontends {
+            if desired.frontends.get(&id) != Some(&frontend) {
+                desired.frontends.insert(id, frontend);
+                changed.insert(id);
             }
-        }
-        rejections.sort();
-        let new_rejections = new_rejections(&desired.rejections, &rejections);
-        replace_rejections(&mut desired.rejections, &evaluated, rejections);
-        Round {
-            changes: DesiredChanges::Backends(changed),
-            new_rejections,
-            departures: BTreeMap::new(),
         }
     }
+    rejections.sort();
+    let new_rejections = new_rejections(&desired.rejections, &rejections);
+    replace_rejections(&mut desired.rejections, &evaluated, rejections);
+    Some(Round {
+        changes: DesiredChanges::Backends(changed),
+        new_rejections,
+        departures: BTreeMap::new(),
+    })
 }
 
 /// Replaces the rejections of the evaluated objects. Both lists are sorted by object.

@@ -1,13 +1,14 @@
-//! Which of its candidates a frontend gets as backends: each preference keeps some of what the one before kept.
+//! Which of its candidates a frontend gets as backends: each preference keeps some of the candidates that the one before
+//! kept.
 //!
-//! 1. `OnThisNode`, if the traffic policy is `Local`
-//! 2. `NotDrained`, always
-//! 3. `NotEjected`, if the import has passive health
-//! 4. `Clusters`, if the import or the operator prefers clusters
-//! 5. `ReadyElseDraining`, always
-//! 6. `Near`, unless the traffic policy is `Local`
+//! 1. On this node: if the traffic policy is `Local`
+//! 2. Not drained
+//! 3. Not ejected: if the import has passive health
+//! 4. Clusters: if the import or the operator prefers clusters
+//! 5. Ready, else draining
+//! 6. Near: unless the traffic policy is `Local`
 //!
-//! If the import asks for spill, `Clusters` keeps several tiers, each with a share, and `Near` counts inside each of them.
+//! If the import asks for spill, 4 keeps several tiers, each with a share, and 6 counts inside each tier.
 //!
 //! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
 //! terminates and still serves; a cluster is drained if its operators say so.
@@ -26,27 +27,16 @@ use super::{
 };
 use crate::model::{NodeContext, Protocol, ServiceImport, TierShare, TierState};
 
-/// The preferences of an import, in the order in which they apply.
+/// The preferences of an import.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Preferences(Vec<Preference>);
-
-#[derive(Clone, PartialEq, Eq, Debug)]
-enum Preference {
-    /// Keeps the endpoints on this node. If the agent does not know its node and cluster, no endpoint is
-    /// local, and every client is refused.
-    OnThisNode,
-    /// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
-    NotDrained,
-    /// Keeps the backends that answer clients of this node, within limits. For UDP it keeps all.
-    NotEjected,
-    /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
-    /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
-    /// With a rule for spill, it keeps the tiers that have a share by it.
-    Clusters(Vec<Tier>, Option<SpillRule>),
-    /// Keeps the ready endpoints, else those that drain.
-    ReadyElseDraining,
-    /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`.
-    Near(Option<Distribution>),
+pub(super) struct Preferences {
+    policy: TrafficPolicy,
+    /// Whether backends that do not answer are ejected.
+    pub(super) ejects: bool,
+    /// Empty if nobody prefers clusters.
+    tiers: Vec<Tier>,
+    spill: Option<SpillRule>,
+    distribution: Option<Distribution>,
 }
 
 impl Preferences {
@@ -71,31 +61,7 @@ impl Preferences {
             problems.push(problem);
             None
         });
-        Ok((Self::in_order(policy, ejects, tiers, spill, distribution), problems))
-    }
-
-    fn in_order(
-        policy: TrafficPolicy,
-        ejects: bool,
-        tiers: Vec<Tier>,
-        spill: Option<SpillRule>,
-        distribution: Option<Distribution>,
-    ) -> Self {
-        let local = policy == TrafficPolicy::Local;
-        let list = [
-            local.then_some(Preference::OnThisNode),
-            Some(Preference::NotDrained),
-            ejects.then_some(Preference::NotEjected),
-            (!tiers.is_empty()).then_some(Preference::Clusters(tiers, spill)),
-            Some(Preference::ReadyElseDraining),
-            (!local).then_some(Preference::Near(distribution)),
-        ];
-        Self(list.into_iter().flatten().collect())
-    }
-
-    /// Whether backends that do not answer are ejected.
-    pub(super) fn eject(&self) -> bool {
-        self.0.contains(&Preference::NotEjected)
+        Ok((Self { policy, ejects, tiers, spill, distribution }, problems))
     }
 
     /// Keeps the candidates that become backends. There is one candidate per address. Returns the share of each tier, if
@@ -107,85 +73,60 @@ impl Preferences {
         judge: &mut Judge<'_>,
         recorder: &mut impl Recorder,
     ) -> Vec<TierShare> {
-        let mut shares = Vec::new();
-        for preference in &self.0 {
-            match preference {
-                Preference::Clusters(tiers, Some(rule)) => {
-                    shares = judge.judge(*rule, tiers, tallies(candidates, tiers, node));
-                    keep_shares(candidates, &shares, recorder);
+        let is_local = self.policy == TrafficPolicy::Local;
+        if is_local {
+            recorder.step(candidates, |candidates| keep_on_this_node(candidates, node));
+        }
+        recorder.step(candidates, |candidates| keep_not_drained(candidates, node));
+        // Sockets of TCP say nothing of UDP.
+        if self.ejects && judge.frontend.protocol == Protocol::Tcp {
+            recorder.step(candidates, |candidates| {
+                ejection::keep(candidates, judge.import, &node.ejections);
+                Fate::Ejected
+            });
+        }
+        let shares = match (&*self.tiers, self.spill) {
+            ([], _) => Vec::new(),
+            (tiers, Some(rule)) => {
+                let shares = judge.judge(rule, tiers, tallies(candidates, tiers, node));
+                keep_shares(candidates, &shares, recorder);
+                shares
+            }
+            (tiers, None) => {
+                let mut first = None;
+                recorder.step(candidates, |candidates| {
+                    first = keep_first_tier(candidates, tiers, node);
+                    Fate::OtherTier
+                });
+                if first != Some(0) && candidates.iter().any(is_usable) {
+                    recorder.falls_back(|| Fallback::TierEmpty(why_not_first(tiers, first)));
                 }
-                Preference::Clusters(tiers, None) => {
-                    let mut first = None;
-                    recorder.step(candidates, |candidates| {
-                        first = keep_first_tier(candidates, tiers, node);
-                        Fate::OtherTier
-                    });
-                    if first != Some(0) && candidates.iter().any(is_usable) {
-                        recorder.falls_back(|| Fallback::TierEmpty(told(tiers, first)));
-                    }
-                }
-                // Sockets of TCP say nothing of UDP.
-                Preference::NotEjected if judge.frontend.protocol == Protocol::Udp => {}
-                Preference::NotEjected => recorder.step(candidates, |candidates| {
-                    ejection::keep(candidates, judge.import, &node.ejections);
-                    Fate::Ejected
-                }),
-                Preference::Near(_) if !shares.is_empty() => {
-                    for tier in &shares {
-                        recorder.step(candidates, |candidates| {
-                            preference.keep_inside(tier, candidates, node)
-                        });
-                    }
-                }
-                _ => recorder.step(candidates, |candidates| preference.keep(candidates, node)),
+                Vec::new()
+            }
+        };
+        recorder.step(candidates, keep_ready_else_draining);
+        if !is_local && shares.is_empty() {
+            recorder.step(candidates, |candidates| self.keep_near(candidates, node));
+        }
+        if !is_local {
+            for tier in &shares {
+                recorder.step(candidates, |candidates| self.keep_near_of(tier, candidates, node));
             }
         }
         shares
     }
-}
 
-impl Preference {
-    /// Returns the fate of the candidates that it does not keep.
-    fn keep(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
-        let ready = |candidate: &Candidate<'_>| candidate.conditions().ready;
-        match self {
-            Self::OnThisNode => {
-                match LocalNode::of(node) {
-                    Ok(local) => {
-                        candidates.retain(|c| local.hosts(c.cluster, c.endpoint.node_name()));
-                    }
-                    Err(_) => candidates.clear(),
-                }
-                Fate::OtherNode
-            }
-            Self::NotDrained => {
-                let stays =
-                    |candidate: &Candidate<'_>| !node.facts.traffic.is_drained(candidate.cluster);
-                if candidates.iter().any(|candidate| stays(candidate) && ready(candidate)) {
-                    candidates.retain(stays);
-                }
-                Fate::Drained
-            }
-            // These take more than the candidates.
-            Self::NotEjected => Fate::Ejected,
-            Self::Clusters(..) => Fate::OtherTier,
-            Self::ReadyElseDraining => {
-                if candidates.iter().any(ready) {
-                    candidates.retain(ready);
-                } else {
-                    candidates.retain(|c| c.conditions().draining());
-                }
-                Fate::NotReady
-            }
-            Self::Near(distribution) if candidates.iter().all(ready) => {
-                topology::prefer(candidates, *distribution, node)
-            }
-            Self::Near(_) => Fate::Farther,
+    /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`. Returns the fate of the others.
+    fn keep_near(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
+        if candidates.iter().all(is_ready) {
+            topology::prefer(candidates, self.distribution, node)
+        } else {
+            Fate::Farther
         }
     }
 
-    /// As `keep`, among the candidates of this tier.
-    fn keep_inside(
+    /// The same among the candidates of this tier.
+    fn keep_near_of(
         &self,
         tier: &TierShare,
         candidates: &mut Vec<Candidate<'_>>,
@@ -193,7 +134,7 @@ impl Preference {
     ) -> Fate {
         let (mut inside, others): (Vec<_>, Vec<_>) =
             candidates.iter().partition(|candidate| tier.has(candidate.cluster));
-        let fate = self.keep(&mut inside, node);
+        let fate = self.keep_near(&mut inside, node);
         *candidates = others;
         candidates.extend(inside);
         candidates.sort_unstable_by_key(|candidate| candidate.address);
@@ -201,11 +142,45 @@ impl Preference {
     }
 }
 
+/// If the agent does not know its node and cluster, no endpoint is local, and every client is refused.
+fn keep_on_this_node(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
+    let local = LocalNode::of(node).ok();
+    candidates.retain(|one| {
+        local.is_some_and(|local| local.hosts(one.cluster, one.endpoint.node_name()))
+    });
+    Fate::OtherNode
+}
+
+/// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
+fn keep_not_drained(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
+    let stays = |one: &Candidate<'_>| !node.facts.traffic.is_drained(one.cluster);
+    if candidates.iter().any(|one| stays(one) && is_ready(one)) {
+        candidates.retain(stays);
+    }
+    Fate::Drained
+}
+
+fn keep_ready_else_draining(candidates: &mut Vec<Candidate<'_>>) -> Fate {
+    if candidates.iter().any(is_ready) {
+        candidates.retain(is_ready);
+    } else {
+        candidates.retain(|one| one.conditions().draining());
+    }
+    Fate::NotReady
+}
+
+fn is_ready(candidate: &Candidate<'_>) -> bool {
+    candidate.conditions().ready
+}
+
 fn is_usable(candidate: &Candidate<'_>) -> bool {
     let conditions = candidate.conditions();
     conditions.ready || conditions.draining()
 }
 
+/// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
+/// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
+///
 /// Returns the position of the tier that it keeps.
 fn keep_first_tier(
     candidates: &mut Vec<Candidate<'_>>,
@@ -220,7 +195,7 @@ fn keep_first_tier(
 }
 
 /// Which tiers are empty, and which one serves.
-fn told(tiers: &[Tier], first: Option<usize>) -> String {
+fn why_not_first(tiers: &[Tier], first: Option<usize>) -> String {
     let named = |number: usize| format!("tier {} ({})", number + 1, tiers[number]);
     let Some(first) = first else {
         return "no tier has a usable endpoint, so all clusters serve it".to_owned();
@@ -270,7 +245,7 @@ fn keep_shares(
 impl From<TrafficPolicy> for Preferences {
     /// With nothing but this policy.
     fn from(policy: TrafficPolicy) -> Self {
-        Self::in_order(policy, false, vec![], None, None)
+        Self { policy, ejects: false, tiers: vec![], spill: None, distribution: None }
     }
 }
 

@@ -20,3 +20,11 @@ impl ObjectProblem {
         Rejection { object: object.clone(), reason: self.reason, message: self.message }
     }
 }
+
+/// The rejections of these parts of `object`.
+pub(super) fn rejections(
+    problems: Vec<ObjectProblem>,
+    object: &ObjectRef,
+) -> impl Iterator<Item = Rejection> {
+    problems.into_iter().map(|problem| problem.of(object))
+}

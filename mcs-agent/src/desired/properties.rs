@@ -280,7 +280,7 @@ proptest! {
             store.apply(EventBatch { events, ..EventBatch::default() });
             let before = rules.desired().clone();
             let snapshot = store.snapshot();
-            let round = rules.evaluate(&snapshot, &store.take_dirty(), node, None);
+            let round = rules.evaluate(&snapshot, store.take_dirty(), node, None);
 
             let desired = rules.desired();
             prop_assert_eq!(desired, &compute(&snapshot, node, &before));

@@ -44,31 +44,28 @@ impl Limit {
 #[derive(Debug)]
 pub(super) struct Quota<T> {
     limit: Limit,
+    /// The entries in force that have not taken their room yet.
     reserved: BTreeSet<T>,
-    /// Taken by those that have a reservation.
-    old: usize,
-    /// Taken by others.
-    new: usize,
+    taken: usize,
 }
 
 impl<T: Ord> Quota<T> {
-    /// Reserves room for those that are in force and wanted.
+    /// Reserves room for the entries that are in force and wanted.
     pub(super) fn new(limit: Limit, reserved: BTreeSet<T>) -> Self {
-        Self { limit, reserved, old: 0, new: 0 }
+        Self { limit, reserved, taken: 0 }
     }
 
-    /// Takes a place. Returns whether there was one.
-    pub(super) fn take(&mut self, who: &T) -> bool {
-        let is_reserved = self.reserved.contains(who);
-        let old = if is_reserved { self.old } else { self.old.max(self.reserved.len()) };
-        let fits = self.limit.fits(old + self.new + 1);
-        if fits {
-            *(if is_reserved { &mut self.old } else { &mut self.new }) += 1;
+    /// Takes room for one. `what` names it in the problem if there is none.
+    pub(super) fn take(
+        &mut self,
+        who: &T,
+        what: impl FnOnce() -> String,
+    ) -> Result<(), ObjectProblem> {
+        let others = if self.reserved.remove(who) { 0 } else { self.reserved.len() };
+        if !self.limit.fits(self.taken + others + 1) {
+            return Err(self.limit.exceeded(&format!("{} does not fit", what())));
         }
-        fits
-    }
-
-    pub(super) fn exceeded(&self, what: &str) -> ObjectProblem {
-        self.limit.exceeded(&format!("{what} does not fit"))
+        self.taken += 1;
+        Ok(())
     }
 }

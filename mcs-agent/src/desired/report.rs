@@ -1,6 +1,6 @@
 //! The state of an import in `status`, and the reason for it.
 
-use super::{eligibility::LeftAlone, service::Service};
+use super::{assigned_import::AssignedImport, claim::Unclaimed};
 use crate::model::{FrontendId, ImportReport, ImportState, ObjectKey, RejectionReason, shorten};
 
 /// The report of an import that is not left alone.
@@ -9,46 +9,48 @@ pub(super) fn report(import: &ObjectKey, state: ImportState, message: &str) -> I
     ImportReport { import, state, message, left_alone: None, tiers: None, spill: vec![] }
 }
 
-/// The report of an import that is left alone.
-pub(super) fn of_left_alone(import: &ObjectKey, why: &LeftAlone) -> ImportReport {
-    ImportReport {
-        left_alone: Some(why.reason),
-        ..report(import, ImportState::LeftAlone, &why.message)
+/// The report of an import that claims nothing.
+pub(super) fn of_unclaimed(import: &ObjectKey, unclaimed: &Unclaimed) -> ImportReport {
+    if let Some(why) = &unclaimed.left_alone {
+        let report = report(import, ImportState::LeftAlone, &why.message);
+        return ImportReport { left_alone: Some(why.reason), ..report };
     }
+    let first = unclaimed.problems.first().map_or("", |problem| &problem.message);
+    report(import, ImportState::Rejected, first)
 }
 
-/// The report of an import that has a service.
-pub(super) fn of_service(service: &Service<'_>) -> ImportReport {
-    let refusing: Vec<FrontendId> = service
+/// The report of an import that claims VIPs.
+pub(super) fn of_assigned(assigned: &AssignedImport<'_>) -> ImportReport {
+    let refusing: Vec<FrontendId> = assigned
         .frontends
         .iter()
         .filter_map(|(id, frontend)| frontend.backends.is_empty().then_some(*id))
         .collect();
-    let (state, message) = if !service.has_vip {
-        (ImportState::Rejected, first_problem(service).unwrap_or_default())
-    } else if refusing.len() == service.frontends.len() {
-        (ImportState::Refusing, why_all_refuse(service))
+    let (state, message) = if !assigned.has_vip {
+        (ImportState::Rejected, first_problem(assigned).unwrap_or_default())
+    } else if refusing.len() == assigned.frontends.len() {
+        (ImportState::Refusing, why_all_refuse(assigned))
     } else if let [first, others @ ..] = refusing.as_slice() {
         (ImportState::Partial, why_some_refuse(*first, others.len()))
     } else {
-        (ImportState::Ready, service.drain_ignored.map_or_else(String::new, who_serves))
+        (ImportState::Ready, assigned.drain_ignored.map_or_else(String::new, who_serves))
     };
-    let tiers = service.import.tiers.as_deref().and_then(|tiers| tiers.as_ref().ok()).cloned();
-    let spill = service.spill.clone();
-    ImportReport { tiers, spill, ..report(&service.import.key, state, &message) }
+    let tiers = assigned.import.tiers.as_deref().and_then(|tiers| tiers.as_ref().ok()).cloned();
+    let spill = assigned.spill.clone();
+    ImportReport { tiers, spill, ..report(&assigned.import.key, state, &message) }
 }
 
-fn why_all_refuse(service: &Service<'_>) -> String {
-    if service.frontends.is_empty() {
-        return first_problem(service).unwrap_or_else(|| "spec.ports is empty".to_owned());
+fn why_all_refuse(assigned: &AssignedImport<'_>) -> String {
+    if assigned.frontends.is_empty() {
+        return first_problem(assigned).unwrap_or_else(|| "spec.ports is empty".to_owned());
     }
-    if !service.has_slices {
-        let left = service.left_vips.iter();
+    if !assigned.has_slices {
+        let left = assigned.left_vips.iter();
         let left = left
             .map(|vip| format!("; ClusterSetIP {vip} is left to the Service with that address"));
         return format!("no EndpointSlice{}", left.collect::<String>());
     }
-    service
+    assigned
         .problems
         .iter()
         .find(|r| {
@@ -71,8 +73,8 @@ fn who_serves(drained: FrontendId) -> String {
     format!("no other cluster has a ready endpoint for {drained}, so drained clusters serve it")
 }
 
-fn first_problem(service: &Service<'_>) -> Option<String> {
-    service.problems.first().map(|problem| problem.message.clone())
+fn first_problem(assigned: &AssignedImport<'_>) -> Option<String> {
+    assigned.problems.first().map(|problem| problem.message.clone())
 }
 
 #[cfg(test)]
@@ -86,8 +88,11 @@ mod tests {
         },
     };
 
-    /// The state and message of a service with these numbers of backends in its frontends.
-    fn outcome(backends: &[usize], edit: impl FnOnce(&mut Service<'_>)) -> (ImportState, String) {
+    /// The state and message of an import with these numbers of backends in its frontends.
+    fn outcome(
+        backends: &[usize],
+        edit: impl FnOnce(&mut AssignedImport<'_>),
+    ) -> (ImportState, String) {
         let import = import("shop/web");
         let frontends = backends
             .iter()
@@ -106,7 +111,7 @@ mod tests {
                 (id, frontend)
             })
             .collect();
-        let mut service = Service {
+        let mut assigned = AssignedImport {
             import: &import,
             frontends,
             has_vip: true,
@@ -117,13 +122,13 @@ mod tests {
             problems: vec![],
             slice_rejections: vec![],
         };
-        edit(&mut service);
-        let ImportReport { state, message, .. } = of_service(&service);
+        edit(&mut assigned);
+        let ImportReport { state, message, .. } = of_assigned(&assigned);
         (state, message)
     }
 
-    fn refuse(reason: RejectionReason, message: &str) -> impl Fn(&mut Service<'_>) {
-        move |service| service.problems.push(ObjectProblem::new(reason, message))
+    fn refuse(reason: RejectionReason, message: &str) -> impl Fn(&mut AssignedImport<'_>) {
+        move |assigned| assigned.problems.push(ObjectProblem::new(reason, message))
     }
 
     #[test]
@@ -153,11 +158,11 @@ mod tests {
             let (state, message) = outcome(&[0], refuse(reason, "because"));
             assert_eq!((state, message.as_str()), (ImportState::Refusing, expected), "{reason}");
         }
-        let no_slices = outcome(&[0], |service| service.has_slices = false);
+        let no_slices = outcome(&[0], |assigned| assigned.has_slices = false);
         assert_eq!(no_slices, (ImportState::Refusing, "no EndpointSlice".to_owned()));
-        let (_, message) = outcome(&[0], |service| {
-            service.has_slices = false;
-            service.left_vips.push([10, 96, 0, 1].into());
+        let (_, message) = outcome(&[0], |assigned| {
+            assigned.has_slices = false;
+            assigned.left_vips.push([10, 96, 0, 1].into());
         });
         let left =
             "no EndpointSlice; ClusterSetIP 10.96.0.1 is left to the Service with that address";
@@ -168,8 +173,8 @@ mod tests {
 
     #[test]
     fn a_drain_that_is_not_obeyed_is_told() {
-        let (state, message) = outcome(&[1], |service| {
-            service.drain_ignored = service.frontends.first().map(|(id, _)| *id);
+        let (state, message) = outcome(&[1], |assigned| {
+            assigned.drain_ignored = assigned.frontends.first().map(|(id, _)| *id);
         });
         let told = "no other cluster has a ready endpoint for 10.0.0.1:80/TCP, so drained clusters serve it";
         assert_eq!((state, &*message), (ImportState::Ready, told));
@@ -177,17 +182,17 @@ mod tests {
 
     #[test]
     fn what_has_no_vip_is_rejected() {
-        let rejected = outcome(&[], |service| {
-            service.has_vip = false;
-            refuse(RejectionReason::FrontendTaken, "because")(service);
+        let rejected = outcome(&[], |assigned| {
+            assigned.has_vip = false;
+            refuse(RejectionReason::FrontendTaken, "because")(assigned);
         });
         assert_eq!(rejected, (ImportState::Rejected, "because".to_owned()));
     }
 
     #[test]
     fn a_long_value_does_not_fill_the_status_file() {
-        let (_, message) = outcome(&[], |service| {
-            refuse(RejectionReason::PortInvalid, &"x".repeat(1_000_000))(service);
+        let (_, message) = outcome(&[], |assigned| {
+            refuse(RejectionReason::PortInvalid, &"x".repeat(1_000_000))(assigned);
         });
         assert_eq!(message, format!("{}…", "x".repeat(500)));
     }

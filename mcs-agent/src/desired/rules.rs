@@ -7,13 +7,13 @@ use std::{
 };
 
 use super::{
+    claim::Claim,
     coverage::Coverage,
     departure::{self, Others},
     eligibility,
     full_round::{self, Evaluation},
-    partial_round::PartialRound,
+    partial_round,
     round::{Round, new_rejections},
-    service::AssignedClaim,
     spill::Spills,
     totals::Totals,
 };
@@ -27,13 +27,14 @@ use crate::{
 
 /// The rules and their latest result.
 ///
-/// A slice affects only the frontends of its own import, as long as all backends fit, and so do an import's tiers of
-/// source clusters. Else an import can affect every other import, because imports claim the same VIPs and ports.
+/// A partial round does not touch the other imports: to compare the objects of 10,000 imports with those of the round
+/// before takes a millisecond. As long as all backends fit, a slice affects only the frontends of its own import, and so do
+/// an import's tiers of source clusters. Every other change can affect all imports, because imports claim the same VIPs and
+/// ports.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: NodeContext,
     latest: Evaluation,
-    totals: Totals,
     spills: Spills,
 }
 
@@ -52,8 +53,8 @@ impl Rules {
         self.latest.desired.departed = departed;
     }
 
-    /// The addresses among these that others than the agent can have now.
-    pub fn taken(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
+    /// The addresses among these that somebody else can have now.
+    pub fn open_to_others(&self, ips: BTreeSet<IpAddr>, snapshot: &Snapshot) -> BTreeSet<IpAddr> {
         if ips.is_empty() {
             return ips;
         }
@@ -66,11 +67,11 @@ impl Rules {
         &self.latest.ejecting
     }
 
-    /// Their TCP frontends.
+    /// The TCP frontends of the imports that have passive health.
     pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
         self.latest.ejecting.iter().flat_map(|import| {
             let claim = self.latest.claims.get(import);
-            let frontends = claim.into_iter().flat_map(|claim| &claim.assignment.frontends);
+            let frontends = claim.into_iter().flat_map(|claim| &claim.assigned.frontends);
             let ids = frontends.map(|frontend| frontend.id);
             ids.filter(|id| id.protocol == Protocol::Tcp).map(move |id| (import, id))
         })
@@ -78,18 +79,18 @@ impl Rules {
 
     /// The totals of all frontends after the latest round.
     pub const fn totals(&self) -> &Totals {
-        &self.totals
+        &self.latest.totals
     }
 
     /// Whether these changes need a full round, which takes much longer than a partial round.
     pub fn needs_full_round(&self, snapshot: &Snapshot, dirty: &DirtyObjects) -> bool {
-        let mut imports = dirty.services.iter().filter_map(|key| snapshot.import(key));
-        dirty.imports
-            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.tiers.is_empty()))
+        let mut imports = dirty.imports.iter().filter_map(|key| snapshot.import(key));
+        dirty.everything
+            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.imports.is_empty()))
             || imports.any(|import| self.changes_eligibility(import, snapshot))
     }
 
-    /// The next rounds are at this time. Without it nothing is remembered of tiers that spill.
+    /// Sets the time of the next rounds. Without a time nothing is remembered of tiers that spill.
     pub const fn at(&mut self, now: Instant) -> &mut Self {
         self.spills.at(now);
         self
@@ -105,7 +106,7 @@ impl Rules {
     pub fn evaluate(
         &mut self,
         snapshot: &Snapshot,
-        dirty: &DirtyObjects,
+        mut dirty: DirtyObjects,
         node: &NodeContext,
         in_force: Option<&DesiredState>,
     ) -> Round {
@@ -113,30 +114,21 @@ impl Rules {
         if in_force.is_some() {
             self.spills.forget();
         }
-        let dirty = &dirty.with_tiers(self.spills.due());
-        let ejected = self.node.ejections.differing(&node.ejections);
-        let dirty = &dirty.with_services(ejected);
+        dirty.imports.extend(self.spills.due().cloned());
+        dirty.imports.extend(self.node.ejections.differing(&node.ejections));
         self.node.ejections.clone_from(&node.ejections);
-        let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, dirty);
+        let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, &dirty);
         if may_be_partial
-            && let Some(mut round) = PartialRound::evaluate(
-                &self.latest,
-                &self.totals,
-                snapshot,
-                dirty,
-                node,
-                &mut self.spills,
-            )
+            && let Some(round) =
+                partial_round::evaluate(&mut self.latest, snapshot, &dirty, node, &mut self.spills)
         {
-            self.totals = std::mem::take(&mut round.totals);
-            return round.replace_in(&mut self.latest, snapshot, dirty);
+            return round;
         }
         let in_force = in_force.unwrap_or(&self.latest.desired);
         let latest = full_round::evaluate(snapshot, node, in_force, &mut self.spills);
         let new_rejections =
             new_rejections(&self.latest.desired.rejections, &latest.desired.rejections);
         let departures = departure::departures(&self.latest, &latest, snapshot, node, in_force);
-        self.totals = Totals::of(&latest.desired);
         self.latest = latest;
         if self.node != *node {
             self.node.clone_from(node);
@@ -161,17 +153,11 @@ impl Rules {
 
     /// Whether an import claims other VIPs or gets other frontends, since it has its first slice or has lost
     /// its last one.
-    fn changes_claim(
-        &self,
-        before: &AssignedClaim,
-        import: &ServiceImport,
-        has_slices: bool,
-    ) -> bool {
-        let AssignedClaim { claim, assignment, .. } = before;
+    fn changes_claim(&self, before: &Claim, import: &ServiceImport, has_slices: bool) -> bool {
         let yields = || eligibility::yields_to_services(import, has_slices);
-        claim.has_slices != has_slices
-            && (assignment.is_contested
-                || !claim.left_vips.is_empty()
-                || (yields() && claim.vips.iter().any(|vip| self.node.may_be_service(*vip))))
+        before.has_slices != has_slices
+            && (before.assigned.is_contested
+                || !before.left_vips.is_empty()
+                || (yields() && before.vips.iter().any(|vip| self.node.may_be_service(*vip))))
     }
 }

@@ -22,8 +22,8 @@ pub(super) struct Selection {
     pub(super) shares: Vec<TierShare>,
 }
 
-/// Selects the backends of a port and their slots, and lists the other endpoints that serve: those of other zones or
-/// nodes, of drained clusters, ejected ones, and those that terminate while others are ready.
+/// Selects the backends of a port and their slots, and lists the other endpoints that serve: endpoints of other zones or
+/// nodes, of drained clusters, ejected endpoints, and endpoints that terminate while others are ready.
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
@@ -57,7 +57,7 @@ pub(super) fn select(
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
     let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
-    let ejects = protocol == Protocol::Tcp && preferences.eject();
+    let ejects = protocol == Protocol::Tcp && preferences.ejects;
     let counts = slots::with_half_open(counts, &candidates, |one| {
         ejects && state(one) == Some(EjectionState::HalfOpen)
     });

@@ -2,21 +2,22 @@
 
 use std::{
     collections::BTreeMap,
+    fmt::Display,
     net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
 use super::{
+    address::{forbidden, ipv4_mapped},
     candidate::Candidate,
-    endpoint,
     fate::Recorder,
     ip_family::IpFamily,
     port::{self, Port},
-    problem::ObjectProblem,
+    problem::{self, ObjectProblem},
 };
 use crate::model::{
-    Endpoint, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection, RejectionReason,
-    SlicePort,
+    Endpoint, EndpointAddress, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection,
+    RejectionReason, SlicePort,
 };
 
 /// The usable part of an import's slices.
@@ -34,7 +35,8 @@ struct UsableSlice<'a> {
     /// Empty if the slice names none.
     cluster: &'a Arc<str>,
     ports: Vec<UsablePort<'a>>,
-    endpoints: Vec<UsableEndpoint<'a>>,
+    /// With their valid addresses.
+    endpoints: Vec<(IpAddr, &'a Endpoint)>,
 }
 
 /// A valid port of a slice.
@@ -45,13 +47,6 @@ struct UsablePort<'a> {
     protocol: Protocol,
     /// Never 0.
     number: u16,
-}
-
-/// An endpoint with a valid address.
-#[derive(Clone, Copy, Debug)]
-struct UsableEndpoint<'a> {
-    ip: IpAddr,
-    endpoint: &'a Endpoint,
 }
 
 impl<'a> UsableSlices<'a> {
@@ -66,7 +61,7 @@ impl<'a> UsableSlices<'a> {
         for slice in slices {
             let (usable_slice, problems) = UsableSlice::read(slice, vips, recorder);
             let object = ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() };
-            rejections.extend(problems.into_iter().map(|problem| problem.of(&object)));
+            rejections.extend(problem::rejections(problems, &object));
             usable.slices.extend(usable_slice);
             usable.has_slices = true;
         }
@@ -80,10 +75,10 @@ impl<'a> UsableSlices<'a> {
         for slice in self.slices.iter().filter(|slice| slice.family == family) {
             for usable in &slice.ports {
                 if usable.name == port.name && usable.protocol == port.protocol {
-                    let candidate = |one: &UsableEndpoint<'a>| Candidate {
-                        address: SocketAddr::new(one.ip, usable.number),
+                    let candidate = |(ip, endpoint): &(IpAddr, &'a Endpoint)| Candidate {
+                        address: SocketAddr::new(*ip, usable.number),
                         cluster: slice.cluster,
-                        endpoint: one.endpoint,
+                        endpoint,
                     };
                     candidates.extend(slice.endpoints.iter().map(candidate));
                 }
@@ -115,8 +110,8 @@ impl<'a> UsableSlice<'a> {
             }
         }
         for endpoint in &slice.endpoints {
-            match endpoint::address(endpoint, family, vips) {
-                Ok(ip) => endpoints.push(UsableEndpoint { ip, endpoint }),
+            match endpoint_address(endpoint, family, vips) {
+                Ok(ip) => endpoints.push((ip, endpoint)),
                 Err(problem) => {
                     recorder.rejected(endpoint, &problem);
                     problems.push(problem);
@@ -142,10 +137,51 @@ fn usable_port(port: &SlicePort) -> Result<Option<UsablePort<'_>>, ObjectProblem
     Ok(Some(UsablePort { name: &port.name, protocol, number }))
 }
 
+/// The address of an endpoint, if a backend can have it.
+///
+/// An address of this node is allowed, because host-network pods have it. A VIP is not: the
+/// programs would translate a connection to it again, without end.
+fn endpoint_address(
+    endpoint: &Endpoint,
+    family: IpFamily,
+    vips: &BTreeMap<IpAddr, ObjectKey>,
+) -> Result<IpAddr, ObjectProblem> {
+    let wrong_family = |text: &dyn Display| {
+        let family = family.name();
+        let message =
+            format!("endpoint \"{text}\" is not an {family} address; correct or remove it");
+        Err(ObjectProblem::new(RejectionReason::EndpointInvalid, message))
+    };
+    let ip = match &endpoint.address {
+        EndpointAddress::Ip(ip) if IpFamily::of(*ip) == family && ipv4_mapped(*ip).is_none() => *ip,
+        EndpointAddress::Ip(ip) => return wrong_family(ip),
+        EndpointAddress::Other(text) => return wrong_family(&text.escape_debug()),
+        EndpointAddress::Absent => {
+            let message = "an endpoint has no address; correct or remove it";
+            return Err(ObjectProblem::new(RejectionReason::EndpointInvalid, message));
+        }
+    };
+    if let Some(class) = forbidden(ip) {
+        return Err(ObjectProblem::new(
+            RejectionReason::EndpointForbidden,
+            format!("endpoint {ip} is {class}; publish a unicast address"),
+        ));
+    }
+    if let Some(import) = vips.get(&ip) {
+        return Err(ObjectProblem::new(
+            RejectionReason::EndpointIsVip,
+            format!(
+                "endpoint {ip} is itself the ClusterSetIP of {import}; publish a pod's address"
+            ),
+        ));
+    }
+    Ok(ip)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::fixture::slice;
+    use crate::model::fixture::{endpoint, key, slice};
 
     fn read(slices: &[EndpointSlice]) -> (UsableSlices<'_>, Vec<RejectionReason>) {
         let (usable, rejections) = UsableSlices::read(slices.iter(), &BTreeMap::new(), &mut ());
@@ -253,5 +289,44 @@ mod tests {
             addresses(&usable, &port("http", Protocol::Tcp), IpFamily::V4),
             ["10.1.0.1:8080", "10.1.0.2:8080"]
         );
+    }
+
+    #[test]
+    fn an_endpoint_is_rejected_by_its_address() {
+        let vips =
+            ["10.9.0.1", "fd00:9::1"].map(|ip| (ip.parse().unwrap(), key("shop/api"))).into();
+        for (text, family, reason) in [
+            ("10.1.0.1", IpFamily::V4, None),
+            ("fd00::1", IpFamily::V6, None),
+            ("pod-1", IpFamily::V4, Some(RejectionReason::EndpointInvalid)),
+            ("10.1.0.1 ", IpFamily::V4, Some(RejectionReason::EndpointInvalid)),
+            ("fd00::1", IpFamily::V4, Some(RejectionReason::EndpointInvalid)),
+            ("10.1.0.1", IpFamily::V6, Some(RejectionReason::EndpointInvalid)),
+            ("::ffff:10.1.0.1", IpFamily::V6, Some(RejectionReason::EndpointInvalid)),
+            ("0.0.0.0", IpFamily::V4, Some(RejectionReason::EndpointForbidden)),
+            ("127.0.0.1", IpFamily::V4, Some(RejectionReason::EndpointForbidden)),
+            ("169.254.169.254", IpFamily::V4, Some(RejectionReason::EndpointForbidden)),
+            ("224.0.0.251", IpFamily::V4, Some(RejectionReason::EndpointForbidden)),
+            ("255.255.255.255", IpFamily::V4, Some(RejectionReason::EndpointForbidden)),
+            ("::", IpFamily::V6, Some(RejectionReason::EndpointForbidden)),
+            ("::1", IpFamily::V6, Some(RejectionReason::EndpointForbidden)),
+            ("::127.0.0.1", IpFamily::V6, Some(RejectionReason::EndpointForbidden)),
+            ("fe80::1", IpFamily::V6, Some(RejectionReason::EndpointForbidden)),
+            ("ff02::fb", IpFamily::V6, Some(RejectionReason::EndpointForbidden)),
+            ("10.9.0.1", IpFamily::V4, Some(RejectionReason::EndpointIsVip)),
+            ("fd00:9::1", IpFamily::V6, Some(RejectionReason::EndpointIsVip)),
+        ] {
+            let result = endpoint_address(&endpoint(text), family, &vips);
+            assert_eq!(result.as_ref().err().map(|r| r.reason), reason, "{text} {family:?}");
+            if let Ok(ip) = result {
+                assert_eq!(ip.to_string(), text);
+            }
+        }
+    }
+
+    #[test]
+    fn an_endpoint_without_address_is_none() {
+        let result = endpoint_address(&Endpoint::default(), IpFamily::V4, &BTreeMap::new());
+        assert_eq!(result.map_err(|problem| problem.reason), Err(RejectionReason::EndpointInvalid));
     }
 }

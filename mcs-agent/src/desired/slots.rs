@@ -24,23 +24,23 @@ struct Cluster {
     backends: u64,
 }
 
-/// The slots of each candidate, in their order. `None`: no cluster of them has a weight, so each gets one.
+/// The slots of each candidate, in their order. `None`: no cluster has a weight, so each candidate gets one.
 ///
-/// The share of a cluster follows from its weight alone, and its endpoints get equal parts of that. If a cluster has
-/// more endpoints than its share has slots, those left over get none. They are others on each node.
+/// The share of a cluster follows from its weight alone, and its endpoints get equal parts of the share. If a cluster has
+/// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node.
 pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
     if !has_weights(candidates, node) {
         return None;
     }
-    let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
-    for (place, candidate) in candidates.iter().enumerate() {
-        places.entry(candidate.cluster).or_default().push(place);
+    let mut indices: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+    for (index, candidate) in candidates.iter().enumerate() {
+        indices.entry(candidate.cluster).or_default().push(index);
     }
-    let weighed = places.into_iter().map(|(cluster, places)| (weight(cluster, node), places));
+    let weighed = indices.into_iter().map(|(cluster, indices)| (weight(cluster, node), indices));
     Some(share_out(weighed.collect(), candidates, node))
 }
 
-/// The same with one slot for each candidate that is half open, as long as others have more.
+/// The slots of [`by_weight`] with one slot for each candidate that is half open, as long as others have more.
 pub(super) fn with_half_open(
     counts: Option<Vec<u32>>,
     candidates: &[Candidate<'_>],
@@ -57,7 +57,8 @@ pub(super) fn with_half_open(
     Some(counts)
 }
 
-/// The same for tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints do equally.
+/// The slots of each candidate of tiers with shares. Inside a tier, clusters share by weight if `weighs`, else endpoints
+/// share equally.
 pub(super) fn by_share(
     candidates: &[Candidate<'_>],
     tiers: &[TierShare],
@@ -67,15 +68,15 @@ pub(super) fn by_share(
     let weighs = weighs && has_weights(candidates, node);
     let mut all: Vec<(u64, Vec<usize>)> = Vec::new();
     for tier in tiers {
-        let mut places: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
+        let mut indices: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
         let inside = |(_, one): &(usize, &Candidate<'_>)| tier.has(one.cluster);
-        for (place, candidate) in candidates.iter().enumerate().filter(inside) {
+        for (index, candidate) in candidates.iter().enumerate().filter(inside) {
             let cluster = if weighs { candidate.cluster } else { "" };
-            places.entry(cluster).or_default().push(place);
+            indices.entry(cluster).or_default().push(index);
         }
-        let sum = places.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
+        let sum = indices.keys().map(|cluster| weight(cluster, node)).sum::<u64>().max(1);
         let share = |cluster| u64::from(tier.share) * weight(cluster, node) / sum;
-        all.extend(places.into_iter().map(|(cluster, places)| (share(cluster), places)));
+        all.extend(indices.into_iter().map(|(cluster, indices)| (share(cluster), indices)));
     }
     share_out(all, candidates, node)
 }
@@ -89,7 +90,7 @@ fn weight(cluster: &str, node: &NodeContext) -> u64 {
     node.facts.traffic.weight(cluster).unwrap_or(Traffic::DEFAULT_WEIGHT).into()
 }
 
-/// The slots of each candidate. `weighed`: weights, and the places of the candidates that share each.
+/// The slots of each candidate. `weighed`: weights, and the indices of the candidates that share each.
 fn share_out(
     weighed: Vec<(u64, Vec<usize>)>,
     candidates: &[Candidate<'_>],
@@ -97,16 +98,16 @@ fn share_out(
 ) -> Vec<u32> {
     let clusters: Vec<Cluster> = weighed
         .iter()
-        .map(|(weight, places)| Cluster { weight: *weight, backends: places.len() as u64 })
+        .map(|(weight, indices)| Cluster { weight: *weight, backends: indices.len() as u64 })
         .collect();
     let mut slots = vec![0; candidates.len()];
-    for (((_, mut places), cluster), slots_of_all) in
+    for (((_, mut indices), cluster), slots_of_all) in
         weighed.into_iter().zip(&clusters).zip(slots_of(&clusters))
     {
         let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
-        places.sort_by_cached_key(|place| rank(&candidates[*place], node));
-        for (nth, place) in (0..).zip(places) {
-            slots[place] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
+        indices.sort_by_cached_key(|index| rank(&candidates[*index], node));
+        for (nth, index) in (0..).zip(indices) {
+            slots[index] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
         }
     }
     // The totals that were tried are multiples of the number of backends, which can be more than needed.
@@ -121,9 +122,9 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
     if b == 0 { a } else { greatest_common_divisor(b, a % b) }
 }
 
-/// The slots of all backends of each cluster: as few as give each cluster its share, and equal parts to its backends. The
-/// shares are right to 0.1 % if a few slots suffice for that, else to 1 %. If no number does, the largest one gives the shares
-/// alone.
+/// The slots of all backends of each cluster: the smallest numbers that give each cluster its share, and its backends equal
+/// parts. The shares are right to 0.1 % if a few slots suffice, else to 1 %. If no number of slots gives both, the largest
+/// number gives the shares alone.
 fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
     let backends: u64 = clusters.iter().map(|cluster| cluster.backends).sum();
     let weights: u64 = clusters.iter().map(|cluster| cluster.weight).sum();
@@ -149,15 +150,15 @@ fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64>
     let weights = weights.max(1);
     let mut slots: Vec<u64> = clusters.iter().map(|one| one.weight * total / weights).collect();
     let mut by_fraction: Vec<usize> = (0..clusters.len()).collect();
-    by_fraction.sort_by_key(|place| std::cmp::Reverse(clusters[*place].weight * total % weights));
+    by_fraction.sort_by_key(|index| std::cmp::Reverse(clusters[*index].weight * total % weights));
     let rest = total.saturating_sub(slots.iter().sum());
-    for (_, place) in (0..rest).zip(by_fraction) {
-        slots[place] += 1;
+    for (_, index) in (0..rest).zip(by_fraction) {
+        slots[index] += 1;
     }
     slots
 }
 
-/// An order of endpoints that is another one on each node, and does not change when others come and go.
+/// An order of endpoints that differs from node to node. It does not change when other endpoints come and go.
 fn rank(candidate: &Candidate<'_>, node: &NodeContext) -> u64 {
     let mut hasher = DefaultHasher::new();
     (node.node_name.as_deref(), candidate.address).hash(&mut hasher);

@@ -1,8 +1,8 @@
 //! Spill: how much of the new clients each tier of source clusters gets, by its ready endpoints and by time.
 //!
-//! A tier is whole and takes all that earlier ones leave, until it was below its threshold for a while. Then it has spilled:
-//! it takes what its ready endpoints are good for, which falls at once and rises late. Once it was well above the threshold
-//! for `failback-delay`, it is whole again.
+//! A tier is whole and takes all clients that earlier tiers leave, until it was below its threshold for a while. Then it has
+//! spilled: it takes the share that its ready endpoints can serve. The share falls at once and rises late. After
+//! `failback-delay` well above the threshold the tier is whole again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -24,7 +24,7 @@ const SPILL_AFTER: Duration = Duration::from_secs(10);
 const DEFAULT_DELAY: Duration = Duration::from_mins(5);
 const SHORTEST_DELAY: Duration = SPILL_AFTER;
 const LONGEST_DELAY: Duration = Duration::from_hours(24);
-/// So many endpoints can be asked for.
+/// The largest `min-ready`.
 const MOST_READY: u64 = 1000;
 /// Envoy's overprovisioning factor in percent: a tier takes 1.4 times the part of it that is ready.
 const OVERPROVISIONING: u64 = 140;
@@ -56,7 +56,7 @@ pub(super) struct Tally {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 enum Zone {
     Below,
-    /// Not so far above that it gets back what it spilled.
+    /// Above, but not far enough to get back the clients that it spilled.
     Near,
     Above,
 }
@@ -98,7 +98,7 @@ impl SpillRule {
         Some(Self { threshold, failback_delay: asked.flatten().unwrap_or(DEFAULT_DELAY) })
     }
 
-    /// The part of all clients that the ready endpoints of a tier are good for.
+    /// The part of all clients that the ready endpoints of a tier can serve.
     fn share(self, tally: &Tally) -> u64 {
         let (ready, total) = (u64::from(tally.ready), u64::from(tally.total).max(1));
         let share = match self.threshold {
@@ -127,7 +127,7 @@ impl SpillRule {
 
 impl Threshold {
     fn parse(text: &str) -> Option<Self> {
-        // A sign is none of a number here.
+        // `parse` takes a sign.
         let number = |digits: &str| digits.parse().ok().filter(|_| !digits.starts_with('+'));
         let within = |number: &u64, most: u64| (1..=most).contains(number);
         match text.strip_prefix("min-ready=") {
@@ -173,7 +173,7 @@ impl State {
         }
     }
 
-    /// When it changes although nothing else does.
+    /// When the state changes by time alone.
     fn due(self, rule: SpillRule, tally: &Tally) -> Option<Instant> {
         match self {
             Self::Whole { below } => below.map(|since| since + SPILL_AFTER),
@@ -183,7 +183,7 @@ impl State {
         }
     }
 
-    /// The most that it takes. Without a ready endpoint that is nothing.
+    /// The most that it takes: nothing without a ready endpoint.
     fn most(self, tally: &Tally) -> u64 {
         match self {
             _ if tally.ready == 0 => 0,
@@ -193,9 +193,9 @@ impl State {
     }
 }
 
-/// What each tier gets, if it takes so much at most. As Envoy does it: the first tier is served first, and if all together
-/// take less than all clients, each takes as much more. What tiers could take and wait for counts before that: no other
-/// tier could. If no endpoint is ready, the first tier with one that drains serves.
+/// The share of each tier, from the most that each takes. As in Envoy, the first tier is served first, and if all tiers
+/// together take less than all clients, each takes proportionally more. Before that, tiers that wait for `failback-delay`
+/// take what they can. If no endpoint is ready, the first tier with an endpoint that drains serves.
 fn shares(mut most: Vec<u64>, rule: SpillRule, tallies: &[Tally]) -> Vec<u64> {
     let mut left = ALL.saturating_sub(most.iter().sum());
     for (most, tally) in most.iter_mut().zip(tallies) {
@@ -222,12 +222,12 @@ pub(super) struct Spills {
     /// The time of the round. `None`: the present alone decides, and nothing is remembered.
     now: Option<Instant>,
     memories: BTreeMap<FrontendId, Memory>,
-    /// Those that a full round has not come to yet.
+    /// The memories of frontends that the current full round has not judged yet.
     former: BTreeMap<FrontendId, Memory>,
-    /// When frontends are to be judged again although nothing changes, and their imports.
+    /// When to judge a frontend again although nothing changes, and its import.
     due: BTreeMap<FrontendId, (Instant, ObjectKey)>,
-    /// What another process decided about frontends, and said.
-    told: BTreeMap<FrontendId, Vec<TierShare>>,
+    /// What the report of an agent says of frontends, for a process that explains it.
+    reported: BTreeMap<FrontendId, Vec<TierShare>>,
 }
 
 #[derive(Debug)]
@@ -239,11 +239,11 @@ struct Memory {
 }
 
 impl Spills {
-    /// Those that decide as the report of an agent says.
-    pub(super) fn told(report: Option<&ImportReport>) -> Self {
+    /// Decides as the report of an agent says.
+    pub(super) fn of_report(report: Option<&ImportReport>) -> Self {
         let spills = report.into_iter().flat_map(|report| &report.spill);
-        let told = spills.map(|spill| (spill.frontend, spill.tiers.clone())).collect();
-        Self { told, ..Self::default() }
+        let reported = spills.map(|spill| (spill.frontend, spill.tiers.clone())).collect();
+        Self { reported, ..Self::default() }
     }
 
     /// The next rounds are at this time.
@@ -262,17 +262,17 @@ impl Spills {
         self.due.clear();
     }
 
-    /// It is over. A frontend that is gone must not be due for ever.
+    /// A full round ends. A frontend that is gone must not be due for ever.
     pub(super) fn end_full(&mut self) {
         self.former.clear();
     }
 
-    /// When some import is to be judged again although it does not change.
+    /// When to judge the next import again although it does not change.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.values().map(|(at, _)| *at).min()
     }
 
-    /// The imports of which this is so in this round.
+    /// The imports to judge again in this round although they do not change.
     pub(super) fn due(&self) -> impl Iterator<Item = &ObjectKey> {
         self.due.values().filter(|(at, _)| Some(*at) <= self.now).map(|(_, import)| import)
     }
@@ -287,22 +287,24 @@ pub(super) struct Judge<'a> {
 }
 
 impl Judge<'_> {
-    /// What each tier gets. `tallies` has one more than `tiers`: all other clusters.
+    /// What each tier gets. The last entry of `tallies` has the clusters of no tier.
     pub(super) fn judge(
         &mut self,
         rule: SpillRule,
         tiers: &[Tier],
         tallies: Vec<Tally>,
     ) -> Vec<TierShare> {
-        // What was told can be older than the objects.
-        let fits = |told: &&Vec<TierShare>| {
-            let serves = |(told, tally): (&TierShare, &Tally)| told.share > 0 && tally.ready > 0;
-            told.len() == tallies.len() && told.iter().zip(&tallies).any(serves)
+        // A report can be older than the objects.
+        let fits = |reported: &&Vec<TierShare>| {
+            let serves =
+                |(reported, tally): (&TierShare, &Tally)| reported.share > 0 && tally.ready > 0;
+            reported.len() == tallies.len() && reported.iter().zip(&tallies).any(serves)
         };
-        if let Some(told) = self.spills.told.get(&self.frontend).filter(fits) {
-            let now =
-                |(told, tally): (&TierShare, Tally)| tally.with(told.share.into(), told.state);
-            return told.iter().zip(tallies).map(now).collect();
+        if let Some(reported) = self.spills.reported.get(&self.frontend).filter(fits) {
+            let now = |(reported, tally): (&TierShare, Tally)| {
+                tally.with(reported.share.into(), reported.state)
+            };
+            return reported.iter().zip(tallies).map(now).collect();
         }
         let states = self.states(rule, tiers, &tallies);
         let most = states
@@ -325,7 +327,7 @@ impl Judge<'_> {
     /// The states of the tiers now, which are remembered.
     fn states(&mut self, rule: SpillRule, tiers: &[Tier], tallies: &[Tally]) -> Vec<Option<State>> {
         let Spills { now, memories, former, due, .. } = &mut *self.spills;
-        // What was remembered of other tiers or by another rule says nothing.
+        // A memory of other tiers or by another rule says nothing.
         let former = memories
             .remove(&self.frontend)
             .or_else(|| former.remove(&self.frontend))

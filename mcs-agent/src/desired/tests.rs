@@ -314,7 +314,7 @@ fn an_import_with_slices_goes_before_an_older_one_without() {
     let mut rules = Rules::default();
     let mut holder_after = |event: ObjectEvent| {
         store.apply(EventBatch { events: vec![event], ..EventBatch::default() });
-        rules.evaluate(&store.snapshot(), &store.take_dirty(), &plain_node(), None);
+        rules.evaluate(&store.snapshot(), store.take_dirty(), &plain_node(), None);
         holder(&rules)
     };
     let of_old = || slice("broker/web-a", "web").into();
@@ -335,7 +335,7 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
         let mut rules = Rules::default();
         let objects = others.into_iter().chain([import.into()]).map(ObjectEvent::Apply).collect();
         store.apply(EventBatch { events: objects, ..EventBatch::default() });
-        rules.evaluate(&store.snapshot(), &store.take_dirty(), node, None);
+        rules.evaluate(&store.snapshot(), store.take_dirty(), node, None);
         let slice = ObjectEvent::Apply(east().into());
         store.apply(EventBatch { events: vec![slice], ..EventBatch::default() });
         rules.needs_full_round(&store.snapshot(), store.dirty())
@@ -367,7 +367,7 @@ fn the_end_of_the_last_slice_needs_a_full_round_where_a_service_can_have_the_vip
         let objects: [Object; 2] = [web().into(), east().into()];
         let events = objects.map(ObjectEvent::Apply).into();
         store.apply(EventBatch { events, ..EventBatch::default() });
-        rules.evaluate(&store.snapshot(), &store.take_dirty(), &node, None);
+        rules.evaluate(&store.snapshot(), store.take_dirty(), &node, None);
         let slice = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
         let events = vec![ObjectEvent::Delete(slice)];
         store.apply(EventBatch { events, ..EventBatch::default() });
@@ -385,7 +385,7 @@ fn other_tiers_concern_their_import_alone() {
     let mut round = |store: &mut ObjectStore, objects: Vec<Object>| {
         let events = objects.into_iter().map(ObjectEvent::Apply).collect();
         store.apply(EventBatch { events, ..EventBatch::default() });
-        let round = rules.evaluate(&store.snapshot(), &store.take_dirty(), &plain_node(), None);
+        let round = rules.evaluate(&store.snapshot(), store.take_dirty(), &plain_node(), None);
         let is_partial = matches!(round.changes, DesiredChanges::Backends(_));
         (is_partial, frontends(rules.desired()), rules.desired().rejections.len())
     };
@@ -415,8 +415,8 @@ fn a_verdict_of_the_node_concerns_its_import_alone() {
     let objects: [Object; 3] = [asking.into(), other.into(), east.into()];
     let snapshot = snapshot(objects);
     let mut rules = Rules::default();
-    let all = DirtyObjects { imports: true, ..DirtyObjects::default() };
-    rules.evaluate(&snapshot, &all, &plain_node(), None);
+    let all = DirtyObjects { everything: true, ..DirtyObjects::default() };
+    rules.evaluate(&snapshot, all, &plain_node(), None);
     let dead = Ejection {
         import: key("shop/web"),
         backend: "10.1.0.1:8080".parse().unwrap(),
@@ -429,7 +429,7 @@ fn a_verdict_of_the_node_concerns_its_import_alone() {
     for (node, backends) in
         [(node, " east/10.1.0.2:8080"), (plain_node(), " east/10.1.0.1:8080 east/10.1.0.2:8080")]
     {
-        let round = rules.evaluate(&snapshot, &DirtyObjects::default(), &node, None);
+        let round = rules.evaluate(&snapshot, DirtyObjects::default(), &node, None);
         let DesiredChanges::Backends(changed) = round.changes else { panic!("a full round") };
         assert_eq!(changed.len(), 1);
         assert_eq!(frontends(rules.desired())[0], format!("10.0.0.1:80/TCP ->{backends}"));

@@ -10,9 +10,9 @@ use crate::model::{ClusterAffinity, NodeContext, RejectionReason, ServiceImport}
 pub(super) enum Tier {
     ThisCluster,
     OtherClusters,
-    /// Those that the operator prefers.
+    /// The clusters that the operator prefers.
     Preferred,
-    /// Those that a selector matches.
+    /// The clusters that a selector matches.
     Selected(Vec<Arc<str>>),
 }
 
@@ -58,13 +58,8 @@ pub(super) fn tiers(
         None => {}
     }
     let Some(affinity) = import.cluster_affinity.as_deref() else {
-        return Ok(node
-            .facts
-            .traffic
-            .has_preferred()
-            .then_some(Tier::Preferred)
-            .into_iter()
-            .collect());
+        let has_preferred = node.facts.traffic.has_preferred();
+        return Ok(if has_preferred { vec![Tier::Preferred] } else { vec![] });
     };
     by_affinity(affinity, node)
 }

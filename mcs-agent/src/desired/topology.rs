@@ -8,7 +8,7 @@ use crate::model::{NodeContext, RejectionReason, ServiceImport};
 pub(super) enum Distribution {
     /// Endpoints of this node's zone are preferred.
     SameZone,
-    /// Endpoints on this node are preferred, then those of its zone.
+    /// Endpoints on this node are preferred, then endpoints of its zone.
     SameNode,
 }
 
@@ -46,8 +46,8 @@ pub(super) fn prefer(
     Fate::Farther
 }
 
-/// Keeps the endpoints on this node if it is asked for and there is one, else those of this node's zone,
-/// else all. A controller of Kubernetes writes hints with the same result.
+/// Keeps the endpoints on this node if the import asks for them and there are any, else the endpoints of this
+/// node's zone, else all. A controller of Kubernetes writes hints with the same result.
 ///
 /// Zones span clusters. Node names repeat across clusters, so only an endpoint of this cluster is on
 /// this node.
@@ -70,8 +70,8 @@ fn prefer_near(
     }
 }
 
-/// Keeps the endpoints with a hint for this node, else those with a hint for its zone. Without either it
-/// keeps all and returns false. This is the rule of kube-proxy's `topologyModeFromHints`.
+/// Keeps the endpoints with a hint for this node, else the endpoints with a hint for its zone. Without either
+/// hint it keeps all and returns false. This is the rule of kube-proxy's `topologyModeFromHints`.
 ///
 /// A kind of hint counts only if every endpoint has one and some hint names this node or zone.
 /// Otherwise the rollout of the hints is not complete. Node names repeat across clusters, so a hint

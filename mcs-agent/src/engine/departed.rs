@@ -14,20 +14,20 @@ pub const REFUSED_FOR: Duration = Duration::from_mins(5);
 
 /// The VIPs that have departed.
 ///
-/// One that has gone is refused for [`REFUSED_FOR`]. After that, and if it was handed back, the maps keep it as long
-/// as a flow uses it.
+/// A VIP that is gone is refused for [`REFUSED_FOR`]. A VIP that was refused for that long, or was handed back, stays in the
+/// maps as long as a flow uses it.
 #[derive(Debug, Default)]
 pub(super) struct DepartedVips(BTreeMap<IpAddr, Departed>);
 
 #[derive(Clone, Copy, Debug)]
 struct Departed {
     departure: Departure,
-    /// When the maps got it. `None` until they have it.
+    /// When the maps got this departure. `None` until they have it.
     since: Option<Instant>,
 }
 
 impl DepartedVips {
-    /// Those that an earlier agent left in the maps. Their time starts anew.
+    /// The departed VIPs that an earlier agent left in the maps. Their time starts anew.
     pub(super) fn restore(found: &BTreeMap<IpAddr, Departure>) -> Self {
         let mut departed = Self::default();
         for (&ip, &departure) in found {
@@ -49,7 +49,7 @@ impl DepartedVips {
         self.0.retain(|ip, _| !served.contains(ip));
     }
 
-    /// Those that are refused.
+    /// The VIPs that are refused.
     pub(super) fn gone(&self) -> BTreeSet<IpAddr> {
         let gone = self.0.iter().filter(|(_, departed)| departed.departure == Departure::Gone);
         gone.map(|(ip, _)| *ip).collect()
@@ -69,8 +69,7 @@ impl DepartedVips {
         }
     }
 
-    /// Starts the time of those that the maps have got. Drops those that they never had, and returns whether there were
-    /// any.
+    /// Starts the time of the VIPs that the maps have now. Drops the VIPs that the maps lack. Returns whether it dropped any.
     pub(super) fn written(&mut self, realized: &Realized, now: Instant) -> bool {
         let before = self.0.len();
         self.0.retain(|ip, _| realized.knows_vip(*ip));
@@ -82,12 +81,13 @@ impl DepartedVips {
         self.0.len() < before
     }
 
-    /// Ends what is over. `in_use` has the VIPs that flows used at some time after `looked_from`. Returns whether
+    /// Ends refusals that lasted long enough, and drops handed-back VIPs without flows. `in_use` has the VIPs that flows used
+    /// at some time after `looked_since`. Returns whether
     /// anything changed.
     pub(super) fn expire(
         &mut self,
         in_use: &BTreeSet<IpAddr>,
-        looked_from: Instant,
+        looked_since: Instant,
         now: Instant,
     ) -> bool {
         let mut changed = false;
@@ -101,7 +101,7 @@ impl DepartedVips {
                 *departed = Departed { departure: Departure::HandedBack, since: None };
                 return in_use.contains(ip);
             }
-            let is_over = looked_from > since && !in_use.contains(ip);
+            let is_over = looked_since > since && !in_use.contains(ip);
             changed |= is_over;
             !is_over
         });

@@ -4,10 +4,10 @@ use std::time::{Duration, Instant};
 
 use backon::{BackoffBuilder as _, ExponentialBackoff, ExponentialBuilder};
 
-const SHORTEST: Duration = Duration::from_millis(50);
-const LONGEST: Duration = Duration::from_secs(5);
+/// The shortest and the longest delay.
+const DELAYS: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(5));
 
-/// A deadline that doubles its distance with each failure. Without jitter: nobody else writes these
+/// A deadline that doubles its distance with each failure. It has no jitter: nobody else writes these
 /// maps.
 #[derive(Debug)]
 pub(super) struct Retry {
@@ -18,14 +18,13 @@ pub(super) struct Retry {
 
 impl Default for Retry {
     fn default() -> Self {
-        Self::new(SHORTEST, LONGEST)
+        Self::new(DELAYS)
     }
 }
 
 impl Retry {
-    /// The first delay is `shortest`, and none is more than `longest`.
-    pub(super) fn new(shortest: Duration, longest: Duration) -> Self {
-        let bounds = (shortest, longest);
+    /// The bounds are the first delay and the longest one.
+    pub(super) fn new(bounds: (Duration, Duration)) -> Self {
         Self { bounds, delays: delays(bounds), at: None }
     }
 
@@ -71,6 +70,6 @@ mod tests {
         }
         retry.succeed();
         assert_eq!(retry.at(), None);
-        assert_eq!(retry.fail(now), SHORTEST);
+        assert_eq!(retry.fail(now), DELAYS.0);
     }
 }

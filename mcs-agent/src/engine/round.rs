@@ -12,18 +12,18 @@ use crate::{
     store::Change,
 };
 
-/// What a batch contained that is new.
+/// What is new in a batch.
 #[derive(Debug, Default)]
-pub struct Taken {
+pub struct BatchSummary {
     /// Objects that are different now, sorted.
     pub changes: Vec<Change>,
     /// How many of them are ServiceImports.
     pub imports: usize,
-    /// What the source cannot read now and could read before.
+    /// What the source could read before and cannot read now.
     pub problems: Vec<SourceProblem>,
-    /// What `--adopt` would serve, as far as it was not known before.
+    /// Objects that `--adopt` would make the agent serve, unless their controller was known before.
     pub adoptable: Vec<AdoptableObjects>,
-    /// The API groups of which that is so.
+    /// API groups whose objects `--adopt` would make the agent serve, unless the group was known before.
     pub adoptable_groups: Vec<AdoptableGroup>,
 }
 
@@ -36,16 +36,16 @@ pub struct RoundSummary {
     pub planned: usize,
     /// What the maps had no room for.
     pub deferred: Vec<Deferred>,
-    /// The protocols whose sockets may be stale after them.
+    /// The protocols whose sockets may be stale after the steps.
     pub may_leave_stale: BTreeSet<Protocol>,
     /// Larger maps are needed: [`Engine::has_grown`](super::Engine::has_grown) or
     /// [`Engine::has_not_grown`](super::Engine::has_not_grown) is due, and then another round.
     pub larger: Option<Capacity>,
     /// Whether the source became synced with this round.
     pub became_synced: bool,
-    /// Why the maps are not as desired, besides what was deferred.
+    /// Why the maps are not as desired, other than for lack of room.
     pub failures: Vec<anyhow::Error>,
-    /// What the round came to.
+    /// How the round ended.
     pub outcome: Outcome,
     /// When it began.
     pub started: Instant,
@@ -53,7 +53,7 @@ pub struct RoundSummary {
     pub took: Duration,
 }
 
-/// What a round came to.
+/// How a round ended.
 #[derive(Debug)]
 pub enum Outcome {
     /// The maps are as desired. These changes were written since the last time.

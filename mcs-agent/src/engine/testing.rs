@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use anyhow::ensure;
 
-use super::{Engine, RoundSummary, SizedMaps};
+use super::{Engine, RoundSummary};
 use crate::{
     model::Capacity,
     reconcile::{
@@ -14,7 +14,7 @@ use crate::{
 };
 
 /// Config maps that can be replaced by larger ones that hold the same.
-pub trait GrowableMaps: SizedMaps {
+pub trait GrowableMaps: Maps {
     /// Makes them larger.
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()>;
 }
@@ -28,7 +28,7 @@ pub fn reconcile(
     let mut round = engine.reconcile(maps, &clock);
     while let Some(capacity) = round.larger {
         match maps.grow(capacity) {
-            Ok(()) => engine.has_grown(maps.capacity()),
+            Ok(()) => engine.has_grown(capacity),
             Err(error) => drop(engine.has_not_grown(&error, clock())),
         }
         let next = engine.reconcile(maps, &clock);
@@ -84,6 +84,11 @@ impl GrowableMemoryMaps {
         self.maps = faulty(self.capacity, self.contents().clone(), faults);
     }
 
+    /// What the maps have room for.
+    pub const fn capacity(&self) -> Capacity {
+        self.capacity
+    }
+
     /// What the maps contain.
     pub const fn contents(&self) -> &MapContents {
         self.maps.maps.contents()
@@ -107,12 +112,6 @@ impl Maps for GrowableMemoryMaps {
     }
 }
 
-impl SizedMaps for GrowableMemoryMaps {
-    fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-}
-
 impl GrowableMaps for GrowableMemoryMaps {
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let fails = self.failing_growths > 0;
@@ -123,12 +122,6 @@ impl GrowableMaps for GrowableMemoryMaps {
         self.capacity = capacity;
         self.growths += 1;
         Ok(())
-    }
-}
-
-impl<M: SizedMaps> SizedMaps for FaultyMaps<M> {
-    fn capacity(&self) -> Capacity {
-        self.maps.capacity()
     }
 }
 

@@ -45,13 +45,13 @@ impl World {
     fn on(maps: GrowableMemoryMaps) -> Self {
         let node = NodeContext { capacity: BOUND, ..plain_node() };
         let (mut engine, findings) =
-            Engine::start(&maps, node, SystemTime::now()).expect("in memory");
+            Engine::start(&maps, maps.capacity(), node, SystemTime::now()).expect("in memory");
         assert_eq!(findings, []);
-        engine.set_part(4);
+        engine.set_most_steps(4);
         Self { engine, maps, now: Cell::new(Instant::now()), tick: Duration::ZERO }
     }
 
-    fn take(&mut self, events: impl Into<Vec<ObjectEvent>>) -> Taken {
+    fn take(&mut self, events: impl Into<Vec<ObjectEvent>>) -> BatchSummary {
         self.engine.take(EventBatch { events: events.into(), ..EventBatch::default() })
     }
 
@@ -147,7 +147,7 @@ fn a_round_writes_what_batches_asked_for() {
 fn a_long_plan_is_written_in_parts() {
     let writes = |part| {
         let mut world = World::new(BOUND);
-        world.engine.set_part(part);
+        world.engine.set_most_steps(part);
         world.take(lists(0..3, 2));
         (world.settle().planned, world.settle().planned)
     };
@@ -202,7 +202,7 @@ fn a_growth_that_fails_is_tried_again_ever_later_and_other_changes_go_on() {
             assert_eq!(delay(&round), Some(Duration::from_secs(seconds)), "{round:?}");
             assert_eq!((round.failures.len(), world.engine.retry_at()), (0, Some(due)));
         }
-        let pending = world.engine.pending();
+        let pending = world.engine.why_pending();
         assert!(pending[0].contains("10.0.0.2:80/TCP stays as it is"), "{pending:?}");
         let why = "cannot make larger maps: no memory for larger maps";
         assert_eq!(pending.last().map(String::as_str), Some(why));
@@ -216,7 +216,7 @@ fn a_growth_that_fails_is_tried_again_ever_later_and_other_changes_go_on() {
     }
     world.settle();
     assert_eq!(world.maps.growths, 1);
-    assert!(world.engine.pending().is_empty() && world.engine.retry_at().is_none());
+    assert!(world.engine.why_pending().is_empty() && world.engine.retry_at().is_none());
     assert_eq!(world.engine.not_grown(), None);
 }
 
@@ -309,11 +309,14 @@ fn delays_grow_with_each_failure_until_a_success() {
         assert_eq!(world.engine.retry_at(), Some(world.now.get() + delay(&round).unwrap()));
         world.now.set(world.engine.retry_at().unwrap());
     }
-    assert_eq!((world.engine.changes().imports(), world.engine.changes().slices()), (1, 1));
+    assert_eq!(
+        (world.engine.pending_changes().imports(), world.engine.pending_changes().slices()),
+        (1, 1)
+    );
     world.maps.set_faults(Faults::default());
     world.settle();
     assert_eq!(world.engine.retry_at(), None);
-    assert_eq!(world.engine.changes().imports(), 0);
+    assert_eq!(world.engine.pending_changes().imports(), 0);
     world.maps.set_faults(broken);
     world.take([apply_import(web(1))]);
     assert_eq!(delay(&world.reconcile()), Some(Duration::from_millis(50)));
@@ -524,7 +527,7 @@ fn converges(faults: Faults) -> usize {
             return failures;
         }
     }
-    panic!("no end after 1000 rounds: {:?}", world.engine.pending());
+    panic!("no end after 1000 rounds: {:?}", world.engine.why_pending());
 }
 
 #[test]

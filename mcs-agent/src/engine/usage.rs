@@ -22,7 +22,7 @@ pub struct Usage {
     /// ServiceImports that can have frontends.
     #[serde(default)]
     pub imports: usize,
-    /// Backends that are kept for the UDP clients that have them. They take room that nothing else needs.
+    /// Backends that are kept for their UDP clients. They take room that nothing else needs.
     #[serde(default)]
     pub kept: u32,
     /// Addresses in the maps that were VIPs and were handed back.
@@ -34,7 +34,7 @@ pub struct Usage {
 }
 
 impl Usage {
-    /// That of the desired state, and of the kept backends in the maps.
+    /// The usage of the desired state, and of the kept backends in the maps.
     pub(super) fn of(rules: &Rules, realized: &Realized) -> Self {
         let (desired, totals) = (rules.desired(), rules.totals());
         let departed = |departure| {

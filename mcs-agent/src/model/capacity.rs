@@ -76,8 +76,8 @@ impl Capacity {
 
     /// Buckets of `hints`: enough that few addresses share one. A pod is often the endpoint of several ports.
     ///
-    /// It is a power of two. Larger maps take over what is hinted, and only then a bucket becomes whole buckets: of any other
-    /// number each growth would add parts of buckets, and maps that grow often would hint at every address.
+    /// The number is a power of two: larger maps take over all hints, and a bucket then becomes whole buckets. With any other
+    /// number each growth would set parts of buckets, and maps that grow often would hint at every address.
     pub const fn hint_buckets(self) -> u32 {
         let few_share = self.frontends.saturating_add(self.backend_entries()).saturating_mul(8);
         match few_share.checked_next_power_of_two() {
@@ -96,7 +96,7 @@ impl Capacity {
     }
 
     /// The inverse of [`Capacity::service_entries`]. Maps of an earlier version may have a number of entries that no
-    /// capacity has: the result then stands for another number, so they are made anew.
+    /// capacity has. The result is then the capacity of other maps, and the agent makes these anew.
     pub const fn imports_of(service_entries: u32) -> u32 {
         let names = service_entries.saturating_sub(1);
         if names <= 2 * SPARE_NAMES {

@@ -41,8 +41,8 @@ impl DesiredState {
         Some(&self.imports[self.report_index(import)?])
     }
 
-    /// Replaces the report of an import, if it has one. Those that share the list keep theirs, and share it still if
-    /// nothing differs.
+    /// Replaces the report of an import, if it has one. Clones of the list keep the former report; an equal report copies
+    /// nothing.
     pub(crate) fn set_report(&mut self, report: ImportReport) {
         if let Some(index) = self.report_index(&report.import)
             && *self.imports[index] != report

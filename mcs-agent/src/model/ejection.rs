@@ -33,13 +33,13 @@ impl PassiveHealth {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum EjectionState {
-    /// They get others.
+    /// New clients get other backends.
     Ejected,
-    /// It has one slot, until it answers a client.
+    /// The backend has one slot, until it answers a client.
     HalfOpen,
 }
 
-/// The verdicts of this node, by import and address. What they come to, the rules decide.
+/// The verdicts of this node, by import and address. The rules decide which of them count.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Ejections(Arc<BTreeMap<ObjectKey, BTreeMap<SocketAddr, EjectionState>>>);
 
@@ -79,7 +79,7 @@ pub struct Ejection {
     pub state: EjectionState,
     /// How often it was ejected lately.
     pub times: u32,
-    /// New clients get it all the same: half of the service's backends are ejected, or it is the last one.
+    /// New clients get it although it is ejected: half of the service's backends are ejected already, or it is the last one.
     #[serde(default)]
     pub used: bool,
 }

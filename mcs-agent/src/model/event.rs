@@ -34,9 +34,9 @@ pub enum ObjectEvent<T = Object> {
 pub struct EventBatch {
     /// The store applies them in this order.
     pub events: Vec<ObjectEvent>,
-    /// Facts about the node. They replace those of the batch before, which most batches share.
+    /// Facts about the node. They replace the facts of the batch before. Most batches share one value.
     pub node: Arc<NodeFacts>,
-    /// It replaces the status of the batch before, likewise.
+    /// The status of the source. It replaces the status of the batch before. Most batches share one value.
     pub status: Arc<SourceStatus>,
 }
 
@@ -80,7 +80,7 @@ pub struct KindStatus {
     pub known_until: Option<u64>,
 }
 
-/// A thing that a source cannot read.
+/// Something that a source cannot read.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct SourceProblem {
     /// For example `web.yaml, document 2, line 14`, or a resource.

@@ -6,9 +6,10 @@ use std::{
     sync::Arc,
 };
 
+use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
-use super::{ObjectKey, Slots};
+use super::slots::Slots;
 
 /// The protocols that the programs translate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -40,11 +41,9 @@ impl Protocol {
 }
 
 impl fmt::Display for Protocol {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Tcp => "TCP",
-            Self::Udp => "UDP",
-        })
+        self.serialize(f)
     }
 }
 
@@ -85,7 +84,7 @@ pub struct Frontend {
     pub affinity_seconds: Option<u32>,
     /// Sorted; each address comes once. If there are none, every client is refused.
     pub backends: Vec<Backend>,
-    /// The slots of `backends`.
+    /// How many slots each of `backends` has.
     pub slots: Slots,
     /// Endpoints that serve and are not in `backends`: of another zone, of a drained cluster, or terminating. New clients do
     /// not get them. A UDP backend that leaves `backends` is kept while it is here. Sorted; for TCP it is empty, unless the
@@ -103,7 +102,7 @@ impl Frontend {
             .flat_map(|(one, count)| iter::repeat_n(one, count as usize))
     }
 
-    /// How many slots it has. That is the room which it takes in the maps: no backend is without a slot.
+    /// How many slots it has: the room that it takes in the maps. No backend is without a slot.
     pub fn slot_count(&self) -> usize {
         self.slots.total(self.backends.len())
     }

@@ -13,8 +13,8 @@ pub struct ImportReport {
     pub import: ObjectKey,
     /// Whether clients reach its backends.
     pub state: ImportState,
-    /// The reason for `state`. That of an import that is ready is empty, unless drained clusters serve it. For an import that is left alone, also what
-    /// to do to hand it to the agent.
+    /// The reason for `state`; empty for an import that is ready, unless drained clusters serve it. For an import that is
+    /// left alone, also how to hand it to the agent.
     pub message: String,
     /// Why it is left alone; absent in every other state.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -91,13 +91,8 @@ impl ImportState {
 }
 
 impl fmt::Display for ImportState {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Ready => "Ready",
-            Self::Partial => "Partial",
-            Self::Refusing => "Refusing",
-            Self::LeftAlone => "LeftAlone",
-            Self::Rejected => "Rejected",
-        })
+        self.serialize(f)
     }
 }

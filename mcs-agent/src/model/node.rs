@@ -40,7 +40,7 @@ pub struct NodeFacts {
     /// The ranges of the addresses of Services in this cluster; `None` while they are unknown.
     #[serde(default)]
     pub service_ranges: Option<BTreeSet<IpNet>>,
-    /// The ranges of pods, as far as they are known: those of this node, and those of a flag. No address in one can be a VIP.
+    /// The known ranges of pods: the ranges of this node, and the ranges of a flag. No address in them can be a VIP.
     #[serde(default)]
     pub pod_ranges: BTreeSet<IpNet>,
     /// The weights and drains of source clusters.

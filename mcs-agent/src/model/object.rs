@@ -2,10 +2,10 @@
 
 use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc, time::SystemTime};
 
-pub use mcs_kube::ObjectKey;
+use mcs_kube::{ObjectKey, Tiers};
 use serde::{Deserialize, Serialize};
 
-use super::{SpillWish, Tiers};
+use super::spill::SpillWish;
 
 /// The kinds that the agent reads.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -19,12 +19,9 @@ pub enum Kind {
 }
 
 impl fmt::Display for Kind {
+    /// As serialised.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::ServiceImport => "ServiceImport",
-            Self::EndpointSlice => "EndpointSlice",
-            Self::Service => "Service",
-        })
+        self.serialize(f)
     }
 }
 

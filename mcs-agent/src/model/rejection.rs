@@ -68,7 +68,7 @@ pub enum RejectionReason {
 }
 
 impl RejectionReason {
-    /// Whether it is about the source clusters that the import prefers. The import is served without the preference.
+    /// Whether it concerns the source clusters that the import prefers. The import is served without the preference.
     pub const fn is_of_preference(self) -> bool {
         matches!(
             self,
@@ -97,7 +97,7 @@ pub(crate) fn shorten(message: &str) -> String {
     if cut.is_empty() { kept.to_owned() } else { format!("{kept}…") }
 }
 
-/// A part of an object that the agent does not use. It uses the rest of the object.
+/// A part of an object that the agent does not use. It uses the other parts.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
 pub struct Rejection {
     /// The object.

@@ -4,7 +4,7 @@ use std::{fmt, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::FrontendId;
+use super::frontend::FrontendId;
 
 /// What annotations of an import ask for, as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -18,7 +18,7 @@ pub struct SpillWish {
 impl SpillWish {
     /// The threshold of each tier: `min-ready=3` or `70%`.
     pub const SPILL: &str = "traffic.clusterset.mcs-agent.io/spill";
-    /// How long a tier has to be well before it gets back what it spilled: `5m`.
+    /// How long a tier has to be well above its threshold before it gets its clients back: `5m`.
     pub const FAILBACK_DELAY: &str = "traffic.clusterset.mcs-agent.io/failback-delay";
 }
 
@@ -27,14 +27,14 @@ impl SpillWish {
 pub struct Spill {
     /// The first frontend of this port and family.
     pub frontend: FrontendId,
-    /// Those of the owner or operator, and a last one with all other clusters.
+    /// The tiers of the owner or operator, and a last tier with all other clusters.
     pub tiers: Vec<TierShare>,
 }
 
 /// What a tier gets of the new clients.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct TierShare {
-    /// Its source clusters that have endpoints, without those of earlier tiers.
+    /// Its source clusters that have endpoints, without the clusters of earlier tiers.
     pub clusters: Vec<Arc<str>>,
     /// How many of its endpoints are ready.
     pub ready: u32,
@@ -50,9 +50,9 @@ pub struct TierShare {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum TierState {
-    /// It takes all that earlier tiers leave.
+    /// It takes all clients that earlier tiers leave.
     Whole,
-    /// It takes what its ready endpoints are good for.
+    /// It takes the share that its ready endpoints can serve.
     Spills,
     /// It could take more, once `failback-delay` is over.
     Waits,

@@ -5,12 +5,6 @@ use std::ops::Range;
 use super::{free_list::FreeList, name_table::NameTable};
 use crate::model::Capacity;
 
-/// A service's namespace and name, as [`mcs_common::ServiceRecord`] holds them.
-pub(super) type ServiceName = [[i8; 64]; 2];
-
-/// A cluster's name, as [`mcs_common::ClusterRecord`] holds it.
-pub(super) type ClusterName = [i8; 64];
-
 /// The free, released and used entries of each array.
 #[derive(Clone, Debug)]
 pub(super) struct Allocations {
@@ -21,9 +15,9 @@ pub(super) struct Allocations {
     /// Of `backends`.
     pub(super) backends: FreeList,
     /// Of `services`.
-    pub(super) services: NameTable<ServiceName>,
+    pub(super) services: NameTable,
     /// Of `clusters`.
-    pub(super) clusters: NameTable<ClusterName>,
+    pub(super) clusters: NameTable,
 }
 
 impl Allocations {

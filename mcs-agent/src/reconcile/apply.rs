@@ -1,9 +1,9 @@
 //! Carries out a plan.
 
-use super::{Foreseen, MapError, Maps, Realized};
+use super::{MapError, Maps, Planned, Realized};
 
 /// A write failed, and the plan stopped there. Every frontend has its former or its new backends and
-/// attributes; a new plan from the realized state does the rest.
+/// attributes; a new plan from the realized state has the remaining steps.
 #[derive(Debug, thiserror::Error)]
 #[error("stopped after {done} of {planned} writes to the maps; the rest follows")]
 pub struct ApplyError {
@@ -15,14 +15,14 @@ pub struct ApplyError {
     pub source: MapError,
 }
 
-/// Does the steps of a plan in order. `realized` becomes what the planner foresaw, or what the maps hold after a write
-/// that failed.
+/// Does the steps of a plan in order. `realized` becomes the state after the plan. After a write that failed it becomes
+/// what the maps hold.
 ///
 /// # Errors
 ///
 /// The first write that fails.
 pub fn apply(
-    Foreseen { plan, realized: foreseen }: Foreseen,
+    Planned { plan, realized: after }: Planned,
     maps: &mut impl Maps,
     realized: &mut Realized,
 ) -> Result<(), ApplyError> {
@@ -34,7 +34,7 @@ pub fn apply(
             return Err(ApplyError { done, planned, source });
         }
     }
-    *realized = foreseen;
+    *realized = after;
     Ok(())
 }
 
@@ -105,7 +105,7 @@ mod tests {
         let mut maps = FaultyMaps::new(MemoryMaps::new(capacity), 1000, 0);
         let mut realized = Realized::empty(capacity);
         let plan = plan(&web("web", &[]), &realized, Pruning::On);
-        let plan = Foreseen::after(plan.steps, &realized);
+        let plan = Planned::after(plan.steps, &realized);
         let error = apply(plan, &mut maps, &mut realized).expect_err("every insertion fails");
         assert_eq!(error.to_string(), "stopped after 2 of 4 writes to the maps; the rest follows");
         assert_eq!(realized.contents(), maps.maps.contents());

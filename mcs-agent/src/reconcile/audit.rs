@@ -39,11 +39,11 @@ pub fn audited_maps() -> impl Iterator<Item = &'static str> {
 pub struct Comparison {
     /// Entries compared.
     pub entries: usize,
-    /// Those that differ. The agent may have written them meanwhile.
+    /// Entries that differ. The agent may have written them since the comparison began.
     pub different: Vec<Entry>,
 }
 
-/// Compares all entries with `expected`. An entry comes before those that refer to it.
+/// Compares all entries with `expected`. An entry comes before the entries that refer to it.
 ///
 /// # Errors
 ///
@@ -89,7 +89,7 @@ impl Comparison {
 }
 
 impl Entry {
-    /// The writes, in order, after which a map has the expected entry; none if it has it.
+    /// The writes, in order, that give a map the expected entry; none if the map has it.
     ///
     /// # Errors
     ///
@@ -151,13 +151,13 @@ fn hint_of_backend(expected: &MapContents, id: u32, maps: &impl MapReader) -> Ve
     backend.map_or_else(Vec::new, |backend| hint(backend.addr, Hint::BACKEND, maps))
 }
 
-/// Sets a hint that is missing. Hints that should not be there cost look-ups, and may be those of former backends.
+/// Sets a hint that is missing. A needless hint only costs look-ups, and a former backend may need it.
 fn hint(address: Address, hint: Hint, maps: &impl MapReader) -> Vec<Step> {
     let is_there = maps.hint(&address).includes(hint);
     if is_there { vec![] } else { vec![Step::RepairHint { address, hint }] }
 }
 
-/// Restores a state that a program may read meanwhile: the extent goes last.
+/// Restores a state while programs may read it: the extent goes last.
 fn write_live_state(index: u32, state: FrontendState) -> Vec<Step> {
     let flip = Step::Flip { index, extent: state.extent };
     vec![Step::WriteState { index, state: state.into() }, flip]

@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use super::{Foreseen, Pruning, Realized, apply, plan, testing::MemoryMaps};
+use super::{Planned, Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::model::{
     Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots,
 };
@@ -28,7 +28,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
     }
 }
 
-/// Those frontends and their VIPs.
+/// These frontends and their VIPs.
 pub(crate) fn desired<const N: usize>(frontends: [(FrontendId, Frontend); N]) -> DesiredState {
     let vips = frontends.iter().map(|(id, _)| id.ip).collect();
     DesiredState { vips, frontends: frontends.into(), ..DesiredState::default() }
@@ -49,7 +49,7 @@ pub(crate) fn address(ip: &str) -> IpAddr {
     ip.parse().expect("an address")
 }
 
-/// New maps, and what is known of them, after all that was wanted in turn.
+/// New maps and their realized state, after each of these desired states in turn.
 pub(crate) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps, Realized) {
     let mut maps = MemoryMaps::new(capacity);
     let mut realized = Realized::empty(capacity);
@@ -59,7 +59,7 @@ pub(crate) fn maps(capacity: Capacity, wanted: &[&DesiredState]) -> (MemoryMaps,
     (maps, realized)
 }
 
-/// Makes the maps what is wanted; the steps taken, by map.
+/// Writes the desired state. Returns the steps, with their maps.
 pub(crate) fn go(
     desired: &DesiredState,
     maps: &mut MemoryMaps,
@@ -68,6 +68,6 @@ pub(crate) fn go(
     let plan = plan(desired, realized, Pruning::On);
     assert_eq!(plan.deferred, []);
     let steps = plan.steps.clone();
-    apply(Foreseen::after(plan.steps, realized), maps, realized).expect("no fault");
+    apply(Planned::after(plan.steps, realized), maps, realized).expect("no fault");
     steps.iter().map(|step| format!("{}: {step}", step.map().unwrap_or("all"))).collect()
 }

@@ -14,7 +14,7 @@ use self::{
     watched::Watched,
 };
 use super::{
-    Foreseen, MapContents, MapReader as _, MapView, Maps, Plan, Pruning, Realized, apply,
+    MapContents, MapReader as _, MapView, Maps, Plan, Planned, Pruning, Realized, apply,
     fixtures::{self, frontend, go, maps, pods},
     plan, plan_within,
     testing::{FaultyMaps, MemoryMaps, can_fail},
@@ -58,7 +58,7 @@ impl World {
         }
         self.maps.maps.expect(desired, *pruning);
         // A failed write is one more way to stop.
-        let plan = Foreseen::after(plan.steps, &self.realized);
+        let plan = Planned::after(plan.steps, &self.realized);
         let _ = apply(plan, &mut self.maps, &mut self.realized);
         if *restart {
             self.restart();

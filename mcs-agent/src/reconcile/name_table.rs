@@ -2,7 +2,6 @@
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
-    marker::PhantomData,
     sync::Arc,
 };
 
@@ -13,34 +12,23 @@ use super::free_list::{FreeList, one};
 ///
 /// Index 0 stands for "no name" and is not counted.
 #[derive(Clone, Debug)]
-pub(super) struct NameTable<K> {
+pub(super) struct NameTable {
     entries: FreeList,
-    /// By [`Name::short`].
+    /// By [`short`] name.
     ids: Arc<BTreeMap<Box<[u8]>, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
-    names: PhantomData<K>,
 }
 
-/// A name as a record of the maps has it.
-pub(super) trait Name: Ord {
-    /// The name without the zeros at the end of each part: few names need the room that the record has.
-    fn short(&self) -> Box<[u8]>;
-}
-
-impl<const N: usize> Name for [i8; N] {
-    fn short(&self) -> Box<[u8]> {
-        without_zeros(self).into()
+/// The parts of a name, each without the zeros at its end: few names need the room that a record has.
+///
+/// The length of each part comes before it: what others write to the maps can have zeros anywhere.
+pub(super) fn short(parts: &[&[i8]]) -> Box<[u8]> {
+    let mut name = Vec::new();
+    for part in parts.iter().map(|part| without_zeros(part)) {
+        name.push(u8::try_from(part.len()).unwrap_or(u8::MAX));
+        name.extend_from_slice(part);
     }
-}
-
-impl<const N: usize> Name for [[i8; N]; 2] {
-    /// The number of bytes of the first part comes first: what others write to the maps can have zeros anywhere.
-    fn short(&self) -> Box<[u8]> {
-        const { assert!(N <= u8::MAX as usize) };
-        let [first, second] = self.each_ref().map(|part| without_zeros(part));
-        let bytes = u8::try_from(first.len()).unwrap_or(u8::MAX);
-        [&[bytes], first, second].concat().into()
-    }
+    name.into()
 }
 
 fn without_zeros(part: &[i8]) -> &[u8] {
@@ -48,14 +36,10 @@ fn without_zeros(part: &[i8]) -> &[u8] {
     bytemuck::cast_slice(&part[..part.len() - zeros])
 }
 
-impl<K: Name> NameTable<K> {
+impl NameTable {
     /// No name, in an array with these free and released entries.
     pub(super) fn new(entries: FreeList) -> Self {
-        Self { entries, ids: Arc::default(), uses: Arc::default(), names: PhantomData }
-    }
-
-    fn id(&self, name: &K) -> Option<u32> {
-        self.ids.get(&name.short()).copied()
+        Self { entries, ids: Arc::default(), uses: Arc::default() }
     }
 
     /// How many entries are in use.
@@ -73,17 +57,17 @@ impl<K: Name> NameTable<K> {
         self.uses.keys().copied()
     }
 
-    /// An index for each of different names: the one it has, or a free one. Nothing is taken.
+    /// An index for each [`short`] name: the index that it has, or a free one. The names differ. Nothing is taken.
     pub(super) fn assign(
         &self,
-        names: impl Iterator<Item = K>,
+        names: impl Iterator<Item = Box<[u8]>>,
     ) -> impl Iterator<Item = Option<u32>> {
         let mut free = self.entries.each();
-        names.map(move |name| self.id(&name).or_else(|| free.next()))
+        names.map(move |name| self.ids.get(&name).copied().or_else(|| free.next()))
     }
 
-    /// So many more refer to the entry.
-    pub(super) fn acquire(&mut self, id: u32, name: &K, times: u32) {
+    /// Something refers to the entry `times` more. `name` is its name, by parts.
+    pub(super) fn acquire(&mut self, id: u32, name: &[&[i8]], times: u32) {
         if id == 0 {
             return;
         }
@@ -92,19 +76,20 @@ impl<K: Name> NameTable<K> {
         *uses += times;
         if is_new {
             self.entries.take(one(id));
-            Arc::make_mut(&mut self.ids).insert(name.short(), id);
+            Arc::make_mut(&mut self.ids).insert(short(name), id);
         }
     }
 
     /// Something no longer refers to the entry; after the last, the entry is released.
-    pub(super) fn release(&mut self, id: u32, name: &K) {
+    pub(super) fn release(&mut self, id: u32, name: &[&[i8]]) {
         let Entry::Occupied(mut uses) = Arc::make_mut(&mut self.uses).entry(id) else { return };
         *uses.get_mut() -= 1;
         if *uses.get() == 0 {
             uses.remove();
             self.entries.release(one(id));
-            if self.id(name) == Some(id) {
-                Arc::make_mut(&mut self.ids).remove(&name.short());
+            let name = short(name);
+            if self.ids.get(&name) == Some(&id) {
+                Arc::make_mut(&mut self.ids).remove(&name);
             }
         }
     }
@@ -130,26 +115,27 @@ mod tests {
         name
     }
 
-    fn names() -> NameTable<[i8; 4]> {
+    fn names() -> NameTable {
         NameTable::new(FreeList::all_free(1..4))
     }
 
     /// The indices that `wanted` would get, in its order.
-    fn assigned<const N: usize>(names: &NameTable<[i8; 4]>, wanted: [&str; N]) -> [u32; N] {
-        let mut ids = names.assign(wanted.map(name).into_iter());
+    fn assigned<const N: usize>(names: &NameTable, wanted: [&str; N]) -> [u32; N] {
+        let mut ids = names.assign(wanted.map(|one| short(&[&name(one)])).into_iter());
         wanted.map(|_| ids.next().flatten().expect("room"))
     }
 
     #[test]
     fn an_entry_is_taken_while_something_refers_to_it() {
         let mut names = names();
-        names.acquire(1, &name("b"), 2);
+        names.acquire(1, &[&name("b")], 2);
         assert_eq!(assigned(&names, ["a", "b", "c"]), [2, 1, 3]);
-        assert!(names.assign(["a", "b", "c", "d"].map(name).into_iter()).any(|id| id.is_none()));
+        let four = ["a", "b", "c", "d"].map(|one| short(&[&name(one)]));
+        assert!(names.assign(four.into_iter()).any(|id| id.is_none()));
 
-        names.release(1, &name("b"));
+        names.release(1, &[&name("b")]);
         assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
-        names.release(1, &name("b"));
+        names.release(1, &[&name("b")]);
         assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "released only");
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a", "b"]), [1, 2]);
@@ -158,9 +144,9 @@ mod tests {
     #[test]
     fn index_0_is_no_name() {
         let mut names = names();
-        names.acquire(0, &name("a"), 1);
+        names.acquire(0, &[&name("a")], 1);
         assert_eq!(assigned(&names, ["a"]), [1]);
-        names.release(0, &name("a"));
+        names.release(0, &[&name("a")]);
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a"]), [1]);
     }
@@ -168,15 +154,15 @@ mod tests {
     #[test]
     fn two_entries_may_say_the_same() {
         let mut names = names();
-        names.acquire(1, &name("a"), 1);
-        names.acquire(2, &name("a"), 1);
-        names.release(1, &name("a"));
+        names.acquire(1, &[&name("a")], 1);
+        names.acquire(2, &[&name("a")], 1);
+        names.release(1, &[&name("a")]);
         assert_eq!(assigned(&names, ["a"]), [2], "the other stays known");
     }
 
     #[test]
     fn names_are_as_different_as_their_records() {
-        let records = [
+        let records: [[[i8; 2]; 2]; 10] = [
             [[1, 0], [1, 0]],
             [[1, 1], [0, 0]],
             [[1, 0], [0, 0]],
@@ -188,7 +174,8 @@ mod tests {
             [[1, 0], [1, 1]],
             [[1, 1], [1, 0]],
         ];
-        let short: std::collections::BTreeSet<_> = records.iter().map(Name::short).collect();
+        let short: std::collections::BTreeSet<_> =
+            records.iter().map(|[first, second]| short(&[first, second])).collect();
         assert_eq!(short.len(), records.len(), "{short:?}");
     }
 }

@@ -113,7 +113,7 @@ impl<T: Copy> FromIterator<T> for Pages<T> {
     }
 }
 
-/// Splits into parts of `size`; the last one has the rest.
+/// Splits into parts of `size`; the last part can be smaller.
 fn parts<T>(mut all: impl Iterator<Item = T>, size: usize) -> impl Iterator<Item = Arc<Vec<T>>> {
     std::iter::from_fn(move || {
         let part: Vec<T> = all.by_ref().take(size).collect();

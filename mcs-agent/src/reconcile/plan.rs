@@ -5,9 +5,9 @@ mod deferred;
 mod frontend_change;
 mod placement;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use mcs_common::{Address, FrontendKey};
+use mcs_common::FrontendKey;
 
 pub use self::deferred::{Deferred, Shortage, Subject};
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
@@ -20,23 +20,23 @@ pub struct Plan {
     /// In order. After each of them every reader finds every frontend with its former or its new
     /// backends and attributes.
     pub steps: Vec<Step>,
-    /// The changes that wait for room. All others are in `steps`, or in the plan that follows a part.
+    /// The changes that wait for room. All other changes are in `steps`, or in the plan that follows a part.
     pub deferred: Vec<Deferred>,
     /// The plan has ended early: after its steps, another is due.
     pub is_part: bool,
 }
 
-/// A plan, and what the realized state is once it is carried out.
+/// A plan, and the realized state once the plan is carried out.
 #[derive(Clone, Debug)]
-pub struct Foreseen {
+pub struct Planned {
     /// The plan.
     pub plan: Plan,
     /// The realized state after its last step.
     pub realized: Realized,
 }
 
-impl Foreseen {
-    /// These steps alone, and what they lead to from `realized`.
+impl Planned {
+    /// These steps alone, and the state that they lead to from `realized`.
     #[cfg(test)]
     pub(crate) fn after(steps: Vec<Step>, realized: &Realized) -> Self {
         let realized = realized.after(&steps);
@@ -52,8 +52,8 @@ type Wanted<'a> = BTreeMap<FrontendKey, (&'a FrontendId, &'a Frontend)>;
 pub enum Pruning {
     /// It deletes VIPs and frontends, and retires backends.
     On,
-    /// It only adds: the objects of the others may not have been read yet. A frontend keeps its backends.
-    /// One that another import seems to have now stays as it is.
+    /// It only adds: objects that ask for the other entries may not have been read yet. A frontend keeps its backends. A
+    /// frontend that another import seems to have now stays as it is.
     Off,
 }
 
@@ -77,62 +77,40 @@ impl Pruning {
 /// 4. New frontends: an insertion that keeps failing does not delay the changes above.
 /// 5. VIPs, when all their ports are there.
 ///
-/// A plan waits for readers only if there is no room otherwise, or if many released entries wait.
+/// A plan waits for readers only if it lacks room otherwise, or if many released entries wait.
 pub fn plan(desired: &DesiredState, realized: &Realized, pruning: Pruning) -> Plan {
-    plan_everything(desired, realized, pruning, usize::MAX).plan
-}
-
-fn plan_everything(
-    desired: &DesiredState,
-    realized: &Realized,
-    pruning: Pruning,
-    part: usize,
-) -> Foreseen {
-    let wanted: Wanted<'_> =
-        desired.frontends.iter().map(|(id, frontend)| (frontend_key(id), (id, frontend))).collect();
-    let vips: BTreeSet<Address> = desired.vips.iter().map(|&ip| ip.into()).collect();
-
-    let mut builder = PlanBuilder::new(desired, realized, pruning, part);
-    builder.clear_no_name();
-    builder.withdraw_vips(&vips);
-    builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
-    change(&mut builder, &wanted);
-    if !builder.is_part() {
-        builder.insert_vips(&vips);
-    }
-    builder.finish()
+    plan_within(&DesiredChanges::Everything, desired, realized, pruning, usize::MAX).plan
 }
 
 /// Plans the changes within `scope`. The realized state must equal the desired one outside of it. A
 /// scope other than everything requires that the source has synced.
 ///
-/// The plan ends after `part` steps or a few more: millions take much memory.
+/// The plan ends after `most_steps` or a few more: millions take much memory.
 pub fn plan_within(
     scope: &DesiredChanges,
     desired: &DesiredState,
     realized: &Realized,
     pruning: Pruning,
-    part: usize,
-) -> Foreseen {
+    most_steps: usize,
+) -> Planned {
+    let by_key = |(id, frontend)| (frontend_key(id), (id, frontend));
+    let mut builder = PlanBuilder::new(desired, realized, pruning, most_steps);
     match scope {
-        DesiredChanges::Everything => plan_everything(desired, realized, pruning, part),
-        DesiredChanges::Backends(frontends) => plan_backends(desired, realized, frontends, part),
+        DesiredChanges::Everything => {
+            let wanted: Wanted<'_> = desired.frontends.iter().map(by_key).collect();
+            builder.clear_no_name();
+            builder.withdraw_vips();
+            builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
+            change(&mut builder, &wanted);
+            if !builder.plan.is_part {
+                builder.insert_vips();
+            }
+        }
+        DesiredChanges::Backends(ids) => {
+            let frontends = ids.iter().filter_map(|id| desired.frontends.get_key_value(id));
+            change(&mut builder, &frontends.map(by_key).collect());
+        }
     }
-}
-
-fn plan_backends(
-    desired: &DesiredState,
-    realized: &Realized,
-    ids: &BTreeSet<FrontendId>,
-    part: usize,
-) -> Foreseen {
-    let wanted: Wanted<'_> = ids
-        .iter()
-        .filter_map(|id| desired.frontends.get_key_value(id))
-        .map(|(id, frontend)| (frontend_key(id), (id, frontend)))
-        .collect();
-    let mut builder = PlanBuilder::new(desired, realized, Pruning::On, part);
-    change(&mut builder, &wanted);
     builder.finish()
 }
 
@@ -142,9 +120,12 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
     let mut new = Vec::new();
     let mut existing = Vec::new();
     for (key, &(id, frontend)) in wanted {
-        match builder.realized().index(key) {
+        let (realized, pruning) = (&builder.realized, builder.pruning);
+        match realized.index(key) {
             None => new.push((id, frontend)),
-            Some(index) => existing.extend(existing_change(builder, index, id, frontend)),
+            Some(index) => {
+                existing.extend(FrontendChange::existing(realized, index, id, frontend, pruning));
+            }
         }
     }
     existing.sort_by_key(FrontendChange::growth);
@@ -163,25 +144,6 @@ fn change(builder: &mut PlanBuilder<'_>, wanted: &Wanted<'_>) {
         builder.realize(&FrontendChange::new(id, frontend));
     }
     builder.retire_kept(wanted.keys());
-}
-
-/// The change of the frontend at `index`, if it differs from the realized one.
-fn existing_change<'a>(
-    builder: &PlanBuilder<'a>,
-    index: u32,
-    id: &'a FrontendId,
-    frontend: &'a Frontend,
-) -> Option<FrontendChange<'a>> {
-    let realized = builder.realized();
-    if FrontendChange::is_needless(realized, index, frontend) {
-        return None;
-    }
-    let change = if builder.pruning().is_on() {
-        FrontendChange::replace(realized, index, id, frontend)
-    } else {
-        FrontendChange::extend(realized, index, id, frontend)?
-    };
-    change.differs(realized).then_some(change)
 }
 
 #[cfg(test)]

@@ -217,7 +217,7 @@ impl Realized {
         }
     }
 
-    /// As it is after these steps.
+    /// The realized state after these steps.
     #[must_use]
     pub fn after(&self, steps: &[Step]) -> Self {
         let mut after = self.clone();
@@ -236,8 +236,8 @@ impl Realized {
                     self.publish(index);
                 }
             }
-            Step::UpdateAttributes { index, service, .. } => self.refer(index, service),
-            Step::Flip { index, extent } => self.lead(index, extent),
+            Step::UpdateAttributes { index, service, .. } => self.set_service(index, service),
+            Step::Flip { index, extent } => self.flip(index, extent),
             Step::RetireBackend { id } => {
                 if self.stop_keeping(id) || self.undecided.remove(&id) {
                     self.allocations.backends.release(one(id));

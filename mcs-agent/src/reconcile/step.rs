@@ -56,8 +56,8 @@ pub enum Step {
         /// The new entry. Its extent is complete.
         state: Box<FrontendState>,
     },
-    /// Stores the attributes of a live frontend in place, each whole; a reader may see some of the new
-    /// and some of the old.
+    /// Stores the attributes of a live frontend in place, one by one; a reader may see some new attributes
+    /// and some old ones.
     UpdateAttributes {
         /// Index into `states`.
         index: u32,
@@ -87,7 +87,7 @@ pub enum Step {
     },
     /// Inserts into `vips` as served, never over an entry (`BPF_NOEXIST`). The same entry counts as success.
     InsertVip(Address),
-    /// Stores the mode of an address in `vips`, or inserts it. A look-up that runs meanwhile can miss the entry: for
+    /// Stores the mode of an address in `vips`, or inserts it. A concurrent look-up can miss the entry: for
     /// one packet or connection the address is no VIP.
     SetVipMode {
         /// The address.
@@ -95,8 +95,8 @@ pub enum Step {
         /// A value of [`VipMode`].
         mode: u32,
     },
-    /// Stores `RETIRED` to [`BackendRecord::state`]: the rest stays, since readers that hold
-    /// the former block still use it.
+    /// Stores `RETIRED` to [`BackendRecord::state`]. The other fields stay: readers that hold the former block still use
+    /// them.
     RetireBackend {
         /// Index into `backends`.
         id: u32,
@@ -117,7 +117,7 @@ pub enum Step {
     RepairHint {
         /// The address.
         address: Address,
-        /// What it is.
+        /// What the address is.
         hint: Hint,
     },
     /// Waits until every program that runs now has ended (an RCU grace period). Entries released

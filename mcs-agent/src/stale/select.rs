@@ -50,7 +50,7 @@ mod tests {
     use super::*;
     use crate::{
         model::{Backend, Capacity, Frontend, ObjectKey, Slots},
-        reconcile::{Foreseen, Maps as _, Pruning, Step, apply, plan, testing::MemoryMaps},
+        reconcile::{Maps as _, Planned, Pruning, Step, apply, plan, testing::MemoryMaps},
     };
 
     const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
@@ -100,7 +100,7 @@ mod tests {
         let mut realized = Realized::empty(CAPACITY);
         for desired in all {
             let plan = plan(desired, &realized, Pruning::On);
-            apply(Foreseen::after(plan.steps, &realized), &mut maps, &mut realized).unwrap();
+            apply(Planned::after(plan.steps, &realized), &mut maps, &mut realized).unwrap();
         }
         realized
     }

@@ -8,8 +8,7 @@ use crate::model::ObjectRef;
 /// The change of one object by a batch.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Change {
-    /// The object, whether it still exists or not. Its kind is that of the object in the source: an import can be
-    /// an adopted Service.
+    /// The object, whether it still exists or not, with its kind in the source: an import can be an adopted Service.
     pub object: ObjectRef,
     /// How it changed.
     pub kind: ChangeKind,
@@ -24,7 +23,7 @@ pub enum ChangeKind {
     Updated,
     /// It does not exist any more.
     Removed,
-    /// It cannot be read, or for another reason than before.
+    /// It cannot be read now, or the reason has changed.
     Malformed,
 }
 
@@ -44,10 +43,10 @@ impl ReplacedObjects {
             .into_iter()
             .filter_map(|(mut object, before)| {
                 let now = now.version(&object);
-                if !is_changed(before.as_ref(), now.as_ref()) {
+                if !is_changed(before.as_ref(), now) {
                     return None;
                 }
-                if let Some(StoredObject::Import(import)) = now.as_ref().or(before.as_ref()) {
+                if let Some(StoredObject::Import(import)) = now.or(before.as_ref()) {
                     object.kind = import.kind;
                 }
                 let kind = match (before, now) {

@@ -46,11 +46,11 @@ impl Interner {
     }
 }
 
-/// Known values. Some of them are not in use any more.
+/// Known values. The pool can have values that no object uses any more.
 #[derive(Debug)]
 struct Pool<T: ?Sized> {
     values: HashSet<Arc<T>>,
-    /// The pool drops unused values when it has this many.
+    /// With this many values the pool drops unused ones.
     bound: usize,
 }
 

@@ -13,6 +13,15 @@ pub(super) enum StoredObject {
     Malformed(String),
 }
 
+impl StoredObject {
+    fn problem(&self) -> Option<&str> {
+        match self {
+            Self::Malformed(message) => Some(message),
+            Self::Import(_) | Self::Slice(_) => None,
+        }
+    }
+}
+
 /// Whether the rules have to evaluate an object again. Two versions of a slice that differ only in
 /// their trigger time count as equal.
 pub(super) fn is_changed(before: Option<&StoredObject>, now: Option<&StoredObject>) -> bool {
@@ -36,22 +45,26 @@ type SlicesByName = Vec<Arc<EndpointSlice>>;
 /// All objects at one moment. A clone shares them with the original.
 #[derive(Clone, Debug, Default)]
 pub struct Snapshot {
-    imports: Arc<BTreeMap<ObjectKey, Arc<ServiceImport>>>,
-    slices: Arc<BTreeMap<ObjectKey, Arc<EndpointSlice>>>,
-    /// The same slices by the import they belong to, whether it exists or not.
+    objects: Arc<BTreeMap<ObjectRef, StoredObject>>,
+    /// The slices that can be read, by the import they belong to, whether it exists or not.
     by_import: Arc<BTreeMap<ObjectKey, Arc<SlicesByName>>>,
-    malformed: Arc<BTreeMap<ObjectRef, String>>,
 }
 
 impl Snapshot {
     /// Every ServiceImport that can be read, by namespace and name.
     pub fn imports(&self) -> impl Iterator<Item = &ServiceImport> {
-        self.imports.values().map(AsRef::as_ref)
+        self.of_kind(Kind::ServiceImport).filter_map(|(_, object)| match object {
+            StoredObject::Import(import) => Some(&**import),
+            StoredObject::Slice(_) | StoredObject::Malformed(_) => None,
+        })
     }
 
     /// A ServiceImport that can be read.
     pub fn import(&self, key: &ObjectKey) -> Option<&ServiceImport> {
-        self.imports.get(key).map(AsRef::as_ref)
+        match self.objects.get(&ObjectRef { kind: Kind::ServiceImport, key: key.clone() })? {
+            StoredObject::Import(import) => Some(import),
+            StoredObject::Slice(_) | StoredObject::Malformed(_) => None,
+        }
     }
 
     /// The slices of an import, by name.
@@ -61,81 +74,64 @@ impl Snapshot {
 
     /// A slice that can be read.
     pub fn slice(&self, key: &ObjectKey) -> Option<&EndpointSlice> {
-        self.slices.get(key).map(AsRef::as_ref)
+        match self.objects.get(&ObjectRef { kind: Kind::EndpointSlice, key: key.clone() })? {
+            StoredObject::Slice(slice) => Some(slice),
+            StoredObject::Import(_) | StoredObject::Malformed(_) => None,
+        }
     }
 
     /// Every object that cannot be read, with the reason.
     pub fn malformed(&self) -> impl Iterator<Item = (&ObjectRef, &str)> {
-        self.malformed.iter().map(|(object, message)| (object, message.as_str()))
+        self.objects.iter().filter_map(|(object, version)| Some((object, version.problem()?)))
     }
 
     /// Why an object cannot be read. `None` if it can be read or does not exist.
     pub fn problem(&self, object: &ObjectRef) -> Option<&str> {
-        self.malformed.get(object).map(String::as_str)
+        self.objects.get(object)?.problem()
     }
 
     /// Every object of a kind, whether it can be read or not.
     pub(super) fn references(&self, kind: Kind) -> Vec<ObjectRef> {
-        let readable: Vec<&ObjectKey> = match kind {
-            Kind::ServiceImport => self.imports.keys().collect(),
-            Kind::EndpointSlice => self.slices.keys().collect(),
-            Kind::Service => Vec::new(),
-        };
-        readable
-            .into_iter()
-            .map(|key| ObjectRef { kind, key: key.clone() })
-            .chain(self.malformed.keys().filter(|object| object.kind == kind).cloned())
-            .collect()
+        self.of_kind(kind).map(|(object, _)| object.clone()).collect()
     }
 
-    pub(super) fn version(&self, object: &ObjectRef) -> Option<StoredObject> {
-        let readable = match object.kind {
-            Kind::ServiceImport => self.imports.get(&object.key).cloned().map(StoredObject::Import),
-            Kind::EndpointSlice => self.slices.get(&object.key).cloned().map(StoredObject::Slice),
-            Kind::Service => None,
-        };
-        readable.or_else(|| self.malformed.get(object).cloned().map(StoredObject::Malformed))
+    fn of_kind(&self, kind: Kind) -> impl Iterator<Item = (&ObjectRef, &StoredObject)> {
+        let first = ObjectRef { kind, key: ObjectKey::new("", "") };
+        self.objects.range(first..).take_while(move |(object, _)| object.kind == kind)
     }
 
-    /// Replaces the `previous` version of an object, or removes it.
+    pub(super) fn version(&self, object: &ObjectRef) -> Option<&StoredObject> {
+        self.objects.get(object)
+    }
+
+    /// Replaces the version of an object, or removes it. Returns the version before.
     pub(super) fn set(
         &mut self,
         object: &ObjectRef,
-        previous: Option<&StoredObject>,
         version: Option<StoredObject>,
-    ) {
-        match previous {
-            Some(StoredObject::Import(_)) => {
-                Arc::make_mut(&mut self.imports).remove(&object.key);
-            }
-            Some(StoredObject::Slice(slice)) => {
-                Arc::make_mut(&mut self.slices).remove(&object.key);
-                self.unindex(slice);
-            }
-            Some(StoredObject::Malformed(_)) => {
-                Arc::make_mut(&mut self.malformed).remove(object);
-            }
-            None => {}
+    ) -> Option<StoredObject> {
+        let slice = match &version {
+            Some(StoredObject::Slice(slice)) => Some(Arc::clone(slice)),
+            _ => None,
+        };
+        let objects = Arc::make_mut(&mut self.objects);
+        let previous = match version {
+            Some(version) => objects.insert(object.clone(), version),
+            None => objects.remove(object),
+        };
+        if let Some(StoredObject::Slice(slice)) = &previous {
+            self.unindex(slice);
         }
-        match version {
-            Some(StoredObject::Import(import)) => {
-                Arc::make_mut(&mut self.imports).insert(object.key.clone(), import);
-            }
-            Some(StoredObject::Slice(slice)) => {
-                self.index(&slice);
-                Arc::make_mut(&mut self.slices).insert(object.key.clone(), slice);
-            }
-            Some(StoredObject::Malformed(message)) => {
-                Arc::make_mut(&mut self.malformed).insert(object.clone(), message);
-            }
-            None => {}
+        if let Some(slice) = slice {
+            self.index(&slice);
         }
+        previous
     }
 
     fn index(&mut self, slice: &Arc<EndpointSlice>) {
         let of_import = Arc::make_mut(&mut self.by_import).entry(slice.import()).or_default();
         let of_import = Arc::make_mut(of_import);
-        match place(of_import, slice) {
+        match position(of_import, slice) {
             Ok(at) => of_import[at] = Arc::clone(slice),
             Err(at) => of_import.insert(at, Arc::clone(slice)),
         }
@@ -145,7 +141,7 @@ impl Snapshot {
         let by_import = Arc::make_mut(&mut self.by_import);
         if let Some(of_import) = by_import.get_mut(&slice.import()) {
             let slices = Arc::make_mut(of_import);
-            if let Ok(at) = place(slices, slice) {
+            if let Ok(at) = position(slices, slice) {
                 slices.remove(at);
             }
             if slices.is_empty() {
@@ -156,6 +152,6 @@ impl Snapshot {
 }
 
 /// The index of a slice in the sorted slices of its import, or where to insert it.
-fn place(slices: &[Arc<EndpointSlice>], slice: &EndpointSlice) -> Result<usize, usize> {
+fn position(slices: &[Arc<EndpointSlice>], slice: &EndpointSlice) -> Result<usize, usize> {
     slices.binary_search_by(|one| one.key.name.cmp(&slice.key.name))
 }

@@ -54,12 +54,12 @@ impl<M: Backing> Agent<M> {
     ) -> anyhow::Result<Self> {
         let capacity = faults.first.map_or(node.capacity, |first| first.at_most(node.capacity));
         let maps = new_maps(capacity)?;
-        let maps = FaultyMaps::new(Watched::new(maps, capacity)?, faults.per_mille, faults.seed);
+        let maps = FaultyMaps::new(Watched::new(maps)?, faults.per_mille, faults.seed);
         Ok(Self {
             source: ManifestSource::with_scope(&manifests, scope.clone()),
             scope,
             manifests,
-            engine: engine(&maps, node.clone())?,
+            engine: engine(&maps, capacity, node.clone())?,
             deferred: Vec::new(),
             node,
             maps,
@@ -88,7 +88,8 @@ impl<M: Backing> Agent<M> {
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
         self.source = ManifestSource::with_scope(&self.manifests, self.scope.clone());
         self.maps.maps.reopen()?;
-        self.engine = engine(&self.maps, self.node.clone())?;
+        let capacity = self.engine.realized().capacity();
+        self.engine = engine(&self.maps, capacity, self.node.clone())?;
         Ok(())
     }
 
@@ -177,8 +178,12 @@ impl<M: Backing> Agent<M> {
     }
 }
 
-fn engine<M: Backing>(maps: &FaultyMaps<Watched<M>>, node: NodeContext) -> anyhow::Result<Engine> {
-    let (engine, findings) = Engine::start(maps, node, SystemTime::now())?;
+fn engine<M: Backing>(
+    maps: &FaultyMaps<Watched<M>>,
+    capacity: Capacity,
+    node: NodeContext,
+) -> anyhow::Result<Engine> {
+    let (engine, findings) = Engine::start(maps, capacity, node, SystemTime::now())?;
     ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
     Ok(engine)
 }

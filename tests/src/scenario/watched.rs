@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    engine::{SizedMaps, testing::GrowableMaps},
+    engine::testing::GrowableMaps,
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, MapView, Maps, Step, testing::MemoryMaps},
 };
@@ -33,7 +33,6 @@ impl Backing for MemoryMaps {
 #[derive(Debug)]
 pub(super) struct Watched<M> {
     maps: M,
-    capacity: Capacity,
     /// Writes left until the agent dies. Later writes have no effect.
     writes_left: Option<usize>,
     /// What clients found before the first write.
@@ -45,9 +44,9 @@ pub(super) struct Watched<M> {
 }
 
 impl<M: Backing> Watched<M> {
-    pub(super) fn new(maps: M, capacity: Capacity) -> anyhow::Result<Self> {
+    pub(super) fn new(maps: M) -> anyhow::Result<Self> {
         let before = view_of(&maps.reader().read_all()?)?;
-        Ok(Self { maps, capacity, writes_left: None, before, seen: Vec::new(), fault: None })
+        Ok(Self { maps, writes_left: None, before, seen: Vec::new(), fault: None })
     }
 
     pub(super) fn view(&self) -> anyhow::Result<MapView> {
@@ -125,19 +124,12 @@ impl<M: Backing> Maps for Watched<M> {
     }
 }
 
-impl<M: Backing> SizedMaps for Watched<M> {
-    fn capacity(&self) -> Capacity {
-        self.capacity
-    }
-}
-
 impl<M: Backing> GrowableMaps for Watched<M> {
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         ensure!(self.writes_left != Some(0), "the agent is dead");
         let before = self.maps.reader().read_all()?;
         self.maps.grow(capacity).context("the maps cannot grow")?;
         ensure!(self.maps.reader().read_all()? == before, "larger maps do not hold the same");
-        self.capacity = capacity;
         Ok(())
     }
 }
@@ -156,7 +148,7 @@ mod tests {
     fn verdict(steps: &[Step]) -> anyhow::Result<()> {
         let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1, imports: 2 };
         let maps = MemoryMaps::with_contents(capacity, dump());
-        let mut maps = Watched::new(maps, capacity)?;
+        let mut maps = Watched::new(maps)?;
         let (realized, _) = Realized::restore(dump(), capacity);
         maps.watch()?;
         for step in steps {

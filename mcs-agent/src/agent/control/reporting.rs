@@ -13,7 +13,6 @@ use crate::{
         report::{Report, seconds_since_epoch},
         status_file::Written,
     },
-    engine::SizedMaps as _,
     loader::{config_memory, state_bytes},
     model::{DesiredState, ImportReport, Rejection, RejectionReason},
 };
@@ -117,7 +116,7 @@ impl Control {
             rejections_omitted: self.objects.rejections_omitted,
             rejection_counts: Arc::clone(&self.objects.rejection_counts),
             outdated: installed.is_outdated(),
-            pending: engine.pending().to_vec(),
+            pending: engine.why_pending().to_vec(),
             refusing: totals.refusing,
             backends: totals.clusters.clone(),
             source_lost: self.source_lost.0.clone(),

@@ -8,7 +8,6 @@ use crate::{
         AuditPass, Report, kernel::memory::PinnedMaps, metrics::SyncMetrics,
         programs::fixture::Site,
     },
-    engine::SizedMaps as _,
     loader::{Repair, Tampering},
     model::{
         EventBatch, Memory, Object, ObjectEvent,

@@ -320,7 +320,7 @@ impl World {
         self.store.apply(EventBatch { events, ..EventBatch::default() });
         let dirty = self.store.take_dirty();
         let rules = self.rules.at(self.now);
-        let round = rules.evaluate(&self.store.snapshot(), &dirty, &self.node, None);
+        let round = rules.evaluate(&self.store.snapshot(), dirty, &self.node, None);
         let is_full = round.changes == crate::model::DesiredChanges::Everything;
         (shares_of(self.rules.desired()), is_full)
     }

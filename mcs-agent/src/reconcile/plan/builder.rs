@@ -1,6 +1,6 @@
-//! Builds a plan step by step, and keeps up what the maps would hold after each.
+//! Builds a plan step by step, with what the maps would hold after each step.
 
-use std::{borrow::Cow, collections::BTreeSet, iter};
+use std::{borrow::Cow, iter};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -9,7 +9,7 @@ use mcs_common::{
 };
 
 use super::{
-    Deferred, Foreseen, Plan, Pruning, Shortage, Subject,
+    Deferred, Plan, Planned, Pruning, Shortage, Subject,
     frontend_change::{FrontendChange, Origin},
     placement::Placement,
 };
@@ -28,12 +28,12 @@ const MOST_RELEASED_RUNS: usize = 256;
 /// A plan in the making, and what the maps would hold after it.
 pub(super) struct PlanBuilder<'a> {
     desired: &'a DesiredState,
-    pruning: Pruning,
-    /// Copied at the first step.
-    realized: Cow<'a, Realized>,
-    plan: Plan,
+    pub(super) pruning: Pruning,
+    /// After the steps so far. Copied at the first step.
+    pub(super) realized: Cow<'a, Realized>,
+    pub(super) plan: Plan,
     /// Steps after which the plan ends.
-    part: usize,
+    most_steps: usize,
 }
 
 impl<'a> PlanBuilder<'a> {
@@ -41,38 +41,26 @@ impl<'a> PlanBuilder<'a> {
         desired: &'a DesiredState,
         realized: &'a Realized,
         pruning: Pruning,
-        part: usize,
+        most_steps: usize,
     ) -> Self {
-        Self { desired, pruning, realized: Cow::Borrowed(realized), plan: Plan::default(), part }
+        let (realized, plan) = (Cow::Borrowed(realized), Plan::default());
+        Self { desired, pruning, realized, plan, most_steps }
     }
 
     /// Whether the plan is full: the next plan has the remaining steps.
     pub(super) const fn ends_here(&mut self) -> bool {
-        self.plan.is_part = self.plan.steps.len() >= self.part;
+        self.plan.is_part = self.plan.steps.len() >= self.most_steps;
         self.plan.is_part
     }
 
-    pub(super) const fn is_part(&self) -> bool {
-        self.plan.is_part
-    }
-
-    /// The realized state after the steps so far.
-    pub(super) fn realized(&self) -> &Realized {
-        &self.realized
-    }
-
-    pub(super) const fn pruning(&self) -> Pruning {
-        self.pruning
-    }
-
-    pub(super) fn finish(mut self) -> Foreseen {
+    pub(super) fn finish(mut self) -> Planned {
         if !self.plan.steps.is_empty()
             && self.realized.allocations().released_runs() > MOST_RELEASED_RUNS
         {
             self.keep_or_retire();
             self.push(Step::WaitForReaders);
         }
-        Foreseen { plan: self.plan, realized: self.realized.into_owned() }
+        Planned { plan: self.plan, realized: self.realized.into_owned() }
     }
 
     /// Clears entry 0 of `clusters` and `services`, which stands for "no name".
@@ -110,10 +98,10 @@ impl<'a> PlanBuilder<'a> {
 
     /// Whether the UDP clients of this backend stay with it.
     ///
-    /// A frontend that is not desired is there only while not everything has been read.
+    /// A frontend that is not desired is in the maps only until everything has been read.
     fn keeps(&self, id: u32) -> bool {
         let address = backend_address(&self.realized.backend(id));
-        self.realized.keeper(id).is_some_and(|frontend| {
+        self.realized.udp_frontend_of(id).is_some_and(|frontend| {
             let desired = self.desired.frontends.get(&frontend);
             desired.is_none_or(|desired| !self.pruning.is_on() || desired.keeps(address))
         })
@@ -122,15 +110,16 @@ impl<'a> PlanBuilder<'a> {
     /// Whether new clients are to get this backend.
     fn is_desired(&self, id: u32) -> bool {
         let backend = self.realized.backend(id);
-        let frontend = self.realized.keeper(id).and_then(|id| self.desired.frontends.get(&id));
+        let frontend =
+            self.realized.udp_frontend_of(id).and_then(|id| self.desired.frontends.get(&id));
         let desired = frontend.and_then(|frontend| frontend.backend(backend_address(&backend)));
         desired.is_some_and(|desired| {
             cluster_record(&desired.cluster) == self.realized.cluster(backend.cluster)
         })
     }
 
-    /// Retires kept backends: `count` of them, those first that no longer serve. The ones that are about to
-    /// get new clients again stay.
+    /// Retires `count` kept backends, first backends that no longer serve. Backends that are about to get new clients
+    /// again stay.
     fn retire_kept_for_room(&mut self, count: usize) {
         let kept = self.realized.kept().filter(|id| !self.is_desired(*id));
         let (serving, gone): (Vec<u32>, Vec<u32>) = kept.partition(|id| self.keeps(*id));
@@ -139,14 +128,14 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Deletes all VIPs but these and the departed ones, and sets the mode of the departed ones. Without pruning,
+    /// Deletes all VIPs but the desired and the departed ones, and sets the mode of the departed ones. Without pruning,
     /// served VIPs stay served.
-    pub(super) fn withdraw_vips(&mut self, wanted: &BTreeSet<Address>) {
+    pub(super) fn withdraw_vips(&mut self) {
         let departed = |vip: &Address| self.desired.departed.get(&vip.to_ip());
         let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
         let vips = self.realized.contents().vips_of_mode(may_change);
         let steps: Vec<Step> = vips
-            .filter(|(vip, _)| !wanted.contains(vip))
+            .filter(|(vip, _)| !self.desired.vips.contains(&vip.to_ip()))
             .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
                 Some(wanted) if wanted == mode => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
@@ -169,8 +158,8 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Inserts the missing VIPs.
-    pub(super) fn insert_vips(&mut self, wanted: &BTreeSet<Address>) {
-        for &vip in wanted {
+    pub(super) fn insert_vips(&mut self) {
+        for vip in self.desired.vips.iter().map(|ip| Address::from(*ip)) {
             let contents = self.realized.contents();
             let has_room = contents.vips.len() < self.realized.capacity().frontends as usize;
             match contents.vip(&vip) {
@@ -184,7 +173,7 @@ impl<'a> PlanBuilder<'a> {
 
     /// Adds the steps of a change, or defers it if there is no room.
     pub(super) fn realize(&mut self, change: &FrontendChange<'_>) {
-        match self.place(change) {
+        match self.find_room(change) {
             Ok(placement) if change.is_new() => self.create(change, placement),
             Ok(placement) => self.update(change, placement),
             Err(shortage) => self.defer(Subject::Frontend(*change.id), shortage),
@@ -192,7 +181,7 @@ impl<'a> PlanBuilder<'a> {
     }
 
     /// Finds room. Retires kept backends, waits for readers, or moves blocks, if that makes room.
-    fn place<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
+    fn find_room<'c>(&mut self, change: &FrontendChange<'c>) -> Result<Placement<'c>, Shortage> {
         let slots = i64::from(self.realized.slots()) + change.growth();
         if change.growth() > 0 && slots > i64::from(self.realized.capacity().endpoints) {
             return Err(Shortage::Endpoints);
@@ -226,8 +215,8 @@ impl<'a> PlanBuilder<'a> {
     /// Moves blocks down, until none fits into a free run below it.
     ///
     /// Then each run between blocks is shorter than the block above it, so that all blocks and runs
-    /// take less than twice the endpoints. `slots` has room for twice the endpoints and twice what is
-    /// spare: that much at least is left above, in one piece.
+    /// take less than twice the endpoints. `slots` has room for twice the endpoints and twice the spare
+    /// ones: twice the spare ones at least are free above, in one piece.
     fn compact(&mut self) {
         loop {
             self.push(Step::WaitForReaders);

@@ -1,14 +1,17 @@
 //! A frontend that is to be created or changed.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
 use mcs_common::{Address, FrontendKey};
 
 use crate::{
     model::{Backend, Frontend, FrontendId},
     reconcile::{
-        Realized,
-        convert::{attributes, cluster_record, frontend_key, service_record},
+        Pruning, Realized,
+        convert::{attributes, backend_address, cluster_record, frontend_key, service_record},
     },
 };
 
@@ -27,21 +30,19 @@ pub(super) struct FrontendChange<'a> {
 
 /// A backend that the frontend will have.
 pub(super) struct PlannedBackend<'a> {
-    place: Place,
+    address: SocketAddr,
     pub(super) origin: Origin<'a>,
     /// How many slots name it.
     pub(super) slots: u32,
 }
 
-type Place = (Address, u16);
-
 #[derive(Clone, Copy)]
 pub(super) enum Origin<'a> {
-    /// The frontend has it already, with this id: remembered choices of it stay valid.
+    /// The frontend has the backend already, with this id: remembered choices of it stay valid.
     Own { id: u32, slots: u32 },
     /// The maps keep the backend for its present UDP clients. From now on it gets new clients again.
     Kept(u32),
-    /// It is new and needs an id.
+    /// The backend is new and needs an id.
     Added(&'a Backend),
 }
 
@@ -52,9 +53,9 @@ impl<'a> FrontendChange<'a> {
         Self { id, key: frontend_key(id), frontend, index: None, backends, former_count: 0 }
     }
 
-    /// Whether the frontend at `index` is as desired, with its slots in the usual order. Most are, in a round about
-    /// everything, and this is less work than a change that turns out to be none.
-    pub(super) fn is_needless(realized: &Realized, index: u32, frontend: &Frontend) -> bool {
+    /// Whether the frontend at `index` is as desired, with its slots in the usual order. In a full round most frontends are,
+    /// and this check is less work than a change that turns out to be none.
+    fn is_needless(realized: &Realized, index: u32, frontend: &Frontend) -> bool {
         let state = realized.state(index);
         let is_same = |(id, wanted): (u32, &Backend)| {
             let backend = realized.backend(id);
@@ -68,61 +69,46 @@ impl<'a> FrontendChange<'a> {
             && realized.ids(state.extent).zip(frontend.by_slot()).all(is_same)
     }
 
-    /// Replaces the backends of the frontend at `index`.
-    pub(super) fn replace(
+    /// Changes the frontend at `index`. Without pruning it keeps the backends that it has. `None`: there is nothing to do, or
+    /// another import has it, and which of the two owns it is not known before the source has synced.
+    pub(super) fn existing(
         realized: &Realized,
         index: u32,
         id: &'a FrontendId,
         frontend: &'a Frontend,
-    ) -> Self {
-        Self::change(realized, index, id, frontend, false)
-    }
-
-    /// Adds backends to the frontend at `index`. `None` if it belongs to another import: which of the two
-    /// owns it is not known before the source has synced.
-    pub(super) fn extend(
-        realized: &Realized,
-        index: u32,
-        id: &'a FrontendId,
-        frontend: &'a Frontend,
+        pruning: Pruning,
     ) -> Option<Self> {
-        let service = realized.service(realized.state(index).service);
-        (service == service_record(&frontend.import))
-            .then(|| Self::change(realized, index, id, frontend, true))
-    }
-
-    fn change(
-        realized: &Realized,
-        index: u32,
-        id: &'a FrontendId,
-        frontend: &'a Frontend,
-        keep_all: bool,
-    ) -> Self {
-        let extent = realized.state(index).extent;
-        let at_place = |id| {
-            let backend = realized.backend(id);
-            ((backend.addr, backend.port), id)
-        };
-        let mut own: BTreeMap<Place, (u32, u32)> = BTreeMap::new();
-        for (place, id) in realized.ids(extent).map(at_place) {
-            own.entry(place).or_insert((id, 0)).1 += 1;
+        let service = || realized.service(realized.state(index).service);
+        if Self::is_needless(realized, index, frontend)
+            || (!pruning.is_on() && service() != service_record(&frontend.import))
+        {
+            return None;
         }
-        let kept: BTreeSet<(Place, u32)> = realized.kept_of(index).map(at_place).collect();
+        let extent = realized.state(index).extent;
+        let with_address = |id| (backend_address(&realized.backend(id)), id);
+        let mut own: BTreeMap<SocketAddr, (u32, u32)> = BTreeMap::new();
+        for (address, id) in realized.ids(extent).map(with_address) {
+            own.entry(address).or_insert((id, 0)).1 += 1;
+        }
+        let kept: BTreeSet<(SocketAddr, u32)> = realized.kept_of(index).map(with_address).collect();
         let same_cluster = |id, backend: &Backend| {
             realized.cluster(realized.backend(id).cluster) == cluster_record(&backend.cluster)
         };
         let mut backends = match_up(frontend, &mut own, &kept, same_cluster);
-        if keep_all {
-            let stays = |(place, (id, slots))| PlannedBackend {
-                place,
+        if !pruning.is_on() {
+            let stays = |(address, (id, slots))| PlannedBackend {
+                address,
                 origin: Origin::Own { id, slots },
                 slots,
             };
             backends.extend(own.into_iter().map(stays));
         }
-        backends.sort_by_key(|planned| planned.place);
+        backends.sort_by_key(|planned| planned.address);
         let key = frontend_key(id);
-        Self { id, key, frontend, index: Some(index), backends, former_count: extent.count }
+        let change =
+            Self { id, key, frontend, index: Some(index), backends, former_count: extent.count };
+        let differs = change.changes_backends() || change.changes_attributes(realized);
+        differs.then_some(change)
     }
 
     pub(super) const fn is_new(&self) -> bool {
@@ -160,35 +146,30 @@ impl<'a> FrontendChange<'a> {
         (state.flags, state.affinity_seconds) != attributes(self.frontend)
             || realized.service(state.service) != service_record(&self.frontend.import)
     }
-
-    /// Whether there is anything to do.
-    pub(super) fn differs(&self, realized: &Realized) -> bool {
-        self.is_new() || self.changes_backends() || self.changes_attributes(realized)
-    }
 }
 
-/// Finds each desired backend among the frontend's own and its kept ones, and removes those with a desired
-/// address from `own`.
+/// Finds each desired backend among the frontend's own and its kept backends. Removes from `own` what has a desired
+/// address.
 fn match_up<'a>(
     wanted: &'a Frontend,
-    own: &mut BTreeMap<Place, (u32, u32)>,
-    kept: &BTreeSet<(Place, u32)>,
+    own: &mut BTreeMap<SocketAddr, (u32, u32)>,
+    kept: &BTreeSet<(SocketAddr, u32)>,
     same_cluster: impl Fn(u32, &Backend) -> bool,
 ) -> Vec<PlannedBackend<'a>> {
     let counts = wanted.slots.counts(wanted.backends.len());
     let backends = wanted.backends.iter().zip(counts);
     backends
         .map(|(backend, slots)| {
-            let place = (backend.address.ip().into(), backend.address.port());
+            let address = backend.address;
             let is_same = |id: &u32| same_cluster(*id, backend);
-            let own = own.remove(&place).filter(|(id, _)| is_same(id));
+            let own = own.remove(&address).filter(|(id, _)| is_same(id));
             let own = own.map(|(id, slots)| Origin::Own { id, slots });
             let kept = || {
-                let mut ids = kept.range((place, 0)..=(place, u32::MAX)).map(|(_, id)| *id);
+                let mut ids = kept.range((address, 0)..=(address, u32::MAX)).map(|(_, id)| *id);
                 ids.find(is_same).map(Origin::Kept)
             };
             let origin = own.or_else(kept).unwrap_or(Origin::Added(backend));
-            PlannedBackend { place, origin, slots }
+            PlannedBackend { address, origin, slots }
         })
         .collect()
 }

@@ -10,6 +10,7 @@ use crate::reconcile::{
     Realized,
     allocations::Allocations,
     convert::{cluster_record, service_record},
+    name_table::short,
 };
 
 /// Free entries for everything that a change adds.
@@ -25,7 +26,7 @@ pub(super) struct Placement<'a> {
 }
 
 impl<'a> Placement<'a> {
-    /// Finds free entries, and takes none. `allocations` are those of `realized`, now or after a wait.
+    /// Finds free entries, and takes none. `allocations` are the allocations of `realized`, now or after a wait.
     pub(super) fn find(
         realized: &Realized,
         allocations: &Allocations,
@@ -35,7 +36,8 @@ impl<'a> Placement<'a> {
             change.index.or_else(|| allocations.indices.find(1)).ok_or(Shortage::Frontends)?;
         let service = if change.changes_attributes(realized) {
             let service = service_record(&change.frontend.import);
-            let mut ids = allocations.services.assign(once([service.namespace, service.name]));
+            let name = short(&[&service.namespace, &service.name]);
+            let mut ids = allocations.services.assign(once(name));
             ids.next().flatten().ok_or(Shortage::Services)?
         } else {
             realized.state(index).service
@@ -49,7 +51,7 @@ impl<'a> Placement<'a> {
         }
         let clusters = change.added().map(|backend| &*backend.cluster);
         let clusters: BTreeSet<&str> = clusters.filter(|cluster| !cluster.is_empty()).collect();
-        let names = clusters.iter().map(|cluster| cluster_record(cluster).name);
+        let names = clusters.iter().map(|cluster| short(&[&cluster_record(cluster).name]));
         let cluster_ids = allocations.clusters.assign(names);
         let clusters = clusters.iter().zip(cluster_ids).map(|(name, id)| Some((*name, id?)));
         let clusters = clusters.collect::<Option<_>>().ok_or(Shortage::Clusters)?;

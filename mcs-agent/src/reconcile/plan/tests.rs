@@ -157,7 +157,7 @@ fn nothing_goes_before_every_source_has_synced() {
         (id("10.0.0.1", 81), frontend("claims-it-too", &[("10.1.0.4:80", "east")])),
     ]);
     let steps = plan(&partly_read, &realized, Pruning::Off).steps;
-    apply(Foreseen::after(steps, &realized), &mut maps, &mut realized).expect("no fault");
+    apply(Planned::after(steps, &realized), &mut maps, &mut realized).expect("no fault");
     assert_eq!(
         MapView::of(maps.contents()).to_string(),
         "\
@@ -187,7 +187,7 @@ fn a_plan_that_stopped_is_gone_on_with() {
     let of_one = of_one.expect("two frontends") + 1;
     for (n, next) in whole.iter().enumerate() {
         let (mut maps, mut realized) = maps(ROOMY, &[]);
-        let part = Foreseen::after(whole[..n].to_vec(), &realized);
+        let part = Planned::after(whole[..n].to_vec(), &realized);
         apply(part, &mut maps, &mut realized).expect("no fault");
         assert_eq!(plan(&wanted, &realized, Pruning::On).steps, whole[n..]);
 
@@ -261,7 +261,7 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
         let plan = plan(&wanted, &realized, Pruning::On);
         let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
         assert_eq!(messages, [message]);
-        let plan = Foreseen::after(plan.steps, &realized);
+        let plan = Planned::after(plan.steps, &realized);
         apply(plan, &mut maps, &mut realized).expect("no fault");
         assert_eq!(realized.index(&frontend_key(&fits.0)), Some(1));
     }

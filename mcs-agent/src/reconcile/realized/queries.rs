@@ -1,4 +1,4 @@
-//! What clients are served with, for the rules and for stale UDP sockets.
+//! What the realized state says of frontends and their backends, for the rules and for stale sockets.
 
 use std::{net::SocketAddr, sync::Arc};
 
@@ -53,7 +53,8 @@ impl Realized {
         }
     }
 
-    /// The backends that clients of this frontend get or keep: none if it is not in the maps. `None` if it is damaged.
+    /// The backends that clients of this frontend get or keep: none if the frontend is not in the maps. `None` if it is
+    /// damaged.
     pub fn reachable_backends(&self, key: &FrontendKey) -> Option<Vec<SocketAddr>> {
         if self.damaged().contains(key) {
             return None;
@@ -73,8 +74,8 @@ impl Realized {
         })
     }
 
-    /// The UDP frontend in the maps that a backend belongs to, if that one may be kept.
-    pub(in crate::reconcile) fn keeper(&self, id: u32) -> Option<FrontendId> {
+    /// The UDP frontend that a backend in the maps belongs to, if the backend may be kept.
+    pub(in crate::reconcile) fn udp_frontend_of(&self, id: u32) -> Option<FrontendId> {
         let BackendRecord { frontend, cluster, .. } = self.backend(id);
         let key = self.state(frontend).key;
         let is_intact =

@@ -2,20 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use mcs_common::{Extent, FrontendKey, FrontendState};
+use mcs_common::{Extent, FrontendKey, FrontendState, ServiceRecord};
 
 use super::Realized;
-use crate::reconcile::{
-    allocations::{ClusterName, ServiceName},
-    free_list::one,
-};
+use crate::reconcile::free_list::one;
 
 impl Realized {
     /// Marks everything that the state at `index` refers to as used: a reader can reach it from now on.
     pub(super) fn publish(&mut self, index: u32) {
         let state = self.state(index);
         self.allocations.indices.take(one(index));
-        self.allocations.services.acquire(state.service, &self.service_name(state.service), 1);
+        self.acquire_service(state.service);
         self.allocations.blocks.take(state.extent);
         self.slots += state.extent.count;
         let mut ids: Vec<u32> = self.ids(state.extent).collect();
@@ -37,21 +34,21 @@ impl Realized {
             }
             self.allocations.blocks.release(extent);
             self.slots -= extent.count;
-            self.allocations.services.release(service, &self.service_name(service));
+            self.release_service(service);
             self.allocations.indices.release(one(index));
         }
         self.damaged.remove(key);
     }
 
     /// A reader finds this service at `index` from now on.
-    pub(super) fn refer(&mut self, index: u32, service: u32) {
+    pub(super) fn set_service(&mut self, index: u32, service: u32) {
         let former = self.state(index).service;
-        self.allocations.services.acquire(service, &self.service_name(service), 1);
-        self.allocations.services.release(former, &self.service_name(former));
+        self.acquire_service(service);
+        self.release_service(former);
     }
 
     /// A reader gets from `index` to `extent` from now on.
-    pub(super) fn lead(&mut self, index: u32, extent: Extent) {
+    pub(super) fn flip(&mut self, index: u32, extent: Extent) {
         let former = self.state(index).extent;
         self.allocations.blocks.take(extent);
         let [before, after] = [former, extent].map(|extent| self.ids(extent).collect());
@@ -64,7 +61,7 @@ impl Realized {
         self.slots = self.slots + extent.count - former.count;
     }
 
-    /// The clients of this backend stay with it, though no slot names it.
+    /// Keeps this backend: its clients stay with it, though no slot names it.
     pub(super) fn keep(&mut self, id: u32) {
         let frontend = self.backend(id).frontend;
         self.undecided.remove(&id);
@@ -73,7 +70,7 @@ impl Realized {
         }
     }
 
-    /// Ends that, without a decision what follows. Returns whether the backend was kept.
+    /// Keeps the backend no longer; its caller decides what becomes of it. Returns whether the backend was kept.
     pub(super) fn stop_keeping(&mut self, id: u32) -> bool {
         let kept = (self.backend(id).frontend, id);
         let was_kept = self.kept.contains(&kept);
@@ -92,14 +89,15 @@ impl Realized {
         self.take_backends(ids);
     }
 
-    /// The ids are sorted. Those of a new frontend are mostly consecutive, and its backends are of few clusters.
+    /// The ids are sorted. The ids of a new frontend are mostly consecutive, and its backends are of few clusters.
     fn take_backends(&mut self, ids: &[u32]) {
         for run in ids.chunk_by(|one, next| one + 1 == *next) {
             self.allocations.backends.take(Extent { block: run[0], count: count(run) });
         }
         let clusters: Vec<u32> = ids.iter().map(|id| self.backend(*id).cluster).collect();
         for run in clusters.chunk_by(|one, next| one == next) {
-            self.allocations.clusters.acquire(run[0], &self.cluster_name(run[0]), count(run));
+            let name = self.cluster(run[0]).name;
+            self.allocations.clusters.acquire(run[0], &[&name], count(run));
         }
     }
 
@@ -110,16 +108,17 @@ impl Realized {
 
     fn release_cluster(&mut self, id: u32) {
         let cluster = self.backend(id).cluster;
-        self.allocations.clusters.release(cluster, &self.cluster_name(cluster));
+        self.allocations.clusters.release(cluster, &[&self.cluster(cluster).name]);
     }
 
-    fn service_name(&self, id: u32) -> ServiceName {
-        let record = self.service(id);
-        [record.namespace, record.name]
+    fn acquire_service(&mut self, id: u32) {
+        let ServiceRecord { namespace, name } = self.service(id);
+        self.allocations.services.acquire(id, &[&namespace, &name], 1);
     }
 
-    fn cluster_name(&self, id: u32) -> ClusterName {
-        self.cluster(id).name
+    fn release_service(&mut self, id: u32) {
+        let ServiceRecord { namespace, name } = self.service(id);
+        self.allocations.services.release(id, &[&namespace, &name]);
     }
 }
 

@@ -73,7 +73,7 @@ impl Realized {
             realized.publish(index);
         }
         for (id, is_kept) in without_slot(&realized) {
-            if is_kept && realized.keeper(id).is_some() {
+            if is_kept && realized.udp_frontend_of(id).is_some() {
                 realized.keep(id);
             } else {
                 realized.undecided.insert(id);
@@ -82,8 +82,8 @@ impl Realized {
         (realized, findings)
     }
 
-    /// Takes over the maps after a write that failed. Maps that cannot be read either count as the steps before the
-    /// failure left them.
+    /// Takes over the maps after a write that failed. If the read fails too, the realized state stays as the steps before
+    /// the failure left it.
     pub(crate) fn read_again(&mut self, maps: &impl MapReader) {
         if let Ok(contents) = maps.read_all() {
             *self = Self::restore(contents, self.capacity).0;

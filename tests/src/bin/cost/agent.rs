@@ -17,7 +17,7 @@ impl Agent {
     pub(crate) fn new(capacity: Capacity) -> anyhow::Result<Self> {
         let maps = GrowableMemoryMaps::new(capacity);
         let node = NodeContext { capacity, ..NodeContext::default() };
-        let (engine, _) = Engine::start(&maps, node, SystemTime::now())?;
+        let (engine, _) = Engine::start(&maps, capacity, node, SystemTime::now())?;
         Ok(Self { engine, maps })
     }
 
@@ -25,7 +25,7 @@ impl Agent {
     pub(crate) fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
         self.engine.take(EventBatch { events, ..EventBatch::default() });
         let round = self.engine.reconcile(&mut self.maps, Instant::now);
-        ensure!(round.is_written(), "not written: {:?}", self.engine.pending());
+        ensure!(round.is_written(), "not written: {:?}", self.engine.why_pending());
         Ok(round.planned as u64)
     }
 }

@@ -1,13 +1,8 @@
-//! An import's service: its frontends with the backends that its slices have for them.
+//! An import with its assigned frontends, and the backends that its slices have for them.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    mem,
-    net::IpAddr,
-};
+use std::{collections::BTreeMap, mem, net::IpAddr};
 
 use super::{
-    assignment::Assignment,
     claim::Claim,
     fate::Recorder,
     ip_family::IpFamily,
@@ -25,26 +20,15 @@ use crate::{
     store::Snapshot,
 };
 
-/// An import's claim with its frontends, before its slices count. A partial round reuses it.
-#[derive(Clone, Debug)]
-pub(super) struct AssignedClaim {
-    pub(super) claim: Claim,
-    pub(super) assignment: Assignment,
-    /// Whether the import names a derived Service.
-    pub(super) has_derived_service: bool,
-    /// Of the import itself.
-    pub(super) problems: Vec<ObjectProblem>,
-}
-
 /// An import with its frontends and their backends.
 #[derive(Debug)]
-pub(super) struct Service<'a> {
+pub(super) struct AssignedImport<'a> {
     pub(super) import: &'a ServiceImport,
     pub(super) frontends: Vec<(FrontendId, Frontend)>,
-    /// As in [`Assignment`].
+    /// As in [`Assignment`](super::claim::Assignment).
     pub(super) has_vip: bool,
     pub(super) has_slices: bool,
-    /// A frontend whose source clusters are all drained, and which they serve all the same.
+    /// A frontend that drained clusters serve, since no other cluster can.
     pub(super) drain_ignored: Option<FrontendId>,
     /// Of the first frontend of each port and IP family.
     pub(super) spill: Vec<Spill>,
@@ -56,7 +40,7 @@ pub(super) struct Service<'a> {
     pub(super) slice_rejections: Vec<Rejection>,
 }
 
-impl AssignedClaim {
+impl Claim {
     /// The claim with the tiers of source clusters that the import has now. `None`: something else follows from them too.
     pub(super) fn with_tiers(&self, import: &ServiceImport, node: &NodeContext) -> Option<Self> {
         let (preferences, problems) = Preferences::of(import, node).ok()?;
@@ -64,14 +48,12 @@ impl AssignedClaim {
         if had_problem || !problems.is_empty() {
             return None;
         }
-        let mut assigned = self.clone();
-        assigned.claim.preferences = preferences;
-        Some(assigned)
+        Some(Self { preferences, ..self.clone() })
     }
 
     /// Selects the backends of every frontend from the import's slices. No endpoint may be one of
     /// `vips`.
-    pub(super) fn service<'a>(
+    pub(super) fn select_backends<'a>(
         &self,
         import: &'a ServiceImport,
         snapshot: &Snapshot,
@@ -79,8 +61,7 @@ impl AssignedClaim {
         node: &NodeContext,
         spills: &mut Spills,
         recorder: &mut impl Recorder,
-    ) -> Service<'a> {
-        let Self { claim, assignment, problems, .. } = self;
+    ) -> AssignedImport<'a> {
         let (slices, slice_rejections) =
             UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
@@ -88,9 +69,9 @@ impl AssignedClaim {
         let mut drain_ignored = None;
         let mut spill = Vec::new();
         let mut frontends: Vec<(FrontendId, Frontend)> =
-            Vec::with_capacity(assignment.frontends.len());
-        for frontend in &assignment.frontends {
-            let (port, family) = (&claim.ports[frontend.port], IpFamily::of(frontend.id.ip));
+            Vec::with_capacity(self.assigned.frontends.len());
+        for frontend in &self.assigned.frontends {
+            let (port, family) = (&self.ports[frontend.port], IpFamily::of(frontend.id.ip));
             let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
             let Selection { backends, slots, also_serving, ignores_drain, shares } =
                 if let Some((_, first)) = frontends.get(first) {
@@ -100,7 +81,7 @@ impl AssignedClaim {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
                     let judge = &mut Judge { spills, import: &import.key, frontend: frontend.id };
-                    let preferences = &claim.preferences;
+                    let preferences = &self.preferences;
                     selection::select(candidates, port.protocol, preferences, node, judge, recorder)
                 };
             if ignores_drain {
@@ -112,28 +93,28 @@ impl AssignedClaim {
             let value = Frontend {
                 import: import.key.clone(),
                 port_name: port.name.clone(),
-                affinity_seconds: claim.affinity_seconds,
+                affinity_seconds: self.affinity_seconds,
                 backends,
                 slots,
                 also_serving,
             };
             frontends.push((frontend.id, value));
         }
-        Service {
+        AssignedImport {
             import,
             frontends,
-            has_vip: assignment.has_vip,
+            has_vip: self.assigned.has_vip,
             has_slices: slices.has_slices,
             drain_ignored,
             spill,
-            left_vips: claim.left_vips.clone(),
-            problems: problems.clone(),
+            left_vips: self.left_vips.clone(),
+            problems: self.problems.clone(),
             slice_rejections,
         }
     }
 }
 
-impl Service<'_> {
+impl AssignedImport<'_> {
     /// The source clusters of all backends. A cluster can come more than once.
     pub(super) fn clusters(&self) -> impl Iterator<Item = &str> {
         self.frontends
@@ -142,14 +123,14 @@ impl Service<'_> {
             .map(|run| &**run.cluster)
     }
 
-    /// Removes the backends of these source clusters.
-    pub(super) fn drop_clusters(&mut self, clusters: &BTreeSet<String>) {
+    /// Removes the backends of the source clusters that are excluded.
+    pub(super) fn drop_clusters(&mut self, is_excluded: impl Fn(&str) -> bool) {
         for (_, frontend) in &mut self.frontends {
             let slots = mem::take(&mut frontend.slots);
             let all = mem::take(&mut frontend.backends);
             let counts = slots.counts(all.len());
             let (dropped, kept): (Vec<_>, Vec<_>) =
-                all.into_iter().zip(counts).partition(|(one, _)| clusters.contains(&*one.cluster));
+                all.into_iter().zip(counts).partition(|(one, _)| is_excluded(&one.cluster));
             let (kept, counts): (_, Vec<_>) = kept.into_iter().unzip();
             (frontend.backends, frontend.slots) = (kept, Slots::new(counts));
             note_dropped(frontend, dropped.into_iter().map(|(one, _)| one).collect());
@@ -157,7 +138,7 @@ impl Service<'_> {
     }
 }
 
-/// Lists backends that did not fit among those that still serve: their UDP clients stay with them, and nobody destroys
+/// Adds backends that did not fit to the endpoints that still serve: their UDP clients stay with them, and nobody destroys
 /// their TCP sockets.
 pub(super) fn note_dropped(frontend: &mut Frontend, dropped: Vec<Backend>) {
     if !dropped.is_empty() {
