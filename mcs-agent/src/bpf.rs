@@ -27,6 +27,6 @@ pub(crate) use cgroup::{attach_to_cgroup, cgroup_link_info, effective_programs};
 pub(crate) use hash::{PinnedHash, into_io};
 pub(crate) use link::{detach_link, open_link, update_link};
 pub(crate) use object::{BpfObject, PinState};
-pub(crate) use pin::{is_withheld, open_pin, remove_file, replace_pin};
+pub(crate) use pin::{is_withheld, open_pin, remove_directory, remove_file, replace_pin};
 pub(crate) use program::program_name;
 pub(crate) use tcx::{TcxEntry, TcxLinkInfo, attach_by_tcx, query_tcx, tcx_link_info};

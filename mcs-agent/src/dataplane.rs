@@ -19,7 +19,7 @@ pub use figures::{
     ByImport, Counts as ImportCounts, FigureKeeper, Figures, Labels as FigureLabels,
 };
 pub use hand_back::hand_back_vips;
-pub use hints::{FormerHints, KnownHints};
+pub use hints::{FormerHints, HintMap};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use liveness::{LivenessWriter, SignOfLife};
 pub use run::{Run, read_run_record, write_run_record};

@@ -75,6 +75,19 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<bool> {
     }
 }
 
+/// Removes a directory, unless there are files in it. An absent one counts as success.
+pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error)
+            if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]
+                .contains(&error.kind()) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
+    }
+}
+
 fn path_field(path: &Path) -> io::Result<CString> {
     Ok(CString::new(path.as_os_str().as_bytes())?)
 }

@@ -11,7 +11,7 @@ use crate::{
 
 /// A pinned map of hints.
 #[derive(Debug)]
-pub(super) struct HintMap<A> {
+pub struct HintMap<A> {
     words: MappedArray<u64, A>,
 }
 
@@ -23,17 +23,13 @@ pub enum FormerHints {
     /// An earlier agent has left sockets or flows, and no hints that are right.
     Unknown,
     /// These are right.
-    Known(KnownHints),
+    Known(HintMap<ReadOnly>),
 }
-
-/// Hints that are right, for [`FormerHints::Known`].
-#[derive(Debug)]
-pub struct KnownHints(HintMap<ReadOnly>);
 
 impl FormerHints {
     /// Opens the pinned hints, which the latest agent kept right. Otherwise they are unknown.
     pub fn open(pin: &Path) -> Self {
-        HintMap::open(pin).map_or(Self::Unknown, |hints| Self::Known(KnownHints(hints)))
+        HintMap::open(pin).map_or(Self::Unknown, Self::Known)
     }
 }
 
@@ -80,7 +76,7 @@ impl HintMap<ReadWrite> {
         match former {
             FormerHints::None => Ok(()),
             FormerHints::Unknown => self.set_everywhere(Hint::BACKEND),
-            FormerHints::Known(KnownHints(former)) => self.carry(former),
+            FormerHints::Known(former) => self.carry(former),
         }
     }
 

@@ -10,7 +10,7 @@ use mcs_common::{
 
 use super::hints::{FormerHints, HintMap};
 use crate::{
-    bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite},
+    bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
 };
 
@@ -26,7 +26,8 @@ pub struct PinnedMaps<A: Access> {
     clusters: MappedArray<ClusterRecord, A>,
     /// Of the agent's maps alone.
     hints: Option<HintMap<A>>,
-    readers: A::Barrier,
+    /// Of the agent's maps alone.
+    readers: Option<ReaderBarrier>,
 }
 
 /// The config maps, as the agent opens them.
@@ -36,12 +37,11 @@ pub type KernelMaps = PinnedMaps<ReadWrite>;
 pub type KernelMapsReader = PinnedMaps<ReadOnly>;
 
 impl<A: Access> PinnedMaps<A> {
-    /// Opens the maps pinned in a directory, and their hints.
-    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, Some(HintMap::open(hints)?))
-    }
-
-    fn open_with(directory: &Path, hints: Option<HintMap<A>>) -> Result<Self, MapError> {
+    fn open_all(
+        directory: &Path,
+        hints: Option<HintMap<A>>,
+        readers: Option<ReaderBarrier>,
+    ) -> Result<Self, MapError> {
         Ok(Self {
             hints,
             vips: open_hash(directory, maps::VIPS)?,
@@ -51,7 +51,7 @@ impl<A: Access> PinnedMaps<A> {
             backends: open_array(directory, maps::BACKENDS)?,
             services: open_array(directory, maps::SERVICES)?,
             clusters: open_array(directory, maps::CLUSTERS)?,
-            readers: A::barrier().map_err(|error| MapError::reading("of maps", "all", error))?,
+            readers,
         })
     }
 }
@@ -59,14 +59,21 @@ impl<A: Access> PinnedMaps<A> {
 impl PinnedMaps<ReadOnly> {
     /// Opens the maps pinned in a directory.
     pub fn open(directory: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, None)
+        Self::open_all(directory, None, None)
+    }
+
+    /// Opens the maps pinned in a directory, and their hints.
+    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
+        Self::open_all(directory, Some(HintMap::open(hints)?), None)
     }
 }
 
 impl PinnedMaps<ReadWrite> {
-    /// See [`PinnedMaps::open_hinted`].
+    /// Opens the maps pinned in a directory, and their hints.
     pub fn open(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_hinted(directory, hints)
+        let readers =
+            ReaderBarrier::new().map_err(|error| MapError::reading("of maps", "all", error))?;
+        Self::open_all(directory, Some(HintMap::open(hints)?), Some(readers))
     }
 
     /// Makes the hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
@@ -75,10 +82,8 @@ impl PinnedMaps<ReadWrite> {
         let error = |error| MapError::reading(maps::HINTS, "all", error);
         let Some(hints) = &mut self.hints else { return Ok(()) };
         hints.carry_over(former).map_err(error)?;
-        for vip in self.vips.iter() {
-            let (vip, _) = vip.map_err(error)?;
-            hints.set(&vip, Hint::VIP).map_err(error)?;
-        }
+        let vips = self.vips.keys().map_err(error)?;
+        vips.iter().try_for_each(|vip| hints.set(vip, Hint::VIP)).map_err(error)?;
         let backends = self.backends.used();
         backends.iter().try_for_each(|one| hints.set(&one.addr, Hint::BACKEND)).map_err(error)
     }
@@ -129,7 +134,7 @@ impl PinnedMaps<ReadWrite> {
             Step::RetireBackend { id } => self.set_backend_state(*id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_backend_state(*id, BackendState::KEPT),
             Step::ResumeBackend { id } => self.set_backend_state(*id, BackendState::ACTIVE),
-            Step::WaitForReaders => self.readers.wait(),
+            Step::WaitForReaders => self.readers.as_ref().map_or(Ok(()), ReaderBarrier::wait),
         }
     }
 
@@ -219,18 +224,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         Ok(MapContents {
             // Before the VIPs: the agent inserts a frontend before its VIP. In the other order, a frontend that is
             // inserted between the two reads would lack its VIP and look inactive.
-            frontends: self
-                .frontends
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
-                .into(),
-            vips: self
-                .vips
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
-                .into(),
+            frontends: entries(&self.frontends, maps::FRONTENDS)?.into(),
+            vips: entries(&self.vips, maps::VIPS)?.into(),
             states: self.states.used().into_iter().map(without_row).collect::<Vec<_>>().into(),
             slots: self.slots.used().into_iter().flatten().collect(),
             backends: self
@@ -316,6 +311,17 @@ fn open_array<T: Pod, A: Access>(
 ) -> Result<MappedArray<T, A>, MapError> {
     MappedArray::open(&directory.join(name))
         .map_err(|error| MapError::reading(name, "the pin", error))
+}
+
+/// Every entry, by its key.
+fn entries<K: Pod + aya::Pod + Ord>(
+    map: &PinnedHash<K, u32>,
+    name: &'static str,
+) -> Result<BTreeMap<K, u32>, MapError> {
+    let mut entries = BTreeMap::new();
+    map.for_each(|key, value| entries.extend([(key, value)]))
+        .map_err(|error| MapError::reading(name, "all", error))?;
+    Ok(entries)
 }
 
 fn read<T: Pod>(array: &MappedArray<T, ReadWrite>, index: u32) -> io::Result<T> {

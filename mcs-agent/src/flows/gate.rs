@@ -41,7 +41,7 @@ impl FlowGate {
         self.used.store(0, FlowsUsed::ENDING)?;
         let empty = self.readers.wait().and_then(|()| is_empty());
         if matches!(empty, Ok(true)) {
-            return self.used.replace(0, FlowsUsed::ENDING, FlowsUsed::NO);
+            return self.used.replace_half(0, 0, FlowsUsed::ENDING, FlowsUsed::NO);
         }
         self.used()?;
         empty
