@@ -23,11 +23,11 @@ mod usage;
 
 pub use capacity::FlowCapacity;
 pub use clock::monotonic_ns;
-pub use connects::{Connect, Connects, FlowRecords, is_device};
+pub use connects::{Connects, FlowRecords, is_device};
 pub use evictions::EvictionRecord;
 pub use gate::FlowGate;
 pub use migration::FlowMigration;
-pub use pair::{FlowEntry, FlowPair, Pairing};
+pub use pair::{Connect, FlowEntry, FlowPair, Pairing};
 pub use scan::{FlowScan, ScanTotals};
 pub use sweep::FlowSweep;
 pub use sweeper::{FlowSweeper, Swept};

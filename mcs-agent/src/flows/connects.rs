@@ -8,16 +8,7 @@ use std::{
 use bytemuck::Zeroable;
 use mcs_common::{BackendRef, ClientFailures, HealthRecord, Tuple};
 
-use super::FlowPair;
-
-/// What became of the connect that began a flow, and when, in nanoseconds of `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Connect {
-    /// The backend has accepted it, and has sent its latest packet at this time.
-    Answered(u64),
-    /// The backend has reset it, or the client had to send its SYN again.
-    Failed(u64),
-}
+use super::pair::{Connect, FlowPair};
 
 /// What flows say of each backend. The clients of a record are devices: see [`is_device`]. Its `failed` are the flows that the
 /// sweep before did not find failed.

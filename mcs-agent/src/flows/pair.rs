@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use mcs_common::{Flow, FlowFlags, FlowState, Seen, Tuple};
 
-use super::Connect;
 use crate::model::Protocol;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -129,6 +128,15 @@ impl FlowPair {
         let other = self.other.map_or(0, |other| other.flow.last_seen_ns);
         self.one.flow.last_seen_ns.max(other)
     }
+}
+
+/// What became of the connect that began a flow, and when, in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connect {
+    /// The backend has accepted it, and has sent its latest packet at this time.
+    Answered(u64),
+    /// The backend has reset it, or the client had to send its SYN again.
+    Failed(u64),
 }
 
 /// Finds the two entries of each flow, in whatever order they come.

@@ -1,18 +1,15 @@
 //! Makes the maps of the embedded object, or takes pinned ones, and sets the constants of the programs.
 
-use std::{
-    path::Path,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use aya_log::Level;
 use mcs_common::{
     HINTS_PER_WORD, TraceEvent,
-    maps::{self, Entries, Place},
+    maps::{Entries, Place},
 };
 
-use super::LoadOptions;
+use super::{LoadOptions, pins::MapPins};
 
 /// One for all loads: aya parses the kernel's types for each that is made, which takes 20 ms and 17 MiB, and the programs
 /// have no relocations by them.
@@ -28,14 +25,9 @@ const TRACE_BYTES: u32 = 1 << 21;
 /// How many tasks have working memory: 3 MiB.
 const SCRATCH_TASKS: u32 = 4096;
 
-/// Reads the object. Its config maps are pinned in `config`, and its hints at `hints`.
-pub(super) fn load(
-    object: &[u8],
-    options: &LoadOptions,
-    config: &Path,
-    hints: &Path,
-) -> Result<Ebpf, EbpfError> {
-    let LoadOptions { pins, features, .. } = options;
+/// Reads the object. Its maps are pinned `at` these paths.
+pub(super) fn load(object: &[u8], options: &LoadOptions, at: &MapPins) -> Result<Ebpf, EbpfError> {
+    let features = options.features;
     let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
     let is_told = options.trace || options.log_programs;
     let sizes = options.sizes();
@@ -62,12 +54,7 @@ pub(super) fn load(
         if !matches!(map.entries, Entries::Fixed(_) | Entries::Lru) {
             loader.map_max_entries(map.name, layout.entries);
         }
-        let pin = match map.place {
-            Place::Config => config.join(map.name),
-            Place::Root if map.name == maps::HINTS => hints.to_owned(),
-            Place::Root | Place::State => pins.pin(map),
-        };
-        loader.map_pin_path(map.name, pin);
+        loader.map_pin_path(map.name, at.pin(map));
     }
     loader.load(object)
 }

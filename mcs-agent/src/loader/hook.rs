@@ -11,17 +11,13 @@ use crate::bpf::effective_programs;
 pub struct Hook {
     /// `connect4` and so on.
     pub name: &'static str,
-    attach_type: Type,
+    pub(super) attach_type: Type,
 }
 
 impl Hook {
-    pub(super) const fn attach_type(&self) -> Type {
-        self.attach_type
-    }
-
     /// The ids of the programs that run at this hook for the sockets of a cgroup, in their order.
     pub(crate) fn effective_programs(&self, cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-        effective_programs(cgroup, self.attach_type())
+        effective_programs(cgroup, self.attach_type)
     }
 }
 

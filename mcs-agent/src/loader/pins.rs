@@ -9,13 +9,33 @@ use std::{
 use mcs_common::maps::{self, Map, Place};
 
 use super::{HOOKS, tc::TcPins};
-use crate::bpf::{detach_link, open_pin, remove_file};
+use crate::bpf::{detach_link, open_pin, remove_directory, remove_file};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
 #[derive(Clone, Debug)]
 pub struct Pins {
     root: PathBuf,
+}
+
+/// Where the maps of some programs are pinned: those of new programs have names of their own until no other program
+/// runs.
+#[derive(Clone, Debug)]
+pub(super) struct MapPins {
+    pub(super) pins: Pins,
+    /// The directory of the config maps.
+    pub(super) config: PathBuf,
+    pub(super) hints: PathBuf,
+}
+
+impl MapPins {
+    pub(super) fn pin(&self, map: &Map) -> PathBuf {
+        match map.place {
+            Place::Config => self.config.join(map.name),
+            Place::Root if map.name == maps::HINTS => self.hints.clone(),
+            Place::Root | Place::State => self.pins.pin(map),
+        }
+    }
 }
 
 /// What [`Pins::clean`] removed.
@@ -183,17 +203,4 @@ impl Pins {
 
 fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
     paths.try_fold(0, |removed, path| Ok(removed + usize::from(remove_file(&path)?)))
-}
-
-/// Removes a directory, unless there are files in it. An absent one counts as success.
-pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
-    match fs::remove_dir(path) {
-        Err(error)
-            if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]
-                .contains(&error.kind()) =>
-        {
-            Err(error)
-        }
-        _ => Ok(()),
-    }
 }

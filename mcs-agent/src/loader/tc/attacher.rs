@@ -11,8 +11,7 @@ use super::{
     Classifiers, Mechanism, TcError, TcHook,
     clsact::{Clsact, Host},
     hook::{Position, is_ours_by_name},
-    links::Links,
-    tcx,
+    tcx::{self, TcxLinks},
 };
 use crate::{
     bpf::{TcxEntry, TcxLinkInfo, program_name},
@@ -24,7 +23,7 @@ use crate::{
 /// Attaches programs to devices, and detaches them.
 #[derive(Debug)]
 pub struct TcAttacher {
-    links: Links,
+    links: TcxLinks,
     clsact: Clsact,
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
@@ -32,6 +31,7 @@ pub struct TcAttacher {
 }
 
 /// The programs on a device, ours and those of others.
+#[derive(Default)]
 pub struct DevicePrograms {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
@@ -88,7 +88,7 @@ impl TcAttacher {
         has_tcx: bool,
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
-        Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
+        Ok(Self { links: TcxLinks::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
     /// All devices, and the devices of default routes.
@@ -129,16 +129,7 @@ impl TcAttacher {
             Host::None => Vec::new(),
             Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
         };
-        let mut found = DevicePrograms {
-            links: BTreeMap::new(),
-            places: BTreeMap::new(),
-            unpinned: Vec::new(),
-            spare: Vec::new(),
-            host,
-            filters,
-            foreign: None,
-            ahead: None,
-        };
+        let mut found = DevicePrograms { host, filters, ..DevicePrograms::default() };
         let mut entries = BTreeMap::new();
         if self.has_tcx {
             for direction in Direction::ALL {
@@ -211,7 +202,7 @@ impl TcAttacher {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
-            if let Some((link, is_pinned)) = tcx::find(&self.links, hook, device, &entries)? {
+            if let Some((link, is_pinned)) = self.links.find(hook, device, &entries)? {
                 ours.insert(link.id);
                 found.unpinned.extend((!is_pinned).then_some(hook));
                 found.links.insert(hook, link);
@@ -259,13 +250,13 @@ impl TcAttacher {
             Mechanism::Tcx => match found.links.get(&hook) {
                 Some(link) => {
                     if link.program_id != classifier.id {
-                        tcx::update(&self.links, hook, index, classifier)?;
+                        self.links.update(hook, index, classifier)?;
                     }
                     if found.unpinned.contains(&hook) {
-                        tcx::pin(&self.links, hook, index)?;
+                        self.links.pin(hook, index)?;
                     }
                 }
-                None => tcx::attach(&self.links, hook, index, classifier)?,
+                None => self.links.attach(hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
                 Some((_, Some(program))) if *program == classifier.id => {}
@@ -295,11 +286,11 @@ impl TcAttacher {
             if let Some((place, _)) = found.places.get(&hook)
                 && !stays(hook, Mechanism::Clsact)
             {
-                self.clsact.detach(*place).await?;
+                self.clsact.netlink.remove_filter(*place).await?;
             }
         }
         for place in &found.spare {
-            self.clsact.detach(*place).await?;
+            self.clsact.netlink.remove_filter(*place).await?;
         }
         Ok(())
     }
@@ -342,7 +333,7 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
         let mut ours: Vec<_> = ours.collect();
         ours.sort_by_key(|(hook, _)| Reverse(*hook));
         for (_, place) in ours {
-            clsact.detach(place).await?;
+            clsact.netlink.remove_filter(place).await?;
             programs += 1;
         }
     }

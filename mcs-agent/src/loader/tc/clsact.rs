@@ -16,9 +16,10 @@ use crate::{
 };
 
 /// The qdisc for filters on a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub(super) enum Host {
     /// There is none.
+    #[default]
     None,
     /// clsact, which has both sides.
     Clsact,
@@ -117,11 +118,6 @@ impl Clsact {
         let name = self.name(hook);
         let new = NewFilter { name: &name, program: classifier.program.as_fd() };
         Ok(self.netlink.replace_filter(place, new).await?)
-    }
-
-    /// Removes a filter.
-    pub(super) async fn detach(&self, place: FilterPlace) -> Result<(), TcError> {
-        Ok(self.netlink.remove_filter(place).await?)
     }
 
     /// Removes the qdiscs that the agent has added and that have no filter any more.

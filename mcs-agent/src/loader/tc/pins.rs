@@ -10,9 +10,8 @@ use std::{
 use serde::Serialize;
 
 use super::{TcHook, hook::attach_type};
-use crate::{
-    bpf::{TcxLinkInfo, detach_link, open_link, remove_file, replace_pin, tcx_link_info},
-    loader::pins::remove_directory,
+use crate::bpf::{
+    TcxLinkInfo, detach_link, open_link, remove_directory, remove_file, replace_pin, tcx_link_info,
 };
 
 /// The end of the name of a pin that is about to replace another one.
