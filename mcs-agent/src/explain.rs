@@ -7,7 +7,6 @@ mod dns;
 mod frontends;
 mod judge;
 mod objects;
-mod pod;
 mod probe;
 mod target;
 mod tree;
@@ -16,6 +15,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 
+pub(crate) use self::{client::ClientOptions, target::Target};
 use self::{
     client::ClientView,
     code::{Code, Finding, Severity},
@@ -25,10 +25,6 @@ use self::{
     objects::Objects,
     probe::ProbeView,
     target::What,
-};
-pub(crate) use self::{
-    client::{ClientOptions, mount_of},
-    target::Target,
 };
 use crate::{
     agent::{self, Report, SocketLb, age},
@@ -110,28 +106,8 @@ pub(super) struct ImportView {
     /// What each tier of source clusters gets, if it asks for spill.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     spill: Vec<Spill>,
-    /// Its slices.
-    slices: Vec<SliceView>,
-}
-
-/// A slice.
-#[derive(Debug, Serialize)]
-pub(super) struct SliceView {
-    name: String,
-    /// Empty if it names none.
-    cluster: String,
-    address_type: String,
-    /// `http 8080/TCP`.
-    ports: Vec<String>,
-    endpoints: Vec<EndpointView>,
-}
-
-/// An endpoint.
-#[derive(Debug, Serialize)]
-pub(super) struct EndpointView {
-    address: String,
-    /// One for each port that is asked about, or one for all; none if the rules have not come so far.
-    fates: Vec<PortFate>,
+    /// Its slices. The fates of their endpoints are those for the ports that are asked about.
+    slices: Vec<ExplainedSlice>,
 }
 
 impl Explained {
@@ -363,7 +339,7 @@ fn put_first(explained: &mut ExplainedImports, target: &Target) {
 
 impl ImportView {
     fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
-        let Explanation { report, ips, ports, slices, .. } = explanation;
+        let Explanation { report, ips, ports, mut slices, .. } = explanation;
         let spill = report.as_ref().map(|report| report.spill.clone()).unwrap_or_default();
         let (state, message) = report.map(|report| (report.state, report.message)).unzip();
         let named =
@@ -373,6 +349,10 @@ impl ImportView {
             .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.number))
             .map(|port| port.name.clone())
             .collect();
+        let is_asked = |one: &PortFate| one.port.as_ref().is_none_or(|port| asked.contains(port));
+        for endpoint in slices.iter_mut().flat_map(|slice| &mut slice.endpoints) {
+            endpoint.fates.retain(is_asked);
+        }
         Self {
             import,
             state,
@@ -383,26 +363,7 @@ impl ImportView {
                 .map(|port| format!("{} {}/{}", named(&port.name), port.number, port.protocol))
                 .collect(),
             spill,
-            slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),
-        }
-    }
-}
-
-impl SliceView {
-    /// With the fates for these ports of the import.
-    fn of(slice: ExplainedSlice, asked: &BTreeSet<String>) -> Self {
-        let ExplainedSlice { key, cluster, address_type, ports, endpoints } = slice;
-        let is_asked = |one: &PortFate| one.port.as_ref().is_none_or(|port| asked.contains(port));
-        let endpoints = endpoints.into_iter().map(|endpoint| EndpointView {
-            address: endpoint.address,
-            fates: endpoint.fates.into_iter().filter(is_asked).collect(),
-        });
-        Self {
-            name: key.name.to_string(),
-            cluster: cluster.to_string(),
-            address_type,
-            ports,
-            endpoints: endpoints.collect(),
+            slices,
         }
     }
 }

@@ -31,6 +31,7 @@ pub mod loader;
 pub mod model;
 pub mod netlink;
 pub mod passive;
+mod pods;
 pub mod reach;
 pub mod reconcile;
 mod rollout;

@@ -24,6 +24,7 @@ pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
+pub(crate) use cgroup::{children, mount_of};
 pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};
 pub use map_memory::{capacity_within, config_memory};

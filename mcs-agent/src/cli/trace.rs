@@ -17,8 +17,7 @@ use tokio::time::{Instant, interval, sleep, sleep_until};
 use super::{BpffsArg, ImportFilter, view};
 use crate::{
     dataplane::{KernelMapsReader, TraceReader, read_run_record},
-    explain::mount_of,
-    loader::{CgroupRoot, Pins},
+    loader::{CgroupRoot, Pins, mount_of},
     trace::{Channel, Filter, Names, Told, TraceView, Verdict, header},
 };
 

@@ -5,10 +5,13 @@ use std::collections::BTreeMap;
 use mcs_kube::hanging;
 
 use super::{
-    Explained, ImportView, SliceView, client::ClientView, code::Finding, frontends::FrontendView,
+    Explained, ImportView, client::ClientView, code::Finding, frontends::FrontendView,
     probe::ProbeView,
 };
-use crate::{desired::Fate, reconcile::BackendView};
+use crate::{
+    desired::{ExplainedSlice, Fate},
+    reconcile::BackendView,
+};
 
 /// How many addresses a line names.
 const NAMED: usize = 4;
@@ -71,7 +74,7 @@ impl Tree {
         for spill in spill {
             self.line(2, &format!("spill {spill}"));
         }
-        let mut clusters = BTreeMap::<&str, Vec<&SliceView>>::new();
+        let mut clusters = BTreeMap::<&str, Vec<&ExplainedSlice>>::new();
         for slice in slices {
             clusters.entry(&slice.cluster).or_default().push(slice);
         }
@@ -80,7 +83,7 @@ impl Tree {
         }
     }
 
-    fn cluster(&mut self, cluster: &str, slices: &[&SliceView]) {
+    fn cluster(&mut self, cluster: &str, slices: &[&ExplainedSlice]) {
         let cluster = if cluster.is_empty() { "unknown cluster" } else { cluster };
         let endpoints = slices.iter().map(|slice| slice.endpoints.len()).sum::<usize>();
         let mut ports: Vec<_> =

@@ -8,9 +8,10 @@ use std::{
 
 use mcs_common::{Address, FrontendKey, ServiceRecord, TraceEvent, select::Arrays as _};
 
-use super::cgroups::{self, Cgroups};
+use super::cgroups::Cgroups;
 use crate::{
     dataplane::KernelMapsReader,
+    pods::pod_of,
     reconcile::{MapReader as _, convert::cluster_name},
 };
 
@@ -76,6 +77,6 @@ impl Names {
 
     /// The uid of the process's pod.
     pub(super) fn pod(&mut self, event: &TraceEvent) -> Option<String> {
-        self.cgroup(event).and_then(cgroups::pod_of)
+        self.cgroup(event).and_then(pod_of)
     }
 }
