@@ -43,7 +43,7 @@ use super::{
 use crate::{
     dataplane::StorageFallback,
     engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
-    flows::{FlowSweeper, FlowUsage, Swept},
+    flows::{FlowSweeper, FlowUsage, SweepResult},
     loader::state_bytes,
     model::{
         Capacity, EventBatch, Kind, Memory, ObjectKey, ObjectRef, Protocol, SourceProblem,
@@ -414,9 +414,9 @@ impl Control {
         }
     }
 
-    async fn note_flows(&mut self, swept: io::Result<Swept>) {
+    async fn note_flows(&mut self, swept: io::Result<SweepResult>) {
         match swept {
-            Ok(Swept { usage, vips, records, began }) => {
+            Ok(SweepResult { usage, vips, records, began }) => {
                 self.passive.take_flows(records);
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {

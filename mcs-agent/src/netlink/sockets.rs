@@ -67,17 +67,9 @@ impl SocketDiag {
         port: Option<u16>,
     ) -> io::Result<Vec<ConnectedSocket>> {
         let mut found = Vec::new();
-        for mut id in [SocketId::new_v4(), SocketId::new_v6()] {
-            id.destination_port = port.unwrap_or(0);
-            // A UDP socket that has a peer is ESTABLISHED.
-            let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
-            let request = SockDiagMessage::InetRequest(request(protocol, id, states));
-            self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-            self.receive(|socket| {
-                let InetResponseHeader { family, socket_id: id, .. } = socket;
-                found.push(ConnectedSocket { protocol, family, id });
-            })?;
-        }
+        // A UDP socket that has a peer is ESTABLISHED.
+        let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
+        self.list(protocol, port, states, |socket| found.push(socket))?;
         Ok(found)
     }
 
@@ -85,18 +77,30 @@ impl SocketDiag {
     /// have the cookies that they had before.
     pub fn cookies(&self) -> io::Result<HashSet<u64>> {
         let mut cookies = HashSet::new();
+        let states = StateFlags::all() - StateFlags::TIME_WAIT;
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            for id in [SocketId::new_v4(), SocketId::new_v6()] {
-                let states = StateFlags::all() - StateFlags::TIME_WAIT;
-                let request = SockDiagMessage::InetRequest(request(protocol, id, states));
-                self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-                self.receive(|socket| {
-                    let InetResponseHeader { family, socket_id: id, .. } = socket;
-                    cookies.insert(ConnectedSocket { protocol, family, id }.cookie());
-                })?;
-            }
+            self.list(protocol, None, states.clone(), |socket| cookies.extend([socket.cookie()]))?;
         }
         Ok(cookies)
+    }
+
+    /// Passes on the sockets of both families.
+    fn list(
+        &self,
+        protocol: Protocol,
+        port: Option<u16>,
+        states: StateFlags,
+        mut take: impl FnMut(ConnectedSocket),
+    ) -> io::Result<()> {
+        for mut id in [SocketId::new_v4(), SocketId::new_v6()] {
+            id.destination_port = port.unwrap_or(0);
+            let request = SockDiagMessage::InetRequest(request(protocol, id, states.clone()));
+            self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+            self.receive(|InetResponseHeader { family, socket_id: id, .. }| {
+                take(ConnectedSocket { protocol, family, id });
+            })?;
+        }
+        Ok(())
     }
 
     /// Destroys the socket, if there still is one with its cookie and addresses.

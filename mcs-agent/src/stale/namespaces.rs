@@ -61,30 +61,20 @@ impl NetNamespaces {
     /// Finds them.
     pub fn find() -> Self {
         let mut found = Self::default();
-        found.add_named();
-        found.add_of_processes();
-        found
-    }
-
-    fn add_named(&mut self) {
+        // A namespace that is removed meanwhile takes its sockets along.
         for path in DIRECTORIES.into_iter().flat_map(entries) {
-            // A namespace that is removed meanwhile takes its sockets along.
-            let _ = self.add(&path);
+            let _ = found.add(&path);
         }
-    }
-
-    fn add_of_processes(&mut self) {
         let is_process = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
         };
         for process in entries("/proc").filter(is_process) {
-            match self.add(&process.join("ns/net")) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.closed += 1,
-                // As above.
-                _ => {}
-            }
+            let added = found.add(&process.join("ns/net"));
+            let is_closed = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            found.closed += usize::from(added.is_err_and(is_closed));
         }
+        found
     }
 
     fn add(&mut self, path: &Path) -> io::Result<()> {
@@ -92,11 +82,9 @@ impl NetNamespaces {
         if self.known.contains(&id(fs::metadata(path)?)) {
             return Ok(());
         }
-        // A FIFO in its place must not block.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let kind = fstatfs(&file)?.f_type;
-        if kind == NSFS && self.known.insert(id(file.metadata()?)) {
-            self.namespaces.push(NetNamespace(file));
+        let namespace = NetNamespace::open(path)?;
+        if self.known.insert(id(namespace.0.metadata()?)) {
+            self.namespaces.push(namespace);
         }
         Ok(())
     }

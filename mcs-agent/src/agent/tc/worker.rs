@@ -101,7 +101,7 @@ impl Watcher {
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
     async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
         let present = self.attacher.list_devices().await?;
-        let found = self.attacher.look(&present).await?;
+        let found = self.attacher.inspect_all(&present).await?;
         let now = Instant::now();
         let ours = found.iter().filter(|(_, found)| found.has_any());
         self.tenure.note(ours.map(|(index, _)| *index), now);

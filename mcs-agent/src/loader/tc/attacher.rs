@@ -9,7 +9,7 @@ use std::{
 
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
-    clsact::{Clsact, Host},
+    clsact::Clsact,
     hook::{Position, is_ours_by_name},
     tcx::{self, TcxLinks},
 };
@@ -17,7 +17,7 @@ use crate::{
     bpf::{TcxEntry, TcxLinkInfo, program_name},
     devices::{Device, DeviceList},
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink},
+    netlink::{Direction, Filter, FilterPlace, Netlink, Qdisc},
 };
 
 /// Attaches programs to devices, and detaches them.
@@ -39,7 +39,7 @@ pub struct DevicePrograms {
     pub unpinned: Vec<TcHook>,
     /// Second filters for a hook that has one.
     spare: Vec<FilterPlace>,
-    host: Host,
+    qdisc: Option<Qdisc>,
     filters: Vec<Filter>,
     /// A program that is no agent's, and its place.
     pub foreign: Option<String>,
@@ -108,32 +108,30 @@ impl TcAttacher {
     }
 
     /// The programs on each device, by its index.
-    pub async fn look(&self, list: &DeviceList) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
-        let hosts: BTreeMap<_, _> = self.clsact.netlink.filter_hosts().await?.into_iter().collect();
+    pub async fn inspect_all(
+        &self,
+        list: &DeviceList,
+    ) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
+        let qdiscs = self.clsact.netlink.qdiscs().await?;
         let mut all = BTreeMap::new();
         for device in &list.devices {
-            let host = match hosts.get(&device.index) {
-                None => Host::None,
-                Some(true) => Host::Clsact,
-                Some(false) => Host::Ingress,
-            };
-            all.insert(device.index, self.look_at(device, host).await?);
+            let qdisc = qdiscs.get(&device.index).copied();
+            all.insert(device.index, self.inspect(device.index, qdisc).await?);
         }
         self.clsact.netlink.check()?;
         Ok(all)
     }
 
-    async fn look_at(&self, device: &Device, host: Host) -> Result<DevicePrograms, TcError> {
-        let index = device.index;
-        let filters = match host {
-            Host::None => Vec::new(),
-            Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
+    async fn inspect(&self, index: u32, qdisc: Option<Qdisc>) -> Result<DevicePrograms, TcError> {
+        let filters = match qdisc {
+            None => Vec::new(),
+            Some(_) => self.clsact.filters(index).await?,
         };
-        let mut found = DevicePrograms { host, filters, ..DevicePrograms::default() };
+        let mut found = DevicePrograms { qdisc, filters, ..DevicePrograms::default() };
         let mut entries = BTreeMap::new();
         if self.has_tcx {
             for direction in Direction::ALL {
-                let of_tcx = self.look_at_tcx(index, direction, &mut found)?;
+                let of_tcx = self.inspect_tcx(index, direction, &mut found)?;
                 entries.insert(direction.name(), of_tcx);
             }
         }
@@ -193,7 +191,7 @@ impl TcAttacher {
         Ok(None)
     }
 
-    fn look_at_tcx(
+    fn inspect_tcx(
         &self,
         device: u32,
         direction: Direction,
@@ -263,7 +261,7 @@ impl TcAttacher {
                 Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
                 None => {
                     let filters = &found.filters;
-                    self.clsact.attach(hook, index, classifier, found.host, filters).await?;
+                    self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
                 }
             },
         }
@@ -327,7 +325,7 @@ pub struct DetachOutcome {
 pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let clsact = Clsact::new(pins, Netlink::open()?)?;
     let mut programs = 0;
-    for (device, _) in clsact.netlink.filter_hosts().await? {
+    for device in clsact.netlink.qdiscs().await?.into_keys() {
         let filters = clsact.filters(device).await?;
         let ours = filters.iter().filter_map(|filter| Some((clsact.hook(filter)?, filter.place)));
         let mut ours: Vec<_> = ours.collect();

@@ -12,20 +12,8 @@ use super::{
 };
 use crate::{
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter},
+    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter, Qdisc},
 };
-
-/// The qdisc for filters on a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
-pub(super) enum Host {
-    /// There is none.
-    #[default]
-    None,
-    /// clsact, which has both sides.
-    Clsact,
-    /// ingress, which is older and has one side.
-    Ingress,
-}
 
 /// The filters of this agent: their names begin with the path of its directory.
 #[derive(Clone, Debug)]
@@ -85,13 +73,13 @@ impl Clsact {
         hook: TcHook,
         device: u32,
         classifier: &Classifier,
-        host: Host,
+        qdisc: Option<Qdisc>,
         filters: &[Filter],
     ) -> Result<(), TcError> {
-        match host {
-            Host::Clsact => {}
-            Host::Ingress => return Err(TcError::IngressQdisc),
-            Host::None => {
+        match qdisc {
+            Some(Qdisc::Clsact) => {}
+            Some(Qdisc::Ingress) => return Err(TcError::IngressQdisc),
+            None => {
                 if self.netlink.add_clsact(device).await? {
                     let error = |error| TcError::bpf("note that a qdisc was added", error);
                     let host = QdiscHost { netns: self.netns, device };

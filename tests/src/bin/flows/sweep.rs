@@ -35,14 +35,14 @@ fn forgets(world: &mut World) -> anyhow::Result<()> {
     table.remove(&flow(UDP, 4, 0).client())?;
     let mut sweep = FlowSweep::open(&maps.pins().state())?;
 
-    let usage = sweep.sweep_at(129 * SECOND)?;
+    let usage = sweep.sweep(129 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (7, 1, 0));
     assert_eq!((usage.max, usage.max_entries), (1024, 2048));
-    let usage = sweep.sweep_at(221 * SECOND)?;
+    let usage = sweep.sweep(221 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (4, 0, 2));
     assert_eq!(complete_flows(&table)?, [2, 3].into());
     assert_eq!(usage.to_string(), "2 of 1024 (TCP: 1 established; UDP: 1 replied), 2 forgotten");
-    let usage = sweep.sweep_at(7641 * SECOND)?;
+    let usage = sweep.sweep(7641 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.forgotten), (0, 4));
     assert!(table.is_empty()?);
     Ok(())
@@ -80,13 +80,13 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     add(&mut table, &flow(UDP, 1, 0))?;
     let mut sweep = FlowSweep::open(&state)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
-    sweep.sweep_at(SECOND)?;
+    sweep.sweep(SECOND, false)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
-    sweep.sweep_at(1000 * SECOND)?;
+    sweep.sweep(1000 * SECOND, false)?;
     assert_eq!(gate.get(), FlowsUsed::NO);
     // Without the mark, a sweep does not walk the table.
     add(&mut table, &flow(UDP, 1, 0))?;
-    assert_eq!(sweep.sweep_at(2000 * SECOND)?.entries, 0);
+    assert_eq!(sweep.sweep(2000 * SECOND, false)?.usage.entries, 0);
     assert_eq!(complete_flows(&table)?, [1].into());
     Ok(())
 }
@@ -128,10 +128,10 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
         flow.entries().try_for_each(|entry| table.add(&entry).map(drop))?;
     }
     let mut sweep = FlowSweep::open(&maps.pins().state())?;
-    let counting = sweep.sweep_at(101 * SECOND)?;
+    let counting = sweep.sweep(101 * SECOND, false)?.usage;
     // On its way to the last free entry of a CPU, the kernel evicts some early.
     ensure!(counting.entries > 130_000, "{} entries are left", counting.entries);
-    let forgetting = sweep.sweep_at(200 * SECOND)?;
+    let forgetting = sweep.sweep(200 * SECOND, false)?.usage;
     ensure!(forgetting.forgotten > 32_000, "{} flows forgotten", forgetting.forgotten);
     tell(format!(
         "{} entries counted in {} ms; {} flows forgotten in {} ms",
@@ -168,9 +168,9 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     record.counted(2, 4)?;
     assert_eq!(record.get().entries, 4);
     let mut sweep = FlowSweep::open(&state)?;
-    sweep.sweep_at(SECOND)?;
+    sweep.sweep(SECOND, false)?;
     assert_eq!(record.get().entries, 2);
-    sweep.sweep_at(8000 * SECOND)?;
+    sweep.sweep(8000 * SECOND, false)?;
     assert_eq!(record.get().entries, 0);
     Ok(())
 }
