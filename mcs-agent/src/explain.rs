@@ -11,7 +11,7 @@ mod probe;
 mod target;
 mod tree;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, fmt::Display, net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 
@@ -371,4 +371,16 @@ impl ImportView {
 /// Whether the hooks leave clients of other network namespaces than the agent's out.
 fn hooks_only_host(report: Option<&Report>) -> bool {
     report.is_some_and(|report| report.socket_lb == SocketLb::Host)
+}
+
+/// `a, b and 3 more`.
+fn first(all: &[impl Display], most: usize) -> String {
+    let more = all.len().saturating_sub(most);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    list(all.iter().take(most)) + &more
+}
+
+/// `a, b, c`.
+fn list(all: impl IntoIterator<Item: Display>) -> String {
+    all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -190,35 +190,24 @@ impl ClientView {
         };
         let directory =
             File::open(&cgroup).map_err(|error| format!("{}: {error}", cgroup.display()))?;
-        let pinned = |hook: &Hook| {
-            attachments
-                .hooks
-                .iter()
-                .find(|one| one.name == hook.name)
-                .and_then(|one| one.program_id)
-        };
+        let pinned =
+            |hook: &Hook| attachments.hooks.iter().find(|one| one.name == hook.name)?.program_id;
         let mut lacking = Vec::new();
         for hook in &HOOKS {
             let program = pinned(hook);
             let running = hook
-                .effective_programs(directory.as_fd())
+                .running(directory.as_fd(), program)
                 .map_err(|error| format!("cannot ask which programs run: {error}; run as root"))?;
-            let place = running.iter().position(|id| Some(*id) == program);
-            let before = running[..place.unwrap_or(0)].iter().map(|id| named_program(*id));
-            if place.is_none() {
+            if !running.runs {
                 lacking.push(hook.name);
             }
-            let before: Vec<_> = before.collect();
+            let before: Vec<_> = running.before.into_iter().map(named_program).collect();
             for other in &before {
                 let what = format!("{other} runs before {}", hook.name);
                 findings.push(Finding::new(Code::ForeignFirst, what));
             }
-            self.hooks.push(HookView {
-                name: hook.name,
-                program,
-                runs: Some(place.is_some()),
-                before,
-            });
+            let runs = Some(running.runs);
+            self.hooks.push(HookView { name: hook.name, program, runs, before });
         }
         if !lacking.is_empty() {
             let is_outside = lacking.len() == HOOKS.len() && !cgroup.starts_with(&root.path);

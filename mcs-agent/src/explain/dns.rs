@@ -15,7 +15,10 @@ use simple_dns::{
     CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE, rdata::RData,
 };
 
-use super::code::{Code, Finding};
+use super::{
+    code::{Code, Finding},
+    list,
+};
 use crate::model::ObjectKey;
 
 /// How long the server has for an answer; it is asked twice.
@@ -53,9 +56,6 @@ impl DnsView {
             }
         }
         let own: BTreeSet<IpAddr> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
-        let told = |all: &BTreeSet<IpAddr>| {
-            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
         if addresses.is_empty() {
             let why = refusal.unwrap_or_else(|| "it has no address".to_owned());
             let what = format!("the DNS server {server} resolves {name} to nothing: {why}");
@@ -63,8 +63,8 @@ impl DnsView {
         } else if !own.is_empty() && !addresses.is_subset(&own) {
             let what = format!(
                 "the DNS server {server} resolves {name} to {}; the import has {}",
-                told(&addresses),
-                told(&own)
+                list(&addresses),
+                list(&own)
             );
             findings.push(Finding::new(Code::DnsOtherAddress, what));
         }

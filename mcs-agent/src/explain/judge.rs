@@ -8,6 +8,7 @@ use super::{
     ExplainedImports,
     code::{Code, Finding, Severity, is_ignored, left_alone, of_rule},
     frontends::FrontendView,
+    list,
     target::{Target, What},
 };
 use crate::{
@@ -140,12 +141,8 @@ impl Judge<'_> {
         if self.target.port.is_some() && self.frontends.is_empty() {
             let ports = explanation.frontends.iter().map(|(id, _)| (id.port, id.protocol));
             let ports: BTreeSet<_> = ports.collect();
-            let ports = ports.iter().map(|(port, protocol)| format!("{port}/{protocol}"));
-            let has = if ports.len() == 0 {
-                "none".to_owned()
-            } else {
-                ports.collect::<Vec<_>>().join(", ")
-            };
+            let has = list(ports.iter().map(|(port, protocol)| format!("{port}/{protocol}")));
+            let has = if has.is_empty() { "none" } else { &has };
             let what = format!("{}: {key} has no such port; it has {has}", self.target);
             findings.push(Finding::new(Code::UnknownPort, what));
         }

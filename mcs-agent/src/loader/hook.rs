@@ -14,10 +14,24 @@ pub struct Hook {
     pub(super) attach_type: Type,
 }
 
+/// Whether a program runs for the sockets of a cgroup.
+pub(crate) struct Running {
+    pub(crate) runs: bool,
+    /// The ids of the programs that run before it.
+    pub(crate) before: Vec<u32>,
+}
+
 impl Hook {
-    /// The ids of the programs that run at this hook for the sockets of a cgroup, in their order.
-    pub(crate) fn effective_programs(&self, cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-        effective_programs(cgroup, self.attach_type)
+    /// Asks the kernel whether a program runs at this hook for the sockets of a cgroup.
+    pub(crate) fn running(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        program: Option<u32>,
+    ) -> io::Result<Running> {
+        let mut ids = effective_programs(cgroup, self.attach_type)?;
+        let place = ids.iter().position(|id| Some(*id) == program);
+        ids.truncate(place.unwrap_or(0));
+        Ok(Running { runs: place.is_some(), before: ids })
     }
 }
 

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 
 /// The lock of a bpffs directory. An agent keeps it while it runs; a second agent waits for it. The kernel
 /// releases it when the process ends.
@@ -27,10 +30,8 @@ impl DirectoryLock {
             if attempt > 0 {
                 thread::sleep(Duration::from_millis(20));
             }
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Self { directory: file })),
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error.into()),
+            if lock(&file, FlockOperation::NonBlockingLockExclusive)? {
+                return Ok(Some(Self { directory: file }));
             }
         }
         Ok(None)
@@ -48,10 +49,14 @@ impl DirectoryLock {
 /// Whether an agent has the lock now.
 pub fn is_held(directory: &Path) -> io::Result<bool> {
     // A shared lock: two commands that look at the same time do not see each other as agents.
-    let file = File::open(directory)?;
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+    Ok(!lock(&File::open(directory)?, FlockOperation::NonBlockingLockShared)?)
+}
+
+/// Whether nobody else has a lock that excludes this one.
+fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }
