@@ -8,7 +8,6 @@ mod capacity;
 mod clock;
 mod connects;
 mod evictions;
-mod gate;
 mod migration;
 mod pair;
 #[cfg(test)]
@@ -20,12 +19,12 @@ mod table;
 #[cfg(test)]
 mod tests;
 mod usage;
+mod used_flag;
 
 pub use capacity::FlowCapacity;
 pub use clock::monotonic_ns;
 pub use connects::{Connects, FlowRecords, is_device};
 pub use evictions::EvictionRecord;
-pub use gate::FlowGate;
 pub use migration::FlowMigration;
 pub use pair::{Connect, FlowEntry, FlowPair, Pairing};
 pub use scan::{FlowScan, ScanTotals};
@@ -33,3 +32,4 @@ pub use sweep::{FlowSweep, SweepResult};
 pub use sweeper::FlowSweeper;
 pub use table::{CopiedFlows, FlowTable, FrontendFlows};
 pub use usage::FlowUsage;
+pub use used_flag::FlowsUsedFlag;

@@ -7,22 +7,22 @@
 //! with that backend as its peer.
 
 mod connections;
-mod lost_slots;
+mod lost_socket_slots;
 mod namespaces;
 mod pass;
 mod probe;
 mod report;
 mod select;
-mod slots;
+mod socket_slots;
 mod task;
 mod thread;
 
 pub use connections::{Connection, Connections};
-pub use lost_slots::LostSlots;
+pub use lost_socket_slots::LostSocketSlots;
 pub use namespaces::{NetNamespace, NetNamespaces};
 pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
 pub use report::StaleReport;
 pub use select::stale_connections;
-pub use slots::{SlotInUse, slots_in_use};
+pub use socket_slots::{SocketSlotInUse, socket_slots_in_use};
 pub use task::{StaleEvent, StaleSockets};

@@ -63,9 +63,9 @@ impl Tuple {
     /// [`pick`]: crate::select::pick
     #[inline(always)]
     #[must_use]
-    pub fn spread(&self) -> u32 {
+    pub fn short_hash(&self) -> u32 {
         let [ends @ .., _]: [u64; 6] = bytemuck::cast(*self);
-        spread(&ends)
+        short_hash(&ends)
     }
 }
 
@@ -73,15 +73,15 @@ impl Address {
     /// A hash of a client address and a frontend's index, for session affinity.
     #[inline(always)]
     #[must_use]
-    pub fn spread(&self, frontend: u32) -> u32 {
+    pub fn short_hash(&self, frontend: u32) -> u32 {
         let [high, low]: [u64; 2] = bytemuck::cast(*self);
-        spread(&[high, low, u64::from(frontend)])
+        short_hash(&[high, low, u64::from(frontend)])
     }
 }
 
 /// A multiplicative hash with the multiplier and the final mixing of `SplitMix64`.
 #[inline(always)]
-fn spread<const N: usize>(words: &[u64; N]) -> u32 {
+fn short_hash<const N: usize>(words: &[u64; N]) -> u32 {
     let mut hash = 0_u64;
     let mut word = 0;
     while word < N {
@@ -445,7 +445,7 @@ mod tests {
                 TCP,
                 7,
             );
-            let nth = (u64::from(tuple.spread()) * backends as u64) >> 32;
+            let nth = (u64::from(tuple.short_hash()) * backends as u64) >> 32;
             hits[usize::try_from(nth).unwrap()] += 1;
         }
         assert!(hits.iter().all(|hits| (1_800..2_200).contains(hits)), "{hits:?}");

@@ -4,8 +4,8 @@
 use core::hint::cold_path;
 
 use crate::{
-    Address, BackendRecord, BackendRef, BackendState, Connection, Extent, FrontendKey,
-    FrontendState, Hint, Peer, VipMode,
+    Address, AddressKinds, BackendRecord, BackendRef, BackendState, Connection, Extent,
+    FrontendKey, FrontendState, Peer, VipMode,
 };
 
 /// Read access to the arrays among the config maps. A value is returned as a copy of volatile reads,
@@ -22,8 +22,8 @@ pub trait Arrays {
 
 /// Read access to all config maps that a look-up needs.
 pub trait Tables: Arrays {
-    /// What `hints` says of an address. [`Hint::ANY`] if there are no hints.
-    fn hint(&self, address: &Address) -> Hint;
+    /// What `hints` says of an address; [`AddressKinds::ANY`] without that map.
+    fn kinds_of(&self, address: &Address) -> AddressKinds;
     /// `vips[address]`: a value of [`VipMode`]. `None` if the address is no VIP.
     fn vip(&self, address: &Address) -> Option<u32>;
     /// Whether every VIP counts as handed back, whatever its mode is: nobody has written the maps for too long.
@@ -63,7 +63,7 @@ pub enum Lookup {
 /// concurrent change from a fault.
 #[inline(always)]
 pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
-    if tables.hint(&key.vip).may_be_vip() { lookup_hinted(tables, key) } else { Lookup::Miss }
+    if tables.kinds_of(&key.vip).may_be_vip() { lookup_filtered(tables, key) } else { Lookup::Miss }
 }
 
 /// Looks up the frontend as [`lookup`] does, for an address that may be a VIP.
@@ -71,7 +71,7 @@ pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
 /// A VIP that is not served has no frontends, but for the moment in which an agent changes that. So the port is looked up
 /// first, and the mode of the VIP only tells why there is no such port.
 #[inline(always)]
-pub fn lookup_hinted<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
+pub fn lookup_filtered<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     if tables.are_released() {
         cold_path();
         return Lookup::Miss;

@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRecord, FrontendKey, FrontendState, Hint, HintBucket, Liveness,
+    Address, AddressKinds, BackendRecord, FilterBucket, FrontendKey, FrontendState, Liveness,
     maps::Entries,
     select::{Arrays, Tables},
 };
@@ -49,9 +49,9 @@ macro_rules! map_type {
 
 mcs_common::each_map!(declare);
 
-/// How many buckets `hints` has; 0 means that there are no hints.
+/// How many buckets `hints` has; 0: no address is filtered.
 #[unsafe(no_mangle)]
-static HINT_BUCKETS: Global<u32> = Global::new(0);
+static FILTER_BUCKETS: Global<u32> = Global::new(0);
 
 /// 1 if the programs leave VIPs alone after the deadline in `alive`. With 0 the verifier removes the look as dead code.
 #[unsafe(no_mangle)]
@@ -126,15 +126,15 @@ pub(crate) struct ConfigMaps;
 
 impl Tables for ConfigMaps {
     #[inline(always)]
-    fn hint(&self, address: &Address) -> Hint {
-        let buckets = HINT_BUCKETS.load();
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
+        let buckets = FILTER_BUCKETS.load();
         if buckets == 0 {
-            return Hint::ANY;
+            return AddressKinds::ANY;
         }
-        let bucket = HintBucket::of(address, buckets);
+        let bucket = FilterBucket::of(address, buckets);
         // SAFETY: the pointer is to a value of the array.
         let word = HINTS.get_ptr(bucket.word()).map(|word| unsafe { ptr::read_volatile(word) });
-        word.map_or(Hint::ANY, |word| bucket.hint(word))
+        word.map_or(AddressKinds::ANY, |word| bucket.kinds(word))
     }
 
     #[inline(always)]

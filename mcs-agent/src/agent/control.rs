@@ -53,7 +53,7 @@ use crate::{
     reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
     source,
-    stale::{LostSlots, StaleEvent, StaleSockets, stale_connections},
+    stale::{LostSocketSlots, StaleEvent, StaleSockets, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
 };
@@ -93,7 +93,7 @@ pub(super) struct Control {
     flows: Option<FlowUsage>,
     stale_udp: StaleSockets,
     stale_tcp: StaleSockets,
-    lost_slots: LostSlots,
+    lost_slots: LostSocketSlots,
     reach: Reach,
     passive: Passive,
     trace: TraceServer,
@@ -135,7 +135,7 @@ impl Control {
             |protocol, is_wanted| StaleSockets::new(protocol, installed.pins.state(), is_wanted);
         let stale_udp = stale(Protocol::Udp, config.stale_udp);
         let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
-        let lost_slots = LostSlots::new(installed.pins.state());
+        let lost_slots = LostSocketSlots::new(installed.pins.state());
         let trace = TraceServer::start(&installed.run_directory);
         Ok(Self {
             engine,
@@ -400,7 +400,7 @@ impl Control {
             });
         }
         let programs = || self.installed.hook_programs();
-        if self.verifier.go_on(seconds_since_epoch(), programs).await {
+        if self.verifier.continue_round(seconds_since_epoch(), programs).await {
             self.report_soon();
         }
     }

@@ -3,19 +3,19 @@
 //! Each import has a row in the map of the programs, and each source cluster a column. Another import or cluster can get the
 //! row or column later. The counts until then are subtracted.
 
-mod keeper;
 mod kernel;
 mod names;
+mod places;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcs_common::FigureRow;
 
-pub use self::{
-    keeper::FigureKeeper,
-    names::{Counts, Labels},
-};
 use self::{kernel::FigureMap, names::Names};
+pub use self::{
+    names::{Counts, Labels},
+    places::FigurePlaces,
+};
 
 /// Figures by two labels, the first of which is an import.
 pub type ByImport<T> = Vec<([Arc<str>; 2], T)>;

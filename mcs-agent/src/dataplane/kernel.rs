@@ -4,11 +4,11 @@ use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, Hint,
+    Address, AddressKinds, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState,
     ServiceRecord, SlotPair, VipMode, maps, select::Arrays,
 };
 
-use super::hints::{FormerHints, HintMap};
+use super::address_filter::{AddressFilter, FormerFilter};
 use crate::{
     bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
@@ -25,7 +25,7 @@ pub struct PinnedMaps<A: Access> {
     services: MappedArray<ServiceRecord, A>,
     clusters: MappedArray<ClusterRecord, A>,
     /// Of the agent's maps alone.
-    hints: Option<HintMap<A>>,
+    filter: Option<AddressFilter<A>>,
     /// Of the agent's maps alone.
     readers: Option<ReaderBarrier>,
 }
@@ -39,11 +39,11 @@ pub type KernelMapsReader = PinnedMaps<ReadOnly>;
 impl<A: Access> PinnedMaps<A> {
     fn open_all(
         directory: &Path,
-        hints: Option<HintMap<A>>,
+        filter: Option<AddressFilter<A>>,
         readers: Option<ReaderBarrier>,
     ) -> Result<Self, MapError> {
         Ok(Self {
-            hints,
+            filter,
             vips: open_hash(directory, maps::VIPS)?,
             frontends: open_hash(directory, maps::FRONTENDS)?,
             states: open_array(directory, maps::STATES)?,
@@ -62,49 +62,52 @@ impl PinnedMaps<ReadOnly> {
         Self::open_all(directory, None, None)
     }
 
-    /// Opens the maps pinned in a directory, and their hints.
-    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_all(directory, Some(HintMap::open(hints)?), None)
+    /// Opens the maps pinned in a directory, and their address filter.
+    pub fn open_with_filter(directory: &Path, filter: &Path) -> Result<Self, MapError> {
+        Self::open_all(directory, Some(AddressFilter::open(filter)?), None)
     }
 }
 
 impl PinnedMaps<ReadWrite> {
-    /// Opens the maps pinned in a directory, and their hints.
-    pub fn open(directory: &Path, hints: &Path) -> Result<Self, MapError> {
+    /// Opens the maps pinned in a directory, and their address filter.
+    pub fn open(directory: &Path, filter: &Path) -> Result<Self, MapError> {
         let readers =
             ReaderBarrier::new().map_err(|error| MapError::reading("of maps", "all", error))?;
-        Self::open_all(directory, Some(HintMap::open(hints)?), Some(readers))
+        Self::open_all(directory, Some(AddressFilter::open(filter)?), Some(readers))
     }
 
-    /// Makes the hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
+    /// Completes the address filter: for the VIPs and backends in these maps, and for the backends that sockets and flows
     /// of an earlier agent may have.
-    pub fn prepare_hints(&mut self, former: &FormerHints) -> Result<(), MapError> {
+    pub fn prepare_filter(&mut self, former: &FormerFilter) -> Result<(), MapError> {
         let error = |error| MapError::reading(maps::HINTS, "all", error);
-        let Some(hints) = &mut self.hints else { return Ok(()) };
-        hints.carry_over(former).map_err(error)?;
+        let Some(filter) = &mut self.filter else { return Ok(()) };
+        filter.carry_over(former).map_err(error)?;
         let vips = self.vips.keys().map_err(error)?;
-        vips.iter().try_for_each(|vip| hints.set(vip, Hint::VIP)).map_err(error)?;
+        vips.iter().try_for_each(|vip| filter.set(vip, AddressKinds::VIP)).map_err(error)?;
         let backends = self.backends.used();
-        backends.iter().try_for_each(|one| hints.set(&one.addr, Hint::BACKEND)).map_err(error)
+        backends
+            .iter()
+            .try_for_each(|one| filter.set(&one.addr, AddressKinds::BACKEND))
+            .map_err(error)
     }
 
-    fn set_hint(&mut self, address: &Address, hint: Hint) -> io::Result<()> {
-        self.hints.as_mut().map_or(Ok(()), |hints| hints.set(address, hint))
+    fn allow(&mut self, address: &Address, kinds: AddressKinds) -> io::Result<()> {
+        self.filter.as_mut().map_or(Ok(()), |filter| filter.set(address, kinds))
     }
 
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::DeleteVip(vip) => self.vips.remove(vip),
             Step::InsertVip(vip) => {
-                self.set_hint(vip, Hint::VIP)?;
+                self.allow(vip, AddressKinds::VIP)?;
                 insert(&mut self.vips, vip, VipMode::SERVED)
             }
             Step::SetVipMode { vip, mode } => {
-                self.set_hint(vip, Hint::VIP)?;
+                self.allow(vip, AddressKinds::VIP)?;
                 self.vips.set(vip, *mode)
             }
             Step::RepairHint { address, hint } => {
-                self.hints.as_mut().map_or(Ok(()), |hints| hints.repair(address, *hint))
+                self.filter.as_mut().map_or(Ok(()), |filter| filter.repair(address, *hint))
             }
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
@@ -188,7 +191,7 @@ impl PinnedMaps<ReadWrite> {
     fn write_backend(&mut self, id: u32, backend: &BackendRecord) -> io::Result<()> {
         const STATE: usize = offset_of!(BackendRecord, port) / 8;
         const { assert!(offset_of!(BackendRecord, state) / 8 == STATE) };
-        self.set_hint(&backend.addr, Hint::BACKEND)?;
+        self.allow(&backend.addr, AddressKinds::BACKEND)?;
         let words: [u64; size_of::<BackendRecord>() / 8] = bytemuck::cast(*backend);
         for word in (0..words.len()).filter(|word| *word != STATE).chain([STATE]) {
             self.backends.publish_word(id, word * 8, words[word])?;
@@ -246,8 +249,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
             .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
     }
 
-    fn hint(&self, address: &Address) -> Hint {
-        self.hints.as_ref().map_or(Hint::ANY, |hints| hints.get(address))
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
+        self.filter.as_ref().map_or(AddressKinds::ANY, |filter| filter.get(address))
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {

@@ -103,7 +103,7 @@ impl ProbeView {
         view.left_out = backends.len().saturating_sub(MOST);
         let cgroup = client.cgroup.as_deref();
         let is_seen = options.pod.is_none() || options.process(cgroup).is_some();
-        let mut wanted = spread(backends);
+        let mut wanted = some_of_each_cluster(backends);
         if is_seen {
             wanted.extend(vips);
         } else {
@@ -177,7 +177,9 @@ impl ProbeView {
 }
 
 /// Some backends, as many of one source cluster as of another.
-fn spread(backends: BTreeMap<SocketAddr, Option<String>>) -> Vec<(SocketAddr, Option<String>)> {
+fn some_of_each_cluster(
+    backends: BTreeMap<SocketAddr, Option<String>>,
+) -> Vec<(SocketAddr, Option<String>)> {
     let mut clusters = BTreeMap::<Option<String>, usize>::new();
     let mut ranked: Vec<_> = backends
         .into_iter()
@@ -251,7 +253,7 @@ mod tests {
             (SocketAddr::from(([10, 0, 0, last], 80)), Some(cluster.to_owned()))
         };
         let many = (1..=40).map(|last| backend("east", last));
-        let chosen = spread(many.chain([backend("west", 200)]).collect());
+        let chosen = some_of_each_cluster(many.chain([backend("west", 200)]).collect());
         assert_eq!(chosen.len(), MOST);
         assert!(chosen.contains(&backend("west", 200)));
     }

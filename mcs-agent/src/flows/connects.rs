@@ -38,7 +38,7 @@ pub const fn is_device(client: u64) -> bool {
 
 /// A number of a flow, which few others have: a table can have a million flows.
 fn number(client: &Tuple) -> u64 {
-    u64::from(client.spread()) << 32 | u64::from(client.device)
+    u64::from(client.short_hash()) << 32 | u64::from(client.device)
 }
 
 impl Connects {

@@ -4,7 +4,7 @@ use std::{io, mem::offset_of, path::Path};
 
 use mcs_common::{FlowEvictions, FlowsUsed, maps};
 
-use super::{FlowTable, gate::FlowGate, monotonic_ns};
+use super::{FlowTable, monotonic_ns, used_flag::FlowsUsedFlag};
 use crate::bpf::{MappedArray, ReadWrite};
 
 /// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
@@ -29,7 +29,7 @@ impl EvictionRecord {
         let limit = FlowEvictions::limit_of(table.capacity().entries(), cpus);
         let mut record = Self::open(state)?;
         let was = record.get();
-        let is_remade = FlowGate::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
+        let is_remade = FlowsUsedFlag::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
         if was.limit == limit && !is_remade {
             return Ok(());
         }

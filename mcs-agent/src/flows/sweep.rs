@@ -5,14 +5,15 @@ use std::{collections::BTreeSet, io, net::IpAddr, path::Path, time::Instant};
 use mcs_common::{FlowsUsed, maps};
 
 use super::{
-    Connects, EvictionRecord, FlowGate, FlowRecords, FlowScan, FlowTable, FlowUsage, ScanTotals,
+    Connects, EvictionRecord, FlowRecords, FlowScan, FlowTable, FlowUsage, FlowsUsedFlag,
+    ScanTotals,
 };
 
 /// Removes the flows that are over.
 #[derive(Debug)]
 pub struct FlowSweep {
     table: FlowTable,
-    gate: FlowGate,
+    used: FlowsUsedFlag,
     evictions: EvictionRecord,
     forgotten: u64,
     /// What flows said of their backends at the latest sweep, if somebody asked.
@@ -36,12 +37,12 @@ impl FlowSweep {
     /// Opens the maps in the state directory. If there are flows, the programs look packets up from now on.
     pub fn open(state: &Path) -> io::Result<Self> {
         let table = FlowTable::open(&state.join(maps::FLOWS))?;
-        let mut gate = FlowGate::open(state)?;
+        let mut used = FlowsUsedFlag::open(state)?;
         if !table.is_empty()? {
-            gate.used()?;
+            used.used()?;
         }
         let evictions = EvictionRecord::open(state)?;
-        Ok(Self { table, gate, evictions, forgotten: 0, connects: None })
+        Ok(Self { table, used, evictions, forgotten: 0, connects: None })
     }
 
     /// Removes the flows that are over at this instant of `CLOCK_MONOTONIC`, and counts the others. `is_watched`: somebody
@@ -51,7 +52,7 @@ impl FlowSweep {
         let before = self.evictions.get().entries;
         let connects = self.connects.take().map_or_else(Connects::default, Connects::next);
         let mut scan = FlowScan::new(now_ns, is_watched.then_some(connects));
-        if self.gate.get() != FlowsUsed::NO {
+        if self.used.get() != FlowsUsed::NO {
             self.table.for_each(|entry| scan.add(entry))?;
         }
         let ScanTotals { mut usage, vips, due, connects } = scan.finish();
@@ -61,8 +62,8 @@ impl FlowSweep {
             self.forgotten += u64::from(removed > 0);
         }
         self.evictions.counted(usage.entries as u64, before)?;
-        if usage.entries == 0 && self.gate.get() != FlowsUsed::NO {
-            self.gate.end(|| self.table.is_empty())?;
+        if usage.entries == 0 && self.used.get() != FlowsUsed::NO {
+            self.used.end(|| self.table.is_empty())?;
         }
         let capacity = self.table.capacity();
         (usage.max, usage.max_entries) = (capacity.0, capacity.entries());

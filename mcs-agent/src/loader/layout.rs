@@ -5,7 +5,7 @@ use std::{io, path::Path};
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    HINTS_PER_WORD,
+    BUCKETS_PER_WORD,
     maps::{self, Entries, Kind, Map, Place},
 };
 
@@ -49,8 +49,8 @@ impl Sizes {
     }
 
     /// The map that says which addresses may be VIPs or backends.
-    pub(super) fn hint_words(self) -> u32 {
-        self.entries(Entries::HintWords)
+    pub(super) fn filter_words(self) -> u32 {
+        self.entries(Entries::FilterWords)
     }
 
     fn entries(self, entries: Entries) -> u32 {
@@ -62,7 +62,7 @@ impl Sizes {
             Entries::Backends => capacity.backend_entries(),
             Entries::Services => capacity.service_entries(),
             Entries::Clusters => capacity.cluster_entries(),
-            Entries::HintWords => capacity.hint_buckets().div_ceil(HINTS_PER_WORD),
+            Entries::FilterWords => capacity.hint_buckets().div_ceil(BUCKETS_PER_WORD),
             Entries::Flows => flows.entries(),
             Entries::SocketSlots => 1 << socket_slot_bits,
             Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),

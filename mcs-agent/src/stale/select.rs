@@ -5,7 +5,7 @@ use std::{
     net::SocketAddr,
 };
 
-use super::{Connection, slots::address};
+use super::{Connection, socket_slots::address};
 use crate::{
     model::{DesiredState, FrontendId, Protocol},
     reconcile::{Realized, convert},

@@ -84,7 +84,7 @@ impl Verifier {
 
     /// Continues the round. Returns whether it has ended with a report. `programs`: the programs that are attached
     /// now.
-    pub(crate) async fn go_on(
+    pub(crate) async fn continue_round(
         &mut self,
         now: u64,
         programs: impl Fn() -> Vec<(&'static Hook, u32)>,

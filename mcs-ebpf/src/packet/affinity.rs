@@ -24,6 +24,6 @@ pub(crate) fn choose_for_client(
     let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
     // Not `random`, which depends on the connection: this way a client whose entry was evicted
     // gets the same backend again.
-    let random = client.spread(frontend.index);
+    let random = client.short_hash(frontend.index);
     recall_or_choose(&CLIENT_AFFINITY, &key, frontend, || pick(&ConfigMaps, extent, random))
 }

@@ -388,8 +388,8 @@ pub(crate) enum Begun {
 /// Begins a flow of a client to the frontend in `scratch`.
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<Begun, Counter> {
-    let spread = scratch.tuple.spread();
-    let mut random = spread;
+    let hash = scratch.tuple.short_hash();
+    let mut random = hash;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKEND_ATTEMPTS {
         // Affinity returns the same backend for every attempt.
@@ -398,7 +398,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<B
         }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKEND_ATTEMPTS));
     } else {
-        let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
+        let offset = (hash >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
         #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
         let alternative = (FIRST_PORT + offset) as u16;
         port = alternative;

@@ -134,7 +134,7 @@ impl Watcher {
             |was: &&DeviceReport| present.devices.iter().all(|one| one.index != was.index);
         for was in before.iter().filter(is_away) {
             // A device that was moved to another namespace has kept its links.
-            if let Err(error) = self.attacher.let_go(was.index) {
+            if let Err(error) = self.attacher.detach_links(was.index) {
                 tracing::warn!("{}: {:#}", was.name, anyhow::Error::new(error));
             }
         }

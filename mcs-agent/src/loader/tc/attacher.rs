@@ -143,7 +143,7 @@ impl TcAttacher {
                 && found.foreign.is_none()
             {
                 let place = format!("{} filter", filter.place.direction.name());
-                found.foreign = stranger(id, &place)?;
+                found.foreign = foreign_program(id, &place)?;
             }
         }
         found.ahead = self.ahead(&found, &entries)?;
@@ -172,7 +172,8 @@ impl TcAttacher {
                 }
             };
             for entry in earlier {
-                let ahead = stranger(entry.program_id, &format!("tcx {}", direction.name()))?;
+                let ahead =
+                    foreign_program(entry.program_id, &format!("tcx {}", direction.name()))?;
                 if ahead.is_some() {
                     return Ok(ahead);
                 }
@@ -209,7 +210,7 @@ impl TcAttacher {
         for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
             let place = format!("tcx {}", direction.name());
             if found.foreign.is_none() {
-                found.foreign = stranger(entry.program_id, &place)?;
+                found.foreign = foreign_program(entry.program_id, &place)?;
             }
         }
         Ok(entries)
@@ -232,7 +233,7 @@ impl TcAttacher {
                 Err(error) => return AttachOutcome { attached, error: Some(error) },
             }
         }
-        let error = self.take_off_others(device.index, hooks, found).await.err();
+        let error = self.detach_others(device.index, hooks, found).await.err();
         AttachOutcome { attached, error }
     }
 
@@ -268,7 +269,7 @@ impl TcAttacher {
         Ok(classifier.id)
     }
 
-    async fn take_off_others(
+    async fn detach_others(
         &self,
         device: u32,
         hooks: &[TcHook],
@@ -294,7 +295,7 @@ impl TcAttacher {
     }
 
     /// Detaches the links of a device that has left this namespace.
-    pub fn let_go(&self, device: u32) -> Result<(), TcError> {
+    pub fn detach_links(&self, device: u32) -> Result<(), TcError> {
         let error = |error| TcError::bpf("detach the links of a device that is elsewhere", error);
         TcHook::ALL
             .into_iter()
@@ -343,13 +344,13 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
 
 /// Describes a program, unless an agent loaded it or it is gone. Without `CAP_SYS_ADMIN` the kernel tells no names;
 /// then the program counts as foreign.
-fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
+fn foreign_program(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = match program_name(id) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(String::new()),
         name => name.map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?,
     };
-    let stranger = name.filter(|name| !is_ours_by_name(name));
-    Ok(stranger.map(|name| {
+    let foreign = name.filter(|name| !is_ours_by_name(name));
+    Ok(foreign.map(|name| {
         let name = if name.is_empty() { "without a name" } else { &name };
         format!("the eBPF program {name} ({place}, id {id})")
     }))

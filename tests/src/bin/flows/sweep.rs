@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_agent::flows::{EvictionRecord, FlowEntry, FlowGate, FlowSweep};
+use mcs_agent::flows::{EvictionRecord, FlowEntry, FlowSweep, FlowsUsedFlag};
 use mcs_common::{Flow, FlowsUsed};
 use mcs_tests::suite::{Suite, tell};
 
@@ -73,7 +73,7 @@ fn looks_again(world: &mut World) -> anyhow::Result<()> {
 fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate", 1024)?;
     let state = maps.pins().state();
-    let gate = FlowGate::open(&state)?;
+    let gate = FlowsUsedFlag::open(&state)?;
     let mut table = maps.table()?;
     assert_eq!(gate.get(), FlowsUsed::NO);
     // There are flows, and the mark says there are none: a damaged pin.
@@ -94,8 +94,8 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
 fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate-open", 1024)?;
     let state = maps.pins().state();
-    let mut gate = FlowGate::open(&state)?;
-    let mut program = FlowGate::open(&state)?;
+    let mut gate = FlowsUsedFlag::open(&state)?;
+    let mut program = FlowsUsedFlag::open(&state)?;
     gate.used()?;
     // A program that began before, and made its flow while it was waited for.
     assert!(!gate.end(|| Ok(false))?);
@@ -191,7 +191,7 @@ fn remade_table(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "remade", 1024)?;
     let state = maps.pins().state();
     EvictionRecord::prepare(&state)?;
-    FlowGate::open(&state)?.used()?;
+    FlowsUsedFlag::open(&state)?.used()?;
     EvictionRecord::prepare(&state)?;
     assert_ne!(EvictionRecord::open(&state)?.get().latest_ns, 0);
     Ok(())

@@ -8,12 +8,12 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcs_common::SlotConnection;
+use mcs_common::SocketSlot;
 
 use super::{
     NetNamespaces,
     pass::namespace_cookie,
-    slots::SocketSlots,
+    socket_slots::SocketSlots,
     thread::{Work, begin},
 };
 use crate::netlink::SocketDiag;
@@ -31,14 +31,14 @@ const LOOKS: u32 = 2;
 const LOOKS_ELSEWHERE: u32 = 12;
 
 /// Frees lost slots, on threads of its own.
-pub struct LostSlots {
+pub struct LostSocketSlots {
     state: PathBuf,
     at: tokio::time::Instant,
     running: Option<Work<Leaks>>,
     unlisted: Unlisted,
 }
 
-impl LostSlots {
+impl LostSocketSlots {
     /// Looks into the table that is pinned in the state directory.
     pub fn new(state: PathBuf) -> Self {
         let at = tokio::time::Instant::now() + EVERY;
@@ -69,7 +69,7 @@ impl LostSlots {
 
 /// Slots whose sockets the kernel does not list. By the socket's cookie: what the slot has, and how many looks did not
 /// find the socket.
-type Unlisted = HashMap<u64, (SlotConnection, u32)>;
+type Unlisted = HashMap<u64, (SocketSlot, u32)>;
 
 /// The result of a look for lost slots.
 #[derive(Debug, Default)]
@@ -137,7 +137,7 @@ impl Listing {
     }
 
     /// After how many looks like this one the socket of a slot counts as closed. `None` if it lives, or if nobody knows.
-    fn looks_until_lost(&self, connection: &SlotConnection) -> Option<u32> {
+    fn looks_until_lost(&self, connection: &SocketSlot) -> Option<u32> {
         if self.cookies.contains(&connection.cookie) {
             None
         } else if self.namespaces.contains(&connection.netns_cookie) {
@@ -148,11 +148,7 @@ impl Listing {
     }
 
     /// The slots whose sockets are closed, and those whose sockets may be.
-    fn judge(
-        &self,
-        taken: Vec<SlotConnection>,
-        before: &Unlisted,
-    ) -> (Vec<SlotConnection>, Unlisted) {
+    fn judge(&self, taken: Vec<SocketSlot>, before: &Unlisted) -> (Vec<SocketSlot>, Unlisted) {
         let (mut lost, mut unlisted) = (Vec::new(), Unlisted::new());
         for connection in taken {
             let Some(needed) = self.looks_until_lost(&connection) else { continue };
@@ -182,12 +178,12 @@ mod tests {
 
     use super::*;
 
-    fn slot(cookie: u64, netns_cookie: u64) -> SlotConnection {
-        SlotConnection { cookie, netns_cookie, ..SlotConnection::zeroed() }
+    fn slot(cookie: u64, netns_cookie: u64) -> SocketSlot {
+        SocketSlot { cookie, netns_cookie, ..SocketSlot::zeroed() }
     }
 
     /// After how many looks the slot is lost; 0 if it is not after many.
-    fn looks(listing: &Listing, slot: SlotConnection) -> u32 {
+    fn looks(listing: &Listing, slot: SocketSlot) -> u32 {
         let mut before = Unlisted::new();
         for look in 1..100 {
             let (lost, unlisted) = listing.judge(vec![slot], &before);
@@ -217,7 +213,7 @@ mod tests {
     fn looks_begin_anew_if_the_slot_changes_hands() {
         let listing = Listing { namespaces: [7].into(), ..Listing::default() };
         let (_, before) = listing.judge(vec![slot(2, 7)], &Unlisted::new());
-        let other = SlotConnection { vip_port: 80, ..slot(2, 7) };
+        let other = SocketSlot { vip_port: 80, ..slot(2, 7) };
         assert!(listing.judge(vec![other], &before).0.is_empty());
     }
 }

@@ -8,12 +8,12 @@ use crate::bpf::{MappedArray, ReadWrite, ReaderBarrier};
 
 /// The map `flows_used`. While it says that there is no flow, the programs do not look packets to pods up.
 #[derive(Debug)]
-pub struct FlowGate {
+pub struct FlowsUsedFlag {
     used: MappedArray<u32, ReadWrite>,
     readers: ReaderBarrier,
 }
 
-impl FlowGate {
+impl FlowsUsedFlag {
     /// Opens the map in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
         Ok(Self {

@@ -26,7 +26,7 @@ const RATIO: u32 = 2;
 const RANKED_EVERY: Duration = Duration::from_secs(5);
 
 /// Gives rows and columns to imports and clusters. The control task has it.
-pub struct FigureKeeper {
+pub struct FigurePlaces {
     shared: Arc<Figures>,
     rows: Places,
     columns: Places,
@@ -34,7 +34,7 @@ pub struct FigureKeeper {
     ranked: Option<Instant>,
 }
 
-impl FigureKeeper {
+impl FigurePlaces {
     /// Opens the maps in the state directory, which are new. There are so many rows. `names` are those of all other imports and
     /// clusters, and of slices that name no cluster.
     pub fn open(state: &Path, rows: u32, names: [&str; 2]) -> io::Result<Self> {
@@ -170,7 +170,7 @@ impl FigureKeeper {
         true
     }
 
-    /// As [`FigureKeeper::meet_import`].
+    /// As [`FigurePlaces::meet_import`].
     fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ClusterRecord>) -> bool {
         let Some(column) = self.columns.place_for(id) else { return false };
         let Some(record) = record(id) else { return false };
