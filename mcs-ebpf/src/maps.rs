@@ -51,7 +51,7 @@ mcs_common::each_map!(declare);
 
 /// How many buckets `hints` has; 0: no address is filtered.
 #[unsafe(no_mangle)]
-static FILTER_BUCKETS: Global<u32> = Global::new(0);
+static HINT_BUCKETS: Global<u32> = Global::new(0);
 
 /// 1 if the programs leave VIPs alone after the deadline in `alive`. With 0 the verifier removes the look as dead code.
 #[unsafe(no_mangle)]
@@ -127,7 +127,7 @@ pub(crate) struct ConfigMaps;
 impl Tables for ConfigMaps {
     #[inline(always)]
     fn kinds_of(&self, address: &Address) -> AddressKinds {
-        let buckets = FILTER_BUCKETS.load();
+        let buckets = HINT_BUCKETS.load();
         if buckets == 0 {
             return AddressKinds::ANY;
         }

@@ -45,7 +45,7 @@ pub(super) fn load(object: &[u8], options: &LoadOptions, at: &MapPins) -> Result
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
         .override_global("COUNT_IMPORTS", forever(u8::from(options.figure_rows > 0)), true)
-        .override_global("FILTER_BUCKETS", forever(sizes.filter_words() * BUCKETS_PER_WORD), true);
+        .override_global("HINT_BUCKETS", forever(sizes.filter_words() * BUCKETS_PER_WORD), true);
     for layout in [Place::Config, Place::State, Place::Root]
         .into_iter()
         .flat_map(|place| sizes.layouts(place))

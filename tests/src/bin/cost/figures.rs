@@ -23,7 +23,7 @@ pub(crate) const GLOBALS: [(&str, &[u8]); 9] = [
     ("RELEASE_ORPHANS", &[0]),
     ("COUNT_IMPORTS", &[1]),
     // One word.
-    ("FILTER_BUCKETS", &[32, 0, 0, 0]),
+    ("HINT_BUCKETS", &[32, 0, 0, 0]),
 ];
 
 /// All that is measured.

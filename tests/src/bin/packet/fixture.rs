@@ -27,7 +27,7 @@ pub(crate) use self::config_maps::{Pick, Service};
 use self::{
     clock::{earlier, now_ns, tick_ns},
     config_maps::{
-        CONFIG_ENTRIES, ConfigMaps, FIGURE_COLUMN, FIGURE_ROW, FILTER_BUCKETS, HINT_WORDS, backend,
+        CONFIG_ENTRIES, ConfigMaps, FIGURE_COLUMN, FIGURE_ROW, HINT_BUCKETS, HINT_WORDS, backend,
     },
 };
 
@@ -515,7 +515,7 @@ fn loader(features: Features) -> EbpfLoader<'static> {
         .override_global("AYA_LOG_LEVEL", &0_u8, true)
         .override_global("ONLY_NETNS", &0_u64, true)
         .override_global("COUNT_IMPORTS", &1_u8, true)
-        .override_global("FILTER_BUCKETS", &FILTER_BUCKETS, true)
+        .override_global("HINT_BUCKETS", &HINT_BUCKETS, true)
         .map_max_entries(TASK_SCRATCH, 64)
         .map_max_entries(maps::FIGURES, FIGURE_ROW + 1)
         .map_max_entries(maps::HINTS, HINT_WORDS);
