@@ -1,4 +1,4 @@
-//! bpf(2) and the other raw system calls: what aya 0.14 and rustix have no safe call for.
+//! bpf(2) and the other raw system calls for which aya 0.14 and rustix have no safe call.
 //!
 //! The loader and the maps are built on this module. It knows no hook, no map by name and no place of a pin.
 //! Each function says what aya lacks.

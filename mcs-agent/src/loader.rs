@@ -1,5 +1,5 @@
-//! From the embedded object to attached programs, and back: everything that loads, pins, attaches
-//! or looks for what an earlier agent left. Programs go on when the agent stops.
+//! Loads, pins and attaches the programs of the embedded object, takes over what an earlier agent left, and removes it.
+//! Attached programs run on when the agent stops.
 
 mod attach;
 mod bpffs;

@@ -407,7 +407,7 @@ impl Control {
 
     fn end_fallback(&mut self) {
         let state = self.installed.pins.state();
-        match self.fallback.look(&state, std::time::Instant::now()) {
+        match self.fallback.end_if_quiet(&state, std::time::Instant::now()) {
             Ok(false) => {}
             Ok(true) => tracing::info!("sockets have storage again: the storage fallback is off"),
             Err(error) => tracing::warn!("cannot check the storage fallback: {error}"),

@@ -215,7 +215,7 @@ impl MappedArray<u64, ReadWrite> {
     /// Sets bits of entry `index`, before all writes after it that other methods make at once.
     pub(crate) fn set_bits(&mut self, index: u32, bits: u64) -> io::Result<()> {
         let word = self.word(index, 0)?;
-        // Most are set already: other CPUs keep the line.
+        // Most bits are set already. Without a write other CPUs keep the cache line.
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::SeqCst);
         }

@@ -1,4 +1,4 @@
-//! Waiting for programs that still use what was just unlinked.
+//! Waits for the end of program runs that may still use replaced entries.
 
 use std::{
     io,

@@ -40,7 +40,7 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         }
     }
 
-    /// Adds an entry. Returns whether it did: an entry that is there stays as it is.
+    /// Adds an entry. Returns whether it did: it does not change an existing entry.
     pub(crate) fn add(&mut self, key: &K, value: V) -> io::Result<bool> {
         match self.map.insert(key, value, BPF_NOEXIST).map_err(into_io) {
             Ok(()) => Ok(true),
@@ -49,7 +49,7 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         }
     }
 
-    /// Adds an entry, or replaces the one that is there.
+    /// Adds or replaces an entry.
     pub(crate) fn set(&mut self, key: &K, value: V) -> io::Result<()> {
         self.map.insert(key, value, 0).map_err(into_io)
     }

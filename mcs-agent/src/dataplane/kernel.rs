@@ -141,7 +141,7 @@ impl PinnedMaps<ReadWrite> {
         }
     }
 
-    /// Names the row of figures of a frontend.
+    /// Sets the row of figures of a frontend.
     pub fn set_row(&mut self, index: u32, row: u32) -> io::Result<()> {
         let state = read(&self.states, index)?;
         if state.row == row {
@@ -150,7 +150,7 @@ impl PinnedMaps<ReadWrite> {
         self.update_attributes(index, &FrontendState { row, ..state })
     }
 
-    /// Names the column of figures of a backend.
+    /// Sets the column of figures of a backend.
     pub fn set_column(&mut self, id: u32, column: u8) -> io::Result<()> {
         const WORD: usize = offset_of!(BackendRecord, column) / 8;
         let backend = read(&self.backends, id)?;
@@ -162,7 +162,7 @@ impl PinnedMaps<ReadWrite> {
         self.backends.publish_word(id, WORD * 8, words[WORD])
     }
 
-    /// Names the rows of all imports and the columns of all source clusters.
+    /// Sets the rows of all frontends and the columns of all backends.
     pub fn set_figures(
         &mut self,
         row_of: impl Fn(u32) -> u32,

@@ -51,7 +51,7 @@ pub enum AttachError {
 
 /// Makes `hook` run `program` at `cgroup`. It updates the link that this agent holds, or that an earlier one has
 /// pinned. If there is none, or it is attached elsewhere, it makes a new one. Returns the link that the caller
-/// pins and holds from now on; `None` if that is `held`.
+/// pins and holds from now on; `None` if the caller keeps `held`.
 pub(super) fn attach(
     program: &Program,
     hook: &Hook,

@@ -11,15 +11,15 @@ use mcs_common::{
 
 use super::{LoadOptions, pins::MapPins};
 
-/// One for all loads: aya parses the kernel's types for each that is made, which takes 20 ms and 17 MiB, and the programs
-/// have no relocations by them.
+/// One for all loads: a new one would parse the kernel's types, which takes 20 ms and 17 MiB, and the programs have no
+/// relocations by them.
 static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
     let mut loader = EbpfLoader::new();
     loader.btf(None);
     Mutex::new(loader)
 });
 
-/// The ring buffer of events: some 15,000 of them. The reader looks 50 times a second. The kernel rounds it up to a page.
+/// The ring buffer: room for some 15,000 events. The reader empties it 50 times a second. The kernel rounds it up to a page.
 const TRACE_BYTES: u32 = 1 << 21;
 
 /// How many tasks have working memory: 3 MiB.
@@ -31,7 +31,7 @@ pub(super) fn load(object: &[u8], options: &LoadOptions, at: &MapPins) -> Result
     let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
     let is_told = options.trace || options.log_programs;
     let sizes = options.sizes();
-    // Each load sets everything that the one before has set.
+    // Each load sets everything that the load before it has set.
     let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
     loader
         .override_global("HAVE_SET_RETVAL", forever(u8::from(features.set_retval)), true)
@@ -59,7 +59,7 @@ pub(super) fn load(object: &[u8], options: &LoadOptions, at: &MapPins) -> Result
     loader.load(object)
 }
 
-/// The loader keeps references to constants. They are some bytes for each move to larger maps.
+/// The loader keeps references to constants. This leaks some bytes with each move to larger maps.
 fn forever<T: Pod>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }

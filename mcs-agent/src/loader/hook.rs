@@ -36,7 +36,8 @@ impl Hook {
 }
 
 /// Every hook, in the order in which programs are attached and switched: a hook that shows the VIP comes before
-/// one that hides it, so that no application ever sees a backend. What frees slots of sockets comes before what takes them.
+/// one that hides it, so that no application ever sees a backend. The hook that frees slots of sockets comes before
+/// those that take them.
 pub const HOOKS: [Hook; 9] = [
     Hook { name: "recvmsg4", attach_type: Type::BPF_CGROUP_UDP4_RECVMSG },
     Hook { name: "recvmsg6", attach_type: Type::BPF_CGROUP_UDP6_RECVMSG },

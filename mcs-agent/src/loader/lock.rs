@@ -25,7 +25,7 @@ impl DirectoryLock {
     /// Takes the lock, or `None` if another agent holds it.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
         let file = File::open(directory)?;
-        // `is_held` of a command takes it for an instant.
+        // A command holds it for an instant, in `is_held`.
         for attempt in 0..3 {
             if attempt > 0 {
                 thread::sleep(Duration::from_millis(20));
@@ -37,7 +37,7 @@ impl DirectoryLock {
         Ok(None)
     }
 
-    /// Whether the directory at this path is the one that is locked.
+    /// Whether this path leads to the locked directory.
     pub fn is_of(&self, directory: &Path) -> bool {
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let [held, found] = [self.directory.metadata(), fs::metadata(directory)]
@@ -48,7 +48,7 @@ impl DirectoryLock {
 
 /// Whether an agent has the lock now.
 pub fn is_held(directory: &Path) -> io::Result<bool> {
-    // A shared lock: two commands that look at the same time do not see each other as agents.
+    // A shared lock: two commands that ask at the same time do not take each other for an agent.
     Ok(!lock(&File::open(directory)?, FlockOperation::NonBlockingLockShared)?)
 }
 

@@ -99,11 +99,11 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs with the maps that are pinned, or with new ones. The caller completes the hints before
+    /// Loads the programs with the pinned maps, or with new ones. The caller completes the address filter before
     /// [`Programs::attach`].
     ///
     /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
-    /// programs may be running with them, this makes new ones beside them. The attached programs use the old
+    /// programs may be running with them, this makes new maps in another directory. The attached programs use the old
     /// maps until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         allow_locked_memory();
@@ -111,7 +111,7 @@ impl Programs {
         let sizes = options.sizes();
         let staged = prepare(&pins, sizes)?;
         let config = if staged { pins.new_config() } else { pins.config() };
-        let hints = hints_beside(&pins, sizes, staged)?;
+        let hints = filter_pin(&pins, sizes, staged)?;
         Self::load_at(options, MapPins { pins, config, hints }, staged)
     }
 
@@ -146,7 +146,7 @@ impl Programs {
         })
     }
 
-    /// Hands over the programs for devices. A second call returns none.
+    /// Takes the programs for devices. A second call returns none.
     pub fn take_classifiers(&mut self) -> Classifiers {
         std::mem::take(&mut self.classifiers)
     }
@@ -156,18 +156,18 @@ impl Programs {
         &self.at.config
     }
 
-    /// Where the hints of these programs are pinned now.
+    /// Where the address filter of these programs is pinned now.
     pub fn hints(&self) -> &Path {
         &self.at.hints
     }
 
-    /// Whether the config maps are new ones beside those of the attached programs. The caller fills them, then
+    /// Whether the config maps are new, and the attached programs use others. The caller fills the new maps, then
     /// calls [`Programs::attach`] and [`Programs::commit`].
     pub fn is_staged(&self) -> bool {
         self.staged
     }
 
-    /// Takes over the links of the former programs, which [`Programs::attach`] will update.
+    /// Takes the links of the former programs. [`Programs::attach`] updates them.
     pub fn take_links(&mut self, former: &mut Self) {
         self.links = std::mem::take(&mut former.links);
         self.watch = std::mem::take(&mut former.watch);
@@ -178,8 +178,8 @@ impl Programs {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
     }
 
-    /// Attaches the programs that record what becomes of connects, and detaches the others of them. Returns what they
-    /// recorded before. Programs of former maps stay: they read none that become larger.
+    /// Attaches the programs that record the outcome of connects as `watching` asks, and detaches the others. Returns what
+    /// was recorded before. Such programs stay attached when config maps grow: they read none of them.
     pub fn watch(&mut self, watching: Watching) -> Result<Watching, LoadError> {
         let rejected = |(program, source)| LoadError::Program { program, source };
         self.watch.set(&mut self.ebpf, watching).map_err(rejected)
@@ -252,8 +252,8 @@ impl Programs {
         HOOKS.iter().filter_map(id).collect()
     }
 
-    /// Puts new config maps and hints in the place of the old ones, which no program reads any more, and lets
-    /// go of [`Pins::old_flows`].
+    /// Moves new config maps and a new address filter to the pins of the old ones, which no program reads any more, and
+    /// removes [`Pins::old_flows`].
     pub fn commit(&mut self) -> Result<(), LoadError> {
         let old_flows = self.at.pins.old_flows();
         remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
@@ -284,7 +284,7 @@ impl Programs {
         Ok(())
     }
 
-    /// What [`LoadOptions::trace`] fills: the ring buffer, and the number of events that found no room in it.
+    /// The maps of [`LoadOptions::trace`]: the ring buffer, and the number of events that found no room in it.
     pub fn trace_maps(&self) -> io::Result<[OwnedFd; 2]> {
         match [TraceEvent::MAP, TraceEvent::LOST].map(|name| self.ebpf.map(name)) {
             [Some(AnyMap::RingBuf(events)), Some(AnyMap::PerCpuArray(lost))] => Ok([
@@ -326,8 +326,7 @@ impl Pins {
         layout::capacity(&self.config()).map_err(pin_error("look at the maps in", &self.config()))
     }
 
-    /// Removes what a failed [`Programs::load`] has made beside the maps of the attached programs. What stays is removed by
-    /// the next one.
+    /// Removes the new maps of a failed [`Programs::load`]. The next load removes what this cannot remove.
     pub fn discard_new(&self) {
         let _ = Self::remove_config(&self.new_config());
         let _ = remove_file(&self.new_hints());
@@ -358,21 +357,21 @@ impl Pins {
     }
 }
 
-/// Bytes that the state maps take in the kernel, with a flow table of this capacity and so many rows of figures.
+/// Bytes of the state maps in the kernel, with a flow table of this capacity and this number of rows of figures.
 pub fn state_bytes(flows: FlowCapacity, figure_rows: u32) -> u64 {
     let sizes = Sizes { flows, figure_rows, ..Sizes::of(Capacity::NONE) };
     sizes.layouts(Place::State).map(|map| map.bytes()).sum()
 }
 
-/// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
-/// limit goes on: newer kernels charge the memory cgroup instead, older ones say EPERM for a map.
+/// Before Linux 5.11 maps count as locked memory of the process. A failure is ignored: newer kernels charge the memory
+/// cgroup instead, and older ones answer EPERM when a map is made.
 fn allow_locked_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
-/// Clears what a killed agent left half done, drops maps of another shape that nothing depends on,
-/// and tells whether the config maps have to be made beside the pinned ones.
+/// Clears what a killed agent left half done, and removes state maps of another shape. Returns whether the config maps
+/// need new pins: programs may run with the pinned ones.
 fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     finish_commit(pins)?;
     remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
@@ -380,7 +379,7 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     for leftover in [pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
-    // Whatever was written since they were made is in the pinned hints too.
+    // The pinned filter has every bit that was set in the new one.
     remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
     let state = sizes.layouts(Place::State);
     let slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
@@ -388,13 +387,13 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
         // Both or none: a tag says that a connection is right.
         pins.remove_socket_slots()?;
     }
-    // Other hints are made beside the pinned ones.
-    let beside = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
-    for layout in state.chain(beside) {
+    // An address filter of another size gets a pin of its own.
+    let in_place = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
+    for layout in state.chain(in_place) {
         let pin = pins.pin(layout.map);
         let unseen = || pin_error("look at", &pin);
         if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin).map_err(unseen())? {
-            // In place of a table that a killed agent was about to move: most of that is in this.
+            // This replaces a table that a killed agent was about to move: the pinned one has most of its flows.
             let old = pins.old_flows();
             fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
         } else if pin.exists() && !layout.matches(&pin).map_err(unseen())? {
@@ -414,16 +413,15 @@ fn all_match(pins: &Pins, mut layouts: impl Iterator<Item = MapLayout>) -> Resul
     })
 }
 
-/// Where the programs find their hints. With the pinned config maps they share the pinned hints too: a device can keep
-/// the program of an earlier agent, which must not miss what is written from now on.
-fn hints_beside(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
+/// Where the programs find the address filter. Programs with the pinned config maps share the pinned filter: a device
+/// can keep the program of an earlier agent, which must see the bits that are set from now on.
+fn filter_pin(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
     let hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
     let are_shared = !staged && all_match(pins, hints)?;
     Ok(if are_shared { pins.hints() } else { pins.new_hints() })
 }
 
-/// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the
-/// new maps.
+/// Finishes the [`Programs::commit`] of a killed agent: the programs run with the new maps.
 fn finish_commit(pins: &Pins) -> Result<(), LoadError> {
     let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
     if !live.exists() && old.exists() && new.exists() {

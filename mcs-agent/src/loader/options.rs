@@ -19,15 +19,15 @@ pub struct LoadOptions {
     /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
     /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
     pub socket_slot_bits: u32,
-    /// How many rows of figures of imports there are, with that of all others; 0 for no figures.
+    /// Rows of figures: one for each import with its own figures, and one for all others; 0 for no figures.
     pub figure_rows: u32,
-    /// Load the programs for these hooks of devices.
+    /// The hooks of devices whose programs are loaded.
     pub tc_hooks: Vec<TcHook>,
     /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
     pub release_orphans: bool,
     /// The programs log each decision. Without it they contain no code for that.
     pub log_programs: bool,
-    /// The programs tell each decision in a ring buffer. Without it they contain no code for that.
+    /// The programs write each decision to a ring buffer. Without it they contain no code for that.
     pub trace: bool,
 }
 

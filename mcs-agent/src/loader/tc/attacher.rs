@@ -1,4 +1,4 @@
-//! What is attached to each device, and making that what it should be.
+//! Reads which programs are attached to each device, attaches the missing ones and detaches the others.
 
 use std::{
     cmp::Reverse,
@@ -41,9 +41,9 @@ pub struct DevicePrograms {
     spare: Vec<FilterPlace>,
     qdisc: Option<Qdisc>,
     filters: Vec<Filter>,
-    /// A program that is no agent's, and its place.
+    /// A program that no agent has loaded, and its place.
     pub foreign: Option<String>,
-    /// A program or filter that runs before one of ours that should be the first. It may take packets.
+    /// Another's program or filter that runs before ours, which should be the first. It may take packets.
     pub ahead: Option<String>,
 }
 
@@ -96,12 +96,12 @@ impl TcAttacher {
         Ok(self.clsact.netlink.list_devices().await?)
     }
 
-    /// Uses these programs from now on, in the places of the former ones.
+    /// Uses these programs from now on instead of the former ones.
     pub fn switch_to(&mut self, classifiers: Arc<Classifiers>) {
         self.classifiers = classifiers;
     }
 
-    /// Opens a new netlink socket, in the place of a broken one.
+    /// Replaces a broken netlink socket by a new one.
     pub fn reconnect(&mut self) -> Result<(), TcError> {
         self.clsact.netlink = Netlink::open()?;
         Ok(())
@@ -150,8 +150,8 @@ impl TcAttacher {
         Ok(found)
     }
 
-    /// The first of others that runs before a program of ours that should be the first on its side.
-    /// `entries`: the programs of tcx, by side; they run before filters.
+    /// Another's program or filter that runs before a program of ours, which should be the first on its side. `entries`: the
+    /// programs of tcx, by side; they run before filters.
     fn ahead(
         &self,
         found: &DevicePrograms,

@@ -67,7 +67,7 @@ impl Clsact {
         Ok(filters)
     }
 
-    /// Adds a filter beside existing ones.
+    /// Adds a filter, and leaves existing ones in place.
     pub(super) async fn attach(
         &self,
         hook: TcHook,
@@ -108,7 +108,7 @@ impl Clsact {
         Ok(self.netlink.replace_filter(place, new).await?)
     }
 
-    /// Removes the qdiscs that the agent has added and that have no filter any more.
+    /// Removes the qdiscs that the agent has added, if they have no filter any more.
     pub(super) async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("look which qdiscs were added", error);
         let hosts = self.pins.marked().map_err(error)?;
@@ -123,8 +123,8 @@ impl Clsact {
 }
 
 /// The first or the last priority that the existing filters leave free. Filters of one priority must have one kind and
-/// protocol. Of several filters the one that was added last runs first: a filter of others at the very last priority runs
-/// after ours in any case.
+/// protocol. Among filters of one priority, the latest runs first: another one at the very last priority runs after ours
+/// in any case.
 fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);

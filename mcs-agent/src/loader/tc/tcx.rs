@@ -23,8 +23,7 @@ pub(super) struct TcxLinks {
     open: RefCell<BTreeMap<(TcHook, u32), OpenLink>>,
 }
 
-/// The programs on one side of a device, in the order in which they run. None where the device has
-/// just gone.
+/// The programs on one side of a device, in the order in which they run; none if the device was just removed.
 pub(super) fn query(device: u32, direction: Direction) -> Result<Vec<TcxEntry>, TcError> {
     match query_tcx(device, attach_type(direction)) {
         Ok(entries) => Ok(entries),
