@@ -1,8 +1,8 @@
-//! The flows of the packet path, as user space sees them: the flow table, what its two entries for a flow say
-//! together, and the sweep that removes flows that are over.
+//! The flows of the packet path, as user space sees them: the flow table, a flow as its two entries, and the sweep that
+//! removes flows that are over.
 //!
-//! Of the maps that the programs fill the agent sweeps only the flow table. The programs ignore an entry of the
-//! others (fragments, affinity) that is too old, and those maps evict the least recently used entry.
+//! The agent sweeps only the flow table. In the other maps that the programs fill (fragments, affinity), the programs
+//! ignore entries that are too old, and the kernel evicts the least recently used entry.
 
 mod capacity;
 mod clock;

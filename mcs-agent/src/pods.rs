@@ -7,7 +7,7 @@ use std::{
 
 use crate::loader::children;
 
-/// How far below the agent's cgroup kubelets put those of pods, and one more.
+/// How many levels below the agent's cgroup a pod's cgroup can be: one more than kubelets use.
 const DEPTH: usize = 5;
 /// The shortest uid. That of a static pod is a hash.
 const UID: usize = 32;
@@ -24,7 +24,7 @@ pub(crate) fn cgroup(root: &Path, uid: &str) -> Option<PathBuf> {
     None
 }
 
-/// Whether a cgroup is that of a pod.
+/// Whether a cgroup belongs to the pod with this uid.
 pub(crate) fn is_of(cgroup: &Path, uid: &str) -> bool {
     let name = cgroup.file_name().unwrap_or_default().to_string_lossy();
     uid_in(&name).as_deref() == Some(uid)

@@ -1,6 +1,6 @@
 //! Connected sockets whose backend no longer serves. The kernel would go on sending their data there, since it runs no
-//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: by default those of UDP, which
-//! nothing else tells of it, and by choice those of TCP, which end by a timeout otherwise.
+//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: sockets of UDP by default,
+//! whose owners would not notice otherwise, and sockets of TCP by choice, which would end by a timeout.
 //!
 //! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,

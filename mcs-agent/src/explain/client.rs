@@ -24,7 +24,7 @@ use crate::{
     stale::NetNamespace,
 };
 
-/// Whose point of view is taken.
+/// The client from whose point of view it is explained.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ClientOptions {
     /// A process: its cgroup and network namespace.
@@ -43,7 +43,7 @@ impl ClientOptions {
         self.pid.or_else(|| self.pod.as_ref().and_then(of_pod))
     }
 
-    /// The client's network namespace; `None` if it is that of this process. `cgroup`: that of the client.
+    /// The client's network namespace; `None` for this process's own. `cgroup`: the client's.
     pub(super) fn namespace(&self, cgroup: Option<&Path>) -> Option<io::Result<NetNamespace>> {
         let pid = self.process(cgroup);
         if let (Some(pod), None) = (&self.pod, pid) {
@@ -67,7 +67,7 @@ impl ClientOptions {
 pub(super) struct ClientView {
     /// `process 12`, `network namespace red`, `pod UID`, or `any process of this node`.
     pub(super) who: String,
-    /// Its cgroup: the one that the hooks are attached to, unless a process or a pod was given and has another.
+    /// Its cgroup: where the hooks are attached, unless a given process or pod has another.
     pub(super) cgroup: Option<PathBuf>,
     /// The cgroup that the hooks are attached to.
     #[serde(skip)]
@@ -97,7 +97,7 @@ pub(super) struct DeviceView {
     pub(super) index: u32,
     /// The programs that the agent attaches to it.
     pub(super) programs: Vec<String>,
-    /// Those that are not attached any more.
+    /// The programs that are not attached any more.
     pub(super) detached: Vec<String>,
     /// Why it gets none.
     pub(super) left_alone: Option<String>,
@@ -268,11 +268,11 @@ fn named_program(id: u32) -> String {
     }
 }
 
-/// The cgroup of a process, below the mount that has the agent's.
+/// The cgroup of a process, below the mount with the agent's cgroup.
 fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
     let own = path_in_hierarchy(&pid.to_string())?;
     let own = own.ok_or_else(|| io::Error::other("it is in no cgroup of version 2"))?;
-    // In a cgroup namespace of its own this process sees the others from there.
+    // In a cgroup namespace of its own, this process sees other cgroups relative to its own.
     if own.contains("/..") {
         return find_process(pid, root);
     }
@@ -285,7 +285,7 @@ pub(super) fn path_in_hierarchy(process: &str) -> io::Result<Option<String>> {
     Ok(text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
 }
 
-/// The cgroup below this one that has the process.
+/// The cgroup of a process, below this one.
 fn find_process(pid: u32, root: &Path) -> io::Result<PathBuf> {
     let mut rest = vec![root.to_owned()];
     while let Some(cgroup) = rest.pop() {

@@ -1,4 +1,4 @@
-//! Frontends as they are in the maps, beside what the rules want.
+//! Compares the frontends in the maps with what the rules want.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -62,8 +62,8 @@ pub(super) struct FlowView {
     pub(super) backend: SocketAddr,
 }
 
-/// The frontends that are asked about, as the rules want them and as the maps have them. `by_rules`: the rules have been
-/// asked.
+/// The frontends that are asked about, as the rules want them and as the maps have them. `by_rules`: objects were read, so
+/// the rules say what they want.
 pub(super) fn compare(
     pins: &Pins,
     target: &Target,

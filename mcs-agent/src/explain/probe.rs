@@ -176,7 +176,7 @@ impl ProbeView {
     }
 }
 
-/// Some backends, as many of one source cluster as of another.
+/// Some backends, the same number of each source cluster.
 fn some_of_each_cluster(
     backends: BTreeMap<SocketAddr, Option<String>>,
 ) -> Vec<(SocketAddr, Option<String>)> {
@@ -201,7 +201,7 @@ fn has_this_process(cgroup: &Path) -> bool {
     if !own.is_empty() {
         return mount.join(own).starts_with(cgroup);
     }
-    // It is in the root, or in a cgroup namespace of its own, where it sees no more.
+    // It is in the root, or in a cgroup namespace of its own, where its path is the root.
     let in_root = fs::read_to_string(mount.join("cgroup.procs")).unwrap_or_default();
     let pid = std::process::id();
     mount == cgroup || in_root.lines().all(|line| line.parse() != Ok(pid))

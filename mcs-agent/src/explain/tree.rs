@@ -23,7 +23,7 @@ struct Tree {
     all: bool,
 }
 
-/// The tree, with lines of at most so many columns.
+/// The tree, with lines of at most `width` columns.
 pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
     let mut tree = Tree { text: String::new(), width, all };
     let verdict = if explained.served { "is served" } else { "is not served as it should be" };
@@ -53,7 +53,7 @@ pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
 }
 
 impl Tree {
-    /// Adds a line at this depth. What does not fit continues two columns further in.
+    /// Adds a line at this depth. A longer one continues two columns further in.
     fn line(&mut self, depth: usize, text: &str) {
         self.text.push_str(&hanging(depth * 2, text, self.width));
     }

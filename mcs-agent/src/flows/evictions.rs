@@ -19,9 +19,9 @@ impl EvictionRecord {
 
     /// Fits the record to the flow table in the state directory, before the programs use the two together.
     ///
-    /// If the record is new, or the table has another size than before, flows may have been evicted or left
-    /// behind: unless the table is empty, the record then says that it was now. It says so too if the table is
-    /// empty although flows were used: the loader makes a table of another shape anew.
+    /// If the record is new, or the table has another size than before, flows may have been evicted or left behind:
+    /// unless the table is empty, the record then says that the latest eviction is now. So it does if the table is empty
+    /// although flows were used: the loader makes a table of another shape anew.
     pub fn prepare(state: &Path) -> io::Result<()> {
         let table = FlowTable::open(&state.join(maps::FLOWS))?;
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;

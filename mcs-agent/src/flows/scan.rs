@@ -12,7 +12,7 @@ use crate::model::Protocol;
 pub struct ScanTotals {
     /// The entries and flows, without the size of the table and the time.
     pub usage: FlowUsage,
-    /// The VIPs that flows use which are not over.
+    /// The VIPs of flows that are not over.
     pub vips: BTreeSet<IpAddr>,
     /// Flows that are over.
     pub due: Vec<FlowPair>,
@@ -20,7 +20,7 @@ pub struct ScanTotals {
     pub connects: Option<Connects>,
 }
 
-/// Counts the entries of the flow table, in whatever order they come.
+/// Counts the entries of the flow table, in any order.
 #[derive(Debug)]
 pub struct FlowScan {
     now_ns: u64,
@@ -44,7 +44,7 @@ impl FlowScan {
         }
     }
 
-    /// Ends the count: entries whose counterpart has not come are halves.
+    /// Ends the count: entries without a counterpart are halves.
     pub fn finish(self) -> ScanTotals {
         let mut totals = self.totals;
         for flow in self.pairing.rest() {

@@ -13,8 +13,8 @@ use super::{FlowSweep, SweepResult, monotonic_ns};
 
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The same while somebody asks what flows say of backends. After a sweep that takes long, the sweeper rests for this many
-/// times as long, but not longer than otherwise.
+/// The same while somebody asks what flows say of backends. After a sweep the sweeper rests for [`RESTS`] times as long as
+/// the sweep took, but not longer than [`INTERVAL`].
 const INTERVAL_WATCHED: Duration = Duration::from_secs(1);
 const RESTS: u32 = 50;
 

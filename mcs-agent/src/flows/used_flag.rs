@@ -1,4 +1,4 @@
-//! The switch that makes packets to pods skip the flow table while it is empty.
+//! The flag that makes packets to pods skip the flow table while it is empty.
 
 use std::{io, path::Path};
 

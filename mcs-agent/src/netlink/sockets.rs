@@ -43,9 +43,9 @@ impl ConnectedSocket {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DestroyOutcome {
     /// The socket has no peer any more, and its owner gets `ECONNABORTED`.
-    Done,
+    Destroyed,
     /// There was no socket with that cookie and these addresses any more.
-    Gone,
+    Closed,
 }
 
 /// A netlink socket for the network namespace of the thread that opened it.
@@ -73,8 +73,8 @@ impl SocketDiag {
         Ok(found)
     }
 
-    /// The cookies of all TCP and UDP sockets, of both families and in every state but `TIME_WAIT`: those are closed, and
-    /// have the cookies that they had before.
+    /// The cookies of all TCP and UDP sockets, of both families and in every state but `TIME_WAIT`: such a socket is closed,
+    /// and keeps its cookie.
     pub fn cookies(&self) -> io::Result<HashSet<u64>> {
         let mut cookies = HashSet::new();
         let states = StateFlags::all() - StateFlags::TIME_WAIT;
@@ -114,10 +114,10 @@ impl SocketDiag {
             NLM_F_REQUEST | NLM_F_ACK,
         )?;
         match self.receive(|_| {}) {
-            Ok(()) => Ok(DestroyOutcome::Done),
+            Ok(()) => Ok(DestroyOutcome::Destroyed),
             Err(error) => match error.raw_os_error() {
                 // The cookie of another socket is ESTALE to TCP, ENOENT to UDP.
-                Some(libc::ENOENT | libc::ESTALE) => Ok(DestroyOutcome::Gone),
+                Some(libc::ENOENT | libc::ESTALE) => Ok(DestroyOutcome::Closed),
                 _ => Err(error),
             },
         }

@@ -26,7 +26,7 @@ impl Connection {
     }
 }
 
-/// The pinned lists of connected sockets. They also have sockets that were closed since, or connected to another
+/// The pinned lists of connected sockets. They can also list sockets that were closed since, or connected to another
 /// backend of their VIP.
 #[derive(Debug)]
 pub struct Connections {
@@ -84,15 +84,15 @@ impl Connections {
     }
 }
 
-/// Whether the socket's slot alone says what the socket is connected to: it has the same backend, and is newer than
-/// the entry of the map. That may name another VIP.
+/// Whether the socket's slot decides: it has the same backend, and is newer than the entry of the map, which may name
+/// another VIP.
 fn decides(slot: Option<&SocketSlot>, key: &ReverseKey) -> bool {
     slot.is_some_and(|slot| slot.backend() == key.backend)
 }
 
-/// Whether a slot can be of a socket of this protocol. The programs number UDP connections alone, and the agent takes the
-/// number away before it destroys the socket. So a slot without a number is of a TCP socket, or of a UDP socket that the
-/// agent has given up.
+/// Whether a slot can belong to a socket of this protocol. The programs number UDP connections alone, and the agent clears
+/// the number before it destroys the socket. So a slot without a number belongs to a TCP socket, or to a UDP socket that
+/// the agent no longer destroys.
 const fn may_be(slot: &SocketSlot, protocol: Protocol) -> bool {
     match protocol {
         Protocol::Tcp => slot.listed == 0,

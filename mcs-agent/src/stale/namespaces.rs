@@ -24,7 +24,7 @@ const NSFS: FsWord = 0x6e73_6673;
 pub struct NetNamespace(File);
 
 impl NetNamespace {
-    /// Opens the one at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// Opens the namespace at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(path: &Path) -> io::Result<Self> {
         // A FIFO in its place must not block.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
@@ -53,7 +53,7 @@ pub struct NetNamespaces {
     /// Each once, the own one of this process among them.
     pub namespaces: Vec<NetNamespace>,
     /// Processes whose namespace the agent cannot see: that of another user takes `CAP_SYS_PTRACE`.
-    pub closed: usize,
+    pub unseen_processes: usize,
     known: BTreeSet<(u64, u64)>,
 }
 
@@ -72,7 +72,7 @@ impl NetNamespaces {
         for process in entries("/proc").filter(is_process) {
             let added = found.add(&process.join("ns/net"));
             let is_closed = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
-            found.closed += usize::from(added.is_err_and(is_closed));
+            found.unseen_processes += usize::from(added.is_err_and(is_closed));
         }
         found
     }

@@ -9,7 +9,7 @@ use crate::{
     model::Protocol,
 };
 
-/// What a slot says of its socket.
+/// A taken slot.
 #[derive(Clone, Copy, Debug)]
 pub struct SocketSlotInUse {
     /// The destination of the application.
@@ -24,7 +24,7 @@ pub struct SocketSlotInUse {
     pub generation: u32,
 }
 
-/// What the table that is pinned in the state directory says of every socket.
+/// Every taken slot of the table that is pinned in the state directory.
 pub fn socket_slots_in_use(state: &Path) -> io::Result<Vec<SocketSlotInUse>> {
     let of = |(_, slot): (u32, SocketSlot)| SocketSlotInUse {
         vip: address(&slot.vip()),
@@ -66,7 +66,7 @@ impl SocketSlots {
         self.tagged().count()
     }
 
-    /// What every taken slot has, by its index.
+    /// Every taken slot, by its index.
     pub(super) fn all(&self) -> impl Iterator<Item = (u32, SocketSlot)> {
         self.tagged().filter_map(|(slot, tag)| {
             let connection = self.connections.read(slot)?;
@@ -75,7 +75,7 @@ impl SocketSlots {
         })
     }
 
-    /// What the slot of the socket with this cookie has.
+    /// The slot of the socket with this cookie.
     pub(super) fn of(&self, cookie: u64) -> Option<(u32, SocketSlot)> {
         let place = self.place(cookie);
         let pair = self.tags.read(place.pair())?;
@@ -85,7 +85,7 @@ impl SocketSlots {
             .then_some((slot, connection))
     }
 
-    /// Notes that the agent need not destroy the UDP socket in this slot, if this is what the slot has.
+    /// Marks the UDP socket of this slot as one that the agent need not destroy, if the slot is still the same.
     pub(super) fn unlist(&mut self, slot: u32, connection: &SocketSlot) -> io::Result<()> {
         let offset = offset_of!(SocketSlot, listed);
         self.connections.replace_half(slot, offset, connection.listed, 0).map(drop)

@@ -1,4 +1,4 @@
-//! Finds cgroups by the ids that the programs tell.
+//! Finds cgroups by the ids in the events.
 
 use std::{
     collections::HashMap,
@@ -10,7 +10,8 @@ use std::{
 
 use crate::loader::children;
 
-/// After a look at all cgroups this rests so many times as long as it took: many a cgroup that is told is gone by then.
+/// After a walk through all cgroups the next one waits this many times as long as it took. Events can name removed cgroups,
+/// which no walk finds.
 const REST: u32 = 20;
 
 /// The cgroups below a mount, by id: the inode of the directory.

@@ -1,4 +1,4 @@
-//! Names what the programs tell by ids.
+//! Names the objects that events have by id.
 
 use std::{
     collections::HashMap,
@@ -15,10 +15,10 @@ use crate::{
     reconcile::{MapReader as _, convert::cluster_name},
 };
 
-/// The imports of VIPs are read again after so long.
+/// The imports of VIPs are read again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The maps and the cgroups. What is told is some milliseconds old: an id that has another meaning by then names nothing.
+/// The maps and the cgroups. An event is some milliseconds old: an id that has another meaning by then names nothing.
 pub(crate) struct Names {
     maps: KernelMapsReader,
     /// Indices into `services`, for what is refused without a frontend.

@@ -74,7 +74,7 @@ impl Verifier {
         (self.coverage, self.result) = (None, None);
         if hooks.vips.is_empty() {
             self.result = Some(SelfTestResult::NotRun("there is no VIP yet".to_owned()));
-            // Soon after there is one.
+            // The next round is soon, since a VIP may be added.
             self.next = Some(Instant::now() + PERIOD / 10);
             return;
         }
