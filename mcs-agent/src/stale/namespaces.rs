@@ -26,13 +26,15 @@ pub struct NetNamespace(File);
 impl NetNamespace {
     /// Opens the namespace at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace");
+        Self::open_any(path)?.ok_or_else(invalid)
+    }
+
+    /// `None` for a file of another kind.
+    fn open_any(path: &Path) -> io::Result<Option<Self>> {
         // A FIFO in its place must not block.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        if fstatfs(&file)?.f_type == NSFS {
-            Ok(Self(file))
-        } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"))
-        }
+        Ok((fstatfs(&file)?.f_type == NSFS).then_some(Self(file)))
     }
 
     /// Whether this process is in it.
@@ -82,8 +84,9 @@ impl NetNamespaces {
         if self.known.contains(&id(fs::metadata(path)?)) {
             return Ok(());
         }
-        let namespace = NetNamespace::open(path)?;
-        if self.known.insert(id(namespace.0.metadata()?)) {
+        if let Some(namespace) = NetNamespace::open_any(path)?
+            && self.known.insert(id(namespace.0.metadata()?))
+        {
             self.namespaces.push(namespace);
         }
         Ok(())
