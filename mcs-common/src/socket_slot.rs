@@ -1,4 +1,4 @@
-//! The table of sockets: which slot a socket has, and what is in it.
+//! The table of sockets: the slots, and which slot a socket has.
 //!
 //! A slot is a tag in `socket_tags` and a connection in `socket_conns`. Tags are apart because most runs need
 //! no more than a tag, and many tags share a cache line. A socket's cookie names a pair of slots, and the
@@ -24,10 +24,10 @@ pub const fn tags([even, odd]: TagPair) -> TagPair {
     [even & !TAKERS, odd]
 }
 
-/// A way that is none: no slot of the pair fits.
+/// No way: no slot of the pair fits.
 pub const NO_WAY: u32 = 2;
 
-/// The place of a socket in a table of `2^bits` slots.
+/// The place of a socket in a table of `2^bits` slots: a pair. Each of its two slots is a way, as in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct SocketSlotPlace {
     pair: u32,
@@ -54,7 +54,7 @@ impl SocketSlotPlace {
         self.pair
     }
 
-    /// What the socket's slot has in `socket_tags`.
+    /// The tag of the socket's slot in `socket_tags`.
     #[inline(always)]
     #[must_use]
     pub const fn tag(self) -> u32 {

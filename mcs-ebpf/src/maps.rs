@@ -203,7 +203,7 @@ pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
     value
 }
 
-/// Stores a map value that user space reads meanwhile: each 64-bit word at once, the last one last.
+/// Stores a map value that user space reads meanwhile: each 64-bit word at once, in order.
 ///
 /// # Safety
 /// `to` points to a value of a map, which is aligned to 8 bytes.

@@ -10,7 +10,7 @@ use crate::{
     maps::{CLIENT_AFFINITY, ConfigMaps},
 };
 
-/// Chooses a backend for a client: the one that `random` picks, or with affinity the client's.
+/// Chooses a backend for a client: by `random`, or with affinity the client's former backend.
 #[inline(always)]
 pub(crate) fn choose_for_client(
     client: &Address,

@@ -64,7 +64,7 @@ fn peek<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<F::Header> {
     if frame.l3 == L::HEADER { frame.peek(L::HEADER) } else { None }
 }
 
-/// Decides about a packet that a pod sends; `None` if it goes the general way.
+/// Decides about a packet that a pod sends; `None` if the general code has to.
 #[inline(always)]
 pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
@@ -78,7 +78,7 @@ pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i
     Some(translate::<F, L>(frame, &start, entry, Counter::PacketTranslated))
 }
 
-/// Decides about a packet that a pod receives; `None` if it goes the general way.
+/// Decides about a packet that a pod receives; `None` if the general code has to.
 #[inline(always)]
 pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;

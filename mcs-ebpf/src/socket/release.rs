@@ -27,7 +27,7 @@ pub(crate) fn release(ctx: &SockContext) -> i32 {
     ALLOW
 }
 
-/// What is known of a socket that is closed.
+/// The fields of a closed socket.
 struct Closed {
     is_tcp: bool,
     /// The address that the socket is connected to, or was.

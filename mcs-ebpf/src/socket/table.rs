@@ -113,7 +113,7 @@ pub(crate) fn vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<
 }
 
 /// Stores a connection in a slot of the socket. Returns false if both slots are taken, or if the socket is
-/// connected to what its slot has: a connect that fails leaves it so.
+/// connected to the peer in its slot: a failed connect leaves it so.
 #[inline(always)]
 pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) -> bool {
     let cookie = ctx.socket_cookie();
