@@ -69,7 +69,7 @@ impl SocketDiag {
         let mut found = Vec::new();
         // A UDP socket that has a peer is ESTABLISHED.
         let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
-        self.list(protocol, port, states, |socket| found.push(socket))?;
+        self.list(protocol, port, &states, |socket| found.push(socket))?;
         Ok(found)
     }
 
@@ -79,7 +79,7 @@ impl SocketDiag {
         let mut cookies = HashSet::new();
         let states = StateFlags::all() - StateFlags::TIME_WAIT;
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            self.list(protocol, None, states.clone(), |socket| cookies.extend([socket.cookie()]))?;
+            self.list(protocol, None, &states, |socket| cookies.extend([socket.cookie()]))?;
         }
         Ok(cookies)
     }
@@ -89,7 +89,7 @@ impl SocketDiag {
         &self,
         protocol: Protocol,
         port: Option<u16>,
-        states: StateFlags,
+        states: &StateFlags,
         mut take: impl FnMut(ConnectedSocket),
     ) -> io::Result<()> {
         for mut id in [SocketId::new_v4(), SocketId::new_v6()] {

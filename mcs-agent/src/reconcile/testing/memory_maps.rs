@@ -138,10 +138,10 @@ impl Maps for MemoryMaps {
         self.check(step).map_err(|source| MapError::writing(step, source))?;
         match *step {
             Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => {
-                self.hints.set(vip, AddressKinds::VIP)
+                self.hints.set(vip, AddressKinds::VIP);
             }
             Step::WriteBackend { backend, .. } => {
-                self.hints.set(backend.addr, AddressKinds::BACKEND)
+                self.hints.set(backend.addr, AddressKinds::BACKEND);
             }
             Step::RepairHint { address, hint } => {
                 self.hints.set(address, hint);
