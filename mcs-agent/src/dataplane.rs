@@ -1,25 +1,25 @@
 //! The maps in the kernel: written by the agent, read by the command line.
 
+mod address_filter;
 mod affinity;
 mod counters;
 mod fallback;
 mod figures;
 mod hand_back;
-mod hints;
 mod kernel;
 mod liveness;
 mod run;
 mod trace;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
+pub use address_filter::{AddressFilter, FormerFilter};
 pub use affinity::count as count_affinity;
 pub use counters::{Counts, Tally, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;
 pub use figures::{
-    ByImport, Counts as ImportCounts, FigureKeeper, Figures, Labels as FigureLabels,
+    ByImport, Counts as ImportCounts, FigurePlaces, Figures, Labels as FigureLabels,
 };
 pub use hand_back::hand_back_vips;
-pub use hints::{FormerHints, KnownHints};
 pub use kernel::{KernelMaps, KernelMapsReader, PinnedMaps};
 pub use liveness::{LivenessWriter, SignOfLife};
 pub use run::{Run, read_run_record, write_run_record};

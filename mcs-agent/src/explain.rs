@@ -1,5 +1,5 @@
-//! Explains why a name or an address is served, or not: the rules with a recorder on that import, what the maps have, the
-//! hooks that run for a client, and what a probe finds. It reads, and changes nothing.
+//! Explains why a name or an address is served, or not: by the rules with a recorder on that import, by the maps, by the
+//! hooks that run for a client, and by a probe. It changes nothing.
 
 mod client;
 mod code;
@@ -7,15 +7,15 @@ mod dns;
 mod frontends;
 mod judge;
 mod objects;
-mod pod;
 mod probe;
 mod target;
 mod tree;
 
-use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
+use std::{collections::BTreeSet, fmt::Display, net::IpAddr, sync::Arc};
 
 use serde::Serialize;
 
+pub(crate) use self::{client::ClientOptions, target::Target};
 use self::{
     client::ClientView,
     code::{Code, Finding, Severity},
@@ -25,10 +25,6 @@ use self::{
     objects::Objects,
     probe::ProbeView,
     target::What,
-};
-pub(crate) use self::{
-    client::{ClientOptions, mount_of},
-    target::Target,
 };
 use crate::{
     agent::{self, Report, SocketLb, age},
@@ -47,7 +43,7 @@ use crate::{
 pub(crate) struct Question {
     /// What it is about.
     pub(crate) target: Target,
-    /// Whose point of view is taken.
+    /// The client from whose point of view it is explained.
     pub(crate) client: ClientOptions,
     /// Whether to connect.
     pub(crate) probes: bool,
@@ -62,11 +58,11 @@ pub(crate) struct Left {
     pub(crate) maps: MapView,
     /// The status file.
     pub(crate) report: Option<Report>,
-    /// Whether it is that of an agent before the one that started last.
+    /// Whether an agent before the latest one wrote it.
     pub(crate) is_former: bool,
 }
 
-/// How many problems of the agent with its source are told.
+/// The most problems of the agent with its source in a finding.
 const PROBLEMS: usize = 3;
 /// How many imports that claim one address are explained.
 const CLAIMANTS: usize = 8;
@@ -80,9 +76,9 @@ pub(crate) struct Explained {
     served: bool,
     /// What was found, the worst first.
     findings: Vec<Finding>,
-    /// Where objects were read; absent if they were not, and the last report stands in for them.
+    /// Where objects were read; absent if they were not, and the last report is used instead.
     source: Option<String>,
-    /// The import that is asked about, or those that claim the address: the one that serves it comes first.
+    /// The import that is asked about, or the imports that claim the address, the serving one first.
     imports: Vec<ImportView>,
     /// The frontends that are asked about.
     frontends: Vec<FrontendView>,
@@ -110,28 +106,8 @@ pub(super) struct ImportView {
     /// What each tier of source clusters gets, if it asks for spill.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     spill: Vec<Spill>,
-    /// Its slices.
-    slices: Vec<SliceView>,
-}
-
-/// A slice.
-#[derive(Debug, Serialize)]
-pub(super) struct SliceView {
-    name: String,
-    /// Empty if it names none.
-    cluster: String,
-    address_type: String,
-    /// `http 8080/TCP`.
-    ports: Vec<String>,
-    endpoints: Vec<EndpointView>,
-}
-
-/// An endpoint.
-#[derive(Debug, Serialize)]
-pub(super) struct EndpointView {
-    address: String,
-    /// One for each port that is asked about, or one for all; none if the rules have not come so far.
-    fates: Vec<PortFate>,
+    /// Its slices. The fates of their endpoints are those for the ports that are asked about.
+    slices: Vec<ExplainedSlice>,
 }
 
 impl Explained {
@@ -167,7 +143,7 @@ impl Explained {
         let frontends = frontends::compare(pins, target, &explained, view, objects.is_some());
         let known = match (&objects, report) {
             (Some(_), _) => Knowledge::Rules,
-            // One that has read nothing lists nothing.
+            // An agent that has read nothing lists nothing.
             (None, Some(report)) if report.synced => Knowledge::Report,
             (None, _) => Knowledge::Maps,
         };
@@ -204,7 +180,7 @@ impl Explained {
         }
     }
 
-    /// Whether the agent may just be writing what is missing.
+    /// Whether the agent may be about to write the missing entries.
     pub(crate) fn may_lag(&self) -> bool {
         let has = |code: Code| self.findings.iter().any(|finding| finding.is(code));
         (has(Code::NotWritten) || has(Code::StaleBackend)) && !has(Code::AgentDown)
@@ -215,7 +191,7 @@ impl Explained {
         self.findings.first().map_or(0, |worst| worst.severity.exit_status())
     }
 
-    /// The tree, with lines of at most so many columns.
+    /// The tree, with lines of at most `width` columns.
     pub(crate) fn tree(&self, width: usize, all: bool) -> String {
         tree::of(self, width, all)
     }
@@ -255,7 +231,7 @@ fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
                 let what = format!("{what}{}", problems.collect::<String>());
                 findings.push(Finding::new(Code::AgentBehind, what));
             }
-            // An agent that has just started looks for its maps first.
+            // An agent that has just started prepares its maps first.
             let stuck = alive.filter(|_| runs && !left.is_former).and_then(SignOfLife::missed);
             findings.extend(stuck.map(|what| Finding::new(Code::AgentStuck, what)));
         }
@@ -270,7 +246,7 @@ fn by_rules(objects: &Objects, report: Option<&Report>, view: &MapView) -> Expla
         node_name: report.and_then(|report| report.node_name.clone()),
         vip_cidrs: report.map(|report| report.vip_cidrs.clone()).unwrap_or_default(),
         node_addresses: agent::node_addresses().unwrap_or_default(),
-        // The agent ejects backends only of imports that have it.
+        // The agent ejects backends only of imports with passive health.
         passive_health: PassiveHealth::All,
         ejections: report.into_iter().flat_map(|report| &report.ejections).collect(),
         ..NodeContext::default()
@@ -363,7 +339,7 @@ fn put_first(explained: &mut ExplainedImports, target: &Target) {
 
 impl ImportView {
     fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
-        let Explanation { report, ips, ports, slices, .. } = explanation;
+        let Explanation { report, ips, ports, mut slices, .. } = explanation;
         let spill = report.as_ref().map(|report| report.spill.clone()).unwrap_or_default();
         let (state, message) = report.map(|report| (report.state, report.message)).unzip();
         let named =
@@ -373,6 +349,10 @@ impl ImportView {
             .filter(|port| target.port.is_none_or(|asked| i32::from(asked) == port.port))
             .map(|port| port.name.clone())
             .collect();
+        let is_asked = |one: &PortFate| one.port.as_ref().is_none_or(|port| asked.contains(port));
+        for endpoint in slices.iter_mut().flat_map(|slice| &mut slice.endpoints) {
+            endpoint.fates.retain(is_asked);
+        }
         Self {
             import,
             state,
@@ -386,31 +366,24 @@ impl ImportView {
                 })
                 .collect(),
             spill,
-            slices: slices.into_iter().map(|slice| SliceView::of(slice, &asked)).collect(),
+            slices,
         }
     }
 }
 
-impl SliceView {
-    /// With the fates for these ports of the import.
-    fn of(slice: ExplainedSlice, asked: &BTreeSet<String>) -> Self {
-        let ExplainedSlice { key, cluster, address_type, ports, endpoints } = slice;
-        let is_asked = |one: &PortFate| one.port.as_ref().is_none_or(|port| asked.contains(port));
-        let endpoints = endpoints.into_iter().map(|endpoint| EndpointView {
-            address: endpoint.address,
-            fates: endpoint.fates.into_iter().filter(is_asked).collect(),
-        });
-        Self {
-            name: key.name.to_string(),
-            cluster: cluster.to_string(),
-            address_type,
-            ports,
-            endpoints: endpoints.collect(),
-        }
-    }
-}
-
-/// Whether the hooks leave clients of other network namespaces than the agent's out.
+/// Whether the hooks skip clients in other network namespaces than the agent's.
 fn hooks_only_host(report: Option<&Report>) -> bool {
     report.is_some_and(|report| report.socket_lb == SocketLb::Host)
+}
+
+/// `a, b and 3 more`.
+fn first(all: &[impl Display], most: usize) -> String {
+    let more = all.len().saturating_sub(most);
+    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
+    list(all.iter().take(most)) + &more
+}
+
+/// `a, b, c`.
+fn list(all: impl IntoIterator<Item: Display>) -> String {
+    all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
 }

@@ -30,10 +30,12 @@ pub mod flows;
 pub mod loader;
 pub mod model;
 pub mod netlink;
+mod node_cleanup;
 pub mod passive;
+mod pods;
 pub mod reach;
 pub mod reconcile;
-mod rollout;
+
 pub mod source;
 pub mod stale;
 pub mod store;

@@ -1,5 +1,5 @@
-//! From the embedded object to attached programs, and back: everything that loads, pins, attaches
-//! or looks for what an earlier agent left. Programs go on when the agent stops.
+//! Loads, pins and attaches the programs of the embedded object, takes over what an earlier agent left, and removes it.
+//! Attached programs run on when the agent stops.
 
 mod attach;
 mod bpffs;
@@ -11,6 +11,7 @@ mod layout;
 mod lock;
 mod map_memory;
 mod object;
+mod options;
 mod pins;
 mod probe;
 mod program_log;
@@ -23,11 +24,13 @@ pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
+pub(crate) use cgroup::{children, mount_of};
 pub use hook::{HOOKS, Hook};
 pub use lock::{DirectoryLock, is_held};
 pub use map_memory::{capacity_within, config_memory};
 pub use mcs_common::maps::SOCKET_SLOT_BITS;
-pub use object::{LoadError, LoadOptions, Programs, state_bytes};
+pub use object::{LoadError, Programs, state_bytes};
+pub use options::LoadOptions;
 pub use pins::{CleanupSummary, Pins};
 pub use probe::Features;
 pub use program_log::ProgramLogError;

@@ -14,7 +14,7 @@ use thiserror::Error;
 use tokio::task::JoinHandle;
 
 pub use events::Events;
-pub use filters::{Direction, Filter, FilterPlace, NewFilter};
+pub use filters::{Direction, Filter, FilterPlace, NewFilter, Qdisc};
 pub use sockets::{ConnectedSocket, DestroyOutcome, SocketDiag};
 
 use crate::devices::DeviceList;

@@ -1,8 +1,8 @@
-//! Passive health: whether backends answer the clients of this node, by what becomes of their connects.
+//! Passive health: whether backends answer the clients of this node, by the outcome of their connects.
 //!
-//! Programs record connects of sockets to the backends in the map `health`. The sweep of the flow table tells what became of
-//! connects in the packet path. Verdicts follow from the records, and before a
-//! backend is ejected the agent connects to it: what only some clients do not reach, since a policy is in their way, stays.
+//! Programs record connects of sockets to the backends in the map `health`. The sweep of the flow table finds the outcome of
+//! connects in the packet path. Verdicts follow from these records. Before it ejects a backend, the agent connects to it: a
+//! backend that only some clients do not reach, because of a network policy, is not ejected.
 
 mod verdict;
 mod watch;
@@ -29,7 +29,7 @@ use crate::{
 
 /// How often the records are read.
 const PERIOD: Duration = Duration::from_millis(250);
-/// How long a backend has to answer the agent. The kernel asks a second time after one second.
+/// How long a backend has to answer the agent. The kernel sends a second SYN after one second.
 const CONFIRM: Duration = Duration::from_millis(1500);
 /// To how many backends the agent connects at once.
 const AT_ONCE: usize = 64;
@@ -43,7 +43,7 @@ pub struct Passive {
     watch: Option<Watch>,
     /// What flows of the packet path say of backends.
     flows: FlowRecords,
-    /// Connects that nobody has taken yet.
+    /// Failed connects for the next [`Passive::take_failed`].
     failed: Vec<FailedConnects>,
     /// Since when the programs record answers too.
     answers_since: Option<u64>,
@@ -55,7 +55,7 @@ pub struct Passive {
 
 /// What [`Passive::next`] waited for.
 pub enum PassiveEvent {
-    /// It is time for [`Passive::look`].
+    /// It is time for [`Passive::read_records`].
     Due,
     /// [`Passive::confirmed`] takes it.
     Confirmed(Asked),
@@ -133,14 +133,14 @@ impl Passive {
         self.flows = flows;
     }
 
-    /// Reads the records. Returns what has changed.
-    pub fn look(&mut self) -> io::Result<Vec<VerdictChange>> {
+    /// Reads the records. Returns the changes.
+    pub fn read_records(&mut self) -> io::Result<Vec<VerdictChange>> {
         let read = |watch: &mut Watch| watch.read(&self.flows);
         let (observed, failed) = self.watch.as_mut().map(read).transpose()?.unwrap_or_default();
         self.failed.extend(failed);
-        let changes = self.verdicts.look(monotonic_ns(), self.answers_since, observed);
+        let changes = self.verdicts.observe(monotonic_ns(), self.answers_since, observed);
         let mut suspects = self.verdicts.suspects();
-        // So that no import keeps others waiting.
+        // So that no import always comes last.
         fastrand::shuffle(&mut suspects);
         for (import, address) in suspects {
             if self.asked.len() < AT_ONCE && self.asked.insert((import.clone(), address)) {
@@ -150,11 +150,11 @@ impl Passive {
         Ok(changes)
     }
 
-    /// Takes what became of one of the agent's own connects. Returns what has changed.
+    /// Takes the outcome of one of the agent's own connects. Returns the changes.
     pub fn confirmed(&mut self, (import, attempt): Asked) -> Vec<VerdictChange> {
         let confirmation = match attempt.outcome {
             Outcome::Answered => Confirmation::Answers,
-            // The agent knows nothing.
+            // That says nothing of the backend.
             Outcome::Failed | Outcome::Unresolved => Confirmation::Unknown,
             Outcome::Refused | Outcome::Timeout | Outcome::Unreachable => Confirmation::Dead,
         };

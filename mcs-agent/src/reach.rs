@@ -63,7 +63,7 @@ impl Family {
 /// Connects to pods of other clusters, and knows what became of it.
 pub struct Reach {
     ways: BTreeMap<WayId, Way<FrontendId>>,
-    /// When pods answered, or were silent beside others that answered.
+    /// When pods answered, or were silent while others answered.
     rests: HashMap<IpAddr, Instant>,
     /// When the next round begins; `None`: never.
     next_at: Option<Instant>,

@@ -1,28 +1,28 @@
 //! Connected sockets whose backend no longer serves. The kernel would go on sending their data there, since it runs no
-//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: by default those of UDP, which
-//! nothing else tells of it, and by choice those of TCP, which end by a timeout otherwise.
+//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: sockets of UDP by default,
+//! whose owners would not notice otherwise, and sockets of TCP by choice, which would end by a timeout.
 //!
 //! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,
 //! with that backend as its peer.
 
 mod connections;
-mod lost_slots;
+mod lost_socket_slots;
 mod namespaces;
 mod pass;
 mod probe;
 mod report;
 mod select;
-mod slots;
+mod socket_slots;
 mod task;
 mod thread;
 
 pub use connections::{Connection, Connections};
-pub use lost_slots::LostSlots;
+pub use lost_socket_slots::LostSocketSlots;
 pub use namespaces::{NetNamespace, NetNamespaces};
 pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
 pub use report::StaleReport;
 pub use select::stale_connections;
-pub use slots::{SlotInUse, slots_in_use};
+pub use socket_slots::{SocketSlotInUse, socket_slots_in_use};
 pub use task::{StaleEvent, StaleSockets};

@@ -1,5 +1,5 @@
-//! `mcs-agent trace`: what the programs decide, as they decide it. The agent attaches programs that tell it, and hands their ring
-//! buffer to the command; this module has what the two share, and the names of what is told.
+//! `mcs-agent trace`: what the programs decide, as they decide it. The agent attaches programs that write events, and passes
+//! their ring buffer to the command. This module has the code that both share, and the names of the objects in events.
 
 mod cgroups;
 mod channel;
@@ -11,5 +11,5 @@ pub(crate) use self::{
     channel::{Channel, Client, Listener},
     filter::{Filter, Verdict},
     names::Names,
-    view::{Told, TraceView, header},
+    view::{TraceTotals, TraceView, header},
 };

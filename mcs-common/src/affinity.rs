@@ -73,7 +73,7 @@ mod tests {
             (used_at, true),
             (used_at + 10 * SECOND - 1, true),
             (used_at + 10 * SECOND, false),
-            // Used by another CPU since this one read the clock.
+            // Another CPU has used it since this CPU read the clock.
             (used_at - 1, true),
         ];
         for (now, holds) in cases {

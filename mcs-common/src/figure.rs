@@ -4,12 +4,12 @@ use bytemuck::{Pod, Zeroable};
 
 use crate::Counter;
 
-/// Value of the per-CPU array `figures`: the counts of one import, whose frontends name the row. Row 0 has those of all
-/// imports without a row of their own.
+/// Value of the per-CPU array `figures`: the counts of one import, whose frontends name the row. Row 0 counts all imports
+/// without a row of their own.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FigureRow {
-    /// Connections by source cluster, in the columns that backends name: the first one has those of all clusters without a
+    /// Connections by source cluster, in the columns that backends name: the first one counts all clusters without a
     /// column of their own. Then refusals, by [`Refusal::column`].
     pub counts: [u64; 16],
 }
@@ -19,7 +19,7 @@ crate::pod!(FigureRow);
 impl FigureRow {
     /// How many counts a row has.
     pub const COLUMNS: u32 = 16;
-    /// How many of them are of source clusters.
+    /// How many columns count source clusters.
     pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::COUNT;
     /// The column of slices that name no cluster.
     pub const UNKNOWN_CLUSTER: u32 = 1;
@@ -51,7 +51,7 @@ impl Refusal {
         FigureRow::CLUSTERS + self as u32
     }
 
-    /// What the counter of a refused packet says of its import.
+    /// The reason that the counter of a refused packet or connect stands for.
     #[inline(always)]
     #[must_use]
     pub const fn of_packet(counter: u32) -> Option<Self> {

@@ -63,9 +63,9 @@ impl Tuple {
     /// [`pick`]: crate::select::pick
     #[inline(always)]
     #[must_use]
-    pub fn spread(&self) -> u32 {
+    pub fn short_hash(&self) -> u32 {
         let [ends @ .., _]: [u64; 6] = bytemuck::cast(*self);
-        spread(&ends)
+        short_hash(&ends)
     }
 }
 
@@ -73,15 +73,15 @@ impl Address {
     /// A hash of a client address and a frontend's index, for session affinity.
     #[inline(always)]
     #[must_use]
-    pub fn spread(&self, frontend: u32) -> u32 {
+    pub fn short_hash(&self, frontend: u32) -> u32 {
         let [high, low]: [u64; 2] = bytemuck::cast(*self);
-        spread(&[high, low, u64::from(frontend)])
+        short_hash(&[high, low, u64::from(frontend)])
     }
 }
 
 /// A multiplicative hash with the multiplier and the final mixing of `SplitMix64`.
 #[inline(always)]
-fn spread<const N: usize>(words: &[u64; N]) -> u32 {
+fn short_hash<const N: usize>(words: &[u64; N]) -> u32 {
     let mut hash = 0_u64;
     let mut word = 0;
     while word < N {
@@ -102,8 +102,8 @@ impl FlowFlags {
     pub const REPLY: u32 = 1;
     /// Client and backend are the same pod. Its packets leave by the device they came from.
     pub const HAIRPIN: u32 = 2;
-    /// The connection began before the agent served the VIP, and whoever served the VIP then goes on; or it is a direct
-    /// one to a backend. The entry's [`Flow::to`] is its key: the packets stay as they are.
+    /// The connection began before the agent served the VIP, and its former server continues to serve it; or it is a direct
+    /// connection to a backend. The entry's [`Flow::to`] is its key: the packets stay as they are.
     pub const PASSED: u32 = 4;
 }
 
@@ -124,7 +124,7 @@ impl Seen {
 
     /// The bits after another packet with these TCP flags (0 for UDP). A sender that continues after its
     /// reset has not closed the connection, so the bit of the reset is cleared. A SYN begins another connection,
-    /// so the bit of the former one's FIN is cleared.
+    /// so the bit of the former connection's FIN is cleared.
     #[inline(always)]
     #[must_use]
     pub const fn after(seen: u32, flags: u32) -> u32 {
@@ -172,8 +172,8 @@ impl Flow {
     /// 100 ticks a second (`CONFIG_HZ`).
     pub const TICK_NS: u64 = SECOND_NS / 100;
 
-    /// Whether a packet updates [`Flow::last_seen_ns`]. One that comes up to a tick later may still find the time of
-    /// this one.
+    /// Whether a packet updates [`Flow::last_seen_ns`]. A packet up to a tick later may still find the time of this
+    /// packet.
     #[inline(always)]
     #[must_use]
     pub const fn is_outdated(last_seen_ns: u64, now_ns: u64) -> bool {
@@ -243,7 +243,7 @@ impl FlowState {
     /// Unreplied and replied UDP, unanswered TCP, closed and reset TCP have the timeouts of the kernel's
     /// connection tracking (`nf_conntrack_udp_timeout` 30 s and `_stream` 120 s, `nf_conntrack_tcp_timeout_syn_sent`
     /// 120 s, `_time_wait` 120 s, `_close` 10 s: Documentation/networking/nf_conntrack-sysctl.rst).
-    /// Established and half-closed TCP have those of RFC 5382, REQ-5: 2 hours 4 minutes, and 4 minutes.
+    /// Established and half-closed TCP have the timeouts of RFC 5382, REQ-5: 2 hours 4 minutes, and 4 minutes.
     #[inline(always)]
     #[must_use]
     pub const fn timeout_ns(self, protocol: u8) -> u64 {
@@ -287,17 +287,17 @@ impl FlowsUsed {
     pub const NO: u32 = 0;
     /// There may be flows. A program writes it before it inserts a flow.
     pub const YES: u32 = 1;
-    /// User space found no flow and looks a second time. Programs treat it as [`FlowsUsed::YES`].
+    /// User space found no flow and searches a second time. Programs treat this as [`FlowsUsed::YES`].
     pub const ENDING: u32 = 2;
 }
 
 /// Value of the array `flow_evictions`: whether the kernel may have evicted flows. A packet of a TCP connection
-/// without a flow then belongs to an evicted one, and otherwise to whoever served the VIP before.
+/// without a flow then belongs to an evicted flow, and otherwise to the former server of the VIP.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FlowEvictions {
     /// The most entries that `flows` may have. Programs add the entries that they make, and each sweep sets
-    /// it to what it counts. Two programs that add at the same time count once.
+    /// the number that it counts. Two programs that add at the same time count once.
     pub entries: u64,
     /// The kernel evicts no entry while the table has at most this many. 0 before the agent has set it.
     pub limit: u64,
@@ -445,7 +445,7 @@ mod tests {
                 TCP,
                 7,
             );
-            let nth = (u64::from(tuple.spread()) * backends as u64) >> 32;
+            let nth = (u64::from(tuple.short_hash()) * backends as u64) >> 32;
             hits[usize::try_from(nth).unwrap()] += 1;
         }
         assert!(hits.iter().all(|hits| (1_800..2_200).contains(hits)), "{hits:?}");

@@ -1,4 +1,4 @@
-//! What sockets saw of a backend: whether their connects were answered.
+//! Whether a backend answers the connects of sockets.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -13,21 +13,21 @@ pub struct HealthRecord {
     pub answered_ns: u64,
     /// How many SYNs of sockets were reset, or sent again since nothing answered.
     pub failed: u64,
-    /// Connects that were not. Each client has one place, so that none displaces another alone.
+    /// Unanswered connects. Each client has one place, so that no client alone displaces another.
     pub failures: [ClientFailures; CLIENTS],
 }
 
-/// The latest two connects of a network namespace that were not answered.
+/// The latest two unanswered connects of a network namespace.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ClientFailures {
     /// The namespace's cookie; 0 is a free place.
     pub netns_cookie: u64,
-    /// The cookie of the socket of the latest one. A socket sends its SYN several times.
+    /// The cookie of the latest connect's socket. A socket sends its SYN several times.
     pub socket_cookie: u64,
-    /// When the latest one failed.
+    /// When the latest connect failed.
     pub latest_ns: u64,
-    /// When the one before failed.
+    /// When the connect before it failed.
     pub before_ns: u64,
 }
 
@@ -35,10 +35,10 @@ const _: () = assert!(size_of::<HealthRecord>() == 16 + 32 * CLIENTS);
 crate::pod!(HealthRecord);
 
 impl HealthRecord {
-    /// After an answer others are not recorded for this long: many CPUs would write one cache line.
+    /// Answers within this time after one are not recorded: many CPUs would write one cache line.
     pub const FRESH_NS: u64 = 1 << 26;
 
-    /// The place of a client: its own, else the one with the oldest failure.
+    /// The place of a client: its own, or else the place with the oldest failure.
     #[inline(always)]
     #[must_use]
     pub const fn place_of(&self, netns_cookie: u64) -> usize {
@@ -92,7 +92,7 @@ mod tests {
         };
         assert_eq!(record.failures[0], of(7, 1, 0));
         assert_eq!(record.failures[1], of(8, 999, 998));
-        // The oldest one leaves.
+        // The oldest client loses its place.
         for client in 9..12 {
             let place = record.place_of(client);
             record.failures[place] = record.failures[place].failed(client, client, 2000 + client);

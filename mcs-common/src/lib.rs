@@ -55,6 +55,7 @@ macro_rules! eq_by_words {
 pub(crate) use eq_by_words;
 
 mod address;
+mod address_filter;
 mod affinity;
 mod backend;
 mod counter;
@@ -62,7 +63,6 @@ mod figure;
 mod flow;
 mod frontend;
 mod health;
-mod hint;
 mod liveness;
 pub mod maps;
 pub mod select;
@@ -73,6 +73,7 @@ mod trace;
 mod vip;
 
 pub use address::Address;
+pub use address_filter::{AddressKinds, BUCKETS_PER_WORD, FilterBucket};
 pub use affinity::{Affinity, AffinityKey, ClientKey};
 pub use backend::{BackendRecord, BackendRef, BackendState, SlotPair};
 pub use counter::Counter;
@@ -82,13 +83,12 @@ pub use flow::{
 };
 pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
 pub use health::{ClientFailures, HealthRecord};
-pub use hint::{HINTS_PER_WORD, Hint, HintBucket};
 pub use liveness::Liveness;
 pub use socket::{
     ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
     SocketState,
 };
-pub use socket_slot::{NO_WAY, SlotConnection, SlotPlace, TAKER, TagPair, tags};
+pub use socket_slot::{NO_WAY, SocketSlot, SocketSlotPlace, TAKER, TagPair, tags};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
 pub use trace::TraceEvent;
 pub use vip::VipMode;

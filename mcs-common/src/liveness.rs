@@ -1,4 +1,4 @@
-//! The agent's sign of life, which lets programs notice that nobody writes their maps any more.
+//! The agent's sign of life. Without it programs notice that no agent writes their maps any more.
 
 use bytemuck::{Pod, Zeroable};
 
@@ -19,10 +19,10 @@ const _: () = assert!(size_of::<Liveness>() == 16);
 crate::pod!(Liveness);
 
 impl Liveness {
-    /// The deadline of an agent whose programs go on without it. No clock reaches it in 292 years.
+    /// The deadline of an agent whose programs serve without it. No clock reaches it in 292 years.
     pub const NEVER: u64 = i64::MAX as u64;
 
-    /// The mode of a VIP at that time: after the deadline it counts as handed back.
+    /// The mode of a VIP at the given time: after the deadline it counts as handed back.
     ///
     /// There is no branch: before Linux 6.3 the verifier would check all that follows twice.
     #[inline(always)]

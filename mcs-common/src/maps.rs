@@ -33,10 +33,10 @@ macro_rules! each_map {
             /// The names of source clusters. Index 0 is never used. No program reads it.
             CLUSTERS "clusters" Config MappedArray[$crate::ClusterRecord] Clusters;
 
-            /// Words with [`HINTS_PER_WORD`](crate::HINTS_PER_WORD) buckets each: the [`Hint`](crate::Hint) of every
-            /// [`HintBucket`](crate::HintBucket). It is apart from the config maps: versions without it do not know
+            /// Words with [`BUCKETS_PER_WORD`](crate::BUCKETS_PER_WORD) buckets each: the [`AddressKinds`](crate::AddressKinds) of each
+            /// [`FilterBucket`](crate::FilterBucket). It is apart from the config maps: versions without it do not know
             /// that it belongs to them.
-            HINTS "hints" Root MappedArray[u64] HintWords;
+            HINTS "hints" Root MappedArray[u64] FilterWords;
             /// Which agent holds the directory. No program reads it.
             RUN "run" Root MappedArray[$crate::RunRecord] Fixed(1);
             /// The agent's sign of life.
@@ -54,10 +54,10 @@ macro_rules! each_map {
             SOCKETS "sockets" State SocketStorage[$crate::SocketState] Fixed(0);
             /// The latest VIPs of an unconnected UDP socket.
             SENT_PAIRS "sent_pairs" State SocketStorage[$crate::SentPairs] Fixed(0);
-            /// The tags of slots, by [`SlotPlace::pair`](crate::SlotPlace::pair).
+            /// The tags of slots, by [`SocketSlotPlace::pair`](crate::SocketSlotPlace::pair).
             SOCKET_TAGS "socket_tags" State MappedArray[$crate::TagPair] SocketSlotPairs;
-            /// The connections of slots, by [`SlotPlace::slot`](crate::SlotPlace::slot).
-            SOCKET_CONNS "socket_conns" State MappedArray[$crate::SlotConnection] SocketSlots;
+            /// The connections of slots, by [`SocketSlotPlace::slot`](crate::SocketSlotPlace::slot).
+            SOCKET_CONNS "socket_conns" State MappedArray[$crate::SocketSlot] SocketSlots;
             /// Indexed by [`Counter`](crate::Counter).
             COUNTERS "counters" State PerCpuArray[u64] Fixed($crate::Counter::ALL.len() as u32);
             /// Counts by import and source cluster. Row 0 has those of all imports without a row of their own.
@@ -144,8 +144,8 @@ pub enum Entries {
     Services,
     /// One for each index of a source cluster.
     Clusters,
-    /// The words that hold the hints.
-    HintWords,
+    /// The words of the address filter.
+    FilterWords,
     /// The size of the flow table.
     Flows,
     /// One for each slot of a socket.

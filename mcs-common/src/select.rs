@@ -1,11 +1,11 @@
-//! Selects a backend for an address and port from the config maps. Every program uses this code, and so
-//! do the tests of the writer, on a model of the maps.
+//! Selects a backend for an address and port from the config maps. Every program uses this code. The tests of
+//! the writer use it too, on a model of the maps.
 
 use core::hint::cold_path;
 
 use crate::{
-    Address, BackendRecord, BackendRef, BackendState, Connection, Extent, FrontendKey,
-    FrontendState, Hint, Peer, VipMode,
+    Address, AddressKinds, BackendRecord, BackendRef, BackendState, Connection, Extent,
+    FrontendKey, FrontendState, Peer, VipMode,
 };
 
 /// Read access to the arrays among the config maps. A value is returned as a copy of volatile reads,
@@ -22,11 +22,11 @@ pub trait Arrays {
 
 /// Read access to all config maps that a look-up needs.
 pub trait Tables: Arrays {
-    /// What `hints` says of an address. [`Hint::ANY`] if there are no hints.
-    fn hint(&self, address: &Address) -> Hint;
+    /// What `hints` says of an address; [`AddressKinds::ANY`] without that map.
+    fn kinds_of(&self, address: &Address) -> AddressKinds;
     /// `vips[address]`: a value of [`VipMode`]. `None` if the address is no VIP.
     fn vip(&self, address: &Address) -> Option<u32>;
-    /// Whether every VIP counts as handed back, whatever its mode is: nobody has written the maps for too long.
+    /// Whether every VIP counts as handed back, whatever its mode is: no agent has written the maps for too long.
     fn are_released(&self) -> bool;
     /// `frontends[key]`: an index into `states`.
     fn frontend(&self, key: &FrontendKey) -> Option<u32>;
@@ -46,7 +46,7 @@ pub struct FrontendMatch {
 pub enum Lookup {
     /// The address is no VIP, or was handed back.
     Miss,
-    /// The address is a VIP whose import has gone.
+    /// The address was the VIP of a deleted import.
     Gone,
     /// The address is a VIP without this port and protocol.
     UnknownPort,
@@ -63,15 +63,15 @@ pub enum Lookup {
 /// concurrent change from a fault.
 #[inline(always)]
 pub fn lookup<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
-    if tables.hint(&key.vip).may_be_vip() { lookup_hinted(tables, key) } else { Lookup::Miss }
+    if tables.kinds_of(&key.vip).may_be_vip() { lookup_filtered(tables, key) } else { Lookup::Miss }
 }
 
 /// Looks up the frontend as [`lookup`] does, for an address that may be a VIP.
 ///
-/// A VIP that is not served has no frontends, but for the moment in which an agent changes that. So the port is looked up
-/// first, and the mode of the VIP only tells why there is no such port.
+/// A VIP that is not served has no frontends, except while an agent changes its mode. So the port is looked up first, and
+/// the mode of the VIP only says why there is no such port.
 #[inline(always)]
-pub fn lookup_hinted<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
+pub fn lookup_filtered<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     if tables.are_released() {
         cold_path();
         return Lookup::Miss;
@@ -83,13 +83,13 @@ pub fn lookup_hinted<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     })
 }
 
-/// Looks up the frontend of an address that is known to be a VIP which is served.
+/// Looks up the frontend of a VIP that is known to be served.
 #[inline(always)]
 pub fn lookup_port<T: Tables>(tables: &T, key: &FrontendKey) -> Lookup {
     find_port(tables, key, || Lookup::UnknownPort)
 }
 
-/// Looks up the frontend. Returns what `without` does if there is no such port.
+/// Looks up the frontend. Without such a port, `without` decides.
 #[inline(always)]
 fn find_port<T: Tables>(tables: &T, key: &FrontendKey, without: impl Fn() -> Lookup) -> Lookup {
     for _ in 0..2 {
@@ -143,7 +143,7 @@ pub fn pick<T: Arrays>(tables: &T, extent: Extent, random: u32) -> Option<Choice
     Some(Choice { chosen, backend, by_affinity: false })
 }
 
-/// The remembered backend, if it is still an active or kept one of the frontend: for sockets and flows
+/// The remembered backend, if it is still an active or kept backend of the frontend: for sockets and flows
 /// that have it.
 #[inline(always)]
 pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> Option<Choice> {
@@ -152,7 +152,7 @@ pub fn recall<T: Arrays>(tables: &T, frontend: u32, remembered: BackendRef) -> O
     backend.still_serves(frontend, remembered).then_some(choice)
 }
 
-/// The remembered backend, if it is still an active one of the frontend: for new connections.
+/// The remembered backend, if it is still an active backend of the frontend: for new connections.
 #[inline(always)]
 pub fn recall_for_new<T: Arrays>(
     tables: &T,

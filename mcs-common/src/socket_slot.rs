@@ -1,4 +1,4 @@
-//! The table of sockets: which slot a socket has, and what is in it.
+//! The table of sockets: the slots, and which slot a socket has.
 //!
 //! A slot is a tag in `socket_tags` and a connection in `socket_conns`. Tags are apart because most runs need
 //! no more than a tag, and many tags share a cache line. A socket's cookie names a pair of slots, and the
@@ -24,17 +24,17 @@ pub const fn tags([even, odd]: TagPair) -> TagPair {
     [even & !TAKERS, odd]
 }
 
-/// A way that is none: no slot of the pair fits.
+/// No way: no slot of the pair fits.
 pub const NO_WAY: u32 = 2;
 
-/// The place of a socket in a table of `2^bits` slots.
+/// The place of a socket in a table of `2^bits` slots: a pair. Each of its two slots is a way, as in a cache.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct SlotPlace {
+pub struct SocketSlotPlace {
     pair: u32,
     tag: u32,
 }
 
-impl SlotPlace {
+impl SocketSlotPlace {
     /// The place of the socket with this cookie.
     #[inline(always)]
     #[must_use]
@@ -54,7 +54,7 @@ impl SlotPlace {
         self.pair
     }
 
-    /// What the socket's slot has in `socket_tags`.
+    /// The tag of the socket's slot in `socket_tags`.
     #[inline(always)]
     #[must_use]
     pub const fn tag(self) -> u32 {
@@ -107,7 +107,7 @@ const fn way_of(tags: TagPair, tag: u32) -> u32 {
 /// Value of the array `socket_conns`: a socket's connection to a VIP. It fills a cache line.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
-pub struct SlotConnection {
+pub struct SocketSlot {
     /// The destination of the application.
     pub vip: Address,
     /// The destination that the kernel got instead.
@@ -117,7 +117,7 @@ pub struct SlotConnection {
     /// The port of `backend` in host order.
     pub backend_port: u16,
     /// If the agent destroys the socket when its backend no longer serves, since it is one of UDP: the
-    /// [`SlotConnection::number`] of the connection, or 1 of earlier versions. Else 0. The agent replaces the number by 0
+    /// [`SocketSlot::number`] of the connection, or 1 of earlier versions. Else 0. The agent replaces the number by 0
     /// before a destruction, and no later one.
     pub listed: u32,
     /// The backend's id and generation.
@@ -128,10 +128,10 @@ pub struct SlotConnection {
     pub cookie: u64,
 }
 
-const _: () = assert!(size_of::<SlotConnection>() == 64);
-crate::pod!(SlotConnection);
+const _: () = assert!(size_of::<SocketSlot>() == 64);
+crate::pod!(SocketSlot);
 
-impl SlotConnection {
+impl SocketSlot {
     /// A number of the connection of this socket to this backend, which is not 0. The slot's next connection has another
     /// one in all likelihood.
     #[inline(always)]
@@ -174,13 +174,13 @@ mod tests {
     proptest! {
         #[test]
         fn a_tag_names_one_socket_of_a_pair(cookie: u64, steps in 1..(1_u64 << 24), bits in 1..=17_u32) {
-            let place = SlotPlace::of(cookie, bits);
+            let place = SocketSlotPlace::of(cookie, bits);
             prop_assert!(place.tag() != 0);
             prop_assert_eq!(tags([place.tag(), place.tag()]), [place.tag(), place.tag()]);
             prop_assert!(place.slot(1) < 1 << bits);
             // Other cookies of the pair.
-            let neighbour = SlotPlace::of(cookie ^ 1, bits);
-            let later = SlotPlace::of(cookie.wrapping_add(steps << bits), bits);
+            let neighbour = SocketSlotPlace::of(cookie ^ 1, bits);
+            let later = SocketSlotPlace::of(cookie.wrapping_add(steps << bits), bits);
             prop_assert_eq!(neighbour.pair(), place.pair());
             prop_assert_eq!(later.pair(), place.pair());
             prop_assert_ne!(neighbour.tag(), place.tag());
@@ -195,12 +195,12 @@ mod tests {
             generation in 0..1_u32 << 10,
         ) {
             let chosen = BackendRef { id, generation };
-            let number = SlotConnection::number(cookie, chosen);
+            let number = SocketSlot::number(cookie, chosen);
             prop_assert_ne!(number, 0);
-            prop_assert_ne!(number, SlotConnection::number(cookie ^ 1, chosen));
-            prop_assert_ne!(number, SlotConnection::number(cookie + (steps << 17), chosen));
+            prop_assert_ne!(number, SocketSlot::number(cookie ^ 1, chosen));
+            prop_assert_ne!(number, SocketSlot::number(cookie + (steps << 17), chosen));
             let reused = BackendRef { generation: generation + 1, ..chosen };
-            prop_assert_ne!(number, SlotConnection::number(cookie, reused));
+            prop_assert_ne!(number, SocketSlot::number(cookie, reused));
         }
 
         #[test]
@@ -209,8 +209,8 @@ mod tests {
             others in any::<[Option<u64>; 2]>(),
             takers in 0..64_u32,
         ) {
-            let place = SlotPlace::of(cookie, 6);
-            let tags = others.map(|other| other.map_or(0, |other| SlotPlace::of(other, 6).tag()));
+            let place = SocketSlotPlace::of(cookie, 6);
+            let tags = others.map(|other| other.map_or(0, |other| SocketSlotPlace::of(other, 6).tag()));
             let taken = |[even, odd]: TagPair| [even + takers * TAKER, odd];
             let way = place.free_way(taken(tags));
             prop_assert_eq!(way == NO_WAY, tags.iter().all(|tag| *tag != 0));

@@ -38,15 +38,15 @@ pub struct RunRecord {
     pub pid: u64,
     /// 1 if the agent keeps the pinned `hints` right, else 0. The value of versions without `hints` ends before this.
     pub keeps_hints: u64,
-    /// 1 if the programs of the agent keep the slots of sockets right, else 0: so it is with `--socket-lb=off`, and
-    /// versions that know no slots end before this.
+    /// 1 if the programs of the agent keep the slots of sockets right, else 0, as with `--socket-lb=off`. The value of
+    /// versions without slots ends before this.
     pub keeps_slots: u64,
 }
 
 const _: () = assert!(size_of::<RunRecord>() == 288);
 crate::pod!(RunRecord);
 
-/// Converts text for a record: signed bytes, which BTF calls `char`, followed by zeros.
+/// Converts text for a record: signed bytes (`char` in BTF), followed by zeros.
 ///
 /// The last byte is always zero. Longer text is cut.
 #[must_use]

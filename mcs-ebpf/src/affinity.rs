@@ -16,7 +16,7 @@ pub(crate) fn has_affinity(frontend: &FrontendMatch) -> bool {
     frontend.state.flags & FRONTEND_AFFINITY_CLIENT_IP != 0
 }
 
-/// The backend that `map` remembers for `key`, or else the one that `choose` returns, which the map
+/// The backend that `map` remembers for `key`, or else a backend from `choose`, which the map
 /// then remembers. A kept backend does not count: kube-proxy's affinity knows usable endpoints only.
 #[inline(always)]
 pub(crate) fn recall_or_choose<K>(

@@ -84,7 +84,7 @@ fn getpeername6(ctx: SockAddrContext) -> i32 {
     getpeername::getpeername(&SocketContext::<Hook6>::new(ctx))
 }
 
-/// Frees what is stored for a socket that is closed.
+/// Frees the slot and the state of a closed socket.
 #[cgroup_sock(sock_release)]
 #[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
 fn sock_release(ctx: SockContext) -> i32 {

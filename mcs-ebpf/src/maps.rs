@@ -11,7 +11,7 @@ use aya_ebpf::{
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRecord, FrontendKey, FrontendState, Hint, HintBucket, Liveness,
+    Address, AddressKinds, BackendRecord, FilterBucket, FrontendKey, FrontendState, Liveness,
     maps::Entries,
     select::{Arrays, Tables},
 };
@@ -49,7 +49,7 @@ macro_rules! map_type {
 
 mcs_common::each_map!(declare);
 
-/// How many buckets `hints` has; 0 means that there are no hints.
+/// How many buckets `hints` has; 0: no address is filtered.
 #[unsafe(no_mangle)]
 static HINT_BUCKETS: Global<u32> = Global::new(0);
 
@@ -126,15 +126,15 @@ pub(crate) struct ConfigMaps;
 
 impl Tables for ConfigMaps {
     #[inline(always)]
-    fn hint(&self, address: &Address) -> Hint {
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
         let buckets = HINT_BUCKETS.load();
         if buckets == 0 {
-            return Hint::ANY;
+            return AddressKinds::ANY;
         }
-        let bucket = HintBucket::of(address, buckets);
+        let bucket = FilterBucket::of(address, buckets);
         // SAFETY: the pointer is to a value of the array.
         let word = HINTS.get_ptr(bucket.word()).map(|word| unsafe { ptr::read_volatile(word) });
-        word.map_or(Hint::ANY, |word| bucket.hint(word))
+        word.map_or(AddressKinds::ANY, |word| bucket.kinds(word))
     }
 
     #[inline(always)]
@@ -203,7 +203,7 @@ pub(crate) unsafe fn load<T: Pod>(from: *const T) -> T {
     value
 }
 
-/// Stores a map value that user space reads meanwhile: each 64-bit word at once, the last one last.
+/// Stores a map value that user space reads meanwhile: each 64-bit word at once, in order.
 ///
 /// # Safety
 /// `to` points to a value of a map, which is aligned to 8 bytes.

@@ -13,7 +13,7 @@ pub(crate) const QUOTED_WORDS: usize = 24;
 pub(crate) struct Scratch {
     /// The packet as it arrived.
     pub(crate) tuple: Tuple,
-    /// The mode of the VIP that the packet is to: a value of `VipMode`, or of a direct SYN another one.
+    /// The mode of the packet's VIP, a value of `VipMode`; a direct SYN has another value.
     pub(crate) mode: u32,
     /// Zero.
     pub(crate) pad: u32,

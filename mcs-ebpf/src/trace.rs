@@ -1,4 +1,4 @@
-//! Tells what the programs decide, in a ring buffer. The agent attaches programs that do so while somebody traces.
+//! Writes the decisions of the programs to a ring buffer. The agent attaches programs that do so while a trace runs.
 
 use core::{hint::cold_path, mem::MaybeUninit};
 
@@ -22,7 +22,7 @@ use crate::{
     socket::context::{HookFamily, SocketContext},
 };
 
-/// 1 if the programs tell what they decide. With 0 the verifier removes all code for that as dead code.
+/// 1 if the programs write their decisions. With 0 the verifier removes all code for that as dead code.
 #[unsafe(no_mangle)]
 static TRACE: Global<u8> = Global::new(0);
 
@@ -104,7 +104,7 @@ pub(crate) fn packet(scratch: &Scratch, reason: u32) {
     }
 }
 
-/// What is told beside addresses.
+/// The fields of an event other than addresses.
 pub(crate) struct Decided {
     /// A [`Counter`].
     pub(crate) reason: u32,

@@ -142,7 +142,7 @@ impl Auditor {
 impl Pass {
     fn run(self) -> Result<Compared, MapError> {
         let (began, cpu) = (Instant::now(), thread_cpu());
-        let maps = KernelMapsReader::open_hinted(&self.pins.config(), &self.pins.hints())?;
+        let maps = KernelMapsReader::open_with_filter(&self.pins.config(), &self.pins.hints())?;
         let comparison = compare(&self.expected, &maps, self.capacity)?;
         let cost = AuditPass {
             entries: comparison.entries as u64,

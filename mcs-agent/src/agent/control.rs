@@ -46,7 +46,7 @@ use super::{
 use crate::{
     dataplane::StorageFallback,
     engine::{BatchSummary, Engine, Outcome, RoundSummary, throttle::Throttle},
-    flows::{FlowUsage, Swept},
+    flows::{FlowUsage, SweepResult},
     model::{
         Capacity, EventBatch, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem, SourceStatus,
     },
@@ -54,7 +54,7 @@ use crate::{
     reach::{Reach, ReachEvent},
     reconcile::DamagedFrontend,
     source,
-    stale::{LostSlots, StaleEvent, StaleSockets, stale_connections},
+    stale::{LostSocketSlots, StaleEvent, StaleSockets, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
 };
@@ -91,7 +91,7 @@ pub(super) struct Control {
     flows: Option<FlowUsage>,
     stale_udp: StaleSockets,
     stale_tcp: StaleSockets,
-    lost_slots: LostSlots,
+    lost_slots: LostSocketSlots,
     reach: Reach,
     passive: Passive,
     trace: TraceServer,
@@ -134,7 +134,7 @@ impl Control {
             |protocol, is_wanted| StaleSockets::new(protocol, installed.pins.state(), is_wanted);
         let stale_udp = stale(Protocol::Udp, config.stale_udp);
         let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
-        let lost_slots = LostSlots::new(installed.pins.state());
+        let lost_slots = LostSocketSlots::new(installed.pins.state());
         let trace = TraceServer::start(&installed.run_directory);
         Ok(Self {
             engine,
@@ -396,23 +396,23 @@ impl Control {
             });
         }
         let programs = || self.installed.hook_programs();
-        if self.verifier.go_on(seconds_since_epoch(), programs).await {
+        if self.verifier.continue_round(seconds_since_epoch(), programs).await {
             self.report_soon();
         }
     }
 
     fn end_fallback(&mut self) {
         let state = self.installed.pins.state();
-        match self.fallback.look(&state, std::time::Instant::now()) {
+        match self.fallback.end_if_quiet(&state, std::time::Instant::now()) {
             Ok(false) => {}
             Ok(true) => tracing::info!("sockets have storage again: the storage fallback is off"),
             Err(error) => tracing::warn!("cannot check the storage fallback: {error}"),
         }
     }
 
-    async fn note_flows(&mut self, swept: io::Result<Swept>) {
+    async fn note_flows(&mut self, swept: io::Result<SweepResult>) {
         match swept {
-            Ok(Swept { usage, vips, records, began }) => {
+            Ok(SweepResult { usage, vips, records, began }) => {
                 self.passive.take_flows(records);
                 self.flows = Some(usage);
                 if self.engine.note_flows(&vips, began, std::time::Instant::now()) {

@@ -7,7 +7,7 @@ pub(super) mod memory;
 #[cfg(not(test))]
 pub(super) use crate::{
     dataplane::{
-        FigureKeeper, KernelMaps, KernelMapsReader, LivenessWriter, read_run_record,
+        FigurePlaces, KernelMaps, KernelMapsReader, LivenessWriter, read_run_record,
         write_run_record,
     },
     flows::{EvictionRecord, FlowMigration, FlowSweeper},
@@ -20,7 +20,7 @@ use crate::{
 };
 #[cfg(test)]
 pub(super) use memory::{
-    EvictionRecord, FigureKeeper, FlowMigration, FlowSweeper, KernelMaps, KernelMapsReader,
+    EvictionRecord, FigurePlaces, FlowMigration, FlowSweeper, KernelMaps, KernelMapsReader,
     LivenessWriter, Programs, detach_all, pinned_capacity, read_run_record, write_run_record,
 };
 

@@ -17,7 +17,7 @@ use anyhow::{Context as _, ensure};
 use super::{
     config::{Config, SocketLb},
     kernel::{
-        EvictionRecord, FigureKeeper, FlowMigration, KernelMaps, KernelMapsReader, LivenessWriter,
+        EvictionRecord, FigurePlaces, FlowMigration, KernelMaps, KernelMapsReader, LivenessWriter,
         Programs, pinned_capacity, read_run_record, write_run_record,
     },
     metrics::{OTHER, UNKNOWN},
@@ -29,7 +29,7 @@ use super::{
 };
 use crate::{
     bpf::is_withheld,
-    dataplane::{FormerHints, Run},
+    dataplane::{FormerFilter, Run},
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Repair,
         Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
@@ -63,7 +63,7 @@ pub(super) struct InstalledPrograms {
     keeps_hints: bool,
     pub(super) packets: PacketPath,
     /// Absent with `--metrics-imports=0`.
-    pub(super) figures: Option<FigureKeeper>,
+    pub(super) figures: Option<FigurePlaces>,
     liveness: LivenessWriter,
     lock: DirectoryLock,
     pub(super) config: Config,
@@ -132,13 +132,13 @@ impl InstalledPrograms {
         pins.remove_figures()?;
         let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-        maps.prepare_hints(&match (has_state, keeps_hints) {
-            (false, _) => FormerHints::None,
-            (true, false) => FormerHints::Unknown,
-            (true, true) => FormerHints::open(&pins.hints()),
+        maps.prepare_filter(&match (has_state, keeps_hints) {
+            (false, _) => FormerFilter::None,
+            (true, false) => FormerFilter::Unknown,
+            (true, true) => FormerFilter::open(&pins.hints()),
         })?;
         let figures = (options.figure_rows > 0)
-            .then(|| FigureKeeper::open(&pins.state(), options.figure_rows, [OTHER, UNKNOWN]))
+            .then(|| FigurePlaces::open(&pins.state(), options.figure_rows, [OTHER, UNKNOWN]))
             .transpose()
             .context("cannot open the figures of imports")?;
         if figures.is_some() {
@@ -327,7 +327,7 @@ impl InstalledPrograms {
         );
         let options = LoadOptions { capacity, ..self.options.clone() };
         // Before they are replaced, if no program reads them yet.
-        let former = FormerHints::open(self.programs.hints());
+        let former = FormerFilter::open(self.programs.hints());
         let (pins, load) = (self.pins.clone(), options.clone());
         let make = move || make(&load, &contents, &former).inspect_err(|_| pins.discard_new());
         let loaded = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
@@ -492,11 +492,11 @@ impl Maps for InstalledPrograms {
 fn make(
     options: &LoadOptions,
     contents: &MapContents,
-    former: &FormerHints,
+    former: &FormerFilter,
 ) -> anyhow::Result<(Programs, KernelMaps)> {
     let programs = Programs::load(options)?;
     let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-    maps.prepare_hints(former)?;
+    maps.prepare_filter(former)?;
     copy(contents, &mut maps, options.capacity)?;
     Ok((programs, maps))
 }

@@ -17,7 +17,7 @@ use rustix::{
     mm::{MapFlags, ProtFlags, mmap, munmap},
 };
 
-use super::{ReaderBarrier, into_io};
+use super::into_io;
 
 /// How a map is opened: [`ReadOnly`] or [`ReadWrite`].
 pub trait Access: Debug + 'static {
@@ -25,11 +25,6 @@ pub trait Access: Debug + 'static {
     const PROTECTION: ProtFlags;
     /// Whether values of another size are taken too.
     const OTHER_SIZES: bool;
-    /// What waits for programs after a write.
-    type Barrier: Debug;
-
-    /// Makes it.
-    fn barrier() -> io::Result<Self::Barrier>;
 }
 
 /// The command line reads.
@@ -41,25 +36,13 @@ pub struct ReadOnly;
 pub struct ReadWrite;
 
 impl Access for ReadOnly {
-    type Barrier = ();
-
     const OTHER_SIZES: bool = true;
     const PROTECTION: ProtFlags = ProtFlags::READ;
-
-    fn barrier() -> io::Result<()> {
-        Ok(())
-    }
 }
 
 impl Access for ReadWrite {
-    type Barrier = ReaderBarrier;
-
     const OTHER_SIZES: bool = false;
     const PROTECTION: ProtFlags = ProtFlags::READ.union(ProtFlags::WRITE);
-
-    fn barrier() -> io::Result<ReaderBarrier> {
-        ReaderBarrier::new()
-    }
 }
 
 /// A pinned array with `BPF_F_MMAPABLE`, mapped as a whole: a write is a store, no system call, and
@@ -179,11 +162,7 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
 
     /// Overwrites the word at byte `offset` of entry `index` at once, after all writes before it.
     pub(crate) fn publish_word(&mut self, index: u32, offset: usize, word: u64) -> io::Result<()> {
-        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
-        let to = self.entry_mut(index)?;
-        // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it.
-        let word_in_map = unsafe { AtomicU64::from_ptr(to.add(offset / 8)) };
-        word_in_map.store(word, Ordering::Release);
+        self.word(index, offset)?.store(word, Ordering::Release);
         Ok(())
     }
 
@@ -199,11 +178,18 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
         Ok(half.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
     }
 
-    fn half(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU32> {
-        assert!(offset.is_multiple_of(4) && offset < Self::LENGTH * 8, "offset of half a word");
+    fn word(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU64> {
+        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
         let entry = self.entry_mut(index)?;
         // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it while `self` is
         // borrowed.
+        Ok(unsafe { AtomicU64::from_ptr(entry.add(offset / 8)) })
+    }
+
+    fn half(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU32> {
+        assert!(offset.is_multiple_of(4) && offset < Self::LENGTH * 8, "offset of half a word");
+        let entry = self.entry_mut(index)?;
+        // SAFETY: as above.
         Ok(unsafe { AtomicU32::from_ptr(entry.cast::<u32>().add(offset / 4)) })
     }
 
@@ -220,10 +206,7 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
 impl MappedArray<[u32; 2], ReadWrite> {
     /// Stores one number of a pair at once. Programs may be reading the other one.
     pub(crate) fn store_in_pair(&mut self, number: u32, value: u32) -> io::Result<()> {
-        let pair = self.entry_mut(number / 2)?;
-        // SAFETY: in bounds, and aligned to 4; nothing else in this process refers to it.
-        let entry = unsafe { AtomicU32::from_ptr(pair.cast::<u32>().add(number as usize % 2)) };
-        entry.store(value, Ordering::Relaxed);
+        self.half(number / 2, number as usize % 2 * 4)?.store(value, Ordering::Relaxed);
         Ok(())
     }
 }
@@ -231,10 +214,8 @@ impl MappedArray<[u32; 2], ReadWrite> {
 impl MappedArray<u64, ReadWrite> {
     /// Sets bits of entry `index`, before all writes after it that other methods make at once.
     pub(crate) fn set_bits(&mut self, index: u32, bits: u64) -> io::Result<()> {
-        let word = self.entry_mut(index)?;
-        // SAFETY: in bounds, and aligned to 8; nothing else in this process refers to it.
-        let word = unsafe { AtomicU64::from_ptr(word) };
-        // Most are set already: other CPUs keep the line.
+        let word = self.word(index, 0)?;
+        // Most bits are set already. Without a write other CPUs keep the cache line.
         if word.load(Ordering::Relaxed) & bits != bits {
             word.fetch_or(bits, Ordering::SeqCst);
         }
@@ -245,21 +226,8 @@ impl MappedArray<u64, ReadWrite> {
 impl MappedArray<u32, ReadWrite> {
     /// Stores entry `index` at once, after all writes before it.
     pub(crate) fn store(&mut self, index: u32, value: u32) -> io::Result<()> {
-        self.atomic(index)?.store(value, Ordering::SeqCst);
+        self.half(index, 0)?.store(value, Ordering::SeqCst);
         Ok(())
-    }
-
-    /// Stores entry `index` if it is `from`. Returns whether it was.
-    pub(crate) fn replace(&mut self, index: u32, from: u32, to: u32) -> io::Result<bool> {
-        let entry = self.atomic(index)?;
-        Ok(entry.compare_exchange(from, to, Ordering::SeqCst, Ordering::SeqCst).is_ok())
-    }
-
-    fn atomic(&mut self, index: u32) -> io::Result<&AtomicU32> {
-        let entry = self.entry_mut(index)?;
-        // SAFETY: in bounds, and aligned to 8; nothing else in this process refers to it while
-        // `self` is borrowed.
-        Ok(unsafe { AtomicU32::from_ptr(entry.cast()) })
     }
 }
 

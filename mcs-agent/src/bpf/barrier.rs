@@ -1,4 +1,4 @@
-//! Waiting for programs that still use what was just unlinked.
+//! Waits for the end of program runs that may still use replaced entries.
 
 use std::{
     io,
@@ -15,7 +15,7 @@ use super::syscall::{call, fd_field, open, zeroed_attr};
 /// (`maybe_wait_bpf_programs`, kernel/bpf/syscall.c), whichever the map: this one is private. aya can update
 /// such an array, but makes one only as part of an object file.
 #[derive(Debug)]
-pub struct ReaderBarrier {
+pub(crate) struct ReaderBarrier {
     outer: OwnedFd,
     inner: OwnedFd,
 }

@@ -5,7 +5,7 @@ use std::{io, path::Path};
 use aya::maps::{HashMap, Map, MapData, MapError};
 use bytemuck::Pod;
 
-use super::batch::{Batch, lookup_batch};
+use super::batch;
 
 /// `bpf(2)`: fail with EEXIST where there is an entry.
 const BPF_NOEXIST: u64 = 1;
@@ -17,9 +17,6 @@ pub(crate) struct PinnedHash<K, V> {
     map: HashMap<MapData, K, V>,
     max_entries: u32,
 }
-
-/// Entries that [`PinnedHash::for_each`] reads at a time.
-const ROOM: usize = 1024;
 
 impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
     /// Opens the map that is pinned here. Keys and values have the sizes of its types.
@@ -43,7 +40,7 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         }
     }
 
-    /// Adds an entry. Returns whether it did: an entry that is there stays as it is.
+    /// Adds an entry. Returns whether it did: it does not change an existing entry.
     pub(crate) fn add(&mut self, key: &K, value: V) -> io::Result<bool> {
         match self.map.insert(key, value, BPF_NOEXIST).map_err(into_io) {
             Ok(()) => Ok(true),
@@ -52,7 +49,7 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         }
     }
 
-    /// Adds an entry, or replaces the one that is there.
+    /// Adds or replaces an entry.
     pub(crate) fn set(&mut self, key: &K, value: V) -> io::Result<()> {
         self.map.insert(key, value, 0).map_err(into_io)
     }
@@ -67,20 +64,9 @@ impl<K: Pod + aya::Pod, V: Pod + aya::Pod> PinnedHash<K, V> {
         self.map.keys().next().transpose().map(|key| key.is_none()).map_err(into_io)
     }
 
-    /// Every entry, by one system call each.
-    pub(crate) fn iter(&self) -> impl Iterator<Item = io::Result<(K, V)>> {
-        self.map.iter().map(|entry| entry.map_err(into_io))
-    }
-
-    /// Every entry, by one system call for many of them.
-    pub(crate) fn for_each(&self, mut take: impl FnMut(K, V)) -> io::Result<()> {
-        let mut batch = Batch::new(ROOM);
-        let mut more = true;
-        while more {
-            more = lookup_batch(&self.map, &mut batch)?;
-            batch.entries().for_each(|(key, value)| take(key, value));
-        }
-        Ok(())
+    /// Reads every entry.
+    pub(crate) fn for_each(&self, take: impl FnMut(K, V)) -> io::Result<()> {
+        batch::for_each(&self.map, take)
     }
 
     /// Every key.

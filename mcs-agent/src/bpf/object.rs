@@ -11,7 +11,7 @@ use super::{
     syscall::info,
 };
 
-/// An open map, program or link. It stays alive without its pin for as long as this does.
+/// An open map, program or link. It outlives its pin for as long as this value lives.
 #[derive(Debug)]
 pub(crate) struct BpfObject {
     fd: OwnedFd,
@@ -48,7 +48,7 @@ impl BpfObject {
         Self::new(fd, kind)
     }
 
-    /// Takes a descriptor that leads to a link, as that of [`open_link`](super::open_link) does.
+    /// Takes a descriptor of a link, such as [`open_link`](super::open_link) returns.
     pub(crate) fn of_link(link: OwnedFd) -> io::Result<Self> {
         Self::new(link, ObjectKind::Link)
     }
@@ -58,7 +58,7 @@ impl BpfObject {
         Ok(Self { fd, kind, id })
     }
 
-    /// Compares this object with the one that is pinned at a path.
+    /// Compares this object with the object pinned at a path.
     pub(crate) fn state_of(&self, pin: &Path) -> PinState {
         match open_pin(pin).and_then(|other| self.is(other.as_fd())) {
             Ok(true) => PinState::Intact,

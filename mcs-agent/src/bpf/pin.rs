@@ -26,20 +26,20 @@ pub(crate) fn open_pin(path: &Path) -> io::Result<OwnedFd> {
     unsafe { open(bpf_cmd::BPF_OBJ_GET, &mut attr) }
 }
 
-/// Whether the kernel lacked memory or descriptors, or the process a right: what was asked for may be there and right.
+/// Whether the kernel lacked memory or descriptors, or the process a right: the object may exist all the same.
 pub(crate) fn is_withheld(error: &io::Error) -> bool {
     const WITHHELD: [i32; 5] =
         [libc::EAGAIN, libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::EPERM];
     error.raw_os_error().is_some_and(|code| WITHHELD.contains(&code))
 }
 
-/// Pins an object at `path`, in the place of whatever is there. A directory is moved aside, since it holds
+/// Pins an object at `path`, and replaces what is pinned there. A directory is moved aside, since it holds
 /// files of others. aya pins only what it made itself, and replaces nothing.
 ///
 /// The object is pinned at `scratch` first, on the same file system, and renamed: the link that was pinned
 /// at `path` stays attached until its successor has taken its place.
 pub(crate) fn replace_pin(object: BorrowedFd<'_>, path: &Path, scratch: &Path) -> io::Result<()> {
-    // An agent that was killed before the rename has left it.
+    // An agent that was killed before the rename leaves this pin.
     remove_file(scratch)?;
     pin(object, scratch)?;
     move_aside(path)?;
@@ -72,6 +72,19 @@ pub(crate) fn remove_file(path: &Path) -> io::Result<bool> {
         Ok(()) => Ok(true),
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
         Err(error) => Err(error),
+    }
+}
+
+/// Removes a directory, unless there are files in it. An absent one counts as success.
+pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir(path) {
+        Err(error)
+            if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]
+                .contains(&error.kind()) =>
+        {
+            Err(error)
+        }
+        _ => Ok(()),
     }
 }
 

@@ -7,7 +7,7 @@ use mcs_kube::program;
 use serde_json::Value;
 
 use super::{print, view::parse_key};
-use crate::{model::ObjectKey, rollout};
+use crate::{model::ObjectKey, node_cleanup};
 
 /// Make a DaemonSet of the agent clean its nodes, and wait until every node is clean
 ///
@@ -32,6 +32,6 @@ pub(super) fn run(args: &CleanupNodesArgs) -> anyhow::Result<ExitCode> {
     // Whoever reads the output does not matter to the nodes.
     let tell = |text: &str| drop(print(text));
     let timeout = Duration::from_secs(args.timeout);
-    program::block_on(rollout::clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
+    program::block_on(node_cleanup::clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
     Ok(ExitCode::SUCCESS)
 }

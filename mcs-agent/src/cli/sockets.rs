@@ -14,7 +14,7 @@ use crate::{
         MapContents,
         convert::{cluster_name, frontend_key, service_key},
     },
-    stale::{self, SlotInUse},
+    stale::{self, SocketSlotInUse},
 };
 
 /// Count the sockets that are connected to each backend through a VIP
@@ -56,7 +56,7 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
     let read = || {
         let contents = view::read_maps(&pins)?;
         let state = pins.state();
-        let sockets = stale::slots_in_use(&state)
+        let sockets = stale::socket_slots_in_use(&state)
             .with_context(|| format!("cannot read the table of sockets in {}", state.display()))?;
         let mut all = count(&contents, &sockets);
         let maps = (&contents, &pins);
@@ -68,7 +68,7 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
     args.read.output.print(read, print)
 }
 
-fn count(contents: &MapContents, sockets: &[SlotInUse]) -> Vec<Connected> {
+fn count(contents: &MapContents, sockets: &[SocketSlotInUse]) -> Vec<Connected> {
     let mut counts = BTreeMap::<Connected, u64>::new();
     for socket in sockets {
         *counts.entry(Connected::of(contents, socket)).or_default() += 1;
@@ -77,8 +77,8 @@ fn count(contents: &MapContents, sockets: &[SlotInUse]) -> Vec<Connected> {
 }
 
 impl Connected {
-    fn of(contents: &MapContents, socket: &SlotInUse) -> Self {
-        let SlotInUse { vip, protocol, backend, id, generation } = *socket;
+    fn of(contents: &MapContents, socket: &SocketSlotInUse) -> Self {
+        let SocketSlotInUse { vip, protocol, backend, id, generation } = *socket;
         let frontend = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
         // Another backend may have the id by now, and another frontend the index.
         let entry = contents.backends.get(id as usize);

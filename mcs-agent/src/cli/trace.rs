@@ -17,9 +17,8 @@ use tokio::time::{Instant, interval, sleep, sleep_until};
 use super::{BpffsArg, ImportFilter, view};
 use crate::{
     dataplane::{KernelMapsReader, TraceReader, read_run_record},
-    explain::mount_of,
-    loader::{CgroupRoot, Pins},
-    trace::{Channel, Filter, Names, Told, TraceView, Verdict, header},
+    loader::{CgroupRoot, Pins, mount_of},
+    trace::{Channel, Filter, Names, TraceTotals, TraceView, Verdict, header},
 };
 
 /// How often the ring buffer is looked at.
@@ -241,7 +240,7 @@ impl Printer<'_> {
             sleep(LOOK).await;
         }
         if self.args.output != TraceFormat::Json {
-            let Told { shown, seen, lost, .. } = self.told();
+            let TraceTotals { shown, seen, lost, .. } = self.told();
             eprintln!("{shown} of {seen} decisions shown, {lost} lost");
         }
         Ok(())
@@ -255,7 +254,12 @@ impl Printer<'_> {
         Ok(())
     }
 
-    fn told(&self) -> Told {
-        Told { timestamp: Timestamp::now(), shown: self.shown, seen: self.seen, lost: self.lost }
+    fn told(&self) -> TraceTotals {
+        TraceTotals {
+            timestamp: Timestamp::now(),
+            shown: self.shown,
+            seen: self.seen,
+            lost: self.lost,
+        }
     }
 }

@@ -22,7 +22,7 @@ pub fn read(state: &Path) -> io::Result<Counts> {
         .collect()
 }
 
-/// What became of new clients.
+/// How many new clients got a backend or were refused.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Tally {
     /// Connects and flows that got a backend.
@@ -69,11 +69,11 @@ pub(super) fn open<V: Pod>(state: &Path, name: &str) -> io::Result<PerCpuArray<M
 
 fn sum(map: &PerCpuArray<MapData, u64>, counter: Counter) -> io::Result<u64> {
     let values = map.get(&(counter as u32), 0).map_err(into_io)?;
-    // Programs wrap around too, and the map may hold anything.
+    // Programs wrap around too, and a damaged map may hold anything.
     Ok(values.iter().fold(0, |sum, value| sum.wrapping_add(*value)))
 }
 
-/// What a counter counts, as deploy/metrics.md says it too.
+/// The meaning of a counter, as in deploy/metrics.md.
 pub fn meaning(name: &str) -> &'static str {
     Counter::ALL.iter().find(|counter| counter.name() == name).map_or("", |counter| text(*counter))
 }

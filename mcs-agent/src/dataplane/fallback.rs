@@ -15,9 +15,9 @@ use crate::bpf::into_io;
 /// The fallback ends this long after the last socket without storage.
 const QUIET: Duration = Duration::from_mins(10);
 
-/// Ends the storage fallback. Once a socket could not have storage, the programs look into `udp_reverse` for every
-/// receive and every direct connect. Any user can cause that by using up a socket's option memory. So the agent ends
-/// the fallback when no more such sockets come.
+/// Ends the storage fallback. After one socket without storage, the programs read `udp_reverse` for every receive and
+/// every direct connect. Any user can cause that by using up a socket's option memory. So the agent ends the fallback
+/// when no more such sockets come.
 #[derive(Debug)]
 pub struct StorageFallback {
     failures: u64,
@@ -30,8 +30,8 @@ impl StorageFallback {
         Self { failures: 0, since: now }
     }
 
-    /// Ends the fall-back if it is time. Returns whether it was on and has been ended.
-    pub fn look(&mut self, state: &Path, now: Instant) -> io::Result<bool> {
+    /// Ends the fallback if it is time. Returns whether it was on.
+    pub fn end_if_quiet(&mut self, state: &Path, now: Instant) -> io::Result<bool> {
         let failures = counters::read_one(state, Counter::StorageFailed)?;
         if !self.is_over(failures, now) {
             return Ok(false);

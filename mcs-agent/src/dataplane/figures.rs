@@ -3,19 +3,19 @@
 //! Each import has a row in the map of the programs, and each source cluster a column. Another import or cluster can get the
 //! row or column later. The counts until then are subtracted.
 
-mod keeper;
 mod kernel;
 mod names;
+mod places;
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use mcs_common::FigureRow;
 
-pub use self::{
-    keeper::FigureKeeper,
-    names::{Counts, Labels},
-};
 use self::{kernel::FigureMap, names::Names};
+pub use self::{
+    names::{Counts, Labels},
+    places::FigurePlaces,
+};
 
 /// Figures by two labels, the first of which is an import.
 pub type ByImport<T> = Vec<([Arc<str>; 2], T)>;
@@ -34,7 +34,7 @@ impl Figures {
     /// Every count that is not zero.
     pub fn counts(&self) -> Counts {
         let indices = self.names().used();
-        // Before the names: what gets another name meanwhile has no count at all.
+        // Read before the names: a row that gets another name meanwhile has no count at all.
         let rows: Vec<_> =
             indices.into_iter().filter_map(|row| Some((row, self.map.row(row).ok()?))).collect();
         self.names().counts(&rows)
@@ -49,7 +49,7 @@ impl Figures {
         self.names.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Counts that cannot be read hide the place for ever: that is better than a wrong count.
+    /// If counts cannot be read, the row shows none for ever, instead of a wrong count.
     fn row(&self, index: u32) -> FigureRow {
         self.map.row(index).unwrap_or(FigureRow { counts: [u64::MAX; FigureRow::COLUMNS as usize] })
     }

@@ -6,8 +6,8 @@ use mcs_common::{Address, FrontendKey, VipMode, maps};
 
 use crate::bpf::PinnedHash;
 
-/// Hands back every VIP of the maps in this directory, those that the programs serve and those that they refuse: they
-/// leave all but the packets of flows to others. The frontends go, because sockets find them whatever the mode is.
+/// Hands back every VIP of the maps in this directory, served or refused: the programs translate the packets of flows,
+/// and pass all others. It removes the frontends, because sockets find them whatever the mode is.
 /// A directory without maps counts as success.
 pub fn hand_back_vips(directory: &Path) -> io::Result<()> {
     let pin = directory.join(maps::VIPS);

@@ -4,13 +4,13 @@ use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, Hint,
+    Address, AddressKinds, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState,
     ServiceRecord, SlotPair, VipMode, maps, select::Arrays,
 };
 
-use super::hints::{FormerHints, HintMap};
+use super::address_filter::{AddressFilter, FormerFilter};
 use crate::{
-    bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite},
+    bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
 };
 
@@ -25,8 +25,9 @@ pub struct PinnedMaps<A: Access> {
     services: MappedArray<ServiceRecord, A>,
     clusters: MappedArray<ClusterRecord, A>,
     /// Of the agent's maps alone.
-    hints: Option<HintMap<A>>,
-    readers: A::Barrier,
+    filter: Option<AddressFilter<A>>,
+    /// Of the agent's maps alone.
+    readers: Option<ReaderBarrier>,
 }
 
 /// The config maps, as the agent opens them.
@@ -36,14 +37,13 @@ pub type KernelMaps = PinnedMaps<ReadWrite>;
 pub type KernelMapsReader = PinnedMaps<ReadOnly>;
 
 impl<A: Access> PinnedMaps<A> {
-    /// Opens the maps pinned in a directory, and their hints.
-    pub fn open_hinted(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, Some(HintMap::open(hints)?))
-    }
-
-    fn open_with(directory: &Path, hints: Option<HintMap<A>>) -> Result<Self, MapError> {
+    fn open_all(
+        directory: &Path,
+        filter: Option<AddressFilter<A>>,
+        readers: Option<ReaderBarrier>,
+    ) -> Result<Self, MapError> {
         Ok(Self {
-            hints,
+            filter,
             vips: open_hash(directory, maps::VIPS)?,
             frontends: open_hash(directory, maps::FRONTENDS)?,
             states: open_array(directory, maps::STATES)?,
@@ -51,7 +51,7 @@ impl<A: Access> PinnedMaps<A> {
             backends: open_array(directory, maps::BACKENDS)?,
             services: open_array(directory, maps::SERVICES)?,
             clusters: open_array(directory, maps::CLUSTERS)?,
-            readers: A::barrier().map_err(|error| MapError::reading("of maps", "all", error))?,
+            readers,
         })
     }
 }
@@ -59,47 +59,55 @@ impl<A: Access> PinnedMaps<A> {
 impl PinnedMaps<ReadOnly> {
     /// Opens the maps pinned in a directory.
     pub fn open(directory: &Path) -> Result<Self, MapError> {
-        Self::open_with(directory, None)
+        Self::open_all(directory, None, None)
+    }
+
+    /// Opens the maps pinned in a directory, and their address filter.
+    pub fn open_with_filter(directory: &Path, filter: &Path) -> Result<Self, MapError> {
+        Self::open_all(directory, Some(AddressFilter::open(filter)?), None)
     }
 }
 
 impl PinnedMaps<ReadWrite> {
-    /// See [`PinnedMaps::open_hinted`].
-    pub fn open(directory: &Path, hints: &Path) -> Result<Self, MapError> {
-        Self::open_hinted(directory, hints)
+    /// Opens the maps pinned in a directory, and their address filter.
+    pub fn open(directory: &Path, filter: &Path) -> Result<Self, MapError> {
+        let readers =
+            ReaderBarrier::new().map_err(|error| MapError::reading("of maps", "all", error))?;
+        Self::open_all(directory, Some(AddressFilter::open(filter)?), Some(readers))
     }
 
-    /// Makes the hints right: for the VIPs and backends in these maps, and for the backends that sockets and flows
+    /// Completes the address filter: for the VIPs and backends in these maps, and for the backends that sockets and flows
     /// of an earlier agent may have.
-    pub fn prepare_hints(&mut self, former: &FormerHints) -> Result<(), MapError> {
+    pub fn prepare_filter(&mut self, former: &FormerFilter) -> Result<(), MapError> {
         let error = |error| MapError::reading(maps::HINTS, "all", error);
-        let Some(hints) = &mut self.hints else { return Ok(()) };
-        hints.carry_over(former).map_err(error)?;
-        for vip in self.vips.iter() {
-            let (vip, _) = vip.map_err(error)?;
-            hints.set(&vip, Hint::VIP).map_err(error)?;
-        }
+        let Some(filter) = &mut self.filter else { return Ok(()) };
+        filter.carry_over(former).map_err(error)?;
+        let vips = self.vips.keys().map_err(error)?;
+        vips.iter().try_for_each(|vip| filter.set(vip, AddressKinds::VIP)).map_err(error)?;
         let backends = self.backends.used();
-        backends.iter().try_for_each(|one| hints.set(&one.addr, Hint::BACKEND)).map_err(error)
+        backends
+            .iter()
+            .try_for_each(|one| filter.set(&one.addr, AddressKinds::BACKEND))
+            .map_err(error)
     }
 
-    fn set_hint(&mut self, address: &Address, hint: Hint) -> io::Result<()> {
-        self.hints.as_mut().map_or(Ok(()), |hints| hints.set(address, hint))
+    fn allow(&mut self, address: &Address, kinds: AddressKinds) -> io::Result<()> {
+        self.filter.as_mut().map_or(Ok(()), |filter| filter.set(address, kinds))
     }
 
     fn do_step(&mut self, step: &Step) -> io::Result<()> {
         match step {
             Step::DeleteVip(vip) => self.vips.remove(vip),
             Step::InsertVip(vip) => {
-                self.set_hint(vip, Hint::VIP)?;
+                self.allow(vip, AddressKinds::VIP)?;
                 insert(&mut self.vips, vip, VipMode::SERVED)
             }
             Step::SetVipMode { vip, mode } => {
-                self.set_hint(vip, Hint::VIP)?;
+                self.allow(vip, AddressKinds::VIP)?;
                 self.vips.set(vip, *mode)
             }
             Step::RepairHint { address, hint } => {
-                self.hints.as_mut().map_or(Ok(()), |hints| hints.repair(address, *hint))
+                self.filter.as_mut().map_or(Ok(()), |filter| filter.repair(address, *hint))
             }
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
@@ -129,11 +137,11 @@ impl PinnedMaps<ReadWrite> {
             Step::RetireBackend { id } => self.set_backend_state(*id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_backend_state(*id, BackendState::KEPT),
             Step::ResumeBackend { id } => self.set_backend_state(*id, BackendState::ACTIVE),
-            Step::WaitForReaders => self.readers.wait(),
+            Step::WaitForReaders => self.readers.as_ref().map_or(Ok(()), ReaderBarrier::wait),
         }
     }
 
-    /// Names the row of figures of a frontend.
+    /// Sets the row of figures of a frontend.
     pub fn set_row(&mut self, index: u32, row: u32) -> io::Result<()> {
         let state = read(&self.states, index)?;
         if state.row == row {
@@ -142,7 +150,7 @@ impl PinnedMaps<ReadWrite> {
         self.update_attributes(index, &FrontendState { row, ..state })
     }
 
-    /// Names the column of figures of a backend.
+    /// Sets the column of figures of a backend.
     pub fn set_column(&mut self, id: u32, column: u8) -> io::Result<()> {
         const WORD: usize = offset_of!(BackendRecord, column) / 8;
         let backend = read(&self.backends, id)?;
@@ -154,7 +162,7 @@ impl PinnedMaps<ReadWrite> {
         self.backends.publish_word(id, WORD * 8, words[WORD])
     }
 
-    /// Names the rows of all imports and the columns of all source clusters.
+    /// Sets the rows of all frontends and the columns of all backends.
     pub fn set_figures(
         &mut self,
         row_of: impl Fn(u32) -> u32,
@@ -183,7 +191,7 @@ impl PinnedMaps<ReadWrite> {
     fn write_backend(&mut self, id: u32, backend: &BackendRecord) -> io::Result<()> {
         const STATE: usize = offset_of!(BackendRecord, port) / 8;
         const { assert!(offset_of!(BackendRecord, state) / 8 == STATE) };
-        self.set_hint(&backend.addr, Hint::BACKEND)?;
+        self.allow(&backend.addr, AddressKinds::BACKEND)?;
         let words: [u64; size_of::<BackendRecord>() / 8] = bytemuck::cast(*backend);
         for word in (0..words.len()).filter(|word| *word != STATE).chain([STATE]) {
             self.backends.publish_word(id, word * 8, words[word])?;
@@ -219,18 +227,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         Ok(MapContents {
             // Before the VIPs: the agent inserts a frontend before its VIP. In the other order, a frontend that is
             // inserted between the two reads would lack its VIP and look inactive.
-            frontends: self
-                .frontends
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))?
-                .into(),
-            vips: self
-                .vips
-                .iter()
-                .collect::<io::Result<BTreeMap<_, _>>>()
-                .map_err(|error| MapError::reading(maps::VIPS, "all", error))?
-                .into(),
+            frontends: entries(&self.frontends, maps::FRONTENDS)?.into(),
+            vips: entries(&self.vips, maps::VIPS)?.into(),
             states: self.states.used().into_iter().map(without_row).collect::<Vec<_>>().into(),
             slots: self.slots.used().into_iter().flatten().collect(),
             backends: self
@@ -251,8 +249,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
             .map_err(|error| MapError::reading(maps::VIPS, vip.to_ip().to_string(), error))
     }
 
-    fn hint(&self, address: &Address) -> Hint {
-        self.hints.as_ref().map_or(Hint::ANY, |hints| hints.get(address))
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
+        self.filter.as_ref().map_or(AddressKinds::ANY, |filter| filter.get(address))
     }
 
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError> {
@@ -316,6 +314,17 @@ fn open_array<T: Pod, A: Access>(
 ) -> Result<MappedArray<T, A>, MapError> {
     MappedArray::open(&directory.join(name))
         .map_err(|error| MapError::reading(name, "the pin", error))
+}
+
+/// Every entry, by its key.
+fn entries<K: Pod + aya::Pod + Ord>(
+    map: &PinnedHash<K, u32>,
+    name: &'static str,
+) -> Result<BTreeMap<K, u32>, MapError> {
+    let mut entries = BTreeMap::new();
+    map.for_each(|key, value| entries.extend([(key, value)]))
+        .map_err(|error| MapError::reading(name, "all", error))?;
+    Ok(entries)
 }
 
 fn read<T: Pod>(array: &MappedArray<T, ReadWrite>, index: u32) -> io::Result<T> {

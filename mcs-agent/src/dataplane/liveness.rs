@@ -10,11 +10,11 @@ use crate::{
     reconcile::MapError,
 };
 
-/// An agent that has not read its source puts the deadline off once it runs for this long, or for half of
-/// `--orphan-after` if that is less: one that crashes again and again must not.
+/// An agent that has not read its source extends the deadline after it has run for this long, or for half of
+/// `--orphan-after` if that is less: an agent that crashes again and again must not extend it.
 const STEADY: Duration = Duration::from_mins(2);
 
-/// An agent gives a sign of life each second. After this long without one its loop stands still.
+/// An agent gives a sign of life each second. Without one for this long, its control loop is stuck.
 const LATE: Duration = Duration::from_secs(5);
 
 /// Writes that the agent is alive.
@@ -48,8 +48,8 @@ impl LivenessWriter {
     }
 }
 
-/// The deadline that an agent leaves before it has read its source. Programs that have let go do not take the VIPs back:
-/// the maps may be old.
+/// The deadline that an agent writes before it has read its source. Programs that have released the VIPs do not serve
+/// them again: the maps may be old.
 fn unsynced_deadline(found: Liveness, opened: u64, now: u64, after: Duration) -> u64 {
     // Nobody has written to a new map.
     let is_new = found.reported_ns == 0;
@@ -58,7 +58,7 @@ fn unsynced_deadline(found: Liveness, opened: u64, now: u64, after: Duration) ->
     if is_new || (is_steady && !is_over) {
         later(now, after)
     } else {
-        // `--orphan-after` may be less than that of the agent before, which may also have had `--orphan=keep`.
+        // The agent before may have had a longer `--orphan-after`, or `--orphan=keep`.
         found.deadline_ns.min(later(now, after))
     }
 }
@@ -85,7 +85,7 @@ impl SignOfLife {
         Ok(Self::at(found, monotonic_ns()))
     }
 
-    /// Says that a running agent gives none any more.
+    /// What is wrong with a running agent that gives no sign of life; `None` if it gives them.
     pub fn missed(self) -> Option<String> {
         (self.age > LATE).then(|| {
             format!(

@@ -22,9 +22,9 @@ pub struct Run {
     pub host: String,
     /// Its process id, in its own PID namespace.
     pub pid: u64,
-    /// Whether it keeps the pinned hints right. Versions before them do not.
+    /// Whether it keeps the pinned map `hints` complete. Versions without that map do not.
     pub keeps_hints: bool,
-    /// Whether its programs keep the pinned slots of sockets right. Versions before them do not.
+    /// Whether its programs keep the pinned slots of sockets right. Versions without slots do not.
     pub keeps_slots: bool,
 }
 

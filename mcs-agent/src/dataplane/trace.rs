@@ -1,4 +1,4 @@
-//! Reads what the programs tell while somebody traces.
+//! Reads the events of the programs for `mcs-agent trace`.
 
 use std::{io, os::fd::OwnedFd};
 

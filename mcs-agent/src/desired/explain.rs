@@ -5,6 +5,8 @@
 
 use std::{net::IpAddr, sync::Arc};
 
+use serde::Serialize;
+
 use super::{
     fate::{Fallback, Fate, Fates, PortFate},
     full_round,
@@ -40,10 +42,10 @@ pub struct Explanation {
 }
 
 /// A slice and the fates of its endpoints.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct ExplainedSlice {
     /// Its name.
-    pub key: ObjectKey,
+    pub name: Arc<str>,
     /// The source cluster; empty if it names none.
     pub cluster: Arc<str>,
     /// `addressType`.
@@ -55,7 +57,7 @@ pub struct ExplainedSlice {
 }
 
 /// An endpoint and its fate for each port. It has no fate if the rules have not evaluated it.
-#[derive(Debug)]
+#[derive(Debug, Serialize)]
 pub struct ExplainedEndpoint {
     /// As written.
     pub address: String,
@@ -140,7 +142,7 @@ fn explained(
         format!("{name} {number}/{protocol}")
     });
     ExplainedSlice {
-        key: slice.key.clone(),
+        name: Arc::clone(&slice.key.name),
         cluster: Arc::clone(&slice.source_cluster),
         address_type: slice.address_type.clone(),
         ports: ports.collect(),

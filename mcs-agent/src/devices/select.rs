@@ -70,7 +70,7 @@ impl fmt::Display for Role {
     }
 }
 
-/// A device that flags name, or that the agent would usually choose, and what it does there.
+/// A device that a flag names, or that the agent chooses without one, and its role.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct DeviceChoice {
     /// The device.
@@ -165,8 +165,8 @@ pub fn select(
         let uplink = uplink(device, options, leads_away);
         let pod = pod(device, options, leads_away, foreign);
         let (role, wanted) = match (uplink, pod) {
-            // What is excluded as an uplink may be named as a pod's; else an uplink is none: where
-            // a node is a container, its own interface looks just like a pod's.
+            // A device that is excluded as an uplink may be named as a pod's. Any other uplink is no pod's device: where a
+            // node is a container, its own interface looks like a pod's.
             (None | Some(Err(Reason::Excluded { .. })), Some(pod)) => (Role::Pod, pod),
             (Some(uplink), _) => (Role::Uplink, uplink),
             (None, None) => return None,

@@ -13,17 +13,18 @@ use serde::Serialize;
 
 use super::{
     code::{Code, Finding},
-    hooks_only_host, pod,
+    hooks_only_host,
 };
 use crate::{
     agent::{Attachments, Report, SocketLb},
     bpf::program_name,
-    loader::{CgroupRoot, HOOKS, Hook, Pins, TcLink},
+    loader::{CgroupRoot, HOOKS, Hook, Pins, TcLink, children, mount_of},
     netlink::Netlink,
+    pods,
     stale::NetNamespace,
 };
 
-/// Whose point of view is taken.
+/// The client from whose point of view it is explained.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub(crate) struct ClientOptions {
     /// A process: its cgroup and network namespace.
@@ -38,11 +39,11 @@ impl ClientOptions {
     /// A process of the client, if one is given or visible.
     pub(super) fn process(&self, cgroup: Option<&Path>) -> Option<u32> {
         let of_pod =
-            |uid: &String| cgroup.filter(|path| pod::is_of(path, uid)).and_then(pod::process);
+            |uid: &String| cgroup.filter(|path| pods::is_of(path, uid)).and_then(pods::process);
         self.pid.or_else(|| self.pod.as_ref().and_then(of_pod))
     }
 
-    /// The client's network namespace; `None` if it is that of this process. `cgroup`: that of the client.
+    /// The client's network namespace; `None` for this process's own. `cgroup`: the client's.
     pub(super) fn namespace(&self, cgroup: Option<&Path>) -> Option<io::Result<NetNamespace>> {
         let pid = self.process(cgroup);
         if let (Some(pod), None) = (&self.pod, pid) {
@@ -66,7 +67,7 @@ impl ClientOptions {
 pub(super) struct ClientView {
     /// `process 12`, `network namespace red`, `pod UID`, or `any process of this node`.
     pub(super) who: String,
-    /// Its cgroup: the one that the hooks are attached to, unless a process or a pod was given and has another.
+    /// Its cgroup: where the hooks are attached, unless a given process or pod has another.
     pub(super) cgroup: Option<PathBuf>,
     /// The cgroup that the hooks are attached to.
     #[serde(skip)]
@@ -96,7 +97,7 @@ pub(super) struct DeviceView {
     pub(super) index: u32,
     /// The programs that the agent attaches to it.
     pub(super) programs: Vec<String>,
-    /// Those that are not attached any more.
+    /// The programs that are not attached any more.
     pub(super) detached: Vec<String>,
     /// Why it gets none.
     pub(super) left_alone: Option<String>,
@@ -174,7 +175,7 @@ impl ClientView {
         let named = report.map(|report| report.cgroup_path.as_path()).filter(|path| path.is_dir());
         let root = CgroupRoot::find(named).map_err(|error| error.to_string())?;
         let cgroup = match (&options.pod, options.pid) {
-            (Some(pod), _) => pod::cgroup(&root.path, pod).unwrap_or_else(|| {
+            (Some(pod), _) => pods::cgroup(&root.path, pod).unwrap_or_else(|| {
                 let shown = root.path.display();
                 let what = format!(
                     "no cgroup below {shown} is that of pod {pod}; the hooks are those of {shown}"
@@ -189,35 +190,24 @@ impl ClientView {
         };
         let directory =
             File::open(&cgroup).map_err(|error| format!("{}: {error}", cgroup.display()))?;
-        let pinned = |hook: &Hook| {
-            attachments
-                .hooks
-                .iter()
-                .find(|one| one.name == hook.name)
-                .and_then(|one| one.program_id)
-        };
+        let pinned =
+            |hook: &Hook| attachments.hooks.iter().find(|one| one.name == hook.name)?.program_id;
         let mut lacking = Vec::new();
         for hook in &HOOKS {
             let program = pinned(hook);
             let running = hook
-                .effective_programs(directory.as_fd())
+                .running(directory.as_fd(), program)
                 .map_err(|error| format!("cannot ask which programs run: {error}; run as root"))?;
-            let place = running.iter().position(|id| Some(*id) == program);
-            let before = running[..place.unwrap_or(0)].iter().map(|id| named_program(*id));
-            if place.is_none() {
+            if !running.runs {
                 lacking.push(hook.name);
             }
-            let before: Vec<_> = before.collect();
+            let before: Vec<_> = running.before.into_iter().map(named_program).collect();
             for other in &before {
                 let what = format!("{other} runs before {}", hook.name);
                 findings.push(Finding::new(Code::ForeignFirst, what));
             }
-            self.hooks.push(HookView {
-                name: hook.name,
-                program,
-                runs: Some(place.is_some()),
-                before,
-            });
+            let runs = Some(running.runs);
+            self.hooks.push(HookView { name: hook.name, program, runs, before });
         }
         if !lacking.is_empty() {
             let is_outside = lacking.len() == HOOKS.len() && !cgroup.starts_with(&root.path);
@@ -278,29 +268,24 @@ fn named_program(id: u32) -> String {
     }
 }
 
-/// The cgroup of a process, below the mount that has the agent's.
+/// The cgroup of a process, below the mount with the agent's cgroup.
 fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
-    let text = fs::read_to_string(format!("/proc/{pid}/cgroup"))?;
-    let own = text.lines().find_map(|line| line.strip_prefix("0::"));
+    let own = path_in_hierarchy(&pid.to_string())?;
     let own = own.ok_or_else(|| io::Error::other("it is in no cgroup of version 2"))?;
-    // In a cgroup namespace of its own this process sees the others from there.
+    // In a cgroup namespace of its own, this process sees other cgroups relative to its own.
     if own.contains("/..") {
         return find_process(pid, root);
     }
-    let mount = mount_of(root);
-    Ok(mount.join(own.trim_start_matches('/')))
+    Ok(mount_of(root).join(own.trim_start_matches('/')))
 }
 
-/// The first directory above a cgroup that is the root of its hierarchy.
-pub(crate) fn mount_of(cgroup: &Path) -> PathBuf {
-    // Every cgroup but the root has this file.
-    let root = cgroup.ancestors().find(|path| {
-        path.join("cgroup.controllers").exists() && !path.join("cgroup.events").exists()
-    });
-    root.unwrap_or(cgroup).to_owned()
+/// The path of a process's cgroup of version 2, as `/proc` shows it.
+pub(super) fn path_in_hierarchy(process: &str) -> io::Result<Option<String>> {
+    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
+    Ok(text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
 }
 
-/// The cgroup below this one that has the process.
+/// The cgroup of a process, below this one.
 fn find_process(pid: u32, root: &Path) -> io::Result<PathBuf> {
     let mut rest = vec![root.to_owned()];
     while let Some(cgroup) = rest.pop() {
@@ -308,29 +293,31 @@ fn find_process(pid: u32, root: &Path) -> io::Result<PathBuf> {
         if processes.lines().any(|line| line.parse() == Ok(pid)) {
             return Ok(cgroup);
         }
-        for entry in fs::read_dir(&cgroup).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                rest.push(entry.path());
-            }
-        }
+        rest.extend(children(&cgroup));
     }
     Err(io::Error::other(format!("it is in no cgroup below {}", root.display())))
 }
 
 /// The interface indices of the other ends of a namespace's devices.
 fn host_devices(namespace: NetNamespace) -> io::Result<Vec<u32>> {
-    let list = move || {
-        namespace.enter()?;
-        program::block_on(async {
-            let devices = Netlink::open()?.list_devices().await?.devices;
-            Ok(devices
-                .iter()
-                .filter(|device| device.peer_elsewhere)
-                .filter_map(|one| one.peer)
-                .collect())
-        })
-        .map_err(|error| io::Error::other(format!("{error:#}")))
+    run_in(Some(namespace), async {
+        let devices = Netlink::open()?.list_devices().await?.devices;
+        let ends = devices.iter().filter(|device| device.peer_elsewhere);
+        Ok(ends.filter_map(|one| one.peer).collect())
+    })
+}
+
+/// Runs a future on a thread of its own, which stays in the network namespace; `None`: that of this process.
+pub(super) fn run_in<T: Send>(
+    namespace: Option<NetNamespace>,
+    future: impl Future<Output = anyhow::Result<T>> + Send,
+) -> io::Result<T> {
+    let run = || {
+        if let Some(namespace) = namespace {
+            namespace.enter()?;
+        }
+        program::block_on(future).map_err(|error| io::Error::other(format!("{error:#}")))
     };
-    // The thread stays in the namespace.
-    thread::spawn(list).join().map_err(|_| io::Error::other("the thread ended"))?
+    thread::scope(|scope| scope.spawn(run).join())
+        .map_err(|_| io::Error::other("the thread ended"))?
 }

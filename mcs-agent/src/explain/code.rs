@@ -9,7 +9,7 @@ use crate::model::{LeftAloneReason, RejectionReason};
 
 macro_rules! codes {
     ($($(#[doc = $doc:literal])+ $code:ident $name:literal $severity:ident $advice:literal;)+) => {
-        /// What is found beside the reasons of the rules. The names are stable.
+        /// The kinds of findings, without the reasons of the rules. The names are stable.
         #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
         pub(super) enum Code {
             $($(#[doc = $doc])+ $code,)+

@@ -1,4 +1,4 @@
-//! What the name of an import resolves to, as the DNS server of a client answers.
+//! The addresses of an import's name, by the DNS server of a client.
 
 use std::{
     collections::BTreeSet,
@@ -15,7 +15,10 @@ use simple_dns::{
     CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE, rdata::RData,
 };
 
-use super::code::{Code, Finding};
+use super::{
+    code::{Code, Finding},
+    list,
+};
 use crate::model::ObjectKey;
 
 /// How long the server has for an answer; it is asked twice.
@@ -53,9 +56,6 @@ impl DnsView {
             }
         }
         let own: BTreeSet<IpAddr> = ips.iter().filter_map(|ip| ip.parse().ok()).collect();
-        let told = |all: &BTreeSet<IpAddr>| {
-            all.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        };
         if addresses.is_empty() {
             let why = refusal.unwrap_or_else(|| "it has no address".to_owned());
             let what = format!("the DNS server {server} resolves {name} to nothing: {why}");
@@ -63,8 +63,8 @@ impl DnsView {
         } else if !own.is_empty() && !addresses.is_subset(&own) {
             let what = format!(
                 "the DNS server {server} resolves {name} to {}; the import has {}",
-                told(&addresses),
-                told(&own)
+                list(&addresses),
+                list(&own)
             );
             findings.push(Finding::new(Code::DnsOtherAddress, what));
         }
@@ -72,7 +72,7 @@ impl DnsView {
     }
 }
 
-/// The server that the client asks, or the one that stands in for it. Without a name and without such a one none is asked.
+/// The server that the client asks, or else `stand_in`; none if the question has no DNS name and there is no `stand_in`.
 pub(super) fn server_to_ask(
     own: impl FnOnce() -> Option<IpAddr>,
     stand_in: Option<IpAddr>,
@@ -81,7 +81,7 @@ pub(super) fn server_to_ask(
     if is_name || stand_in.is_some() { own().or(stand_in) } else { None }
 }
 
-/// The first DNS server that a process asks. Whoever runs there chooses what the file is.
+/// The first DNS server that a process asks. The process controls this file, which can be a link or a FIFO.
 pub(super) fn server_of(pid: u32) -> Option<IpAddr> {
     const MOST: u64 = 64 << 10;
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;

@@ -1,4 +1,4 @@
-//! Frontends as they are in the maps, beside what the rules want.
+//! Compares the frontends in the maps with what the rules want.
 
 use std::{collections::BTreeMap, net::SocketAddr};
 
@@ -7,6 +7,7 @@ use serde::Serialize;
 use super::{
     ExplainedImports,
     code::{Code, Finding},
+    first, list,
     target::Target,
 };
 use crate::{
@@ -61,8 +62,8 @@ pub(super) struct FlowView {
     pub(super) backend: SocketAddr,
 }
 
-/// The frontends that are asked about, as the rules want them and as the maps have them. `by_rules`: the rules have been
-/// asked.
+/// The frontends that are asked about, as the rules want them and as the maps have them. `by_rules`: objects were read, so
+/// the rules say what they want.
 pub(super) fn compare(
     pins: &Pins,
     target: &Target,
@@ -186,15 +187,12 @@ fn counts(slices: &[ExplainedSlice]) -> String {
     let mut counts = BTreeMap::<Fate, usize>::new();
     let fates = slices.iter().flat_map(|slice| &slice.endpoints).flat_map(|one| &one.fates);
     fates.for_each(|one| *counts.entry(one.fate).or_default() += 1);
-    let counts: Vec<_> = counts.iter().map(|(fate, count)| format!("{count} {fate}")).collect();
-    if counts.is_empty() { String::new() } else { format!(" ({})", counts.join(", ")) }
+    let counts = list(counts.iter().map(|(fate, count)| format!("{count} {fate}")));
+    if counts.is_empty() { String::new() } else { format!(" ({counts})") }
 }
 
 /// The first of some addresses, and how many more there are.
 pub(super) fn some(addresses: &[SocketAddr]) -> String {
     const NAMED: usize = 3;
-    let named: Vec<_> = addresses.iter().take(NAMED).map(ToString::to_string).collect();
-    let more = addresses.len().saturating_sub(NAMED);
-    let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-    format!("{}{more}", named.join(", "))
+    first(addresses, NAMED)
 }

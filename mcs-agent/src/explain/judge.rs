@@ -8,6 +8,7 @@ use super::{
     ExplainedImports,
     code::{Code, Finding, Severity, is_ignored, left_alone, of_rule},
     frontends::FrontendView,
+    list,
     target::{Target, What},
 };
 use crate::{
@@ -20,7 +21,7 @@ use crate::{
 /// How many rejections for one reason are told.
 const REJECTIONS: usize = 5;
 
-/// From what imports are known. What was not read is not missing.
+/// Where imports are known from. An import that was not read does not count as missing.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Knowledge {
     /// From the source, by the rules.
@@ -54,7 +55,7 @@ impl Judge<'_> {
         let no_room = self.no_room(key);
         findings.extend(no_room.map(|why| Finding::new(Code::NoRoom, why.message.clone())));
         self.judge_import(key, first, &mut findings);
-        findings.extend(first.fallbacks.iter().map(told));
+        findings.extend(first.fallbacks.iter().map(finding_of));
         findings.extend(self.silent(first));
         self.correct_fates(first, if no_room.is_some() { Fate::NoRoom } else { Fate::NotWritten });
         for frontend in self.frontends {
@@ -99,7 +100,7 @@ impl Judge<'_> {
         told.collect()
     }
 
-    /// Why the agent has no room for all of an import. The rules know it only with every object.
+    /// Why the agent has no room for all of an import. The rules know this only with every object.
     fn no_room(&self, key: &ObjectKey) -> Option<&Rejection> {
         let mut rejections = self.report?.rejections.iter();
         rejections.find(|one| one.reason == RejectionReason::Capacity && one.object.key == *key)
@@ -122,7 +123,7 @@ impl Judge<'_> {
             return;
         };
         let before = findings.len();
-        tell_rejections(key, &explanation.rejections, findings);
+        add_rejections(key, &explanation.rejections, findings);
         if let Some(reason) = report.left_alone {
             findings.push(left_alone(reason, &report.message));
             return;
@@ -140,12 +141,8 @@ impl Judge<'_> {
         if self.target.port.is_some() && self.frontends.is_empty() {
             let ports = explanation.frontends.iter().map(|(id, _)| (id.port, id.protocol));
             let ports: BTreeSet<_> = ports.collect();
-            let ports = ports.iter().map(|(port, protocol)| format!("{port}/{protocol}"));
-            let has = if ports.len() == 0 {
-                "none".to_owned()
-            } else {
-                ports.collect::<Vec<_>>().join(", ")
-            };
+            let has = list(ports.iter().map(|(port, protocol)| format!("{port}/{protocol}")));
+            let has = if has.is_empty() { "none" } else { &has };
             let what = format!("{}: {key} has no such port; it has {has}", self.target);
             findings.push(Finding::new(Code::UnknownPort, what));
         }
@@ -164,7 +161,7 @@ impl Judge<'_> {
     }
 }
 
-fn told((port, fallback): &(String, Fallback)) -> Finding {
+fn finding_of((port, fallback): &(String, Fallback)) -> Finding {
     let code = match fallback {
         Fallback::TierEmpty(_) => Code::TierEmpty,
         Fallback::DrainedServe => Code::AllDrained,
@@ -182,14 +179,14 @@ fn similar<'a>(key: &ObjectKey, imports: &'a [ObjectKey]) -> Option<&'a ObjectKe
     close.or_else(|| imports.iter().find(|one| one.name == key.name))
 }
 
-/// A bounded number for each reason. Those of an import are wrong, unless the rules ignore what they reject. An endpoint
-/// that is rejected is wrong only if no other is used, which its frontend tells.
-fn tell_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec<Finding>) {
+/// Adds a bounded number of rejections for each reason. Rejections of an import are wrong, unless the rules serve it all
+/// the same. A rejected endpoint is wrong only if no other is used, which the finding of its frontend says.
+fn add_rejections(key: &ObjectKey, rejections: &[Rejection], findings: &mut Vec<Finding>) {
     let mut told = BTreeMap::<RejectionReason, usize>::new();
     for Rejection { object, reason, message } in rejections {
         let count = told.entry(*reason).or_default();
         *count += 1;
-        // The report tells it.
+        // The agent's report has this reason.
         if *reason == RejectionReason::Capacity || *count > REJECTIONS {
             continue;
         }

@@ -120,7 +120,7 @@ async fn follow(store: &mut ObjectStore, mut batches: mpsc::Receiver<EventBatch>
     }
 }
 
-/// A store that lacks objects would explain them away.
+/// Fails unless everything was read: objects that are missing in the store would count as absent.
 fn complete(store: ObjectStore) -> anyhow::Result<ObjectStore> {
     if store.synced() {
         return Ok(store);

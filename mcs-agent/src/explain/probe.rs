@@ -1,23 +1,20 @@
 //! Connects from the client's network namespace, to the VIP and to each backend.
 
-use std::{
-    collections::BTreeMap,
-    fs, io,
-    net::{SocketAddr, TcpStream},
-    path::Path,
-    sync::{Mutex, PoisonError},
-    thread,
-    time::{Duration, Instant},
+use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::Path, time::Duration};
+
+use futures_util::{StreamExt as _, stream};
+use serde::Serialize;
+use tokio::{
+    net::TcpStream,
+    time::{Instant, timeout},
 };
 
-use serde::Serialize;
-
 use super::{
-    client::{ClientOptions, ClientView, mount_of},
+    client::{ClientOptions, ClientView, path_in_hierarchy, run_in},
     code::{Code, Finding},
     frontends::{FrontendView, some},
 };
-use crate::{model::Protocol, stale::NetNamespace};
+use crate::{loader::mount_of, model::Protocol};
 
 /// How long a connection may take.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -106,7 +103,7 @@ impl ProbeView {
         view.left_out = backends.len().saturating_sub(MOST);
         let cgroup = client.cgroup.as_deref();
         let is_seen = options.pod.is_none() || options.process(cgroup).is_some();
-        let mut wanted = spread(backends);
+        let mut wanted = some_of_each_cluster(backends);
         if is_seen {
             wanted.extend(vips);
         } else {
@@ -114,7 +111,7 @@ impl ProbeView {
             findings.push(Finding::new(Code::ProbeFromNode, what));
         }
         let node = ClientOptions::default();
-        match connect_all(if is_seen { options } else { &node }, cgroup, &wanted) {
+        match connect_all(if is_seen { options } else { &node }, cgroup, wanted) {
             Ok(results) => {
                 (view.backends, view.vips) =
                     results.into_iter().partition(|one| one.cluster.is_some());
@@ -179,8 +176,10 @@ impl ProbeView {
     }
 }
 
-/// Some backends, as many of one source cluster as of another.
-fn spread(backends: BTreeMap<SocketAddr, Option<String>>) -> Vec<(SocketAddr, Option<String>)> {
+/// Some backends, the same number of each source cluster.
+fn some_of_each_cluster(
+    backends: BTreeMap<SocketAddr, Option<String>>,
+) -> Vec<(SocketAddr, Option<String>)> {
     let mut clusters = BTreeMap::<Option<String>, usize>::new();
     let mut ranked: Vec<_> = backends
         .into_iter()
@@ -196,14 +195,13 @@ fn spread(backends: BTreeMap<SocketAddr, Option<String>>) -> Vec<(SocketAddr, Op
 
 /// Whether this process is in the cgroup or below it: programs see the sockets of its processes alone.
 fn has_this_process(cgroup: &Path) -> bool {
-    let own = fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    let own = own.lines().find_map(|line| line.strip_prefix("0::")).unwrap_or_default();
+    let own = path_in_hierarchy("self").ok().flatten().unwrap_or_default();
     let own = own.trim_start_matches('/');
     let mount = mount_of(cgroup);
     if !own.is_empty() {
         return mount.join(own).starts_with(cgroup);
     }
-    // It is in the root, or in a cgroup namespace of its own, where it sees no more.
+    // It is in the root, or in a cgroup namespace of its own, where its path is the root.
     let in_root = fs::read_to_string(mount.join("cgroup.procs")).unwrap_or_default();
     let pid = std::process::id();
     mount == cgroup || in_root.lines().all(|line| line.parse() != Ok(pid))
@@ -212,44 +210,23 @@ fn has_this_process(cgroup: &Path) -> bool {
 fn connect_all(
     options: &ClientOptions,
     cgroup: Option<&Path>,
-    wanted: &[(SocketAddr, Option<String>)],
+    wanted: Vec<(SocketAddr, Option<String>)>,
 ) -> io::Result<Vec<ProbeResult>> {
-    let rest = Mutex::new(wanted.iter().collect::<Vec<_>>());
-    let take = || rest.lock().unwrap_or_else(PoisonError::into_inner).pop();
-    let work = || -> io::Result<Vec<ProbeResult>> {
-        if let Some(namespace) = options.namespace(cgroup) {
-            enter(&namespace?)?;
-        }
-        let mut results = Vec::new();
-        while let Some((address, cluster)) = take() {
-            results.push(connect(*address, cluster.clone()));
-        }
-        Ok(results)
-    };
-    let mut results = Vec::new();
-    thread::scope(|scope| {
-        let threads: Vec<_> = (0..AT_ONCE.min(wanted.len())).map(|_| scope.spawn(work)).collect();
-        for thread in threads {
-            let found =
-                thread.join().map_err(|_| io::Error::other("a thread of the probe ended"))?;
-            results.extend(found?);
-        }
-        io::Result::Ok(())
+    let namespace = options.namespace(cgroup).transpose()?;
+    let attempts = wanted.into_iter().map(|(address, cluster)| connect(address, cluster));
+    let mut results: Vec<_> = run_in(namespace, async {
+        Ok(stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await)
     })?;
-    results.sort_by(|a, b| (&a.cluster, a.address).cmp(&(&b.cluster, b.address)));
+    results.sort_by(|a: &ProbeResult, b| (&a.cluster, a.address).cmp(&(&b.cluster, b.address)));
     Ok(results)
 }
 
-/// The thread stays in the namespace.
-fn enter(namespace: &NetNamespace) -> io::Result<()> {
-    namespace.enter().map_err(|error| {
-        io::Error::new(error.kind(), format!("cannot enter the network namespace: {error}"))
-    })
-}
-
-fn connect(address: SocketAddr, cluster: Option<String>) -> ProbeResult {
+async fn connect(address: SocketAddr, cluster: Option<String>) -> ProbeResult {
     let began = Instant::now();
-    let outcome = Outcome::of(TcpStream::connect_timeout(&address, PATIENCE));
+    let outcome = match timeout(PATIENCE, TcpStream::connect(address)).await {
+        Ok(result) => Outcome::of(result),
+        Err(_) => Outcome::Silent,
+    };
     ProbeResult { address, cluster, outcome, milliseconds: began.elapsed().as_millis() }
 }
 
@@ -265,7 +242,7 @@ mod tests {
         let open = listener.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
         let wanted = [(open, Some("east".to_owned())), (closed, Some("west".to_owned()))];
-        let results = connect_all(&ClientOptions::default(), None, &wanted).unwrap();
+        let results = connect_all(&ClientOptions::default(), None, wanted.into()).unwrap();
         let outcomes: Vec<_> = results.iter().map(|one| one.outcome).collect();
         assert_eq!(outcomes, [Outcome::Connected, Outcome::Refused]);
     }
@@ -276,7 +253,7 @@ mod tests {
             (SocketAddr::from(([10, 0, 0, last], 80)), Some(cluster.to_owned()))
         };
         let many = (1..=40).map(|last| backend("east", last));
-        let chosen = spread(many.chain([backend("west", 200)]).collect());
+        let chosen = some_of_each_cluster(many.chain([backend("west", 200)]).collect());
         assert_eq!(chosen.len(), MOST);
         assert!(chosen.contains(&backend("west", 200)));
     }

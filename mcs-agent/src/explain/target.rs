@@ -29,13 +29,13 @@ pub(super) enum What {
 }
 
 impl Target {
-    /// Whether it is about this port.
+    /// Whether the question includes this port.
     pub(super) fn has_port(&self, port: u16, protocol: Protocol) -> bool {
         self.port.is_none_or(|asked| asked == port)
             && self.protocol.is_none_or(|asked| asked == protocol)
     }
 
-    /// Whether it is about this frontend of an import that it is about.
+    /// Whether the question includes this frontend of its import.
     pub(super) fn has(&self, id: &FrontendId) -> bool {
         self.has_port(id.port, id.protocol)
             && match self.what {
@@ -45,7 +45,7 @@ impl Target {
     }
 }
 
-/// The text means nothing.
+/// The text is no target.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
 #[error(
     "write VIP:PORT or VIP:PORT/TCP, NAMESPACE/NAME or NAMESPACE/NAME:PORT, or NAME.NAMESPACE.svc.clusterset.local"

@@ -1,14 +1,17 @@
 //! The explanation as a tree of lines.
 
-use std::collections::BTreeMap;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt::Display,
+};
 
 use mcs_kube::hanging;
 
 use super::{
-    Explained, ImportView, SliceView, client::ClientView, code::Finding, frontends::FrontendView,
+    Explained, ImportView, client::ClientView, code::Finding, first, frontends::FrontendView, list,
     probe::ProbeView,
 };
-use crate::{desired::Fate, reconcile::BackendView};
+use crate::desired::{ExplainedSlice, Fate};
 
 /// How many addresses a line names.
 const NAMED: usize = 4;
@@ -20,7 +23,7 @@ struct Tree {
     all: bool,
 }
 
-/// The tree, with lines of at most so many columns.
+/// The tree, with lines of at most `width` columns.
 pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
     let mut tree = Tree { text: String::new(), width, all };
     let verdict = if explained.served { "is served" } else { "is not served as it should be" };
@@ -32,9 +35,7 @@ pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
         tree.line(1, "endpoints: unknown, since the source was not read");
     }
     if let Some(dns) = &explained.dns {
-        let addresses: Vec<_> = dns.addresses.iter().map(ToString::to_string).collect();
-        let addresses =
-            if addresses.is_empty() { "nothing".to_owned() } else { addresses.join(", ") };
+        let addresses = or(list(&dns.addresses), "nothing");
         tree.line(1, &format!("name {} by {}: {addresses}", dns.name, dns.server));
     }
     for frontend in &explained.frontends {
@@ -52,7 +53,7 @@ pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
 }
 
 impl Tree {
-    /// Adds a line at this depth. What does not fit continues two columns further in.
+    /// Adds a line at this depth. A longer one continues two columns further in.
     fn line(&mut self, depth: usize, text: &str) {
         self.text.push_str(&hanging(depth * 2, text, self.width));
     }
@@ -71,7 +72,7 @@ impl Tree {
         for spill in spill {
             self.line(2, &format!("spill {spill}"));
         }
-        let mut clusters = BTreeMap::<&str, Vec<&SliceView>>::new();
+        let mut clusters = BTreeMap::<&str, Vec<&ExplainedSlice>>::new();
         for slice in slices {
             clusters.entry(&slice.cluster).or_default().push(slice);
         }
@@ -80,14 +81,11 @@ impl Tree {
         }
     }
 
-    fn cluster(&mut self, cluster: &str, slices: &[&SliceView]) {
+    fn cluster(&mut self, cluster: &str, slices: &[&ExplainedSlice]) {
         let cluster = if cluster.is_empty() { "unknown cluster" } else { cluster };
         let endpoints = slices.iter().map(|slice| slice.endpoints.len()).sum::<usize>();
-        let mut ports: Vec<_> =
-            slices.iter().flat_map(|slice| &slice.ports).map(String::as_str).collect();
-        ports.sort_unstable();
-        ports.dedup();
-        let ports = if ports.is_empty() { "none".to_owned() } else { ports.join(", ") };
+        let ports: BTreeSet<_> = slices.iter().flat_map(|slice| &slice.ports).collect();
+        let ports = or(list(ports), "none");
         let count = slices.len();
         self.line(
             2,
@@ -115,11 +113,8 @@ impl Tree {
         }
     }
 
-    fn named(&self, addresses: &[String]) -> String {
-        let shown = if self.all { addresses.len() } else { NAMED };
-        let more = addresses.len().saturating_sub(shown);
-        let more = if more == 0 { String::new() } else { format!(" and {more} more") };
-        format!("{}{more}", addresses.iter().take(shown).cloned().collect::<Vec<_>>().join(", "))
+    fn named(&self, addresses: &[impl Display]) -> String {
+        first(addresses, if self.all { addresses.len() } else { NAMED })
     }
 
     fn frontend(&mut self, view: &FrontendView) {
@@ -140,16 +135,16 @@ impl Tree {
                 view.frontend, view.import, view.slots
             ),
         );
-        let mut clusters = BTreeMap::<&str, Vec<String>>::new();
+        let mut clusters = BTreeMap::<&str, Vec<_>>::new();
         for backend in &view.backends {
-            clusters.entry(backend.cluster()).or_default().push(told(backend));
+            clusters.entry(backend.cluster()).or_default().push(backend.address);
         }
         for (cluster, backends) in clusters {
             let named = self.named(&backends);
             self.line(2, &format!("{cluster}: {named}"));
         }
         if !view.kept.is_empty() {
-            let kept: Vec<_> = view.kept.iter().map(told).collect();
+            let kept: Vec<_> = view.kept.iter().map(|backend| backend.address).collect();
             let named = self.named(&kept);
             self.line(2, &format!("kept for their UDP clients: {named}"));
         }
@@ -157,12 +152,9 @@ impl Tree {
             self.line(2, &format!("affinity of {seconds} s: {clients} clients"));
         }
         if let Some(flows) = view.flows.filter(|flows| *flows > 0) {
-            let some: Vec<_> = view
-                .some_flows
-                .iter()
-                .map(|one| format!("{} to {}", one.client, one.backend))
-                .collect();
-            self.line(2, &format!("{flows} flows of the packet path: {}", some.join(", ")));
+            let some = view.some_flows.iter();
+            let some = list(some.map(|one| format!("{} to {}", one.client, one.backend)));
+            self.line(2, &format!("{flows} flows of the packet path: {some}"));
         }
     }
 
@@ -173,16 +165,12 @@ impl Tree {
             client.hooks.iter().partition(|hook| hook.runs == Some(true));
         for (hooks, what) in [(run, "hooks that run"), (others, "hooks that do not run")] {
             if !hooks.is_empty() {
-                let names: Vec<_> = hooks.iter().map(|hook| hook.name).collect();
-                self.line(2, &format!("{what}: {}", names.join(", ")));
+                let names = list(hooks.iter().map(|hook| hook.name));
+                self.line(2, &format!("{what}: {names}"));
             }
         }
         if let Some(device) = &client.device {
-            let programs = if device.programs.is_empty() {
-                "no programs".to_owned()
-            } else {
-                device.programs.join(", ")
-            };
+            let programs = or(list(&device.programs), "no programs");
             self.line(2, &format!("device {}: {programs}", device.name));
         }
     }
@@ -215,6 +203,6 @@ impl Tree {
     }
 }
 
-fn told(backend: &BackendView) -> String {
-    backend.address.to_string()
+fn or(text: String, instead: &str) -> String {
+    if text.is_empty() { instead.to_owned() } else { text }
 }

@@ -8,19 +8,10 @@ use std::{
 use bytemuck::Zeroable;
 use mcs_common::{BackendRef, ClientFailures, HealthRecord, Tuple};
 
-use super::FlowPair;
+use super::pair::{Connect, FlowPair};
 
-/// What became of the connect that began a flow, and when, in nanoseconds of `CLOCK_MONOTONIC`.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Connect {
-    /// The backend has accepted it, and has sent its latest packet at this time.
-    Answered(u64),
-    /// The backend has reset it, or the client had to send its SYN again.
-    Failed(u64),
-}
-
-/// What flows say of each backend. The clients of a record are devices: see [`is_device`]. Its `failed` are the flows that the
-/// sweep before did not find failed.
+/// What flows say of each backend. The clients of a record are devices: see [`is_device`]. `failed` counts the flows that
+/// have failed since the sweep before.
 pub type FlowRecords = BTreeMap<(BackendRef, SocketAddr), HealthRecord>;
 
 /// The connects of the flows, in one sweep of the table.
@@ -29,7 +20,7 @@ pub struct Connects {
     records: FlowRecords,
     /// The flows of the sweep before, as in `known`; `None` if there was none.
     before: Option<HashSet<(u64, bool)>>,
-    /// Those of this one: the [`number`] of each, and whether it was accepted.
+    /// The flows of this sweep: the [`number`] of each, and whether it was accepted.
     known: HashSet<(u64, bool)>,
 }
 
@@ -45,20 +36,20 @@ pub const fn is_device(client: u64) -> bool {
     client & DEVICE != 0
 }
 
-/// A number of a flow, which few others have: a table can have a million flows.
+/// A number of a flow. Few flows share one, since a table can have a million flows.
 fn number(client: &Tuple) -> u64 {
-    u64::from(client.spread()) << 32 | u64::from(client.device)
+    u64::from(client.short_hash()) << 32 | u64::from(client.device)
 }
 
 impl Connects {
-    /// For the next sweep. A flow that was accepted in this one says nothing new then: its packets are no answers to a connect.
-    /// One that has failed is not counted again.
+    /// Begins the next sweep. A flow that was accepted in this sweep says nothing new then: its packets answer no connect.
+    /// A flow that has failed is not counted again.
     #[must_use]
     pub fn next(self) -> Self {
         Self { before: Some(self.known), ..Self::default() }
     }
 
-    /// Adds a flow, in whatever order they come.
+    /// Adds a flow, in any order.
     pub fn add(&mut self, flow: &FlowPair) {
         let Some(connect) = flow.connect() else { return };
         let Tuple { dst, dst_port, .. } = flow.translated();

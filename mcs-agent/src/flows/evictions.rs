@@ -4,7 +4,7 @@ use std::{io, mem::offset_of, path::Path};
 
 use mcs_common::{FlowEvictions, FlowsUsed, maps};
 
-use super::{FlowTable, gate::FlowGate, monotonic_ns};
+use super::{FlowTable, monotonic_ns, used_flag::FlowsUsedFlag};
 use crate::bpf::{MappedArray, ReadWrite};
 
 /// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
@@ -19,9 +19,9 @@ impl EvictionRecord {
 
     /// Fits the record to the flow table in the state directory, before the programs use the two together.
     ///
-    /// If the record is new, or the table has another size than before, flows may have been evicted or left
-    /// behind: unless the table is empty, the record then says that it was now. It says so too if the table is
-    /// empty although flows were used: the loader makes a table of another shape anew.
+    /// If the record is new, or the table has another size than before, flows may have been evicted or left behind:
+    /// unless the table is empty, the record then says that the latest eviction is now. So it does if the table is empty
+    /// although flows were used: the loader makes a table of another shape anew.
     pub fn prepare(state: &Path) -> io::Result<()> {
         let table = FlowTable::open(&state.join(maps::FLOWS))?;
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
@@ -29,7 +29,7 @@ impl EvictionRecord {
         let limit = FlowEvictions::limit_of(table.capacity().entries(), cpus);
         let mut record = Self::open(state)?;
         let was = record.get();
-        let is_remade = FlowGate::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
+        let is_remade = FlowsUsedFlag::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
         if was.limit == limit && !is_remade {
             return Ok(());
         }

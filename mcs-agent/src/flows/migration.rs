@@ -5,8 +5,8 @@ use std::{io, path::Path};
 use super::{CopiedFlows, FlowTable, monotonic_ns};
 
 /// The move of flows to a table of another size (`--max-flows` has changed). Programs of an earlier agent may
-/// begin flows in the old table after the last copy. The next packet begins those again, and finds the same
-/// backend as long as the set is the same.
+/// begin flows in the old table after the last copy. Their next packet begins them again, at the same backend as long as
+/// the frontend has the same backends.
 #[derive(Debug)]
 pub struct FlowMigration {
     tables: Option<(FlowTable, FlowTable)>,

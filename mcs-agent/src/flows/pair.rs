@@ -4,7 +4,6 @@ use std::collections::HashMap;
 
 use mcs_common::{Flow, FlowFlags, FlowState, Seen, Tuple};
 
-use super::Connect;
 use crate::model::Protocol;
 
 const SECOND_NS: u64 = 1_000_000_000;
@@ -45,12 +44,12 @@ impl FlowPair {
         Self { one, other: other.filter(|other| one.pairs_with(other)) }
     }
 
-    /// Both entries, or the one that exists.
+    /// Both entries, or the single one.
     pub fn entries(&self) -> impl Iterator<Item = FlowEntry> {
         std::iter::once(self.one).chain(self.other)
     }
 
-    /// A key that one of its entries has.
+    /// The key of one of its entries.
     pub const fn first_key(&self) -> Tuple {
         self.one.key
     }
@@ -80,7 +79,7 @@ impl FlowPair {
         self.entries().map(|entry| entry.flow).find(|flow| flow.is_reply() == reply)
     }
 
-    /// What became of the connect that began this flow. `None` if that is not known (yet).
+    /// The outcome of the connect that began this flow; `None` if it is not known, or not yet.
     pub fn connect(&self) -> Option<Connect> {
         let (client, reply) = (self.direction(false)?, self.direction(true)?);
         let is_translated = client.flags & FlowFlags::PASSED == 0;
@@ -107,7 +106,7 @@ impl FlowPair {
     /// Whether it has had no packet for as long as its state allows. If an entry is
     /// missing, the other one decides.
     ///
-    /// A UDP flow whose backend has gone is no exception: replies may be on their way, and the client's next
+    /// A UDP flow whose backend was removed is no exception: replies may be on their way, and the client's next
     /// packet makes the programs choose another backend.
     pub fn is_due(&self, now_ns: u64) -> bool {
         let timeout = self.state().timeout_ns(self.client().protocol);
@@ -131,14 +130,23 @@ impl FlowPair {
     }
 }
 
-/// Finds the two entries of each flow, in whatever order they come.
+/// The outcome of the connect that began a flow, and its time in nanoseconds of `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Connect {
+    /// The backend has accepted it, and has sent its latest packet at this time.
+    Answered(u64),
+    /// The backend has reset it, or the client had to send its SYN again.
+    Failed(u64),
+}
+
+/// Finds the two entries of each flow, in any order.
 #[derive(Debug, Default)]
 pub struct Pairing {
     single: HashMap<Tuple, Flow>,
 }
 
 impl Pairing {
-    /// Takes an entry. Returns its flow if its counterpart has come before.
+    /// Takes an entry. Returns its flow if the counterpart was added before.
     pub fn add(&mut self, entry: FlowEntry) -> Option<FlowPair> {
         let key = entry.other_key();
         let other = self.single.get(&key).map(|&flow| FlowEntry { key, flow });
@@ -151,7 +159,7 @@ impl Pairing {
         None
     }
 
-    /// The flows of which only one entry has come.
+    /// The flows with a single entry.
     pub fn rest(self) -> impl Iterator<Item = FlowPair> {
         self.single.into_iter().map(|(key, flow)| FlowPair::new(FlowEntry { key, flow }, None))
     }

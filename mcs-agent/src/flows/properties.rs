@@ -76,7 +76,7 @@ impl Model {
     }
 
     fn sweep(&mut self, now: u64) -> usize {
-        let mut scan = FlowScan::new(now);
+        let mut scan = FlowScan::new(now, None);
         self.table.iter().for_each(|(&key, &flow)| scan.add(FlowEntry { key, flow }));
         let totals = scan.finish();
         for entry in totals.due.iter().flat_map(FlowPair::entries) {

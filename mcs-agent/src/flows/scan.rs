@@ -1,33 +1,26 @@
 //! Counting the entries of the flow table.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
-};
+use std::{collections::BTreeSet, net::IpAddr};
 
 use mcs_common::FlowFlags;
 
-use super::{Connects, FlowEntry, FlowPair, Pairing};
+use super::{Connects, FlowEntry, FlowPair, FlowUsage, Pairing};
 use crate::model::Protocol;
 
 /// What a [`FlowScan`] counted.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct ScanTotals {
-    /// Entries of the table.
-    pub entries: usize,
-    /// Flows that have one of their two entries and are not over.
-    pub halves: usize,
-    /// Flows by protocol and by state.
-    pub states: BTreeMap<String, BTreeMap<String, usize>>,
-    /// The VIPs that flows use which are not over.
+    /// The entries and flows, without the size of the table and the time.
+    pub usage: FlowUsage,
+    /// The VIPs of flows that are not over.
     pub vips: BTreeSet<IpAddr>,
     /// Flows that are over.
     pub due: Vec<FlowPair>,
-    /// What flows say of their backends, if [`FlowScan::with_connects`] asks.
+    /// What flows say of their backends, if somebody asks.
     pub connects: Option<Connects>,
 }
 
-/// Counts the entries of the flow table, in whatever order they come.
+/// Counts the entries of the flow table, in any order.
 #[derive(Debug)]
 pub struct FlowScan {
     now_ns: u64,
@@ -36,31 +29,26 @@ pub struct FlowScan {
 }
 
 impl FlowScan {
-    /// `now_ns` is the instant of `CLOCK_MONOTONIC` at which flows are due.
-    pub fn new(now_ns: u64) -> Self {
-        Self { now_ns, pairing: Pairing::default(), totals: ScanTotals::default() }
-    }
-
-    /// Also takes what flows say of their backends.
-    #[must_use]
-    pub fn with_connects(mut self, connects: Connects) -> Self {
-        self.totals.connects = Some(connects);
-        self
+    /// `now_ns` is the instant of `CLOCK_MONOTONIC` at which flows are due. `connects` takes what flows say of their
+    /// backends.
+    pub fn new(now_ns: u64, connects: Option<Connects>) -> Self {
+        let totals = ScanTotals { connects, ..ScanTotals::default() };
+        Self { now_ns, pairing: Pairing::default(), totals }
     }
 
     /// Counts an entry.
     pub fn add(&mut self, entry: FlowEntry) {
-        self.totals.entries += 1;
+        self.totals.usage.entries += 1;
         if let Some(flow) = self.pairing.add(entry) {
             self.totals.count(&flow, self.now_ns);
         }
     }
 
-    /// Ends the count: entries whose counterpart has not come are halves.
+    /// Ends the count: entries without a counterpart are halves.
     pub fn finish(self) -> ScanTotals {
         let mut totals = self.totals;
         for flow in self.pairing.rest() {
-            totals.halves += usize::from(!flow.is_due(self.now_ns));
+            totals.usage.halves += usize::from(!flow.is_due(self.now_ns));
             totals.count(&flow, self.now_ns);
         }
         totals
@@ -82,7 +70,7 @@ impl ScanTotals {
         let protocol = flow.client().protocol;
         let protocol = Protocol::from_number(protocol)
             .map_or_else(|| protocol.to_string(), |protocol| protocol.to_string());
-        let states = self.states.entry(protocol).or_default();
+        let states = self.usage.states.entry(protocol).or_default();
         *states.entry(flow.state().name().to_owned()).or_default() += 1;
     }
 }

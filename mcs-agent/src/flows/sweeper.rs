@@ -1,9 +1,7 @@
 //! The regular sweep of the flow table.
 
 use std::{
-    collections::BTreeSet,
     io,
-    net::IpAddr,
     path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
@@ -11,33 +9,20 @@ use std::{
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::{FlowRecords, FlowSweep, FlowUsage};
+use super::{FlowSweep, SweepResult, monotonic_ns};
 
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
-/// The same while somebody asks what flows say of backends. After a sweep that takes long, the sweeper rests for this many
-/// times as long, but not longer than otherwise.
+/// The same while somebody asks what flows say of backends. After a sweep the sweeper rests for [`RESTS`] times as long as
+/// the sweep took, but not longer than [`INTERVAL`].
 const INTERVAL_WATCHED: Duration = Duration::from_secs(1);
 const RESTS: u32 = 50;
-
-/// What a sweep found.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Swept {
-    /// How full the table is.
-    pub usage: FlowUsage,
-    /// The VIPs that flows use.
-    pub vips: BTreeSet<IpAddr>,
-    /// What flows say of their backends.
-    pub records: FlowRecords,
-    /// When the sweep began.
-    pub began: std::time::Instant,
-}
 
 /// Sweeps the flow table every ten seconds, or more often while it is watched, on a thread of its own: a sweep of a full
 /// table takes longer than the control task may wait.
 pub struct FlowSweeper {
     sweep: Arc<Mutex<FlowSweep>>,
-    running: Option<JoinHandle<io::Result<Swept>>>,
+    running: Option<JoinHandle<io::Result<SweepResult>>>,
     at: Instant,
     is_watched: bool,
 }
@@ -58,7 +43,7 @@ impl FlowSweeper {
     }
 
     /// Waits for the end of the next sweep. If the future is dropped before, the next call waits for the same sweep.
-    pub async fn next(&mut self) -> io::Result<Swept> {
+    pub async fn next(&mut self) -> io::Result<SweepResult> {
         if self.running.is_none() {
             tokio::time::sleep_until(self.at).await;
         }
@@ -67,19 +52,15 @@ impl FlowSweeper {
             let sweep = Arc::clone(sweep);
             tokio::task::spawn_blocking(move || {
                 let mut sweep = sweep.lock().unwrap_or_else(PoisonError::into_inner);
-                let began = std::time::Instant::now();
-                sweep.set_watched(is_watched);
-                let usage = sweep.sweep()?;
-                let (vips, records) = (sweep.take_vips(), sweep.records());
-                Ok(Swept { usage, vips, records, began })
+                sweep.sweep(monotonic_ns(), is_watched)
             })
         });
-        let result = running.await;
+        let ended = running.await;
         self.running = None;
-        let swept = result.map_err(io::Error::other).flatten();
-        let took = swept.as_ref().map(|swept| swept.began.elapsed()).unwrap_or_default();
+        let result = ended.map_err(io::Error::other).flatten();
+        let took = result.as_ref().map(|result| result.began.elapsed()).unwrap_or_default();
         let rest = if self.is_watched { INTERVAL_WATCHED.max(took * RESTS) } else { INTERVAL };
         self.at = Instant::now() + rest.min(INTERVAL);
-        swept
+        result
     }
 }

@@ -81,9 +81,9 @@ impl FlowTable {
     /// Removes the entries of a flow, unless a packet has come since it was found due at `now_ns`.
     /// Returns how many there were.
     ///
-    /// A packet that comes between the check and the removal is translated, but the table forgets it: the flow
-    /// had no packet for minutes. The next packet of the client begins the flow again, at the backend that its
-    /// hash leads to, the same as long as the set is. Until then replies are not translated.
+    /// A packet between the check and the removal is translated, but the flow is removed all the same: it had no packet for
+    /// minutes. The next packet of the client begins the flow again. Its hash leads to the same backend as long as the
+    /// frontend has the same backends. Until then replies are not translated.
     pub fn forget(&mut self, flow: &FlowPair, now_ns: u64) -> io::Result<usize> {
         let Some(one) = self.get(flow.first_key())? else { return Ok(0) };
         let flow = FlowPair::new(one, self.get(one.other_key())?);

@@ -45,7 +45,7 @@ fn entry(to: Tuple, flags: u32) -> Flow {
 }
 
 fn totals(entries: impl IntoIterator<Item = FlowEntry>, now_ns: u64) -> ScanTotals {
-    let mut scan = FlowScan::new(now_ns);
+    let mut scan = FlowScan::new(now_ns, None);
     entries.into_iter().for_each(|entry| scan.add(entry));
     scan.finish()
 }
@@ -259,7 +259,7 @@ fn entries_come_together_in_any_order() {
     assert_eq!(pairing.add(a_client), Some(FlowPair::new(a_client, Some(a_reply))));
     assert_eq!(pairing.rest().collect::<Vec<_>>(), [FlowPair::new(b_client, None)]);
     let reply_alone = totals([b_reply], SECOND);
-    assert_eq!((reply_alone.entries, reply_alone.halves), (1, 1));
+    assert_eq!((reply_alone.usage.entries, reply_alone.usage.halves), (1, 1));
 }
 
 /// A flow whose entry for replies was evicted, and whose place another one has taken since.
@@ -271,7 +271,7 @@ fn an_entry_of_another_flow_is_no_pair() {
     reply.flow.to = winner.key.reversed();
     for entries in [[loser, winner, reply], [reply, loser, winner], [winner, reply, loser]] {
         let found = totals(entries, SECOND);
-        assert_eq!((found.entries, found.halves), (3, 1));
+        assert_eq!((found.usage.entries, found.usage.halves), (3, 1));
     }
     assert_eq!(FlowPair::new(loser, Some(reply)), FlowPair::new(loser, None));
 }
@@ -293,10 +293,11 @@ fn a_scan_counts_what_stays_and_names_what_goes() {
         }
     }
     let found = totals(entries, 101 * SECOND);
-    assert_eq!((found.entries, found.halves), (10, 0));
+    assert_eq!((found.usage.entries, found.usage.halves), (10, 0));
     let due: Vec<_> = found.due.iter().map(|flow| flow.client().src_port).collect();
     assert_eq!(due, [4]);
     let counts: Vec<_> = found
+        .usage
         .states
         .iter()
         .flat_map(|(protocol, states)| {

@@ -14,7 +14,7 @@ pub struct FlowUsage {
     pub entries: usize,
     /// Entries for which there is room.
     pub max_entries: u32,
-    /// Flows that have one of their two entries: the other one was evicted, since the table is full.
+    /// Flows with one of their two entries: the kernel evicted the other one, since the table is full.
     pub halves: usize,
     /// Flows by protocol and by state.
     pub states: BTreeMap<String, BTreeMap<String, usize>>,

@@ -27,25 +27,15 @@ pub struct AttachedHook {
 /// Why a program could not be attached.
 #[derive(Debug, Error)]
 pub enum AttachError {
-    /// The program is not loaded.
+    /// The program is not loaded, or bpf(2) made no link.
     #[error("cannot attach {hook} to the cgroup {cgroup}")]
     Attach {
         /// The hook.
         hook: &'static str,
         /// The cgroup.
         cgroup: PathBuf,
-        /// What aya said.
+        /// What aya or the kernel said.
         source: ProgramError,
-    },
-    /// bpf(2) made no link.
-    #[error("cannot attach {hook} to the cgroup {cgroup}")]
-    Create {
-        /// The hook.
-        hook: &'static str,
-        /// The cgroup.
-        cgroup: PathBuf,
-        /// What the kernel said.
-        source: io::Error,
     },
     /// The link cannot be pinned, replaced or read.
     #[error("cannot {action} the link pinned at {pin}")]
@@ -61,7 +51,7 @@ pub enum AttachError {
 
 /// Makes `hook` run `program` at `cgroup`. It updates the link that this agent holds, or that an earlier one has
 /// pinned. If there is none, or it is attached elsewhere, it makes a new one. Returns the link that the caller
-/// pins and holds from now on; `None` if that is `held`.
+/// pins and holds from now on; `None` if the caller keeps `held`.
 pub(super) fn attach(
     program: &Program,
     hook: &Hook,
@@ -88,19 +78,15 @@ pub(super) fn attach(
         return Ok(found);
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
-    attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type())
+    attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type)
         .and_then(BpfObject::of_link)
         .map(Some)
-        .map_err(|source| AttachError::Create {
-            hook: hook.name,
-            cgroup: cgroup.path.clone(),
-            source,
-        })
+        .map_err(|error| attach_error(ProgramError::IOError(error)))
 }
 
 /// Whether a link is attached where it belongs.
 pub(super) fn is_attached(link: &BpfObject, hook: &Hook, cgroup: &CgroupRoot) -> io::Result<bool> {
-    let attach_type = hook.attach_type() as u32;
+    let attach_type = hook.attach_type as u32;
     let info = cgroup_link_info(link.as_fd())?;
     Ok(info.is_some_and(|info| info.cgroup_id == cgroup.id && info.attach_type == attach_type))
 }

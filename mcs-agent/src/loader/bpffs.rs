@@ -67,7 +67,7 @@ pub(crate) fn prepare(path: &Path) -> Result<(), BpffsError> {
     }
 }
 
-/// Makes a directory for pins. It fails for a directory that another user made or may write: a BPF file system may
+/// Makes a directory for pins. It fails if another user owns the directory or may write to it: a BPF file system may
 /// let everybody make directories.
 pub(crate) fn make_own(path: &Path) -> Result<(), BpffsError> {
     let unusable = |source| BpffsError::Unusable { path: path.to_owned(), source };

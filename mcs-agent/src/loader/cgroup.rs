@@ -79,8 +79,7 @@ impl CgroupRoot {
             CgroupError::Unusable { path: "/proc/self/mountinfo".into(), source }
         })?;
         let path = cgroup2_mount(&mounts).ok_or(CgroupError::NotMounted)?;
-        // Every cgroup but the root has this file.
-        if path.join("cgroup.events").exists() {
+        if !is_root(&path) {
             return Err(CgroupError::RootedAtChild { path });
         }
         Self::open(&path)
@@ -97,8 +96,7 @@ impl CgroupRoot {
             _ => CgroupError::Unusable { path: path.to_owned(), source },
         };
         let directory = File::open(path).map_err(unusable)?;
-        // Every cgroup v2 directory has this file, the root included.
-        if !path.join("cgroup.controllers").exists() {
+        if !is_cgroup2(path) {
             return Err(CgroupError::NotCgroup2 { path: path.to_owned() });
         }
         let id = directory.metadata().map_err(unusable)?.ino();
@@ -114,6 +112,29 @@ fn cgroup2_mount(mountinfo: &str) -> Option<PathBuf> {
         (after.split(' ').next()? == "cgroup2")
             .then(|| before.split(' ').nth(4).map(|point| unescape(point).into()))?
     })
+}
+
+/// The first directory above a cgroup that is the root of its hierarchy.
+pub(crate) fn mount_of(cgroup: &Path) -> PathBuf {
+    let root = cgroup.ancestors().find(|path| is_cgroup2(path) && is_root(path));
+    root.unwrap_or(cgroup).to_owned()
+}
+
+/// The cgroups right below one; none if it cannot be read.
+pub(crate) fn children(cgroup: &Path) -> impl Iterator<Item = PathBuf> + use<> {
+    let entries = fs::read_dir(cgroup).into_iter().flatten().flatten();
+    let directories = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    directories.map(|entry| entry.path())
+}
+
+/// Every cgroup v2 directory has this file, the root included.
+fn is_cgroup2(path: &Path) -> bool {
+    path.join("cgroup.controllers").exists()
+}
+
+/// Every cgroup but the root has this file.
+fn is_root(path: &Path) -> bool {
+    !path.join("cgroup.events").exists()
 }
 
 fn unescape(field: &str) -> String {

@@ -1,45 +1,37 @@
 //! Makes the maps of the embedded object, or takes pinned ones, and sets the constants of the programs.
 
-use std::{
-    path::Path,
-    sync::{LazyLock, Mutex, PoisonError},
-};
+use std::sync::{LazyLock, Mutex, PoisonError};
 
 use aya::{Ebpf, EbpfError, EbpfLoader, Pod};
 use aya_log::Level;
 use mcs_common::{
-    HINTS_PER_WORD, TraceEvent,
-    maps::{self, Entries, Place},
+    BUCKETS_PER_WORD, TraceEvent,
+    maps::{Entries, Place},
 };
 
-use super::LoadOptions;
+use super::{LoadOptions, pins::MapPins};
 
-/// One for all loads: aya parses the kernel's types for each that is made, which takes 20 ms and 17 MiB, and the programs
-/// have no relocations by them.
+/// One for all loads: a new one would parse the kernel's types, which takes 20 ms and 17 MiB, and the programs have no
+/// relocations by them.
 static LOADER: LazyLock<Mutex<EbpfLoader<'static>>> = LazyLock::new(|| {
     let mut loader = EbpfLoader::new();
     loader.btf(None);
     Mutex::new(loader)
 });
 
-/// The ring buffer of events: some 15,000 of them. The reader looks 50 times a second. The kernel rounds it up to a page.
+/// The ring buffer: room for some 15,000 events. The reader empties it 50 times a second. The kernel rounds it up to a page.
 const TRACE_BYTES: u32 = 1 << 21;
 
 /// How many tasks have working memory: 3 MiB.
 const SCRATCH_TASKS: u32 = 4096;
 
-/// Reads the object. Its config maps are pinned in `config`, and its hints at `hints`.
-pub(super) fn load(
-    object: &[u8],
-    options: &LoadOptions,
-    config: &Path,
-    hints: &Path,
-) -> Result<Ebpf, EbpfError> {
-    let LoadOptions { pins, features, .. } = options;
+/// Reads the object. Its maps are pinned `at` these paths.
+pub(super) fn load(object: &[u8], options: &LoadOptions, at: &MapPins) -> Result<Ebpf, EbpfError> {
+    let features = options.features;
     let log_level = if options.log_programs { Level::Debug as u8 } else { 0 };
     let is_told = options.trace || options.log_programs;
     let sizes = options.sizes();
-    // Each load sets everything that the one before has set.
+    // Each load sets everything that the load before it has set.
     let mut loader = LOADER.lock().unwrap_or_else(PoisonError::into_inner);
     loader
         .override_global("HAVE_SET_RETVAL", forever(u8::from(features.set_retval)), true)
@@ -53,7 +45,7 @@ pub(super) fn load(
         .override_global("ONLY_NETNS", forever(options.only_netns.unwrap_or(0)), true)
         .override_global("SOCKET_SLOT_BITS", forever(options.socket_slot_bits), true)
         .override_global("COUNT_IMPORTS", forever(u8::from(options.figure_rows > 0)), true)
-        .override_global("HINT_BUCKETS", forever(sizes.hint_words() * HINTS_PER_WORD), true);
+        .override_global("HINT_BUCKETS", forever(sizes.filter_words() * BUCKETS_PER_WORD), true);
     for layout in [Place::Config, Place::State, Place::Root]
         .into_iter()
         .flat_map(|place| sizes.layouts(place))
@@ -62,17 +54,12 @@ pub(super) fn load(
         if !matches!(map.entries, Entries::Fixed(_) | Entries::Lru) {
             loader.map_max_entries(map.name, layout.entries);
         }
-        let pin = match map.place {
-            Place::Config => config.join(map.name),
-            Place::Root if map.name == maps::HINTS => hints.to_owned(),
-            Place::Root | Place::State => pins.pin(map),
-        };
-        loader.map_pin_path(map.name, pin);
+        loader.map_pin_path(map.name, at.pin(map));
     }
     loader.load(object)
 }
 
-/// The loader keeps references to constants. They are some bytes for each move to larger maps.
+/// The loader keeps references to constants. This leaks some bytes with each move to larger maps.
 fn forever<T: Pod>(value: T) -> &'static T {
     Box::leak(Box::new(value))
 }

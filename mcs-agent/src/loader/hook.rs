@@ -11,22 +11,33 @@ use crate::bpf::effective_programs;
 pub struct Hook {
     /// `connect4` and so on.
     pub name: &'static str,
-    attach_type: Type,
+    pub(super) attach_type: Type,
+}
+
+/// Whether a program runs for the sockets of a cgroup.
+pub(crate) struct Running {
+    pub(crate) runs: bool,
+    /// The ids of the programs that run before it.
+    pub(crate) before: Vec<u32>,
 }
 
 impl Hook {
-    pub(super) const fn attach_type(&self) -> Type {
-        self.attach_type
-    }
-
-    /// The ids of the programs that run at this hook for the sockets of a cgroup, in their order.
-    pub(crate) fn effective_programs(&self, cgroup: BorrowedFd<'_>) -> io::Result<Vec<u32>> {
-        effective_programs(cgroup, self.attach_type())
+    /// Asks the kernel whether a program runs at this hook for the sockets of a cgroup.
+    pub(crate) fn running(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        program: Option<u32>,
+    ) -> io::Result<Running> {
+        let mut ids = effective_programs(cgroup, self.attach_type)?;
+        let place = ids.iter().position(|id| Some(*id) == program);
+        ids.truncate(place.unwrap_or(0));
+        Ok(Running { runs: place.is_some(), before: ids })
     }
 }
 
 /// Every hook, in the order in which programs are attached and switched: a hook that shows the VIP comes before
-/// one that hides it, so that no application ever sees a backend. What frees slots of sockets comes before what takes them.
+/// one that hides it, so that no application ever sees a backend. The hook that frees slots of sockets comes before
+/// those that take them.
 pub const HOOKS: [Hook; 9] = [
     Hook { name: "recvmsg4", attach_type: Type::BPF_CGROUP_UDP4_RECVMSG },
     Hook { name: "recvmsg6", attach_type: Type::BPF_CGROUP_UDP6_RECVMSG },

@@ -1,11 +1,11 @@
-//! What each pinned map must look like. aya takes whatever is pinned under a name; a map of
-//! another shape would be read as garbage.
+//! The kind, flags and size of each pinned map. aya takes any map that is pinned under a name, and would read a map of
+//! another shape as garbage.
 
 use std::{io, path::Path};
 
 use aya::maps::{MapInfo, MapType};
 use mcs_common::{
-    HINTS_PER_WORD,
+    BUCKETS_PER_WORD,
     maps::{self, Entries, Kind, Map, Place},
 };
 
@@ -37,7 +37,7 @@ pub(super) struct MapLayout {
 }
 
 impl Sizes {
-    /// With this capacity, and the default size of all other maps.
+    /// Sizes for this capacity, and the default size of all other maps.
     pub(super) fn of(capacity: Capacity) -> Self {
         let flows = FlowCapacity::default();
         Self { capacity, flows, socket_slot_bits: maps::SOCKET_SLOT_BITS, figure_rows: 0 }
@@ -48,9 +48,9 @@ impl Sizes {
         maps::of(place).map(move |map| MapLayout { map, entries: self.entries(map.entries) })
     }
 
-    /// The map that says which addresses may be VIPs or backends.
-    pub(super) fn hint_words(self) -> u32 {
-        self.entries(Entries::HintWords)
+    /// Words of the address filter.
+    pub(super) fn filter_words(self) -> u32 {
+        self.entries(Entries::FilterWords)
     }
 
     fn entries(self, entries: Entries) -> u32 {
@@ -62,7 +62,7 @@ impl Sizes {
             Entries::Backends => capacity.backend_entries(),
             Entries::Services => capacity.service_entries(),
             Entries::Clusters => capacity.cluster_entries(),
-            Entries::HintWords => capacity.hint_buckets().div_ceil(HINTS_PER_WORD),
+            Entries::FilterWords => capacity.hint_buckets().div_ceil(BUCKETS_PER_WORD),
             Entries::Flows => flows.entries(),
             Entries::SocketSlots => 1 << socket_slot_bits,
             Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),
@@ -110,8 +110,8 @@ impl MapLayout {
         /// The head of a bucket. The kernel rounds the number of buckets up to a power of two: at most
         /// two for each element.
         const BUCKETS: u64 = 2 * 16;
-        let beside = if self.is_array() { 0 } else { ELEMENT + BUCKETS };
-        self.bytes() + u64::from(self.entries) * beside
+        let overhead = if self.is_array() { 0 } else { ELEMENT + BUCKETS };
+        self.bytes() + u64::from(self.entries) * overhead
     }
 
     const fn is_array(&self) -> bool {
@@ -119,7 +119,7 @@ impl MapLayout {
     }
 }
 
-/// How many CPUs the kernel keeps values for. That cannot be unknown: aya asks too before it makes a map.
+/// How many CPUs the kernel keeps values for. This cannot fail here: aya asks too before it makes a map.
 fn cpus() -> usize {
     aya::util::nr_cpus().unwrap_or(1)
 }
@@ -138,7 +138,7 @@ const fn kernel_kind(kind: Kind) -> (MapType, u32) {
 
 /// The map that is pinned at `path`, or `None` if there is nothing or no map.
 ///
-/// A map that the kernel does not show may be right, and sockets may depend on it: that is an error, and the pin stays.
+/// Sockets may depend on a map that the kernel does not show now: that is an error, and the pin stays.
 fn map_at(path: &Path) -> io::Result<Option<MapInfo>> {
     match MapInfo::from_pin(path).map_err(into_io) {
         Err(error) if is_withheld(&error) => Err(error),
@@ -146,8 +146,7 @@ fn map_at(path: &Path) -> io::Result<Option<MapInfo>> {
     }
 }
 
-/// The capacity that config maps of this shape, and of these sizes, are made for. `None` if one is
-/// missing.
+/// The capacity of the config maps that are pinned in a directory; `None` if one is missing.
 pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
     let entries = |name| map_at(&directory.join(name)).map(|map| Some(map?.max_entries()));
     let (Some(frontends), Some(slot_pairs), Some(clusters), Some(services)) = (

@@ -9,7 +9,10 @@ use std::{
     time::Duration,
 };
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::{
+    fs::{FlockOperation, flock},
+    io::Errno,
+};
 
 /// The lock of a bpffs directory. An agent keeps it while it runs; a second agent waits for it. The kernel
 /// releases it when the process ends.
@@ -22,21 +25,19 @@ impl DirectoryLock {
     /// Takes the lock, or `None` if another agent holds it.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
         let file = File::open(directory)?;
-        // `is_held` of a command takes it for an instant.
+        // A command holds it for an instant, in `is_held`.
         for attempt in 0..3 {
             if attempt > 0 {
                 thread::sleep(Duration::from_millis(20));
             }
-            match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-                Ok(()) => return Ok(Some(Self { directory: file })),
-                Err(rustix::io::Errno::WOULDBLOCK) => {}
-                Err(error) => return Err(error.into()),
+            if lock(&file, FlockOperation::NonBlockingLockExclusive)? {
+                return Ok(Some(Self { directory: file }));
             }
         }
         Ok(None)
     }
 
-    /// Whether the directory at this path is the one that is locked.
+    /// Whether this path leads to the locked directory.
     pub fn is_of(&self, directory: &Path) -> bool {
         let id = |metadata: fs::Metadata| (metadata.dev(), metadata.ino());
         let [held, found] = [self.directory.metadata(), fs::metadata(directory)]
@@ -47,11 +48,15 @@ impl DirectoryLock {
 
 /// Whether an agent has the lock now.
 pub fn is_held(directory: &Path) -> io::Result<bool> {
-    // A shared lock: two commands that look at the same time do not see each other as agents.
-    let file = File::open(directory)?;
-    match flock(&file, FlockOperation::NonBlockingLockShared) {
-        Ok(()) => Ok(false),
-        Err(rustix::io::Errno::WOULDBLOCK) => Ok(true),
+    // A shared lock: two commands that ask at the same time do not take each other for an agent.
+    Ok(!lock(&File::open(directory)?, FlockOperation::NonBlockingLockShared)?)
+}
+
+/// Whether nobody else has a lock that excludes this one.
+fn lock(file: &File, operation: FlockOperation) -> io::Result<bool> {
+    match flock(file, operation) {
+        Ok(()) => Ok(true),
+        Err(Errno::WOULDBLOCK) => Ok(false),
         Err(error) => Err(error.into()),
     }
 }

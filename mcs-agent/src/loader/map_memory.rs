@@ -16,10 +16,10 @@ pub fn capacity_within(memory: Memory) -> Capacity {
     let clusters = memory.0 / 64;
     let frontends = memory.0 / 8 * 3;
     let endpoints = memory.0 - clusters - frontends;
-    // Each may be of another import.
+    // Each frontend may have an import of its own.
     let frontend = config_memory(Capacity { frontends: 1, imports: 1, ..Capacity::NONE }).0;
     let cluster = config_memory(Capacity { clusters: 1, ..Capacity::NONE }).0;
-    // The maps have a spare place for this one endpoint.
+    // The maps have one spare place for each endpoint.
     let endpoint = config_memory(Capacity { endpoints: 1, ..Capacity::NONE }).0 / 2;
     let count = |share: u64, each: u64| u32::try_from(share / each).unwrap_or(u32::MAX / 4);
     let frontends = count(frontends, frontend);

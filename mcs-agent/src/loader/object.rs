@@ -20,12 +20,13 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, Features, HOOKS, Hook, Pins, Repair, Tampering,
+    BpffsError, CgroupRoot, HOOKS, Hook, LoadOptions, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
     bpffs, ebpf_loader,
     layout::{self, MapLayout, Sizes},
+    pins::MapPins,
     program_log::{ProgramLog, ProgramLogError},
-    tc::{Classifier, Classifiers, TcHook, TcLink, program_names},
+    tc::{Classifier, Classifiers, TcLink, program_names},
     watch::{Watch, Watching},
 };
 use crate::{
@@ -36,41 +37,6 @@ use crate::{
 
 /// The object that `cargo xtask build` embedded.
 static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
-
-/// How to load the programs.
-#[derive(Clone, Debug)]
-pub struct LoadOptions {
-    /// Where maps and links are pinned.
-    pub pins: Pins,
-    /// How large the config maps are.
-    pub capacity: Capacity,
-    /// How large the flow table is.
-    pub flows: FlowCapacity,
-    /// What the kernel can do.
-    pub features: Features,
-    /// The cookie of the network namespace whose sockets are translated; `None` for all.
-    pub only_netns: Option<u64>,
-    /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
-    /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
-    pub socket_slot_bits: u32,
-    /// How many rows of figures of imports there are, with that of all others; 0 for no figures.
-    pub figure_rows: u32,
-    /// Load the programs for these hooks of devices.
-    pub tc_hooks: Vec<TcHook>,
-    /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
-    pub release_orphans: bool,
-    /// The programs log each decision. Without it they contain no code for that.
-    pub log_programs: bool,
-    /// The programs tell each decision in a ring buffer. Without it they contain no code for that.
-    pub trace: bool,
-}
-
-impl LoadOptions {
-    pub(super) const fn sizes(&self) -> Sizes {
-        let Self { capacity, flows, socket_slot_bits, figure_rows, .. } = *self;
-        Sizes { capacity, flows, socket_slot_bits, figure_rows }
-    }
-}
 
 /// Why the programs are not in the kernel.
 #[derive(Debug, Error)]
@@ -122,10 +88,8 @@ pub enum LoadError {
 pub struct Programs {
     ebpf: Ebpf,
     classifiers: Classifiers,
-    pins: Pins,
-    config: PathBuf,
-    /// Where the hints are pinned now.
-    hints: PathBuf,
+    /// Where the maps are pinned now.
+    at: MapPins,
     staged: bool,
     maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
@@ -135,102 +99,75 @@ pub struct Programs {
 }
 
 impl Programs {
-    /// Loads the programs with the maps that are pinned, or with new ones. The caller completes the hints before
+    /// Loads the programs with the pinned maps, or with new ones. The caller completes the address filter before
     /// [`Programs::attach`].
     ///
     /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
-    /// programs may be running with them, this makes new ones beside them. The attached programs use the old
+    /// programs may be running with them, this makes new maps in another directory. The attached programs use the old
     /// maps until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         allow_locked_memory();
         let pins = options.pins.clone();
         let sizes = options.sizes();
         let staged = prepare(&pins, sizes)?;
-        let directory = if staged { pins.new_config() } else { pins.config() };
-        let hints = hints_beside(&pins, sizes, staged)?;
-        Self::load_into(options, directory, hints, staged)
+        let config = if staged { pins.new_config() } else { pins.config() };
+        let hints = filter_pin(&pins, sizes, staged)?;
+        Self::load_at(options, MapPins { pins, config, hints }, staged)
     }
 
-    fn move_hints(&mut self, to: PathBuf) -> Result<(), LoadError> {
-        if self.hints != to {
-            fs::rename(&self.hints, &to).map_err(pin_error("move", &self.hints))?;
-            self.hints = to;
-        }
-        Ok(())
-    }
-
-    fn load_into(
-        options: &LoadOptions,
-        directory: PathBuf,
-        hints: PathBuf,
-        staged: bool,
-    ) -> Result<Self, LoadError> {
+    fn load_at(options: &LoadOptions, at: MapPins, staged: bool) -> Result<Self, LoadError> {
         let object = OBJECT.ok_or(LoadError::NoObject)?;
-        let pins = options.pins.clone();
-        fs::create_dir_all(&directory).map_err(pin_error("make", &directory))?;
-        let mut ebpf = ebpf_loader::load(object, options, &directory, &hints)
-            .map_err(|source| LoadError::Maps { path: directory.clone(), source: source.into() })?;
+        fs::create_dir_all(&at.config).map_err(pin_error("make", &at.config))?;
+        let mut ebpf = ebpf_loader::load(object, options, &at)
+            .map_err(|source| LoadError::Maps { path: at.config.clone(), source: source.into() })?;
         for hook in &HOOKS {
             program(&mut ebpf, hook.name)
                 .and_then(load_hook)
                 .map_err(|source| LoadError::Program { program: hook.name, source })?;
         }
         let names = options.tc_hooks.iter().flat_map(|hook| program_names(*hook));
-        let classifiers = names
+        let by_name = names
             .map(|name| Ok((name, load_classifier(&mut ebpf, name)?)))
             .collect::<Result<_, _>>()
             .map_err(|(program, source)| LoadError::Program { program, source })?;
-        let mut programs = Self {
+        let hold = |map: &'static Map| {
+            let pin = at.pin(map);
+            Ok((map, BpfObject::open(&pin).map_err(pin_error("hold", &pin))?))
+        };
+        Ok(Self {
+            maps: maps::ALL.iter().map(hold).collect::<Result<_, LoadError>>()?,
             ebpf,
-            classifiers: Classifiers { by_name: classifiers },
-            hints,
-            maps: Vec::new(),
+            classifiers: Classifiers { by_name },
+            at,
+            staged,
             links: BTreeMap::new(),
             watch: Watch::default(),
             log: None,
-            pins,
-            config: directory,
-            staged,
-        };
-        let hold = |map: &'static Map| {
-            let pin = programs.pin(map);
-            Ok((map, BpfObject::open(&pin).map_err(pin_error("hold", &pin))?))
-        };
-        programs.maps = maps::ALL.iter().map(hold).collect::<Result<_, LoadError>>()?;
-        Ok(programs)
+        })
     }
 
-    /// Where a map of these programs is pinned now.
-    fn pin(&self, map: &Map) -> PathBuf {
-        match map.place {
-            Place::Config => self.config.join(map.name),
-            Place::Root if map.name == maps::HINTS => self.hints.clone(),
-            Place::Root | Place::State => self.pins.pin(map),
-        }
-    }
-
-    /// Hands over the programs for devices. A second call returns none.
+    /// Takes the programs for devices. A second call returns none.
     pub fn take_classifiers(&mut self) -> Classifiers {
         std::mem::take(&mut self.classifiers)
     }
 
     /// Where the config maps of these programs are pinned now.
     pub fn config(&self) -> &Path {
-        &self.config
+        &self.at.config
     }
 
-    /// Where the hints of these programs are pinned now.
+    /// Where the address filter of these programs is pinned now.
     pub fn hints(&self) -> &Path {
-        &self.hints
+        &self.at.hints
     }
 
-    /// Whether the config maps are new ones beside those of the attached programs. The caller fills them, then
+    /// Whether the config maps are new, and the attached programs use others. The caller fills the new maps, then
     /// calls [`Programs::attach`] and [`Programs::commit`].
     pub fn is_staged(&self) -> bool {
         self.staged
     }
 
-    /// Takes over the links of the former programs, which [`Programs::attach`] will update.
+    /// Takes the links of the former programs. [`Programs::attach`] updates them.
     pub fn take_links(&mut self, former: &mut Self) {
         self.links = std::mem::take(&mut former.links);
         self.watch = std::mem::take(&mut former.watch);
@@ -241,8 +178,8 @@ impl Programs {
         HOOKS.iter().try_for_each(|hook| self.attach_one(hook, cgroup))
     }
 
-    /// Attaches the programs that record what becomes of connects, and detaches the others of them. Returns what they
-    /// recorded before. Programs of former maps stay: they read none that become larger.
+    /// Attaches the programs that record the outcome of connects as `watching` asks, and detaches the others. Returns what
+    /// was recorded before. Such programs stay attached when config maps grow: they read none of them.
     pub fn watch(&mut self, watching: Watching) -> Result<Watching, LoadError> {
         let rejected = |(program, source)| LoadError::Program { program, source };
         self.watch.set(&mut self.ebpf, watching).map_err(rejected)
@@ -252,7 +189,7 @@ impl Programs {
         let program = program(&mut self.ebpf, hook.name)
             .map_err(|source| LoadError::Program { program: hook.name, source })?;
         let held = self.links.get(hook.name);
-        let new = attach::attach(program, hook, &self.pins, cgroup, held)?;
+        let new = attach::attach(program, hook, &self.at.pins, cgroup, held)?;
         if let Some(link) = new {
             // Before it is pinned, which may fail: the program runs while the link is open.
             let former = self.links.insert(hook.name, link);
@@ -264,11 +201,11 @@ impl Programs {
 
     fn pin_link(&self, hook: &Hook) -> Result<(), LoadError> {
         let Some(link) = self.links.get(hook.name) else { return Ok(()) };
-        let pin = self.pins.link(hook.name);
+        let pin = self.at.pins.link(hook.name);
         if link.state_of(&pin) == PinState::Intact {
             return Ok(());
         }
-        link.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))
+        link.pin(&pin, &self.at.pins.scratch()).map_err(pin_error("pin", &pin))
     }
 
     /// Attaches again the programs that are no longer attached to this cgroup.
@@ -276,7 +213,7 @@ impl Programs {
         let mut repairs = Vec::new();
         for hook in &HOOKS {
             let Some(link) = self.links.get(hook.name) else { continue };
-            let pin = self.pins.link(hook.name);
+            let pin = self.at.pins.link(hook.name);
             if attach::is_attached(link, hook, cgroup).map_err(pin_error("read", &pin))? {
                 continue;
             }
@@ -292,8 +229,8 @@ impl Programs {
 
     /// Pins again the maps and links whose pins were removed or replaced.
     pub fn repair_pins(&self) -> Result<Vec<Repair>, LoadError> {
-        let maps = self.maps.iter().map(|(map, held)| (self.pin(map), held));
-        let links = self.links.iter().map(|(hook, link)| (self.pins.link(hook), link));
+        let maps = self.maps.iter().map(|(map, held)| (self.at.pin(map), held));
+        let links = self.links.iter().map(|(hook, link)| (self.at.pins.link(hook), link));
         let mut repairs = Vec::new();
         for (pin, held) in maps.chain(links) {
             let was = match held.state_of(&pin) {
@@ -301,7 +238,7 @@ impl Programs {
                 PinState::Removed => "removed",
                 PinState::Replaced => "replaced by something else",
             };
-            held.pin(&pin, &self.pins.scratch()).map_err(pin_error("pin", &pin))?;
+            held.pin(&pin, &self.at.pins.scratch()).map_err(pin_error("pin", &pin))?;
             let what = format!("the pin {} was {was}; pinned again", pin.display());
             repairs.push(Repair { tampering: Tampering::Pin, what });
         }
@@ -315,19 +252,25 @@ impl Programs {
         HOOKS.iter().filter_map(id).collect()
     }
 
-    /// Puts new config maps and hints in the place of the old ones, which no program reads any more, and lets
-    /// go of [`Pins::old_flows`].
+    /// Moves new config maps and a new address filter to the pins of the old ones, which no program reads any more, and
+    /// removes [`Pins::old_flows`].
     pub fn commit(&mut self) -> Result<(), LoadError> {
-        let old_flows = self.pins.old_flows();
+        let old_flows = self.at.pins.old_flows();
         remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
         if self.staged {
             self.commit_config()?;
         }
-        self.move_hints(self.pins.hints())
+        let hints = self.at.pins.hints();
+        if self.at.hints != hints {
+            fs::rename(&self.at.hints, &hints).map_err(pin_error("move", &self.at.hints))?;
+            self.at.hints = hints;
+        }
+        Ok(())
     }
 
     fn commit_config(&mut self) -> Result<(), LoadError> {
-        let (live, new, old) = (self.pins.config(), self.pins.new_config(), self.pins.old_config());
+        let pins = &self.at.pins;
+        let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
         match fs::rename(&live, &old) {
             Err(error) if error.kind() != io::ErrorKind::NotFound => {
                 return Err(pin_error("move", &live)(error));
@@ -336,12 +279,12 @@ impl Programs {
         }
         fs::rename(&new, &live).map_err(pin_error("move", &new))?;
         Pins::remove_config(&old).map_err(pin_error("remove", &old))?;
-        self.config = live;
+        self.at.config = live;
         self.staged = false;
         Ok(())
     }
 
-    /// What [`LoadOptions::trace`] fills: the ring buffer, and the number of events that found no room in it.
+    /// The maps of [`LoadOptions::trace`]: the ring buffer, and the number of events that found no room in it.
     pub fn trace_maps(&self) -> io::Result<[OwnedFd; 2]> {
         match [TraceEvent::MAP, TraceEvent::LOST].map(|name| self.ebpf.map(name)) {
             [Some(AnyMap::RingBuf(events)), Some(AnyMap::PerCpuArray(lost))] => Ok([
@@ -383,8 +326,7 @@ impl Pins {
         layout::capacity(&self.config()).map_err(pin_error("look at the maps in", &self.config()))
     }
 
-    /// Removes what a failed [`Programs::load`] has made beside the maps of the attached programs. What stays is removed by
-    /// the next one.
+    /// Removes the new maps of a failed [`Programs::load`]. The next load removes what this cannot remove.
     pub fn discard_new(&self) {
         let _ = Self::remove_config(&self.new_config());
         let _ = remove_file(&self.new_hints());
@@ -415,21 +357,21 @@ impl Pins {
     }
 }
 
-/// Bytes that the state maps take in the kernel, with a flow table of this capacity and so many rows of figures.
+/// Bytes of the state maps in the kernel, with a flow table of this capacity and this number of rows of figures.
 pub fn state_bytes(flows: FlowCapacity, figure_rows: u32) -> u64 {
     let sizes = Sizes { flows, figure_rows, ..Sizes::of(Capacity::NONE) };
     sizes.layouts(Place::State).map(|map| map.bytes()).sum()
 }
 
-/// Before Linux 5.11 maps count as locked memory of the process. A process that may not raise its
-/// limit goes on: newer kernels charge the memory cgroup instead, older ones say EPERM for a map.
+/// Before Linux 5.11 maps count as locked memory of the process. A failure is ignored: newer kernels charge the memory
+/// cgroup instead, and older ones answer EPERM when a map is made.
 fn allow_locked_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
-/// Clears what a killed agent left half done, drops maps of another shape that nothing depends on,
-/// and tells whether the config maps have to be made beside the pinned ones.
+/// Clears what a killed agent left half done, and removes state maps of another shape. Returns whether the config maps
+/// need new pins: programs may run with the pinned ones.
 fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     finish_commit(pins)?;
     remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
@@ -437,7 +379,7 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     for leftover in [pins.new_config(), pins.old_config()] {
         Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
-    // Whatever was written since they were made is in the pinned hints too.
+    // The pinned filter has every bit that was set in the new one.
     remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
     let state = sizes.layouts(Place::State);
     let slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
@@ -445,13 +387,13 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
         // Both or none: a tag says that a connection is right.
         pins.remove_socket_slots()?;
     }
-    // Other hints are made beside the pinned ones.
-    let beside = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
-    for layout in state.chain(beside) {
+    // An address filter of another size gets a pin of its own.
+    let in_place = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
+    for layout in state.chain(in_place) {
         let pin = pins.pin(layout.map);
         let unseen = || pin_error("look at", &pin);
         if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin).map_err(unseen())? {
-            // In place of a table that a killed agent was about to move: most of that is in this.
+            // This replaces a table that a killed agent was about to move: the pinned one has most of its flows.
             let old = pins.old_flows();
             fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
         } else if pin.exists() && !layout.matches(&pin).map_err(unseen())? {
@@ -471,16 +413,15 @@ fn all_match(pins: &Pins, mut layouts: impl Iterator<Item = MapLayout>) -> Resul
     })
 }
 
-/// Where the programs find their hints. With the pinned config maps they share the pinned hints too: a device can keep
-/// the program of an earlier agent, which must not miss what is written from now on.
-fn hints_beside(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
+/// Where the programs find the address filter. Programs with the pinned config maps share the pinned filter: a device
+/// can keep the program of an earlier agent, which must see the bits that are set from now on.
+fn filter_pin(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
     let hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
     let are_shared = !staged && all_match(pins, hints)?;
     Ok(if are_shared { pins.hints() } else { pins.new_hints() })
 }
 
-/// Finishes what an agent left that was killed in [`Programs::commit`]: the programs run with the
-/// new maps.
+/// Finishes the [`Programs::commit`] of a killed agent: the programs run with the new maps.
 fn finish_commit(pins: &Pins) -> Result<(), LoadError> {
     let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
     if !live.exists() && old.exists() && new.exists() {

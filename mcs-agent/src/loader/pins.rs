@@ -9,13 +9,33 @@ use std::{
 use mcs_common::maps::{self, Map, Place};
 
 use super::{HOOKS, tc::TcPins};
-use crate::bpf::{detach_link, open_pin, remove_file};
+use crate::bpf::{detach_link, open_pin, remove_directory, remove_file};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
 #[derive(Clone, Debug)]
 pub struct Pins {
     root: PathBuf,
+}
+
+/// Where the maps of some programs are pinned: those of new programs have names of their own until no other program
+/// runs.
+#[derive(Clone, Debug)]
+pub(super) struct MapPins {
+    pub(super) pins: Pins,
+    /// The directory of the config maps.
+    pub(super) config: PathBuf,
+    pub(super) hints: PathBuf,
+}
+
+impl MapPins {
+    pub(super) fn pin(&self, map: &Map) -> PathBuf {
+        match map.place {
+            Place::Config => self.config.join(map.name),
+            Place::Root if map.name == maps::HINTS => self.hints.clone(),
+            Place::Root | Place::State => self.pins.pin(map),
+        }
+    }
 }
 
 /// What [`Pins::clean`] removed.
@@ -40,7 +60,7 @@ impl Pins {
         &self.root
     }
 
-    /// Where a map is pinned that programs are attached with.
+    /// Where a map of attached programs is pinned.
     pub(super) fn pin(&self, map: &Map) -> PathBuf {
         match map.place {
             Place::Config => self.config().join(map.name),
@@ -79,12 +99,12 @@ impl Pins {
         [self.config(), self.new_config(), self.old_config()]
     }
 
-    /// The hints of the config maps.
+    /// The address filter.
     pub fn hints(&self) -> PathBuf {
         self.root.join(maps::HINTS)
     }
 
-    /// Hints that take the place of [`Pins::hints`] once the programs run with them.
+    /// A new address filter, which takes the place of [`Pins::hints`] once the programs run with it.
     pub(super) fn new_hints(&self) -> PathBuf {
         self.root.join("hints-new")
     }
@@ -142,13 +162,13 @@ impl Pins {
         HOOKS.iter().any(|hook| self.link(hook.name).exists()) || self.tc().has_links()
     }
 
-    /// Detaches every hook, those last that show the VIP. An absent link counts as success.
+    /// Detaches every hook: those that show the VIP last. An absent link counts as success.
     pub(super) fn remove_links(&self) -> io::Result<usize> {
         let pins = HOOKS.iter().rev().map(|hook| self.link(hook.name));
         let mut removed = 0;
         for pin in pins.chain([self.scratch()]) {
-            // Without this the kernel detaches the link some time after its pin is gone. Before 5.9 that is
-            // the only way, so an error is ignored.
+            // Without this the kernel detaches the link some time after its pin is gone. Before 5.9 there is no such
+            // call, so an error is ignored.
             if let Ok(link) = open_pin(&pin) {
                 let _ = detach_link(link.as_fd());
             }
@@ -165,8 +185,7 @@ impl Pins {
         Ok(removed)
     }
 
-    /// Removes every pin of the agent and nothing else: first the attachments, so that no program runs without its
-    /// maps.
+    /// Removes every pin of the agent and nothing else: first the links, so that no program runs without its maps.
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
@@ -183,17 +202,4 @@ impl Pins {
 
 fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {
     paths.try_fold(0, |removed, path| Ok(removed + usize::from(remove_file(&path)?)))
-}
-
-/// Removes a directory, unless there are files in it. An absent one counts as success.
-pub(super) fn remove_directory(path: &Path) -> io::Result<()> {
-    match fs::remove_dir(path) {
-        Err(error)
-            if ![io::ErrorKind::NotFound, io::ErrorKind::DirectoryNotEmpty]
-                .contains(&error.kind()) =>
-        {
-            Err(error)
-        }
-        _ => Ok(()),
-    }
 }

@@ -41,7 +41,7 @@ pub struct Features {
 }
 
 impl Features {
-    /// Those of a kernel that lacks nothing.
+    /// The features of a kernel that lacks none.
     #[cfg(test)]
     pub(crate) const ALL: Self = Self {
         set_retval: true,
@@ -89,14 +89,14 @@ impl Features {
 }
 
 /// Whether bottom halves run concurrently on one CPU: with `PREEMPT_RT`, since 6.18 has dropped the lock that serialised
-/// them. A kernel with `PREEMPT_RT_NEEDS_BH_LOCK` still has it, and does not tell.
+/// them. A kernel with `PREEMPT_RT_NEEDS_BH_LOCK` still has that lock, but does not show it.
 fn preempts_packets(sysfs: &Path, release: &str, version: &str) -> bool {
     let is_realtime = version.contains("PREEMPT_RT")
         || fs::read_to_string(sysfs.join("kernel/realtime")).is_ok_and(|text| text.trim() == "1");
     is_realtime && numbers(release) >= (6, 18)
 }
 
-/// The first two numbers of a release; 0 for what is none.
+/// The first two numbers of a release; 0 for a missing one.
 fn numbers(release: &str) -> (u32, u32) {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(str::parse);
     let mut number = || numbers.next().and_then(Result::ok).unwrap_or_default();
@@ -107,7 +107,7 @@ fn has_set_retval() -> io::Result<bool> {
     can_call(BpfHelper::BPF_FUNC_set_retval)
 }
 
-/// Looks for a helper of the same release, since no call shows how maps are charged.
+/// Tries a helper of the same release, since no call shows how maps are charged.
 fn has_memory_cgroups() -> io::Result<bool> {
     has_coarse_clock()
 }

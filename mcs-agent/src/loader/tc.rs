@@ -4,7 +4,6 @@
 mod attacher;
 mod clsact;
 mod hook;
-mod links;
 mod pins;
 mod tcx;
 

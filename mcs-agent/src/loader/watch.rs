@@ -1,4 +1,4 @@
-//! The tracepoints at which programs record what becomes of connects, for passive health.
+//! The tracepoints at which programs record the outcome of connects, for passive health.
 
 use std::collections::BTreeMap;
 
@@ -32,7 +32,7 @@ impl Watching {
     }
 }
 
-/// The attached programs. They end with this process, since nobody else reads the records.
+/// The attached programs. They are detached when this process ends, since nobody else reads the records.
 #[derive(Debug, Default)]
 pub(super) struct Watch {
     watching: Watching,
@@ -40,7 +40,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    /// Attaches what is to be recorded, and detaches the rest. Returns what was recorded before. An error names the tracepoint.
+    /// Attaches the wanted programs, and detaches the others. Returns what was recorded before. An error names the tracepoint.
     pub(super) fn set(
         &mut self,
         ebpf: &mut Ebpf,

@@ -163,7 +163,7 @@ impl Capacity {
 mod tests {
     use std::net::Ipv4Addr;
 
-    use mcs_common::{Hint, HintBucket};
+    use mcs_common::{AddressKinds, FilterBucket};
 
     use super::*;
 
@@ -191,15 +191,15 @@ mod tests {
     /// Maps that grow by little and often take over their hints each time.
     #[test]
     fn hints_stay_few_through_many_growths() {
-        const BACKEND: Hint = Hint::BACKEND;
+        const BACKEND: AddressKinds = AddressKinds::BACKEND;
         let words = |capacity: Capacity| vec![0_u64; (capacity.hint_buckets() / 32) as usize];
         let buckets = |hints: &[u64]| u32::try_from(hints.len()).unwrap() * 32;
-        let set = |hints: &mut [u64], bucket: HintBucket| {
+        let set = |hints: &mut [u64], bucket: FilterBucket| {
             hints[bucket.word() as usize] |= bucket.bits(BACKEND);
         };
-        let hinted = |hints: &[u64]| -> Vec<HintBucket> {
+        let hinted = |hints: &[u64]| -> Vec<FilterBucket> {
             let all = (0..).zip(hints).flat_map(|(word, bits)| {
-                HintBucket::of_word(word).filter(|bucket| bucket.hint(*bits).may_be_backend())
+                FilterBucket::of_word(word).filter(|bucket| bucket.kinds(*bits).may_be_backend())
             });
             all.collect()
         };
@@ -219,7 +219,7 @@ mod tests {
             }
             for pod in known..more {
                 let address = Ipv4Addr::from_bits(0x0a00_0000 | pod).into();
-                let bucket = HintBucket::of(&address, buckets(&hints));
+                let bucket = FilterBucket::of(&address, buckets(&hints));
                 set(&mut hints, bucket);
             }
             known = more;

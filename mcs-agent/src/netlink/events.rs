@@ -35,7 +35,7 @@ impl Events {
         self.changes.next().await
     }
 
-    /// Drops the notifications that have already come.
+    /// Drops the notifications that were already received.
     pub fn forget(&mut self) {
         while let Some(Some(())) = self.changes.next().now_or_never() {}
     }

@@ -1,6 +1,7 @@
 //! tc filters and their qdiscs.
 
 use std::{
+    collections::BTreeMap,
     io,
     os::fd::{AsRawFd as _, BorrowedFd},
 };
@@ -57,6 +58,15 @@ impl Direction {
     }
 }
 
+/// A qdisc for filters on a device.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Qdisc {
+    /// clsact, which has both sides.
+    Clsact,
+    /// ingress, which is older and has one side.
+    Ingress,
+}
+
 /// The place of a filter.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct FilterPlace {
@@ -104,16 +114,19 @@ pub struct NewFilter<'a> {
 }
 
 impl Netlink {
-    /// The devices that filters can be on, by index, and whether they can be on both sides.
-    pub async fn filter_hosts(&self) -> Result<Vec<(u32, bool)>, NetlinkError> {
+    /// The qdiscs for filters, by the index of their device.
+    pub async fn qdiscs(&self) -> Result<BTreeMap<u32, Qdisc>, NetlinkError> {
         self.handle
             .qdisc()
             .get()
             .execute()
             .try_filter_map(|message| {
-                let kind = kind(&message);
-                let host = [CLSACT, INGRESS].contains(&kind);
-                future::ok(host.then(|| (index(&message), kind == CLSACT)))
+                let kind = match kind(&message) {
+                    CLSACT => Some(Qdisc::Clsact),
+                    INGRESS => Some(Qdisc::Ingress),
+                    _ => None,
+                };
+                future::ok(kind.map(|kind| (message.header.index.cast_unsigned(), kind)))
             })
             .try_collect()
             .await
@@ -261,17 +274,13 @@ fn filter(message: &TcMessage, index: u32, direction: Direction) -> Option<Filte
     for attribute in &message.attributes {
         match attribute {
             TcAttribute::Chain(chain) => filter.chain = *chain,
-            TcAttribute::Options(options) => {
-                for option in options {
-                    match option {
-                        TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => {
-                            filter.name = Some(name.clone());
-                        }
-                        TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => filter.program = Some(*id),
-                        _ => {}
-                    }
+            TcAttribute::Options(options) => options.iter().for_each(|option| match option {
+                TcOption::Bpf(TcFilterBpfOption::ProgName(name)) => {
+                    filter.name = Some(name.clone());
                 }
-            }
+                TcOption::Bpf(TcFilterBpfOption::ProgId(id)) => filter.program = Some(*id),
+                _ => {}
+            }),
             _ => {}
         }
     }
@@ -284,8 +293,4 @@ fn kind(message: &TcMessage) -> &str {
         _ => None,
     });
     kind.unwrap_or_default()
-}
-
-const fn index(message: &TcMessage) -> u32 {
-    message.header.index.cast_unsigned()
 }

@@ -23,7 +23,7 @@ pub(super) async fn default_routes(handle: &Handle) -> Result<BTreeSet<u32>, Net
         devices = routes
             .try_fold(devices, async |mut devices, route| {
                 if is_default(&route) {
-                    devices.extend(ways(&route));
+                    devices.extend(devices_of(&route));
                 }
                 Ok(devices)
             })
@@ -38,7 +38,7 @@ pub(super) fn is_default(route: &RouteMessage) -> bool {
     route.header.destination_prefix_length == 0 && route.header.kind == RouteType::Unicast
 }
 
-fn ways(route: &RouteMessage) -> impl Iterator<Item = u32> + '_ {
+fn devices_of(route: &RouteMessage) -> impl Iterator<Item = u32> + '_ {
     route.attributes.iter().flat_map(|attribute| match attribute {
         RouteAttribute::Oif(index) => vec![*index],
         RouteAttribute::MultiPath(hops) => hops.iter().map(|hop| hop.interface_index).collect(),
@@ -76,7 +76,7 @@ mod tests {
             route.header.kind = kind;
             route.attributes = attributes;
             let found: Vec<_> =
-                if is_default(&route) { ways(&route).collect() } else { Vec::new() };
+                if is_default(&route) { devices_of(&route).collect() } else { Vec::new() };
             assert_eq!(found, expected, "{route:?}");
         }
     }

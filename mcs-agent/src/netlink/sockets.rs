@@ -43,9 +43,9 @@ impl ConnectedSocket {
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DestroyOutcome {
     /// The socket has no peer any more, and its owner gets `ECONNABORTED`.
-    Done,
+    Destroyed,
     /// There was no socket with that cookie and these addresses any more.
-    Gone,
+    Closed,
 }
 
 /// A netlink socket for the network namespace of the thread that opened it.
@@ -67,36 +67,40 @@ impl SocketDiag {
         port: Option<u16>,
     ) -> io::Result<Vec<ConnectedSocket>> {
         let mut found = Vec::new();
-        for mut id in [SocketId::new_v4(), SocketId::new_v6()] {
-            id.destination_port = port.unwrap_or(0);
-            // A UDP socket that has a peer is ESTABLISHED.
-            let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
-            let request = SockDiagMessage::InetRequest(request(protocol, id, states));
-            self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-            self.receive(|socket| {
-                let InetResponseHeader { family, socket_id: id, .. } = socket;
-                found.push(ConnectedSocket { protocol, family, id });
-            })?;
-        }
+        // A UDP socket that has a peer is ESTABLISHED.
+        let states = StateFlags::ESTABLISHED | StateFlags::SYN_SENT;
+        self.list(protocol, port, &states, |socket| found.push(socket))?;
         Ok(found)
     }
 
-    /// The cookies of all TCP and UDP sockets, of both families and in every state but `TIME_WAIT`: those are closed, and
-    /// have the cookies that they had before.
+    /// The cookies of all TCP and UDP sockets, of both families and in every state but `TIME_WAIT`: such a socket is closed,
+    /// and keeps its cookie.
     pub fn cookies(&self) -> io::Result<HashSet<u64>> {
         let mut cookies = HashSet::new();
+        let states = StateFlags::all() - StateFlags::TIME_WAIT;
         for protocol in [Protocol::Tcp, Protocol::Udp] {
-            for id in [SocketId::new_v4(), SocketId::new_v6()] {
-                let states = StateFlags::all() - StateFlags::TIME_WAIT;
-                let request = SockDiagMessage::InetRequest(request(protocol, id, states));
-                self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
-                self.receive(|socket| {
-                    let InetResponseHeader { family, socket_id: id, .. } = socket;
-                    cookies.insert(ConnectedSocket { protocol, family, id }.cookie());
-                })?;
-            }
+            self.list(protocol, None, &states, |socket| cookies.extend([socket.cookie()]))?;
         }
         Ok(cookies)
+    }
+
+    /// Passes on the sockets of both families.
+    fn list(
+        &self,
+        protocol: Protocol,
+        port: Option<u16>,
+        states: &StateFlags,
+        mut take: impl FnMut(ConnectedSocket),
+    ) -> io::Result<()> {
+        for mut id in [SocketId::new_v4(), SocketId::new_v6()] {
+            id.destination_port = port.unwrap_or(0);
+            let request = SockDiagMessage::InetRequest(request(protocol, id, states.clone()));
+            self.send(request, NLM_F_REQUEST | NLM_F_DUMP)?;
+            self.receive(|InetResponseHeader { family, socket_id: id, .. }| {
+                take(ConnectedSocket { protocol, family, id });
+            })?;
+        }
+        Ok(())
     }
 
     /// Destroys the socket, if there still is one with its cookie and addresses.
@@ -110,10 +114,10 @@ impl SocketDiag {
             NLM_F_REQUEST | NLM_F_ACK,
         )?;
         match self.receive(|_| {}) {
-            Ok(()) => Ok(DestroyOutcome::Done),
+            Ok(()) => Ok(DestroyOutcome::Destroyed),
             Err(error) => match error.raw_os_error() {
                 // The cookie of another socket is ESTALE to TCP, ENOENT to UDP.
-                Some(libc::ENOENT | libc::ESTALE) => Ok(DestroyOutcome::Gone),
+                Some(libc::ENOENT | libc::ESTALE) => Ok(DestroyOutcome::Closed),
                 _ => Err(error),
             },
         }

@@ -1,9 +1,10 @@
 //! The verdicts about backends: pure, with the time as an argument.
 //!
-//! A backend fails if three connects of at least two clients were not answered within ten seconds, and none was answered since
-//! the first of them. A client is a network namespace, or a device in the packet path. Two connects of each count, so that one
-//! client alone ejects nothing. Answers of sockets are recorded from the first failure on. What fails is ejected unless it answers the agent. When its time is over it is half
-//! open: one answer to a client, or to the agent, ends that, and so does one more failure that the agent confirms.
+//! A backend fails if it does not answer three connects of at least two clients within ten seconds, and answers none after
+//! the first of them. A client is a network namespace, or a device in the packet path. The latest two connects of each
+//! client count, so that one client alone ejects nothing. Answers of sockets are recorded from the first failure on. A
+//! backend that fails is ejected unless it answers the agent. When its time is over it is half open: one answer to a
+//! client, or to the agent, ends the ejection. One more failure that the agent confirms ejects it again.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,7 +21,7 @@ use crate::{
 };
 
 const SECOND: u64 = 1_000_000_000;
-/// Failures are so far apart at most.
+/// Failures that count together happen within this time.
 const WINDOW: u64 = 10 * SECOND;
 const FAILURES: usize = 3;
 const CLIENTS: usize = 2;
@@ -29,7 +30,7 @@ const EJECTED: u64 = 30 * SECOND;
 const MOST_TIMES: u32 = 10;
 /// Ejections are forgotten this long after the last one ended.
 const FORGET: u64 = 600 * SECOND;
-/// A cluster none of whose endpoints answers is ejected with so many of them.
+/// With this many ejected backends of a cluster, and none that answers, the other ones are ejected too.
 const OF_CLUSTER: usize = 3;
 
 /// What the programs saw of a backend.
@@ -40,7 +41,7 @@ pub(super) struct Observed {
     pub(super) record: HealthRecord,
 }
 
-/// What became of the agent's own connect to a backend that fails.
+/// The outcome of the agent's own connect to a failing backend.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Confirmation {
     Answers,
@@ -51,7 +52,7 @@ pub(super) enum Confirmation {
 /// All verdicts.
 #[derive(Debug, Default)]
 pub(super) struct Verdicts {
-    /// Whether the agent connects to what fails before that is ejected.
+    /// Whether the agent connects to a failing backend before it ejects it.
     confirms: bool,
     /// Whether answers matter now.
     takes_answers: bool,
@@ -69,7 +70,7 @@ struct Memory {
     settled: u64,
     /// When it answered a client the last time.
     answered: u64,
-    /// The first failure that counts, while it fails. That of the ejection while it is ejected.
+    /// The first failure that counts, while the backend fails or is ejected.
     failing: Option<u64>,
     is_watched: bool,
 }
@@ -140,9 +141,9 @@ impl Verdicts {
         self.takes_answers
     }
 
-    /// Takes what the programs saw of all backends that they watch, and since when they record answers. Returns what has
-    /// changed.
-    pub(super) fn look(
+    /// Takes the records of all watched backends, and the time since when the programs record answers. Returns the
+    /// changes.
+    pub(super) fn observe(
         &mut self,
         now: u64,
         answers_since: Option<u64>,
@@ -178,7 +179,7 @@ impl Verdicts {
         for ((import, address), (cluster, records)) in records {
             let backends = self.imports.entry(import.clone()).or_default();
             let memory = backends.entry(address).or_insert_with(|| Memory::new(cluster));
-            if memory.observe(now, answers_since, &records, self.confirms) {
+            if memory.take_records(now, answers_since, &records, self.confirms) {
                 changes.add(&import, What::Answers { backend: address });
             }
             if !self.confirms && memory.is_suspect() {
@@ -195,7 +196,7 @@ impl Verdicts {
         changes.0
     }
 
-    /// The backends that fail, to which the agent connects before they are ejected.
+    /// The failing backends. The agent connects to them before it ejects them.
     pub(super) fn suspects(&self) -> Vec<(ObjectKey, SocketAddr)> {
         let of = |(import, backends): (&ObjectKey, &BTreeMap<SocketAddr, Memory>)| {
             let suspects = backends.iter().filter(|(_, memory)| memory.is_suspect());
@@ -204,7 +205,7 @@ impl Verdicts {
         self.imports.iter().flat_map(of).collect()
     }
 
-    /// Takes what became of the agent's connect to one of them. Returns what has changed.
+    /// Takes the outcome of the agent's connect to one of them. Returns the changes.
     pub(super) fn confirm(
         &mut self,
         now: u64,
@@ -220,7 +221,7 @@ impl Verdicts {
             self.eject_clusters(&mut changes);
             return changes.0;
         }
-        // Nobody makes the agent connect all the time.
+        // A client cannot make the agent connect all the time.
         (memory.settled, memory.failing) = (now + WINDOW, None);
         if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
             changes.add(import, What::Answers { backend: *address });
@@ -229,7 +230,7 @@ impl Verdicts {
     }
 
     /// Ejects the other backends of an import's port in a cluster and IP family, if several are ejected and none has answered
-    /// since they fail.
+    /// since the first failure.
     fn eject_clusters(&mut self, changes: &mut Changes) {
         for (import, backends) in &mut self.imports {
             let mut groups: BTreeMap<_, Vec<&mut Memory>> = BTreeMap::new();
@@ -307,8 +308,8 @@ impl Memory {
         }
     }
 
-    /// Takes what the programs saw. Returns whether it answers again.
-    fn observe(
+    /// Takes the records of a backend. Returns whether it answers again.
+    fn take_records(
         &mut self,
         now: u64,
         answers_since: Option<u64>,
@@ -325,7 +326,7 @@ impl Memory {
             _ => (FAILURES, CLIENTS),
         };
         let settled = self.settled.max(self.answered);
-        // An answer before is not known. The agent's own connect makes up for that.
+        // Earlier answers were not recorded. The agent's own connect replaces them.
         let known = |since| if confirms { settled } else { settled.max(since) };
         self.failing = answers_since.and_then(|since| failing(now, records, known(since), needed));
         matches!(self.stage, Stage::HalfOpen { since } if self.answered > since)

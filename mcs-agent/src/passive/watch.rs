@@ -18,7 +18,7 @@ use crate::{
     reconcile::Realized,
 };
 
-/// So many backends are watched at most.
+/// The most backends that are watched.
 const MOST: usize = 8192;
 
 /// Backends that are to be watched, by their keys in the map.
@@ -55,15 +55,15 @@ pub fn targets<'a>(
     targets
 }
 
-/// The map, and whose entries are in it.
+/// The map, and the backends with entries in it.
 pub(super) struct Watch {
     map: PinnedHash<BackendRef, HealthRecord>,
     targets: Targets,
-    /// The failed connects of sockets that [`Watch::read`] has told, by what is in `targets`.
-    told: BTreeMap<BackendRef, u64>,
+    /// The failed connects of sockets that [`Watch::read`] has returned.
+    counted: BTreeMap<BackendRef, u64>,
 }
 
-/// Connects that failed since they were told the last time.
+/// Connects that have failed since the last report.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct FailedConnects {
     /// The import that they were for.
@@ -86,11 +86,11 @@ impl Target {
 }
 
 impl Watch {
-    /// Opens the map in the state directory. What an earlier agent left in it goes.
+    /// Opens the map in the state directory, and removes the entries of an earlier agent.
     pub(super) fn open(state: &Path) -> io::Result<Self> {
         let mut map = PinnedHash::open(&state.join(maps::HEALTH))?;
         map.keys()?.iter().try_for_each(|key| map.remove(key))?;
-        Ok(Self { map, targets: Targets::new(), told: BTreeMap::new() })
+        Ok(Self { map, targets: Targets::new(), counted: BTreeMap::new() })
     }
 
     /// Watches these backends, and no others.
@@ -102,7 +102,7 @@ impl Watch {
             } else {
                 self.map.remove(&key)?;
                 self.targets.remove(&key);
-                self.told.remove(&key);
+                self.counted.remove(&key);
             }
         }
         for (key, target) in targets {
@@ -122,7 +122,7 @@ impl Watch {
         flows: &FlowRecords,
     ) -> io::Result<(Vec<Observed>, Vec<FailedConnects>)> {
         let (mut all, mut failed) = (Vec::with_capacity(self.targets.len()), Vec::new());
-        let (targets, told) = (&self.targets, &mut self.told);
+        let (targets, counted) = (&self.targets, &mut self.counted);
         self.map.for_each(|key, record| {
             if let Some(target) = targets.get(&key) {
                 let Target { import, backend } = target;
@@ -131,7 +131,7 @@ impl Watch {
                 all.push(of(record));
                 all.extend(flows.get(&(key, backend.address)).copied().map(of));
                 if record.failed > 0 {
-                    let before = told.insert(key, record.failed).unwrap_or_default();
+                    let before = counted.insert(key, record.failed).unwrap_or_default();
                     failed.extend(target.failed(record.failed.saturating_sub(before)));
                 }
             }

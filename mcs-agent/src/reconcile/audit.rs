@@ -2,7 +2,7 @@
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendState, FrontendKey, FrontendState, Hint, VipMode,
+    Address, AddressKinds, BackendState, FrontendKey, FrontendState, VipMode,
     maps::{self, Place},
     select::Tables as _,
 };
@@ -125,7 +125,7 @@ impl Entry {
                 (None, _) => vec![Step::DeleteFrontend(key)],
             },
             Self::Vip(vip) => match (expected.vip(&vip), maps.vip_mode(&vip)?) {
-                (Some(mode), Some(found)) if found == mode => hint(vip, Hint::VIP, maps),
+                (Some(mode), Some(found)) if found == mode => hint(vip, AddressKinds::VIP, maps),
                 (None, None) => vec![],
                 (Some(VipMode::SERVED), None) => vec![Step::InsertVip(vip)],
                 (Some(mode), _) => vec![Step::SetVipMode { vip, mode }],
@@ -148,12 +148,12 @@ fn different<T: Zeroable + PartialEq + Copy>(
 fn hint_of_backend(expected: &MapContents, id: u32, maps: &impl MapReader) -> Vec<Step> {
     let backend = expected.backends.get(id as usize);
     let backend = backend.filter(|backend| backend.state != BackendState::FREE);
-    backend.map_or_else(Vec::new, |backend| hint(backend.addr, Hint::BACKEND, maps))
+    backend.map_or_else(Vec::new, |backend| hint(backend.addr, AddressKinds::BACKEND, maps))
 }
 
 /// Sets a hint that is missing. A needless hint only costs look-ups, and a former backend may need it.
-fn hint(address: Address, hint: Hint, maps: &impl MapReader) -> Vec<Step> {
-    let is_there = maps.hint(&address).includes(hint);
+fn hint(address: Address, hint: AddressKinds, maps: &impl MapReader) -> Vec<Step> {
+    let is_there = maps.kinds_of(&address).includes(hint);
     if is_there { vec![] } else { vec![Step::RepairHint { address, hint }] }
 }
 
@@ -248,7 +248,7 @@ mod tests {
         assert!(repairs.iter().all(|step| step.map() == Some("hints")), "{repairs:?}");
         assert!(repairs.len() >= 3, "two VIPs and a backend: {repairs:?}");
         // Sockets may have backends that no map has any more.
-        let former = MapReader::hint(&maps, &address("10.1.9.9").into());
+        let former = MapReader::kinds_of(&maps, &address("10.1.9.9").into());
         assert!(former.may_be_backend());
         assert!(pass(&mut maps, &expected).1.is_empty());
     }

@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState, Hint,
+    Address, AddressKinds, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState,
     ServiceRecord, VipMode,
     select::{Arrays, Tables},
 };
@@ -150,8 +150,8 @@ fn used<T: Copy + Zeroable>(array: &Pages<T>, entries: u32) -> impl Iterator<Ite
 
 impl Tables for MapContents {
     /// A copy has no hints.
-    fn hint(&self, _: &Address) -> Hint {
-        Hint::ANY
+    fn kinds_of(&self, _: &Address) -> AddressKinds {
+        AddressKinds::ANY
     }
 
     fn vip(&self, address: &Address) -> Option<u32> {

@@ -2,7 +2,9 @@
 
 use std::{fmt, io};
 
-use mcs_common::{Address, ClusterRecord, FrontendKey, Hint, ServiceRecord, select::Arrays};
+use mcs_common::{
+    Address, AddressKinds, ClusterRecord, FrontendKey, ServiceRecord, select::Arrays,
+};
 
 use super::{MapContents, Step};
 
@@ -30,7 +32,7 @@ pub trait MapReader: Arrays {
     /// The mode at this key of `vips`.
     fn vip_mode(&self, vip: &Address) -> Result<Option<u32>, MapError>;
     /// What `hints` says of an address.
-    fn hint(&self, address: &Address) -> Hint;
+    fn kinds_of(&self, address: &Address) -> AddressKinds;
     /// The index at this key of `frontends`.
     fn index_of(&self, key: &FrontendKey) -> Result<Option<u32>, MapError>;
     /// The keys of `vips`.

@@ -3,8 +3,8 @@
 use std::fmt;
 
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, Hint, ServiceRecord,
-    VipMode, maps,
+    Address, AddressKinds, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState,
+    ServiceRecord, VipMode, maps,
 };
 
 /// One write to the maps, as plain data.
@@ -118,7 +118,7 @@ pub enum Step {
         /// The address.
         address: Address,
         /// What the address is.
-        hint: Hint,
+        hint: AddressKinds,
     },
     /// Waits until every program that runs now has ended (an RCU grace period). Entries released
     /// before may be overwritten after.

@@ -2,9 +2,9 @@
 
 use std::{io, path::Path};
 
-use mcs_common::{ConnectedValue, ReverseKey, SlotConnection, maps};
+use mcs_common::{ConnectedValue, ReverseKey, SocketSlot, maps};
 
-use super::slots::SocketSlots;
+use super::socket_slots::SocketSlots;
 use crate::{bpf::PinnedHash, model::Protocol};
 
 /// A connection of a socket to a VIP, as the programs made it.
@@ -17,8 +17,8 @@ pub struct Connection {
 }
 
 impl Connection {
-    fn of_slot(connection: &SlotConnection) -> Self {
-        let &SlotConnection { cookie, netns_cookie, .. } = connection;
+    fn of_slot(connection: &SocketSlot) -> Self {
+        let &SocketSlot { cookie, netns_cookie, .. } = connection;
         Self {
             key: ReverseKey { cookie, backend: connection.backend() },
             value: ConnectedValue { vip: connection.vip(), netns_cookie },
@@ -26,7 +26,7 @@ impl Connection {
     }
 }
 
-/// The pinned lists of connected sockets. They also have sockets that were closed since, or connected to another
+/// The pinned lists of connected sockets. They can also list sockets that were closed since, or connected to another
 /// backend of their VIP.
 #[derive(Debug)]
 pub struct Connections {
@@ -79,21 +79,21 @@ impl Connections {
         self.others.remove(key)
     }
 
-    fn slot(&self, key: &ReverseKey) -> Option<SlotConnection> {
+    fn slot(&self, key: &ReverseKey) -> Option<SocketSlot> {
         self.slots.of(key.cookie).map(|(_, connection)| connection)
     }
 }
 
-/// Whether the socket's slot alone says what the socket is connected to: it has the same backend, and is newer than
-/// the entry of the map. That may name another VIP.
-fn decides(slot: Option<&SlotConnection>, key: &ReverseKey) -> bool {
+/// Whether the socket's slot decides: it has the same backend, and is newer than the entry of the map, which may name
+/// another VIP.
+fn decides(slot: Option<&SocketSlot>, key: &ReverseKey) -> bool {
     slot.is_some_and(|slot| slot.backend() == key.backend)
 }
 
-/// Whether a slot can be of a socket of this protocol. The programs number UDP connections alone, and the agent takes the
-/// number away before it destroys the socket. So a slot without a number is of a TCP socket, or of a UDP socket that the
-/// agent has given up.
-const fn may_be(slot: &SlotConnection, protocol: Protocol) -> bool {
+/// Whether a slot can belong to a socket of this protocol. The programs number UDP connections alone, and the agent clears
+/// the number before it destroys the socket. So a slot without a number belongs to a TCP socket, or to a UDP socket that
+/// the agent no longer destroys.
+const fn may_be(slot: &SocketSlot, protocol: Protocol) -> bool {
     match protocol {
         Protocol::Tcp => slot.listed == 0,
         Protocol::Udp => slot.listed != 0,
@@ -116,14 +116,14 @@ mod tests {
     #[test]
     fn an_older_connection_to_the_backend_of_the_slot_does_not_count() {
         let (vip, other_vip, backend) = (peer(1), peer(2), peer(9));
-        let slot = SlotConnection {
+        let slot = SocketSlot {
             vip: vip.addr,
             vip_port: vip.port,
             backend: backend.addr,
             backend_port: backend.port,
             listed: 1,
             cookie: 5,
-            ..SlotConnection::zeroed()
+            ..SocketSlot::zeroed()
         };
         let key = ReverseKey { cookie: 5, backend };
         let to = |vip| Connection { key, value: ConnectedValue { vip, netns_cookie: 0 } };
@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn a_slot_without_a_number_is_no_udp_connection() {
         for (listed, of_udp) in [(0, false), (7, true)] {
-            let slot = SlotConnection { listed, ..SlotConnection::zeroed() };
+            let slot = SocketSlot { listed, ..SocketSlot::zeroed() };
             assert_eq!(may_be(&slot, Protocol::Udp), of_udp);
             assert_eq!(may_be(&slot, Protocol::Tcp), !of_udp);
         }

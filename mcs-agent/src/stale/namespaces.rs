@@ -24,15 +24,17 @@ const NSFS: FsWord = 0x6e73_6673;
 pub struct NetNamespace(File);
 
 impl NetNamespace {
-    /// Opens the one at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
+    /// Opens the namespace at a path such as `/run/netns/NAME` or `/proc/PID/ns/net`.
     pub fn open(path: &Path) -> io::Result<Self> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace");
+        Self::open_any(path)?.ok_or_else(invalid)
+    }
+
+    /// `None` for a file of another kind.
+    fn open_any(path: &Path) -> io::Result<Option<Self>> {
         // A FIFO in its place must not block.
         let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        if fstatfs(&file)?.f_type == NSFS {
-            Ok(Self(file))
-        } else {
-            Err(io::Error::new(io::ErrorKind::InvalidInput, "it is no network namespace"))
-        }
+        Ok((fstatfs(&file)?.f_type == NSFS).then_some(Self(file)))
     }
 
     /// Whether this process is in it.
@@ -53,7 +55,7 @@ pub struct NetNamespaces {
     /// Each once, the own one of this process among them.
     pub namespaces: Vec<NetNamespace>,
     /// Processes whose namespace the agent cannot see: that of another user takes `CAP_SYS_PTRACE`.
-    pub closed: usize,
+    pub unseen_processes: usize,
     known: BTreeSet<(u64, u64)>,
 }
 
@@ -61,30 +63,20 @@ impl NetNamespaces {
     /// Finds them.
     pub fn find() -> Self {
         let mut found = Self::default();
-        found.add_named();
-        found.add_of_processes();
-        found
-    }
-
-    fn add_named(&mut self) {
+        // A namespace that is removed meanwhile takes its sockets along.
         for path in DIRECTORIES.into_iter().flat_map(entries) {
-            // A namespace that is removed meanwhile takes its sockets along.
-            let _ = self.add(&path);
+            let _ = found.add(&path);
         }
-    }
-
-    fn add_of_processes(&mut self) {
         let is_process = |path: &PathBuf| {
             let name = path.file_name().and_then(|name| name.to_str());
             name.is_some_and(|name| name.bytes().all(|byte| byte.is_ascii_digit()))
         };
         for process in entries("/proc").filter(is_process) {
-            match self.add(&process.join("ns/net")) {
-                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => self.closed += 1,
-                // As above.
-                _ => {}
-            }
+            let added = found.add(&process.join("ns/net"));
+            let is_closed = |error: io::Error| error.kind() == io::ErrorKind::PermissionDenied;
+            found.unseen_processes += usize::from(added.is_err_and(is_closed));
         }
+        found
     }
 
     fn add(&mut self, path: &Path) -> io::Result<()> {
@@ -92,11 +84,10 @@ impl NetNamespaces {
         if self.known.contains(&id(fs::metadata(path)?)) {
             return Ok(());
         }
-        // A FIFO in its place must not block.
-        let file = OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path)?;
-        let kind = fstatfs(&file)?.f_type;
-        if kind == NSFS && self.known.insert(id(file.metadata()?)) {
-            self.namespaces.push(NetNamespace(file));
+        if let Some(namespace) = NetNamespace::open_any(path)?
+            && self.known.insert(id(namespace.0.metadata()?))
+        {
+            self.namespaces.push(namespace);
         }
         Ok(())
     }

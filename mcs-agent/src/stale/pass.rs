@@ -21,16 +21,16 @@ use crate::{
 pub struct Pass {
     /// Sockets destroyed.
     pub destroyed: u64,
-    /// Sockets that were closed, or are out of reach. They are no longer listed.
-    pub gone: u64,
-    /// What went wrong, each with its namespace or socket.
+    /// Sockets that were closed before, or are out of reach. They are no longer listed.
+    pub closed_before: u64,
+    /// Every error, with its namespace or socket.
     pub failures: Vec<String>,
     /// UDP connections of which it found no socket.
     pub unmatched: Unmatched,
     /// Network namespaces that were found.
     pub namespaces: usize,
     /// Processes whose namespace the agent cannot see.
-    pub closed: usize,
+    pub unseen_processes: usize,
     /// How long it took.
     pub took: Duration,
 }
@@ -74,10 +74,10 @@ pub fn destroy(
             pass.result.failures.push(format!("cannot look into a network namespace: {error}"));
         }
     }
-    pass.forget(unmatched_before)?;
+    pass.unlist_unmatched(unmatched_before)?;
     Ok(Pass {
         namespaces: found.namespaces.len(),
-        closed: found.closed,
+        unseen_processes: found.unseen_processes,
         took: began.elapsed(),
         ..pass.result
     })
@@ -115,8 +115,8 @@ impl PassInProgress {
 
     fn end(&mut self, diag: &SocketDiag, socket: &ConnectedSocket, connection: &Connection) {
         match self.try_end(diag, socket, connection) {
-            Ok(DestroyOutcome::Done) => self.result.destroyed += 1,
-            Ok(DestroyOutcome::Gone) => self.result.gone += 1,
+            Ok(DestroyOutcome::Destroyed) => self.result.destroyed += 1,
+            Ok(DestroyOutcome::Closed) => self.result.closed_before += 1,
             Err(error) => {
                 let peer = connection.key.backend;
                 let failure = format!(
@@ -137,7 +137,7 @@ impl PassInProgress {
     ) -> io::Result<DestroyOutcome> {
         // Its owner may have connected it again since the list was read, to the same backend.
         if !self.list.has(self.protocol, connection)? {
-            return Ok(DestroyOutcome::Gone);
+            return Ok(DestroyOutcome::Closed);
         }
         if self.protocol == Protocol::Udp {
             // Before the destruction: after it the owner can connect the socket again, which is listed again.
@@ -146,14 +146,14 @@ impl PassInProgress {
         diag.destroy(socket)
     }
 
-    fn forget(&mut self, unmatched_before: &Unmatched) -> io::Result<()> {
+    fn unlist_unmatched(&mut self, unmatched_before: &Unmatched) -> io::Result<()> {
         if self.protocol == Protocol::Tcp {
             return Ok(());
         }
         for key in self.wanted.keys() {
             if unmatched_before.0.contains(key) {
                 self.list.remove(key)?;
-                self.result.gone += 1;
+                self.result.closed_before += 1;
             } else {
                 self.result.unmatched.0.insert(*key);
             }

@@ -1,10 +1,10 @@
 //! Whether this process may destroy sockets of other processes.
 
-use std::{fs::File, io, os::fd::AsFd as _, thread};
+use std::{io, path::Path, thread};
 
-use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use thiserror::Error;
 
+use super::NetNamespace;
 use crate::{model::Protocol, netlink::SocketDiag};
 
 /// Why the agent cannot destroy sockets.
@@ -33,7 +33,8 @@ pub fn probe(protocol: Protocol) -> Result<(), Obstacle> {
 }
 
 fn try_all(protocol: Protocol) -> Result<(), Obstacle> {
-    enter_own().map_err(Obstacle::Namespaces)?;
+    let own = NetNamespace::open(Path::new("/proc/thread-self/ns/net"));
+    own.and_then(|own| own.enter()).map_err(Obstacle::Namespaces)?;
     let diag = SocketDiag::open().map_err(Obstacle::Other)?;
     let module = match protocol {
         Protocol::Tcp => "tcp_diag",
@@ -44,9 +45,4 @@ fn try_all(protocol: Protocol) -> Result<(), Obstacle> {
         Some(libc::ENOENT) => Obstacle::Module(protocol, module, error),
         _ => Obstacle::Other(error),
     })
-}
-
-fn enter_own() -> io::Result<()> {
-    let own = File::open("/proc/thread-self/ns/net")?;
-    Ok(move_into_link_name_space(own.as_fd(), Some(LinkNameSpaceType::Network))?)
 }

@@ -35,9 +35,9 @@ impl StaleReport {
 
     pub(super) fn add(&mut self, pass: &Pass) {
         self.namespaces = pass.namespaces;
-        self.closed = pass.closed;
+        self.closed = pass.unseen_processes;
         self.destroyed += pass.destroyed;
-        self.gone += pass.gone;
+        self.gone += pass.closed_before;
         self.failed += pass.failures.len() as u64;
         self.pass_micros = u64::try_from(pass.took.as_micros()).unwrap_or(u64::MAX);
     }

@@ -5,16 +5,15 @@ use std::{
     net::SocketAddr,
 };
 
-use super::{Connection, slots::address};
+use super::{Connection, socket_slots::address};
 use crate::{
     model::{DesiredState, FrontendId, Protocol},
     reconcile::{Realized, convert},
 };
 
-/// The connections whose backend no longer serves, while another endpoint of their VIP does. As kube-proxy
-/// does it, zones, traffic policies and termination do not count, and neither a service without any serving
-/// endpoint nor one that has gone leaves stale connections. A backend that was removed and has come back is
-/// not stale.
+/// The connections whose backend no longer serves, while another endpoint of their VIP does. As in kube-proxy, zones,
+/// traffic policies and termination do not count. A service without any serving endpoint, or a deleted one, has no stale
+/// connections. A backend that was removed and added again is not stale.
 pub fn stale_connections(
     protocol: Protocol,
     connections: Vec<Connection>,

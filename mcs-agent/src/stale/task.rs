@@ -10,13 +10,12 @@ use super::{
 };
 use crate::{engine::throttle::Throttle, model::Protocol};
 
-/// A pass begins this long after a removal: more removals may come, and connects that are about to reach the
-/// backend get there.
+/// A pass begins this long after a removal: more removals may follow, and connects to the backend that have begun
+/// reach it.
 const DELAY: Duration = Duration::from_millis(50);
-/// The agent looks again for a socket that it did not find, and repeats a pass that failed, after this long.
+/// The agent searches again for a socket that it did not find, and repeats a failed pass, after this long.
 const AGAIN: Duration = Duration::from_secs(1);
-/// Where backends are removed all the time, passes rest for this many times as long as they took, but never for
-/// longer than [`LONGEST_REST`].
+/// After a pass the next one waits for this many times as long as it took, but not longer than [`LONGEST_REST`].
 const RESTS: u32 = 50;
 const LONGEST_REST: Duration = Duration::from_secs(1);
 
@@ -58,7 +57,7 @@ impl StaleSockets {
                 Ok(()) => {
                     let found = NetNamespaces::find();
                     report.namespaces = found.namespaces.len();
-                    report.closed = found.closed;
+                    report.closed = found.unseen_processes;
                     tracing::info!(
                         namespaces = report.namespaces,
                         "{protocol} sockets that are connected to removed backends: destroyed"

@@ -1,4 +1,4 @@
-//! Finds cgroups by the ids that the programs tell, and the pods that they belong to.
+//! Finds cgroups by the ids in the events.
 
 use std::{
     collections::HashMap,
@@ -8,7 +8,10 @@ use std::{
     time::Instant,
 };
 
-/// After a look at all cgroups this rests so many times as long as it took: many a cgroup that is told is gone by then.
+use crate::loader::children;
+
+/// After a walk through all cgroups the next one waits this many times as long as it took. Events can name removed cgroups,
+/// which no walk finds.
 const REST: u32 = 20;
 
 /// The cgroups below a mount, by id: the inode of the directory.
@@ -40,27 +43,10 @@ impl Cgroups {
                 let below = directory.strip_prefix(&self.root).unwrap_or(&directory);
                 self.known.insert(metadata.ino(), Path::new("/").join(below));
             }
-            let entries = fs::read_dir(&directory).into_iter().flatten().flatten();
-            let children = entries.filter(|one| one.file_type().is_ok_and(|kind| kind.is_dir()));
-            rest.extend(children.map(|one| one.path()));
+            rest.extend(children(&directory));
         }
         self.rests_until = Some(began + began.elapsed() * (REST + 1));
     }
-}
-
-/// The uid of the pod that a cgroup belongs to, as kubelets name it: `podUID`, or `kubepods-burstable-podUID.slice` with
-/// underscores in the uid.
-pub(super) fn pod_of(cgroup: &Path) -> Option<String> {
-    cgroup.components().rev().find_map(|part| {
-        let part = part.as_os_str().to_str()?;
-        let name = part.strip_suffix(".slice").unwrap_or(part);
-        let uid = match name.strip_prefix("pod") {
-            Some(uid) => uid.to_owned(),
-            None if name.starts_with("kubepods") => name.rsplit_once("-pod")?.1.replace('_', "-"),
-            None => return None,
-        };
-        (uid.len() >= 32).then_some(uid)
-    })
 }
 
 #[cfg(test)]
@@ -68,8 +54,6 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    const UID: &str = "0b5b7ac0-0e76-4f0b-8c3c-6d8d0b3f1a77";
 
     #[test]
     fn a_cgroup_is_found_by_its_inode() {
@@ -83,28 +67,5 @@ mod tests {
         assert_eq!(cgroups.path(id), None, "it rests");
         cgroups.rests_until = None;
         assert_eq!(cgroups.path(id), Some(Path::new("/a/b")));
-    }
-
-    #[test]
-    fn a_pod_is_found_as_each_driver_names_it() {
-        let underscored = UID.replace('-', "_");
-        for (path, uid) in [
-            (format!("/kubepods/burstable/pod{UID}/c0ffee"), Some(UID)),
-            (
-                format!(
-                    "/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod{underscored}.slice/cri-c0ffee.scope"
-                ),
-                Some(UID),
-            ),
-            // A static pod's uid is a hash.
-            (
-                "/kubepods/pod0123456789abcdef0123456789abcdef/x".to_owned(),
-                Some("0123456789abcdef0123456789abcdef"),
-            ),
-            ("/system.slice/podman.service".to_owned(), None),
-            ("/".to_owned(), None),
-        ] {
-            assert_eq!(pod_of(Path::new(&path)).as_deref(), uid, "{path}");
-        }
     }
 }

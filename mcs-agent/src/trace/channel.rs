@@ -1,5 +1,5 @@
-//! The socket between an agent and `mcs-agent trace`. The agent sends the ring buffer, or why there is none. Whoever closes it ends
-//! the trace.
+//! The socket between an agent and `mcs-agent trace`. The agent sends the ring buffer, or the reason why there is none. Either side
+//! ends the trace by closing the socket.
 
 use std::{
     fs::{self, File, Permissions},
@@ -25,14 +25,14 @@ const PATIENCE: Duration = Duration::from_mins(1);
 /// Bytes of the longest answer.
 const ANSWER: usize = 1024;
 
-/// Where an agent is asked.
+/// The agent's end of the socket.
 pub(crate) struct Listener(net::UnixListener);
 
 impl Listener {
     /// The socket, in the agent's run directory.
     pub(crate) const NAME: &str = "trace";
 
-    /// Listens in the run directory. What an earlier agent has left there is removed.
+    /// Listens in the run directory, and removes the socket of an earlier agent.
     pub(crate) fn bind(directory: &Path) -> io::Result<Self> {
         let (path, _directory) = path_in(directory)?;
         match fs::remove_file(&path) {
@@ -52,7 +52,7 @@ impl Listener {
     }
 }
 
-/// The address of the socket by way of an open directory, which is short: an address has room for 107 bytes.
+/// The address of the socket through an open directory. It is short: an address has room for 107 bytes.
 fn path_in(directory: &Path) -> io::Result<(PathBuf, File)> {
     let open = File::open(directory)?;
     Ok((format!("/proc/self/fd/{}/{}", open.as_raw_fd(), Listener::NAME).into(), open))
@@ -78,7 +78,7 @@ impl Client {
         Ok(())
     }
 
-    /// Tells why the trace ends. The client may be gone.
+    /// Sends the reason why the trace ends. The client may have ended.
     pub(crate) fn dismiss(self, why: &str) {
         let mut end = why.len().min(ANSWER);
         while !why.is_char_boundary(end) {

@@ -1,4 +1,4 @@
-//! Names what the programs tell by ids.
+//! Names the objects that events have by id.
 
 use std::{
     collections::HashMap,
@@ -8,16 +8,17 @@ use std::{
 
 use mcs_common::{Address, FrontendKey, ServiceRecord, TraceEvent, select::Arrays as _};
 
-use super::cgroups::{self, Cgroups};
+use super::cgroups::Cgroups;
 use crate::{
     dataplane::KernelMapsReader,
+    pods::pod_of,
     reconcile::{MapReader as _, convert::cluster_name},
 };
 
-/// The imports of VIPs are read again after so long.
+/// The imports of VIPs are read again after this time.
 const PAUSE: Duration = Duration::from_secs(1);
 
-/// The maps and the cgroups. What is told is some milliseconds old: an id that has another meaning by then names nothing.
+/// The maps and the cgroups. An event is some milliseconds old: an id that has another meaning by then names nothing.
 pub(crate) struct Names {
     maps: KernelMapsReader,
     /// Indices into `services`, for what is refused without a frontend.
@@ -76,6 +77,6 @@ impl Names {
 
     /// The uid of the process's pod.
     pub(super) fn pod(&mut self, event: &TraceEvent) -> Option<String> {
-        self.cgroup(event).and_then(cgroups::pod_of)
+        self.cgroup(event).and_then(pod_of)
     }
 }

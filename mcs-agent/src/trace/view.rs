@@ -67,7 +67,7 @@ pub(crate) struct TraceView {
 
 /// How many decisions there were so far. The first and the last line of `trace -o json`, and one after some were lost.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
-pub(crate) struct Told {
+pub(crate) struct TraceTotals {
     pub(crate) timestamp: Timestamp,
     /// Those that were printed.
     #[serde(rename = "mcs.shown")]
@@ -90,7 +90,7 @@ pub(crate) fn header(is_wide: bool) -> String {
 }
 
 impl TraceView {
-    /// `None` for an event that makes no sense.
+    /// `None` for an event with an unknown reason.
     pub(crate) fn new(event: &TraceEvent, names: &mut Names) -> Option<Self> {
         let reason = reason(event)?;
         let import = names.service(event).map(|record| service_key(&record).to_string());
@@ -249,7 +249,7 @@ mod tests {
         let schema = include_str!("../../../deploy/schema/trace.schema.json");
         let schema: serde_json::Value = serde_json::from_str(schema).unwrap();
         let properties = schema["properties"].as_object().unwrap();
-        let told = Told { timestamp: Timestamp::now(), shown: 1, seen: 2, lost: 3 };
+        let told = TraceTotals { timestamp: Timestamp::now(), shown: 1, seen: 2, lost: 3 };
         let lines =
             [serde_json::to_value(view(&event())).unwrap(), serde_json::to_value(told).unwrap()];
         let names = lines.iter().flat_map(|line| line.as_object().unwrap().keys());

@@ -70,17 +70,16 @@ impl CgroupWalk {
         let directory = File::open(cgroup)?;
         let mut lacks = false;
         for (hook, program) in &self.programs {
-            let running = hook.effective_programs(directory.as_fd())?;
-            let place = running.iter().position(|id| id == program);
-            if place.is_none() {
+            let running = hook.running(directory.as_fd(), Some(*program))?;
+            if !running.runs {
                 lacks = true;
                 if self.coverage.without_named.len() < NAMED {
                     let what = format!("{} in {}", hook.name, cgroup.display());
                     self.coverage.without_named.push(what);
                 }
             }
-            for other in &running[..place.unwrap_or(0)] {
-                if self.coverage.before.len() < NAMED && self.known.insert(*other) {
+            for other in running.before {
+                if self.coverage.before.len() < NAMED && self.known.insert(other) {
                     let what = format!("program {other} ({}, {})", hook.name, cgroup.display());
                     self.coverage.before.push(what);
                 }

@@ -37,7 +37,7 @@ pub(super) enum SelfTestResult {
 pub(super) fn start(root: &Path, vips: &[IpAddr], errno: i32) -> SelfTestResult {
     static FIRST: Once = Once::new();
     FIRST.call_once(|| {
-        // An earlier agent that was killed during its self-test has left it.
+        // An earlier agent leaves it if it is killed during its self-test.
         let _ = fs::remove_dir(root.join(FORMER_CGROUP));
     });
     let cgroup = root.join(CGROUP);
@@ -54,7 +54,7 @@ pub(super) fn start(root: &Path, vips: &[IpAddr], errno: i32) -> SelfTestResult 
         .arg(errno.to_string())
         .args(vips.iter().map(ToString::to_string))
         .output();
-    leave(&cgroup);
+    remove_cgroup(&cgroup);
     let output = match output {
         Ok(output) => output,
         Err(error) => return SelfTestResult::NotRun(format!("cannot start a process: {error}")),
@@ -77,7 +77,7 @@ pub fn remove_cgroups(root: &Path) {
 
 /// Removes the cgroup. The kernel takes a process out of its cgroup some time after its end, and another agent's
 /// process may be there. Then the next self-test removes it, or `cleanup`.
-fn leave(cgroup: &Path) {
+fn remove_cgroup(cgroup: &Path) {
     for _ in 0..5 {
         match fs::remove_dir(cgroup) {
             Err(error) if error.kind() == ErrorKind::ResourceBusy => {

@@ -74,7 +74,7 @@ impl Verifier {
         (self.coverage, self.result) = (None, None);
         if hooks.vips.is_empty() {
             self.result = Some(SelfTestResult::NotRun("there is no VIP yet".to_owned()));
-            // Soon after there is one.
+            // The next round is soon, since a VIP may be added.
             self.next = Some(Instant::now() + PERIOD / 10);
             return;
         }
@@ -84,7 +84,7 @@ impl Verifier {
 
     /// Continues the round. Returns whether it has ended with a report. `programs`: the programs that are attached
     /// now.
-    pub(crate) async fn go_on(
+    pub(crate) async fn continue_round(
         &mut self,
         now: u64,
         programs: impl Fn() -> Vec<(&'static Hook, u32)>,

@@ -10,7 +10,7 @@ use crate::{
     maps::{CLIENT_AFFINITY, ConfigMaps},
 };
 
-/// Chooses a backend for a client: the one that `random` picks, or with affinity the client's.
+/// Chooses a backend for a client: by `random`, or with affinity the client's former backend.
 #[inline(always)]
 pub(crate) fn choose_for_client(
     client: &Address,
@@ -24,6 +24,6 @@ pub(crate) fn choose_for_client(
     let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
     // Not `random`, which depends on the connection: this way a client whose entry was evicted
     // gets the same backend again.
-    let random = client.spread(frontend.index);
+    let random = client.short_hash(frontend.index);
     recall_or_choose(&CLIENT_AFFINITY, &key, frontend, || pick(&ConfigMaps, extent, random))
 }

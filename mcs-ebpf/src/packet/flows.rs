@@ -157,7 +157,7 @@ fn find_opposite(scratch: &mut Scratch) -> OppositeEntry {
 /// Records the TCP flags of a packet of the flow, and the time if that is due.
 ///
 /// With the time it also looks up the opposite entry, so that the LRU map does not evict one while
-/// the other is in use, and inserts it again if it is gone. Returns `false` if another flow has taken
+/// the other is in use, and inserts a missing one again. Returns `false` if another flow has taken
 /// the opposite key.
 #[inline(always)]
 pub(crate) fn touch(scratch: &mut Scratch, entry: FlowPointer, flags: u32) -> bool {
@@ -347,7 +347,7 @@ pub(crate) const fn opens(flags: u32) -> bool {
     flags & (Seen::SYN | Seen::ACK) == Seen::SYN
 }
 
-/// Whether a packet continues the flow in `scratch`, which is to a VIP that was handed back or has gone.
+/// Whether a packet continues the flow in `scratch`, whose VIP was handed back or is gone.
 ///
 /// A TCP connection goes on until it ends; a SYN begins another. UDP goes on while the backend answers: nobody
 /// tells the agent any more when the backend ends.
@@ -388,8 +388,8 @@ pub(crate) enum Begun {
 /// Begins a flow of a client to the frontend in `scratch`.
 #[inline(always)]
 pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<Begun, Counter> {
-    let spread = scratch.tuple.spread();
-    let mut random = spread;
+    let hash = scratch.tuple.short_hash();
+    let mut random = hash;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKEND_ATTEMPTS {
         // Affinity returns the same backend for every attempt.
@@ -398,7 +398,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<B
         }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKEND_ATTEMPTS));
     } else {
-        let offset = (spread >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
+        let offset = (hash >> 16).wrapping_add(attempt * 7) % (65_536 - FIRST_PORT);
         #[expect(clippy::cast_possible_truncation, reason = "less than 65536")]
         let alternative = (FIRST_PORT + offset) as u16;
         port = alternative;

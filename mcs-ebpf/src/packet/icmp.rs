@@ -53,7 +53,7 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     if let Some(flow) = flow {
         flow.read(&mut scratch.flow);
     }
-    // Whoever served the VIP before sent the quoted packet.
+    // The former server of the VIP sent the quoted packet.
     if flow.is_none() || scratch.flow.flags & FlowFlags::PASSED != 0 {
         count(Counter::PacketPassed);
         return NEXT;

@@ -1,7 +1,7 @@
 //! Translates most packets, at the least cost: TCP and UDP without IP options, fragments and VLAN tags in the data, of a
 //! flow that they leave as it is. All other packets go the general way.
 
-use mcs_common::{Address, Counter, FlowFlags, Hint, Seen, Tuple, select::Tables as _};
+use mcs_common::{Address, AddressKinds, Counter, FlowFlags, Seen, Tuple, select::Tables as _};
 
 use super::{
     flows::{self, FlowPointer},
@@ -19,7 +19,7 @@ use crate::{counters::count, maps::ConfigMaps};
 pub(crate) fn may_go_to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
     peek::<F, L>(frame).is_none_or(|header| {
         let (_, destination) = F::ends(F::pair(&header));
-        ConfigMaps.hint(&destination).may_be_vip()
+        ConfigMaps.kinds_of(&destination).may_be_vip()
     })
 }
 
@@ -28,8 +28,9 @@ pub(crate) fn may_go_to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> boo
 pub(crate) fn concerns_flows<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool {
     peek::<F, L>(frame).is_none_or(|header| {
         let (_, destination) = F::ends(F::pair(&header));
-        let hint = ConfigMaps.hint(&destination);
-        hint != Hint::NONE && (hint.may_be_vip() || (flows::may_exist() && opens::<F, L>(frame)))
+        let kinds = ConfigMaps.kinds_of(&destination);
+        kinds != AddressKinds::NONE
+            && (kinds.may_be_vip() || (flows::may_exist() && opens::<F, L>(frame)))
     })
 }
 
@@ -53,7 +54,7 @@ pub(crate) fn may_be_reply<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> bool
     peek::<F, L>(frame).is_none_or(|header| {
         let (source, _) = F::ends(F::pair(&header));
         let is_flow = matches!(F::protocol(&header), protocol::TCP | protocol::UDP);
-        !is_flow || ConfigMaps.hint(&source) != Hint::NONE
+        !is_flow || ConfigMaps.kinds_of(&source) != AddressKinds::NONE
     })
 }
 
@@ -63,7 +64,7 @@ fn peek<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<F::Header> {
     if frame.l3 == L::HEADER { frame.peek(L::HEADER) } else { None }
 }
 
-/// Decides about a packet that a pod sends; `None` if it goes the general way.
+/// Decides about a packet that a pod sends; `None` if the general code has to.
 #[inline(always)]
 pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;
@@ -77,7 +78,7 @@ pub(crate) fn from_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i
     Some(translate::<F, L>(frame, &start, entry, Counter::PacketTranslated))
 }
 
-/// Decides about a packet that a pod receives; `None` if it goes the general way.
+/// Decides about a packet that a pod receives; `None` if the general code has to.
 #[inline(always)]
 pub(crate) fn to_pod<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> Option<i32> {
     let (start, ends) = read::<F, L>(frame)?;

@@ -44,7 +44,7 @@ fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     }
 }
 
-/// Refuses a packet to a VIP whose import has gone. What cannot be answered is dropped.
+/// Refuses a packet to the VIP of a deleted import. A packet that cannot be answered is dropped.
 #[inline(always)]
 fn refuse_gone<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     let Some(scratch) = begin_scratch() else { return drop_counted(Counter::LeakPrevented) };

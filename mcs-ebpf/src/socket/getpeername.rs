@@ -14,7 +14,7 @@ use crate::{counters::count, maps::ConfigMaps};
 #[inline(always)]
 pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     let peer = ctx.peer();
-    if !ConfigMaps.hint(&peer.addr).may_be_backend() {
+    if !ConfigMaps.kinds_of(&peer.addr).may_be_backend() {
         return ALLOW;
     }
     if let Some(vip) = table::vip(ctx, &peer) {

@@ -1,4 +1,4 @@
-//! Passive health: what becomes of the connects that these programs sent to a backend.
+//! Passive health: the outcome of the connects that these programs sent to a backend.
 //!
 //! Tracepoints tell it, for all sockets of the node. A SYN that is sent again and a reset are rare, so a connect that is
 //! answered costs nothing. `inet_sock_set_state` is not rare: the agent attaches that program only while a backend fails.

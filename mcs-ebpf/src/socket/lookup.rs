@@ -2,7 +2,7 @@
 
 use mcs_common::{
     Counter, Peer,
-    select::{FrontendMatch, Lookup, Tables as _, lookup_hinted},
+    select::{FrontendMatch, Lookup, Tables as _, lookup_filtered},
 };
 
 use super::{
@@ -21,16 +21,16 @@ pub(crate) fn frontend<F: HookFamily>(
     destination: &Peer,
     connects: bool,
 ) -> Result<FrontendMatch, i32> {
-    let hint = ConfigMaps.hint(&destination.addr);
-    if !hint.may_be_vip() {
+    let kinds = ConfigMaps.kinds_of(&destination.addr);
+    if !kinds.may_be_vip() {
         // No socket has another address for a backend.
-        if hint.may_be_backend() {
+        if kinds.may_be_backend() {
             state::addressing_directly(ctx, destination, connects);
         }
         return Err(ALLOW);
     }
     let key = ctx.frontend_key(destination);
-    match lookup_hinted(&ConfigMaps, &key) {
+    match lookup_filtered(&ConfigMaps, &key) {
         Lookup::Miss => {
             state::addressing_directly(ctx, destination, connects);
             Err(ALLOW)

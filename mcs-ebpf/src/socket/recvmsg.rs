@@ -14,7 +14,7 @@ use crate::{counters::count, maps::ConfigMaps};
 #[inline(always)]
 pub(crate) fn recvmsg<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     let peer = ctx.peer();
-    if !ConfigMaps.hint(&peer.addr).may_be_backend() {
+    if !ConfigMaps.kinds_of(&peer.addr).may_be_backend() {
         return ALLOW;
     }
     // connect(AF_UNSPEC) calls no hook: only the socket knows that it has no peer any more.

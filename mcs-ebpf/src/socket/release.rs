@@ -19,7 +19,7 @@ const IPPROTO_TCP: u32 = 6;
 #[inline(always)]
 pub(crate) fn release(ctx: &SockContext) -> i32 {
     let Closed { is_tcp, peer } = Closed::of(ctx);
-    if is_tcp && !is_unspecified(&peer) && !ConfigMaps.hint(&peer).may_be_backend() {
+    if is_tcp && !is_unspecified(&peer) && !ConfigMaps.kinds_of(&peer).may_be_backend() {
         return ALLOW;
     }
     // SAFETY: the helper takes the context itself.
@@ -27,7 +27,7 @@ pub(crate) fn release(ctx: &SockContext) -> i32 {
     ALLOW
 }
 
-/// What is known of a socket that is closed.
+/// The fields of a closed socket.
 struct Closed {
     is_tcp: bool,
     /// The address that the socket is connected to, or was.

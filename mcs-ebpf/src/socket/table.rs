@@ -6,7 +6,7 @@
 use core::{arch::asm, hint::cold_path};
 
 use aya_ebpf::Global;
-use mcs_common::{Connection, NO_WAY, Peer, SlotConnection, SlotPlace, TAKER, TagPair, tags};
+use mcs_common::{Connection, NO_WAY, Peer, SocketSlot, SocketSlotPlace, TAKER, TagPair, tags};
 
 use super::context::{HookFamily, SocketContext};
 use crate::maps::{SOCKET_CONNS, SOCKET_TAGS, store};
@@ -17,14 +17,14 @@ static SOCKET_SLOT_BITS: Global<u32> = Global::new(mcs_common::maps::SOCKET_SLOT
 
 /// The tags of a socket's pair of slots.
 struct Tags {
-    place: SlotPlace,
+    place: SocketSlotPlace,
     pair: *mut TagPair,
 }
 
 impl Tags {
     #[inline(always)]
     fn of(cookie: u64) -> Option<Self> {
-        let place = SlotPlace::of(cookie, SOCKET_SLOT_BITS.load());
+        let place = SocketSlotPlace::of(cookie, SOCKET_SLOT_BITS.load());
         Some(Self { place, pair: SOCKET_TAGS.get_ptr_mut(place.pair())? })
     }
 
@@ -79,20 +79,20 @@ impl Tags {
     }
 
     #[inline(always)]
-    fn connection(&self, way: u32) -> Option<*mut SlotConnection> {
+    fn connection(&self, way: u32) -> Option<*mut SocketSlot> {
         SOCKET_CONNS.get_ptr_mut(self.place.slot(way))
     }
 }
 
 /// The connection in the socket's slot.
 #[inline(always)]
-pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*const SlotConnection> {
+pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*const SocketSlot> {
     find(ctx.socket_cookie())
 }
 
 /// The connection in the slot of the socket with this cookie.
 #[inline(always)]
-pub(crate) fn find(cookie: u64) -> Option<*const SlotConnection> {
+pub(crate) fn find(cookie: u64) -> Option<*const SocketSlot> {
     let tags = Tags::of(cookie)?;
     let way = tags.place.own_way(tags.read());
     if way == NO_WAY {
@@ -113,7 +113,7 @@ pub(crate) fn vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<
 }
 
 /// Stores a connection in a slot of the socket. Returns false if both slots are taken, or if the socket is
-/// connected to what its slot has: a connect that fails leaves it so.
+/// connected to the peer in its slot: a failed connect leaves it so.
 #[inline(always)]
 pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) -> bool {
     let cookie = ctx.socket_cookie();
@@ -139,12 +139,12 @@ pub(crate) fn put<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection
             return false;
         }
     }
-    let value = SlotConnection {
+    let value = SocketSlot {
         vip: connection.vip.addr,
         backend: connection.backend.addr,
         vip_port: connection.vip.port,
         backend_port: connection.backend.port,
-        listed: if ctx.is_udp() { SlotConnection::number(cookie, connection.chosen) } else { 0 },
+        listed: if ctx.is_udp() { SocketSlot::number(cookie, connection.chosen) } else { 0 },
         chosen: connection.chosen,
         netns_cookie: ctx.netns_cookie(),
         cookie,

@@ -53,7 +53,7 @@ const RULES: &[Rule] = &[
         rooms: &[
             ("source", "it reads objects"),
             (
-                "rollout.rs",
+                "node_cleanup.rs",
                 "it changes the agent's DaemonSet, and reads nothing that the agent serves",
             ),
         ],

@@ -68,7 +68,7 @@ impl Control {
     pub(super) fn judge_backends(&mut self, event: PassiveEvent) -> bool {
         let changes = match event {
             PassiveEvent::Confirmed(asked) => Ok(self.passive.confirmed(asked)),
-            PassiveEvent::Due => self.passive.look(),
+            PassiveEvent::Due => self.passive.read_records(),
         };
         let changes = changes.unwrap_or_else(|error| {
             self.note_trouble(format!("cannot read how backends answer: {error}; trying again"));

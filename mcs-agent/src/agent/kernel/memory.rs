@@ -13,8 +13,8 @@ use std::{
 use mcs_common::maps;
 
 use crate::{
-    dataplane::{Figures, FormerHints, Run},
-    flows::Swept,
+    dataplane::{Figures, FormerFilter, Run},
+    flows::SweepResult,
     loader::{
         CgroupRoot, Classifiers, DetachOutcome, Hook, LoadError, LoadOptions, Pins, Repair,
         TcError, Watching,
@@ -215,9 +215,12 @@ impl KernelMaps {
         Ok(Self { kernel, maps })
     }
 
-    pub(in crate::agent) fn prepare_hints(&mut self, former: &FormerHints) -> Result<(), MapError> {
+    pub(in crate::agent) fn prepare_filter(
+        &mut self,
+        former: &FormerFilter,
+    ) -> Result<(), MapError> {
         let error = |error| MapError::reading(maps::HINTS, "all", error);
-        self.kernel.does(format!("prepare hints after {former:?}")).map_err(error)
+        self.kernel.does(format!("prepare filter after {former:?}")).map_err(error)
     }
 
     pub(in crate::agent) fn set_figures(
@@ -288,9 +291,9 @@ impl LivenessWriter {
 }
 
 /// Tests have no figures of imports.
-pub(in crate::agent) enum FigureKeeper {}
+pub(in crate::agent) enum FigurePlaces {}
 
-impl FigureKeeper {
+impl FigurePlaces {
     pub(in crate::agent) fn open(_: &Path, _: u32, _: [&str; 2]) -> io::Result<Self> {
         Err(io::ErrorKind::Unsupported.into())
     }
@@ -351,7 +354,7 @@ impl FlowSweeper {
 
     pub(in crate::agent) const fn set_watched(&mut self, _: bool) {}
 
-    pub(in crate::agent) async fn next(&mut self) -> io::Result<Swept> {
+    pub(in crate::agent) async fn next(&mut self) -> io::Result<SweepResult> {
         future::pending().await
     }
 }

@@ -46,7 +46,7 @@ async fn programs_are_attached_when_all_that_they_read_is_right() {
         site.kernel.take_done(),
         [
             "load",
-            "prepare hints after None",
+            "prepare filter after None",
             "live",
             "record run",
             "copy flows",
@@ -68,7 +68,7 @@ async fn programs_are_attached_when_all_that_they_read_is_right() {
 
 #[tokio::test]
 async fn an_agent_whose_programs_do_not_load_attaches_nothing() {
-    for what in ["load", "prepare hints after None", "live", "record run", "prepare evictions"] {
+    for what in ["load", "prepare filter after None", "live", "record run", "prepare evictions"] {
         let site = Site::new();
         site.kernel.fail(what);
         assert!(site.install().await.is_err(), "{what}");
@@ -148,7 +148,7 @@ async fn growth_switches_to_larger_maps_that_hold_the_same() {
         site.kernel.take_done(),
         [
             "load",
-            "prepare hints after Unknown",
+            "prepare filter after Unknown",
             "copy flows",
             "prepare evictions",
             "attach",
@@ -161,7 +161,7 @@ async fn growth_switches_to_larger_maps_that_hold_the_same() {
 
 #[tokio::test]
 async fn growth_that_fails_leaves_the_former_maps() {
-    for what in ["load", "prepare hints after Unknown", "write"] {
+    for what in ["load", "prepare filter after Unknown", "write"] {
         let (site, mut installed) = grown().await;
         site.kernel.fail(what);
         assert!(installed.grow(LARGE, contents()).await.is_err(), "{what}");

@@ -101,7 +101,7 @@ impl Watcher {
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
     async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
         let present = self.attacher.list_devices().await?;
-        let found = self.attacher.look(&present).await?;
+        let found = self.attacher.inspect_all(&present).await?;
         let now = Instant::now();
         let ours = found.iter().filter(|(_, found)| found.has_any());
         self.tenure.note(ours.map(|(index, _)| *index), now);
@@ -134,7 +134,7 @@ impl Watcher {
             |was: &&DeviceReport| present.devices.iter().all(|one| one.index != was.index);
         for was in before.iter().filter(is_away) {
             // A device that was moved to another namespace has kept its links.
-            if let Err(error) = self.attacher.let_go(was.index) {
+            if let Err(error) = self.attacher.detach_links(was.index) {
                 tracing::warn!("{}: {:#}", was.name, anyhow::Error::new(error));
             }
         }

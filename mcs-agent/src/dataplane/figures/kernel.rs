@@ -44,7 +44,7 @@ impl FigureVips {
         Ok(Self { map, known: BTreeMap::new() })
     }
 
-    /// Notes the row of a VIP. Where there is no room, it counts among all others.
+    /// Sets the row of a VIP. If the map has no room, the VIP counts among all others.
     pub(super) fn set(&mut self, vip: Address, row: u32) {
         if self.known.get(&vip) != Some(&row) && self.map.set(&vip, row).is_ok() {
             self.known.insert(vip, row);

@@ -1,4 +1,4 @@
-//! What the rows and columns stand for.
+//! The names of the rows and columns of figures.
 
 use std::{collections::BTreeSet, sync::Arc};
 
@@ -43,7 +43,7 @@ impl Labels {
         self.imports.contains(import) && self.clusters.contains(cluster)
     }
 
-    /// The label of a source cluster. The empty name is that of slices that name none.
+    /// The label of a source cluster. Slices that name no cluster have the empty name.
     pub fn cluster(&self, cluster: &str) -> Arc<str> {
         if cluster.is_empty() {
             return Arc::clone(&self.unknown);
@@ -68,7 +68,7 @@ pub(super) struct Names {
 struct Import {
     name: Option<Arc<str>>,
     was_named: bool,
-    /// The counts that are not of this import or these clusters.
+    /// Earlier counts, of other imports or clusters.
     before: FigureRow,
 }
 
@@ -92,7 +92,7 @@ impl Names {
         Self { imports, clusters }
     }
 
-    /// The labels of what has a name.
+    /// The named imports and clusters.
     pub(super) fn labels(&self) -> Labels {
         Labels {
             imports: self.imports.iter().filter_map(|one| one.name.clone()).collect(),
@@ -102,12 +102,12 @@ impl Names {
         }
     }
 
-    /// A row has no name for the time being.
+    /// Takes the name of a row away.
     pub(super) fn forget_import(&mut self, row: u32) {
         self.imports[row as usize].name = None;
     }
 
-    /// A column has no name for the time being.
+    /// Takes the name of a column away.
     pub(super) fn forget_cluster(&mut self, column: u32) {
         self.clusters[column as usize].name = None;
     }
@@ -120,7 +120,7 @@ impl Names {
 
     /// Names a row. `read` returns the counts that a row has now.
     pub(super) fn set_import(&mut self, row: u32, name: Arc<str>, read: impl Fn(u32) -> FigureRow) {
-        // An import that comes back can get another row before the former one has another name.
+        // An import that is added again can get another row while its former row still has its name.
         self.imports
             .iter_mut()
             .filter(|one| one.name.as_ref() == Some(&name))

@@ -1,4 +1,4 @@
-//! What is attached to each device, and making that what it should be.
+//! Reads which programs are attached to each device, attaches the missing ones and detaches the others.
 
 use std::{
     cmp::Reverse,
@@ -9,22 +9,21 @@ use std::{
 
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
-    clsact::{Clsact, Host},
+    clsact::Clsact,
     hook::{Position, is_ours_by_name},
-    links::Links,
-    tcx,
+    tcx::{self, TcxLinks},
 };
 use crate::{
     bpf::{TcxEntry, TcxLinkInfo, program_name},
     devices::{Device, DeviceList},
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink},
+    netlink::{Direction, Filter, FilterPlace, Netlink, Qdisc},
 };
 
 /// Attaches programs to devices, and detaches them.
 #[derive(Debug)]
 pub struct TcAttacher {
-    links: Links,
+    links: TcxLinks,
     clsact: Clsact,
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
@@ -32,6 +31,7 @@ pub struct TcAttacher {
 }
 
 /// The programs on a device, ours and those of others.
+#[derive(Default)]
 pub struct DevicePrograms {
     links: BTreeMap<TcHook, TcxLinkInfo>,
     places: BTreeMap<TcHook, (FilterPlace, Option<u32>)>,
@@ -39,11 +39,11 @@ pub struct DevicePrograms {
     pub unpinned: Vec<TcHook>,
     /// Second filters for a hook that has one.
     spare: Vec<FilterPlace>,
-    host: Host,
+    qdisc: Option<Qdisc>,
     filters: Vec<Filter>,
-    /// A program that is no agent's, and its place.
+    /// A program that no agent has loaded, and its place.
     pub foreign: Option<String>,
-    /// A program or filter that runs before one of ours that should be the first. It may take packets.
+    /// Another's program or filter that runs before ours, which should be the first. It may take packets.
     pub ahead: Option<String>,
 }
 
@@ -88,7 +88,7 @@ impl TcAttacher {
         has_tcx: bool,
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
-        Ok(Self { links: Links::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
+        Ok(Self { links: TcxLinks::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
     }
 
     /// All devices, and the devices of default routes.
@@ -96,53 +96,42 @@ impl TcAttacher {
         Ok(self.clsact.netlink.list_devices().await?)
     }
 
-    /// Uses these programs from now on, in the places of the former ones.
+    /// Uses these programs from now on instead of the former ones.
     pub fn switch_to(&mut self, classifiers: Arc<Classifiers>) {
         self.classifiers = classifiers;
     }
 
-    /// Opens a new netlink socket, in the place of a broken one.
+    /// Replaces a broken netlink socket by a new one.
     pub fn reconnect(&mut self) -> Result<(), TcError> {
         self.clsact.netlink = Netlink::open()?;
         Ok(())
     }
 
     /// The programs on each device, by its index.
-    pub async fn look(&self, list: &DeviceList) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
-        let hosts: BTreeMap<_, _> = self.clsact.netlink.filter_hosts().await?.into_iter().collect();
+    pub async fn inspect_all(
+        &self,
+        list: &DeviceList,
+    ) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
+        let qdiscs = self.clsact.netlink.qdiscs().await?;
         let mut all = BTreeMap::new();
         for device in &list.devices {
-            let host = match hosts.get(&device.index) {
-                None => Host::None,
-                Some(true) => Host::Clsact,
-                Some(false) => Host::Ingress,
-            };
-            all.insert(device.index, self.look_at(device, host).await?);
+            let qdisc = qdiscs.get(&device.index).copied();
+            all.insert(device.index, self.inspect(device.index, qdisc).await?);
         }
         self.clsact.netlink.check()?;
         Ok(all)
     }
 
-    async fn look_at(&self, device: &Device, host: Host) -> Result<DevicePrograms, TcError> {
-        let index = device.index;
-        let filters = match host {
-            Host::None => Vec::new(),
-            Host::Clsact | Host::Ingress => self.clsact.filters(index).await?,
+    async fn inspect(&self, index: u32, qdisc: Option<Qdisc>) -> Result<DevicePrograms, TcError> {
+        let filters = match qdisc {
+            None => Vec::new(),
+            Some(_) => self.clsact.filters(index).await?,
         };
-        let mut found = DevicePrograms {
-            links: BTreeMap::new(),
-            places: BTreeMap::new(),
-            unpinned: Vec::new(),
-            spare: Vec::new(),
-            host,
-            filters,
-            foreign: None,
-            ahead: None,
-        };
+        let mut found = DevicePrograms { qdisc, filters, ..DevicePrograms::default() };
         let mut entries = BTreeMap::new();
         if self.has_tcx {
             for direction in Direction::ALL {
-                let of_tcx = self.look_at_tcx(index, direction, &mut found)?;
+                let of_tcx = self.inspect_tcx(index, direction, &mut found)?;
                 entries.insert(direction.name(), of_tcx);
             }
         }
@@ -154,15 +143,15 @@ impl TcAttacher {
                 && found.foreign.is_none()
             {
                 let place = format!("{} filter", filter.place.direction.name());
-                found.foreign = stranger(id, &place)?;
+                found.foreign = foreign_program(id, &place)?;
             }
         }
         found.ahead = self.ahead(&found, &entries)?;
         Ok(found)
     }
 
-    /// The first of others that runs before a program of ours that should be the first on its side.
-    /// `entries`: the programs of tcx, by side; they run before filters.
+    /// Another's program or filter that runs before a program of ours, which should be the first on its side. `entries`: the
+    /// programs of tcx, by side; they run before filters.
     fn ahead(
         &self,
         found: &DevicePrograms,
@@ -183,7 +172,8 @@ impl TcAttacher {
                 }
             };
             for entry in earlier {
-                let ahead = stranger(entry.program_id, &format!("tcx {}", direction.name()))?;
+                let ahead =
+                    foreign_program(entry.program_id, &format!("tcx {}", direction.name()))?;
                 if ahead.is_some() {
                     return Ok(ahead);
                 }
@@ -202,7 +192,7 @@ impl TcAttacher {
         Ok(None)
     }
 
-    fn look_at_tcx(
+    fn inspect_tcx(
         &self,
         device: u32,
         direction: Direction,
@@ -211,7 +201,7 @@ impl TcAttacher {
         let entries = tcx::query(device, direction)?;
         let mut ours = BTreeSet::new();
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.direction() == direction) {
-            if let Some((link, is_pinned)) = tcx::find(&self.links, hook, device, &entries)? {
+            if let Some((link, is_pinned)) = self.links.find(hook, device, &entries)? {
                 ours.insert(link.id);
                 found.unpinned.extend((!is_pinned).then_some(hook));
                 found.links.insert(hook, link);
@@ -220,7 +210,7 @@ impl TcAttacher {
         for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
             let place = format!("tcx {}", direction.name());
             if found.foreign.is_none() {
-                found.foreign = stranger(entry.program_id, &place)?;
+                found.foreign = foreign_program(entry.program_id, &place)?;
             }
         }
         Ok(entries)
@@ -243,7 +233,7 @@ impl TcAttacher {
                 Err(error) => return AttachOutcome { attached, error: Some(error) },
             }
         }
-        let error = self.take_off_others(device.index, hooks, found).await.err();
+        let error = self.detach_others(device.index, hooks, found).await.err();
         AttachOutcome { attached, error }
     }
 
@@ -259,27 +249,27 @@ impl TcAttacher {
             Mechanism::Tcx => match found.links.get(&hook) {
                 Some(link) => {
                     if link.program_id != classifier.id {
-                        tcx::update(&self.links, hook, index, classifier)?;
+                        self.links.update(hook, index, classifier)?;
                     }
                     if found.unpinned.contains(&hook) {
-                        tcx::pin(&self.links, hook, index)?;
+                        self.links.pin(hook, index)?;
                     }
                 }
-                None => tcx::attach(&self.links, hook, index, classifier)?,
+                None => self.links.attach(hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
                 Some((_, Some(program))) if *program == classifier.id => {}
                 Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
                 None => {
                     let filters = &found.filters;
-                    self.clsact.attach(hook, index, classifier, found.host, filters).await?;
+                    self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
                 }
             },
         }
         Ok(classifier.id)
     }
 
-    async fn take_off_others(
+    async fn detach_others(
         &self,
         device: u32,
         hooks: &[TcHook],
@@ -295,17 +285,17 @@ impl TcAttacher {
             if let Some((place, _)) = found.places.get(&hook)
                 && !stays(hook, Mechanism::Clsact)
             {
-                self.clsact.detach(*place).await?;
+                self.clsact.netlink.remove_filter(*place).await?;
             }
         }
         for place in &found.spare {
-            self.clsact.detach(*place).await?;
+            self.clsact.netlink.remove_filter(*place).await?;
         }
         Ok(())
     }
 
     /// Detaches the links of a device that has left this namespace.
-    pub fn let_go(&self, device: u32) -> Result<(), TcError> {
+    pub fn detach_links(&self, device: u32) -> Result<(), TcError> {
         let error = |error| TcError::bpf("detach the links of a device that is elsewhere", error);
         TcHook::ALL
             .into_iter()
@@ -336,13 +326,13 @@ pub struct DetachOutcome {
 pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let clsact = Clsact::new(pins, Netlink::open()?)?;
     let mut programs = 0;
-    for (device, _) in clsact.netlink.filter_hosts().await? {
+    for device in clsact.netlink.qdiscs().await?.into_keys() {
         let filters = clsact.filters(device).await?;
         let ours = filters.iter().filter_map(|filter| Some((clsact.hook(filter)?, filter.place)));
         let mut ours: Vec<_> = ours.collect();
         ours.sort_by_key(|(hook, _)| Reverse(*hook));
         for (_, place) in ours {
-            clsact.detach(place).await?;
+            clsact.netlink.remove_filter(place).await?;
             programs += 1;
         }
     }
@@ -354,13 +344,13 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
 
 /// Describes a program, unless an agent loaded it or it is gone. Without `CAP_SYS_ADMIN` the kernel tells no names;
 /// then the program counts as foreign.
-fn stranger(id: u32, place: &str) -> Result<Option<String>, TcError> {
+fn foreign_program(id: u32, place: &str) -> Result<Option<String>, TcError> {
     let name = match program_name(id) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Some(String::new()),
         name => name.map_err(|error| TcError::bpf(format!("look at the program {id}"), error))?,
     };
-    let stranger = name.filter(|name| !is_ours_by_name(name));
-    Ok(stranger.map(|name| {
+    let foreign = name.filter(|name| !is_ours_by_name(name));
+    Ok(foreign.map(|name| {
         let name = if name.is_empty() { "without a name" } else { &name };
         format!("the eBPF program {name} ({place}, id {id})")
     }))

@@ -12,19 +12,8 @@ use super::{
 };
 use crate::{
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter},
+    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter, Qdisc},
 };
-
-/// The qdisc for filters on a device.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(super) enum Host {
-    /// There is none.
-    None,
-    /// clsact, which has both sides.
-    Clsact,
-    /// ingress, which is older and has one side.
-    Ingress,
-}
 
 /// The filters of this agent: their names begin with the path of its directory.
 #[derive(Clone, Debug)]
@@ -78,19 +67,19 @@ impl Clsact {
         Ok(filters)
     }
 
-    /// Adds a filter beside existing ones.
+    /// Adds a filter, and leaves existing ones in place.
     pub(super) async fn attach(
         &self,
         hook: TcHook,
         device: u32,
         classifier: &Classifier,
-        host: Host,
+        qdisc: Option<Qdisc>,
         filters: &[Filter],
     ) -> Result<(), TcError> {
-        match host {
-            Host::Clsact => {}
-            Host::Ingress => return Err(TcError::IngressQdisc),
-            Host::None => {
+        match qdisc {
+            Some(Qdisc::Clsact) => {}
+            Some(Qdisc::Ingress) => return Err(TcError::IngressQdisc),
+            None => {
                 if self.netlink.add_clsact(device).await? {
                     let error = |error| TcError::bpf("note that a qdisc was added", error);
                     let host = QdiscHost { netns: self.netns, device };
@@ -119,12 +108,7 @@ impl Clsact {
         Ok(self.netlink.replace_filter(place, new).await?)
     }
 
-    /// Removes a filter.
-    pub(super) async fn detach(&self, place: FilterPlace) -> Result<(), TcError> {
-        Ok(self.netlink.remove_filter(place).await?)
-    }
-
-    /// Removes the qdiscs that the agent has added and that have no filter any more.
+    /// Removes the qdiscs that the agent has added, if they have no filter any more.
     pub(super) async fn collect(&self) -> Result<(), TcError> {
         let error = |error| TcError::bpf("look which qdiscs were added", error);
         let hosts = self.pins.marked().map_err(error)?;
@@ -139,8 +123,8 @@ impl Clsact {
 }
 
 /// The first or the last priority that the existing filters leave free. Filters of one priority must have one kind and
-/// protocol. Of several filters the one that was added last runs first: a filter of others at the very last priority runs
-/// after ours in any case.
+/// protocol. Among filters of one priority, the latest runs first: another one at the very last priority runs after ours
+/// in any case.
 fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);

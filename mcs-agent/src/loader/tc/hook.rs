@@ -21,7 +21,7 @@ pub enum TcHook {
     Uplink,
 }
 
-/// The place among the programs of others.
+/// Where a program runs among the programs of others.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Position {
     First,
@@ -32,7 +32,7 @@ impl TcHook {
     /// Every hook.
     pub const ALL: [Self; 3] = [Self::ToPod, Self::FromPod, Self::Uplink];
 
-    /// The hooks of a device, in the order in which they are attached: the one that shows the VIP comes before the one that
+    /// The hooks of a device, in the order in which they are attached: the hook that shows the VIP comes before the hook that
     /// hides it. They are detached in the reverse order.
     pub const fn of(role: Role) -> &'static [Self] {
         match role {
@@ -62,7 +62,7 @@ impl TcHook {
         }
     }
 
-    /// These places let the programs of others see the backend's address, in both directions.
+    /// In these positions the programs of others see the backend's address, in both directions.
     pub(super) const fn position(self) -> Position {
         match self {
             Self::FromPod | Self::Uplink => Position::First,

@@ -10,9 +10,8 @@ use std::{
 use serde::Serialize;
 
 use super::{TcHook, hook::attach_type};
-use crate::{
-    bpf::{TcxLinkInfo, detach_link, open_link, remove_file, replace_pin, tcx_link_info},
-    loader::pins::remove_directory,
+use crate::bpf::{
+    TcxLinkInfo, detach_link, open_link, remove_directory, remove_file, replace_pin, tcx_link_info,
 };
 
 /// The end of the name of a pin that is about to replace another one.
@@ -139,12 +138,12 @@ impl TcPins {
         Ok(links)
     }
 
-    /// Whether there is any.
+    /// Whether any link is pinned.
     pub(crate) fn has_links(&self) -> bool {
         self.list().is_ok_and(|links| !links.is_empty())
     }
 
-    /// Detaches every link, those last that show the VIP.
+    /// Detaches every link: those that show the VIP last.
     pub(super) fn remove_links(&self) -> io::Result<usize> {
         let mut pins = self.list()?;
         pins.sort_by_key(|pin| Reverse(pin.hook));
@@ -155,13 +154,13 @@ impl TcPins {
         Ok(removed)
     }
 
-    /// Notes that the agent has added the clsact qdisc of a device.
+    /// Marks the clsact qdisc of a device as added by the agent.
     pub(super) fn set_mark(&self, host: QdiscHost) -> io::Result<()> {
         make(&self.marks)?;
         make(&self.mark(host))
     }
 
-    /// Removes that note.
+    /// Removes that mark.
     pub(super) fn remove_mark(&self, host: QdiscHost) -> io::Result<()> {
         remove_directory(&self.mark(host))
     }
@@ -187,7 +186,7 @@ impl TcPins {
     }
 }
 
-/// Makes a directory, but not its parent: without the parent the file system is gone.
+/// Makes a directory, but not its parent: a missing parent means that the file system was unmounted.
 fn make(directory: &Path) -> io::Result<()> {
     match fs::create_dir(directory) {
         Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),

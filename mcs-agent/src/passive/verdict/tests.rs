@@ -54,7 +54,7 @@ impl World {
     }
 
     /// Waits for a quarter of a second, and looks. Backends that are ejected leave the maps, and come back as new ones.
-    fn look(&mut self) {
+    fn observe(&mut self) {
         self.now += SECOND / 4;
         let out = self.out();
         let observed = self.records.iter_mut().filter_map(|(number, record)| {
@@ -67,7 +67,7 @@ impl World {
             Some(Observed { import: key("shop/web"), backend, record: *record })
         });
         let observed = observed.collect();
-        self.log.extend(self.verdicts.look(self.now, self.answers_since, observed));
+        self.log.extend(self.verdicts.observe(self.now, self.answers_since, observed));
     }
 
     /// The agent connects to what fails.
@@ -97,7 +97,7 @@ impl World {
     fn wait(&mut self) -> u64 {
         let (began, before) = (self.now, (self.out(), self.half_open()));
         while (self.out(), self.half_open()) == before && self.now < began + 2000 * SECOND {
-            self.look();
+            self.observe();
         }
         (self.now - began) / SECOND
     }
@@ -110,10 +110,10 @@ fn a_pod_is_no_client_of_two_paths() {
     for client in [pod, pod, device, device] {
         world.fails(0, client);
     }
-    world.look();
+    world.observe();
     assert_eq!(world.confirm(Confirmation::Dead), 0);
     world.fails(0, other_device);
-    world.look();
+    world.observe();
     assert_eq!(world.confirm(Confirmation::Dead), 1);
     assert_eq!(world.out(), [0]);
 }
@@ -136,7 +136,7 @@ fn three_failures_of_two_clients_and_no_answer() {
                 world.now += 1;
             }
             world.fails(0, *client);
-            world.look();
+            world.observe();
         }
         assert_eq!(world.out(), if ejected { vec![0] } else { vec![] }, "{failures:?}");
     }
@@ -146,24 +146,24 @@ fn three_failures_of_two_clients_and_no_answer() {
 fn failures_count_while_answers_are_recorded() {
     let mut world = World::new(false, 2);
     world.answers_since = None;
-    world.look();
+    world.observe();
     assert!(!world.verdicts.takes_answers(), "nothing fails");
     world.dies(0);
-    world.look();
+    world.observe();
     assert!(world.verdicts.takes_answers());
     world.answers_since = Some(world.now);
-    world.look();
+    world.observe();
     assert!(world.out().is_empty(), "there may have been answers before");
     world.dies(1);
-    world.look();
+    world.observe();
     assert_eq!(world.out(), [1]);
     world.wait();
     world.now += WINDOW;
-    world.look();
+    world.observe();
     assert!(world.verdicts.takes_answers(), "it is half open");
     world.now += FORGET;
-    world.look();
-    world.look();
+    world.observe();
+    world.observe();
     assert!(!world.verdicts.takes_answers());
 }
 
@@ -174,7 +174,7 @@ fn failures_far_apart_do_not_count() {
     world.now += WINDOW + 1;
     world.fails(0, 2);
     world.fails(0, 2);
-    world.look();
+    world.observe();
     assert!(world.out().is_empty());
 }
 
@@ -184,7 +184,7 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
     let mut connects = 0;
     for _ in 0..80 {
         world.dies(0);
-        world.look();
+        world.observe();
         connects += world.confirm(Confirmation::Answers);
     }
     assert!((1..=2).contains(&connects), "{connects} in 20 seconds");
@@ -192,16 +192,16 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
     for confirmation in [Confirmation::Unknown, Confirmation::Dead] {
         let mut world = World::new(true, 2);
         world.dies(0);
-        world.look();
+        world.observe();
         world.confirm(confirmation);
         assert_eq!(world.out().len(), usize::from(confirmation == Confirmation::Dead));
     }
     // It answers a client while the agent waits.
     let mut world = World::new(true, 2);
     world.dies(0);
-    world.look();
+    world.observe();
     world.answers(0);
-    world.look();
+    world.observe();
     assert_eq!(world.confirm(Confirmation::Dead), 0);
 }
 
@@ -209,7 +209,7 @@ fn what_answers_the_agent_stays_and_is_left_in_peace() {
 fn each_ejection_is_longer_until_it_answers_for_a_while() {
     let mut world = World::new(true, 2);
     world.dies(0);
-    world.look();
+    world.observe();
     world.confirm(Confirmation::Dead);
     let mut times = vec![];
     for _ in 0..12 {
@@ -218,7 +218,7 @@ fn each_ejection_is_longer_until_it_answers_for_a_while() {
         // One failure is enough now.
         world.now += 1;
         world.fails(0, 1);
-        world.look();
+        world.observe();
         world.confirm(Confirmation::Dead);
         assert_eq!(world.out(), [0]);
     }
@@ -229,9 +229,9 @@ fn each_ejection_is_longer_until_it_answers_for_a_while() {
     world.wait();
     assert!(world.half_open().is_empty(), "it answers");
     world.now += FORGET;
-    world.look();
+    world.observe();
     world.dies(0);
-    world.look();
+    world.observe();
     world.confirm(Confirmation::Dead);
     assert_eq!(world.wait(), 30, "that is forgotten");
     let last = world.log.last().unwrap().to_string();
@@ -242,12 +242,12 @@ fn each_ejection_is_longer_until_it_answers_for_a_while() {
 fn one_client_keeps_nothing_ejected_without_the_agents_connects() {
     let mut world = World::new(false, 2);
     world.dies(0);
-    world.look();
+    world.observe();
     world.wait();
     assert_eq!(world.half_open(), [0]);
     for _ in 0..100 {
         world.fails(0, 1);
-        world.look();
+        world.observe();
     }
     assert_eq!(world.half_open(), [0]);
 }
@@ -258,7 +258,7 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
         // Five in east (the even ones), five in west.
         let mut world = World::new(true, 10);
         (0..10).for_each(|backend| world.answers(backend));
-        world.look();
+        world.observe();
         for backend in [4, 6, 8] {
             world.dies(backend);
         }
@@ -266,7 +266,7 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
         if let Some(backend) = answers {
             world.answers(backend);
         }
-        world.look();
+        world.observe();
         world.confirm(Confirmation::Dead);
         assert_eq!(world.out().len(), expected, "{answers:?} answers");
         assert!(world.out().iter().all(|backend| backend % 2 == 0));
@@ -279,7 +279,7 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
 fn what_is_not_asked_for_any_more_is_forgotten() {
     let mut world = World::new(false, 2);
     world.dies(0);
-    world.look();
+    world.observe();
     world.verdicts.retain(&[&key("shop/web")].into());
     assert!(!world.verdicts.is_empty());
     world.verdicts.retain(&[&key("shop/api")].into());
@@ -314,7 +314,7 @@ proptest! {
             match event {
                 Event::Fails(backend, client) => world.fails(backend, client),
                 Event::Answers(backend) => world.answers(backend),
-                Event::Look => world.look(),
+                Event::Look => world.observe(),
                 Event::Confirm(is_dead) => {
                     let confirmation =
                         if is_dead { Confirmation::Dead } else { Confirmation::Answers };
@@ -337,10 +337,10 @@ proptest! {
             }
         }
         world.now += EJECTED * u64::from(MOST_TIMES);
-        world.look();
+        world.observe();
         prop_assert!(world.out().is_empty());
         world.now += FORGET;
-        world.look();
+        world.observe();
         prop_assert!(world.half_open().is_empty());
     }
 }

@@ -129,7 +129,8 @@ pub(super) fn outcome(tables: &impl Tables, dump: &MapContents, key: &FrontendKe
             assert_usable(&choices, found.index);
             let is_active = |choice: &Choice| choice.backend.state == BackendState::ACTIVE;
             assert!(choices.iter().all(is_active), "a retired backend is in the set");
-            let is_hinted = |choice: &Choice| tables.hint(&choice.backend.addr).may_be_backend();
+            let is_hinted =
+                |choice: &Choice| tables.kinds_of(&choice.backend.addr).may_be_backend();
             assert!(choices.iter().all(is_hinted), "programs would miss a backend");
             Outcome::Found(Entry::of(dump, key))
         }

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, io};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, FrontendKey, FrontendState, Hint, ServiceRecord,
+    Address, AddressKinds, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
     VipMode,
     select::{Arrays, Tables},
 };
@@ -41,7 +41,7 @@ impl Hints {
         }
     }
 
-    fn set(&mut self, address: Address, hint: Hint) {
+    fn set(&mut self, address: Address, hint: AddressKinds) {
         if hint.may_be_vip() {
             self.vips.insert(address);
         }
@@ -50,12 +50,12 @@ impl Hints {
         }
     }
 
-    fn get(&self, address: &Address) -> Hint {
+    fn get(&self, address: &Address) -> AddressKinds {
         let hint = |set: &BTreeSet<Address>, hint| {
-            if set.contains(address) { hint } else { Hint::NONE }
+            if set.contains(address) { hint } else { AddressKinds::NONE }
         };
-        let anywhere = if self.all_backends { Hint::BACKEND } else { Hint::NONE };
-        hint(&self.vips, Hint::VIP) | hint(&self.backends, Hint::BACKEND) | anywhere
+        let anywhere = if self.all_backends { AddressKinds::BACKEND } else { AddressKinds::NONE };
+        hint(&self.vips, AddressKinds::VIP) | hint(&self.backends, AddressKinds::BACKEND) | anywhere
     }
 }
 
@@ -137,8 +137,12 @@ impl Maps for MemoryMaps {
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         self.check(step).map_err(|source| MapError::writing(step, source))?;
         match *step {
-            Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => self.hints.set(vip, Hint::VIP),
-            Step::WriteBackend { backend, .. } => self.hints.set(backend.addr, Hint::BACKEND),
+            Step::InsertVip(vip) | Step::SetVipMode { vip, .. } => {
+                self.hints.set(vip, AddressKinds::VIP);
+            }
+            Step::WriteBackend { backend, .. } => {
+                self.hints.set(backend.addr, AddressKinds::BACKEND);
+            }
             Step::RepairHint { address, hint } => {
                 self.hints.set(address, hint);
                 self.hints.all_backends = true;
@@ -163,7 +167,7 @@ impl MapReader for MemoryMaps {
         Ok(self.contents.vip(vip))
     }
 
-    fn hint(&self, address: &Address) -> Hint {
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
         self.hints.get(address)
     }
 
@@ -207,7 +211,7 @@ impl Arrays for MemoryMaps {
 }
 
 impl Tables for MemoryMaps {
-    fn hint(&self, address: &Address) -> Hint {
+    fn kinds_of(&self, address: &Address) -> AddressKinds {
         self.hints.get(address)
     }
 

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use mcs_common::Hint;
+use mcs_common::AddressKinds;
 
 /// An address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -90,10 +90,10 @@ impl Input {
     }
 
     /// What is hinted of every address.
-    pub(crate) const fn hint(self) -> Hint {
+    pub(crate) const fn hint(self) -> AddressKinds {
         match self {
-            Self::TcpToBackend(_) | Self::UdpToBackend(_) => Hint::BACKEND,
-            _ => Hint::NONE,
+            Self::TcpToBackend(_) | Self::UdpToBackend(_) => AddressKinds::BACKEND,
+            _ => AddressKinds::NONE,
         }
     }
 

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::ensure;
-use mcs_agent::flows::{EvictionRecord, FlowEntry, FlowGate, FlowSweep};
+use mcs_agent::flows::{EvictionRecord, FlowEntry, FlowSweep, FlowsUsedFlag};
 use mcs_common::{Flow, FlowsUsed};
 use mcs_tests::suite::{Suite, tell};
 
@@ -35,14 +35,14 @@ fn forgets(world: &mut World) -> anyhow::Result<()> {
     table.remove(&flow(UDP, 4, 0).client())?;
     let mut sweep = FlowSweep::open(&maps.pins().state())?;
 
-    let usage = sweep.sweep_at(129 * SECOND)?;
+    let usage = sweep.sweep(129 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (7, 1, 0));
     assert_eq!((usage.max, usage.max_entries), (1024, 2048));
-    let usage = sweep.sweep_at(221 * SECOND)?;
+    let usage = sweep.sweep(221 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (4, 0, 2));
     assert_eq!(complete_flows(&table)?, [2, 3].into());
     assert_eq!(usage.to_string(), "2 of 1024 (TCP: 1 established; UDP: 1 replied), 2 forgotten");
-    let usage = sweep.sweep_at(7641 * SECOND)?;
+    let usage = sweep.sweep(7641 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.forgotten), (0, 4));
     assert!(table.is_empty()?);
     Ok(())
@@ -73,20 +73,20 @@ fn looks_again(world: &mut World) -> anyhow::Result<()> {
 fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate", 1024)?;
     let state = maps.pins().state();
-    let gate = FlowGate::open(&state)?;
+    let gate = FlowsUsedFlag::open(&state)?;
     let mut table = maps.table()?;
     assert_eq!(gate.get(), FlowsUsed::NO);
     // There are flows, and the mark says there are none: a damaged pin.
     add(&mut table, &flow(UDP, 1, 0))?;
     let mut sweep = FlowSweep::open(&state)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
-    sweep.sweep_at(SECOND)?;
+    sweep.sweep(SECOND, false)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
-    sweep.sweep_at(1000 * SECOND)?;
+    sweep.sweep(1000 * SECOND, false)?;
     assert_eq!(gate.get(), FlowsUsed::NO);
     // Without the mark, a sweep does not walk the table.
     add(&mut table, &flow(UDP, 1, 0))?;
-    assert_eq!(sweep.sweep_at(2000 * SECOND)?.entries, 0);
+    assert_eq!(sweep.sweep(2000 * SECOND, false)?.usage.entries, 0);
     assert_eq!(complete_flows(&table)?, [1].into());
     Ok(())
 }
@@ -94,8 +94,8 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
 fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate-open", 1024)?;
     let state = maps.pins().state();
-    let mut gate = FlowGate::open(&state)?;
-    let mut program = FlowGate::open(&state)?;
+    let mut gate = FlowsUsedFlag::open(&state)?;
+    let mut program = FlowsUsedFlag::open(&state)?;
     gate.used()?;
     // A program that began before, and made its flow while it was waited for.
     assert!(!gate.end(|| Ok(false))?);
@@ -128,10 +128,10 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
         flow.entries().try_for_each(|entry| table.add(&entry).map(drop))?;
     }
     let mut sweep = FlowSweep::open(&maps.pins().state())?;
-    let counting = sweep.sweep_at(101 * SECOND)?;
+    let counting = sweep.sweep(101 * SECOND, false)?.usage;
     // On its way to the last free entry of a CPU, the kernel evicts some early.
     ensure!(counting.entries > 130_000, "{} entries are left", counting.entries);
-    let forgetting = sweep.sweep_at(200 * SECOND)?;
+    let forgetting = sweep.sweep(200 * SECOND, false)?.usage;
     ensure!(forgetting.forgotten > 32_000, "{} flows forgotten", forgetting.forgotten);
     tell(format!(
         "{} entries counted in {} ms; {} flows forgotten in {} ms",
@@ -168,9 +168,9 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     record.counted(2, 4)?;
     assert_eq!(record.get().entries, 4);
     let mut sweep = FlowSweep::open(&state)?;
-    sweep.sweep_at(SECOND)?;
+    sweep.sweep(SECOND, false)?;
     assert_eq!(record.get().entries, 2);
-    sweep.sweep_at(8000 * SECOND)?;
+    sweep.sweep(8000 * SECOND, false)?;
     assert_eq!(record.get().entries, 0);
     Ok(())
 }
@@ -191,7 +191,7 @@ fn remade_table(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "remade", 1024)?;
     let state = maps.pins().state();
     EvictionRecord::prepare(&state)?;
-    FlowGate::open(&state)?.used()?;
+    FlowsUsedFlag::open(&state)?.used()?;
     EvictionRecord::prepare(&state)?;
     assert_ne!(EvictionRecord::open(&state)?.get().latest_ns, 0);
     Ok(())

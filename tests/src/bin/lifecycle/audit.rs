@@ -13,7 +13,9 @@ use mcs_agent::{
     loader::Pins,
     reconcile::{MapContents, MapReader as _, Maps as _, Step},
 };
-use mcs_common::{Address, BackendState, FrontendKey, HINTS_PER_WORD, Hint, HintBucket};
+use mcs_common::{
+    Address, AddressKinds, BUCKETS_PER_WORD, BackendState, FilterBucket, FrontendKey,
+};
 use mcs_tests::{
     manifests::{Protocol, Service},
     process,
@@ -108,10 +110,10 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
             slowest = slowest.max(until_repaired(&maps, &dump)?);
         }
         clear_hint(&pins.hints(), &key.vip)?;
-        ensure!(!maps.hint(&key.vip).may_be_vip(), "the hint of the VIP is still there");
+        ensure!(!maps.kinds_of(&key.vip).may_be_vip(), "the hint of the VIP is still there");
         slowest = slowest.max(until_repaired(&maps, &dump)?);
         wait::within(PASS, "the hint of the VIP", || {
-            ensure!(maps.hint(&key.vip).may_be_vip(), "programs miss the VIP");
+            ensure!(maps.kinds_of(&key.vip).may_be_vip(), "programs miss the VIP");
             Ok(())
         })?;
         let pair = key_of(dump.states[dump.frontends[&key] as usize].extent.block / 2);
@@ -145,9 +147,9 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
 /// Clears what hints that an address is a VIP.
 fn clear_hint(pin: &Path, vip: &Address) -> anyhow::Result<()> {
     let map = MapData::from_pin(pin)?;
-    let bucket = HintBucket::of(vip, map.info()?.max_entries() * HINTS_PER_WORD);
+    let bucket = FilterBucket::of(vip, map.info()?.max_entries() * BUCKETS_PER_WORD);
     let mut words = Array::<_, u64>::try_from(Map::Array(map))?;
-    let others = words.get(&bucket.word(), 0)? & !bucket.bits(Hint::VIP);
+    let others = words.get(&bucket.word(), 0)? & !bucket.bits(AddressKinds::VIP);
     Ok(words.set(bucket.word(), others, 0)?)
 }
 

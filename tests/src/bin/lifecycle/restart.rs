@@ -13,7 +13,7 @@ use mcs_agent::{
     loader::Pins,
     reconcile::{MapContents, MapReader as _, MapView},
 };
-use mcs_common::{BackendRecord, Hint, maps};
+use mcs_common::{AddressKinds, BackendRecord, maps};
 use mcs_tests::{
     site::Site,
     suite::{Suite, is_full, tell},
@@ -105,13 +105,13 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
 /// Programs look up no address without its hint. Returns how many VIPs and backends an agent has left, each with its hint.
 fn all_are_hinted(site: &Site) -> anyhow::Result<usize> {
     let pins = Pins::new(site.bpffs.path());
-    let maps = KernelMapsReader::open_hinted(&pins.config(), &pins.hints())?;
+    let maps = KernelMapsReader::open_with_filter(&pins.config(), &pins.hints())?;
     let contents = maps.read_all()?;
-    let vips = contents.vips.keys().map(|vip| (vip, Hint::VIP));
+    let vips = contents.vips.keys().map(|vip| (vip, AddressKinds::VIP));
     let used = contents.backends.iter().filter(|one| **one != BackendRecord::zeroed());
-    let all: Vec<_> = vips.chain(used.map(|one| (&one.addr, Hint::BACKEND))).collect();
+    let all: Vec<_> = vips.chain(used.map(|one| (&one.addr, AddressKinds::BACKEND))).collect();
     for (address, hint) in &all {
-        ensure!(maps.hint(address).includes(*hint), "{address:?} lacks its hint");
+        ensure!(maps.kinds_of(address).includes(*hint), "{address:?} lacks its hint");
     }
     Ok(all.len())
 }

@@ -17,8 +17,8 @@ use aya::{
 use bytemuck::Pod;
 use mcs_agent::loader::Features;
 use mcs_common::{
-    Address, Affinity, BackendRef, BackendState, ClientKey, Counter, FigureRow, Flow,
-    FlowEvictions, FlowsUsed, Fragment, FragmentKey, Hint, Refusal, Tuple, VipMode, maps,
+    Address, AddressKinds, Affinity, BackendRef, BackendState, ClientKey, Counter, FigureRow, Flow,
+    FlowEvictions, FlowsUsed, Fragment, FragmentKey, Refusal, Tuple, VipMode, maps,
 };
 use mcs_tests::bpf;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
@@ -217,7 +217,7 @@ impl Fixture {
 
     /// Changes the mode of a VIP.
     pub(crate) fn set_mode(&mut self, vip: SocketAddr, mode: u32) -> anyhow::Result<()> {
-        self.config.hint(vip, Hint::VIP)?;
+        self.config.hint(vip, AddressKinds::VIP)?;
         Ok(self.config.vips.insert(Address::from(vip.ip()), mode, ANY)?)
     }
 
@@ -270,7 +270,7 @@ impl Fixture {
         let id = gone.chosen.id;
         let generation = gone.chosen.generation + 1;
         let backend = backend(address, service.frontend, generation);
-        self.config.hint(address, Hint::BACKEND)?;
+        self.config.hint(address, AddressKinds::BACKEND)?;
         self.config.backends.set(id, backend, ANY)?;
         let pick = Pick { address, chosen: BackendRef { id, generation } };
         service.backends.push(pick);

@@ -8,7 +8,7 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    dataplane::{FormerHints, KernelMaps},
+    dataplane::{FormerFilter, KernelMaps},
     flows::FlowCapacity,
     loader::{Features, LoadOptions, Pins, Programs},
     model::Capacity,
@@ -73,10 +73,10 @@ impl Backing for PinnedMaps {
     /// As the agent does, but without programs to switch.
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         let options = options(self.directory.path(), capacity, self.features);
-        let former = FormerHints::open(&options.pins.hints());
+        let former = FormerFilter::open(&options.pins.hints());
         let mut programs = Programs::load(&options)?;
         let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-        maps.prepare_hints(&former)?;
+        maps.prepare_filter(&former)?;
         for step in self.maps.reader().read_all()?.copy(capacity) {
             maps.write(&step)?;
         }
@@ -102,12 +102,12 @@ fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<
     let pins = Pins::new(bpffs);
     pins.prepare(bpffs)?;
     let former =
-        if pins.has_state() { FormerHints::open(&pins.hints()) } else { FormerHints::None };
+        if pins.has_state() { FormerFilter::open(&pins.hints()) } else { FormerFilter::None };
     let mut programs =
         Programs::load(&options(bpffs, capacity, features)).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
     let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
-    maps.prepare_hints(&former)?;
+    maps.prepare_filter(&former)?;
     programs.commit()?;
     Ok(maps)
 }

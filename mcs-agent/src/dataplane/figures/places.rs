@@ -20,13 +20,13 @@ use crate::{
     reconcile::{MapError, MapReader as _, Maps as _, Realized, Step, convert},
 };
 
-/// How many times the slots of an import another one has that gets its row.
+/// An import gets the row of another one if it has this many times its slots.
 const RATIO: u32 = 2;
-/// How far apart rankings are at least. One looks at every frontend, 1 ms for 10,000.
+/// The shortest time between rankings. A ranking visits every frontend: 1 ms for 10,000.
 const RANKED_EVERY: Duration = Duration::from_secs(5);
 
-/// Gives rows and columns to imports and clusters. The control task has it.
-pub struct FigureKeeper {
+/// Gives rows and columns to imports and clusters. The control task owns it.
+pub struct FigurePlaces {
     shared: Arc<Figures>,
     rows: Places,
     columns: Places,
@@ -34,9 +34,9 @@ pub struct FigureKeeper {
     ranked: Option<Instant>,
 }
 
-impl FigureKeeper {
-    /// Opens the maps in the state directory, which are new. There are so many rows. `names` are those of all other imports and
-    /// clusters, and of slices that name no cluster.
+impl FigurePlaces {
+    /// Opens the new maps in the state directory, with this number of rows. `names`: the label of all other imports and
+    /// clusters, and the label for slices that name no cluster.
     pub fn open(state: &Path, rows: u32, names: [&str; 2]) -> io::Result<Self> {
         Ok(Self {
             shared: Arc::new(Figures::new(FigureMap::open(state)?, rows, names)),
@@ -109,7 +109,7 @@ impl FigureKeeper {
         maps.set_row(index, self.row_of(import))
     }
 
-    /// Follows the maps: what nothing refers to any more makes room for what has no place of its own, and small imports for
+    /// Follows the maps: imports and clusters that are no longer used give their places to others, and small imports to
     /// large ones. The caller calls it again each second.
     pub fn follow(&mut self, realized: &Realized, maps: &mut KernelMaps) -> io::Result<()> {
         for id in self.rows.unused(|id| realized.uses_service(id)) {
@@ -127,7 +127,7 @@ impl FigureKeeper {
                 self.forget_import(*id);
             }
             if !small.is_empty() {
-                // Nothing counts in a row any more that is to get another name.
+                // No program counts in these rows any more before they get another name.
                 self.fill(maps)?;
             }
             for id in large {
@@ -145,7 +145,7 @@ impl FigureKeeper {
         if is_new { self.fill(maps) } else { Ok(()) }
     }
 
-    /// Writes all places to maps that may have none, or those of another agent.
+    /// Writes all places to maps that may have none, or the places of another agent.
     pub fn fill(&self, maps: &mut KernelMaps) -> io::Result<()> {
         maps.set_figures(|import| self.row_of(import), |cluster| self.column_of(cluster))
     }
@@ -170,7 +170,7 @@ impl FigureKeeper {
         true
     }
 
-    /// As [`FigureKeeper::meet_import`].
+    /// As [`FigurePlaces::meet_import`].
     fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ClusterRecord>) -> bool {
         let Some(column) = self.columns.place_for(id) else { return false };
         let Some(record) = record(id) else { return false };
@@ -201,7 +201,7 @@ impl FigureKeeper {
     }
 }
 
-/// Imports without a row that are large, and imports with a row that give way to some of them.
+/// Large imports without a row, and small imports that lose their rows to some of them.
 #[derive(PartialEq, Eq, Debug)]
 struct Ranked {
     small: Vec<u32>,
@@ -210,7 +210,7 @@ struct Ranked {
 }
 
 impl Ranked {
-    /// By the slots of each import. Figures would come and go with each endpoint if one slot more sufficed.
+    /// Ranks by the slots of each import. If one slot more sufficed, figures would come and go with each endpoint.
     fn of(slots: &BTreeMap<u32, u32>, rows: &Places) -> Self {
         let (mut with, mut without): (Vec<_>, Vec<_>) =
             slots.iter().map(|(id, slots)| (*slots, *id)).partition(|(_, id)| rows.has(*id));

@@ -2,16 +2,16 @@
 
 use std::{io, mem::offset_of, net::SocketAddr, path::Path};
 
-use mcs_common::{Peer, SlotConnection, SlotPlace, TagPair, maps, tags};
+use mcs_common::{Peer, SocketSlot, SocketSlotPlace, TagPair, maps, tags};
 
 use crate::{
     bpf::{MappedArray, ReadWrite},
     model::Protocol,
 };
 
-/// What a slot says of its socket.
+/// A taken slot.
 #[derive(Clone, Copy, Debug)]
-pub struct SlotInUse {
+pub struct SocketSlotInUse {
     /// The destination of the application.
     pub vip: SocketAddr,
     /// Of a UDP socket that the agent has destroyed, this is TCP until its owner closes it.
@@ -24,9 +24,9 @@ pub struct SlotInUse {
     pub generation: u32,
 }
 
-/// What the table that is pinned in the state directory says of every socket.
-pub fn slots_in_use(state: &Path) -> io::Result<Vec<SlotInUse>> {
-    let of = |(_, slot): (u32, SlotConnection)| SlotInUse {
+/// Every taken slot of the table that is pinned in the state directory.
+pub fn socket_slots_in_use(state: &Path) -> io::Result<Vec<SocketSlotInUse>> {
+    let of = |(_, slot): (u32, SocketSlot)| SocketSlotInUse {
         vip: address(&slot.vip()),
         protocol: if slot.listed == 0 { Protocol::Tcp } else { Protocol::Udp },
         backend: address(&slot.backend()),
@@ -44,7 +44,7 @@ pub(super) fn address(peer: &Peer) -> SocketAddr {
 #[derive(Debug)]
 pub(super) struct SocketSlots {
     tags: MappedArray<TagPair, ReadWrite>,
-    connections: MappedArray<SlotConnection, ReadWrite>,
+    connections: MappedArray<SocketSlot, ReadWrite>,
 }
 
 impl SocketSlots {
@@ -66,8 +66,8 @@ impl SocketSlots {
         self.tagged().count()
     }
 
-    /// What every taken slot has, by its index.
-    pub(super) fn all(&self) -> impl Iterator<Item = (u32, SlotConnection)> {
+    /// Every taken slot, by its index.
+    pub(super) fn all(&self) -> impl Iterator<Item = (u32, SocketSlot)> {
         self.tagged().filter_map(|(slot, tag)| {
             let connection = self.connections.read(slot)?;
             // Otherwise the slot has changed hands since the tag was read.
@@ -75,8 +75,8 @@ impl SocketSlots {
         })
     }
 
-    /// What the slot of the socket with this cookie has.
-    pub(super) fn of(&self, cookie: u64) -> Option<(u32, SlotConnection)> {
+    /// The slot of the socket with this cookie.
+    pub(super) fn of(&self, cookie: u64) -> Option<(u32, SocketSlot)> {
         let place = self.place(cookie);
         let pair = self.tags.read(place.pair())?;
         let slot = place.slot(place.own_way(pair));
@@ -85,9 +85,9 @@ impl SocketSlots {
             .then_some((slot, connection))
     }
 
-    /// Notes that the agent need not destroy the UDP socket in this slot, if this is what the slot has.
-    pub(super) fn unlist(&mut self, slot: u32, connection: &SlotConnection) -> io::Result<()> {
-        let offset = offset_of!(SlotConnection, listed);
+    /// Marks the UDP socket of this slot as one that the agent need not destroy, if the slot is still the same.
+    pub(super) fn unlist(&mut self, slot: u32, connection: &SocketSlot) -> io::Result<()> {
+        let offset = offset_of!(SocketSlot, listed);
         self.connections.replace_half(slot, offset, connection.listed, 0).map(drop)
     }
 
@@ -109,7 +109,7 @@ impl SocketSlots {
             .filter(|(_, tag)| *tag != 0)
     }
 
-    const fn place(&self, cookie: u64) -> SlotPlace {
-        SlotPlace::of(cookie, self.slots().ilog2())
+    const fn place(&self, cookie: u64) -> SocketSlotPlace {
+        SocketSlotPlace::of(cookie, self.slots().ilog2())
     }
 }

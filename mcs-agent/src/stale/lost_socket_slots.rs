@@ -8,53 +8,53 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcs_common::SlotConnection;
+use mcs_common::SocketSlot;
 
 use super::{
     NetNamespaces,
     pass::namespace_cookie,
-    slots::SocketSlots,
+    socket_slots::SocketSlots,
     thread::{Work, begin},
 };
 use crate::netlink::SocketDiag;
 
-/// How often the agent looks. After a look that takes long it rests for this many times as long.
+/// How often the agent searches. After a search it rests for this many times as long as the search took.
 const EVERY: Duration = Duration::from_secs(5);
 const RESTS: u32 = 100;
-/// The agent looks for lost slots when more than one slot in this many is taken.
+/// The agent searches for lost slots when more than one slot in this many is taken.
 const ENOUGH: u32 = 4;
-/// A slot is free after this many looks that do not find its socket: the kernel does not list a socket whose connect
+/// A slot is lost after this many searches that do not find its socket: the kernel does not list a socket whose connect
 /// has just begun.
-const LOOKS: u32 = 2;
-/// The same, if the agent does not find the socket's namespace. The namespace may be gone, or have neither a name nor a
-/// process.
-const LOOKS_ELSEWHERE: u32 = 12;
+const SEARCHES: u32 = 2;
+/// The same, if the agent does not find the socket's namespace. The namespace may be removed, or have neither a name nor
+/// a process.
+const SEARCHES_ELSEWHERE: u32 = 12;
 
 /// Frees lost slots, on threads of its own.
-pub struct LostSlots {
+pub struct LostSocketSlots {
     state: PathBuf,
     at: tokio::time::Instant,
     running: Option<Work<Leaks>>,
     unlisted: Unlisted,
 }
 
-impl LostSlots {
-    /// Looks into the table that is pinned in the state directory.
+impl LostSocketSlots {
+    /// Searches the table that is pinned in the state directory.
     pub fn new(state: PathBuf) -> Self {
         let at = tokio::time::Instant::now() + EVERY;
         Self { state, at, running: None, unlisted: Unlisted::default() }
     }
 
-    /// Waits for the end of the next look. If the future is dropped before, the next call waits for the same look.
+    /// Waits for the end of the next search. If the future is dropped before, the next call waits for the same search.
     pub async fn next(&mut self) {
-        let looking = if let Some(looking) = &mut self.running {
-            looking
+        let search = if let Some(search) = &mut self.running {
+            search
         } else {
             tokio::time::sleep_until(self.at).await;
             let (state, before) = (self.state.clone(), std::mem::take(&mut self.unlisted));
             self.running.insert(begin("lost-slots", move || free_leaks(&state, &before)))
         };
-        let leaks = looking.result().await.unwrap_or_else(|error| {
+        let leaks = search.result().await.unwrap_or_else(|error| {
             tracing::warn!("cannot look for the slots of closed sockets: {error}; trying again");
             Leaks::default()
         });
@@ -67,16 +67,16 @@ impl LostSlots {
     }
 }
 
-/// Slots whose sockets the kernel does not list. By the socket's cookie: what the slot has, and how many looks did not
-/// find the socket.
-type Unlisted = HashMap<u64, (SlotConnection, u32)>;
+/// Slots whose sockets the kernel does not list, by the socket's cookie: the slot, and how many searches did not find the
+/// socket.
+type Unlisted = HashMap<u64, (SocketSlot, u32)>;
 
-/// The result of a look for lost slots.
+/// The result of a search for lost slots.
 #[derive(Debug, Default)]
 struct Leaks {
     /// Slots that were freed.
     freed: usize,
-    /// Slots that are to be freed if their sockets are not listed the next times either.
+    /// Slots that are freed if the kernel does not list their sockets the next times either.
     unlisted: Unlisted,
     /// How long it took.
     took: Duration,
@@ -92,12 +92,12 @@ fn free_leaks(state: &Path, before: &Unlisted) -> io::Result<Leaks> {
     }
     let mut leaks = Leaks::default();
     let taken: Vec<_> = slots.all().map(|(_, connection)| connection).collect();
-    let (lost, unlisted) = Listing::find().judge(taken, before);
+    let (lost, unlisted) = Listing::find().lost_and_unlisted(taken, before);
     leaks.unlisted = unlisted;
     if !lost.is_empty() {
         // A dump can skip a socket while others close.
         let again = Listing::find();
-        for connection in lost.iter().filter(|lost| again.looks_until_lost(lost).is_some()) {
+        for connection in lost.iter().filter(|lost| again.listings_until_lost(lost).is_some()) {
             slots.free(connection.cookie)?;
             leaks.freed += 1;
         }
@@ -110,17 +110,17 @@ fn free_leaks(state: &Path, before: &Unlisted) -> io::Result<Leaks> {
 #[derive(Debug, Default)]
 struct Listing {
     cookies: HashSet<u64>,
-    /// The cookies of the namespaces that were looked into.
+    /// The cookies of the namespaces whose sockets are listed.
     namespaces: HashSet<u64>,
-    /// Whether these are all that have a name or a process.
+    /// Whether these are all namespaces with a name or a process.
     is_complete: bool,
 }
 
 impl Listing {
-    /// Lists the sockets of all namespaces that the agent can look into.
+    /// Lists the sockets of all namespaces that the agent can enter.
     fn find() -> Self {
         let found = NetNamespaces::find();
-        let is_complete = found.closed == 0 && sees_all_processes();
+        let is_complete = found.unseen_processes == 0 && sees_all_processes();
         let mut listing = Self { is_complete, ..Self::default() };
         for namespace in found.namespaces {
             let cookies = namespace.enter().and_then(|()| SocketDiag::open()?.cookies());
@@ -136,33 +136,34 @@ impl Listing {
         listing
     }
 
-    /// After how many looks like this one the socket of a slot counts as closed. `None` if it lives, or if nobody knows.
-    fn looks_until_lost(&self, connection: &SlotConnection) -> Option<u32> {
+    /// After how many listings like this one the socket of a slot counts as closed. `None` if it is listed, or if this
+    /// listing does not tell.
+    fn listings_until_lost(&self, connection: &SocketSlot) -> Option<u32> {
         if self.cookies.contains(&connection.cookie) {
             None
         } else if self.namespaces.contains(&connection.netns_cookie) {
-            Some(LOOKS)
+            Some(SEARCHES)
         } else {
-            self.is_complete.then_some(LOOKS_ELSEWHERE)
+            self.is_complete.then_some(SEARCHES_ELSEWHERE)
         }
     }
 
-    /// The slots whose sockets are closed, and those whose sockets may be.
-    fn judge(
+    /// The slots whose sockets are closed, and the slots whose sockets may be closed.
+    fn lost_and_unlisted(
         &self,
-        taken: Vec<SlotConnection>,
+        taken: Vec<SocketSlot>,
         before: &Unlisted,
-    ) -> (Vec<SlotConnection>, Unlisted) {
+    ) -> (Vec<SocketSlot>, Unlisted) {
         let (mut lost, mut unlisted) = (Vec::new(), Unlisted::new());
         for connection in taken {
-            let Some(needed) = self.looks_until_lost(&connection) else { continue };
+            let Some(needed) = self.listings_until_lost(&connection) else { continue };
             let former = before.get(&connection.cookie);
             let former = former.filter(|(former, _)| *former == connection);
-            let looks = former.map_or(1, |(_, looks)| looks + 1);
-            if looks >= needed {
+            let listings = former.map_or(1, |(_, listings)| listings + 1);
+            if listings >= needed {
                 lost.push(connection);
             } else {
-                unlisted.insert(connection.cookie, (connection, looks));
+                unlisted.insert(connection.cookie, (connection, listings));
             }
         }
         (lost, unlisted)
@@ -182,15 +183,15 @@ mod tests {
 
     use super::*;
 
-    fn slot(cookie: u64, netns_cookie: u64) -> SlotConnection {
-        SlotConnection { cookie, netns_cookie, ..SlotConnection::zeroed() }
+    fn slot(cookie: u64, netns_cookie: u64) -> SocketSlot {
+        SocketSlot { cookie, netns_cookie, ..SocketSlot::zeroed() }
     }
 
     /// After how many looks the slot is lost; 0 if it is not after many.
-    fn looks(listing: &Listing, slot: SlotConnection) -> u32 {
+    fn looks(listing: &Listing, slot: SocketSlot) -> u32 {
         let mut before = Unlisted::new();
         for look in 1..100 {
-            let (lost, unlisted) = listing.judge(vec![slot], &before);
+            let (lost, unlisted) = listing.lost_and_unlisted(vec![slot], &before);
             if lost == [slot] {
                 return look;
             }
@@ -203,21 +204,21 @@ mod tests {
     fn a_slot_is_lost_after_some_looks() {
         let complete = Listing { cookies: [1].into(), namespaces: [7].into(), is_complete: true };
         assert_eq!(looks(&complete, slot(1, 7)), 0, "the socket lives");
-        assert_eq!(looks(&complete, slot(2, 7)), LOOKS);
+        assert_eq!(looks(&complete, slot(2, 7)), SEARCHES);
         // The namespace is gone, or the kernel does not tell which one this is.
-        assert_eq!(looks(&complete, slot(2, 8)), LOOKS_ELSEWHERE);
+        assert_eq!(looks(&complete, slot(2, 8)), SEARCHES_ELSEWHERE);
         assert_eq!(looks(&complete, slot(1, 8)), 0);
         // The agent cannot look everywhere.
         let partial = Listing { is_complete: false, ..complete };
-        assert_eq!(looks(&partial, slot(2, 7)), LOOKS);
+        assert_eq!(looks(&partial, slot(2, 7)), SEARCHES);
         assert_eq!(looks(&partial, slot(2, 8)), 0);
     }
 
     #[test]
     fn looks_begin_anew_if_the_slot_changes_hands() {
         let listing = Listing { namespaces: [7].into(), ..Listing::default() };
-        let (_, before) = listing.judge(vec![slot(2, 7)], &Unlisted::new());
-        let other = SlotConnection { vip_port: 80, ..slot(2, 7) };
-        assert!(listing.judge(vec![other], &before).0.is_empty());
+        let (_, before) = listing.lost_and_unlisted(vec![slot(2, 7)], &Unlisted::new());
+        let other = SocketSlot { vip_port: 80, ..slot(2, 7) };
+        assert!(listing.lost_and_unlisted(vec![other], &before).0.is_empty());
     }
 }

@@ -1,4 +1,4 @@
-//! The switch that makes packets to pods skip the flow table while it is empty.
+//! The flag that makes packets to pods skip the flow table while it is empty.
 
 use std::{io, path::Path};
 
@@ -8,12 +8,12 @@ use crate::bpf::{MappedArray, ReadWrite, ReaderBarrier};
 
 /// The map `flows_used`. While it says that there is no flow, the programs do not look packets to pods up.
 #[derive(Debug)]
-pub struct FlowGate {
+pub struct FlowsUsedFlag {
     used: MappedArray<u32, ReadWrite>,
     readers: ReaderBarrier,
 }
 
-impl FlowGate {
+impl FlowsUsedFlag {
     /// Opens the map in the state directory.
     pub fn open(state: &Path) -> io::Result<Self> {
         Ok(Self {
@@ -41,7 +41,7 @@ impl FlowGate {
         self.used.store(0, FlowsUsed::ENDING)?;
         let empty = self.readers.wait().and_then(|()| is_empty());
         if matches!(empty, Ok(true)) {
-            return self.used.replace(0, FlowsUsed::ENDING, FlowsUsed::NO);
+            return self.used.replace_half(0, 0, FlowsUsed::ENDING, FlowsUsed::NO);
         }
         self.used()?;
         empty

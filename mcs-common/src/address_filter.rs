@@ -1,5 +1,5 @@
-//! Hints: whether an address may be a VIP, and whether it may be a backend. The programs ask the map
-//! `hints` first, and are done with most addresses.
+//! The address filter: whether an address may be a VIP, and whether it may be a backend. It is in the map `hints`,
+//! which the programs ask first. They are done with most addresses then.
 //!
 //! The map has two bits for each bucket of addresses. A set bit may be false and costs a look-up. A bit that
 //! is not set is never false: the agent sets the bits of an address before it writes the address elsewhere,
@@ -10,13 +10,13 @@ use core::ops::{BitOr, RangeInclusive};
 use crate::Address;
 
 /// Buckets of one 64-bit word.
-pub const HINTS_PER_WORD: u32 = 32;
+pub const BUCKETS_PER_WORD: u32 = 32;
 
-/// What an address may be.
+/// The kinds of address that an address may be.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Hint(u64);
+pub struct AddressKinds(u64);
 
-impl Hint {
+impl AddressKinds {
     /// Neither a VIP nor a backend.
     pub const NONE: Self = Self(0);
     /// A VIP, whatever its mode is.
@@ -40,13 +40,13 @@ impl Hint {
         self.0 & Self::BACKEND.0 != 0
     }
 
-    /// Whether all that `other` may be is among what this may be.
+    /// Whether these kinds include the others.
     #[must_use]
     pub const fn includes(self, other: Self) -> bool {
         self.0 & other.0 == other.0
     }
 
-    /// A word whose buckets all have this hint.
+    /// A word whose buckets all have these kinds.
     #[must_use]
     pub const fn everywhere(self) -> u64 {
         // Each pair of bits is 01.
@@ -54,7 +54,7 @@ impl Hint {
     }
 }
 
-impl BitOr for Hint {
+impl BitOr for AddressKinds {
     type Output = Self;
 
     fn bitor(self, other: Self) -> Self {
@@ -62,11 +62,11 @@ impl BitOr for Hint {
     }
 }
 
-/// A bucket of the map `hints`. All addresses in it have the same hint.
+/// A bucket of the map `hints`. All addresses in it have the same bits.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub struct HintBucket(u32);
+pub struct FilterBucket(u32);
 
-impl HintBucket {
+impl FilterBucket {
     /// The bucket of an address, in a map with `buckets` buckets.
     #[inline(always)]
     #[must_use]
@@ -83,31 +83,31 @@ impl HintBucket {
     #[inline(always)]
     #[must_use]
     pub const fn word(self) -> u32 {
-        self.0 / HINTS_PER_WORD
+        self.0 / BUCKETS_PER_WORD
     }
 
-    /// The bucket's hint in its word.
+    /// What the bucket's bits in its word say.
     #[inline(always)]
     #[must_use]
-    pub const fn hint(self, word: u64) -> Hint {
-        Hint((word >> self.shift()) & Hint::ANY.0)
+    pub const fn kinds(self, word: u64) -> AddressKinds {
+        AddressKinds((word >> self.shift()) & AddressKinds::ANY.0)
     }
 
-    /// The word's bits of a hint of this bucket.
+    /// The bits of these kinds in the word of this bucket.
     #[must_use]
-    pub const fn bits(self, hint: Hint) -> u64 {
-        hint.0 << self.shift()
+    pub const fn bits(self, kinds: AddressKinds) -> u64 {
+        kinds.0 << self.shift()
     }
 
     #[inline(always)]
     const fn shift(self) -> u32 {
-        self.0 % HINTS_PER_WORD * 2
+        self.0 % BUCKETS_PER_WORD * 2
     }
 
     /// Every bucket of a word.
     pub fn of_word(word: u32) -> impl Iterator<Item = Self> {
-        let first = word * HINTS_PER_WORD;
-        (first..first + HINTS_PER_WORD).map(Self)
+        let first = word * BUCKETS_PER_WORD;
+        (first..first + BUCKETS_PER_WORD).map(Self)
     }
 
     /// The buckets, in a map with `to` of them, of all addresses that this bucket has in a map with `from`.
@@ -121,7 +121,7 @@ impl HintBucket {
     }
 }
 
-impl From<u32> for HintBucket {
+impl From<u32> for FilterBucket {
     fn from(bucket: u32) -> Self {
         Self(bucket)
     }
@@ -159,26 +159,26 @@ mod tests {
         }
 
         fn buckets(&self) -> u32 {
-            u32::try_from(self.0.len()).unwrap() * HINTS_PER_WORD
+            u32::try_from(self.0.len()).unwrap() * BUCKETS_PER_WORD
         }
 
-        fn set(&mut self, address: &Address, hint: Hint) {
-            let bucket = HintBucket::of(address, self.buckets());
+        fn set(&mut self, address: &Address, hint: AddressKinds) {
+            let bucket = FilterBucket::of(address, self.buckets());
             self.0[bucket.word() as usize] |= bucket.bits(hint);
         }
 
-        fn get(&self, address: &Address) -> Hint {
-            let bucket = HintBucket::of(address, self.buckets());
-            bucket.hint(self.0[bucket.word() as usize])
+        fn get(&self, address: &Address) -> AddressKinds {
+            let bucket = FilterBucket::of(address, self.buckets());
+            bucket.kinds(self.0[bucket.word() as usize])
         }
 
         fn moved(&self, words: u32) -> Self {
             let mut moved = Self::new(words);
             for (word, bits) in (0..).zip(&self.0) {
-                for bucket in HintBucket::of_word(word) {
+                for bucket in FilterBucket::of_word(word) {
                     for to in bucket.moved(self.buckets(), moved.buckets()) {
-                        let to = HintBucket::from(to);
-                        moved.0[to.word() as usize] |= to.bits(bucket.hint(*bits));
+                        let to = FilterBucket::from(to);
+                        moved.0[to.word() as usize] |= to.bits(bucket.kinds(*bits));
                     }
                 }
             }
@@ -188,7 +188,8 @@ mod tests {
         /// The share of buckets that may be backends.
         fn density(&self) -> f64 {
             let set = self.0.iter().flat_map(|bits| {
-                (0..HINTS_PER_WORD).filter(move |n| HintBucket(*n).hint(*bits).may_be_backend())
+                (0..BUCKETS_PER_WORD)
+                    .filter(move |n| FilterBucket(*n).kinds(*bits).may_be_backend())
             });
             f64::from(u32::try_from(set.count()).unwrap()) / f64::from(self.buckets())
         }
@@ -201,8 +202,8 @@ mod tests {
         ]
     }
 
-    fn hint() -> impl Strategy<Value = Hint> {
-        (1..=3_u64).prop_map(Hint)
+    fn hint() -> impl Strategy<Value = AddressKinds> {
+        (1..=3_u64).prop_map(AddressKinds)
     }
 
     proptest! {
@@ -225,20 +226,20 @@ mod tests {
 
         #[test]
         fn a_bucket_is_within_the_largest_map(address in address(), words in 1_u32..(1 << 27)) {
-            let buckets: u32 = words * HINTS_PER_WORD;
-            prop_assert!(HintBucket::of(&address, buckets).word() < words);
+            let buckets: u32 = words * BUCKETS_PER_WORD;
+            prop_assert!(FilterBucket::of(&address, buckets).word() < words);
         }
     }
 
     #[test]
     fn nothing_is_hinted_of_what_was_not_set() {
         let mut hints = Hints::new(1 << 16);
-        hints.set(&Ipv4Addr::new(10, 0, 0, 1).into(), Hint::VIP);
-        hints.set(&Ipv4Addr::new(10, 0, 0, 2).into(), Hint::BACKEND);
-        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 1).into()), Hint::VIP);
-        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 2).into()), Hint::BACKEND);
-        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 3).into()), Hint::NONE);
-        assert_eq!(Hint::BACKEND.everywhere(), 0xaaaa_aaaa_aaaa_aaaa);
+        hints.set(&Ipv4Addr::new(10, 0, 0, 1).into(), AddressKinds::VIP);
+        hints.set(&Ipv4Addr::new(10, 0, 0, 2).into(), AddressKinds::BACKEND);
+        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 1).into()), AddressKinds::VIP);
+        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 2).into()), AddressKinds::BACKEND);
+        assert_eq!(hints.get(&Ipv4Addr::new(10, 0, 0, 3).into()), AddressKinds::NONE);
+        assert_eq!(AddressKinds::BACKEND.everywhere(), 0xaaaa_aaaa_aaaa_aaaa);
     }
 
     /// Pods have consecutive addresses in a few networks. Other hosts of these networks are not hinted at more often
@@ -257,7 +258,7 @@ mod tests {
             };
             // 8,192 backends, in 16 buckets for each.
             let mut hints = Hints::new(1 << 12);
-            all(1..129).for_each(|pod| hints.set(&pod, Hint::BACKEND));
+            all(1..129).for_each(|pod| hints.set(&pod, AddressKinds::BACKEND));
             let density = hints.density();
             assert!((0.05..0.07).contains(&density), "{density}");
             let others = all(129..255);

@@ -51,12 +51,12 @@ impl fmt::Display for Progress {
     }
 }
 
-/// Applies a JSON merge patch to the DaemonSet, and waits until the pods of every node are ready. Tells each step.
+/// Applies a JSON merge patch to the DaemonSet, and waits until the pods of every node are ready. Reports each step.
 pub(crate) async fn clean_nodes(
     daemon_set: &ObjectKey,
     patch: &Value,
     timeout: Duration,
-    mut tell: impl FnMut(&str),
+    mut report: impl FnMut(&str),
 ) -> anyhow::Result<()> {
     let config =
         Config::infer().await.context("neither a kubeconfig nor a pod's service account")?;
@@ -70,24 +70,24 @@ pub(crate) async fn clean_nodes(
     let patched = retry(deadline, || sets.patch(&daemon_set.name, &parameters, &patch)).await;
     match patched {
         Err(error) if is_absent(&error) => {
-            tell(&format!("there is no DaemonSet {daemon_set}: no node is cleaned"));
+            report(&format!("there is no DaemonSet {daemon_set}: no node is cleaned"));
             return Ok(());
         }
         patched => {
             patched.with_context(|| format!("cannot change the DaemonSet {daemon_set} at {url}"))?
         }
     };
-    tell(&format!("the DaemonSet {daemon_set} cleans its nodes"));
-    let mut told = None;
+    report(&format!("the DaemonSet {daemon_set} cleans its nodes"));
+    let mut reported = None;
     loop {
         let found = retry(deadline, || sets.get(&daemon_set.name)).await;
         let found =
             found.with_context(|| format!("cannot read the DaemonSet {daemon_set} at {url}"))?;
         let object = serde_json::to_value(&found)?;
         let progress = Progress::of(&object);
-        if let Some(progress) = progress.filter(|_| progress != told) {
-            tell(&progress.to_string());
-            told = Some(progress);
+        if let Some(progress) = progress.filter(|_| progress != reported) {
+            report(&progress.to_string());
+            reported = Some(progress);
         }
         if progress.is_some_and(Progress::is_complete) {
             return Ok(());

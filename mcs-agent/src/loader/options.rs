@@ -1,0 +1,39 @@
+//! How to load the programs.
+
+use super::{Features, Pins, layout::Sizes, tc::TcHook};
+use crate::{flows::FlowCapacity, model::Capacity};
+
+/// How to load the programs.
+#[derive(Clone, Debug)]
+pub struct LoadOptions {
+    /// Where maps and links are pinned.
+    pub pins: Pins,
+    /// How large the config maps are.
+    pub capacity: Capacity,
+    /// How large the flow table is.
+    pub flows: FlowCapacity,
+    /// What the kernel can do.
+    pub features: Features,
+    /// The cookie of the network namespace whose sockets are translated; `None` for all.
+    pub only_netns: Option<u64>,
+    /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
+    /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
+    pub socket_slot_bits: u32,
+    /// Rows of figures: one for each import with its own figures, and one for all others; 0 for no figures.
+    pub figure_rows: u32,
+    /// The hooks of devices whose programs are loaded.
+    pub tc_hooks: Vec<TcHook>,
+    /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
+    pub release_orphans: bool,
+    /// The programs log each decision. Without it they contain no code for that.
+    pub log_programs: bool,
+    /// The programs write each decision to a ring buffer. Without it they contain no code for that.
+    pub trace: bool,
+}
+
+impl LoadOptions {
+    pub(super) const fn sizes(&self) -> Sizes {
+        let Self { capacity, flows, socket_slot_bits, figure_rows, .. } = *self;
+        Sizes { capacity, flows, socket_slot_bits, figure_rows }
+    }
+}
