@@ -66,7 +66,7 @@ pub struct ServiceImport {
     pub created: Option<Timestamp>,
     /// Annotation `multicluster.kubernetes.io/derived-service`.
     pub derived_service: Option<String>,
-    /// How to hand it to the agent while its derived Service serves it, as its reader knows the controller.
+    /// How to hand it to the agent while its derived Service serves it. The source knows its controller.
     pub remedy: Cow<'static, str>,
     /// Set if its endpoints can be ClusterIPs, which the controller's own gateways alone lead to: how to make its
     /// controller export the addresses of pods.

@@ -218,3 +218,43 @@ impl Coverage {
         )
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::fixture::import;
+
+    #[test]
+    fn labels_and_annotations_show_whose_import_it_is() {
+        let of_gke = [("net.gke.io/derived-service".to_owned(), "gke-abc".to_owned())].into();
+        let of_karmada = [("karmada.io/managed".to_owned(), "true".to_owned())].into();
+        let none = BTreeMap::new();
+        let derived =
+            || ServiceImport { derived_service: Some("other".to_owned()), ..import("shop/web") };
+        let absent = || ServiceImport {
+            endpoint_slice_objects: Some("Absent".to_owned()),
+            ..import("shop/web")
+        };
+        for (import, labels, annotations, expected) in [
+            (import("shop/web"), &none, &none, None),
+            (import("shop/web"), &none, &of_gke, Some(("gke", "gke-abc"))),
+            (import("shop/web"), &of_karmada, &none, Some(("karmada", "derived-web"))),
+            (import("shop/web"), &of_karmada, &of_gke, Some(("gke", "gke-abc"))),
+            (derived(), &of_karmada, &of_gke, None),
+            (absent(), &of_karmada, &of_gke, None),
+        ] {
+            match (ReadObject::of_import(import, labels, annotations), expected) {
+                (ReadObject::Standard(_), None) => {}
+                (ReadObject::Import(foreign), Some((word, service))) => {
+                    assert_eq!(
+                        (&*foreign.controller.to_string(), &*foreign.service),
+                        (word, service)
+                    );
+                    let remedy = format!("to hand it to the agent, set --adopt={word}");
+                    assert_eq!(foreign.import.remedy, remedy);
+                }
+                (read, expected) => panic!("{read:?} instead of {expected:?}"),
+            }
+        }
+    }
+}

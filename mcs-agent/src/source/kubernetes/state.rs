@@ -25,7 +25,7 @@ use super::{
     value_list::ValueList,
 };
 use crate::{
-    model::{AdoptableGroup, EventBatch, Kind, NodeFacts, ObjectEvent, SourceStatus, Traffic},
+    model::{AdoptableGroup, EventBatch, Kind, NodeFacts, SourceStatus, Traffic},
     source::adopt::{self, Controller, Coverage, List},
 };
 
@@ -131,43 +131,40 @@ impl ClusterState {
             update,
             ClusterUpdate::Slices(ResourceEvent::Changed(_) | ResourceEvent::Deleted(_))
         );
-        let mut events = match update {
+        let mut events = Vec::new();
+        match update {
             ClusterUpdate::Imports(event) => {
-                self.adoption.take_main(self.imports.apply(event, synced))
+                events = self.adoption.take_main(self.imports.apply(event, synced));
             }
             ClusterUpdate::Slices(event) => {
-                self.adoption.take_main(self.slices.apply(event, synced))
+                events = self.adoption.take_main(self.slices.apply(event, synced));
             }
-            ClusterUpdate::OtherImports(event) => self.adoption.take(List::OtherImports, event),
-            ClusterUpdate::Services(event) => self.adoption.take(List::Services, event),
-            ClusterUpdate::AdoptableSlices(event) => self.adoption.take(List::Slices, event),
-            ClusterUpdate::LocalServices(services) => self.adoption.set_watched(services),
-            ClusterUpdate::LocalSlices(event) => self.adoption.take(List::LocalSlices, event),
-            ClusterUpdate::Node(event) => apply_values(self.node.as_mut(), event),
-            ClusterUpdate::ClusterId(event) => apply_values(self.cluster_id.as_mut(), event),
-            ClusterUpdate::Traffic(event) => {
-                self.traffic.apply(event);
-                Vec::new()
+            ClusterUpdate::OtherImports(event) => {
+                events = self.adoption.take(List::OtherImports, event);
             }
+            ClusterUpdate::Services(event) => events = self.adoption.take(List::Services, event),
+            ClusterUpdate::AdoptableSlices(event) => {
+                events = self.adoption.take(List::Slices, event);
+            }
+            ClusterUpdate::LocalServices(services) => events = self.adoption.set_watched(services),
+            ClusterUpdate::LocalSlices(event) => {
+                events = self.adoption.take(List::LocalSlices, event);
+            }
+            ClusterUpdate::Node(event) => apply(&mut self.node, event),
+            ClusterUpdate::ClusterId(event) => apply(&mut self.cluster_id, event),
+            ClusterUpdate::Traffic(event) => self.traffic.apply(event),
             ClusterUpdate::VipRanges(event) => {
                 if let Some(ranges) = &mut self.vip_ranges {
                     ranges.apply(event);
                 }
-                Vec::new()
             }
-            ClusterUpdate::ServiceRanges(event) => {
-                apply_values(self.service_ranges.as_mut(), event)
-            }
-            ClusterUpdate::ApiServers(addresses) => {
-                self.api_servers = addresses;
-                Vec::new()
-            }
+            ClusterUpdate::ServiceRanges(event) => apply(&mut self.service_ranges, event),
+            ClusterUpdate::ApiServers(addresses) => self.api_servers = addresses,
             ClusterUpdate::Groups(groups) => {
                 let names = groups.keys().map(String::as_str);
                 self.adoptable_groups = adopt::adoptable_groups(names, &self.adopt);
-                Vec::new()
             }
-        };
+        }
         if !synced {
             events = Vec::new();
             if self.resources().all(|resource| resource.synced) && self.adoption.is_complete() {
@@ -240,15 +237,11 @@ impl ClusterState {
     }
 }
 
-/// Applies an event to a resource that is watched. None of its events is an object event.
-fn apply_values<D: Decoder>(
-    values: Option<&mut ValueList<D::Value>>,
-    event: ResourceEvent<D>,
-) -> Vec<ObjectEvent> {
+/// Applies an event to a resource that is watched.
+fn apply<D: Decoder>(values: &mut Option<ValueList<D::Value>>, event: ResourceEvent<D>) {
     if let Some(values) = values {
         values.apply(event);
     }
-    Vec::new()
 }
 
 #[cfg(test)]

@@ -18,7 +18,7 @@ use tracing::{info, warn};
 const QUIET: Duration = Duration::from_millis(100);
 /// The directory is read after this time even if the burst goes on.
 const LONGEST_BURST: Duration = Duration::from_millis(500);
-/// The agent's own reads are none of them: they must not cause another read.
+/// Reads are no changes: the agent's own must not cause another one.
 const CHANGES: WatchFlags = WatchFlags::ALL_EVENTS
     .difference(WatchFlags::OPEN)
     .difference(WatchFlags::ACCESS)

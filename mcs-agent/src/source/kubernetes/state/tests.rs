@@ -7,7 +7,7 @@ use serde_json::{Value, from_value, json};
 
 use super::*;
 use crate::{
-    model::Object,
+    model::{Object, ObjectEvent},
     source::{ReadScope, kubernetes::KubernetesOptions},
 };
 
