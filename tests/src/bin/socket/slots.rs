@@ -401,11 +401,7 @@ fn begins_anew(world: &mut World) -> anyhow::Result<()> {
         ensure!(shown == vip, "{shown} instead of {vip}");
         Ok(())
     };
-    let mut restart = |flags: &[&str]| {
-        site.agent.kill()?;
-        site.agent.start_again(flags)?;
-        site.agent.wait_until_healthy()
-    };
+    let mut restart = |flags: &[&str]| site.agent.replace(flags);
     let shows_backend = |when: &str| {
         let shown = socket.peer_addr()?;
         ensure!(shown == backend(PODS[0], Family::V4, UDP.1), "{when}: {shown}");
