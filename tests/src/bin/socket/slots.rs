@@ -387,7 +387,7 @@ fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
     until_free(&site)
 }
 
-/// Both maps are made anew if the agent before did not keep them, and if one of them is missing.
+/// The agent makes both maps anew if the agent before it did not keep them, or if one of them is missing.
 fn begins_anew(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("anew").with(&PODS[..1]);
     let mut site = world.start("anew", &[], &[&target.service])?;
