@@ -130,7 +130,14 @@ impl Agent {
         Ok(())
     }
 
-    /// The same, and it reads objects elsewhere.
+    /// Kills it, starts another one in its place with these flags, and waits until that is healthy.
+    pub fn replace(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+        self.kill()?;
+        self.start_again(flags)?;
+        self.wait_until_healthy()
+    }
+
+    /// Starts it again, and it reads objects elsewhere.
     pub fn start_again_on(&mut self, source: Source) -> anyhow::Result<()> {
         self.config.source = source;
         self.child = spawn(&self.binary, &self.netns, &self.config)?;

@@ -4,7 +4,7 @@
 //! All but the scenarios use the real kernel as root, and change nothing that they have not created.
 
 pub mod agent;
-#[cfg(all(feature = "clusters", feature = "suites"))]
+#[cfg(feature = "suites")]
 pub mod api_server;
 #[cfg(feature = "suites")]
 pub mod bpf;
@@ -24,10 +24,10 @@ pub mod dashboard;
 pub mod fuzz;
 #[cfg(feature = "suites")]
 pub mod interpreter;
-#[cfg(all(feature = "clusters", feature = "suites"))]
+#[cfg(feature = "suites")]
 pub mod kube_proxy;
 pub mod manifests;
-#[cfg(all(feature = "clusters", feature = "suites"))]
+#[cfg(feature = "suites")]
 pub mod member;
 pub mod netns;
 #[cfg(feature = "suites")]

@@ -175,8 +175,8 @@ fn objects() -> [Value; 6] {
     [slice, bare, service, node, lease, range]
 }
 
-/// What one watcher is sent for a change of one endpoint: of a slice that a multi-cluster controller imports, and of one as
-/// Kubernetes keeps it, with the pods.
+/// The bytes that one watcher receives for a change of one endpoint: in an imported slice, and in a slice of Kubernetes itself, which
+/// names pods.
 fn takes_less(world: &mut World) -> anyhow::Result<()> {
     let api = &world.east.api;
     for (what, with_pods) in [("an imported slice", false), ("a slice with its pods", true)] {

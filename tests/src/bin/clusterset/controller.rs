@@ -80,18 +80,22 @@ impl Controller {
         Ok(controller)
     }
 
+    /// Kills it, and starts it again.
+    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+        self.kill()?;
+        self.start_again()
+    }
+
     /// Starts it again with these flags instead of its own.
     pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
-        self.kill()?;
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        self.start_again()
+        self.restart()
     }
 
     /// Starts it again, as this version.
     pub(crate) fn restart_as(&mut self, version: Version) -> anyhow::Result<()> {
-        self.kill()?;
         self.version = version;
-        self.start_again()
+        self.restart()
     }
 
     /// Its process id. `nsenter` becomes the controller.

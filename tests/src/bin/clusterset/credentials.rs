@@ -190,8 +190,7 @@ fn renewed(world: &mut World) -> anyhow::Result<()> {
     // The old one has expired then.
     sleep(Duration::from_secs(REST.unsigned_abs()));
     stays(world, &namespace, &before)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)?;
     // Later cases need one for longer.

@@ -52,9 +52,10 @@ const MOST_WRITES: f64 = 6.5;
 const CHANGES: usize = 5 * WRITES;
 /// How many imports a peer may write at once after it was quiet.
 const BURST: usize = 500;
-/// By as much two measurements of the same differ if nothing else runs on the machine.
+/// Two measurements differ by this time on a machine that runs nothing else.
 const NOISE: Duration = Duration::from_millis(15);
-/// How long a change waits at least that a writer puts behind one of the hostile peer. Less is the CPUs that other suites have.
+/// The least delay of a change that waits behind a change of the hostile peer. Less delay comes from other suites, which use the
+/// CPUs too.
 const TURN: Duration = Duration::from_millis(1000 / WRITES as u64);
 
 /// What happens while changes of the quiet peer are measured.

@@ -67,7 +67,7 @@ fn from_lighthouse(world: &mut World) -> anyhow::Result<()> {
         let former = begin(world, Source::Lighthouse { vip })?;
         let namespace = &former.namespace;
         adopt(world, &former)?;
-        // It takes every ServiceImport of its cluster for its own when it is uninstalled.
+        // When Lighthouse is uninstalled it deletes every ServiceImport of its cluster.
         refused(|| former.controller.delete(&objects::import(namespace)))?;
         end(world, &former, "managed-by=lighthouse-agent.submariner.io")?;
     }

@@ -234,8 +234,7 @@ fn restored(world: &mut World) -> anyhow::Result<()> {
     signal(world.first(), Signal::STOP)?;
     restore(world.first(), &yesterday)?;
     is_of_today(world).context("a reader that runs")?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     is_of_today(world).context("a reader that starts")?;
     signal(world.first(), Signal::CONT)?;
     wait::until("an end of what was withdrawn", || {

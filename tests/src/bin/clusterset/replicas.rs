@@ -46,8 +46,7 @@ fn killed(world: &mut World) -> anyhow::Result<()> {
         }
         let one = &mut world.clusters[1].controller;
         let controller = if number % 2 == 0 { one } else { &mut other };
-        controller.kill()?;
-        controller.start_again()?;
+        controller.restart()?;
         sleep(Duration::from_secs(1));
         ensure!(vips(world)? == before, "the address has changed");
     }

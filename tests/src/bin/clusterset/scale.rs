@@ -111,7 +111,7 @@ fn mailbox_name(mailbox: usize) -> String {
     format!("scale-{mailbox}")
 }
 
-/// The name of a slice in its own cluster, and by its first slice that of a service.
+/// The name of a slice in its own cluster. A service has the name of its first slice.
 fn name(mailbox: usize, slice: usize) -> String {
     format!("s{mailbox}-{slice}")
 }

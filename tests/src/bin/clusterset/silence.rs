@@ -169,8 +169,7 @@ fn forbidden(world: &mut World) -> anyhow::Result<()> {
     let binding =
         namespaced("rbac.authorization.k8s.io/v1", "RoleBinding", MAILBOX, world.second().id);
     world.first().api().delete(&binding)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.first().credentials_for(world.second().id)?;
     stays(world, &namespace, &before)?;
@@ -200,8 +199,7 @@ fn type_gone(world: &mut World) -> anyhow::Result<()> {
     world.clusters[0].controller.kill()?;
     let definition = delete_type(world.first(), SERVICES)?;
     stays(world, &namespace, &before)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.first().api().apply(&definition)?;
     world.clusters[0].controller.start_again()?;
@@ -214,8 +212,7 @@ fn type_gone_live(world: &mut World) -> anyhow::Result<()> {
     let definition = delete_type(world.first(), SERVICES)?;
     stays(world, &namespace, &before)?;
     // The publisher that begins now finds nothing of what it has published.
-    world.clusters[0].controller.kill()?;
-    world.clusters[0].controller.start_again()?;
+    world.clusters[0].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.first().api().apply(&definition)?;
     stays(world, &namespace, &before)?;
@@ -287,8 +284,7 @@ fn half_way(world: &mut World) -> anyhow::Result<()> {
     let exported = namespaced(OWN, "ExportedService", MAILBOX, &format!("{namespace}.hello"));
     world.first().api().delete(&exported)?;
     stays(world, &namespace, &before)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.clusters[0].controller.start_again()?;
     stays(world, &namespace, &before)?;
@@ -302,8 +298,7 @@ fn another_id(world: &mut World) -> anyhow::Result<()> {
     let mut wrong = right.clone();
     wrong["spec"]["holderIdentity"] = json!("somebody-else");
     world.first().api().apply(&wrong)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.first().api().apply(&right)?;
     world.clusters[0].controller.start_again()?;
@@ -342,8 +337,7 @@ fn killed_half_way(world: &mut World) -> anyhow::Result<()> {
     let found = published(world)?;
     tell(format!("{found} of {MANY} services were published"));
     stays(world, &namespace, &before)?;
-    world.clusters[1].controller.kill()?;
-    world.clusters[1].controller.start_again()?;
+    world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
     world.clusters[0].controller.start_again()?;
     wait::within(Duration::from_secs(30), "all services", || {

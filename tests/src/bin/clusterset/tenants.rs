@@ -118,7 +118,7 @@ fn foreground_deletion(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A ServiceImport as a controller has it that does not say who it is.
+/// A ServiceImport that does not name its controller, as some controllers write it.
 fn foreign_import(namespace: &str) -> Value {
     let mut import = objects::import(namespace);
     import["metadata"]["name"] = json!("foreign");

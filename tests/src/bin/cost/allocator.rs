@@ -14,7 +14,7 @@ pub(crate) struct Calls {
     pub(crate) count: u64,
     /// Bytes that these calls were about.
     pub(crate) bytes: u64,
-    /// Bytes that it has, without those it gave back.
+    /// Bytes that the thread holds now.
     held: u64,
     /// The most that it had at a time since [`begin_peak`].
     pub(crate) peak: u64,

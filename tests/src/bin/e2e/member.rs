@@ -99,7 +99,7 @@ impl Member {
         self.kubectl.apply(&list.to_string())
     }
 
-    /// Makes it that many servers, and waits until all of them are ready, and no other is.
+    /// Scales the servers to `replicas`, and waits until these and no others are ready.
     pub(crate) fn scale(&self, replicas: u8) -> anyhow::Result<()> {
         self.run(&["scale", "deployment", SERVER, &format!("--replicas={replicas}")])?;
         wait::within(PATIENCE, &format!("{replicas} servers in {}", self.name), || {

@@ -273,7 +273,7 @@ fn again(agents: &mut Crowd, before: &Progress) -> anyhow::Result<(usize, usize)
     Ok((now.lists - before.lists, now.removed - before.removed))
 }
 
-/// It answers 410 to watches that have seen an older version than it begins with. Each of them lists once.
+/// The API server answers 410 to a watch that has seen an older version than its first one. Each watch lists once.
 fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
     let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
@@ -295,7 +295,7 @@ fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
         lists as f64 / agents.count as f64,
     ));
     ensure!(lists <= agents.count * KINDS, "{lists} lists");
-    // Each may have begun one that the API server ended with its start.
+    // The start may have ended a connection that a follower had just begun.
     ensure!(connections <= 2 * CONNECTIONS * agents.count as u64, "{connections} connections");
     ensure!(removed == 0, "agents lost {removed} objects");
     let errors = world.server_errors()?;

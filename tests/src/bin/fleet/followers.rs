@@ -1,5 +1,5 @@
-//! A process that follows an API server as the agents of many nodes do. It says how far they are for each line of its standard
-//! input.
+//! A process that follows an API server as the agents of many nodes do. For each line of its standard input it prints the progress of
+//! the followers.
 
 use std::{
     collections::BTreeMap,
@@ -88,7 +88,7 @@ fn run() -> anyhow::Result<()> {
     Ok(())
 }
 
-/// On one thread, as every agent has one for its API server.
+/// Follows on one thread, as each agent does.
 fn follow(kubeconfig: &Path, node: &str, count: usize, shared: &Shared) {
     let Ok(runtime) = runtime::Builder::new_current_thread().enable_all().build() else { return };
     let local = LocalSet::new();

@@ -91,7 +91,7 @@ fn was_killed(world: &mut World) -> anyhow::Result<()> {
     fs::rename(resized.pins.flows(), resized.pins.old_flows())?;
     let table = resized.start_again("1024")?;
     assert_eq!(complete_flows(&table)?, (0..500).collect());
-    // As if it had been killed before that, too: the table before the last one is still there.
+    // As after two kills: an older table is there too.
     resized.site.agent.kill()?;
     let other = Maps::create(world, "before", 256)?;
     fs::hard_link(other.pins().flows(), resized.pins.old_flows())?;

@@ -97,10 +97,10 @@ fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
     let mut gate = FlowsUsedFlag::open(&state)?;
     let mut program = FlowsUsedFlag::open(&state)?;
     gate.used()?;
-    // A program that began before, and made its flow while it was waited for.
+    // A program began before the look, and made its flow while the agent waited for it.
     assert!(!gate.end(|| Ok(false))?);
     assert_eq!(gate.get(), FlowsUsed::YES);
-    // One that begins after the second look: its flow may be there or not yet.
+    // A program begins after the second look: its flow may be there or not yet.
     let look = || {
         assert_eq!(program.get(), FlowsUsed::ENDING);
         program.used()?;

@@ -201,7 +201,7 @@ fn full_disk(world: &mut World) -> anyhow::Result<()> {
     let complained = complaints(&site)?;
     let started =
         site.agent.status()?["report"]["agent"]["started"].as_u64().context("no start")?;
-    // `status` tells agents of one second apart by what they leave when they start, for which there is no room.
+    // `status` tells agents that start in the same second apart by what each leaves at its start. The full disk has no room for it.
     wait::until("the next second", || {
         let now = SystemTime::now().duration_since(UNIX_EPOCH)?.as_secs();
         ensure!(now > started, "it is not over");

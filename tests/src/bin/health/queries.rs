@@ -172,7 +172,7 @@ struct Matcher {
     value: String,
 }
 
-/// Every metric of a query. A name is one if it has labels, or a prefix that only metrics have.
+/// Every metric of a query. A name is a metric if it has labels, or a prefix that only metrics have.
 fn selectors(query: &str) -> Vec<Selector> {
     let mut found = Vec::new();
     let mut rest = query;

@@ -28,9 +28,7 @@ fn is_full(world: &mut World) -> anyhow::Result<()> {
         for set in [SETS[1], SETS[0]] {
             site.apply(&target.clone().with(set).service)?;
         }
-        site.agent.kill()?;
-        site.agent.start_again(&["--max-memory=1Mi"])?;
-        site.agent.wait_until_healthy()?;
+        site.agent.replace(&["--max-memory=1Mi"])?;
         site.agent.wait_for(&target.service)
     })?;
     let status = site.agent.status()?;

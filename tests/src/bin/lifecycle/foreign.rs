@@ -134,9 +134,7 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
         took = took.max(until_pinned(&root, &before)?);
         wait_for_repairs(&site.agent, Tampering::Pin, 4 * before.len() as u64)?;
         // Who comes next finds everything in its place.
-        site.agent.kill()?;
-        site.agent.start_again(&[])?;
-        site.agent.wait_until_healthy()
+        site.agent.replace(&[])
     })?;
     tell(format!("{} pins gone four times, back within {took:.1?}", before.len()));
     let after = pinned(&root)?;

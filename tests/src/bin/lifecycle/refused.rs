@@ -131,9 +131,7 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
             }
             outcomes.push(format!("{name}: {found:?}"));
         }
-        site.agent.kill()?;
-        site.agent.start_again(FLAGS)?;
-        site.agent.wait_until_healthy()?;
+        site.agent.replace(FLAGS)?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
     outcomes.into_iter().for_each(tell);
@@ -166,9 +164,7 @@ fn once(world: &mut World) -> anyhow::Result<()> {
             }
             fared[found as usize] += 1;
         }
-        site.agent.kill()?;
-        site.agent.start_again(FLAGS)?;
-        site.agent.wait_until_healthy()?;
+        site.agent.replace(FLAGS)?;
         SETS.iter().try_for_each(|pods| site.apply(&target.clone().with(pods).service))
     })?;
     let [ended, degraded, healthy] = fared;

@@ -156,11 +156,7 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
     let mut site = world.site("adopted", &[], &target)?;
     let _in_cgroup = site.cgroup.visit()?;
     let (dump, maps) = found(&site)?;
-    Load::of(&target).during(&world.network.pod, || {
-        site.agent.kill()?;
-        site.agent.start_again(&[])?;
-        site.agent.wait_until_healthy()
-    })?;
+    Load::of(&target).during(&world.network.pod, || site.agent.replace(&[]))?;
     let (after, same_maps) = found(&site)?;
     ensure!(maps == same_maps, "{same_maps:?} are pinned instead of {maps:?}");
     let [now, former] = [&after, &dump].map(MapView::of);

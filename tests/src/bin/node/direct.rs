@@ -69,7 +69,7 @@ enum End {
     Close,
 }
 
-/// The client's port is that of its connection by VIP, and the server is that connection's backend.
+/// A direct connection from the port of an earlier connection by VIP, to the backend of that connection.
 fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     world.place.pod(layout)?.netns.run(|| {
         for end in [End::Reset, End::Close] {
@@ -126,7 +126,7 @@ fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// A TCP socket whose port another one like it can have after its end.
+/// A TCP socket with `SO_REUSEADDR`: another one can bind its port after its end.
 fn reusable(family: Family) -> anyhow::Result<TcpStream> {
     let socket = client::tcp(family)?;
     set_socket_reuseaddr(&socket, true)?;

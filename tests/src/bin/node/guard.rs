@@ -35,7 +35,7 @@ fn does_not_leak(world: &mut World) -> anyhow::Result<()> {
             for to in vips.into_iter().chain([SocketAddr::new(other, UDP.0)]) {
                 let socket = client::udp(family)?;
                 for _ in 0..DATAGRAMS {
-                    // The kernel may tell that it dropped it.
+                    // The kernel may report the drop as an error.
                     let _ = socket.send_to(b"anybody there", to);
                 }
             }
@@ -80,7 +80,7 @@ fn tunnels(world: &mut World) -> anyhow::Result<()> {
         let socket = client::udp(Family::V4)?;
         for number in [1, 2] {
             for _ in 0..DATAGRAMS {
-                // The kernel may tell that it dropped it.
+                // The kernel may report the drop as an error.
                 let _ =
                     socket.send_to(b"anybody there", SocketAddr::from(([192, 0, number, 2], 9)));
             }

@@ -100,8 +100,7 @@ fn address(storage: &SockaddrStorage) -> Option<SocketAddr> {
     v4.or_else(|| storage.as_sockaddr_in6().map(|v6| SocketAddr::new(v6.ip().into(), v6.port())))
 }
 
-/// The router that is that many hops away, by the address it has towards the client. The node may
-/// use any.
+/// The address towards the client of the router that is `hops` hops away. None for the node, which may answer from any address.
 fn router(world: &World, family: Family, hops: u8) -> Option<IpAddr> {
     let [near, far] = world.place.routers();
     let pick = |(v4, v6)| family.address(v4, v6, 0).ip();

@@ -39,7 +39,7 @@ const DESCRIPTORS: u64 = 12_000;
 /// Datagrams on their way at a time: what a server's buffer holds.
 const BATCH: usize = 50;
 
-/// Flows that a small table holds, and those that are to live at a time.
+/// Flows that a small table holds, and flows that live at a time.
 const SMALL: &str = "1024";
 const LIVE: usize = 1_500;
 /// More than [`Flow::TOUCH_NS`](mcs_common::Flow::TOUCH_NS), the time for which an entry does not refresh
@@ -194,8 +194,8 @@ fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Resul
     Ok(())
 }
 
-/// A flow that was forgotten to make room finds its backend again with its client's next packet: the
-/// choice depends on the addresses and ports alone.
+/// A flow that the table has evicted finds its backend again with the client's next packet: the choice depends on addresses and
+/// ports alone.
 fn survive_eviction(world: &mut World) -> anyhow::Result<()> {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let target: Target = world.fresh("crowded").with_remote(Distance::Near, World::WEB);

@@ -100,7 +100,7 @@ fn sends_large(world: &World, layout: Layout, family: Family) -> anyhow::Result<
     })?
 }
 
-/// The sizes that the hop takes, those that it has to say it does not take, and fragments.
+/// Sizes up to the MTU of the hop, larger sizes that the hop answers with an error, and fragments.
 fn crosses(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     let pod = world.place.pod(layout)?;
     world.backbone.forget_mtus()?;

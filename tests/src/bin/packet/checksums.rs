@@ -44,8 +44,8 @@ fn word(bytes: &[u8], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
 
-/// Makes a checksum of the packet 0: its own, or the one it has after `translated`. A word that is the
-/// checksum which stands there without it adds up to that.
+/// Makes the checksum of the packet 0, before or after `translated`. The word of the packet is the checksum that the packet has with
+/// the word 0: both add up to 0.
 fn zeroed(
     with_word: impl Fn(u16) -> Packet,
     translated: impl Fn(&Packet) -> Packet,

@@ -68,7 +68,7 @@ pub(crate) fn both_ways(fixture: &mut Fixture) -> anyhow::Result<()> {
 fn two_vips(fixture: &mut Fixture) -> anyhow::Result<()> {
     for protocol in Protocol::ALL {
         fixture.reset(fixture.family, fixture.medium)?;
-        // Each has its VIP as the source at the pod, so that they are never one.
+        // Each flow has its VIP as the source at the pod, so the two have different tuples.
         let flows = [
             flow(fixture, protocol, fixture.family.vip(1))?,
             flow(fixture, protocol, fixture.family.vip(2))?,

@@ -111,7 +111,7 @@ fn keep_alive(fixture: &mut Fixture) -> anyhow::Result<()> {
     let service = service(fixture, &[1])?;
     let flow = passing(fixture, &service);
     passes(fixture, flow, &flow.later(Side::Client))?;
-    // Without its flow it would go to a backend, as one of a flow that was evicted.
+    // Without its flow the packet would go to a backend, as a packet of an evicted flow does.
     fixture.set_evicted()?;
     for garbage in [&[][..], &[0]] {
         for prober in Side::BOTH {

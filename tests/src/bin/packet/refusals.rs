@@ -34,8 +34,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "refusals: a flow continues without its frontend", known_flow);
 }
 
-/// The reset that answers a segment, as RFC 9293, 3.10.7.1 has it, in the segment's place: with its
-/// options and its payload.
+/// The reset that answers a segment (RFC 9293, 3.10.7.1). It is made in the packet of the segment, whose options and payload stay.
 pub(crate) fn reset(packet: &Packet) -> Packet {
     let (from, to) = packet.ends();
     let mut answer = packet.clone().between(to, from);

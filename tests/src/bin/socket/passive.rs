@@ -258,9 +258,7 @@ fn attaches(world: &mut World) -> anyhow::Result<()> {
     site.agent.stop()?;
     site.agent.start_again(&["--passive-health=all"])?;
     until(&site, &FAILURES)?;
-    site.agent.kill()?;
-    site.agent.start_again(&["--passive-health=off"])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.replace(&["--passive-health=off"])?;
     site.apply(&asking(web).service)?;
     until(&site, &[])
 }

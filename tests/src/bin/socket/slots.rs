@@ -387,7 +387,7 @@ fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
     until_free(&site)
 }
 
-/// Both maps are made anew if the agent before did not keep them, and if one of them is missing.
+/// The agent makes both maps anew if the agent before it did not keep them, or if one of them is missing.
 fn begins_anew(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("anew").with(&PODS[..1]);
     let mut site = world.start("anew", &[], &[&target.service])?;
@@ -401,11 +401,7 @@ fn begins_anew(world: &mut World) -> anyhow::Result<()> {
         ensure!(shown == vip, "{shown} instead of {vip}");
         Ok(())
     };
-    let mut restart = |flags: &[&str]| {
-        site.agent.kill()?;
-        site.agent.start_again(flags)?;
-        site.agent.wait_until_healthy()
-    };
+    let mut restart = |flags: &[&str]| site.agent.replace(flags);
     let shows_backend = |when: &str| {
         let shown = socket.peer_addr()?;
         ensure!(shown == backend(PODS[0], Family::V4, UDP.1), "{when}: {shown}");

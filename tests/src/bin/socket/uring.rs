@@ -1,4 +1,4 @@
-//! Sockets that are used by `io_uring`, in the thread that submits and in one of the kernel.
+//! Sockets that `io_uring` uses, on the submitting thread and on a thread of the kernel.
 
 #![expect(unsafe_code, reason = "io_uring has no safe interface among the crates of the tests")]
 
