@@ -20,7 +20,7 @@ use super::{
     ejection,
     fate::{Fallback, Fate, Recorder},
     problem::ObjectProblem,
-    spill::{Judge, SpillRule, Tally},
+    spill::{SpillContext, SpillRule, Tally},
     tier::{Tier, tiers},
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
@@ -70,7 +70,7 @@ impl Preferences {
         &self,
         candidates: &mut Vec<Candidate<'_>>,
         node: &NodeContext,
-        judge: &mut Judge<'_>,
+        spill: &mut SpillContext<'_>,
         recorder: &mut impl Recorder,
     ) -> Vec<TierShare> {
         let is_local = self.policy == TrafficPolicy::Local;
@@ -79,16 +79,16 @@ impl Preferences {
         }
         recorder.step(candidates, |candidates| keep_not_drained(candidates, node));
         // Sockets of TCP say nothing of UDP.
-        if self.ejects && judge.frontend.protocol == Protocol::Tcp {
+        if self.ejects && spill.frontend.protocol == Protocol::Tcp {
             recorder.step(candidates, |candidates| {
-                ejection::keep(candidates, judge.import, &node.ejections);
+                ejection::keep(candidates, spill.import, &node.ejections);
                 Fate::Ejected
             });
         }
         let shares = match (&*self.tiers, self.spill) {
             ([], _) => Vec::new(),
             (tiers, Some(rule)) => {
-                let shares = judge.judge(rule, tiers, tallies(candidates, tiers, node));
+                let shares = spill.decide(rule, tiers, tallies(candidates, tiers, node));
                 keep_shares(candidates, &shares, recorder);
                 shares
             }
