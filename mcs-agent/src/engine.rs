@@ -30,11 +30,10 @@ pub use self::{
     usage::Usage,
 };
 use crate::{
-    desired::{Rules, Totals},
+    desired::Rules,
     model::{
         AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
-        Ejections, EventBatch, FrontendId, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
-        SourceProblem, SourceStatus,
+        Ejections, EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
     },
     reconcile::{
         DamagedFrontend, MapError, MapReader as _, Maps, Plan, Planned, Pruning, Realized, Step,
@@ -239,16 +238,6 @@ impl Engine {
             self.combine_facts();
         }
         is_new
-    }
-
-    /// The imports that have passive health.
-    pub fn ejecting(&self) -> &[ObjectKey] {
-        self.rules.ejecting()
-    }
-
-    /// The TCP frontends of the imports that have passive health.
-    pub fn watchable(&self) -> impl Iterator<Item = (&ObjectKey, FrontendId)> {
-        self.rules.watchable()
     }
 
     /// Replaces what is known of the node without the source. A round is due.
@@ -496,9 +485,9 @@ impl Engine {
         objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()
     }
 
-    /// The totals of all desired frontends.
-    pub const fn totals(&self) -> &Totals {
-        self.rules.totals()
+    /// The rules with their latest result.
+    pub const fn rules(&self) -> &Rules {
+        &self.rules
     }
 
     /// How much of the maps the desired state takes.

@@ -10,7 +10,7 @@ use super::{
     problem::ObjectProblem,
     selection::{self, Selection},
     slice::UsableSlices,
-    spill::{Judge, Spills},
+    spill::{SpillContext, Spills},
 };
 use crate::{
     model::{
@@ -80,9 +80,17 @@ impl Claim {
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
-                    let judge = &mut Judge { spills, import: &import.key, frontend: frontend.id };
+                    let context =
+                        &mut SpillContext { spills, import: &import.key, frontend: frontend.id };
                     let preferences = &self.preferences;
-                    selection::select(candidates, port.protocol, preferences, node, judge, recorder)
+                    selection::select(
+                        candidates,
+                        port.protocol,
+                        preferences,
+                        node,
+                        context,
+                        recorder,
+                    )
                 };
             if ignores_drain {
                 drain_ignored.get_or_insert(frontend.id);

@@ -85,7 +85,7 @@ mod tests {
         ports.iter().map(ejection).collect::<Vec<_>>().iter().collect()
     }
 
-    /// The endpoints that are left of those in these clusters, numbered from 1.
+    /// The endpoints that stay, of endpoints in these clusters that are numbered from 1.
     fn left(clusters: &[&str], dead: &[u16]) -> Vec<u16> {
         let endpoints: Vec<_> = clusters.iter().map(|name| (*name, endpoint(""))).collect();
         let endpoints = of_clusters(&endpoints);

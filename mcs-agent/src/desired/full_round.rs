@@ -70,7 +70,7 @@ pub(super) fn evaluate(
         rejections,
         ..DesiredState::default()
     };
-    let ejecting = claimants.iter().filter(|(_, claim)| claim.preferences.ejects);
+    let ejecting = claimants.iter().filter(|(_, claim)| claim.preferences.eject());
     let ejecting = ejecting.map(|(import, _)| import.key.clone()).collect();
     let claims = claimants.into_iter().map(|(import, claim)| (import.key.clone(), claim)).collect();
     let totals = Totals::of(&desired);

@@ -1,17 +1,8 @@
 //! Which of its candidates a frontend gets as backends: each preference keeps some of the candidates that the one before
 //! kept.
 //!
-//! 1. On this node: if the traffic policy is `Local`
-//! 2. Not drained
-//! 3. Not ejected: if the import has passive health
-//! 4. Clusters: if the import or the operator prefers clusters
-//! 5. Ready, else draining
-//! 6. Near: unless the traffic policy is `Local`
-//!
-//! If the import asks for spill, 4 keeps several tiers, each with a share, and 6 counts inside each tier.
-//!
-//! This is the order of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if it
-//! terminates and still serves; a cluster is drained if its operators say so.
+//! The order is the one of kube-proxy's `CategorizeEndpoints`, which knows no clusters. In this file an endpoint drains if
+//! it terminates and still serves; a cluster is drained if its operators say so.
 
 use std::sync::Arc;
 
@@ -20,23 +11,36 @@ use super::{
     ejection,
     fate::{Fallback, Fate, Recorder},
     problem::ObjectProblem,
-    spill::{Judge, SpillRule, Tally},
+    spill::{SpillContext, SpillRule, Tally},
     tier::{Tier, tiers},
     topology::{self, Distribution},
     traffic_policy::{LocalNode, TrafficPolicy},
 };
 use crate::model::{NodeContext, Protocol, ServiceImport, TierShare, TierState};
 
-/// The preferences of an import.
+/// The preferences of an import, in the order in which they apply.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Preferences {
-    policy: TrafficPolicy,
-    /// Whether backends that do not answer are ejected.
-    pub(super) ejects: bool,
-    /// Empty if nobody prefers clusters.
-    tiers: Vec<Tier>,
-    spill: Option<SpillRule>,
-    distribution: Option<Distribution>,
+pub(super) struct Preferences(Vec<Preference>);
+
+#[derive(Clone, PartialEq, Eq, Debug)]
+enum Preference {
+    /// Keeps the endpoints on this node. If the agent does not know its node and cluster, no endpoint is
+    /// local, and every client is refused.
+    OnThisNode,
+    /// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
+    NotDrained,
+    /// Keeps the backends that answer clients of this node, within limits. For UDP it keeps all.
+    NotEjected,
+    /// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
+    /// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
+    FirstTier(Vec<Tier>),
+    /// Keeps the tiers that have a share by the rule for spill.
+    TiersWithShare(Vec<Tier>, SpillRule),
+    /// Keeps the ready endpoints, else those that drain.
+    ReadyElseDraining,
+    /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`. If tiers have shares, it counts
+    /// inside each of them.
+    Near(Option<Distribution>),
 }
 
 impl Preferences {
@@ -61,7 +65,36 @@ impl Preferences {
             problems.push(problem);
             None
         });
-        Ok((Self { policy, ejects, tiers, spill, distribution }, problems))
+        Ok((Self::in_order(policy, ejects, tiers, spill, distribution), problems))
+    }
+
+    fn in_order(
+        policy: TrafficPolicy,
+        ejects: bool,
+        tiers: Vec<Tier>,
+        spill: Option<SpillRule>,
+        distribution: Option<Distribution>,
+    ) -> Self {
+        let local = policy == TrafficPolicy::Local;
+        let of_tiers = match spill {
+            _ if tiers.is_empty() => None,
+            None => Some(Preference::FirstTier(tiers)),
+            Some(rule) => Some(Preference::TiersWithShare(tiers, rule)),
+        };
+        let list = [
+            local.then_some(Preference::OnThisNode),
+            Some(Preference::NotDrained),
+            ejects.then_some(Preference::NotEjected),
+            of_tiers,
+            Some(Preference::ReadyElseDraining),
+            (!local).then_some(Preference::Near(distribution)),
+        ];
+        Self(list.into_iter().flatten().collect())
+    }
+
+    /// Whether backends that do not answer are ejected.
+    pub(super) fn eject(&self) -> bool {
+        self.0.contains(&Preference::NotEjected)
     }
 
     /// Keeps the candidates that become backends. There is one candidate per address. Returns the share of each tier, if
@@ -70,29 +103,49 @@ impl Preferences {
         &self,
         candidates: &mut Vec<Candidate<'_>>,
         node: &NodeContext,
-        judge: &mut Judge<'_>,
+        spill: &mut SpillContext<'_>,
         recorder: &mut impl Recorder,
     ) -> Vec<TierShare> {
-        let is_local = self.policy == TrafficPolicy::Local;
-        if is_local {
-            recorder.step(candidates, |candidates| keep_on_this_node(candidates, node));
+        let mut shares = Vec::new();
+        for preference in &self.0 {
+            preference.keep(candidates, node, spill, &mut shares, recorder);
         }
-        recorder.step(candidates, |candidates| keep_not_drained(candidates, node));
-        // Sockets of TCP say nothing of UDP.
-        if self.ejects && judge.frontend.protocol == Protocol::Tcp {
-            recorder.step(candidates, |candidates| {
-                ejection::keep(candidates, judge.import, &node.ejections);
+        shares
+    }
+}
+
+impl Preference {
+    /// Tells the recorder the fate of the candidates that it does not keep.
+    fn keep(
+        &self,
+        candidates: &mut Vec<Candidate<'_>>,
+        node: &NodeContext,
+        spill: &mut SpillContext<'_>,
+        shares: &mut Vec<TierShare>,
+        recorder: &mut impl Recorder,
+    ) {
+        match self {
+            Self::OnThisNode => recorder.step(candidates, |candidates| {
+                let local = LocalNode::of(node).ok();
+                candidates.retain(|one| {
+                    local.is_some_and(|local| local.hosts(one.cluster, one.endpoint.node_name()))
+                });
+                Fate::OtherNode
+            }),
+            Self::NotDrained => recorder.step(candidates, |candidates| {
+                let stays = |one: &Candidate<'_>| !node.facts.traffic.is_drained(one.cluster);
+                if candidates.iter().any(|one| stays(one) && is_ready(one)) {
+                    candidates.retain(stays);
+                }
+                Fate::Drained
+            }),
+            // Sockets of TCP say nothing of UDP.
+            Self::NotEjected if spill.frontend.protocol == Protocol::Udp => {}
+            Self::NotEjected => recorder.step(candidates, |candidates| {
+                ejection::keep(candidates, spill.import, &node.ejections);
                 Fate::Ejected
-            });
-        }
-        let shares = match (&*self.tiers, self.spill) {
-            ([], _) => Vec::new(),
-            (tiers, Some(rule)) => {
-                let shares = judge.judge(rule, tiers, tallies(candidates, tiers, node));
-                keep_shares(candidates, &shares, recorder);
-                shares
-            }
-            (tiers, None) => {
+            }),
+            Self::FirstTier(tiers) => {
                 let mut first = None;
                 recorder.step(candidates, |candidates| {
                     first = keep_first_tier(candidates, tiers, node);
@@ -101,72 +154,60 @@ impl Preferences {
                 if first != Some(0) && candidates.iter().any(is_usable) {
                     recorder.falls_back(|| Fallback::TierEmpty(why_not_first(tiers, first)));
                 }
-                Vec::new()
             }
-        };
-        recorder.step(candidates, keep_ready_else_draining);
-        if !is_local && shares.is_empty() {
-            recorder.step(candidates, |candidates| self.keep_near(candidates, node));
-        }
-        if !is_local {
-            for tier in &shares {
-                recorder.step(candidates, |candidates| self.keep_near_of(tier, candidates, node));
+            Self::TiersWithShare(tiers, rule) => {
+                *shares = spill.decide(*rule, tiers, tallies(candidates, tiers, node));
+                keep_shares(candidates, shares, recorder);
+            }
+            Self::ReadyElseDraining => recorder.step(candidates, |candidates| {
+                if candidates.iter().any(is_ready) {
+                    candidates.retain(is_ready);
+                } else {
+                    candidates.retain(|one| one.conditions().draining());
+                }
+                Fate::NotReady
+            }),
+            Self::Near(distribution) if shares.is_empty() => {
+                recorder.step(candidates, |candidates| keep_near(candidates, *distribution, node));
+            }
+            Self::Near(distribution) => {
+                for tier in shares {
+                    recorder.step(candidates, |candidates| {
+                        keep_near_of(tier, candidates, *distribution, node)
+                    });
+                }
             }
         }
-        shares
-    }
-
-    /// Keeps ready endpoints by their hints, else by the import's `trafficDistribution`. Returns the fate of the others.
-    fn keep_near(&self, candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
-        if candidates.iter().all(is_ready) {
-            topology::prefer(candidates, self.distribution, node)
-        } else {
-            Fate::Farther
-        }
-    }
-
-    /// The same among the candidates of this tier.
-    fn keep_near_of(
-        &self,
-        tier: &TierShare,
-        candidates: &mut Vec<Candidate<'_>>,
-        node: &NodeContext,
-    ) -> Fate {
-        let (mut inside, others): (Vec<_>, Vec<_>) =
-            candidates.iter().partition(|candidate| tier.has(candidate.cluster));
-        let fate = self.keep_near(&mut inside, node);
-        *candidates = others;
-        candidates.extend(inside);
-        candidates.sort_unstable_by_key(|candidate| candidate.address);
-        fate
     }
 }
 
-/// If the agent does not know its node and cluster, no endpoint is local, and every client is refused.
-fn keep_on_this_node(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
-    let local = LocalNode::of(node).ok();
-    candidates.retain(|one| {
-        local.is_some_and(|local| local.hosts(one.cluster, one.endpoint.node_name()))
-    });
-    Fate::OtherNode
-}
-
-/// Keeps the clusters that are not drained, if one of their endpoints is ready. If none is, all candidates stay.
-fn keep_not_drained(candidates: &mut Vec<Candidate<'_>>, node: &NodeContext) -> Fate {
-    let stays = |one: &Candidate<'_>| !node.facts.traffic.is_drained(one.cluster);
-    if candidates.iter().any(|one| stays(one) && is_ready(one)) {
-        candidates.retain(stays);
-    }
-    Fate::Drained
-}
-
-fn keep_ready_else_draining(candidates: &mut Vec<Candidate<'_>>) -> Fate {
-    if candidates.iter().any(is_ready) {
-        candidates.retain(is_ready);
+/// Returns the fate of the candidates that it does not keep.
+fn keep_near(
+    candidates: &mut Vec<Candidate<'_>>,
+    distribution: Option<Distribution>,
+    node: &NodeContext,
+) -> Fate {
+    if candidates.iter().all(is_ready) {
+        topology::prefer(candidates, distribution, node)
     } else {
-        candidates.retain(|one| one.conditions().draining());
+        Fate::Farther
     }
-    Fate::NotReady
+}
+
+/// The same among the candidates of this tier.
+fn keep_near_of(
+    tier: &TierShare,
+    candidates: &mut Vec<Candidate<'_>>,
+    distribution: Option<Distribution>,
+    node: &NodeContext,
+) -> Fate {
+    let (mut inside, others): (Vec<_>, Vec<_>) =
+        candidates.iter().partition(|one| tier.has(one.cluster));
+    let fate = keep_near(&mut inside, distribution, node);
+    *candidates = others;
+    candidates.extend(inside);
+    candidates.sort_unstable_by_key(|one| one.address);
+    fate
 }
 
 fn is_ready(candidate: &Candidate<'_>) -> bool {
@@ -178,9 +219,6 @@ fn is_usable(candidate: &Candidate<'_>) -> bool {
     conditions.ready || conditions.draining()
 }
 
-/// Keeps the clusters of the first tier that has an endpoint which is ready or draining. A tier whose
-/// endpoints all drain comes before later tiers, as in KEP-5939. If no tier has one, all candidates stay.
-///
 /// Returns the position of the tier that it keeps.
 fn keep_first_tier(
     candidates: &mut Vec<Candidate<'_>>,
@@ -245,7 +283,7 @@ fn keep_shares(
 impl From<TrafficPolicy> for Preferences {
     /// With nothing but this policy.
     fn from(policy: TrafficPolicy) -> Self {
-        Self { policy, ejects: false, tiers: vec![], spill: None, distribution: None }
+        Self::in_order(policy, false, vec![], None, None)
     }
 }
 

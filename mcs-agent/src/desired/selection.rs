@@ -5,7 +5,7 @@ use super::{
     fate::{Fallback, Fate, Recorder},
     preference::Preferences,
     slots,
-    spill::Judge,
+    spill::SpillContext,
 };
 use crate::model::{Backend, EjectionState, NodeContext, Protocol, Slots, TierShare};
 
@@ -29,7 +29,7 @@ pub(super) fn select(
     protocol: Protocol,
     preferences: &Preferences,
     node: &NodeContext,
-    judge: &mut Judge<'_>,
+    spill: &mut SpillContext<'_>,
     recorder: &mut impl Recorder,
 ) -> Selection {
     recorder.step(&mut candidates, |candidates| {
@@ -44,7 +44,7 @@ pub(super) fn select(
         Protocol::Tcp if !node.stale_tcp => Vec::new(),
         Protocol::Tcp | Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
     };
-    let shares = preferences.keep(&mut candidates, node, judge, recorder);
+    let shares = preferences.keep(&mut candidates, node, spill, recorder);
     let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
     if ignores_drain {
         recorder.falls_back(|| Fallback::DrainedServe);
@@ -56,8 +56,8 @@ pub(super) fn select(
         [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
-    let state = |one: &Candidate<'_>| node.ejections.state(judge.import, one.address);
-    let ejects = protocol == Protocol::Tcp && preferences.ejects;
+    let state = |one: &Candidate<'_>| node.ejections.state(spill.import, one.address);
+    let ejects = protocol == Protocol::Tcp && preferences.eject();
     let counts = slots::with_half_open(counts, &candidates, |one| {
         ejects && state(one) == Some(EjectionState::HalfOpen)
     });
@@ -108,13 +108,13 @@ mod tests {
         endpoints: &[(&str, Endpoint)],
     ) -> [Vec<u16>; 2] {
         let endpoints = of_clusters(endpoints);
-        let judge = &mut Judge {
+        let spill = &mut SpillContext {
             spills: &mut Spills::default(),
             import: &key("shop/web"),
             frontend: FrontendId { ip: [10, 0, 0, 1].into(), port: 80, protocol },
         };
         let selection =
-            select(numbered(&endpoints), protocol, &policy.into(), node, judge, &mut ());
+            select(numbered(&endpoints), protocol, &policy.into(), node, spill, &mut ());
         [selection.backends, selection.also_serving]
             .map(|list| list.iter().map(|b| b.address.port()).collect())
     }

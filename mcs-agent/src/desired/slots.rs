@@ -151,8 +151,8 @@ fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64>
     let mut slots: Vec<u64> = clusters.iter().map(|one| one.weight * total / weights).collect();
     let mut by_fraction: Vec<usize> = (0..clusters.len()).collect();
     by_fraction.sort_by_key(|index| std::cmp::Reverse(clusters[*index].weight * total % weights));
-    let rest = total.saturating_sub(slots.iter().sum());
-    for (_, index) in (0..rest).zip(by_fraction) {
+    let remainder = total.saturating_sub(slots.iter().sum());
+    for (_, index) in (0..remainder).zip(by_fraction) {
         slots[index] += 1;
     }
     slots

@@ -222,9 +222,9 @@ pub(super) struct Spills {
     /// The time of the round. `None`: the present alone decides, and nothing is remembered.
     now: Option<Instant>,
     memories: BTreeMap<FrontendId, Memory>,
-    /// The memories of frontends that the current full round has not judged yet.
+    /// The memories of frontends that the current full round has not come to yet.
     former: BTreeMap<FrontendId, Memory>,
-    /// When to judge a frontend again although nothing changes, and its import.
+    /// When to decide about a frontend again although nothing changes, and its import.
     due: BTreeMap<FrontendId, (Instant, ObjectKey)>,
     /// What the report of an agent says of frontends, for a process that explains it.
     reported: BTreeMap<FrontendId, Vec<TierShare>>,
@@ -256,7 +256,7 @@ impl Spills {
         *self = Self { now: self.now, ..Self::default() };
     }
 
-    /// A full round begins: it judges all frontends.
+    /// A full round begins: it decides about all frontends.
     pub(super) fn begin_full(&mut self) {
         self.former = mem::take(&mut self.memories);
         self.due.clear();
@@ -267,12 +267,12 @@ impl Spills {
         self.former.clear();
     }
 
-    /// When to judge the next import again although it does not change.
+    /// When to evaluate the next import again although it does not change.
     pub(super) fn next(&self) -> Option<Instant> {
         self.due.values().map(|(at, _)| *at).min()
     }
 
-    /// The imports to judge again in this round although they do not change.
+    /// The imports to evaluate again in this round although they do not change.
     pub(super) fn due(&self) -> impl Iterator<Item = &ObjectKey> {
         self.due.values().filter(|(at, _)| Some(*at) <= self.now).map(|(_, import)| import)
     }
@@ -280,15 +280,15 @@ impl Spills {
 
 /// Decides about the tiers of one frontend.
 #[derive(Debug)]
-pub(super) struct Judge<'a> {
+pub(super) struct SpillContext<'a> {
     pub(super) spills: &'a mut Spills,
     pub(super) import: &'a ObjectKey,
     pub(super) frontend: FrontendId,
 }
 
-impl Judge<'_> {
+impl SpillContext<'_> {
     /// What each tier gets. The last entry of `tallies` has the clusters of no tier.
-    pub(super) fn judge(
+    pub(super) fn decide(
         &mut self,
         rule: SpillRule,
         tiers: &[Tier],

@@ -50,7 +50,7 @@ pub struct Faults {
     pub per_mille: u16,
     /// How many writes in a row fail then.
     pub length: u32,
-    /// Which ones follows from this.
+    /// Decides which writes fail.
     pub seed: u64,
 }
 
@@ -60,7 +60,7 @@ pub struct GrowableMemoryMaps {
     maps: FaultyMaps<MemoryMaps>,
     capacity: Capacity,
     faults: Faults,
-    /// So many attempts to make larger maps fail.
+    /// How many attempts to make larger maps are still to fail.
     pub failing_growths: u32,
     /// How often they became larger.
     pub growths: u32,

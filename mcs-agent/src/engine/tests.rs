@@ -98,7 +98,7 @@ fn protocol(number: usize) -> &'static str {
     if number < 4 { "TCP" } else { "UDP" }
 }
 
-/// A slice of it with `count` endpoints, from `first` on.
+/// A slice of that import with `count` endpoints, from `first` on.
 fn pods(number: usize, first: usize, count: usize) -> EndpointSlice {
     let empty = slice(&format!("shop/web-{number}-a"), &format!("web-{number}"));
     let empty = empty.port_of("http", Some(8080), Some(protocol(number)));
@@ -429,7 +429,7 @@ fn draining() -> [ObjectEvent; 2] {
     [apply_import(import), apply_slice(slice)]
 }
 
-/// The same before the second terminates.
+/// The same service before the second endpoint terminates.
 fn steady() -> ObjectEvent {
     let slice = slice("shop/dns-a", "dns").port_of("dns", Some(53), Some("UDP"));
     apply_slice(slice.address("10.1.53.1").address("10.1.53.2"))

@@ -17,7 +17,7 @@ pub struct Capacity {
     pub imports: u32,
 }
 
-/// Up to this number, a capacity grows by doubling and has a spare place for every endpoint.
+/// Up to this number, a capacity grows by doubling and has a spare entry for every endpoint.
 const FINE: u32 = 65_536;
 /// Names that `services` has spare room for, or a 16th of all.
 const SPARE_NAMES: u32 = 64;
@@ -59,19 +59,12 @@ impl Capacity {
     /// The backends that a frontend can replace at once while the maps are full. A larger change needs
     /// larger maps. It waits if the maps may not grow.
     const fn spare(self) -> u32 {
-        let sixteenth = self.endpoints / 16;
-        let spare = if sixteenth > FINE { sixteenth } else { FINE };
-        if spare < self.endpoints { spare } else { self.endpoints }
+        spare(self.endpoints, FINE)
     }
 
     /// The inverse of [`Capacity::slot_entries`].
     pub const fn endpoints_of(slot_entries: u32) -> u32 {
-        let half = slot_entries / 2;
-        if half <= 2 * FINE {
-            return half / 2;
-        }
-        let few = half - FINE;
-        if few / 16 <= FINE { few } else { half - half / 17 }
+        without_spare(slot_entries / 2, FINE)
     }
 
     /// Buckets of `hints`: enough that few addresses share one. A pod is often the endpoint of several ports.
@@ -89,21 +82,13 @@ impl Capacity {
     /// Entries of `services`. The spare ones let frontends go to other imports while the old entries are still in use.
     /// Index 0 is never used.
     pub const fn service_entries(self) -> u32 {
-        let sixteenth = self.imports / 16;
-        let spare = if sixteenth > SPARE_NAMES { sixteenth } else { SPARE_NAMES };
-        let spare = if spare < self.imports { spare } else { self.imports };
-        self.imports.saturating_add(spare).saturating_add(1)
+        self.imports.saturating_add(spare(self.imports, SPARE_NAMES)).saturating_add(1)
     }
 
     /// The inverse of [`Capacity::service_entries`]. Maps of an earlier version may have a number of entries that no
     /// capacity has. The result is then the capacity of other maps, and the agent makes these anew.
     pub const fn imports_of(service_entries: u32) -> u32 {
-        let names = service_entries.saturating_sub(1);
-        if names <= 2 * SPARE_NAMES {
-            return names / 2;
-        }
-        let few = names - SPARE_NAMES;
-        if few / 16 <= SPARE_NAMES { few } else { names - names / 17 }
+        without_spare(service_entries.saturating_sub(1), SPARE_NAMES)
     }
 
     /// Entries of `clusters`. Every cluster can be replaced while the old entries are still in use.
@@ -157,6 +142,22 @@ impl Capacity {
             imports: of(self.imports, other.imports),
         }
     }
+}
+
+/// Spare entries for `count` entries: a 16th of them, at least `least`, and at most as many as `count`.
+const fn spare(count: u32, least: u32) -> u32 {
+    let sixteenth = count / 16;
+    let spare = if sixteenth > least { sixteenth } else { least };
+    if spare < count { spare } else { count }
+}
+
+/// The number of entries that make `total` with their [`spare`] ones.
+const fn without_spare(total: u32, least: u32) -> u32 {
+    if total <= 2 * least {
+        return total / 2;
+    }
+    let few = total - least;
+    if few / 16 <= least { few } else { total - total / 17 }
 }
 
 #[cfg(test)]

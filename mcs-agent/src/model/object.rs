@@ -48,9 +48,9 @@ pub struct Timestamp(pub i64);
 /// `spec.type` of a ServiceImport.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum ServiceType {
-    /// It has VIPs, which this agent serves.
+    /// The import has VIPs, which this agent serves.
     ClusterSetIp,
-    /// Its names resolve to pods: DNS alone serves it.
+    /// The import's names resolve to pods: DNS alone serves it.
     Headless,
 }
 

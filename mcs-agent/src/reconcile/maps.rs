@@ -1,6 +1,6 @@
 //! How the agent reads and writes the config maps, in the kernel or in memory.
 
-use std::{fmt, io};
+use std::{fmt::Display, io};
 
 use mcs_common::{
     Address, AddressKinds, ClusterRecord, FrontendKey, ServiceRecord, select::Arrays,
@@ -45,32 +45,14 @@ pub trait MapReader: Arrays {
     fn cluster(&self, id: u32) -> Option<ClusterRecord>;
 }
 
-/// What the agent tried on a map.
-#[derive(Clone, PartialEq, Eq, Debug)]
-pub enum Operation {
-    /// A step, as it displays.
-    Write(String),
-    /// A read of an entry, or of `all`.
-    Read(String),
-}
-
-impl fmt::Display for Operation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Write(what) => f.write_str(what),
-            Self::Read(what) => write!(f, "read {what}"),
-        }
-    }
-}
-
 /// A read or write of a map failed. Displays without the kernel's answer, which is the source.
 #[derive(Debug, thiserror::Error)]
 #[error("map {map}: cannot {operation}")]
 pub struct MapError {
     /// By its name in [`mcs_common::maps`].
     pub map: &'static str,
-    /// What failed, and on which key.
-    pub operation: Operation,
+    /// What failed: a step, or a read of an entry or of all.
+    pub operation: String,
     /// The kernel's answer.
     pub source: io::Error,
 }
@@ -79,11 +61,11 @@ impl MapError {
     /// The step failed.
     pub fn writing(step: &Step, source: io::Error) -> Self {
         let map = step.map().unwrap_or("of maps");
-        Self { map, operation: Operation::Write(step.to_string()), source }
+        Self { map, operation: step.to_string(), source }
     }
 
     /// The entry, or `all`, could not be read.
-    pub fn reading(map: &'static str, entry: impl Into<String>, source: io::Error) -> Self {
-        Self { map, operation: Operation::Read(entry.into()), source }
+    pub fn reading(map: &'static str, entry: impl Display, source: io::Error) -> Self {
+        Self { map, operation: format!("read {entry}"), source }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use mcs_common::FrontendKey;
 
-pub use self::deferred::{Deferred, Shortage, Subject};
+pub use self::deferred::{Deferred, Shortage};
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
 use super::{Realized, Step, convert::frontend_key};
 use crate::model::{DesiredChanges, DesiredState, Frontend, FrontendId};

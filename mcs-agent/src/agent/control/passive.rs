@@ -14,12 +14,12 @@ const NO_SOCKETS: &str = "flows of the packet path are seen alone: to see the co
 impl Control {
     /// Watches the backends that the maps have now, of imports that have passive health.
     pub(super) fn follow_backends(&mut self) {
-        let imports = self.engine.ejecting();
+        let imports = self.engine.rules().ejecting();
         if !self.installed.can_watch() || (self.passive.is_idle() && imports.is_empty()) {
             return;
         }
         let (desired, realized) = (self.engine.desired(), self.engine.realized());
-        let targets = targets(self.engine.watchable(), desired, realized);
+        let targets = targets(self.engine.rules().watchable(), desired, realized);
         let state = self.installed.pins.state();
         let begins = self.passive.is_idle();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
@@ -96,7 +96,7 @@ impl Control {
         let desired = self.engine.desired();
         for one in &mut ejections {
             let mut frontends =
-                self.engine.watchable().filter(|(import, _)| **import == one.import);
+                self.engine.rules().watchable().filter(|(import, _)| **import == one.import);
             let has = |id| {
                 desired.frontends.get(&id).is_some_and(|all| all.backend(one.backend).is_some())
             };

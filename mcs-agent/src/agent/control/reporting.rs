@@ -80,7 +80,7 @@ impl Control {
     fn make_report(&self) -> Report {
         let (engine, installed) = (&self.engine, &self.installed);
         let config = &installed.config;
-        let (node, totals) = (engine.node(), engine.totals());
+        let (node, totals) = (engine.node(), engine.rules().totals());
         let capacity = installed.capacity();
         Report {
             agent: self.agent.clone(),

@@ -81,7 +81,7 @@ fn shares_are_those_of_envoy() {
         // The threshold is lower than what Envoy's factor covers.
         ("50%", vec![(10, 20), (20, 20)], vec![100, 0]),
         ("50%", vec![(9, 20), (20, 20)], vec![63, 37]),
-        // It is higher: the tier is below, and takes all the same all.
+        // A higher threshold: the tier is below it, and still takes all clients.
         ("90%", vec![(15, 20), (20, 20)], vec![100, 0]),
         ("min-ready=3", vec![(3, 20), (1, 1)], vec![100, 0]),
         ("min-ready=3", vec![(2, 20), (3, 3)], vec![66, 33]),
@@ -313,7 +313,7 @@ impl World {
         Self { store, rules, node, now: Instant::now() }
     }
 
-    /// A round after so many seconds. Returns the share of each cluster in percent, and whether every import was evaluated.
+    /// A round after `seconds`. Returns the share of each cluster in percent, and whether every import was evaluated.
     fn round(&mut self, seconds: u64, objects: Vec<crate::model::Object>) -> (Vec<String>, bool) {
         self.now += Duration::from_secs(seconds);
         let events = objects.into_iter().map(ObjectEvent::Apply).collect();
@@ -336,7 +336,7 @@ fn shares_of(desired: &DesiredState) -> Vec<String> {
     slots.into_iter().map(|(cluster, count)| format!("{cluster} {}", share(count))).collect()
 }
 
-/// A slice with so many ready endpoints of all. The first ones are in the zone of the node.
+/// A slice with `total` endpoints, of which the first `ready` are ready. The first endpoint is in the zone of the node.
 fn of(cluster: &str, number: u8, ready: u8, total: u8) -> EndpointSlice {
     let empty = slice(&format!("shop/web-{cluster}"), "web").cluster(cluster).port("http", 8080);
     (0..total).fold(empty, |slice, nth| {

@@ -37,9 +37,9 @@ fn an_ejected_backend_leaves_its_own_import_and_comes_back_with_one_slot() {
         ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: slices },
     ]);
     assert_eq!(world.by_backend(), [1, 1, 1, 1]);
-    assert_eq!(world.engine.ejecting().len(), 2);
+    assert_eq!(world.engine.rules().ejecting().len(), 2);
     let served = |(_, id)| world.engine.realized().served(id).count();
-    assert_eq!(world.engine.watchable().map(served).collect::<Vec<_>>(), [2, 2]);
+    assert_eq!(world.engine.rules().watchable().map(served).collect::<Vec<_>>(), [2, 2]);
     assert!(world.engine.set_ejections(ejections(EjectionState::Ejected)));
     assert_eq!(world.by_backend(), [1, 1, 1]);
     assert!(!world.engine.set_ejections(ejections(EjectionState::Ejected)));
@@ -58,7 +58,7 @@ fn an_import_that_does_not_ask_ejects_nothing() {
         ObjectEvent::Relist { kind: Kind::EndpointSlice, objects: vec![Object::Slice(slice)] },
     ]);
     assert_eq!(world.by_backend(), [1, 1]);
-    assert!(world.engine.ejecting().is_empty());
+    assert!(world.engine.rules().ejecting().is_empty());
     world.engine.set_ejections(ejections(EjectionState::Ejected));
     assert_eq!(world.by_backend(), [1, 1]);
 }

@@ -12,7 +12,7 @@ fn near() -> ServiceImport {
     ServiceImport { spill: Some(Box::new(wish)), tiers, ..web(0) }
 }
 
-/// East has two endpoints, of which so many are ready.
+/// The slice of cluster east: two endpoints, of which `ready` are ready.
 fn east(ready: usize) -> EndpointSlice {
     let [one, other] = [1, 2].map(|nth| {
         endpoint(&format!("10.1.0.{nth}")).conditions(nth <= ready, nth <= ready, false)
@@ -70,7 +70,7 @@ fn a_round_is_due_when_a_tier_spills_and_when_it_fails_back() {
     assert_eq!(world.engine.retry_at(), None, "the import is gone");
 }
 
-/// What was not read yet is not missing.
+/// An object that was not read yet is not missing.
 #[test]
 fn a_start_remembers_nothing_of_what_it_read_in_part() {
     let mut world = World::new(BOUND);

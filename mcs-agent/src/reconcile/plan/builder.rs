@@ -1,6 +1,6 @@
 //! Builds a plan step by step, with what the maps would hold after each step.
 
-use std::{borrow::Cow, iter};
+use std::{borrow::Cow, fmt::Display, iter};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -9,7 +9,7 @@ use mcs_common::{
 };
 
 use super::{
-    Deferred, Plan, Planned, Pruning, Shortage, Subject,
+    Deferred, Plan, Planned, Pruning, Shortage,
     frontend_change::{FrontendChange, Origin},
     placement::Placement,
 };
@@ -166,7 +166,7 @@ impl<'a> PlanBuilder<'a> {
                 Some(VipMode::SERVED) => {}
                 Some(_) => self.push(Step::SetVipMode { vip, mode: VipMode::SERVED }),
                 None if has_room => self.push(Step::InsertVip(vip)),
-                None => self.defer(Subject::Vip(vip.to_ip()), Shortage::Vips),
+                None => self.defer(&vip.to_ip(), Shortage::Vips),
             }
         }
     }
@@ -176,7 +176,7 @@ impl<'a> PlanBuilder<'a> {
         match self.find_room(change) {
             Ok(placement) if change.is_new() => self.create(change, placement),
             Ok(placement) => self.update(change, placement),
-            Err(shortage) => self.defer(Subject::Frontend(*change.id), shortage),
+            Err(shortage) => self.defer(change.id, shortage),
         }
     }
 
@@ -336,7 +336,7 @@ impl<'a> PlanBuilder<'a> {
         self.plan.steps.push(step);
     }
 
-    fn defer(&mut self, subject: Subject, shortage: Shortage) {
-        self.plan.deferred.push(Deferred { subject, shortage });
+    fn defer(&mut self, subject: &dyn Display, shortage: Shortage) {
+        self.plan.deferred.push(Deferred { subject: subject.to_string(), shortage });
     }
 }

@@ -1,35 +1,15 @@
 //! Changes that wait because the maps have no room for them.
 
-use std::{fmt, net::IpAddr};
-
-use crate::model::{Capacity, FrontendId};
+use crate::model::Capacity;
 
 /// A change that waits for room in the maps.
 #[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 #[error("{subject} stays as it is, since the maps hold no more {shortage}")]
 pub struct Deferred {
-    /// What does not change.
-    pub subject: Subject,
+    /// The frontend that keeps its backends and attributes or is not created, or the VIP that is not inserted.
+    pub subject: String,
     /// What the maps have too few of.
     pub shortage: Shortage,
-}
-
-/// What a deferred change is about.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub enum Subject {
-    /// A frontend keeps its backends and attributes, or is not created.
-    Frontend(FrontendId),
-    /// A VIP is not inserted.
-    Vip(IpAddr),
-}
-
-impl fmt::Display for Subject {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Frontend(id) => id.fmt(f),
-            Self::Vip(ip) => ip.fmt(f),
-        }
-    }
 }
 
 /// What the maps can have too few of.
