@@ -1,9 +1,6 @@
 //! The health checks of a running agent. `status`, `/readyz` and the metrics report their results.
 
-use std::{
-    fmt,
-    time::{Duration, SystemTime, UNIX_EPOCH},
-};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use super::{config::SocketLb, report::Report};
 use crate::{
@@ -81,12 +78,6 @@ impl Check {
             Self::Imports => "imports",
             Self::Reach => "reach",
         }
-    }
-}
-
-impl fmt::Display for Check {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

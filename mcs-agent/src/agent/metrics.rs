@@ -1,6 +1,6 @@
 //! The metrics, in the text format of Prometheus.
 //!
-//! The control task updates [`SyncMetrics`]. [`Scrape`] reads all other values from the latest report and the kernel,
+//! The control task updates [`SyncMetrics`]. [`scrape`] reads all other values from the latest report and the kernel,
 //! at each scrape, on the thread that answers it.
 
 mod families;
@@ -9,7 +9,7 @@ mod propagation;
 mod scrape;
 mod sync;
 
-pub(super) use scrape::Scrape;
+pub(super) use scrape::scrape;
 pub(super) use sync::SyncMetrics;
 
 /// Counts what is of source clusters without series of their own.

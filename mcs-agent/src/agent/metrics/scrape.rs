@@ -27,65 +27,53 @@ use crate::{
 /// The most source clusters with their own series: the first by name. [`OTHER`] counts the backends of all others.
 const CLUSTERS: usize = 250;
 
-/// A scrape.
+/// All metrics, as text.
 ///
-/// It takes no lock that the control task waits for. From the kernel it reads only the counters, the socket hooks
+/// This takes no lock that the control task waits for. From the kernel it reads only the counters, the socket hooks
 /// and the links of each device.
-pub(in crate::agent) struct Scrape<'a> {
-    published: &'a Published,
-    pins: &'a Pins,
+pub(in crate::agent) fn scrape(published: &Published, pins: &Pins) -> Result<String> {
+    let mut families = Families::default();
+    families.gauges(
+        "mcs_build_info",
+        "1, with the version of the agent",
+        ["version"],
+        [([env!("CARGO_PKG_VERSION")], 1.0)],
+    )?;
+    families.extend(published.metrics.gather());
+    families.gauge(
+        "mcs_control_silence_seconds",
+        "Seconds since the control loop last reported; /livez fails above --liveness-timeout",
+        published.life.silence().as_secs_f64(),
+    )?;
+    if let Some(report) = published.report() {
+        realized(&mut families, &report)?;
+        source(&mut families, &report)?;
+        capacity(&mut families, &report)?;
+        flows(&mut families, &report)?;
+        stale(&mut families, &report)?;
+        reach(&mut families, &report)?;
+        tampering(&mut families, &report)?;
+        attachments(&mut families, &report, pins)?;
+        if let Some(figures) = published.figures.get() {
+            by_import(&mut families, &report, figures)?;
+        }
+    }
+    if let Ok(counts) = read_counters(&pins.state()) {
+        families.counters(
+            "mcs_datapath_events_total",
+            "Actions of the eBPF programs, by counter of `mcs-agent status`",
+            ["event"],
+            counts.into_iter().map(|(event, count)| ([event], count)),
+        )?;
+    }
+    process::collect(&mut families)?;
+    TextEncoder::new().encode_to_string(families.all())
 }
 
-impl<'a> Scrape<'a> {
-    /// A scrape of what the agent published and pinned.
-    pub(in crate::agent) const fn new(published: &'a Published, pins: &'a Pins) -> Self {
-        Self { published, pins }
-    }
-
-    /// All metrics, as text.
-    pub(in crate::agent) fn text(&self) -> Result<String> {
-        let mut families = Families::default();
-        families.gauges(
-            "mcs_build_info",
-            "1, with the version of the agent",
-            ["version"],
-            [([env!("CARGO_PKG_VERSION")], 1.0)],
-        )?;
-        families.extend(self.published.metrics.gather());
-        families.gauge(
-            "mcs_control_silence_seconds",
-            "Seconds since the control loop last reported; /livez fails above --liveness-timeout",
-            self.published.life.silence().as_secs_f64(),
-        )?;
-        if let Some(report) = self.published.report() {
-            realized(&mut families, &report)?;
-            source(&mut families, &report)?;
-            capacity(&mut families, &report)?;
-            flows(&mut families, &report)?;
-            stale(&mut families, &report)?;
-            reach(&mut families, &report)?;
-            tampering(&mut families, &report)?;
-            self.attachments(&mut families, &report)?;
-            if let Some(figures) = self.published.figures.get() {
-                by_import(&mut families, &report, figures)?;
-            }
-        }
-        if let Ok(counts) = read_counters(&self.pins.state()) {
-            families.counters(
-                "mcs_datapath_events_total",
-                "Actions of the eBPF programs, by counter of `mcs-agent status`",
-                ["event"],
-                counts.into_iter().map(|(event, count)| ([event], count)),
-            )?;
-        }
-        process::collect(&mut families)?;
-        TextEncoder::new().encode_to_string(families.all())
-    }
-
-    fn attachments(&self, families: &mut Families, report: &Report) -> Result<()> {
-        let attachments = Attachments::read(self.pins);
-        let failings = failings(report, &attachments);
-        families.gauges(
+fn attachments(families: &mut Families, report: &Report, pins: &Pins) -> Result<()> {
+    let attachments = Attachments::read(pins);
+    let failings = failings(report, &attachments);
+    families.gauges(
             "mcs_check_ok",
             "1 if the check passes, else 0: the checks of /readyz, and source (changes of the source arrive)",
             ["check"],
@@ -93,39 +81,38 @@ impl<'a> Scrape<'a> {
                 ([check.name()], truth(failings.iter().all(|(failing, _)| *failing != check)))
             }),
         )?;
-        if report.socket_lb != SocketLb::Off {
-            families.gauges(
-                "mcs_hook_attached",
-                "1 if the kernel lists the socket hook as attached to its cgroup, else 0",
-                ["hook"],
-                attachments.hooks.iter().map(|hook| {
-                    ([hook.name.as_str()], truth(hook.cgroup_id == Some(report.cgroup_id)))
-                }),
-            )?;
-        }
-        let mut devices = BTreeMap::new();
-        for role in [Role::Pod, Role::Uplink] {
-            for state in ["attached", "left_alone", "failing"] {
-                devices.insert([role.to_string(), state.to_owned()], 0.0);
-            }
-        }
-        for device in &report.tc.devices {
-            let state = if !device.failings(&attachments.links).is_empty() {
-                "failing"
-            } else if device.left_alone.is_some() {
-                "left_alone"
-            } else {
-                "attached"
-            };
-            *devices.entry([device.role.to_string(), state.to_owned()]).or_default() += 1.0;
-        }
+    if report.socket_lb != SocketLb::Off {
         families.gauges(
-            "mcs_devices",
-            "Network devices of the packet path, by role and state",
-            ["role", "state"],
-            devices,
-        )
+            "mcs_hook_attached",
+            "1 if the kernel lists the socket hook as attached to its cgroup, else 0",
+            ["hook"],
+            attachments.hooks.iter().map(|hook| {
+                ([hook.name.as_str()], truth(hook.cgroup_id == Some(report.cgroup_id)))
+            }),
+        )?;
     }
+    let mut devices = BTreeMap::new();
+    for role in [Role::Pod, Role::Uplink] {
+        for state in ["attached", "left_alone", "failing"] {
+            devices.insert([role.to_string(), state.to_owned()], 0.0);
+        }
+    }
+    for device in &report.tc.devices {
+        let state = if !device.failings(&attachments.links).is_empty() {
+            "failing"
+        } else if device.left_alone.is_some() {
+            "left_alone"
+        } else {
+            "attached"
+        };
+        *devices.entry([device.role.to_string(), state.to_owned()]).or_default() += 1.0;
+    }
+    families.gauges(
+        "mcs_devices",
+        "Network devices of the packet path, by role and state",
+        ["role", "state"],
+        devices,
+    )
 }
 
 fn realized(families: &mut Families, report: &Report) -> Result<()> {

@@ -18,7 +18,7 @@ use super::page::{Figures, page as page_of};
 use crate::{
     agent::{
         health::{Attachments, Check, failings},
-        metrics::Scrape,
+        metrics::scrape,
         published::Published,
     },
     loader::Pins,
@@ -131,7 +131,7 @@ impl Answers {
     }
 
     fn metrics(&self) -> Answer {
-        match Scrape::new(&self.published, &self.pins).text() {
+        match scrape(&self.published, &self.pins) {
             Ok(body) => Answer { status: StatusCode::OK, content: TEXT_FORMAT, body },
             Err(error) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
         }
