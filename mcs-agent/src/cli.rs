@@ -146,6 +146,11 @@ impl ImportFilter {
     }
 }
 
+/// The value, or `-`.
+fn or_none(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
+}
+
 /// Runs the command line of the process. Usage errors exit with 2 (clap), others with 1.
 pub fn main() -> ExitCode {
     let arguments: Vec<_> = env::args_os().collect();

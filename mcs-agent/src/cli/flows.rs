@@ -7,7 +7,7 @@ use clap::Args;
 use mcs_common::{Address, FlowFlags};
 use serde::Serialize;
 
-use super::{ImportFilter, ReadArgs, Style, view};
+use super::{ImportFilter, ReadArgs, Style, or_none, view};
 use crate::{
     flows::{FlowPair, FlowTable, monotonic_ns},
     loader::Pins,
@@ -67,7 +67,10 @@ pub(super) fn run(args: &FlowsArgs) -> anyhow::Result<ExitCode> {
         flows.sort();
         Ok(flows)
     };
-    args.read.output.print(read, |flows, style| print(flows, style))
+    let header = ["CLIENT", "VIP", "BACKEND", "CLUSTER", "SERVICE", "STATE", "IDLE", "FLAGS"];
+    let print =
+        |flows: &Vec<_>, style: Style| style.table(&header, flows.iter().map(FlowView::row));
+    args.read.output.print(read, print)
 }
 
 fn read_flows(pins: &Pins, contents: &MapContents) -> anyhow::Result<Vec<FlowView>> {
@@ -77,13 +80,6 @@ fn read_flows(pins: &Pins, contents: &MapContents) -> anyhow::Result<Vec<FlowVie
         .with_context(|| format!("cannot read the flow table {}", pin.display()))?;
     let now_ns = monotonic_ns();
     Ok(flows.iter().filter_map(|flow| FlowView::new(contents, flow, now_ns)).collect())
-}
-
-fn print(flows: &[FlowView], style: Style) -> anyhow::Result<()> {
-    style.table(
-        &["CLIENT", "VIP", "BACKEND", "CLUSTER", "SERVICE", "STATE", "IDLE", "FLAGS"],
-        flows.iter().map(FlowView::row),
-    )
 }
 
 impl FlowView {
@@ -129,13 +125,12 @@ impl FlowView {
     }
 
     fn row(&self) -> Vec<String> {
-        let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
         vec![
             self.client.to_string(),
             self.frontend.to_string(),
             self.backend.to_string(),
-            or_none(self.cluster.clone()),
-            or_none(self.import.as_ref().map(ToString::to_string)),
+            or_none(self.cluster.as_ref()),
+            or_none(self.import.as_ref()),
             self.state.to_owned(),
             format!("{}s", self.idle_seconds),
             or_none((!self.flags.is_empty()).then(|| self.flags.join(","))),

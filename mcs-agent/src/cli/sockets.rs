@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use clap::Args;
 use serde::Serialize;
 
-use super::{ImportFilter, ReadArgs, Style, view};
+use super::{ImportFilter, ReadArgs, Style, or_none, view};
 use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey},
@@ -63,7 +63,9 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
         args.filter.keep(import.as_ref(), maps, &mut all, |one| one.import.as_ref())?;
         Ok(all)
     };
-    args.read.output.print(read, |all, style| print(all, style))
+    let header = ["VIP", "BACKEND", "CLUSTER", "SERVICE", "SOCKETS"];
+    let print = |all: &Vec<_>, style: Style| style.table(&header, all.iter().map(Connected::row));
+    args.read.output.print(read, print)
 }
 
 fn count(contents: &MapContents, sockets: &[SlotInUse]) -> Vec<Connected> {
@@ -72,22 +74,6 @@ fn count(contents: &MapContents, sockets: &[SlotInUse]) -> Vec<Connected> {
         *counts.entry(Connected::of(contents, socket)).or_default() += 1;
     }
     counts.into_iter().map(|(one, sockets)| Connected { sockets, ..one }).collect()
-}
-
-fn print(all: &[Connected], style: Style) -> anyhow::Result<()> {
-    style.table(
-        &["VIP", "BACKEND", "CLUSTER", "SERVICE", "SOCKETS"],
-        all.iter().map(|one| {
-            let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-            vec![
-                one.frontend.to_string(),
-                one.backend.to_string(),
-                or_none(one.cluster.clone()),
-                or_none(one.import.as_ref().map(ToString::to_string)),
-                one.sockets.to_string(),
-            ]
-        }),
-    )
 }
 
 impl Connected {
@@ -107,5 +93,15 @@ impl Connected {
             cluster: cluster.filter(|name| !name.is_empty()),
             sockets: 0,
         }
+    }
+
+    fn row(&self) -> Vec<String> {
+        vec![
+            self.frontend.to_string(),
+            self.backend.to_string(),
+            or_none(self.cluster.as_ref()),
+            or_none(self.import.as_ref()),
+            self.sockets.to_string(),
+        ]
     }
 }

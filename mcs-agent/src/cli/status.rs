@@ -13,7 +13,7 @@ use std::{
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{ReadArgs, Style, print, view::Left};
+use super::{ReadArgs, Style, or_none, print, view::Left};
 use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
@@ -407,10 +407,6 @@ fn kind_state(kind: &KindStatus) -> String {
         (None, true) => "not served".to_owned(),
         (_, false) => "not synced".to_owned(),
     }
-}
-
-fn or_none(value: Option<impl ToString>) -> String {
-    value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
 #[cfg(test)]

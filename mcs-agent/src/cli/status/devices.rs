@@ -2,7 +2,7 @@
 
 use crate::{
     agent::{DeviceReport, TcReport},
-    cli::{Style, print},
+    cli::{Style, or_none, print},
     devices::{Role, TcMode},
     loader::{Mechanism, TcLink},
 };
@@ -40,7 +40,7 @@ pub(super) fn print_table(report: &TcReport, links: &[TcLink], style: Style) -> 
                 device.name.clone(),
                 device.role.to_string(),
                 device.hooks(),
-                device.attached_by.map_or_else(|| "-".to_owned(), |by| by.to_string()),
+                or_none(device.attached_by),
                 programs(device, links),
                 why_not(device),
             ]
@@ -66,7 +66,7 @@ fn programs(device: &DeviceReport, links: &[TcLink]) -> String {
             }
             _ => device.programs.get(hook).copied(),
         };
-        id.map_or_else(|| "-".to_owned(), |id| id.to_string())
+        or_none(id)
     });
     let ids: Vec<_> = ids.collect();
     if ids.is_empty() { "-".to_owned() } else { ids.join(", ") }
