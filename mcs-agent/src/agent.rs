@@ -8,6 +8,7 @@ mod control;
 mod cpu;
 mod figures;
 mod health;
+mod kernel;
 mod malloc;
 mod metrics;
 mod programs;
@@ -69,7 +70,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 /// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
 pub async fn follow(config: Config, batches: mpsc::Receiver<EventBatch>) -> anyhow::Result<()> {
     let none: Source = Box::pin(std::future::pending());
-    run_on(&config, std::future::ready(Ok(none)), batches, std::future::pending()).await
+    let source = std::future::ready(Ok(none));
+    Box::pin(run_on(&config, source, batches, std::future::pending())).await
 }
 
 /// A source at work, once it is polled.
@@ -103,7 +105,7 @@ async fn run_as(
             anyhow::Ok((source, InstalledPrograms::start(config, agent).await?))
         };
         let (source, installed) = published.life.beat_during(install).await?;
-        anyhow::Ok((source, Control::new(config, agent.clone(), installed, published)?))
+        anyhow::Ok((source, Control::new(agent.clone(), installed, published)?))
     };
     let mut stop = pin!(stop);
     let (source, mut control) = tokio::select! {

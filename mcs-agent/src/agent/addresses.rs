@@ -1,6 +1,6 @@
 //! The addresses of this node, as far as they can be VIPs.
 
-use std::{collections::BTreeSet, io, net::IpAddr, time::Duration};
+use std::{collections::BTreeSet, io, net::IpAddr};
 
 use nix::ifaddrs::getifaddrs;
 use tokio::{
@@ -8,20 +8,20 @@ use tokio::{
     time::Instant,
 };
 
+use super::config::POLL_INTERVAL;
 use crate::desired::forbidden;
 
 /// Reads the addresses of this node again and again. Each time on a thread of its own, since the
 /// kernel lets netlink wait for whoever else is changing devices.
 pub(super) struct AddressReader {
-    interval: Duration,
     at: Instant,
     reading: Option<JoinHandle<io::Result<BTreeSet<IpAddr>>>>,
 }
 
 impl AddressReader {
-    /// Reads them after the first interval, and then at each.
-    pub(super) fn new(interval: Duration) -> Self {
-        Self { interval, at: Instant::now() + interval, reading: None }
+    /// Reads them after the first [`POLL_INTERVAL`], and then at each.
+    pub(super) fn new() -> Self {
+        Self { at: Instant::now() + POLL_INTERVAL, reading: None }
     }
 
     /// Waits for the next time and its result. When this is dropped before, the next call goes on.
@@ -32,7 +32,7 @@ impl AddressReader {
         let reading = self.reading.get_or_insert_with(|| spawn_blocking(of_this_node));
         let result = reading.await;
         self.reading = None;
-        self.at = Instant::now() + self.interval;
+        self.at = Instant::now() + POLL_INTERVAL;
         result.map_err(io::Error::other)?
     }
 }

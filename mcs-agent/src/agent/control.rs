@@ -5,6 +5,8 @@ mod clusters;
 mod growth;
 mod passive;
 mod reporting;
+#[cfg(test)]
+mod tests;
 mod trace;
 mod vip_ranges;
 
@@ -28,8 +30,9 @@ use self::reporting::ReportedObjects;
 use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
-    config::{Config, POLL_INTERVAL, ReadFrom},
+    config::POLL_INTERVAL,
     figures::ImportFigures,
+    kernel::FlowSweeper,
     malloc,
     programs::InstalledPrograms,
     published::Published,
@@ -43,11 +46,9 @@ use super::{
 use crate::{
     dataplane::StorageFallback,
     engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
-    flows::{FlowSweeper, FlowUsage, Swept},
-    loader::state_bytes,
+    flows::{FlowUsage, Swept},
     model::{
-        Capacity, EventBatch, Kind, Memory, ObjectKey, ObjectRef, Protocol, SourceProblem,
-        SourceStatus,
+        Capacity, EventBatch, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem, SourceStatus,
     },
     passive::Passive,
     reach::{Reach, ReachEvent},
@@ -78,9 +79,7 @@ pub(super) struct Control {
     engine: Engine,
     installed: InstalledPrograms,
     addresses: AddressReader,
-    max_memory: Memory,
     agent: AgentInfo,
-    reads: ReadFrom,
     report_at: Option<Instant>,
     objects: ReportedObjects,
     object_reports: Throttle,
@@ -88,7 +87,6 @@ pub(super) struct Control {
     logged_vip_ranges: Option<Vec<IpNet>>,
     status_file: StatusFile,
     fallback: StorageFallback,
-    state_map_bytes: u64,
     sweeper: FlowSweeper,
     flows: Option<FlowUsage>,
     stale_udp: StaleSockets,
@@ -112,11 +110,11 @@ pub(super) struct Control {
 
 impl Control {
     pub(super) fn new(
-        config: &Config,
         agent: AgentInfo,
         mut installed: InstalledPrograms,
         published: Arc<Published>,
     ) -> anyhow::Result<Self> {
+        let config = installed.config.clone();
         let mut node = config.node_context();
         node.node_addresses =
             addresses::of_this_node().context("cannot read this node's addresses")?;
@@ -140,17 +138,14 @@ impl Control {
         Ok(Self {
             engine,
             installed,
-            addresses: AddressReader::new(POLL_INTERVAL),
+            addresses: AddressReader::new(),
             logged_vip_ranges: None,
-            max_memory: config.max_memory,
             agent,
-            reads: ReadFrom::of(&config.source),
             report_at: None,
             objects: ReportedObjects::default(),
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
-            state_map_bytes: state_bytes(config.flows, config.figure_rows()),
             sweeper,
             flows: None,
             stale_udp,

@@ -1,5 +1,10 @@
 //! The programs and maps in the kernel: loaded, attached, repaired, and replaced by larger ones.
 
+#[cfg(test)]
+pub(super) mod fixture;
+#[cfg(test)]
+mod tests;
+
 use std::{
     os::fd::OwnedFd,
     path::{Path, PathBuf},
@@ -11,6 +16,10 @@ use anyhow::{Context as _, ensure};
 
 use super::{
     config::{Config, SocketLb},
+    kernel::{
+        EvictionRecord, FigureKeeper, FlowMigration, KernelMaps, KernelMapsReader, LivenessWriter,
+        Programs, pinned_capacity, read_run_record, write_run_record,
+    },
     metrics::{OTHER, UNKNOWN},
     repairs::RepairOutcome,
     report::AgentInfo,
@@ -20,15 +29,11 @@ use super::{
 };
 use crate::{
     bpf::is_withheld,
-    dataplane::{
-        FigureKeeper, FormerHints, KernelMaps, KernelMapsReader, LivenessWriter, Run,
-        read_run_record, write_run_record,
-    },
+    dataplane::{FormerHints, Run},
     engine::SizedMaps,
-    flows::{EvictionRecord, FlowMigration},
     loader::{
-        CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Programs,
-        Repair, Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
+        CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Repair,
+        Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
     },
     model::Capacity,
     reconcile::{MapContents, MapError, MapReader as _, Maps, Pruning, Realized, Step, plan},
@@ -58,17 +63,12 @@ pub(super) struct InstalledPrograms {
     /// Whether the pinned hints are right.
     keeps_hints: bool,
     pub(super) packets: PacketPath,
-    pub(super) socket_lb: SocketLb,
     /// Absent with `--metrics-imports=0`.
     pub(super) figures: Option<FigureKeeper>,
     liveness: LivenessWriter,
-    /// `--orphan=release`.
-    pub(super) release_after: Option<Duration>,
     lock: DirectoryLock,
-    /// `--bpffs`.
-    bpffs: PathBuf,
-    /// `--cgroup-root`.
-    cgroup_root: Option<PathBuf>,
+    /// The flags.
+    pub(super) config: Config,
 }
 
 impl InstalledPrograms {
@@ -85,6 +85,20 @@ impl InstalledPrograms {
             tracing::warn!("{:#}", anyhow::Error::new(error));
         }
         let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
+        let host = agent.host.clone();
+        Self::install(config.clone(), host, cgroup, pins, lock, run_directory, features).await
+    }
+
+    /// Loads the programs, and attaches them if their maps hold what the maps of the attached programs hold.
+    async fn install(
+        config: Config,
+        host: String,
+        cgroup: CgroupRoot,
+        pins: Pins,
+        lock: DirectoryLock,
+        run_directory: PathBuf,
+        features: Features,
+    ) -> anyhow::Result<Self> {
         let only_netns = match config.socket_lb {
             SocketLb::Host => Some(own_netns_cookie().context(
                 "--socket-lb=host needs SO_NETNS_COOKIE (Linux 5.14): use --socket-lb=all",
@@ -93,13 +107,15 @@ impl InstalledPrograms {
         };
         let options = LoadOptions {
             pins: pins.clone(),
-            capacity: first_capacity(&pins, capacity_within(config.max_memory))?,
+            capacity: pinned_capacity(&pins)?
+                .unwrap_or_default()
+                .at_most(capacity_within(config.max_memory)),
             flows: config.flows,
             features,
             only_netns,
             socket_slot_bits: config.socket_slot_bits,
             figure_rows: config.figure_rows(),
-            tc_hooks: tc::hooks(config),
+            tc_hooks: tc::hooks(&config),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
             trace: false,
@@ -134,14 +150,14 @@ impl InstalledPrograms {
         // Before the programs are attached: a map that is new says that no agent is alive.
         liveness.report(false)?;
         let classifiers = Arc::new(programs.take_classifiers());
-        let packets = PacketPath::start(config, &pins, features).await?;
+        let packets = PacketPath::start(&config, &pins, features).await?;
         let mut installed = Self {
             maps,
             pins,
             features,
             cgroup,
             run_directory,
-            host: agent.host.clone(),
+            host,
             complete: !programs.is_staged(),
             keeps_hints,
             options,
@@ -150,13 +166,10 @@ impl InstalledPrograms {
             untraced: None,
             is_returning: false,
             packets,
-            socket_lb: config.socket_lb,
             figures,
             liveness,
-            release_after: config.release_after,
             lock,
-            bpffs: config.bpffs.clone(),
-            cgroup_root: config.cgroup_root.clone(),
+            config,
         };
         installed.follow_program_log()?;
         installed.carry_over();
@@ -214,10 +227,10 @@ impl InstalledPrograms {
 
     /// Finds the cgroup again if the path now leads to another one than the programs are attached to.
     fn repair_cgroup(&mut self) -> anyhow::Result<Vec<Repair>> {
-        if self.socket_lb == SocketLb::Off || self.cgroup.is_current() {
+        if self.config.socket_lb == SocketLb::Off || self.cgroup.is_current() {
             return Ok(Vec::new());
         }
-        let found = CgroupRoot::find(self.cgroup_root.as_deref())
+        let found = CgroupRoot::find(self.config.cgroup_root.as_deref())
             .context("the cgroup that programs are attached to is gone")?;
         let is_other = found.id != self.cgroup.id;
         self.cgroup = found;
@@ -238,7 +251,7 @@ impl InstalledPrograms {
                 root.display()
             )
         };
-        self.pins.prepare(&self.bpffs).with_context(lost)?;
+        self.pins.prepare(&self.config.bpffs).with_context(lost)?;
         let lock = DirectoryLock::try_take(root).with_context(lost)?;
         self.lock = lock.with_context(|| {
             format!("{}, since another mcs-agent has the directory now", lost())
@@ -249,7 +262,7 @@ impl InstalledPrograms {
 
     /// The hooks, each with the id of its program; none if they are not attached.
     pub(super) fn hook_programs(&self) -> Vec<(&'static Hook, u32)> {
-        if self.socket_lb == SocketLb::Off || self.programs.is_staged() {
+        if self.config.socket_lb == SocketLb::Off || self.programs.is_staged() {
             return Vec::new();
         }
         self.programs.program_ids()
@@ -320,7 +333,7 @@ impl InstalledPrograms {
         let make = move || make(&load, &contents, &former).inspect_err(|_| pins.discard_new());
         let loaded = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
         let (mut programs, maps) = loaded?;
-        self.liveness = LivenessWriter::open(&self.pins.alive(), self.release_after)?;
+        self.liveness = LivenessWriter::open(&self.pins.alive(), self.config.release_after)?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
         self.programs = programs;
@@ -388,7 +401,7 @@ impl InstalledPrograms {
 
     fn attach(&mut self) -> anyhow::Result<()> {
         self.hook()?;
-        if self.socket_lb == SocketLb::Off {
+        if self.config.socket_lb == SocketLb::Off {
             tracing::info!("socket hooks: off");
         } else {
             tracing::info!(
@@ -402,7 +415,7 @@ impl InstalledPrograms {
 
     /// Makes every hook run the programs.
     fn hook(&mut self) -> anyhow::Result<()> {
-        if self.socket_lb == SocketLb::Off {
+        if self.config.socket_lb == SocketLb::Off {
             self.pins.detach()?;
         } else {
             self.programs.attach(&self.cgroup)?;
@@ -438,7 +451,7 @@ impl InstalledPrograms {
             host: self.host.clone(),
             pid: u64::from(std::process::id()),
             keeps_hints: self.keeps_hints,
-            keeps_slots: self.socket_lb != SocketLb::Off,
+            keeps_slots: self.config.socket_lb != SocketLb::Off,
         };
         let directory = self.run_directory.to_string_lossy();
         ensure!(
@@ -457,7 +470,7 @@ impl InstalledPrograms {
 }
 
 impl Maps for InstalledPrograms {
-    type Reader = KernelMaps;
+    type Reader = <KernelMaps as Maps>::Reader;
 
     fn write(&mut self, step: &Step) -> Result<(), MapError> {
         match &mut self.figures {
@@ -466,8 +479,8 @@ impl Maps for InstalledPrograms {
         }
     }
 
-    fn reader(&self) -> &KernelMaps {
-        &self.maps
+    fn reader(&self) -> &Self::Reader {
+        self.maps.reader()
     }
 }
 
@@ -499,11 +512,6 @@ fn copy(dump: &MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<()
     let (found, _) = Realized::restore(dump.clone(), Capacity::MOST);
     let plan = plan(&found.in_force(), &Realized::empty(capacity), Pruning::On);
     plan.steps.iter().try_for_each(|step| to.write(step))
-}
-
-/// The capacity of the first maps: that of the pinned maps, but at most `bound`.
-fn first_capacity(pins: &Pins, bound: Capacity) -> anyhow::Result<Capacity> {
-    Ok(pins.capacity()?.unwrap_or_default().at_most(bound))
 }
 
 /// Waits until no other agent has the directory. Meanwhile the state directory is locked, which `status` reports.

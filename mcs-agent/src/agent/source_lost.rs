@@ -9,7 +9,7 @@ pub(super) const MANIFESTS: &str = "manifests";
 
 /// The resources that cannot be read now, with the time of the failure in seconds since the Unix epoch.
 #[derive(Debug, Default)]
-pub(super) struct SourceLost(BTreeMap<String, u64>);
+pub(super) struct SourceLost(pub(super) BTreeMap<String, u64>);
 
 impl SourceLost {
     /// Compares with the status after a batch. `now` counts for what fails for the first time.
@@ -30,11 +30,6 @@ impl SourceLost {
             })
             .collect();
     }
-
-    /// By resource.
-    pub(super) fn report(&self) -> BTreeMap<String, u64> {
-        self.0.clone()
-    }
 }
 
 #[cfg(test)]
@@ -49,8 +44,8 @@ mod tests {
         let mut lost = SourceLost::default();
         lost.update(&broken, 5);
         lost.update(&broken, 9);
-        assert_eq!(lost.report(), [(MANIFESTS.to_owned(), 5)].into());
+        assert_eq!(lost.0, [(MANIFESTS.to_owned(), 5)].into());
         lost.update(&SourceStatus::default(), 10);
-        assert!(lost.report().is_empty());
+        assert!(lost.0.is_empty());
     }
 }

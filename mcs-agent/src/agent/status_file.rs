@@ -17,7 +17,7 @@ pub(super) struct StatusFile {
     /// The report that was written last, or is being written.
     latest: Option<Arc<Report>>,
     /// Whether a report was left out because another one was being written.
-    is_outdated: bool,
+    pub(super) is_outdated: bool,
 }
 
 /// The outcome of writing a report.
@@ -43,16 +43,6 @@ impl StatusFile {
     pub(super) fn is_old(&self, now: u64) -> bool {
         let latest = self.latest.as_ref();
         latest.is_none_or(|latest| now.saturating_sub(latest.agent.updated) >= OLDEST)
-    }
-
-    /// Notes that a report is due while another one is being written.
-    pub(super) const fn leave_out(&mut self) {
-        self.is_outdated = true;
-    }
-
-    /// Whether a report has been left out since the last call.
-    pub(super) const fn take_outdated(&mut self) -> bool {
-        std::mem::replace(&mut self.is_outdated, false)
     }
 
     /// Begins to write a report into `directory`. The caller makes sure that none is being written. `spent`: the CPU time

@@ -15,10 +15,13 @@ use tokio::sync::watch;
 pub use report::{DeviceReport, TcReport};
 
 use self::worker::Worker;
-use super::config::{Config, TcAttach};
+use super::{
+    config::{Config, TcAttach},
+    kernel::detach_all,
+};
 use crate::{
     devices::TcMode,
-    loader::{Classifiers, Features, Mechanism, Pins, TcHook, detach_all},
+    loader::{Classifiers, Features, Mechanism, Pins, TcHook},
 };
 
 /// How long the agent waits until programs are attached or switched.

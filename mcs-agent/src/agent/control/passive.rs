@@ -52,7 +52,8 @@ impl Control {
 
     /// Whether programs can record what becomes of connects of sockets.
     fn sees_sockets(&self) -> bool {
-        self.installed.socket_lb != SocketLb::Off && self.installed.features.socket_tracepoints
+        self.installed.config.socket_lb != SocketLb::Off
+            && self.installed.features.socket_tracepoints
     }
 
     /// Logs a problem, if it is not the latest one.

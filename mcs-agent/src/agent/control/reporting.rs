@@ -7,14 +7,14 @@ use tokio::time::Instant;
 use super::Control;
 use crate::{
     agent::{
-        config::POLL_INTERVAL,
+        config::{POLL_INTERVAL, ReadFrom},
         cpu::thread_cpu,
         rejections::ListedRejections,
         report::{Report, seconds_since_epoch},
         status_file::Written,
     },
     engine::SizedMaps as _,
-    loader::config_memory,
+    loader::{config_memory, state_bytes},
     model::{DesiredState, ImportReport, Rejection, RejectionReason},
 };
 
@@ -55,7 +55,7 @@ impl Control {
             let spent = thread_cpu().saturating_sub(before);
             self.status_file.write(report, self.installed.run_directory.clone(), spent);
         } else if later.is_none() && !may_write {
-            self.status_file.leave_out();
+            self.status_file.is_outdated = true;
         }
     }
 
@@ -73,39 +73,40 @@ impl Control {
             let again = Instant::now() + POLL_INTERVAL;
             self.report_at = Some(self.report_at.map_or(again, |at| at.min(again)));
         }
-        if self.status_file.take_outdated() {
+        if std::mem::take(&mut self.status_file.is_outdated) {
             self.report_soon();
         }
     }
 
     fn make_report(&self) -> Report {
         let (engine, installed) = (&self.engine, &self.installed);
+        let config = &installed.config;
         let (node, totals) = (engine.node(), engine.totals());
         let capacity = installed.capacity();
         Report {
             agent: self.agent.clone(),
-            orphan_release_after: installed.release_after.map(|after| after.as_secs()),
+            orphan_release_after: config.release_after.map(|after| after.as_secs()),
             synced: engine.synced(),
             source: Arc::clone(engine.source()),
-            reads: Some(self.reads.clone()),
+            reads: Some(ReadFrom::of(&config.source)),
             node_name: node.node_name.clone(),
             vip_cidrs: node.vip_cidrs.clone(),
             vips_kept: engine.vips_outside_ranges(),
             imports_outside: engine.imports_outside_ranges(),
             node: node.facts.clone(),
-            socket_lb: installed.socket_lb,
+            socket_lb: config.socket_lb,
             tc: installed.packets.report(),
             cgroup_path: installed.cgroup.path.clone(),
             cgroup_id: installed.cgroup.id,
             features: installed.features,
             capacity,
-            max_memory: self.max_memory,
+            max_memory: config.max_memory,
             max_capacity: node.capacity,
             usage: engine.usage(),
             grown_at: self.grown_at,
             not_grown: engine.not_grown().map(str::to_owned),
             config_map_bytes: config_memory(capacity).0,
-            state_map_bytes: self.state_map_bytes,
+            state_map_bytes: state_bytes(config.flows, config.figure_rows()),
             flows: self.flows.clone(),
             stale_udp: self.stale_udp.report().clone(),
             stale_tcp: self.stale_tcp.report().clone(),
@@ -119,7 +120,7 @@ impl Control {
             pending: engine.pending().to_vec(),
             refusing: totals.refusing,
             backends: totals.clusters.clone(),
-            source_lost: self.source_lost.report(),
+            source_lost: self.source_lost.0.clone(),
             repairs: self.repairs.clone(),
             attachment: self.verifier.report().cloned(),
             audit: self.auditor.report.clone(),
