@@ -3,6 +3,7 @@
 
 mod clusters;
 mod growth;
+mod nap;
 mod passive;
 mod reporting;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout_at},
 };
 
-use self::reporting::ReportedObjects;
+use self::{nap::nap, reporting::ReportedObjects};
 use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
@@ -59,10 +60,6 @@ use crate::{
     verify::{SocketHooks, Verifier},
 };
 
-/// A wait up to this long blocks the thread.
-const LONGEST_NAP: Duration = Duration::from_millis(25);
-/// How long what has arrived meanwhile may take to be read.
-const READING: Duration = Duration::from_millis(2);
 /// Writes after which the heap may be much larger than what is in use.
 const LARGE_PLAN: usize = 10_000;
 /// The part of a report that lists objects, and the status file, are updated again only after this many times the
@@ -244,7 +241,10 @@ impl Control {
                 self.take(batch);
             }
             let Some(until) = self.engine.gather_until() else { return };
-            rest_until(until);
+            // A pod that answers a probe meanwhile would seem to be far away.
+            if !self.reach.is_asking() {
+                std::thread::sleep(nap(until, std::time::Instant::now()));
+            }
             match timeout_at(until.into(), batches.recv()).await {
                 Ok(Some(batch)) => self.take(batch),
                 Ok(None) | Err(_) => return,
@@ -492,15 +492,6 @@ fn log_change(change: &Change) {
             tracing::info!(%namespace, %name, "{} {what}", change.object);
         }
         (Kind::EndpointSlice, _) => tracing::debug!(%namespace, %name, "{} {what}", change.object),
-    }
-}
-
-/// Blocks this thread until shortly before a moment, which is [`LONGEST_NAP`] away at most. What arrives meanwhile waits in
-/// its sockets, and is read with one wake-up. The tasks on this thread can wait so long.
-fn rest_until(until: std::time::Instant) {
-    let rest = until.saturating_duration_since(std::time::Instant::now());
-    if rest <= LONGEST_NAP {
-        std::thread::sleep(rest.saturating_sub(READING));
     }
 }
 
