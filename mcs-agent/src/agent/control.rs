@@ -27,7 +27,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout_at},
 };
 
-use self::{nap::nap, reporting::ReportedObjects};
+use self::nap::nap;
 use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
@@ -37,7 +37,7 @@ use super::{
     malloc,
     programs::InstalledPrograms,
     published::Published,
-    rejections,
+    rejections::{self, ListedRejections},
     repairs::Repairs,
     report::{AgentInfo, seconds_since_epoch},
     source_lost::SourceLost,
@@ -49,11 +49,11 @@ use crate::{
     engine::{Engine, Outcome, RoundSummary, Taken, throttle::Throttle},
     flows::{FlowUsage, Swept},
     model::{
-        Capacity, EventBatch, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem, SourceStatus,
+        Capacity, EventBatch, ImportReport, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem,
+        SourceStatus,
     },
     passive::Passive,
     reach::{Reach, ReachEvent},
-    reconcile::DamagedFrontend,
     source,
     stale::{LostSlots, StaleEvent, StaleSockets, stale_connections},
     store::{Change, ChangeKind},
@@ -78,7 +78,9 @@ pub(super) struct Control {
     addresses: AddressReader,
     agent: AgentInfo,
     report_at: Option<Instant>,
-    objects: ReportedObjects,
+    /// As the latest report that lists objects has them.
+    imports: Arc<Vec<Arc<ImportReport>>>,
+    rejections: ListedRejections,
     object_reports: Throttle,
     /// The ranges of ClusterSetIPs that the cluster had when they were last logged.
     logged_vip_ranges: Option<Vec<IpNet>>,
@@ -118,7 +120,9 @@ impl Control {
         let (mut engine, findings) = Engine::start(&installed, node, SystemTime::now())
             .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
-        log_findings(&findings);
+        for finding in &findings {
+            tracing::warn!("in the pinned maps: {finding}; repairing");
+        }
         installed.follow_figures(engine.realized());
         if let Some(figures) = &installed.figures {
             // Nobody else sets it.
@@ -139,7 +143,8 @@ impl Control {
             logged_vip_ranges: None,
             agent,
             report_at: None,
-            objects: ReportedObjects::default(),
+            imports: Arc::default(),
+            rejections: ListedRejections::default(),
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
@@ -297,7 +302,9 @@ impl Control {
         if round.became_synced {
             self.give_sign_of_life();
         }
-        log_plan(&round);
+        if round.planned > 0 && round.failures.is_empty() {
+            tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
+        }
         if round.planned >= LARGE_PLAN {
             malloc::trim();
         }
@@ -463,18 +470,6 @@ fn log_problems(source: &SourceStatus, problems: &[SourceProblem]) {
         } else {
             tracing::warn!("{}: {place}: {message}", source.name);
         }
-    }
-}
-
-fn log_findings(findings: &[DamagedFrontend]) {
-    for finding in findings {
-        tracing::warn!("in the pinned maps: {finding}; repairing");
-    }
-}
-
-fn log_plan(round: &RoundSummary) {
-    if round.planned > 0 && round.failures.is_empty() {
-        tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
     }
 }
 
