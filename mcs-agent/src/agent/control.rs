@@ -128,13 +128,14 @@ impl Control {
             // Nobody else sets it.
             let _ = published.figures.set(ImportFigures::new(figures.shared()));
         }
-        let sweeper =
-            FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
-        let stale =
-            |protocol, is_wanted| StaleSockets::new(protocol, installed.pins.state(), is_wanted);
+        let sweeper = FlowSweeper::new(&installed.options.pins.state())
+            .context("cannot open the flow table")?;
+        let stale = |protocol, is_wanted| {
+            StaleSockets::new(protocol, installed.options.pins.state(), is_wanted)
+        };
         let stale_udp = stale(Protocol::Udp, config.stale_udp);
         let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
-        let lost_slots = LostSlots::new(installed.pins.state());
+        let lost_slots = LostSlots::new(installed.options.pins.state());
         let trace = TraceServer::start(&installed.run_directory);
         Ok(Self {
             engine,
@@ -226,7 +227,7 @@ impl Control {
                 }
                 compared = self.auditor.next(|| Pass {
                     expected: self.engine.realized().contents().clone(),
-                    pins: self.installed.pins.clone(),
+                    pins: self.installed.options.pins.clone(),
                     capacity: self.engine.realized().capacity(),
                 }) => self.note_audit(compared),
                 _ = prove.tick() => self.prove_attachment().await,
@@ -394,7 +395,7 @@ impl Control {
                 cgroup: &self.installed.cgroup,
                 programs: self.installed.hook_programs(),
                 vips: vips.into_iter().flatten().collect(),
-                errno: if self.installed.features.set_retval {
+                errno: if self.installed.options.features.set_retval {
                     libc::ECONNREFUSED
                 } else {
                     libc::EPERM
@@ -408,7 +409,7 @@ impl Control {
     }
 
     fn end_fallback(&mut self) {
-        let state = self.installed.pins.state();
+        let state = self.installed.options.pins.state();
         match self.fallback.look(&state, std::time::Instant::now()) {
             Ok(false) => {}
             Ok(true) => tracing::info!("sockets have storage again: the storage fallback is off"),

@@ -99,7 +99,7 @@ impl Control {
             tc: installed.packets.report(),
             cgroup_path: installed.cgroup.path.clone(),
             cgroup_id: installed.cgroup.id,
-            features: installed.features,
+            features: installed.options.features,
             capacity,
             max_memory: config.max_memory,
             max_capacity: node.capacity,
