@@ -70,7 +70,8 @@ pub async fn run(config: Config) -> anyhow::Result<()> {
 /// Runs on batches from elsewhere, in the place of the source that `config` names, until they end.
 pub async fn follow(config: Config, batches: mpsc::Receiver<EventBatch>) -> anyhow::Result<()> {
     let none: Source = Box::pin(std::future::pending());
-    run_on(&config, std::future::ready(Ok(none)), batches, std::future::pending()).await
+    let source = std::future::ready(Ok(none));
+    Box::pin(run_on(&config, source, batches, std::future::pending())).await
 }
 
 /// A source at work, once it is polled.
@@ -82,7 +83,18 @@ async fn run_on(
     batches: mpsc::Receiver<EventBatch>,
     stop: impl Future<Output = anyhow::Result<()>>,
 ) -> anyhow::Result<()> {
-    let agent = &AgentInfo::of_this_process();
+    let agent = AgentInfo::of_this_process();
+    let result = run_as(&agent, config, source, batches, stop).await;
+    result.inspect_err(|error| start::note_failure(config, agent, error))
+}
+
+async fn run_as(
+    agent: &AgentInfo,
+    config: &Config,
+    source: impl Future<Output = anyhow::Result<Source>>,
+    batches: mpsc::Receiver<EventBatch>,
+    stop: impl Future<Output = anyhow::Result<()>>,
+) -> anyhow::Result<()> {
     let start = async {
         tracing::info!(version = env!("CARGO_PKG_VERSION"), "starting");
         let metrics = SyncMetrics::new().context("cannot make the metrics")?;
@@ -96,23 +108,20 @@ async fn run_on(
         anyhow::Ok((source, Control::new(agent.clone(), installed, published)?))
     };
     let mut stop = pin!(stop);
-    let running = async {
-        let (source, mut control) = tokio::select! {
-            biased;
-            // First, since a container's first process misses a signal that it does not handle yet.
-            stopped = &mut stop => return stopped,
-            started = start => started?,
-        };
-        tokio::select! {
-            biased;
-            stopped = stop => stopped?,
-            () = source => bail!("the source of objects ended"),
-            result = control.run(batches) => return result,
-        }
-        control.stop().await;
-        Ok(())
+    let (source, mut control) = tokio::select! {
+        biased;
+        // First, since a container's first process misses a signal that it does not handle yet.
+        stopped = &mut stop => return stopped,
+        started = start => started?,
     };
-    running.await.inspect_err(|error| start::note_failure(config, agent.clone(), error))
+    tokio::select! {
+        biased;
+        stopped = stop => stopped?,
+        () = source => bail!("the source of objects ended"),
+        result = control.run(batches) => return result,
+    }
+    control.stop().await;
+    Ok(())
 }
 
 /// The source that `config` names.

@@ -3,6 +3,7 @@
 
 mod clusters;
 mod growth;
+mod nap;
 mod passive;
 mod reporting;
 #[cfg(test)]
@@ -26,7 +27,7 @@ use tokio::{
     time::{Instant, MissedTickBehavior, timeout_at},
 };
 
-use self::reporting::ReportedObjects;
+use self::nap::nap;
 use super::{
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
@@ -36,7 +37,7 @@ use super::{
     malloc,
     programs::InstalledPrograms,
     published::Published,
-    rejections,
+    rejections::{self, ListedRejections},
     repairs::Repairs,
     report::{AgentInfo, seconds_since_epoch},
     source_lost::SourceLost,
@@ -48,21 +49,17 @@ use crate::{
     engine::{BatchSummary, Engine, Outcome, RoundSummary, throttle::Throttle},
     flows::{FlowUsage, SweepResult},
     model::{
-        Capacity, EventBatch, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem, SourceStatus,
+        Capacity, EventBatch, ImportReport, Kind, ObjectKey, ObjectRef, Protocol, SourceProblem,
+        SourceStatus,
     },
     passive::Passive,
     reach::{Reach, ReachEvent},
-    reconcile::DamagedFrontend,
     source,
     stale::{LostSocketSlots, StaleEvent, StaleSockets, stale_connections},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
 };
 
-/// A wait up to this long blocks the thread.
-const LONGEST_NAP: Duration = Duration::from_millis(25);
-/// How long what has arrived meanwhile may take to be read.
-const READING: Duration = Duration::from_millis(2);
 /// Writes after which the heap may be much larger than what is in use.
 const LARGE_PLAN: usize = 10_000;
 /// The part of a report that lists objects, and the status file, are updated again only after this many times the
@@ -81,7 +78,9 @@ pub(super) struct Control {
     addresses: AddressReader,
     agent: AgentInfo,
     report_at: Option<Instant>,
-    objects: ReportedObjects,
+    /// As the latest report that lists objects has them.
+    imports: Arc<Vec<Arc<ImportReport>>>,
+    rejections: ListedRejections,
     object_reports: Throttle,
     /// The ranges of ClusterSetIPs that the cluster had when they were last logged.
     logged_vip_ranges: Option<Vec<IpNet>>,
@@ -122,19 +121,22 @@ impl Control {
             Engine::start(&installed, installed.capacity(), node, SystemTime::now())
                 .context("cannot read the pinned maps")?;
         engine.set_min_sync_period(config.min_sync_period);
-        log_findings(&findings);
+        for finding in &findings {
+            tracing::warn!("in the pinned maps: {finding}; repairing");
+        }
         installed.follow_figures(engine.realized());
         if let Some(figures) = &installed.figures {
             // Nobody else sets it.
             let _ = published.figures.set(ImportFigures::new(figures.shared()));
         }
-        let sweeper =
-            FlowSweeper::new(&installed.pins.state()).context("cannot open the flow table")?;
-        let stale =
-            |protocol, is_wanted| StaleSockets::new(protocol, installed.pins.state(), is_wanted);
+        let sweeper = FlowSweeper::new(&installed.options.pins.state())
+            .context("cannot open the flow table")?;
+        let stale = |protocol, is_wanted| {
+            StaleSockets::new(protocol, installed.options.pins.state(), is_wanted)
+        };
         let stale_udp = stale(Protocol::Udp, config.stale_udp);
         let stale_tcp = stale(Protocol::Tcp, config.stale_tcp);
-        let lost_slots = LostSocketSlots::new(installed.pins.state());
+        let lost_slots = LostSocketSlots::new(installed.options.pins.state());
         let trace = TraceServer::start(&installed.run_directory);
         Ok(Self {
             engine,
@@ -143,7 +145,8 @@ impl Control {
             logged_vip_ranges: None,
             agent,
             report_at: None,
-            objects: ReportedObjects::default(),
+            imports: Arc::default(),
+            rejections: ListedRejections::default(),
             object_reports: Throttle::new(OBJECTS_REST, LONGEST_OBJECTS_REST),
             status_file: StatusFile::default(),
             fallback: StorageFallback::new(std::time::Instant::now()),
@@ -225,7 +228,7 @@ impl Control {
                 }
                 compared = self.auditor.next(|| Pass {
                     expected: self.engine.realized().contents().clone(),
-                    pins: self.installed.pins.clone(),
+                    pins: self.installed.options.pins.clone(),
                     capacity: self.engine.realized().capacity(),
                 }) => self.note_audit(compared),
                 _ = prove.tick() => self.prove_attachment().await,
@@ -245,7 +248,10 @@ impl Control {
                 self.take(batch);
             }
             let Some(until) = self.engine.gather_until() else { return };
-            rest_until(until);
+            // A pod that answers a probe meanwhile would seem to be far away.
+            if !self.reach.is_asking() {
+                std::thread::sleep(nap(until, std::time::Instant::now()));
+            }
             match timeout_at(until.into(), batches.recv()).await {
                 Ok(Some(batch)) => self.take(batch),
                 Ok(None) | Err(_) => return,
@@ -298,7 +304,9 @@ impl Control {
         if round.became_synced {
             self.give_sign_of_life();
         }
-        log_plan(&round);
+        if round.planned > 0 && round.failures.is_empty() {
+            tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
+        }
         if round.planned >= LARGE_PLAN {
             malloc::trim();
         }
@@ -388,7 +396,7 @@ impl Control {
                 cgroup: &self.installed.cgroup,
                 programs: self.installed.hook_programs(),
                 vips: vips.into_iter().flatten().collect(),
-                errno: if self.installed.features.set_retval {
+                errno: if self.installed.options.features.set_retval {
                     libc::ECONNREFUSED
                 } else {
                     libc::EPERM
@@ -402,7 +410,7 @@ impl Control {
     }
 
     fn end_fallback(&mut self) {
-        let state = self.installed.pins.state();
+        let state = self.installed.options.pins.state();
         match self.fallback.end_if_quiet(&state, std::time::Instant::now()) {
             Ok(false) => {}
             Ok(true) => tracing::info!("sockets have storage again: the storage fallback is off"),
@@ -467,18 +475,6 @@ fn log_problems(source: &SourceStatus, problems: &[SourceProblem]) {
     }
 }
 
-fn log_findings(findings: &[DamagedFrontend]) {
-    for finding in findings {
-        tracing::warn!("in the pinned maps: {finding}; repairing");
-    }
-}
-
-fn log_plan(round: &RoundSummary) {
-    if round.planned > 0 && round.failures.is_empty() {
-        tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
-    }
-}
-
 fn log_change(change: &Change) {
     let what = match change.kind {
         ChangeKind::Added => "added",
@@ -493,15 +489,6 @@ fn log_change(change: &Change) {
             tracing::info!(%namespace, %name, "{} {what}", change.object);
         }
         (Kind::EndpointSlice, _) => tracing::debug!(%namespace, %name, "{} {what}", change.object),
-    }
-}
-
-/// Blocks this thread until shortly before a moment, which is [`LONGEST_NAP`] away at most. What arrives meanwhile waits in
-/// its sockets, and is read with one wake-up. The tasks on this thread can wait so long.
-fn rest_until(until: std::time::Instant) {
-    let rest = until.saturating_duration_since(std::time::Instant::now());
-    if rest <= LONGEST_NAP {
-        std::thread::sleep(rest.saturating_sub(READING));
     }
 }
 

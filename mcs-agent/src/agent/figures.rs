@@ -13,7 +13,7 @@ use crate::{
 
 /// The figures, for the threads that serve metrics.
 pub(super) struct ImportFigures {
-    programs: Arc<Figures>,
+    pub(super) programs: Arc<Figures>,
     backends: Mutex<ByImport<usize>>,
     failed: Mutex<BTreeMap<[Arc<str>; 2], u64>>,
 }
@@ -22,11 +22,6 @@ impl ImportFigures {
     /// With those of the programs.
     pub(super) fn new(programs: Arc<Figures>) -> Self {
         Self { programs, backends: Mutex::default(), failed: Mutex::default() }
-    }
-
-    /// Every count of the programs that is not zero.
-    pub(super) fn counts(&self) -> ImportCounts {
-        self.programs.counts()
     }
 
     /// The backends of imports that have counts.

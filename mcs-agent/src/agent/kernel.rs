@@ -2,7 +2,7 @@
 //! the code that ships.
 
 #[cfg(test)]
-pub(super) mod memory;
+pub(super) mod testing;
 
 #[cfg(not(test))]
 pub(super) use crate::{
@@ -19,7 +19,7 @@ use crate::{
     model::Capacity,
 };
 #[cfg(test)]
-pub(super) use memory::{
+pub(super) use testing::{
     EvictionRecord, FigurePlaces, FlowMigration, FlowSweeper, KernelMaps, KernelMapsReader,
     LivenessWriter, Programs, detach_all, pinned_capacity, read_run_record, write_run_record,
 };

@@ -45,9 +45,7 @@ const LOCK_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct InstalledPrograms {
     pub(super) maps: KernelMaps,
     /// The options that `programs` were loaded with.
-    options: LoadOptions,
-    pub(super) pins: Pins,
-    pub(super) features: Features,
+    pub(super) options: LoadOptions,
     pub(super) cgroup: CgroupRoot,
     pub(super) run_directory: PathBuf,
     host: String,
@@ -66,6 +64,7 @@ pub(super) struct InstalledPrograms {
     pub(super) figures: Option<FigurePlaces>,
     liveness: LivenessWriter,
     lock: DirectoryLock,
+    /// The flags.
     pub(super) config: Config,
 }
 
@@ -87,8 +86,7 @@ impl InstalledPrograms {
         Self::install(config.clone(), host, cgroup, pins, lock, run_directory, features).await
     }
 
-    /// Loads the programs for the maps that an earlier agent left, or for new ones. No program is attached before its maps say
-    /// what the maps of the attached programs say.
+    /// Loads the programs, and attaches them if their maps hold what the maps of the attached programs hold.
     async fn install(
         config: Config,
         host: String,
@@ -152,8 +150,6 @@ impl InstalledPrograms {
         let packets = PacketPath::start(&config, &pins, features).await?;
         let mut installed = Self {
             maps,
-            pins,
-            features,
             cgroup,
             run_directory,
             host,
@@ -240,7 +236,7 @@ impl InstalledPrograms {
 
     /// Prepares and locks the bpffs directory again if the path now leads to another one.
     fn repair_bpffs(&mut self) -> anyhow::Result<Vec<Repair>> {
-        let root = self.pins.root();
+        let root = self.options.pins.root();
         if self.lock.is_of(root) {
             return Ok(Vec::new());
         }
@@ -250,7 +246,7 @@ impl InstalledPrograms {
                 root.display()
             )
         };
-        self.pins.prepare(&self.config.bpffs).with_context(lost)?;
+        self.options.pins.prepare(&self.config.bpffs).with_context(lost)?;
         let lock = DirectoryLock::try_take(root).with_context(lost)?;
         self.lock = lock.with_context(|| {
             format!("{}, since another mcs-agent has the directory now", lost())
@@ -280,9 +276,10 @@ impl InstalledPrograms {
     /// Attaches the programs, or switches to them, and drops the maps that no program reads any more. A thread does so on
     /// devices, which may have to wait for other processes that change devices.
     async fn switch(&mut self) -> anyhow::Result<()> {
-        let mut flows = FlowMigration::find(&self.pins.old_flows(), &self.pins.flows());
+        let mut flows =
+            FlowMigration::find(&self.options.pins.old_flows(), &self.options.pins.flows());
         flows.copy();
-        EvictionRecord::prepare(&self.pins.state()).context("cannot use the flow table")?;
+        EvictionRecord::prepare(&self.options.pins.state()).context("cannot use the flow table")?;
         self.attach()?;
         self.packets.attached().await;
         // Flows that began while programs were switched one by one.
@@ -328,11 +325,12 @@ impl InstalledPrograms {
         let options = LoadOptions { capacity, ..self.options.clone() };
         // Before they are replaced, if no program reads them yet.
         let former = FormerFilter::open(self.programs.hints());
-        let (pins, load) = (self.pins.clone(), options.clone());
-        let make = move || make(&load, &contents, &former).inspect_err(|_| pins.discard_new());
+        let load = options.clone();
+        let make = move || make(&load, &contents, &former).inspect_err(|_| load.pins.discard_new());
         let loaded = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
         let (mut programs, maps) = loaded?;
-        self.liveness = LivenessWriter::open(&self.pins.alive(), self.config.release_after)?;
+        self.liveness =
+            LivenessWriter::open(&self.options.pins.alive(), self.config.release_after)?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
         self.programs = programs;
@@ -405,7 +403,7 @@ impl InstalledPrograms {
         } else {
             tracing::info!(
                 cgroup = %self.cgroup.path.display(),
-                refusal = if self.features.set_retval { "ECONNREFUSED" } else { "EPERM" },
+                refusal = if self.options.features.set_retval { "ECONNREFUSED" } else { "EPERM" },
                 "socket hooks: attached"
             );
         }
@@ -415,7 +413,7 @@ impl InstalledPrograms {
     /// Makes every hook run the programs.
     fn hook(&mut self) -> anyhow::Result<()> {
         if self.config.socket_lb == SocketLb::Off {
-            self.pins.detach()?;
+            self.options.pins.detach()?;
         } else {
             self.programs.attach(&self.cgroup)?;
         }
@@ -429,7 +427,7 @@ impl InstalledPrograms {
         if self.complete {
             return;
         }
-        let old = KernelMapsReader::open(&self.pins.config());
+        let old = KernelMapsReader::open(&self.options.pins.config());
         match old.and_then(|old| copy(&old.read_all()?, &mut self.maps, self.options.capacity)) {
             Ok(()) => {
                 tracing::info!("the pinned maps have another shape: moved to new ones");
@@ -457,7 +455,8 @@ impl InstalledPrograms {
             directory.len() < Run::max_directory_bytes(),
             "the path {directory} is too long for the map that records it: use a shorter --run-dir"
         );
-        write_run_record(&self.pins.run(), &run).context("cannot record this agent in the maps")
+        write_run_record(&self.options.pins.run(), &run)
+            .context("cannot record this agent in the maps")
     }
 
     /// What the config maps have room for.

@@ -1,7 +1,7 @@
 //! The rejections that the log and `status` list: a limited number, shared fairly by the namespaces.
 //! Without a limit, one writer of slices could fill the log and the status file.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use crate::model::{ObjectKey, Rejection, RejectionReason, shorten};
 
@@ -17,11 +17,11 @@ const PER_OBJECT: usize = 10;
 pub(super) struct ListedRejections {
     /// Sorted by object. A line `and N more` follows the lines of an object and reason that are too
     /// many.
-    pub(super) lines: Vec<Rejection>,
+    pub(super) lines: Arc<Vec<Rejection>>,
     /// Rejections that no line mentions or counts.
     pub(super) omitted: usize,
     /// All rejections, by reason.
-    pub(super) counts: BTreeMap<RejectionReason, usize>,
+    pub(super) counts: Arc<BTreeMap<RejectionReason, usize>>,
 }
 
 impl ListedRejections {
@@ -31,10 +31,10 @@ impl ListedRejections {
     }
 
     fn new(rejections: &[Rejection], limit: usize) -> Self {
-        let mut listed = Self::default();
+        let (mut listed, mut omitted, mut counts) = (Vec::new(), 0, BTreeMap::new());
         let mut lines = Vec::new();
         for group in rejections.chunk_by(|a, b| (&a.object, a.reason) == (&b.object, b.reason)) {
-            *listed.counts.entry(group[0].reason).or_default() += group.len();
+            *counts.entry(group[0].reason).or_default() += group.len();
             lines.extend(Line::of(group));
         }
         let mut wanted = BTreeMap::<&str, usize>::new();
@@ -45,21 +45,21 @@ impl ListedRejections {
         let mut taken = BTreeMap::<&str, usize>::new();
         for line in lines {
             let taken = taken.entry(line.namespace()).or_default();
-            if *taken < share && listed.lines.len() < limit {
+            if *taken < share && listed.len() < limit {
                 *taken += 1;
-                listed.lines.push(line.rejection());
+                listed.push(line.rejection());
             } else {
-                listed.omitted += line.count;
+                omitted += line.count;
             }
         }
-        listed
+        Self { lines: listed.into(), omitted, counts: counts.into() }
     }
 }
 
 /// Logs rejections, which are sorted.
 pub(super) fn log(rejections: &[Rejection]) {
     let ListedRejections { lines, omitted, .. } = ListedRejections::new(rejections, LOGGED);
-    for Rejection { object, reason, message } in lines {
+    for Rejection { object, reason, message } in &*lines {
         let ObjectKey { namespace, name } = &object.key;
         tracing::warn!(%reason, %namespace, %name, "{object} rejected: {message}");
     }
@@ -186,14 +186,14 @@ mod tests {
         assert!(listed.lines[0].message.contains("is link-local"), "{:?}", listed.lines[0]);
         assert_eq!(listed.lines[PER_OBJECT].message, "and 990 more");
         assert_eq!(listed.omitted, 0);
-        assert_eq!(listed.counts, [(RejectionReason::EndpointForbidden, 1000)].into());
+        assert_eq!(*listed.counts, [(RejectionReason::EndpointForbidden, 1000)].into());
     }
 
     #[test]
     fn what_fits_is_listed_as_it_is() {
         let rejections = of_objects("shop", 20);
         let listed = ListedRejections::for_status(&rejections);
-        assert_eq!((listed.lines, listed.omitted), (rejections, 0));
+        assert_eq!((&*listed.lines, listed.omitted), (&rejections, 0));
     }
 
     #[test]

@@ -20,7 +20,7 @@ impl Control {
         }
         let (desired, realized) = (self.engine.desired(), self.engine.realized());
         let targets = targets(self.engine.rules().watchable(), desired, realized);
-        let state = self.installed.pins.state();
+        let state = self.installed.options.pins.state();
         let begins = self.passive.is_idle();
         if let Err(error) = self.passive.follow(&state, targets, imports) {
             self.note_trouble(format!("cannot watch all backends: {error}; trying again"));
@@ -53,7 +53,7 @@ impl Control {
     /// Whether programs can record what becomes of connects of sockets.
     fn sees_sockets(&self) -> bool {
         self.installed.config.socket_lb != SocketLb::Off
-            && self.installed.features.socket_tracepoints
+            && self.installed.options.features.socket_tracepoints
     }
 
     /// Logs a problem, if it is not the latest one.

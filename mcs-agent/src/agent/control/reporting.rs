@@ -1,6 +1,6 @@
 //! When the control task reports, and what.
 
-use std::{collections::BTreeMap, io, sync::Arc, time::Duration};
+use std::{io, sync::Arc, time::Duration};
 
 use tokio::time::Instant;
 
@@ -14,7 +14,6 @@ use crate::{
         status_file::Written,
     },
     loader::{config_memory, state_bytes},
-    model::{DesiredState, ImportReport, Rejection, RejectionReason},
 };
 
 /// A report is published this long after a change, so that one report covers a burst.
@@ -42,9 +41,11 @@ impl Control {
         // Health and metrics follow also while a write of the file takes long.
         let may_write = later.is_none() && !self.status_file.is_busy();
         if may_write {
-            self.objects = ReportedObjects::of(self.engine.desired());
+            let desired = self.engine.desired();
+            self.imports = Arc::clone(&desired.imports);
+            self.rejections = ListedRejections::for_status(&desired.rejections);
             if let Some(figures) = self.published.figures.get() {
-                figures.note_backends(self.engine.desired());
+                figures.note_backends(desired);
             }
         }
         let report = Arc::new(self.make_report());
@@ -97,7 +98,7 @@ impl Control {
             tc: installed.packets.report(),
             cgroup_path: installed.cgroup.path.clone(),
             cgroup_id: installed.cgroup.id,
-            features: installed.features,
+            features: installed.options.features,
             capacity,
             max_memory: config.max_memory,
             max_capacity: node.capacity,
@@ -111,10 +112,10 @@ impl Control {
             stale_tcp: self.stale_tcp.report().clone(),
             reach: self.reach.report(),
             ejections: self.ejections(),
-            imports: Arc::clone(&self.objects.imports),
-            rejections: Arc::clone(&self.objects.rejections),
-            rejections_omitted: self.objects.rejections_omitted,
-            rejection_counts: Arc::clone(&self.objects.rejection_counts),
+            imports: Arc::clone(&self.imports),
+            rejections: Arc::clone(&self.rejections.lines),
+            rejections_omitted: self.rejections.omitted,
+            rejection_counts: Arc::clone(&self.rejections.counts),
             outdated: installed.is_outdated(),
             pending: engine.why_pending().to_vec(),
             refusing: totals.refusing,
@@ -124,27 +125,6 @@ impl Control {
             attachment: self.verifier.report().cloned(),
             audit: self.auditor.report.clone(),
             listeners: self.published.listeners(),
-        }
-    }
-}
-
-/// The part of a report that lists objects.
-#[derive(Default)]
-pub(super) struct ReportedObjects {
-    imports: Arc<Vec<Arc<ImportReport>>>,
-    rejections: Arc<Vec<Rejection>>,
-    rejections_omitted: usize,
-    rejection_counts: Arc<BTreeMap<RejectionReason, usize>>,
-}
-
-impl ReportedObjects {
-    fn of(desired: &DesiredState) -> Self {
-        let rejections = ListedRejections::for_status(&desired.rejections);
-        Self {
-            imports: Arc::clone(&desired.imports),
-            rejections: rejections.lines.into(),
-            rejections_omitted: rejections.omitted,
-            rejection_counts: rejections.counts.into(),
         }
     }
 }

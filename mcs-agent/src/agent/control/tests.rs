@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::{
     agent::{
-        AuditPass, Report, kernel::memory::PinnedMaps, metrics::SyncMetrics,
+        AuditPass, Report, kernel::testing::PinnedMaps, metrics::SyncMetrics,
         programs::fixture::Site,
     },
     loader::{Repair, Tampering},

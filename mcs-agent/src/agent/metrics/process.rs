@@ -19,9 +19,12 @@ pub(super) fn collect(families: &mut Families) -> Result<()> {
     gauges.into_iter().try_for_each(|(name, help, value)| families.gauge(name, help, value))
 }
 
-/// The CPU time in seconds, and the gauges: name, help and value.
+/// The name, help and value of a gauge.
+type NamedGauge = (&'static str, &'static str, f64);
+
+/// The CPU time in seconds, and the gauges.
 #[expect(clippy::cast_precision_loss, reason = "metrics are floating point")]
-fn read() -> ProcResult<(f64, [(&'static str, &'static str, f64); 6])> {
+fn read() -> ProcResult<(f64, [NamedGauge; 6])> {
     let process = Process::myself()?;
     let stat = process.stat()?;
     let ticks = procfs::ticks_per_second() as f64;

@@ -170,7 +170,7 @@ fn realized(families: &mut Families, report: &Report) -> Result<()> {
 }
 
 fn by_import(families: &mut Families, report: &Report, figures: &ImportFigures) -> Result<()> {
-    let counts = figures.counts();
+    let counts = figures.programs.counts();
     families.gauges(
         "mcs_import_backends",
         "Backends of all frontends of imports that clients of this node use, by import and source cluster",

@@ -31,6 +31,7 @@ impl SyncMetrics {
     /// All metrics at zero.
     pub(in crate::agent) fn new() -> prometheus::Result<Self> {
         let registry = Registry::new();
+        let of = Registrar { registry: &registry };
         let duration = HistogramOpts::new(
             "kubeproxy_sync_proxy_rules_duration_seconds",
             "Seconds from the first rule to the last write of a round",
@@ -42,77 +43,47 @@ impl SyncMetrics {
         )
         .buckets(latency_buckets());
         let propagation = Propagation::new()?;
-        add(&registry, propagation.family().clone())?;
+        of.add(propagation.family().clone())?;
         Ok(Self {
             propagation,
-            duration: add(&registry, Histogram::with_opts(duration)?)?,
-            latency: add(&registry, Histogram::with_opts(latency)?)?,
-            queued: add(
-                &registry,
-                Gauge::new(
-                    "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
-                    "Time of the last change, in seconds since the Unix epoch",
-                )?,
-            )?,
-            synced: add(
-                &registry,
-                Gauge::new(
-                    "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
-                    "Time when the maps last reached the desired state, in seconds since the Unix epoch",
-                )?,
-            )?,
-            endpoint_changes: add(
-                &registry,
-                IntCounter::new(
-                    "kubeproxy_sync_proxy_rules_endpoint_changes_total",
-                    "EndpointSlices added, changed or deleted",
-                )?,
-            )?,
-            endpoint_changes_pending: add(
-                &registry,
-                IntGauge::new(
-                    "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
-                    "Changes of EndpointSlices that are not in the maps yet",
-                )?,
-            )?,
-            service_changes: add(
-                &registry,
-                IntCounter::new(
-                    "kubeproxy_sync_proxy_rules_service_changes_total",
-                    "ServiceImports added, changed or deleted",
-                )?,
-            )?,
-            service_changes_pending: add(
-                &registry,
-                IntGauge::new(
-                    "kubeproxy_sync_proxy_rules_service_changes_pending",
-                    "Changes of ServiceImports that are not in the maps yet",
-                )?,
-            )?,
-            failures: add(
-                &registry,
-                IntCounter::new(
-                    "mcs_sync_failures_total",
-                    "Rounds after which the maps did not contain the desired state; the agent tries again",
-                )?,
-            )?,
-            healthz: add(
-                &registry,
-                IntCounterVec::new(
-                    Opts::new(
-                        "kubeproxy_proxy_healthz_total",
-                        "Answers to /healthz, by HTTP status",
-                    ),
-                    &["code"],
-                )?,
-            )?,
-            livez: add(
-                &registry,
-                IntCounterVec::new(
-                    Opts::new("kubeproxy_proxy_livez_total", "Answers to /livez, by HTTP status"),
-                    &["code"],
-                )?,
-            )?,
+            duration: of.add(Histogram::with_opts(duration)?)?,
+            latency: of.add(Histogram::with_opts(latency)?)?,
+            queued: of.add(Gauge::new(
+                "kubeproxy_sync_proxy_rules_last_queued_timestamp_seconds",
+                "Time of the last change, in seconds since the Unix epoch",
+            )?)?,
+            synced: of.add(Gauge::new(
+                "kubeproxy_sync_proxy_rules_last_timestamp_seconds",
+                "Time when the maps last reached the desired state, in seconds since the Unix epoch",
+            )?)?,
+            endpoint_changes: of.add(IntCounter::new(
+                "kubeproxy_sync_proxy_rules_endpoint_changes_total",
+                "EndpointSlices added, changed or deleted",
+            )?)?,
+            endpoint_changes_pending: of.add(IntGauge::new(
+                "kubeproxy_sync_proxy_rules_endpoint_changes_pending",
+                "Changes of EndpointSlices that are not in the maps yet",
+            )?)?,
+            service_changes: of.add(IntCounter::new(
+                "kubeproxy_sync_proxy_rules_service_changes_total",
+                "ServiceImports added, changed or deleted",
+            )?)?,
+            service_changes_pending: of.add(IntGauge::new(
+                "kubeproxy_sync_proxy_rules_service_changes_pending",
+                "Changes of ServiceImports that are not in the maps yet",
+            )?)?,
+            failures: of.add(IntCounter::new(
+                "mcs_sync_failures_total",
+                "Rounds after which the maps did not contain the desired state; the agent tries again",
+            )?)?,
+            healthz: of.add(IntCounterVec::new(
+                Opts::new("kubeproxy_proxy_healthz_total", "Answers to /healthz, by HTTP status"),
+                &["code"],
+            )?)?,
+            livez: of.add(IntCounterVec::new(
+                Opts::new("kubeproxy_proxy_livez_total", "Answers to /livez, by HTTP status"),
+                &["code"],
+            )?)?,
             registry,
         })
     }
@@ -171,9 +142,15 @@ impl SyncMetrics {
     }
 }
 
-fn add<C: Collector + Clone + 'static>(registry: &Registry, metric: C) -> prometheus::Result<C> {
-    registry.register(Box::new(metric.clone()))?;
-    Ok(metric)
+struct Registrar<'a> {
+    registry: &'a Registry,
+}
+
+impl Registrar<'_> {
+    fn add<C: Collector + Clone + 'static>(&self, metric: C) -> prometheus::Result<C> {
+        self.registry.register(Box::new(metric.clone()))?;
+        Ok(metric)
+    }
 }
 
 /// kube-proxy's buckets: finer than a second below one second, and coarser above a minute.

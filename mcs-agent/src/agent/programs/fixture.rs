@@ -8,7 +8,7 @@ use tempfile::TempDir;
 use super::InstalledPrograms;
 use crate::{
     agent::{
-        Config, SocketLb, SourceConfig, TcAttach, kernel::memory::Kernel,
+        Config, SocketLb, SourceConfig, TcAttach, kernel::testing::Kernel,
         run_directory::run_directory,
     },
     devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},

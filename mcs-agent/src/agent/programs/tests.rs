@@ -4,7 +4,7 @@ use std::fs;
 
 use super::{fixture::Site, *};
 use crate::{
-    agent::kernel::memory::PinnedMaps,
+    agent::kernel::testing::PinnedMaps,
     model::Memory,
     reconcile::fixtures::{desired, frontend, id, maps},
 };

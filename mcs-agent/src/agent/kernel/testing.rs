@@ -1,5 +1,11 @@
 //! A kernel in memory, for unit tests: it notes what the agent does, in order, and fails on demand.
 
+#![expect(
+    clippy::unnecessary_wraps,
+    clippy::unused_self,
+    reason = "the signatures are those of the types for the kernel"
+)]
+
 use std::{
     collections::BTreeMap,
     fs::File,
@@ -9,8 +15,6 @@ use std::{
     sync::{Arc, Mutex, MutexGuard, PoisonError},
     time::Duration,
 };
-
-use mcs_common::maps;
 
 use crate::{
     dataplane::{Figures, FormerFilter, Run},
@@ -219,7 +223,7 @@ impl KernelMaps {
         &mut self,
         former: &FormerFilter,
     ) -> Result<(), MapError> {
-        let error = |error| MapError::reading(maps::HINTS, "all", error);
+        let error = |error| MapError::reading("hints", "all", error);
         self.kernel.does(format!("prepare filter after {former:?}")).map_err(error)
     }
 
@@ -265,12 +269,12 @@ pub(in crate::agent) fn pinned_capacity(pins: &Pins) -> Result<Option<Capacity>,
 
 pub(in crate::agent) fn read_run_record(pin: &Path) -> Result<Run, MapError> {
     let run = Kernel::of(pin).state().run.clone();
-    run.ok_or_else(|| MapError::reading(maps::RUN, "the pin", io::ErrorKind::NotFound.into()))
+    run.ok_or_else(|| MapError::reading("run", "the pin", io::ErrorKind::NotFound.into()))
 }
 
 pub(in crate::agent) fn write_run_record(pin: &Path, run: &Run) -> Result<(), MapError> {
     let kernel = Kernel::of(pin);
-    let error = |error| MapError::reading(maps::RUN, "the pin", error);
+    let error = |error| MapError::reading("run", "the pin", error);
     kernel.does("record run").map_err(error)?;
     kernel.state().run = Some(run.clone());
     Ok(())
@@ -285,7 +289,7 @@ impl LivenessWriter {
     }
 
     pub(in crate::agent) fn report(&mut self, synced: bool) -> Result<(), MapError> {
-        let error = |error| MapError::reading(maps::ALIVE, "the pin", error);
+        let error = |error| MapError::reading("alive", "the pin", error);
         self.0.does(if synced { "live, synced" } else { "live" }).map_err(error)
     }
 }
