@@ -1,12 +1,7 @@
 //! Decodes the API server's objects into a program's own types as they arrive.
 
-use std::{borrow::Cow, fmt, marker::PhantomData};
+use std::{fmt, marker::PhantomData};
 
-use kube::{
-    Resource,
-    api::{ApiResource, ObjectMeta},
-    core::DynamicResourceScope,
-};
 use prost::{DecodeError, Message as _};
 use serde::{
     Deserialize, Deserializer,
@@ -57,19 +52,25 @@ pub struct NotDecoded;
 /// only the decoded form.
 #[derive(Clone, PartialEq, Debug)]
 pub struct WatchedObject<D: Decoder> {
-    metadata: ObjectMeta,
+    key: ObjectKey,
+    version: Option<String>,
     /// The decoded form, or the error that says which field is wrong.
     pub decoded: Result<D::Value, String>,
     decoder: PhantomData<D>,
 }
 
 impl<D: Decoder> WatchedObject<D> {
+    fn new(key: ObjectKey, version: Option<String>, decoded: Result<D::Value, String>) -> Self {
+        let decoded = decoded.map_err(|error| one_line_of(&error, LONGEST_ERROR));
+        Self { key, version, decoded, decoder: PhantomData }
+    }
+
     /// Reads an object from its JSON text.
     pub(crate) fn read(text: &str) -> serde_json::Result<Self> {
         let Envelope { metadata } = serde_json::from_str(text)?;
-        let metadata = metadata.into_meta();
-        match D::decode_text(&key(&metadata), text) {
-            Ok(value) => Ok(Self { metadata, decoded: Ok(value), decoder: PhantomData }),
+        let key = metadata.key();
+        match D::decode_text(&key, text) {
+            Ok(value) => Ok(Self::new(key, metadata.resource_version, Ok(value))),
             Err(NotDecoded) => serde_json::from_str(text),
         }
     }
@@ -82,21 +83,15 @@ impl<D: Decoder> WatchedObject<D> {
     ) -> Result<Self, DecodeError> {
         let Identity { name, namespace, resource_version } =
             Object::decode(bytes)?.metadata.unwrap_or_default();
-        let text = |text: String| Some(text).filter(|text| !text.is_empty());
-        let fields = MetadataFields {
-            namespace: text(namespace),
-            name: text(name),
-            resource_version: text(resource_version),
-        };
-        let metadata = fields.into_meta();
-        let decoded =
-            read(&key(&metadata), bytes).map_err(|error| one_line_of(&error, LONGEST_ERROR));
-        Ok(Self { metadata, decoded, decoder: PhantomData })
+        let key = ObjectKey::new(namespace, name);
+        let version = Some(resource_version).filter(|version| !version.is_empty());
+        let decoded = read(&key, bytes);
+        Ok(Self::new(key, version, decoded))
     }
 
     /// The namespace, which is empty if there is none, and the name.
     pub fn key(&self) -> ObjectKey {
-        key(&self.metadata)
+        self.key.clone()
     }
 
     /// The approximate bytes of memory that it takes.
@@ -106,46 +101,40 @@ impl<D: Decoder> WatchedObject<D> {
 
     /// `metadata.resourceVersion`.
     pub fn version(&self) -> Option<&str> {
-        self.metadata.resource_version.as_deref()
+        self.version.as_deref()
     }
-}
-
-fn key(metadata: &ObjectMeta) -> ObjectKey {
-    let text = |field: &Option<String>| field.clone().unwrap_or_default();
-    ObjectKey::new(text(&metadata.namespace), text(&metadata.name))
 }
 
 impl<'de, D: Decoder> Deserialize<'de> for WatchedObject<D> {
     fn deserialize<S: Deserializer<'de>>(deserializer: S) -> Result<Self, S::Error> {
         let object = SkipField(&["metadata", "managedFields"]).deserialize(deserializer)?;
-        let metadata =
-            MetadataFields::deserialize(&object["metadata"]).map_err(S::Error::custom)?.into_meta();
-        let decoded =
-            D::decode(key(&metadata), &object).map_err(|error| one_line_of(&error, LONGEST_ERROR));
-        Ok(Self { metadata, decoded, decoder: PhantomData })
+        let metadata = Metadata::deserialize(&object["metadata"]).map_err(S::Error::custom)?;
+        let key = metadata.key();
+        let decoded = D::decode(key.clone(), &object);
+        Ok(Self::new(key, metadata.resource_version, decoded))
     }
 }
 
 /// The fields of `metadata` that a watch needs.
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct MetadataFields {
+struct Metadata {
     namespace: Option<String>,
     name: Option<String>,
     resource_version: Option<String>,
 }
 
-impl MetadataFields {
-    fn into_meta(self) -> ObjectMeta {
-        let Self { namespace, name, resource_version } = self;
-        ObjectMeta { namespace, name, resource_version, ..ObjectMeta::default() }
+impl Metadata {
+    fn key(&self) -> ObjectKey {
+        let text = |field: &Option<String>| field.as_deref().unwrap_or_default().into();
+        ObjectKey { namespace: text(&self.namespace), name: text(&self.name) }
     }
 }
 
 /// The part of an object that a watch needs.
 #[derive(Deserialize)]
 struct Envelope {
-    metadata: MetadataFields,
+    metadata: Metadata,
 }
 
 /// Reads a map and skips the field at the end of this path. `metadata.managedFields` can be most of an object, and no
@@ -183,35 +172,6 @@ impl<'de> Visitor<'de> for SkipField {
             }
         }
         Ok(Value::Object(kept))
-    }
-}
-
-impl<D: Decoder> Resource for WatchedObject<D> {
-    type DynamicType = ApiResource;
-    type Scope = DynamicResourceScope;
-
-    fn kind(resource: &ApiResource) -> Cow<'_, str> {
-        resource.kind.as_str().into()
-    }
-
-    fn group(resource: &ApiResource) -> Cow<'_, str> {
-        resource.group.as_str().into()
-    }
-
-    fn version(resource: &ApiResource) -> Cow<'_, str> {
-        resource.version.as_str().into()
-    }
-
-    fn plural(resource: &ApiResource) -> Cow<'_, str> {
-        resource.plural.as_str().into()
-    }
-
-    fn meta(&self) -> &ObjectMeta {
-        &self.metadata
-    }
-
-    fn meta_mut(&mut self) -> &mut ObjectMeta {
-        &mut self.metadata
     }
 }
 

@@ -24,7 +24,7 @@ use backon::{BackoffBuilder as _, ExponentialBackoff};
 use futures_util::{Stream, StreamExt as _};
 use kube::{
     Client, Resource as _,
-    api::{ListParams, WatchEvent, WatchParams},
+    api::{DynamicObject, ListParams, WatchEvent, WatchParams},
 };
 use tokio::{
     sync::mpsc,
@@ -233,7 +233,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
     /// The path of the resource on the API server.
     fn path(&self) -> String {
         let resource = &self.target.versions[self.version];
-        WatchedObject::<D>::url_path(resource, self.target.namespace.as_deref())
+        DynamicObject::url_path(resource, self.target.namespace.as_deref())
     }
 
     fn query<'q>(&self, client: &'q Client, path: &'q str) -> Query<'q> {

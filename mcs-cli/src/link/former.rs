@@ -160,16 +160,21 @@ pub(super) fn pod_cidrs(peer: &Value) -> Vec<IpNet> {
 }
 
 /// The kubeconfig in a Secret.
-fn kubeconfig(secret: &Value) -> Option<String> {
+pub(super) fn kubeconfig(secret: &Value) -> Option<String> {
     let bytes: ByteString = from_value(secret["data"]["kubeconfig"].clone()).ok()?;
     String::from_utf8(bytes.0).ok()
 }
 
+/// The first cluster in a kubeconfig; null without one.
+pub(super) fn cluster_in(text: &str) -> Value {
+    let config: Value = serde_saphyr::from_str(text).unwrap_or_default();
+    config["clusters"][0]["cluster"].clone()
+}
+
 /// The authority in the kubeconfig of a Secret, if there is a kubeconfig. Empty: the system's authorities.
 fn authority(secret: &Value) -> Option<String> {
-    let config: Value = serde_saphyr::from_str(&kubeconfig(secret)?).ok()?;
-    let cluster = config["clusters"][0]["cluster"].as_object()?;
-    let named = cluster.get("certificate-authority-data").and_then(Value::as_str);
+    let cluster = cluster_in(&kubeconfig(secret)?);
+    let named = cluster.as_object()?.get("certificate-authority-data").and_then(Value::as_str);
     Some(named.unwrap_or_default().to_owned())
 }
 
@@ -200,8 +205,7 @@ pub(super) fn server(secret: &Value, new: &Value, namespace: &str) -> Option<Str
 
 fn url(text: &str, server: &str, authority: Option<&str>, namespace: &str) -> Option<String> {
     let claims = TokenClaims::of(text)?;
-    let config: Value = serde_saphyr::from_str(text).ok()?;
-    let cluster = &config["clusters"][0]["cluster"];
+    let cluster = cluster_in(text);
     let url = cluster["server"].as_str()?;
     // A rebuilt cluster, or a hub, has another authority.
     let is_same_host =

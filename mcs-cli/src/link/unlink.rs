@@ -3,13 +3,13 @@
 use std::collections::BTreeSet;
 
 use anyhow::{Context as _, bail, ensure};
-use k8s_openapi::ByteString;
 use mcs_kube::told;
-use serde_json::{Value, from_value};
+use serde_json::Value;
 
 use super::{
     LinkArgs, Linked, Mailbox,
     credentials::take_rights,
+    former::{cluster_in, kubeconfig},
     hub, secret_name,
     sides::{Pairs, Side},
 };
@@ -140,10 +140,7 @@ async fn id_of<'a>(
 
 /// Whether the kubeconfig in a Secret is for the API server with this URL. Several clusters can have one authority.
 fn leads_to(secret: &Value, server: &str) -> bool {
-    let bytes = from_value(secret["data"]["kubeconfig"].clone()).map(|bytes: ByteString| bytes.0);
-    let text = bytes.ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
-    let config: Value = serde_saphyr::from_str(&text).unwrap_or_default();
-    config["clusters"][0]["cluster"]["server"].as_str() == Some(server)
+    kubeconfig(secret).is_some_and(|text| cluster_in(&text)["server"] == server)
 }
 
 /// Ends one direction.
@@ -166,7 +163,7 @@ async fn unlink_one(
             let peer = cluster.delete(PEERS, None, publisher.id.as_str()).await;
             let secret = cluster.delete(SECRETS, Some(namespace), &secret).await;
             left.extend(
-                [peer, secret].into_iter().filter_map(Result::err).map(|error| said(&error)),
+                [peer, secret].into_iter().filter_map(Result::err).map(|error| told(&error)),
             );
         }
         None if reader.is_gone => {}
@@ -180,7 +177,7 @@ async fn unlink_one(
         Some(host) => {
             // On a hub, the account of an earlier version.
             let taken = take_rights(&Mailbox { host, namespace: mailbox }, account).await;
-            left.extend(taken.err().map(|error| said(&error)));
+            left.extend(taken.err().map(|error| told(&error)));
         }
         None if publisher.is_gone && !is_on_hub => {}
         None if is_on_hub => left.push(format!(
@@ -204,12 +201,9 @@ async fn unlink_one(
     }
 }
 
-fn said(error: &anyhow::Error) -> String {
-    told(error)
-}
-
 #[cfg(test)]
 mod tests {
+    use k8s_openapi::ByteString;
     use serde_json::json;
 
     use super::*;
