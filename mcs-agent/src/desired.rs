@@ -63,6 +63,7 @@ mod traffic_policy;
 mod vip;
 
 pub(crate) use self::address::forbidden;
+pub(crate) use self::ip_family::IpFamily;
 pub use self::{
     explain::{ExplainedEndpoint, ExplainedSlice, Explanation, claimants, explain},
     fate::{Fallback, Fate, PortFate},

@@ -89,6 +89,11 @@ mod tests {
                 ),
                 Some(UID),
             ),
+            // The kubelet has a cgroup root of its own, as in kind.
+            (
+                format!("/kubelet.slice/kubelet-kubepods-pod{underscored}.slice/cri-c0ffee.scope"),
+                Some(UID),
+            ),
             // A static pod's uid is a hash.
             (
                 "/kubepods/pod0123456789abcdef0123456789abcdef/x".to_owned(),

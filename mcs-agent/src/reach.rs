@@ -23,7 +23,10 @@ use tokio::time::Instant;
 pub use mcs_kube::reach::ProbePeers;
 
 pub use self::report::ReachReport;
-use crate::model::{DesiredState, FrontendId, Protocol, Traffic};
+use crate::{
+    desired::IpFamily,
+    model::{DesiredState, FrontendId, Protocol, Traffic},
+};
 
 /// How often a round begins. Each agent begins at a moment of its own.
 const PERIOD: Duration = Duration::from_mins(1);
@@ -37,28 +40,8 @@ const REST: Duration = Duration::from_mins(10);
 const WAYS: usize = 500;
 
 /// A source cluster and an IP family.
-type WayId = (Arc<str>, Family);
+type WayId = (Arc<str>, IpFamily);
 type Round = Vec<((WayId, FrontendId), Attempt)>;
-
-/// An IP family. Displays as in `addressType`.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Family {
-    V4,
-    V6,
-}
-
-impl Family {
-    const fn of(ip: IpAddr) -> Self {
-        if ip.is_ipv4() { Self::V4 } else { Self::V6 }
-    }
-
-    const fn name(self) -> &'static str {
-        match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        }
-    }
-}
 
 /// Connects to pods of other clusters, and knows what became of it.
 pub struct Reach {
@@ -230,7 +213,7 @@ fn services(desired: &DesiredState, own: Option<&str>) -> BTreeMap<WayId, Sample
         let clusters = frontend.clusters().map(|run| run.cluster);
         let others = clusters.filter(|one| !one.is_empty() && Some(&***one) != own);
         for cluster in others.collect::<BTreeSet<_>>() {
-            services.entry((Arc::clone(cluster), Family::of(id.ip))).or_default().add(*id);
+            services.entry((Arc::clone(cluster), IpFamily::of(id.ip))).or_default().add(*id);
         }
     }
     services

@@ -7,13 +7,13 @@ use crate::model::RejectionReason;
 
 /// The values of `addressType` that are served.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
-pub(super) enum IpFamily {
+pub(crate) enum IpFamily {
     V4,
     V6,
 }
 
 impl IpFamily {
-    pub(super) fn of(ip: IpAddr) -> Self {
+    pub(crate) fn of(ip: IpAddr) -> Self {
         if ip.is_ipv4() { Self::V4 } else { Self::V6 }
     }
 
@@ -30,7 +30,7 @@ impl IpFamily {
     }
 
     /// As in `addressType`.
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Self::V4 => "IPv4",
             Self::V6 => "IPv6",

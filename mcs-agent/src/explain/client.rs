@@ -314,7 +314,9 @@ pub(super) fn run_in<T: Send>(
 ) -> io::Result<T> {
     let run = || {
         if let Some(namespace) = namespace {
-            namespace.enter()?;
+            namespace.enter().map_err(|error| {
+                io::Error::new(error.kind(), format!("cannot enter the network namespace: {error}"))
+            })?;
         }
         program::block_on(future).map_err(|error| io::Error::other(format!("{error:#}")))
     };

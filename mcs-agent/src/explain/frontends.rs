@@ -85,16 +85,13 @@ pub(super) fn compare(
     let ids = all.keys().copied().collect();
     let flows = FlowTable::open(&pins.flows()).and_then(|table| table.of_frontends(&ids, FLOWS));
     let mut flows = flows.ok();
-    let one = |(id, (wanted, found)): (
-        FrontendId,
-        (Option<&Frontend>, Option<&reconcile::FrontendView>),
-    )| {
+    let view = |(id, (wanted, found))| {
         let mut view = FrontendView::new(id, key, wanted, found, by_rules);
         let of_frontend = flows.as_mut().map(|flows| flows.remove(&id).unwrap_or_default());
         view.count(pins, of_frontend, found.map(|found| found.index));
         view
     };
-    all.into_iter().map(one).collect()
+    all.into_iter().map(view).collect()
 }
 
 impl FrontendView {

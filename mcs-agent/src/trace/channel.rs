@@ -1,5 +1,5 @@
-//! The socket between an agent and `mcs-agent trace`. The agent sends the ring buffer, or the reason why there is none. Either side
-//! ends the trace by closing the socket.
+//! The socket between an agent and `mcs-agent trace`. The agent sends the ring buffer, or the reason why there is none.
+//! Either side ends the trace by closing the socket.
 
 use std::{
     fs::{self, File, Permissions},
