@@ -52,7 +52,7 @@ impl WatchTarget {
     }
 }
 
-/// How many bytes of memory the objects of a list can take, by [`Decoder::weight`].
+/// How many bytes of memory the objects of a list can take, by [`Decoder::weight`](super::Decoder::weight).
 #[derive(Clone, Debug, Default)]
 pub enum Room {
     /// No limit.
