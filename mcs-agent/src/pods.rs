@@ -32,7 +32,9 @@ pub(crate) fn is_of(cgroup: &Path, uid: &str) -> bool {
 
 /// The uid of the pod that a cgroup belongs to.
 pub(crate) fn pod_of(cgroup: &Path) -> Option<String> {
-    let is_uid = |uid: &String| uid.len() >= UID;
+    let is_uid = |uid: &String| {
+        uid.len() >= UID && uid.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit())
+    };
     let uid = |name: &str| uid_in(name).filter(is_uid);
     cgroup.components().rev().find_map(|part| uid(part.as_os_str().to_str()?))
 }
@@ -41,7 +43,8 @@ pub(crate) fn pod_of(cgroup: &Path) -> Option<String> {
 /// underscores in the uid.
 fn uid_in(name: &str) -> Option<String> {
     let name = name.strip_suffix(".slice").unwrap_or(name);
-    let uid = name.strip_prefix("pod").or_else(|| Some(name.rsplit_once("-pod")?.1))?;
+    let after_path = name.rsplit_once("-pod").map(|(_, uid)| uid);
+    let uid = after_path.or_else(|| name.strip_prefix("pod"))?;
     Some(uid.replace('_', "-"))
 }
 
@@ -99,7 +102,12 @@ mod tests {
                 "/kubepods/pod0123456789abcdef0123456789abcdef/x".to_owned(),
                 Some("0123456789abcdef0123456789abcdef"),
             ),
+            (
+                format!("/pods.slice/pods-kubepods-pod{underscored}.slice/cri-c0ffee.scope"),
+                Some(UID),
+            ),
             ("/system.slice/podman.service".to_owned(), None),
+            ("/system.slice/acme-podinfo-exporter-for-billing-eu-west.service".to_owned(), None),
             ("/".to_owned(), None),
         ] {
             assert_eq!(pod_of(Path::new(&path)).as_deref(), uid, "{path}");

@@ -105,11 +105,6 @@ impl Reach {
         ReachEvent::Due
     }
 
-    /// Whether pods are being connected to.
-    pub const fn is_asking(&self) -> bool {
-        self.round.is_some()
-    }
-
     /// If this node may eject a cluster, the next round begins soon.
     pub fn hurry(&mut self, traffic: &Traffic) {
         if traffic.ejectable().next().is_some() {

@@ -17,6 +17,8 @@ use crate::{
 
 /// The most bytes of the error of an object that does not decode. The error can quote the object.
 const LONGEST_ERROR: usize = 512;
+/// The bytes that an allocation takes in addition to its text: counts of references, and what the allocator adds.
+const ALLOCATION: usize = 32;
 
 /// Decodes the protobuf message of an object into a program's own type. The error says which field is wrong.
 pub type ReadMessage<V> = fn(&ObjectKey, &[u8]) -> Result<V, String>;
@@ -94,9 +96,12 @@ impl<D: Decoder> WatchedObject<D> {
         self.key.clone()
     }
 
-    /// The approximate bytes of memory that it takes.
+    /// The approximate bytes of memory that it takes, with the allocations of its texts.
     pub(crate) fn weight(&self) -> usize {
-        size_of::<Self>() + self.decoded.as_ref().map_or(LONGEST_ERROR, D::weight)
+        let ObjectKey { namespace, name } = &self.key;
+        let texts = [namespace.len(), name.len(), self.version.as_ref().map_or(0, String::len)];
+        let texts: usize = texts.into_iter().map(|length| length + ALLOCATION).sum();
+        size_of::<Self>() + texts + self.decoded.as_ref().map_or(LONGEST_ERROR, D::weight)
     }
 
     /// `metadata.resourceVersion`.

@@ -248,10 +248,7 @@ impl Control {
                 self.take(batch);
             }
             let Some(until) = self.engine.gather_until() else { return };
-            // A pod that answers a probe meanwhile would seem to be far away.
-            if !self.reach.is_asking() {
-                std::thread::sleep(nap(until, std::time::Instant::now()));
-            }
+            std::thread::sleep(nap(until, std::time::Instant::now()));
             match timeout_at(until.into(), batches.recv()).await {
                 Ok(Some(batch)) => self.take(batch),
                 Ok(None) | Err(_) => return,

@@ -33,7 +33,8 @@ pub(super) fn assign(
     for (index, (_, claim)) in claimants.iter_mut().enumerate() {
         assigner.assign(index, claim);
     }
-    assigner.vips
+    // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
+    assigner.vips.into_iter().collect()
 }
 
 /// Who gets a frontend.

@@ -56,6 +56,8 @@ impl FlowSweep {
             self.table.for_each(|entry| scan.add(entry))?;
         }
         let ScanTotals { mut usage, vips, due, connects } = scan.finish();
+        let records = connects.as_ref().map(|one| one.records().clone()).unwrap_or_default();
+        self.connects = connects;
         for flow in &due {
             let removed = self.table.forget(flow, now_ns)?;
             usage.entries = usage.entries.saturating_sub(removed);
@@ -69,8 +71,6 @@ impl FlowSweep {
         (usage.max, usage.max_entries) = (capacity.0, capacity.entries());
         usage.forgotten = self.forgotten;
         usage.sweep_micros = u64::try_from(began.elapsed().as_micros()).unwrap_or(u64::MAX);
-        let records = connects.as_ref().map(|one| one.records().clone()).unwrap_or_default();
-        self.connects = connects;
         Ok(SweepResult { usage, vips, records, began })
     }
 }

@@ -608,11 +608,20 @@ async fn an_object_of_a_list_that_is_too_large_is_trouble() {
     watch.reports("failing: the API server sends an object of more than 8 MiB").await;
 }
 
+fn weight(object: &Value) -> usize {
+    WatchedObject::<PropertyDecoder>::read(&object.to_string()).unwrap().weight()
+}
+
+#[test]
+fn a_long_name_has_weight() {
+    let [short, long] = [1, 253].map(|length| weight(&property(&"p".repeat(length), "5", "x")));
+    assert_eq!(long - short, 252);
+}
+
 #[tokio::test]
 async fn a_list_has_no_more_objects_than_there_is_room_for() {
-    let size = size_of::<WatchedObject<PropertyDecoder>>();
-    let fits = MOST_BYTES / size;
-    let all = || (0..fits + 7).map(|number| property(&format!("p{number}"), "5", "x"));
+    let fits = MOST_BYTES / weight(&property("p0000000", "5", "x"));
+    let all = || (0..fits + 7).map(|number| property(&format!("p{number:07}"), "5", "x"));
     let events = all().map(|object| event("ADDED", &object)).chain([list_end("5")]);
     for answers in [
         vec![ScriptedAnswer::watch(events).held()],
@@ -629,7 +638,6 @@ async fn a_list_has_no_more_objects_than_there_is_room_for() {
 /// A reader of several namespaces by one watch.
 #[tokio::test]
 async fn a_namespace_has_its_own_room_and_others_are_passed_over() {
-    let size = size_of::<WatchedObject<PropertyDecoder>>();
     let of = |namespace: &str, name: &str, version: &str| {
         let mut object = property(name, version, "x");
         object["metadata"]["namespace"] = json!(namespace);
@@ -640,6 +648,7 @@ async fn a_namespace_has_its_own_room_and_others_are_passed_over() {
         let large = ["l1", "l2"].map(|name| of("large", name, "5"));
         small.into_iter().chain(large).chain([of("other", "o1", "5")])
     };
+    let size = weight(&of("small", "s1", "5"));
     let room = || {
         Room::Each(Arc::new([("small".to_owned(), size), ("large".to_owned(), 9 * size)].into()))
     };

@@ -49,13 +49,22 @@ fn stamp(file: &Metadata) -> Stamp {
 
 /// The bytes of a file, or why it has none to parse.
 pub(super) fn read_file(path: &Path, limit: u64) -> Result<Vec<u8>, String> {
-    let mut bytes = Vec::new();
-    let read = File::open(path).and_then(|file| file.take(limit + 1).read_to_end(&mut bytes));
-    match read.map(u64::try_from) {
-        Ok(Ok(length)) if length <= limit => Ok(bytes),
-        Ok(_) => Err(format!("larger than {} MiB: split it", limit / (1024 * 1024))),
+    match read_at_most(path, limit) {
+        Ok(Some(bytes)) => Ok(bytes),
+        Ok(None) => Err(format!("larger than {} MiB: split it", limit / (1024 * 1024))),
         Err(error) => Err(format!("cannot be read: {error}")),
     }
+}
+
+/// `None`: the file is larger. It may grow while it is read.
+fn read_at_most(path: &Path, limit: u64) -> io::Result<Option<Vec<u8>>> {
+    let file = File::open(path)?;
+    if file.metadata()?.len() > limit {
+        return Ok(None);
+    }
+    let mut bytes = Vec::new();
+    file.take(limit + 1).read_to_end(&mut bytes)?;
+    Ok(Some(bytes).filter(|bytes| bytes.len() as u64 <= limit))
 }
 
 #[cfg(test)]

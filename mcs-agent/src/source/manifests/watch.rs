@@ -36,6 +36,8 @@ impl DirectoryWatch {
     /// Watches the directory that the name leads to now. (inotify watches inodes.) Changes before this call may have been
     /// missed.
     pub(super) fn renew(&mut self, directory: &Path) {
+        // The kernel limits the instances of a user.
+        self.inotify = None;
         let inotify = watch(directory);
         let name = directory.display();
         match &inotify {
