@@ -32,19 +32,20 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let mut there = 0;
     Load::of(&target).during(&world.network.pod, || {
-        for turn in 1..=turns {
+        for _ in 0..turns {
             // A process is counted from its start on.
             site.agent.kill()?;
             site.agent.start_again(&[])?;
             limit.hold(site.agent.pid())?;
             site.agent.wait_until_healthy()?;
+            let killed = limit.kills()?;
             limit.set(limit.usage()? + MORE)?;
             for one in there..there + SERVICES {
                 site.manifests.write(&large(one))?;
             }
             there += SERVICES;
             wait::within(PATIENCE, "the kernel to kill the agent", || {
-                ensure!(limit.kills()? >= turn, "it still runs with {} bytes", limit.usage()?);
+                ensure!(limit.kills()? > killed, "it still runs with {} bytes", limit.usage()?);
                 Ok(())
             })?;
             site.agent.wait_until_ended()?;
@@ -63,7 +64,8 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
         }
         Ok(())
     })?;
-    ensure!(limit.kills()? == turns, "killed {} times", limit.kills()?);
+    // The kernel may kill the agent's self-test, another process, too.
+    ensure!(limit.kills()? >= turns, "killed {} times", limit.kills()?);
     tell(format!("killed {turns} times"));
     site.agent.wait_for(&target.service)
 }
