@@ -98,6 +98,43 @@ impl Config {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
+impl Config {
+    /// Socket programs, and none on devices. The agent listens nowhere, probes nobody, and has everything in this directory.
+    pub fn in_directory(directory: &Path) -> Self {
+        use crate::devices::{DevicePatterns, TcMode, Uplinks};
+
+        let (pods, uplinks) = (DevicePatterns(vec![]), Uplinks::None);
+        Self {
+            source: SourceConfig::Manifests(directory.to_owned(), ReadScope::default()),
+            bpffs: directory.to_owned(),
+            cgroup_root: Some(directory.join("cgroup")),
+            socket_lb: SocketLb::All,
+            packets: DeviceOptions { mode: TcMode::Off, pods, uplinks },
+            tc_attach: TcAttach::Auto,
+            node_name: None,
+            vip_cidrs: vec![],
+            node: NodeFacts::default(),
+            max_memory: Memory(256 << 20),
+            flows: FlowCapacity::default(),
+            min_sync_period: Duration::ZERO,
+            stale_udp: false,
+            stale_tcp: false,
+            probe_peers: ProbePeers::Off,
+            passive_health: PassiveHealth::Off,
+            release_after: None,
+            health_address: None,
+            metrics_address: None,
+            page: false,
+            metrics_imports: 0,
+            liveness_timeout: Duration::from_mins(1),
+            run_dir: directory.join("run"),
+            log_programs: false,
+            socket_slot_bits: crate::loader::SOCKET_SLOT_BITS,
+        }
+    }
+}
+
 /// Where objects come from: `--manifests`, or an API server.
 #[derive(Clone, Debug)]
 pub enum SourceConfig {

@@ -1,22 +1,15 @@
 //! Programs on a kernel in memory, with pins, a cgroup and a run directory of their own.
 
-use std::{fs, path::Path, sync::Arc, time::Duration};
+use std::{fs, sync::Arc};
 
 use anyhow::Context as _;
 use tempfile::TempDir;
 
 use super::InstalledPrograms;
 use crate::{
-    agent::{
-        Config, SocketLb, SourceConfig, TcAttach, kernel::testing::Kernel,
-        run_directory::run_directory,
-    },
-    devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
-    flows::FlowCapacity,
-    loader::{CgroupRoot, DirectoryLock, Features, Pins, SOCKET_SLOT_BITS},
-    model::{Memory, PassiveHealth, fixture::plain_node},
-    reach::ProbePeers,
-    source::ReadScope,
+    agent::{Config, kernel::testing::Kernel, run_directory::run_directory},
+    loader::{CgroupRoot, DirectoryLock, Features, Pins},
+    model::fixture::plain_node,
 };
 
 /// Where one agent runs.
@@ -29,7 +22,8 @@ pub(in crate::agent) struct Site {
 impl Site {
     pub(in crate::agent) fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let config = config(directory.path());
+        let node = plain_node().facts;
+        let config = Config { node, ..Config::in_directory(directory.path()) };
         let pins = Pins::new(&config.bpffs);
         fs::create_dir(pins.root()).unwrap();
         let site = Self { directory, config, kernel: Kernel::of(pins.root()) };
@@ -52,37 +46,5 @@ impl Site {
         let run_directory = run_directory(&config, &pins)?;
         let (host, features) = ("n1".to_owned(), Features::ALL);
         InstalledPrograms::install(config, host, cgroup, pins, lock, run_directory, features).await
-    }
-}
-
-/// Socket programs, and none on devices.
-fn config(directory: &Path) -> Config {
-    let (pods, uplinks) = (DevicePatterns(vec![]), Uplinks::None);
-    Config {
-        source: SourceConfig::Manifests(directory.to_owned(), ReadScope::default()),
-        bpffs: directory.to_owned(),
-        cgroup_root: Some(directory.join("cgroup")),
-        socket_lb: SocketLb::All,
-        packets: DeviceOptions { mode: TcMode::Off, pods, uplinks },
-        tc_attach: TcAttach::Auto,
-        node_name: None,
-        vip_cidrs: vec![],
-        node: plain_node().facts,
-        max_memory: Memory(256 << 20),
-        flows: FlowCapacity::default(),
-        min_sync_period: Duration::ZERO,
-        stale_udp: false,
-        stale_tcp: false,
-        probe_peers: ProbePeers::Off,
-        passive_health: PassiveHealth::Off,
-        release_after: None,
-        health_address: None,
-        metrics_address: None,
-        page: false,
-        metrics_imports: 0,
-        liveness_timeout: Duration::from_mins(1),
-        run_dir: directory.join("run"),
-        log_programs: false,
-        socket_slot_bits: SOCKET_SLOT_BITS,
     }
 }

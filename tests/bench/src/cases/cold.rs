@@ -12,13 +12,9 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
-    agent::{self, Config, SocketLb, SourceConfig, TcAttach},
-    devices::{DeviceOptions, DevicePatterns, TcMode, Uplinks},
-    flows::FlowCapacity,
+    agent::{self, Config},
     loader::Pins,
-    model::{EventBatch, Memory, NodeFacts, PassiveHealth},
-    reach::ProbePeers,
-    source::ReadScope,
+    model::{EventBatch, Memory},
 };
 use mcs_common::{
     Address,
@@ -191,34 +187,14 @@ pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
 }
 
 fn config(run: &Run, bpffs: &Path) -> Config {
-    let nowhere =
-        DeviceOptions { mode: TcMode::Off, pods: DevicePatterns(vec![]), uplinks: Uplinks::None };
     Config {
-        source: SourceConfig::Manifests(run.directory().to_owned(), ReadScope::default()),
         bpffs: bpffs.to_owned(),
         cgroup_root: Some(run.cgroup().to_owned()),
-        socket_lb: SocketLb::All,
-        packets: nowhere,
-        tc_attach: TcAttach::Auto,
         node_name: Some("node-1".to_owned()),
-        vip_cidrs: vec![],
-        node: NodeFacts::default(),
         max_memory: Memory(1 << 30),
-        flows: FlowCapacity::default(),
-        min_sync_period: Duration::ZERO,
-        stale_udp: false,
-        stale_tcp: false,
-        probe_peers: ProbePeers::Off,
-        passive_health: PassiveHealth::Off,
-        release_after: None,
-        health_address: None,
-        metrics_address: None,
-        page: false,
-        metrics_imports: 0,
         liveness_timeout: PATIENCE,
         run_dir: run.directory().to_owned(),
-        log_programs: false,
-        socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
+        ..Config::in_directory(run.directory())
     }
 }
 
