@@ -277,8 +277,9 @@ fn again(agents: &mut Crowd, before: &Progress) -> anyhow::Result<(usize, usize)
 fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
     let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
-    let connections = world.connections()?;
     world.server.kill()?;
+    // Before that, the dying server's listener took connections that no API server has ever seen.
+    let connections = world.connections()?;
     world.server.start_again()?;
     let ready = monotonic_ns();
     let mark = world.change_marked()?;
