@@ -18,6 +18,8 @@ modprobe tun
 # Before Linux 5.11 maps count as locked memory, and agents are started without the right to raise its limit.
 # shellcheck disable=SC3045 # dash has it
 ulimit -l unlimited
+# Suites have thousands of sockets, and the first process of a machine may open 4096 files.
+ulimit -n 65536
 
 # Suites make what they find minutes older than it is, and nothing is older than the machine.
 settle() {

@@ -25,11 +25,12 @@ const INIT: &str = include_str!("guest.sh");
 
 /// What the suites and [`INIT`] call.
 const PROGRAMS: &[&str] = &[
-    "bpftool", "cat", "curl", "dig", "ethtool", "ip", "mkdir", "modprobe", "mount", "nc", "nft",
-    "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount", "unshare",
+    "bash", "bpftool", "cat", "curl", "dig", "ethtool", "ip", "mkdir", "modprobe", "mount", "nc",
+    "nft", "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount", "unshare",
 ];
 /// Debian's packages with these programs.
 const PACKAGES: &[&str] = &[
+    "bash",
     "bind9-dnsutils",
     "bpftool",
     "coreutils",
