@@ -87,11 +87,20 @@ impl<T: Pod, A: Access> MappedArray<T, A> {
     /// A reader maps the array of another version too, since values grow at their end: it reads the
     /// beginning of a longer value, and a shorter one as if zeros followed.
     pub(crate) fn open(pin: &Path) -> io::Result<Self> {
+        Self::open_if(pin, |bytes| bytes == size_of::<T>() || A::OTHER_SIZES)
+    }
+
+    /// Maps a pinned array whose values may be only the beginning of `T`: what follows is read as zeros, and not written.
+    pub(crate) fn open_beginning(pin: &Path) -> io::Result<Self> {
+        Self::open_if(pin, |bytes| bytes <= size_of::<T>() || A::OTHER_SIZES)
+    }
+
+    fn open_if(pin: &Path, takes: impl Fn(usize) -> bool) -> io::Result<Self> {
         let map = MapData::from_pin(pin).map_err(into_io)?;
         let info = map.info().map_err(into_io)?;
         let value_size = info.value_size() as usize;
         let is_version = value_size.is_multiple_of(8) && size_of::<T>().is_multiple_of(8);
-        if value_size != size_of::<T>() && !(A::OTHER_SIZES && is_version) {
+        if value_size != size_of::<T>() && !(takes(value_size) && is_version) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
                 format!(
@@ -152,9 +161,8 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
         let mut words = [0_u64; WORDS];
         bytemuck::cast_slice_mut(&mut words)[..size_of::<T>()]
             .copy_from_slice(bytemuck::bytes_of(value));
-        for (offset, word) in words[..Self::LENGTH].iter().enumerate() {
-            // SAFETY: `entry_mut` checked the bounds of all `stride` words. `open` checked that
-            // `LENGTH` is as many.
+        for (offset, word) in words[..Self::LENGTH].iter().enumerate().take(self.stride) {
+            // SAFETY: `entry_mut` checked the bounds of all `stride` words.
             unsafe { to.add(offset).write_volatile(*word) };
         }
         Ok(())
@@ -179,7 +187,7 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
     }
 
     fn word(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU64> {
-        assert!(offset.is_multiple_of(8) && offset < Self::LENGTH * 8, "offset of a whole word");
+        assert!(offset.is_multiple_of(8) && offset < self.stride * 8, "offset of a whole word");
         let entry = self.entry_mut(index)?;
         // SAFETY: in bounds and aligned as just checked; nothing else in this process refers to it while `self` is
         // borrowed.
@@ -187,7 +195,7 @@ impl<T: Pod> MappedArray<T, ReadWrite> {
     }
 
     fn half(&mut self, index: u32, offset: usize) -> io::Result<&AtomicU32> {
-        assert!(offset.is_multiple_of(4) && offset < Self::LENGTH * 8, "offset of half a word");
+        assert!(offset.is_multiple_of(4) && offset < self.stride * 8, "offset of half a word");
         let entry = self.entry_mut(index)?;
         // SAFETY: as above.
         Ok(unsafe { AtomicU32::from_ptr(entry.cast::<u32>().add(offset / 4)) })

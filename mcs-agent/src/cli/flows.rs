@@ -12,10 +12,7 @@ use crate::{
     flows::{FlowPair, FlowTable, monotonic_ns},
     loader::Pins,
     model::{FrontendId, ObjectKey, Protocol},
-    reconcile::{
-        MapContents,
-        convert::{cluster_name, frontend_key, service_key},
-    },
+    reconcile::{MapContents, NameMap, convert::frontend_key},
 };
 
 /// List the flows of the packet path, which translates what the socket path does not
@@ -95,12 +92,12 @@ impl FlowView {
         let state = contents.states.get(flow.frontend as usize);
         let service = state
             .filter(|state| state.key == frontend_key(&frontend))
-            .map(|state| contents.service(state.service));
+            .map(|state| contents.name(NameMap::Services, state.service));
         let backend = contents.backends.get(flow.chosen.id as usize).filter(|backend| {
             backend.generation == flow.chosen.generation && backend.frontend == flow.frontend
         });
         let cluster = backend
-            .map(|backend| cluster_name(&contents.cluster(backend.cluster)))
+            .map(|backend| contents.name(NameMap::Clusters, backend.cluster).cluster())
             .filter(|name| !name.is_empty());
         let serves =
             backend.is_some_and(|backend| backend.still_serves(flow.frontend, flow.chosen));
@@ -113,7 +110,7 @@ impl FlowView {
             ("passed", passed),
         ];
         Some(Self {
-            import: service.map(|record| service_key(&record)),
+            import: service.map(|record| record.import()),
             frontend,
             client: address(client.src, client.src_port),
             backend: address(translated.dst, translated.dst_port),

@@ -10,10 +10,7 @@ use super::{ImportFilter, ReadArgs, Style, or_none, view};
 use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey},
-    reconcile::{
-        MapContents,
-        convert::{cluster_name, frontend_key, service_key},
-    },
+    reconcile::{MapContents, NameMap, convert::frontend_key},
     stale::{self, SocketSlotInUse},
 };
 
@@ -85,9 +82,9 @@ impl Connected {
         let entry = entry.filter(|entry| entry.generation == generation);
         let state = entry.and_then(|entry| contents.states.get(entry.frontend as usize));
         let state = state.filter(|state| state.key == frontend_key(&frontend));
-        let cluster = entry.map(|entry| cluster_name(&contents.cluster(entry.cluster)));
+        let cluster = entry.map(|entry| contents.name(NameMap::Clusters, entry.cluster).cluster());
         Self {
-            import: state.map(|state| service_key(&contents.service(state.service))),
+            import: state.map(|state| contents.name(NameMap::Services, state.service).import()),
             frontend,
             backend,
             cluster: cluster.filter(|name| !name.is_empty()),

@@ -4,14 +4,16 @@ use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
-    Address, AddressKinds, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState,
-    ServiceRecord, SlotPair, VipMode, maps, select::Arrays,
+    Address, AddressKinds, BackendRecord, BackendState, FrontendKey, FrontendState, SlotPair,
+    VipMode, maps, select::Arrays,
 };
 
 use super::address_filter::{AddressFilter, FormerFilter};
 use crate::{
     bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
-    reconcile::{MapContents, MapError, MapReader, Maps, Step, convert::key_text},
+    reconcile::{
+        MapContents, MapError, MapReader, Maps, NameMap, NameRecord, Step, convert::key_text,
+    },
 };
 
 /// The config maps that are pinned in one directory.
@@ -22,8 +24,8 @@ pub struct PinnedMaps<A: Access> {
     states: MappedArray<FrontendState, A>,
     slots: MappedArray<SlotPair, A>,
     backends: MappedArray<BackendRecord, A>,
-    services: MappedArray<ServiceRecord, A>,
-    clusters: MappedArray<ClusterRecord, A>,
+    /// By [`NameMap`].
+    names: Vec<MappedArray<NameRecord, A>>,
     /// Of the agent's maps alone.
     filter: Option<AddressFilter<A>>,
     /// Of the agent's maps alone.
@@ -49,8 +51,10 @@ impl<A: Access> PinnedMaps<A> {
             states: open_array(directory, maps::STATES)?,
             slots: open_array(directory, maps::SLOTS)?,
             backends: open_array(directory, maps::BACKENDS)?,
-            services: open_array(directory, maps::SERVICES)?,
-            clusters: open_array(directory, maps::CLUSTERS)?,
+            names: NameMap::ALL
+                .into_iter()
+                .map(|map| open_names(directory, map))
+                .collect::<Result<_, _>>()?,
             readers,
         })
     }
@@ -111,8 +115,7 @@ impl PinnedMaps<ReadWrite> {
             }
             Step::DeleteFrontend(key) => self.frontends.remove(key),
             Step::InsertFrontend { key, index } => insert(&mut self.frontends, key, *index),
-            Step::WriteService { id, record } => self.services.write(*id, record),
-            Step::WriteCluster { id, record } => self.clusters.write(*id, record),
+            Step::WriteName { map, id, record } => self.names[*map as usize].write(*id, record),
             Step::WriteBackend { id, backend } => self.write_backend(*id, backend),
             Step::WriteSlots { block, ids } => {
                 (*block..).zip(ids).try_for_each(|(slot, id)| self.slots.store_in_pair(slot, *id))
@@ -238,8 +241,7 @@ impl<A: Access> MapReader for PinnedMaps<A> {
                 .map(without_column)
                 .collect::<Vec<_>>()
                 .into(),
-            services: self.services.used().into(),
-            clusters: self.clusters.used().into(),
+            names: NameMap::ALL.map(|map| self.names[map as usize].used().into()),
         })
     }
 
@@ -267,12 +269,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         self.frontends.keys().map_err(|error| MapError::reading(maps::FRONTENDS, "all", error))
     }
 
-    fn service(&self, id: u32) -> Option<ServiceRecord> {
-        self.services.read(id)
-    }
-
-    fn cluster(&self, id: u32) -> Option<ClusterRecord> {
-        self.clusters.read(id)
+    fn name(&self, map: NameMap, id: u32) -> Option<NameRecord> {
+        self.names[map as usize].read(id)
     }
 }
 
@@ -314,6 +312,15 @@ fn open_array<T: Pod, A: Access>(
 ) -> Result<MappedArray<T, A>, MapError> {
     MappedArray::open(&directory.join(name))
         .map_err(|error| MapError::reading(name, "the pin", error))
+}
+
+/// The entries of a map with shorter names end before those of [`NameRecord`].
+fn open_names<A: Access>(
+    directory: &Path,
+    map: NameMap,
+) -> Result<MappedArray<NameRecord, A>, MapError> {
+    MappedArray::open_beginning(&directory.join(map.map()))
+        .map_err(|error| MapError::reading(map.map(), "the pin", error))
 }
 
 /// Every entry, by its key.

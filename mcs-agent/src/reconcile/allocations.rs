@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::{free_list::FreeList, name_table::NameTable};
+use super::{NameMap, OfNameMaps, free_list::FreeList, name_table::NameTable};
 use crate::model::Capacity;
 
 /// The free, released and used entries of each array.
@@ -14,10 +14,8 @@ pub(super) struct Allocations {
     pub(super) blocks: FreeList,
     /// Of `backends`.
     pub(super) backends: FreeList,
-    /// Of `services`.
-    pub(super) services: NameTable,
-    /// Of `clusters`.
-    pub(super) clusters: NameTable,
+    /// Of the maps of names.
+    pub(super) names: OfNameMaps<NameTable>,
 }
 
 impl Allocations {
@@ -27,15 +25,14 @@ impl Allocations {
             indices: list(1..capacity.state_entries()),
             blocks: list(0..capacity.slot_entries()),
             backends: list(1..capacity.backend_entries()),
-            services: NameTable::new(list(1..capacity.service_entries())),
-            clusters: NameTable::new(list(1..capacity.cluster_entries())),
+            names: NameMap::ALL.map(|map| NameTable::new(list(1..map.entries(capacity)))),
         }
     }
 
     /// How many runs of released entries there are, which is what a clone costs.
     pub(super) fn released_runs(&self) -> usize {
         let lists = [&self.indices, &self.blocks, &self.backends].map(FreeList::released_runs);
-        lists.iter().sum::<usize>() + self.services.released_runs() + self.clusters.released_runs()
+        lists.into_iter().chain(self.names.iter().map(NameTable::released_runs)).sum()
     }
 
     /// As they are once no program reads a released entry any more.
@@ -50,7 +47,6 @@ impl Allocations {
         self.indices.end_grace_period();
         self.blocks.end_grace_period();
         self.backends.end_grace_period();
-        self.services.end_grace_period();
-        self.clusters.end_grace_period();
+        self.names.iter_mut().for_each(NameTable::end_grace_period);
     }
 }

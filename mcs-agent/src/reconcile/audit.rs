@@ -7,16 +7,14 @@ use mcs_common::{
     select::Tables as _,
 };
 
-use super::{MapContents, MapError, MapReader, Step, pages::Pages};
+use super::{MapContents, MapError, MapReader, NameMap, Step, pages::Pages};
 use crate::model::Capacity;
 
 /// An entry of a config map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entry {
-    /// Of `services`.
-    Service(u32),
-    /// Of `clusters`.
-    Cluster(u32),
+    /// Of a map of names.
+    Name(NameMap, u32),
     /// Of `backends`, with the hint of its address.
     Backend(u32),
     /// Of `slots`.
@@ -55,8 +53,9 @@ pub fn compare(
 ) -> Result<Comparison, MapError> {
     let mut found = Comparison::default();
     let array = |entry: fn(u32) -> Entry, entries: u32| (0..entries).map(entry);
-    let names = array(Entry::Service, capacity.service_entries())
-        .chain(array(Entry::Cluster, capacity.cluster_entries()));
+    let names = NameMap::ALL
+        .into_iter()
+        .flat_map(|map| (0..map.entries(capacity)).map(move |id| Entry::Name(map, id)));
     let mut arrays = names
         .chain(array(Entry::Backend, capacity.backend_entries()))
         .chain(array(Entry::Slot, capacity.slot_entries()))
@@ -100,11 +99,8 @@ impl Entry {
         maps: &impl MapReader,
     ) -> Result<Vec<Step>, MapError> {
         Ok(match self {
-            Self::Service(id) => different(&expected.services, id, maps.service(id))
-                .map(|record| vec![Step::WriteService { id, record: record.into() }])
-                .unwrap_or_default(),
-            Self::Cluster(id) => different(&expected.clusters, id, maps.cluster(id))
-                .map(|record| vec![Step::WriteCluster { id, record: record.into() }])
+            Self::Name(map, id) => different(&expected.names[map as usize], id, maps.name(map, id))
+                .map(|record| vec![Step::WriteName { map, id, record: record.into() }])
                 .unwrap_or_default(),
             Self::Backend(id) => different(&expected.backends, id, maps.backend(id)).map_or_else(
                 || hint_of_backend(expected, id, maps),
@@ -206,8 +202,8 @@ mod tests {
     type Harm = fn(&mut MapContents, FrontendKey);
 
     const HARMS: [Harm; 12] = [
-        |dump, _| dump.services[1] = Zeroable::zeroed(),
-        |dump, _| dump.clusters[1] = Zeroable::zeroed(),
+        |dump, _| dump.names[NameMap::Services as usize][1] = Zeroable::zeroed(),
+        |dump, _| dump.names[NameMap::Clusters as usize][1] = Zeroable::zeroed(),
         |dump, _| dump.backends[1].port = 81,
         |dump, _| dump.backends[2].generation += 1,
         |dump, _| {

@@ -4,12 +4,11 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, AddressKinds, BackendRecord, BackendState, ClusterRecord, FrontendKey, FrontendState,
-    ServiceRecord, VipMode,
+    Address, AddressKinds, BackendRecord, BackendState, FrontendKey, FrontendState, VipMode,
     select::{Arrays, Tables},
 };
 
-use super::{Step, pages::Pages};
+use super::{NameMap, NameRecord, OfNameMaps, Step, pages::Pages};
 use crate::model::Capacity;
 
 /// Everything the config maps hold.
@@ -28,36 +27,34 @@ pub struct MapContents {
     pub slots: Pages<u32>,
     /// `backends`, by id.
     pub backends: Pages<BackendRecord>,
-    /// `services`, by index.
-    pub services: Pages<ServiceRecord>,
-    /// `clusters`, by index.
-    pub clusters: Pages<ClusterRecord>,
+    /// The names, by index.
+    pub names: OfNameMaps<Pages<NameRecord>>,
 }
 
 impl MapContents {
     /// Whether maps of this capacity have all the places that are in use here.
     pub fn fits(&self, capacity: Capacity) -> bool {
         let frontends = capacity.frontends as usize;
+        let names = NameMap::ALL.map(|map| (self.names[map as usize].len(), map.entries(capacity)));
         self.vips.len() <= frontends
             && self.frontends.len() <= frontends
             && [
                 (self.states.len(), capacity.state_entries()),
                 (self.slots.len(), capacity.slot_entries()),
                 (self.backends.len(), capacity.backend_entries()),
-                (self.services.len(), capacity.service_entries()),
-                (self.clusters.len(), capacity.cluster_entries()),
             ]
             .into_iter()
+            .chain(names)
             .all(|(used, entries)| used <= entries as usize)
     }
 
     /// The writes that give empty maps the same entries at the same places, without the entries
     /// that are out of the capacity. [`super::Realized::restore`] finds the frontends that this damages.
     pub fn copy(&self, capacity: Capacity) -> impl Iterator<Item = Step> {
-        let services = used(&self.services, capacity.service_entries())
-            .map(|(id, record)| Step::WriteService { id, record: record.into() });
-        let clusters = used(&self.clusters, capacity.cluster_entries())
-            .map(|(id, record)| Step::WriteCluster { id, record: record.into() });
+        let names = NameMap::ALL.into_iter().flat_map(move |map| {
+            used(&self.names[map as usize], map.entries(capacity))
+                .map(move |(id, record)| Step::WriteName { map, id, record: record.into() })
+        });
         let backends = used(&self.backends, capacity.backend_entries())
             .map(|(id, backend)| Step::WriteBackend { id, backend });
         let ids = used(&self.slots, capacity.slot_entries()).map(|(_, id)| id).collect();
@@ -75,7 +72,6 @@ impl MapContents {
         let departed = self.vips_of_mode(|mode| mode != VipMode::SERVED);
         let vips = served.map(|(vip, _)| Step::InsertVip(vip));
         let vips = vips.chain(departed.map(|(vip, mode)| Step::SetVipMode { vip, mode }));
-        let names = services.chain(clusters);
         let arrays = names.chain(backends).chain([slots]).chain(states);
         arrays.chain(frontends).chain(vips.take(room))
     }
@@ -89,14 +85,9 @@ impl MapContents {
         vips.filter(move |(_, mode)| is_one(*mode))
     }
 
-    /// The entry of `services`.
-    pub fn service(&self, id: u32) -> ServiceRecord {
-        self.services.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
-    }
-
-    /// The entry of `clusters`. Entry 0, and any that was never written, is no cluster.
-    pub fn cluster(&self, id: u32) -> ClusterRecord {
-        self.clusters.get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+    /// An entry of a map of names. Entry 0, and any that was never written, is no name.
+    pub fn name(&self, map: NameMap, id: u32) -> NameRecord {
+        self.names[map as usize].get(id as usize).copied().unwrap_or(Zeroable::zeroed())
     }
 
     /// Does to this copy what the step does to the maps.
@@ -108,8 +99,9 @@ impl MapContents {
             Step::DeleteFrontend(key) => {
                 Arc::make_mut(&mut self.frontends).remove(&key);
             }
-            Step::WriteService { id, ref record } => *self.services.entry(id as usize) = **record,
-            Step::WriteCluster { id, ref record } => *self.clusters.entry(id as usize) = **record,
+            Step::WriteName { map, id, ref record } => {
+                *self.names[map as usize].entry(id as usize) = **record;
+            }
             Step::WriteBackend { id, backend } => *self.backends.entry(id as usize) = backend,
             Step::WriteSlots { block, ref ids } => {
                 for (slot, &id) in (block..).zip(ids) {
@@ -190,6 +182,11 @@ mod tests {
 
     type Write = fn(&mut MapContents);
 
+    fn one_more_name(all: &mut MapContents, map: NameMap) {
+        let names = &mut all.names[map as usize];
+        names.entry(names.len());
+    }
+
     #[test]
     fn each_map_has_as_many_places_as_its_capacity_says() {
         let capacity = Capacity { frontends: 2, endpoints: 4, clusters: 1, imports: 2 };
@@ -212,8 +209,8 @@ mod tests {
             (|all| _ = all.states.entry(all.states.len()), capacity.state_entries()),
             (|all| _ = all.slots.entry(all.slots.len()), capacity.slot_entries()),
             (|all| _ = all.backends.entry(all.backends.len()), capacity.backend_entries()),
-            (|all| _ = all.services.entry(all.services.len()), capacity.service_entries()),
-            (|all| _ = all.clusters.entry(all.clusters.len()), capacity.cluster_entries()),
+            (|all| one_more_name(all, NameMap::Services), capacity.service_entries()),
+            (|all| one_more_name(all, NameMap::Clusters), capacity.cluster_entries()),
         ];
         for (nth, (write, places)) in one_more.into_iter().enumerate() {
             let mut all = MapContents::default();

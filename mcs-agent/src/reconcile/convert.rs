@@ -2,12 +2,9 @@
 
 use std::net::SocketAddr;
 
-use mcs_common::{
-    BackendRecord, ClusterRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, ServiceRecord, VipMode,
-    text,
-};
+use mcs_common::{BackendRecord, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, VipMode};
 
-use crate::model::{Departure, Frontend, FrontendId, ObjectKey, Protocol};
+use crate::model::{Departure, Frontend, FrontendId, Protocol};
 
 /// The key of a frontend.
 pub fn frontend_key(id: &FrontendId) -> FrontendKey {
@@ -55,26 +52,6 @@ pub fn backend_address(backend: &BackendRecord) -> SocketAddr {
     SocketAddr::new(backend.addr.to_ip(), backend.port)
 }
 
-/// The record of a ServiceImport. Names are at most 63 bytes, by the rules.
-pub fn service_record(import: &ObjectKey) -> ServiceRecord {
-    ServiceRecord { namespace: text(&import.namespace), name: text(&import.name) }
-}
-
-/// The ServiceImport of a record.
-pub fn service_key(record: &ServiceRecord) -> ObjectKey {
-    ObjectKey::new(string(&record.namespace), string(&record.name))
-}
-
-/// The record of a source cluster.
-pub fn cluster_record(name: &str) -> ClusterRecord {
-    ClusterRecord { name: text(name) }
-}
-
-/// The source cluster of a record.
-pub fn cluster_name(record: &ClusterRecord) -> String {
-    string(&record.name)
-}
-
 /// The text up to the first zero; what is no UTF-8 is replaced.
 pub(crate) fn string(text: &[i8]) -> String {
     let bytes: Vec<u8> =
@@ -97,16 +74,6 @@ mod tests {
         let sctp = FrontendKey::new(address("10.0.0.1").into(), 80, 132);
         assert_eq!(frontend_id(&sctp), None);
         assert_eq!(key_text(&sctp), "10.0.0.1:80/132");
-    }
-
-    #[test]
-    fn names_come_back_from_their_records() {
-        let longest = "x".repeat(63);
-        for name in ["web", longest.as_str(), ""] {
-            let import = ObjectKey::new("demo", name);
-            assert_eq!(service_key(&service_record(&import)), import);
-            assert_eq!(cluster_name(&cluster_record(name)), name);
-        }
     }
 
     #[test]

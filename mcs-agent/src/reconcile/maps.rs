@@ -2,11 +2,9 @@
 
 use std::{fmt::Display, io};
 
-use mcs_common::{
-    Address, AddressKinds, ClusterRecord, FrontendKey, ServiceRecord, select::Arrays,
-};
+use mcs_common::{Address, AddressKinds, FrontendKey, select::Arrays};
 
-use super::{MapContents, Step};
+use super::{MapContents, NameMap, NameRecord, Step};
 
 /// The config maps, as their one writer sees them.
 pub trait Maps {
@@ -39,10 +37,8 @@ pub trait MapReader: Arrays {
     fn vips(&self) -> Result<Vec<Address>, MapError>;
     /// The keys of `frontends`.
     fn frontends(&self) -> Result<Vec<FrontendKey>, MapError>;
-    /// `services[id]`.
-    fn service(&self, id: u32) -> Option<ServiceRecord>;
-    /// `clusters[id]`.
-    fn cluster(&self, id: u32) -> Option<ClusterRecord>;
+    /// An entry of a map of names.
+    fn name(&self, map: NameMap, id: u32) -> Option<NameRecord>;
 }
 
 /// A read or write of a map failed. Displays without the kernel's answer, which is the source.

@@ -1,11 +1,14 @@
-//! Which entries of `services` and `clusters` hold a name that something refers to.
+//! Which entries of a map of names hold a name that something refers to.
 
 use std::{
     collections::{BTreeMap, btree_map::Entry},
     sync::Arc,
 };
 
-use super::free_list::{FreeList, one};
+use super::{
+    free_list::{FreeList, one},
+    names::NameRecord,
+};
 
 /// The entries of an array of names: which are free, which name something refers to, and how many
 /// refer to it.
@@ -14,26 +17,9 @@ use super::free_list::{FreeList, one};
 #[derive(Clone, Debug)]
 pub(super) struct NameTable {
     entries: FreeList,
-    /// By [`short`] name.
+    /// By [`NameRecord::short`].
     ids: Arc<BTreeMap<Box<[u8]>, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
-}
-
-/// The parts of a name, each without the zeros at its end: few names need the room that a record has.
-///
-/// The length of each part comes before it: what others write to the maps can have zeros anywhere.
-pub(super) fn short(parts: &[&[i8]]) -> Box<[u8]> {
-    let mut name = Vec::new();
-    for part in parts.iter().map(|part| without_zeros(part)) {
-        name.push(u8::try_from(part.len()).unwrap_or(u8::MAX));
-        name.extend_from_slice(part);
-    }
-    name.into()
-}
-
-fn without_zeros(part: &[i8]) -> &[u8] {
-    let zeros = part.iter().rev().take_while(|byte| **byte == 0).count();
-    bytemuck::cast_slice(&part[..part.len() - zeros])
 }
 
 impl NameTable {
@@ -57,17 +43,17 @@ impl NameTable {
         self.uses.keys().copied()
     }
 
-    /// An index for each [`short`] name: the index that it has, or a free one. The names differ. Nothing is taken.
+    /// An index for each name: the index that it has, or a free one. The names differ. Nothing is taken.
     pub(super) fn assign(
         &self,
-        names: impl Iterator<Item = Box<[u8]>>,
+        names: impl Iterator<Item = NameRecord>,
     ) -> impl Iterator<Item = Option<u32>> {
         let mut free = self.entries.each();
-        names.map(move |name| self.ids.get(&name).copied().or_else(|| free.next()))
+        names.map(move |name| self.ids.get(&name.short()).copied().or_else(|| free.next()))
     }
 
-    /// Something refers to the entry `times` more. `name` is its name, by parts.
-    pub(super) fn acquire(&mut self, id: u32, name: &[&[i8]], times: u32) {
+    /// Something refers to the entry `times` more. `name` is what it holds.
+    pub(super) fn acquire(&mut self, id: u32, name: &NameRecord, times: u32) {
         if id == 0 {
             return;
         }
@@ -76,18 +62,18 @@ impl NameTable {
         *uses += times;
         if is_new {
             self.entries.take(one(id));
-            Arc::make_mut(&mut self.ids).insert(short(name), id);
+            Arc::make_mut(&mut self.ids).insert(name.short(), id);
         }
     }
 
     /// Something no longer refers to the entry; after the last, the entry is released.
-    pub(super) fn release(&mut self, id: u32, name: &[&[i8]]) {
+    pub(super) fn release(&mut self, id: u32, name: &NameRecord) {
         let Entry::Occupied(mut uses) = Arc::make_mut(&mut self.uses).entry(id) else { return };
         *uses.get_mut() -= 1;
         if *uses.get() == 0 {
             uses.remove();
             self.entries.release(one(id));
-            let name = short(name);
+            let name = name.short();
             if self.ids.get(&name) == Some(&id) {
                 Arc::make_mut(&mut self.ids).remove(&name);
             }
@@ -109,33 +95,27 @@ impl NameTable {
 mod tests {
     use super::*;
 
-    fn name(text: &str) -> [i8; 4] {
-        let mut name = [0; 4];
-        name[0] = text.as_bytes()[0].cast_signed();
-        name
-    }
-
     fn names() -> NameTable {
         NameTable::new(FreeList::all_free(1..4))
     }
 
     /// The indices that `wanted` would get, in its order.
     fn assigned<const N: usize>(names: &NameTable, wanted: [&str; N]) -> [u32; N] {
-        let mut ids = names.assign(wanted.map(|one| short(&[&name(one)])).into_iter());
+        let mut ids = names.assign(wanted.map(NameRecord::of_cluster).into_iter());
         wanted.map(|_| ids.next().flatten().expect("room"))
     }
 
     #[test]
     fn an_entry_is_taken_while_something_refers_to_it() {
         let mut names = names();
-        names.acquire(1, &[&name("b")], 2);
+        names.acquire(1, &NameRecord::of_cluster("b"), 2);
         assert_eq!(assigned(&names, ["a", "b", "c"]), [2, 1, 3]);
-        let four = ["a", "b", "c", "d"].map(|one| short(&[&name(one)]));
+        let four = ["a", "b", "c", "d"].map(NameRecord::of_cluster);
         assert!(names.assign(four.into_iter()).any(|id| id.is_none()));
 
-        names.release(1, &[&name("b")]);
+        names.release(1, &NameRecord::of_cluster("b"));
         assert_eq!(assigned(&names, ["a", "b"]), [2, 1]);
-        names.release(1, &[&name("b")]);
+        names.release(1, &NameRecord::of_cluster("b"));
         assert_eq!(assigned(&names, ["a", "b"]), [2, 3], "released only");
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a", "b"]), [1, 2]);
@@ -144,9 +124,9 @@ mod tests {
     #[test]
     fn index_0_is_no_name() {
         let mut names = names();
-        names.acquire(0, &[&name("a")], 1);
+        names.acquire(0, &NameRecord::of_cluster("a"), 1);
         assert_eq!(assigned(&names, ["a"]), [1]);
-        names.release(0, &[&name("a")]);
+        names.release(0, &NameRecord::of_cluster("a"));
         names.end_grace_period();
         assert_eq!(assigned(&names, ["a"]), [1]);
     }
@@ -154,28 +134,9 @@ mod tests {
     #[test]
     fn two_entries_may_say_the_same() {
         let mut names = names();
-        names.acquire(1, &[&name("a")], 1);
-        names.acquire(2, &[&name("a")], 1);
-        names.release(1, &[&name("a")]);
+        names.acquire(1, &NameRecord::of_cluster("a"), 1);
+        names.acquire(2, &NameRecord::of_cluster("a"), 1);
+        names.release(1, &NameRecord::of_cluster("a"));
         assert_eq!(assigned(&names, ["a"]), [2], "the other stays known");
-    }
-
-    #[test]
-    fn names_are_as_different_as_their_records() {
-        let records: [[[i8; 2]; 2]; 10] = [
-            [[1, 0], [1, 0]],
-            [[1, 1], [0, 0]],
-            [[1, 0], [0, 0]],
-            [[0, 0], [1, 0]],
-            [[0, 1], [0, 0]],
-            [[0, 0], [0, 1]],
-            [[0, 0], [0, 0]],
-            [[1, 0], [0, 1]],
-            [[1, 0], [1, 1]],
-            [[1, 1], [1, 0]],
-        ];
-        let short: std::collections::BTreeSet<_> =
-            records.iter().map(|[first, second]| short(&[first, second])).collect();
-        assert_eq!(short.len(), records.len(), "{short:?}");
     }
 }

@@ -12,14 +12,13 @@ use std::{
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState, ServiceRecord,
-    VipMode,
+    Address, BackendRecord, Extent, FrontendKey, FrontendState, VipMode,
     select::{Arrays as _, Tables as _},
 };
 
 pub use self::restore::{Damage, DamagedFrontend};
 use super::{
-    MapContents, Step,
+    MapContents, NameMap, NameRecord, Step,
     allocations::Allocations,
     convert,
     free_list::{FreeList, one},
@@ -103,18 +102,18 @@ impl Realized {
             frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
             endpoints: self.slots.saturating_add(self.kept_backends()),
             clusters: 0,
-            imports: self.allocations.services.used(),
+            imports: self.allocations.names[NameMap::Services as usize].used(),
         }
     }
 
-    /// Whether a frontend in the maps refers to this entry of `services`.
-    pub fn uses_service(&self, id: u32) -> bool {
-        self.allocations.services.is_used(id)
+    /// Whether an entry that a reader can reach refers to this name.
+    pub fn uses_name(&self, map: NameMap, id: u32) -> bool {
+        self.allocations.names[map as usize].is_used(id)
     }
 
-    /// The entries of `services` that frontends in the maps refer to.
-    pub fn services_used(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.allocations.services.all_used()
+    /// The names that entries which a reader can reach refer to.
+    pub fn names_used(&self, map: NameMap) -> impl ExactSizeIterator<Item = u32> {
+        self.allocations.names[map as usize].all_used()
     }
 
     /// How many slots the frontends of each entry of `services` have.
@@ -126,16 +125,6 @@ impl Realized {
             *slots.entry(service).or_default() += extent.count;
         }
         slots
-    }
-
-    /// The entries of `clusters` that backends in the maps refer to.
-    pub fn clusters_used(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.allocations.clusters.all_used()
-    }
-
-    /// Whether a backend in the maps refers to this entry of `clusters`.
-    pub fn uses_cluster(&self, id: u32) -> bool {
-        self.allocations.clusters.is_used(id)
     }
 
     /// The VIPs in the maps that have frontends, each with the index of its import in `services`.
@@ -188,14 +177,9 @@ impl Realized {
         self.contents.backend(id).unwrap_or(Zeroable::zeroed())
     }
 
-    /// An entry of `services`.
-    pub fn service(&self, id: u32) -> ServiceRecord {
-        self.contents.service(id)
-    }
-
-    /// An entry of `clusters`.
-    pub fn cluster(&self, id: u32) -> ClusterRecord {
-        self.contents.cluster(id)
+    /// An entry of a map of names.
+    pub fn name(&self, map: NameMap, id: u32) -> NameRecord {
+        self.contents.name(map, id)
     }
 
     /// The backend ids in an extent.
@@ -206,8 +190,7 @@ impl Realized {
     /// Whether the step writes to a place that no reader can reach, and the map holds the same there.
     pub(super) fn holds(&self, step: &Step) -> bool {
         match *step {
-            Step::WriteService { id, ref record } => self.service(id) == **record,
-            Step::WriteCluster { id, ref record } => self.cluster(id) == **record,
+            Step::WriteName { map, id, ref record } => self.name(map, id) == **record,
             Step::WriteBackend { id, backend } => self.backend(id) == backend,
             Step::WriteSlots { block, ref ids } => {
                 ids.iter().zip(block..).all(|(id, slot)| self.contents.slot(slot) == Some(*id))
@@ -253,8 +236,7 @@ impl Realized {
             Step::DeleteVip(_)
             | Step::InsertVip(_)
             | Step::SetVipMode { .. }
-            | Step::WriteService { .. }
-            | Step::WriteCluster { .. }
+            | Step::WriteName { .. }
             | Step::WriteBackend { .. }
             | Step::WriteSlots { .. }
             | Step::WriteState { .. }

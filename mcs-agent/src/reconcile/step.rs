@@ -3,9 +3,10 @@
 use std::fmt;
 
 use mcs_common::{
-    Address, AddressKinds, BackendRecord, ClusterRecord, Extent, FrontendKey, FrontendState,
-    ServiceRecord, VipMode, maps,
+    Address, AddressKinds, BackendRecord, Extent, FrontendKey, FrontendState, VipMode, maps,
 };
+
+use super::{NameMap, NameRecord};
 
 /// One write to the maps, as plain data.
 ///
@@ -20,18 +21,13 @@ pub enum Step {
     /// Deletes from `frontends`. An absent entry counts as success.
     DeleteFrontend(FrontendKey),
     /// Stores a record that nothing refers to yet.
-    WriteService {
-        /// Index into `services`, never 0.
+    WriteName {
+        /// Where.
+        map: NameMap,
+        /// Index into the map.
         id: u32,
         /// The new entry.
-        record: Box<ServiceRecord>,
-    },
-    /// Stores a record that nothing refers to yet.
-    WriteCluster {
-        /// Index into `clusters`, never 0.
-        id: u32,
-        /// The new entry.
-        record: Box<ClusterRecord>,
+        record: Box<NameRecord>,
     },
     /// Stores a backend that no slot a reader can reach names. The id's former use may still be
     /// remembered, so the 64-bit word that holds state and generation goes last, in one store with
@@ -131,8 +127,7 @@ impl Step {
         match self {
             Self::DeleteVip(_) | Self::InsertVip(_) | Self::SetVipMode { .. } => Some(maps::VIPS),
             Self::DeleteFrontend(_) | Self::InsertFrontend { .. } => Some(maps::FRONTENDS),
-            Self::WriteService { .. } => Some(maps::SERVICES),
-            Self::WriteCluster { .. } => Some(maps::CLUSTERS),
+            Self::WriteName { map, .. } => Some(map.map()),
             Self::WriteBackend { .. }
             | Self::RetireBackend { .. }
             | Self::KeepBackend { .. }
@@ -153,9 +148,7 @@ impl fmt::Display for Step {
         match self {
             Self::DeleteVip(vip) => write!(f, "delete {}", vip.to_ip()),
             Self::DeleteFrontend(key) => write!(f, "delete {}", super::convert::key_text(key)),
-            Self::WriteService { id, .. } | Self::WriteCluster { id, .. } => {
-                write!(f, "write entry {id}")
-            }
+            Self::WriteName { id, .. } => write!(f, "write entry {id}"),
             Self::WriteBackend { id, .. } => write!(f, "write backend {id}"),
             Self::WriteSlots { block, ids } => write!(f, "write {} slots from {block}", ids.len()),
             Self::WriteState { index, .. } => write!(f, "write state {index}"),

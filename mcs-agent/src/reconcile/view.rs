@@ -14,8 +14,8 @@ use mcs_common::{
 use serde::Serialize;
 
 use super::{
-    MapContents,
-    convert::{backend_address, cluster_name, departure, frontend_id, key_text, service_key},
+    MapContents, NameMap,
+    convert::{backend_address, departure, frontend_id, key_text},
 };
 use crate::model::{Departure, FrontendId, ObjectKey};
 
@@ -146,7 +146,7 @@ impl FrontendView {
             }
             Lookup::Miss | Lookup::Gone | Lookup::UnknownPort => return None,
         };
-        let import = service_key(&contents.service(state.service));
+        let import = contents.name(NameMap::Services, state.service).import();
         if import.name.is_empty() {
             fault(format!("service {} has no name", state.service));
         }
@@ -216,8 +216,8 @@ pub fn frontends_of(
     contents: &MapContents,
     imports: &BTreeSet<&ObjectKey>,
 ) -> BTreeMap<ObjectKey, Vec<FrontendView>> {
-    let ids = (0..).zip(contents.services.iter());
-    let ids = ids.filter(|(_, record)| imports.contains(&service_key(record)));
+    let ids = (0..).zip(contents.names[NameMap::Services as usize].iter());
+    let ids = ids.filter(|(_, record)| imports.contains(&record.import()));
     let ids: BTreeSet<u32> = ids.map(|(id, _)| id).collect();
     let mut found = BTreeMap::<_, Vec<_>>::new();
     for (key, index) in contents.frontends.iter() {
@@ -248,7 +248,7 @@ fn kept_backends(contents: &MapContents) -> BTreeMap<u32, Vec<BackendView>> {
 fn backend_view(contents: &MapContents, id: u32, backend: &BackendRecord) -> BackendView {
     BackendView {
         address: backend_address(backend),
-        cluster: cluster_name(&contents.cluster(backend.cluster)),
+        cluster: contents.name(NameMap::Clusters, backend.cluster).cluster(),
         id,
         slots: 0,
         generation: backend.generation,

@@ -1,14 +1,11 @@
 //! Which events are wanted.
 
 use clap::ValueEnum;
-use mcs_common::{Counter, ServiceRecord, TraceEvent};
+use mcs_common::{Counter, TraceEvent};
 use serde::Serialize;
 
 use super::Names;
-use crate::{
-    model::ObjectKey,
-    reconcile::convert::{service_key, service_record},
-};
+use crate::{model::ObjectKey, reconcile::NameRecord};
 
 /// What becomes of a client.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize)]
@@ -62,15 +59,11 @@ impl Filter {
         if self.import.is_none() && self.namespace.is_none() {
             return true;
         }
-        let Some(record) = names.service(event) else { return false };
-        let is_import = |import: &ObjectKey| service_record(import) == record;
-        let is_in = |namespace: &String| is_in(&record, namespace);
+        let Some(record) = names.import(event) else { return false };
+        let is_import = |import: &ObjectKey| NameRecord::of_import(import) == record;
+        let is_in = |namespace: &String| *record.import().namespace == **namespace;
         self.import.as_ref().is_none_or(is_import) && self.namespace.as_ref().is_none_or(is_in)
     }
-}
-
-fn is_in(record: &ServiceRecord, namespace: &str) -> bool {
-    *service_key(record).namespace == *namespace
 }
 
 /// What was decided.

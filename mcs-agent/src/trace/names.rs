@@ -6,13 +6,14 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcs_common::{Address, FrontendKey, ServiceRecord, TraceEvent, select::Arrays as _};
+use bytemuck::Zeroable as _;
+use mcs_common::{Address, FrontendKey, TraceEvent, select::Arrays as _};
 
 use super::cgroups::Cgroups;
 use crate::{
     dataplane::KernelMapsReader,
     pods::pod_of,
-    reconcile::{MapReader as _, convert::cluster_name},
+    reconcile::{MapReader as _, NameMap, NameRecord},
 };
 
 /// The imports of VIPs are read again after this time.
@@ -35,7 +36,7 @@ impl Names {
     }
 
     /// The record of the ServiceImport.
-    pub(super) fn service(&mut self, event: &TraceEvent) -> Option<ServiceRecord> {
+    pub(super) fn import(&mut self, event: &TraceEvent) -> Option<NameRecord> {
         let index = if event.frontend == 0 {
             self.service_of_vip(event.vip.addr)?
         } else {
@@ -43,7 +44,7 @@ impl Names {
             (state.key.vip == event.vip.addr && state.key.port == event.vip.port)
                 .then_some(state.service)?
         };
-        self.maps.service(index).filter(|record| record.name[0] != 0)
+        self.maps.name(NameMap::Services, index).filter(|record| *record != NameRecord::zeroed())
     }
 
     fn service_of_vip(&mut self, vip: Address) -> Option<u32> {
@@ -66,8 +67,8 @@ impl Names {
         let is_same = event.chosen.id != 0
             && backend.frontend == event.frontend
             && backend.generation == event.chosen.generation;
-        let record = is_same.then(|| self.maps.cluster(backend.cluster)).flatten()?;
-        Some(cluster_name(&record)).filter(|name| !name.is_empty())
+        let name = is_same.then(|| self.maps.name(NameMap::Clusters, backend.cluster)).flatten()?;
+        Some(name.cluster()).filter(|name| !name.is_empty())
     }
 
     /// The path of the process's cgroup, as `/proc/PID/cgroup` has it.

@@ -11,7 +11,7 @@ use mcs_kube::program::growing_row;
 use serde::Serialize;
 
 use super::{Names, Verdict, filter::reason};
-use crate::{flows::monotonic_ns, model::Protocol, reconcile::convert::service_key};
+use crate::{flows::monotonic_ns, model::Protocol};
 
 /// A decision. A line of `trace -o json`: fields are added, never renamed. What is not known is absent.
 #[derive(Debug, Serialize)]
@@ -93,7 +93,7 @@ impl TraceView {
     /// `None` for an event with an unknown reason.
     pub(crate) fn new(event: &TraceEvent, names: &mut Names) -> Option<Self> {
         let reason = reason(event)?;
-        let import = names.service(event).map(|record| service_key(&record).to_string());
+        let import = names.import(event).map(|record| record.import().to_string());
         let cgroup = names.cgroup(event).map(ToOwned::to_owned);
         Some(Self::named(event, reason, import, names.cluster(event), cgroup, names.pod(event)))
     }

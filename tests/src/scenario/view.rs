@@ -88,11 +88,11 @@ fn has_attributes_of(one: &FrontendView, other: &FrontendView) -> bool {
 pub(super) mod tests {
     use std::net::IpAddr;
 
-    use mcs_agent::reconcile::Step;
-    use mcs_common::{
-        Address, BackendRecord, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
-        ServiceRecord, text,
+    use mcs_agent::{
+        model::ObjectKey,
+        reconcile::{NameMap, NameRecord, Step},
     };
+    use mcs_common::{Address, BackendRecord, BackendState, Extent, FrontendKey, FrontendState};
 
     use super::*;
 
@@ -127,10 +127,11 @@ pub(super) mod tests {
             affinity_seconds: 0,
             row: 0,
         };
-        let service = ServiceRecord { namespace: text("shop"), name: text("web") };
+        let service = NameRecord::of_import(&ObjectKey::new("shop", "web"));
+        let cluster = NameRecord::of_cluster("east");
         for step in [
-            Step::WriteService { id: 1, record: service.into() },
-            Step::WriteCluster { id: 1, record: ClusterRecord { name: text("east") }.into() },
+            Step::WriteName { map: NameMap::Services, id: 1, record: service.into() },
+            Step::WriteName { map: NameMap::Clusters, id: 1, record: cluster.into() },
             Step::WriteBackend { id: 1, backend: backend(1) },
             Step::WriteBackend { id: 2, backend: backend(2) },
             Step::WriteSlots { block: 0, ids: vec![1, 2] },

@@ -9,7 +9,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcs_common::{Address, ClusterRecord, FigureRow, ServiceRecord, VipMode, select::Arrays as _};
+use mcs_common::{Address, FigureRow, VipMode, select::Arrays as _};
 
 use super::{
     Figures,
@@ -17,7 +17,7 @@ use super::{
 };
 use crate::{
     dataplane::KernelMaps,
-    reconcile::{MapError, MapReader as _, Maps as _, Realized, Step, convert},
+    reconcile::{MapError, MapReader as _, Maps as _, NameMap, NameRecord, Realized, Step},
 };
 
 /// An import gets the row of another one if it has this many times its slots.
@@ -55,11 +55,11 @@ impl FigurePlaces {
     /// Does a step, with the row or column of what it writes.
     pub fn write(&mut self, step: &Step, maps: &mut KernelMaps) -> Result<(), MapError> {
         let placed = match step {
-            Step::WriteService { id, .. } => {
+            Step::WriteName { map: NameMap::Services, id, .. } => {
                 self.forget_import(*id);
                 Ok(())
             }
-            Step::WriteCluster { id, .. } => {
+            Step::WriteName { map: NameMap::Clusters, id, .. } => {
                 self.forget_cluster(*id);
                 Ok(())
             }
@@ -86,7 +86,7 @@ impl FigurePlaces {
         maps.write(step)?;
         match step {
             Step::WriteBackend { id, backend } => {
-                self.meet_cluster(backend.cluster, |id| maps.cluster(id));
+                self.meet_cluster(backend.cluster, |id| maps.name(NameMap::Clusters, id));
                 maps.set_column(*id, self.column_of(backend.cluster)).map_err(failed)
             }
             Step::WriteState { index, state } => {
@@ -104,7 +104,7 @@ impl FigurePlaces {
         import: u32,
         maps: &mut KernelMaps,
     ) -> io::Result<()> {
-        self.meet_import(import, |id| maps.service(id));
+        self.meet_import(import, |id| maps.name(NameMap::Services, id));
         self.meet_vip(vip, import);
         maps.set_row(index, self.row_of(import))
     }
@@ -112,15 +112,17 @@ impl FigurePlaces {
     /// Follows the maps: imports and clusters that are no longer used give their places to others, and small imports to
     /// large ones. The caller calls it again each second.
     pub fn follow(&mut self, realized: &Realized, maps: &mut KernelMaps) -> io::Result<()> {
-        for id in self.rows.unused(|id| realized.uses_service(id)) {
+        for id in self.rows.unused(|id| realized.uses_name(NameMap::Services, id)) {
             self.forget_import(id);
         }
-        for id in self.columns.unused(|id| realized.uses_cluster(id)) {
+        for id in self.columns.unused(|id| realized.uses_name(NameMap::Clusters, id)) {
             self.forget_cluster(id);
         }
         let mut is_new = false;
         let is_due = self.ranked.is_none_or(|ranked| ranked.elapsed() >= RANKED_EVERY);
-        if self.rows.of.len() < realized.services_used().len() && (self.rows.has_room() || is_due) {
+        if self.rows.of.len() < realized.names_used(NameMap::Services).len()
+            && (self.rows.has_room() || is_due)
+        {
             self.ranked = Some(Instant::now());
             let Ranked { small, large } = Ranked::of(&realized.slots_of_services(), &self.rows);
             for id in &small {
@@ -131,15 +133,17 @@ impl FigurePlaces {
                 self.fill(maps)?;
             }
             for id in large {
-                is_new |= self.meet_import(id, |id| Some(realized.service(id)));
+                is_new |= self.meet_import(id, |id| Some(realized.name(NameMap::Services, id)));
             }
             if is_new {
                 realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
             }
         }
-        if self.columns.has_room() && self.columns.of.len() < realized.clusters_used().len() {
-            for id in realized.clusters_used() {
-                is_new |= self.meet_cluster(id, |id| Some(realized.cluster(id)));
+        if self.columns.has_room()
+            && self.columns.of.len() < realized.names_used(NameMap::Clusters).len()
+        {
+            for id in realized.names_used(NameMap::Clusters) {
+                is_new |= self.meet_cluster(id, |id| Some(realized.name(NameMap::Clusters, id)));
             }
         }
         if is_new { self.fill(maps) } else { Ok(()) }
@@ -161,20 +165,20 @@ impl FigurePlaces {
     }
 
     /// Gives the import a row, if it has none. Returns whether it did.
-    fn meet_import(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ServiceRecord>) -> bool {
+    fn meet_import(&mut self, id: u32, record: impl FnOnce(u32) -> Option<NameRecord>) -> bool {
         let Some(row) = self.rows.place_for(id) else { return false };
         let Some(record) = record(id) else { return false };
-        let name = convert::service_key(&record).to_string().into();
+        let name = record.import().to_string().into();
         self.shared.names().set_import(row, name, |row| self.shared.row(row));
         self.rows.give(id, row);
         true
     }
 
     /// As [`FigurePlaces::meet_import`].
-    fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<ClusterRecord>) -> bool {
+    fn meet_cluster(&mut self, id: u32, record: impl FnOnce(u32) -> Option<NameRecord>) -> bool {
         let Some(column) = self.columns.place_for(id) else { return false };
         let Some(record) = record(id) else { return false };
-        let name = convert::cluster_name(&record).into();
+        let name = record.cluster().into();
         self.shared.names().set_cluster(column, name, |row| self.shared.row(row));
         self.columns.give(id, column);
         true

@@ -7,12 +7,12 @@ use std::{
 };
 
 use bytemuck::{AnyBitPattern, Zeroable};
-use mcs_common::{ClusterRecord, Extent, FrontendState, ServiceRecord};
+use mcs_common::{Extent, FrontendState};
 use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::{
     model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots},
-    reconcile::{Pruning, Step, convert::frontend_key},
+    reconcile::{NameMap, NameRecord, Pruning, Step, convert::frontend_key},
 };
 
 /// Something wanted, and how far the agent gets.
@@ -96,10 +96,10 @@ fn junk() -> impl Strategy<Value = Step> {
             .prop_map(|(id, backend)| Step::WriteBackend { id, backend }),
         (0..capacity().slot_entries(), any::<u32>())
             .prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
-        (0..capacity().service_entries(), anything::<ServiceRecord>())
-            .prop_map(|(id, record)| Step::WriteService { id, record: record.into() }),
-        (0..capacity().cluster_entries(), anything::<ClusterRecord>())
-            .prop_map(|(id, record)| Step::WriteCluster { id, record: record.into() }),
+        prop::sample::select(&NameMap::ALL[..]).prop_flat_map(|map| {
+            (0..map.entries(capacity()), anything::<NameRecord>())
+                .prop_map(move |(id, record)| Step::WriteName { map, id, record: record.into() })
+        }),
     ]
 }
 

@@ -4,8 +4,8 @@ use std::{borrow::Cow, fmt::Display, iter};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, BackendRecord, BackendState, ClusterRecord, Extent, FrontendKey, FrontendState,
-    ServiceRecord, VipMode, select::Tables as _,
+    Address, BackendRecord, BackendState, Extent, FrontendKey, FrontendState, VipMode,
+    select::Tables as _,
 };
 
 use super::{
@@ -16,8 +16,8 @@ use super::{
 use crate::{
     model::{self, DesiredState},
     reconcile::{
-        Realized, Step,
-        convert::{self, attributes, backend_address, cluster_record, service_record},
+        NameMap, NameRecord, Realized, Step,
+        convert::{self, attributes, backend_address},
     },
 };
 
@@ -63,13 +63,10 @@ impl<'a> PlanBuilder<'a> {
         Planned { plan: self.plan, realized: self.realized.into_owned() }
     }
 
-    /// Clears entry 0 of `clusters` and `services`, which stands for "no name".
+    /// Clears entry 0 of the maps of names, which stands for "no name".
     pub(super) fn clear_no_name(&mut self) {
-        if self.realized.cluster(0) != ClusterRecord::zeroed() {
-            self.push(Step::WriteCluster { id: 0, record: ClusterRecord::zeroed().into() });
-        }
-        if self.realized.service(0) != ServiceRecord::zeroed() {
-            self.push(Step::WriteService { id: 0, record: ServiceRecord::zeroed().into() });
+        for map in NameMap::ALL {
+            self.write_name(map, 0, NameRecord::zeroed());
         }
     }
 
@@ -114,7 +111,8 @@ impl<'a> PlanBuilder<'a> {
             self.realized.udp_frontend_of(id).and_then(|id| self.desired.frontends.get(&id));
         let desired = frontend.and_then(|frontend| frontend.backend(backend_address(&backend)));
         desired.is_some_and(|desired| {
-            cluster_record(&desired.cluster) == self.realized.cluster(backend.cluster)
+            NameRecord::of_cluster(&desired.cluster)
+                == self.realized.name(NameMap::Clusters, backend.cluster)
         })
     }
 
@@ -267,16 +265,17 @@ impl<'a> PlanBuilder<'a> {
     }
 
     fn write_service(&mut self, change: &FrontendChange<'_>, id: u32) {
-        self.write(Step::WriteService {
-            id,
-            record: service_record(&change.frontend.import).into(),
-        });
+        self.write_name(NameMap::Services, id, NameRecord::of_import(&change.frontend.import));
+    }
+
+    fn write_name(&mut self, map: NameMap, id: u32, name: NameRecord) {
+        self.write(Step::WriteName { map, id, record: name.into() });
     }
 
     /// Writes the added backends and a block with the ids of all.
     fn write_block(&mut self, change: &FrontendChange<'_>, placement: Placement<'_>) -> Extent {
         for (name, &id) in &placement.clusters {
-            self.write(Step::WriteCluster { id, record: cluster_record(name).into() });
+            self.write_name(NameMap::Clusters, id, NameRecord::of_cluster(name));
         }
         let mut free = placement.ids.into_iter();
         let mut ids = Vec::with_capacity(change.count() as usize);

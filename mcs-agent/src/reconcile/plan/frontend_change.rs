@@ -10,8 +10,8 @@ use mcs_common::{Address, FrontendKey};
 use crate::{
     model::{Backend, Frontend, FrontendId},
     reconcile::{
-        Pruning, Realized,
-        convert::{attributes, backend_address, cluster_record, frontend_key, service_record},
+        NameMap, NameRecord, Pruning, Realized,
+        convert::{attributes, backend_address, frontend_key},
     },
 };
 
@@ -61,11 +61,13 @@ impl<'a> FrontendChange<'a> {
             let backend = realized.backend(id);
             backend.addr == Address::from(wanted.address.ip())
                 && backend.port == wanted.address.port()
-                && realized.cluster(backend.cluster) == cluster_record(&wanted.cluster)
+                && realized.name(NameMap::Clusters, backend.cluster)
+                    == NameRecord::of_cluster(&wanted.cluster)
         };
         state.extent.count as usize == frontend.slot_count()
             && (state.flags, state.affinity_seconds) == attributes(frontend)
-            && realized.service(state.service) == service_record(&frontend.import)
+            && realized.name(NameMap::Services, state.service)
+                == NameRecord::of_import(&frontend.import)
             && realized.ids(state.extent).zip(frontend.by_slot()).all(is_same)
     }
 
@@ -78,9 +80,9 @@ impl<'a> FrontendChange<'a> {
         frontend: &'a Frontend,
         pruning: Pruning,
     ) -> Option<Self> {
-        let service = || realized.service(realized.state(index).service);
+        let service = || realized.name(NameMap::Services, realized.state(index).service);
         if Self::is_needless(realized, index, frontend)
-            || (!pruning.is_on() && service() != service_record(&frontend.import))
+            || (!pruning.is_on() && service() != NameRecord::of_import(&frontend.import))
         {
             return None;
         }
@@ -92,7 +94,8 @@ impl<'a> FrontendChange<'a> {
         }
         let kept: BTreeSet<(SocketAddr, u32)> = realized.kept_of(index).map(with_address).collect();
         let same_cluster = |id, backend: &Backend| {
-            realized.cluster(realized.backend(id).cluster) == cluster_record(&backend.cluster)
+            realized.name(NameMap::Clusters, realized.backend(id).cluster)
+                == NameRecord::of_cluster(&backend.cluster)
         };
         let mut backends = match_up(frontend, &mut own, &kept, same_cluster);
         if !pruning.is_on() {
@@ -144,7 +147,8 @@ impl<'a> FrontendChange<'a> {
         let Some(index) = self.index else { return true };
         let state = realized.state(index);
         (state.flags, state.affinity_seconds) != attributes(self.frontend)
-            || realized.service(state.service) != service_record(&self.frontend.import)
+            || realized.name(NameMap::Services, state.service)
+                != NameRecord::of_import(&self.frontend.import)
     }
 }
 

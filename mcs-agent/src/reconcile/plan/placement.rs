@@ -6,12 +6,7 @@ use std::{
 };
 
 use super::{Shortage, frontend_change::FrontendChange};
-use crate::reconcile::{
-    Realized,
-    allocations::Allocations,
-    convert::{cluster_record, service_record},
-    name_table::short,
-};
+use crate::reconcile::{NameMap, NameRecord, Realized, allocations::Allocations};
 
 /// Free entries for everything that a change adds.
 pub(super) struct Placement<'a> {
@@ -35,9 +30,8 @@ impl<'a> Placement<'a> {
         let index =
             change.index.or_else(|| allocations.indices.find(1)).ok_or(Shortage::Frontends)?;
         let service = if change.changes_attributes(realized) {
-            let service = service_record(&change.frontend.import);
-            let name = short(&[&service.namespace, &service.name]);
-            let mut ids = allocations.services.assign(once(name));
+            let name = NameRecord::of_import(&change.frontend.import);
+            let mut ids = allocations.names[NameMap::Services as usize].assign(once(name));
             ids.next().flatten().ok_or(Shortage::Services)?
         } else {
             realized.state(index).service
@@ -51,8 +45,8 @@ impl<'a> Placement<'a> {
         }
         let clusters = change.added().map(|backend| &*backend.cluster);
         let clusters: BTreeSet<&str> = clusters.filter(|cluster| !cluster.is_empty()).collect();
-        let names = clusters.iter().map(|cluster| short(&[&cluster_record(cluster).name]));
-        let cluster_ids = allocations.clusters.assign(names);
+        let names = clusters.iter().map(|cluster| NameRecord::of_cluster(cluster));
+        let cluster_ids = allocations.names[NameMap::Clusters as usize].assign(names);
         let clusters = clusters.iter().zip(cluster_ids).map(|(name, id)| Some((*name, id?)));
         let clusters = clusters.collect::<Option<_>>().ok_or(Shortage::Clusters)?;
         Ok(Self { index, service, block, ids, clusters })

@@ -8,16 +8,18 @@ use super::Realized;
 use crate::{
     model::{Backend, DesiredState, Frontend, FrontendId, Protocol, Slots},
     reconcile::{
-        Step,
-        convert::{backend_address, cluster_name, frontend_id, frontend_key, service_key},
+        NameMap, Step,
+        convert::{backend_address, frontend_id, frontend_key},
     },
 };
 
 impl Realized {
     /// The frontends in the maps as a desired state. Port names are empty: no map has them.
     pub fn in_force(&self) -> DesiredState {
-        let clusters: Vec<Arc<str>> =
-            self.contents.clusters.iter().map(|record| cluster_name(record).into()).collect();
+        let clusters: Vec<Arc<str>> = self.contents.names[NameMap::Clusters as usize]
+            .iter()
+            .map(|name| name.cluster().into())
+            .collect();
         let served = |id| {
             let backend = self.backend(id);
             let cluster = clusters.get(backend.cluster as usize).cloned().unwrap_or_default();
@@ -32,7 +34,7 @@ impl Realized {
             let slots = Slots::new(runs.map(count));
             by_slot.dedup();
             let frontend = Frontend {
-                import: service_key(&self.service(state.service)),
+                import: self.name(NameMap::Services, state.service).import(),
                 port_name: String::new(),
                 affinity_seconds: (state.affinity_seconds > 0).then_some(state.affinity_seconds),
                 backends: by_slot,

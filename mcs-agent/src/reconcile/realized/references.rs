@@ -2,17 +2,17 @@
 
 use std::{collections::BTreeSet, sync::Arc};
 
-use mcs_common::{Extent, FrontendKey, FrontendState, ServiceRecord};
+use mcs_common::{Extent, FrontendKey, FrontendState};
 
 use super::Realized;
-use crate::reconcile::free_list::one;
+use crate::reconcile::{NameMap, free_list::one};
 
 impl Realized {
     /// Marks everything that the state at `index` refers to as used: a reader can reach it from now on.
     pub(super) fn publish(&mut self, index: u32) {
         let state = self.state(index);
         self.allocations.indices.take(one(index));
-        self.acquire_service(state.service);
+        self.acquire_name(NameMap::Services, state.service, 1);
         self.allocations.blocks.take(state.extent);
         self.slots += state.extent.count;
         let mut ids: Vec<u32> = self.ids(state.extent).collect();
@@ -34,7 +34,7 @@ impl Realized {
             }
             self.allocations.blocks.release(extent);
             self.slots -= extent.count;
-            self.release_service(service);
+            self.release_name(NameMap::Services, service);
             self.allocations.indices.release(one(index));
         }
         self.damaged.remove(key);
@@ -43,8 +43,8 @@ impl Realized {
     /// A reader finds this service at `index` from now on.
     pub(super) fn set_service(&mut self, index: u32, service: u32) {
         let former = self.state(index).service;
-        self.acquire_service(service);
-        self.release_service(former);
+        self.acquire_name(NameMap::Services, service, 1);
+        self.release_name(NameMap::Services, former);
     }
 
     /// A reader gets from `index` to `extent` from now on.
@@ -96,8 +96,7 @@ impl Realized {
         }
         let clusters: Vec<u32> = ids.iter().map(|id| self.backend(*id).cluster).collect();
         for run in clusters.chunk_by(|one, next| one == next) {
-            let name = self.cluster(run[0]).name;
-            self.allocations.clusters.acquire(run[0], &[&name], count(run));
+            self.acquire_name(NameMap::Clusters, run[0], count(run));
         }
     }
 
@@ -107,18 +106,17 @@ impl Realized {
     }
 
     fn release_cluster(&mut self, id: u32) {
-        let cluster = self.backend(id).cluster;
-        self.allocations.clusters.release(cluster, &[&self.cluster(cluster).name]);
+        self.release_name(NameMap::Clusters, self.backend(id).cluster);
     }
 
-    fn acquire_service(&mut self, id: u32) {
-        let ServiceRecord { namespace, name } = self.service(id);
-        self.allocations.services.acquire(id, &[&namespace, &name], 1);
+    fn acquire_name(&mut self, map: NameMap, id: u32, times: u32) {
+        let name = self.name(map, id);
+        self.allocations.names[map as usize].acquire(id, &name, times);
     }
 
-    fn release_service(&mut self, id: u32) {
-        let ServiceRecord { namespace, name } = self.service(id);
-        self.allocations.services.release(id, &[&namespace, &name]);
+    fn release_name(&mut self, map: NameMap, id: u32) {
+        let name = self.name(map, id);
+        self.allocations.names[map as usize].release(id, &name);
     }
 }
 

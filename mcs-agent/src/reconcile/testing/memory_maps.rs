@@ -4,14 +4,13 @@ use std::{collections::BTreeSet, io};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, AddressKinds, BackendRecord, ClusterRecord, FrontendKey, FrontendState, ServiceRecord,
-    VipMode,
+    Address, AddressKinds, BackendRecord, FrontendKey, FrontendState, VipMode,
     select::{Arrays, Tables},
 };
 
 use crate::{
     model::Capacity,
-    reconcile::{MapContents, MapError, MapReader, Maps, Step},
+    reconcile::{MapContents, MapError, MapReader, Maps, NameMap, NameRecord, Step},
 };
 
 /// The config maps in memory, with the sizes that the kernel's would have. The programs' selection
@@ -99,8 +98,7 @@ impl MemoryMaps {
                 Some(&found) if found != index => Err(io::Error::from_raw_os_error(libc::EEXIST)),
                 found => hash(self.contents.frontends.len(), found.is_some(), capacity),
             },
-            Step::WriteService { id, .. } => array(id, 1, capacity.service_entries()),
-            Step::WriteCluster { id, .. } => array(id, 1, capacity.cluster_entries()),
+            Step::WriteName { map, id, .. } => array(id, 1, map.entries(capacity)),
             Step::WriteBackend { id, .. }
             | Step::RetireBackend { id }
             | Step::KeepBackend { id }
@@ -183,12 +181,8 @@ impl MapReader for MemoryMaps {
         Ok(self.contents.frontends.keys().copied().collect())
     }
 
-    fn service(&self, id: u32) -> Option<ServiceRecord> {
-        (id < self.capacity.service_entries()).then(|| self.contents.service(id))
-    }
-
-    fn cluster(&self, id: u32) -> Option<ClusterRecord> {
-        (id < self.capacity.cluster_entries()).then(|| self.contents.cluster(id))
+    fn name(&self, map: NameMap, id: u32) -> Option<NameRecord> {
+        (id < map.entries(self.capacity)).then(|| self.contents.name(map, id))
     }
 }
 

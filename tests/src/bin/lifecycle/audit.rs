@@ -11,7 +11,7 @@ use aya::maps::{Array, Map, MapData};
 use mcs_agent::{
     dataplane::KernelMaps,
     loader::Pins,
-    reconcile::{MapContents, MapReader as _, Maps as _, Step},
+    reconcile::{MapContents, MapReader as _, Maps as _, NameMap, Step},
 };
 use mcs_common::{
     Address, AddressKinds, BUCKETS_PER_WORD, BackendState, FilterBucket, FrontendKey,
@@ -57,6 +57,8 @@ fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Groups
     cut.extent.count = 0;
     let foreign = FrontendKey { port: 999, ..key };
     let unused = u32::try_from(dump.backends.len())? + 5;
+    let without_name =
+        |map, id| vec![Step::WriteName { map, id, record: dump.names[map as usize][0].into() }];
     Ok([
         vec![
             vec![Step::WriteBackend { id, backend: retired }],
@@ -67,8 +69,8 @@ fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Groups
             vec![Step::InsertFrontend { key: foreign, index }],
             vec![Step::DeleteVip(key.vip)],
             vec![Step::InsertVip(std::net::Ipv4Addr::new(10, 99, 99, 99).into())],
-            vec![Step::WriteService { id: state.service, record: dump.services[0].into() }],
-            vec![Step::WriteCluster { id: backend.cluster, record: dump.clusters[0].into() }],
+            without_name(NameMap::Services, state.service),
+            without_name(NameMap::Clusters, backend.cluster),
         ],
         vec![
             vec![Step::WriteBackend { id, backend: elsewhere }],

@@ -1,0 +1,131 @@
+//! The config maps whose entries are names: which there are, and what an entry of any of them says.
+
+use bytemuck::{Pod, Zeroable};
+use mcs_common::{maps, text};
+
+use super::convert::string;
+use crate::model::{Capacity, ObjectKey};
+
+/// A config map whose entries are names. Entry 0 is no name.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum NameMap {
+    /// `services`: the imports of frontends.
+    Services,
+    /// `clusters`: the source clusters of backends.
+    Clusters,
+}
+
+/// The parts of the longest name.
+const PARTS: usize = 2;
+
+/// An entry of any of these maps: the parts of a name, of at most 63 bytes each, with zeros after each. The entries of a map
+/// with shorter names end before the last parts.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
+#[repr(transparent)]
+pub struct NameRecord([[i8; 64]; PARTS]);
+
+/// What each of these maps has, in the order of [`NameMap::ALL`].
+pub type OfNameMaps<T> = [T; NameMap::ALL.len()];
+
+impl NameMap {
+    /// Every one.
+    pub const ALL: [Self; 2] = [Self::Services, Self::Clusters];
+
+    /// The name of the map.
+    pub const fn map(self) -> &'static str {
+        match self {
+            Self::Services => maps::SERVICES,
+            Self::Clusters => maps::CLUSTERS,
+        }
+    }
+
+    /// Entries of the map.
+    pub const fn entries(self, capacity: Capacity) -> u32 {
+        match self {
+            Self::Services => capacity.service_entries(),
+            Self::Clusters => capacity.cluster_entries(),
+        }
+    }
+}
+
+impl NameRecord {
+    /// The record of a ServiceImport. Names are at most 63 bytes, by the rules.
+    pub fn of_import(import: &ObjectKey) -> Self {
+        Self([text(&import.namespace), text(&import.name)])
+    }
+
+    /// The record of a source cluster.
+    pub fn of_cluster(name: &str) -> Self {
+        Self([text(name), Zeroable::zeroed()])
+    }
+
+    /// The ServiceImport that this is the record of.
+    pub fn import(&self) -> ObjectKey {
+        let [namespace, name] = &self.0;
+        ObjectKey::new(string(namespace), string(name))
+    }
+
+    /// The source cluster that this is the record of.
+    pub fn cluster(&self) -> String {
+        string(&self.0[0])
+    }
+
+    /// The parts, each without the zeros at its end: few names need the room that a record has.
+    ///
+    /// The length of each part comes before it: what others write to the maps can have zeros anywhere.
+    pub(super) fn short(&self) -> Box<[u8]> {
+        let mut name = Vec::new();
+        for part in self.0.iter().map(|part| without_zeros(part)) {
+            name.push(u8::try_from(part.len()).unwrap_or(u8::MAX));
+            name.extend_from_slice(part);
+        }
+        name.into()
+    }
+}
+
+fn without_zeros(part: &[i8]) -> &[u8] {
+    let zeros = part.iter().rev().take_while(|byte| **byte == 0).count();
+    bytemuck::cast_slice(&part[..part.len() - zeros])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_from_their_records() {
+        let longest = "x".repeat(63);
+        for name in ["web", longest.as_str(), ""] {
+            let import = ObjectKey::new("demo", name);
+            assert_eq!(NameRecord::of_import(&import).import(), import);
+            assert_eq!(NameRecord::of_cluster(name).cluster(), name);
+        }
+    }
+
+    #[test]
+    fn short_names_are_as_different_as_their_records() {
+        let records: [[[i8; 2]; 2]; 10] = [
+            [[1, 0], [1, 0]],
+            [[1, 1], [0, 0]],
+            [[1, 0], [0, 0]],
+            [[0, 0], [1, 0]],
+            [[0, 1], [0, 0]],
+            [[0, 0], [0, 1]],
+            [[0, 0], [0, 0]],
+            [[1, 0], [0, 1]],
+            [[1, 0], [1, 1]],
+            [[1, 1], [1, 0]],
+        ];
+        let short: std::collections::BTreeSet<_> = records
+            .iter()
+            .map(|parts| {
+                let mut record = NameRecord::zeroed();
+                for (part, [first, second]) in record.0.iter_mut().zip(parts) {
+                    part[..2].copy_from_slice(&[*first, *second]);
+                }
+                record.short()
+            })
+            .collect();
+        assert_eq!(short.len(), records.len(), "{short:?}");
+    }
+}
