@@ -263,14 +263,10 @@ mod tests {
         let (mut maps, expected) = world();
         let (entries, repairs) = pass(&mut maps, &expected);
         assert!(repairs.is_empty(), "{repairs:?}");
-        let arrays = [
-            CAPACITY.service_entries(),
-            CAPACITY.cluster_entries(),
-            CAPACITY.backend_entries(),
-            CAPACITY.slot_entries(),
-            CAPACITY.state_entries(),
-        ];
-        let arrays: u32 = arrays.iter().sum();
+        let names = NameMap::ALL.map(|map| map.entries(CAPACITY));
+        let arrays =
+            [CAPACITY.backend_entries(), CAPACITY.slot_entries(), CAPACITY.state_entries()];
+        let arrays: u32 = names.iter().chain(&arrays).sum();
         assert_eq!(entries, arrays as usize + expected.vips.len() + expected.frontends.len());
     }
 }
