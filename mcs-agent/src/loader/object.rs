@@ -278,7 +278,7 @@ impl Programs {
             _ => {}
         }
         fs::rename(&new, &live).map_err(pin_error("move", &new))?;
-        Pins::remove_config(&old).map_err(pin_error("remove", &old))?;
+        pins.remove_former_config(&old).map_err(pin_error("remove", &old))?;
         self.at.config = live;
         self.staged = false;
         Ok(())
@@ -377,7 +377,7 @@ fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
     remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
     let live = pins.config();
     for leftover in [pins.new_config(), pins.old_config()] {
-        Pins::remove_config(&leftover).map_err(pin_error("remove", &leftover))?;
+        pins.remove_former_config(&leftover).map_err(pin_error("remove", &leftover))?;
     }
     // The pinned filter has every bit that was set in the new one.
     remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;

@@ -185,6 +185,19 @@ impl Pins {
         Ok(removed)
     }
 
+    /// The same for maps that were replaced. What others or a later version pinned among them stays, among the live ones.
+    pub(super) fn remove_former_config(&self, directory: &Path) -> io::Result<()> {
+        Self::remove_config(directory)?;
+        let live = self.config();
+        if directory.exists() && live.exists() {
+            for file in fs::read_dir(directory)? {
+                let file = file?;
+                fs::rename(file.path(), live.join(file.file_name()))?;
+            }
+        }
+        remove_directory(directory)
+    }
+
     /// Removes every pin of the agent and nothing else: first the links, so that no program runs without its maps.
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;

@@ -21,7 +21,7 @@ use mcs_tests::{
 };
 
 use crate::{
-    growth::{large, wait_for},
+    growth::{SET, large, wait_for},
     load::Load,
     objects::{Kind, Objects},
     others::Others,
@@ -163,12 +163,16 @@ fn leaves_all_as_it_was(world: &World, mechanism: &str) -> anyhow::Result<()> {
     ));
 
     (0..8).try_for_each(|one| scene.site.manifests.remove(large(one).name()))?;
-    // Files of others in our directory stay, and an agent works beside them.
+    // Files of others in our directory stay, and an agent works beside them. Each growth replaces the directory of config maps.
     scene.start_again(&flags)?;
     scene.site.agent.wait_until_healthy()?;
     let guests = ["others", "config/others", "state/others", "links/others"];
     for guest in guests {
         Others::pin(&scene.pins().join(guest))?;
+    }
+    for number in [20, 50] {
+        (0..number).try_for_each(|one| scene.site.manifests.write(&large(one)))?;
+        wait_for(&scene.site, number * SET)?;
     }
     scene.site.agent.kill()?;
     let said = succeeds(&scene.site.agent.cleanup()?)?;

@@ -22,7 +22,7 @@ use crate::{
 };
 
 /// Endpoints of a service.
-const SET: usize = 1000;
+pub(crate) const SET: usize = 1000;
 /// How long an agent may take to read, and to write, all of them.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(5);
 
