@@ -1,7 +1,8 @@
 #!/bin/sh
 # The first process of a machine: makes it ready, runs what the plan says, and turns it off. Lines
 # that begin with @mcs are for xtask.
-export PATH=/usr/sbin:/usr/bin HOME=/root LANG=C.UTF-8
+# xtask reads the outcomes of cases, without colours.
+export PATH=/usr/sbin:/usr/bin HOME=/root LANG=C.UTF-8 NO_COLOR=1
 
 mount -t proc proc /proc
 mount -t sysfs sysfs /sys

@@ -25,9 +25,9 @@ pub(super) struct Outcome {
 }
 
 impl Outcome {
-    /// Whether it ended, and every case passed.
+    /// Whether it ended, every case passed, and the console names cases or programs.
     pub(super) fn is_good(&self) -> bool {
-        self.status == Some(0)
+        self.status == Some(0) && self.passed + self.skipped + self.verified.len() > 0
     }
 
     /// Takes in a line that the suite printed.
