@@ -87,27 +87,20 @@ impl<T: Pod, A: Access> MappedArray<T, A> {
     /// A reader maps the array of another version too, since values grow at their end: it reads the
     /// beginning of a longer value, and a shorter one as if zeros followed.
     pub(crate) fn open(pin: &Path) -> io::Result<Self> {
-        Self::open_if(pin, |bytes| bytes == size_of::<T>() || A::OTHER_SIZES)
+        Self::open_beginning(pin, size_of::<T>())
     }
 
-    /// Maps a pinned array whose values may be only the beginning of `T`: what follows is read as zeros, and not written.
-    pub(crate) fn open_beginning(pin: &Path) -> io::Result<Self> {
-        Self::open_if(pin, |bytes| bytes <= size_of::<T>() || A::OTHER_SIZES)
-    }
-
-    fn open_if(pin: &Path, takes: impl Fn(usize) -> bool) -> io::Result<Self> {
+    /// Maps a pinned array whose values have only the first bytes of `T`. A read gives zeros for the rest. A write drops the
+    /// rest.
+    pub(crate) fn open_beginning(pin: &Path, bytes: usize) -> io::Result<Self> {
         let map = MapData::from_pin(pin).map_err(into_io)?;
         let info = map.info().map_err(into_io)?;
         let value_size = info.value_size() as usize;
         let is_version = value_size.is_multiple_of(8) && size_of::<T>().is_multiple_of(8);
-        if value_size != size_of::<T>() && !(takes(value_size) && is_version) {
+        if value_size != bytes && !(A::OTHER_SIZES && is_version) {
             return Err(io::Error::new(
                 io::ErrorKind::InvalidData,
-                format!(
-                    "its values have {} bytes instead of {}",
-                    info.value_size(),
-                    size_of::<T>()
-                ),
+                format!("its values have {} bytes instead of {bytes}", info.value_size()),
             ));
         }
         let entries = info.max_entries();
@@ -242,7 +235,7 @@ impl MappedArray<u32, ReadWrite> {
 impl<T, A> Drop for MappedArray<T, A> {
     fn drop(&mut self) {
         let bytes = self.bytes();
-        // SAFETY: mapped by `open` with this length. A failure leaves a mapping until exit.
+        // SAFETY: mapped by `open_beginning` with this length. A failure leaves a mapping until exit.
         let _ = unsafe { munmap(self.base.as_ptr().cast::<c_void>(), bytes) };
     }
 }

@@ -24,7 +24,7 @@ pub struct PinnedMaps<A: Access> {
     states: MappedArray<FrontendState, A>,
     slots: MappedArray<SlotPair, A>,
     backends: MappedArray<BackendRecord, A>,
-    /// By [`NameMap`].
+    /// In the order of [`NameMap::ALL`].
     names: Vec<MappedArray<NameRecord, A>>,
     /// Of the agent's maps alone.
     filter: Option<AddressFilter<A>>,
@@ -314,12 +314,11 @@ fn open_array<T: Pod, A: Access>(
         .map_err(|error| MapError::reading(name, "the pin", error))
 }
 
-/// The entries of a map with shorter names end before those of [`NameRecord`].
 fn open_names<A: Access>(
     directory: &Path,
     map: NameMap,
 ) -> Result<MappedArray<NameRecord, A>, MapError> {
-    MappedArray::open_beginning(&directory.join(map.map()))
+    MappedArray::open_beginning(&directory.join(map.map()), map.value_size())
         .map_err(|error| MapError::reading(map.map(), "the pin", error))
 }
 

@@ -278,10 +278,9 @@ impl Programs {
             _ => {}
         }
         fs::rename(&new, &live).map_err(pin_error("move", &new))?;
-        pins.remove_former_config(&old).map_err(pin_error("remove", &old))?;
         self.at.config = live;
         self.staged = false;
-        Ok(())
+        pins.remove_former_config(&old).map_err(pin_error("remove", &old))
     }
 
     /// The maps of [`LoadOptions::trace`]: the ring buffer, and the number of events that found no room in it.

@@ -7,6 +7,7 @@ use std::{
 };
 
 use mcs_common::maps::{self, Map, Place};
+use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{HOOKS, tc::TcPins};
 use crate::bpf::{detach_link, open_pin, remove_directory, remove_file};
@@ -185,14 +186,19 @@ impl Pins {
         Ok(removed)
     }
 
-    /// The same for maps that were replaced. What others or a later version pinned among them stays, among the live ones.
+    /// Removes a directory of config maps that no program reads. What others or a later version pinned there moves to the
+    /// live directory: else the next growth could not put its former maps here.
     pub(super) fn remove_former_config(&self, directory: &Path) -> io::Result<()> {
         Self::remove_config(directory)?;
         let live = self.config();
-        if directory.exists() && live.exists() {
-            for file in fs::read_dir(directory)? {
-                let file = file?;
-                fs::rename(file.path(), live.join(file.file_name()))?;
+        if !live.exists() {
+            return Ok(());
+        }
+        for file in fs::read_dir(directory).into_iter().flatten().flatten() {
+            let to = live.join(file.file_name());
+            if let Err(error) = renameat_with(CWD, file.path(), CWD, &to, RenameFlags::NOREPLACE) {
+                let from = file.path();
+                tracing::warn!(from = %from.display(), "cannot move a file of others: {error}");
             }
         }
         remove_directory(directory)

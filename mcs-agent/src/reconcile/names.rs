@@ -1,7 +1,9 @@
 //! The config maps whose entries are names: which there are, and what an entry of any of them says.
 
+use std::mem::offset_of;
+
 use bytemuck::{Pod, Zeroable};
-use mcs_common::{maps, text};
+use mcs_common::{ClusterRecord, ServiceRecord, maps, text};
 
 use super::convert::string;
 use crate::model::{Capacity, ObjectKey};
@@ -15,14 +17,15 @@ pub enum NameMap {
     Clusters,
 }
 
-/// The parts of the longest name.
-const PARTS: usize = 2;
-
-/// An entry of any of these maps: the parts of a name, of at most 63 bytes each, with zeros after each. The entries of a map
-/// with shorter names end before the last parts.
+/// An entry of any of these maps: the two parts of a name, of at most 63 bytes each, with zeros after each. An entry of
+/// `clusters` ends after the first part.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(transparent)]
-pub struct NameRecord([[i8; 64]; PARTS]);
+pub struct NameRecord([[i8; 64]; 2]);
+
+const _: () = assert!(size_of::<ServiceRecord>() == size_of::<NameRecord>());
+const _: () = assert!(offset_of!(ServiceRecord, name) == size_of::<[i8; 64]>());
+const _: () = assert!(size_of::<ClusterRecord>() == size_of::<[i8; 64]>());
 
 /// What each of these maps has, in the order of [`NameMap::ALL`].
 pub type OfNameMaps<T> = [T; NameMap::ALL.len()];
@@ -46,6 +49,14 @@ impl NameMap {
             Self::Clusters => capacity.cluster_entries(),
         }
     }
+
+    /// Bytes of an entry: as many of the first ones of [`NameRecord`].
+    pub const fn value_size(self) -> usize {
+        match self {
+            Self::Services => size_of::<ServiceRecord>(),
+            Self::Clusters => size_of::<ClusterRecord>(),
+        }
+    }
 }
 
 impl NameRecord {
@@ -65,9 +76,19 @@ impl NameRecord {
         ObjectKey::new(string(namespace), string(name))
     }
 
+    /// Whether it is the record of a ServiceImport.
+    pub const fn is_import(&self) -> bool {
+        self.0[1][0] != 0
+    }
+
     /// The source cluster that this is the record of.
     pub fn cluster(&self) -> String {
         string(&self.0[0])
+    }
+
+    /// Whether it is the record of this source cluster.
+    pub fn is_cluster(&self, name: &str) -> bool {
+        self.0[0] == text(name)
     }
 
     /// The parts, each without the zeros at its end: few names need the room that a record has.
@@ -93,12 +114,23 @@ mod tests {
     use super::*;
 
     #[test]
+    fn every_map_is_at_its_place() {
+        for (place, map) in NameMap::ALL.into_iter().enumerate() {
+            assert_eq!(map as usize, place);
+            let described = maps::of(maps::Place::Config).find(|one| one.name == map.map());
+            assert_eq!(described.map(|one| one.value), Some(map.value_size()));
+        }
+    }
+
+    #[test]
     fn names_come_back_from_their_records() {
         let longest = "x".repeat(63);
         for name in ["web", longest.as_str(), ""] {
             let import = ObjectKey::new("demo", name);
             assert_eq!(NameRecord::of_import(&import).import(), import);
             assert_eq!(NameRecord::of_cluster(name).cluster(), name);
+            assert!(NameRecord::of_cluster(name).is_cluster(name));
+            assert!(!NameRecord::of_cluster("x").is_cluster(name));
         }
     }
 

@@ -106,12 +106,12 @@ impl Realized {
         }
     }
 
-    /// Whether an entry that a reader can reach refers to this name.
+    /// Whether a reachable entry refers to this name.
     pub fn uses_name(&self, map: NameMap, id: u32) -> bool {
         self.allocations.names[map as usize].is_used(id)
     }
 
-    /// The names that entries which a reader can reach refer to.
+    /// The indices of the names that reachable entries refer to.
     pub fn names_used(&self, map: NameMap) -> impl ExactSizeIterator<Item = u32> {
         self.allocations.names[map as usize].all_used()
     }

@@ -20,9 +20,9 @@ pub enum Step {
     DeleteVip(Address),
     /// Deletes from `frontends`. An absent entry counts as success.
     DeleteFrontend(FrontendKey),
-    /// Stores a record that nothing refers to yet.
+    /// Stores a name. A plan writes names that nothing refers to yet.
     WriteName {
-        /// Where.
+        /// The map.
         map: NameMap,
         /// Index into the map.
         id: u32,

@@ -6,7 +6,6 @@ use std::{
     time::{Duration, Instant},
 };
 
-use bytemuck::Zeroable as _;
 use mcs_common::{Address, FrontendKey, TraceEvent, select::Arrays as _};
 
 use super::cgroups::Cgroups;
@@ -44,7 +43,7 @@ impl Names {
             (state.key.vip == event.vip.addr && state.key.port == event.vip.port)
                 .then_some(state.service)?
         };
-        self.maps.name(NameMap::Services, index).filter(|record| *record != NameRecord::zeroed())
+        self.maps.name(NameMap::Services, index).filter(NameRecord::is_import)
     }
 
     fn service_of_vip(&mut self, vip: Address) -> Option<u32> {

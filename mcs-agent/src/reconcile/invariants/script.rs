@@ -88,17 +88,22 @@ pub(super) fn harm() -> impl Strategy<Value = Step> {
 /// Entries that say anything at all.
 fn junk() -> impl Strategy<Value = Step> {
     prop_oneof![
-        anything().prop_map(Step::InsertVip),
-        (anything(), any::<u32>()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
-        (0..capacity().state_entries(), anything::<FrontendState>())
+        1 => anything().prop_map(Step::InsertVip),
+        1 => (anything(), any::<u32>()).prop_map(|(key, index)| Step::InsertFrontend { key, index }),
+        1 => (0..capacity().state_entries(), anything::<FrontendState>())
             .prop_map(|(index, state)| Step::WriteState { index, state: state.into() }),
-        (0..capacity().backend_entries(), anything())
+        1 => (0..capacity().backend_entries(), anything())
             .prop_map(|(id, backend)| Step::WriteBackend { id, backend }),
-        (0..capacity().slot_entries(), any::<u32>())
+        1 => (0..capacity().slot_entries(), any::<u32>())
             .prop_map(|(block, id)| Step::WriteSlots { block, ids: vec![id] }),
-        prop::sample::select(&NameMap::ALL[..]).prop_flat_map(|map| {
-            (0..map.entries(capacity()), anything::<NameRecord>())
-                .prop_map(move |(id, record)| Step::WriteName { map, id, record: record.into() })
+        2 => prop::sample::select(&NameMap::ALL[..]).prop_flat_map(|map| {
+            (0..map.entries(capacity()), collection::vec(any::<u8>(), map.value_size())).prop_map(
+                move |(id, bytes)| {
+                    let mut record = NameRecord::zeroed();
+                    bytemuck::bytes_of_mut(&mut record)[..bytes.len()].copy_from_slice(&bytes);
+                    Step::WriteName { map, id, record: record.into() }
+                },
+            )
         }),
     ]
 }

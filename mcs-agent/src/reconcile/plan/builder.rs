@@ -111,8 +111,7 @@ impl<'a> PlanBuilder<'a> {
             self.realized.udp_frontend_of(id).and_then(|id| self.desired.frontends.get(&id));
         let desired = frontend.and_then(|frontend| frontend.backend(backend_address(&backend)));
         desired.is_some_and(|desired| {
-            NameRecord::of_cluster(&desired.cluster)
-                == self.realized.name(NameMap::Clusters, backend.cluster)
+            self.realized.name(NameMap::Clusters, backend.cluster).is_cluster(&desired.cluster)
         })
     }
 

@@ -61,8 +61,7 @@ impl<'a> FrontendChange<'a> {
             let backend = realized.backend(id);
             backend.addr == Address::from(wanted.address.ip())
                 && backend.port == wanted.address.port()
-                && realized.name(NameMap::Clusters, backend.cluster)
-                    == NameRecord::of_cluster(&wanted.cluster)
+                && realized.name(NameMap::Clusters, backend.cluster).is_cluster(&wanted.cluster)
         };
         state.extent.count as usize == frontend.slot_count()
             && (state.flags, state.affinity_seconds) == attributes(frontend)
@@ -94,8 +93,8 @@ impl<'a> FrontendChange<'a> {
         }
         let kept: BTreeSet<(SocketAddr, u32)> = realized.kept_of(index).map(with_address).collect();
         let same_cluster = |id, backend: &Backend| {
-            realized.name(NameMap::Clusters, realized.backend(id).cluster)
-                == NameRecord::of_cluster(&backend.cluster)
+            let record = realized.name(NameMap::Clusters, realized.backend(id).cluster);
+            record.is_cluster(&backend.cluster)
         };
         let mut backends = match_up(frontend, &mut own, &kept, same_cluster);
         if !pruning.is_on() {

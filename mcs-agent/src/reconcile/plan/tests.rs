@@ -1,10 +1,12 @@
 //! Plans for single changes, for maps without room, and for writes that fail on the way.
 
+use bytemuck::Zeroable as _;
+
 use super::*;
 use crate::{
     model::{Capacity, Protocol},
     reconcile::{
-        MapView, Maps as _, apply,
+        MapView, Maps as _, NameMap, NameRecord, apply,
         fixtures::{address, desired, frontend, go, id, maps, pods, web},
         testing::MemoryMaps,
     },
@@ -30,6 +32,20 @@ fn a_new_frontend_is_whole_before_its_vip_appears() {
             "vips: insert 10.0.0.1",
         ]
     );
+}
+
+#[test]
+fn entry_0_of_each_map_of_names_is_cleared() {
+    let (mut maps, _) = maps(ROOMY, &[]);
+    for map in NameMap::ALL {
+        let record = NameRecord::of_cluster("junk").into();
+        maps.write(&Step::WriteName { map, id: 0, record }).expect("no fault");
+    }
+    let (mut realized, _) = Realized::restore(maps.contents().clone(), ROOMY);
+    go(&DesiredState::default(), &mut maps, &mut realized);
+    for map in NameMap::ALL {
+        assert_eq!(maps.contents().name(map, 0), NameRecord::zeroed(), "{map:?}");
+    }
 }
 
 #[test]

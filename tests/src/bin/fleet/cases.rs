@@ -278,7 +278,7 @@ fn server_starts_again(world: &mut World) -> anyhow::Result<()> {
     let mut agents = shared(world)?;
     let (before, received, begin) = (agents.progress()?, world.received()?, monotonic_ns());
     world.server.kill()?;
-    // Before that, the dying server's listener took connections that no API server has ever seen.
+    // The listener of the dying server took connections that no API server saw: they are not counted.
     let connections = world.connections()?;
     world.server.start_again()?;
     let ready = monotonic_ns();

@@ -113,10 +113,13 @@ fn exchanges_maps(world: &mut World) -> anyhow::Result<()> {
         site.agent.kill()?;
         fs::rename(pins.join("config"), pins.join("config-new"))?;
         fs::create_dir(pins.join("config-old"))?;
+        fs::create_dir(pins.join("config-old/others"))?;
         site.agent.start_again(&[])?;
         site.agent.wait_until_healthy()
     })?;
     assert!(!pins.join("config-new").exists() && !pins.join("config-old").exists());
+    // What others have there moves along.
+    fs::remove_dir(pins.join("config/others"))?;
     site.agent.wait_for(&target.with(SETS[0]).service)
 }
 
