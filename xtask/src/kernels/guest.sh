@@ -20,6 +20,7 @@ modprobe tun
 # shellcheck disable=SC3045 # dash has it
 ulimit -l unlimited
 # Suites have thousands of sockets, and the first process of a machine may open 4096 files.
+# shellcheck disable=SC3045 # dash has it
 ulimit -n 65536
 
 # Suites make what they find minutes older than it is, and nothing is older than the machine.

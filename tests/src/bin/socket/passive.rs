@@ -180,7 +180,8 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
     assert!(ejected.map(|(backend, _)| backend).eq(expected), "{:?}", ejections(&site)?);
     drop(lost);
-    BOTH.iter().try_for_each(|place| world.route(&web, *place, "delete"))
+    BOTH.iter().try_for_each(|place| world.route(&web, *place, "delete"))?;
+    World::end(site)
 }
 
 /// One of two clients gets no answer of a pod, and a policy keeps both from another pod. The pods are in order.

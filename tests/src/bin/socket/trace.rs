@@ -300,7 +300,8 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
     }
     let last = trace.interrupt()?;
     ensure!(last["mcs.lost"] == 0, "{last}");
-    world.route(&target, Place::Pod, "delete")
+    world.route(&target, Place::Pod, "delete")?;
+    World::end(site)
 }
 
 /// Connects and closes again and again until `is_over`. Returns how many connects there were.
@@ -322,7 +323,8 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
     let (traced, connects) = thread::scope(|scope| {
         let load = scope.spawn(|| world.at(Place::Pod, || connect_until(&is_over, web)));
         let traced = (0..turns).try_for_each(|_| {
-            let (status, lines, said) = Trace::start(agent, &["--count", "1"])?.rest()?;
+            let words = ["--count", "1", "--for", "30s"];
+            let (status, lines, said) = Trace::start(agent, &words)?.rest()?;
             ensure!(
                 status.success() && lines[0]["mcs.import"] == "default/web",
                 "{lines:?}: {said}"

@@ -5,6 +5,7 @@ use std::{
     net::{Ipv4Addr, Ipv6Addr, SocketAddr},
 };
 
+use anyhow::ensure;
 pub(crate) use mcs_tests::target::{DEAF, REMOTE, TCP, Target, UDP, UNKNOWN_PORT};
 use mcs_tests::{
     cgroup::Visit,
@@ -120,6 +121,15 @@ impl World {
         services: &[&Service],
     ) -> anyhow::Result<Site> {
         Site::start(&self.run, role, &self.network.node.netns, flags, services)
+    }
+
+    /// Removes an agent with its programs on devices. Without tcx these outlive it, and refuse direct connects from client ports
+    /// of its flows.
+    pub(crate) fn end(mut site: Site) -> anyhow::Result<()> {
+        site.agent.stop()?;
+        let output = site.agent.cleanup()?;
+        ensure!(output.status.success(), "{output:?}");
+        Ok(())
     }
 
     /// A namespace of clients.
