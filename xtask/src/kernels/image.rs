@@ -26,7 +26,8 @@ const INIT: &str = include_str!("guest.sh");
 /// What the suites and [`INIT`] call.
 const PROGRAMS: &[&str] = &[
     "bash", "bpftool", "cat", "curl", "dig", "ethtool", "ip", "mkdir", "modprobe", "mount", "nc",
-    "nft", "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "umount", "unshare",
+    "nft", "nsenter", "setpriv", "sh", "sleep", "sysctl", "tc", "tcpdump", "timeout", "umount",
+    "unshare",
 ];
 /// Debian's packages with these programs.
 const PACKAGES: &[&str] = &[

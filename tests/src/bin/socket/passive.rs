@@ -128,6 +128,17 @@ fn ejections(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
     Ok(ejections.iter().map(|one| (text(&one["backend"]), text(&one["state"]))).collect())
 }
 
+/// Waits until all pods in the east are ejected, and no others.
+fn until_ejected(site: &Site) -> anyhow::Result<()> {
+    let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
+    wait::until("the pods in the east to be ejected", || {
+        let found = ejections(site)?;
+        let ejected = found.iter().filter(|(_, state)| state == "ejected");
+        ensure!(ejected.map(|(backend, _)| backend).eq(&expected), "{found:?}");
+        Ok(())
+    })
+}
+
 fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
     let (web, other) = (asking(two("lost")), world.fresh("elsewhere").with_cluster("west", &WEST));
@@ -145,9 +156,7 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     assert!(!failures.is_empty(), "nothing was lost");
     assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
     assert_eq!(others, Failures::new(), "of another service");
-    let expected: Vec<_> =
-        EAST.map(|pod| (backend(pod, Family::V4, TCP.1).to_string(), "ejected".to_owned())).into();
-    assert_eq!(ejections(&site)?, expected);
+    until_ejected(&site)?;
     let said = site.agent.explain(&world.network.node.netns, &["default/lost"], 0, &[])?;
     for pod in EAST {
         let expected = format!("{} ejected", pod_v4(pod));
@@ -176,9 +185,7 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let until = failures.iter().max().copied().unwrap_or_default();
     tell(format!("{} connects failed, the last one after {until:.1?}", failures.len()));
     assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
-    let ejected = ejections(&site)?.into_iter().filter(|(_, state)| state == "ejected");
-    let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
-    assert!(ejected.map(|(backend, _)| backend).eq(expected), "{:?}", ejections(&site)?);
+    until_ejected(&site)?;
     drop(lost);
     BOTH.iter().try_for_each(|place| world.route(&web, *place, "delete"))?;
     World::end(site)
