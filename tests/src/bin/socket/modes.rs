@@ -144,7 +144,9 @@ fn is_detached(world: &mut World) -> anyhow::Result<()> {
     let mut detach = std::process::Command::new("bpftool");
     process::run(detach.args(["link", "detach", "pinned"]).arg(pin), "")?;
     let degraded = site.agent.status()?["degraded"].to_string();
-    assert!(degraded.contains("connect4"), "{degraded}");
+    // On a slow machine the agent may have attached it again before it is asked.
+    let is_repaired = site.agent.log()?.contains("connect4 was detached");
+    assert!(is_repaired || degraded.contains("connect4"), "{degraded}");
     site.agent.wait_until_healthy()?;
     assert!(site.agent.log()?.contains("connect4 was detached"));
     let _in_cgroup = site.cgroup.visit()?;
