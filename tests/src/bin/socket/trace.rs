@@ -220,10 +220,14 @@ fn names(world: &mut World) -> anyhow::Result<()> {
         vip.ip(),
         vip.port()
     );
-    let connects = world.netns(Place::Pod).command("bash").args(["-c", &script]).status()?;
-    ensure!(connects.success());
-    let event = trace.next()?;
-    ensure!(event["k8s.pod.uid"] == UID && event["thread.name"] == "bash", "{event}");
+    // The command looks for new cgroups, and rests twenty times as long.
+    wait::until("a connect with the name of its pod", || {
+        let connects = world.netns(Place::Pod).command("bash").args(["-c", &script]).status()?;
+        ensure!(connects.success());
+        let event = trace.next()?;
+        ensure!(event["k8s.pod.uid"] == UID && event["thread.name"] == "bash", "{event}");
+        Ok(())
+    })?;
     fs::remove_dir(&pod)?;
     fs::remove_dir(pod.parent().context("no parent")?)?;
     let last = trace.interrupt()?;
