@@ -157,6 +157,7 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
     assert_eq!(others, Failures::new(), "of another service");
     until_ejected(&site)?;
+    assert_eq!(ejections(&site)?.len(), EAST.len());
     let said = site.agent.explain(&world.network.node.netns, &["default/lost"], 0, &[])?;
     for pod in EAST {
         let expected = format!("{} ejected", pod_v4(pod));
@@ -314,7 +315,6 @@ fn costs(world: &mut World) -> anyhow::Result<()> {
     let mean = middle.iter().sum::<i64>() / i64::try_from(middle.len())?;
     tell(format!("{mean} ns more for a connect that is watched"));
     // A busy machine measures anything; a look-up that is not bounded would take longer.
-    let most = wait::scaled(Duration::from_micros(10));
-    assert!(Duration::from_nanos(mean.try_into().unwrap_or_default()) < most, "{mean} ns");
+    assert!(mean < 10_000, "{mean} ns");
     Ok(())
 }
