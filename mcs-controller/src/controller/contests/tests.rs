@@ -72,8 +72,8 @@ fn a_contest_is_written_less_and_less_often() {
         for second in 0..7200 {
             let now = begin + Duration::from_secs(second);
             contests.due(now);
-            let (is_written, begun) = plan(&mut contests, &write, now);
-            told += u32::from(begun.is_some());
+            let (is_written, beginning) = plan(&mut contests, &write, now);
+            told += u32::from(beginning.is_some());
             written.extend(is_written.then_some(second));
         }
         let counted = |contests: &Contests| {
@@ -178,7 +178,9 @@ fn an_event_concerns_its_own_object() {
     for _ in 0..20 {
         let mut writes = vec![slice("web-1"), slice("web-2")];
         contests.take(&name("shop/web"), &mut writes, now);
-        writes.iter().for_each(|write| contests.note(write));
+        for write in &writes {
+            contests.note(write);
+        }
         contests.observe(&event("web-2"));
     }
     assert_eq!(contests.counts()[2], ("EndpointSlice", 1));
