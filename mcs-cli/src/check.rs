@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod agents;
 mod dns;
+mod others;
 mod peers;
 pub(crate) mod pods;
 pub(crate) mod rights;
@@ -218,6 +219,9 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
         add("types", types(&cluster).await);
         add("rights", rights::of_controller(&cluster, namespace).await);
         add("controller", controller(&cluster, command).await);
+        if let Some(result) = others::cilium(&cluster).await {
+            add("other controllers", result);
+        }
         add("agents", agents::on_every_node(&cluster).await);
         add("addresses", addresses::vip_ranges(&cluster, namespace).await);
         let found = peers::checks(&cluster, &known).await.into_iter();

@@ -43,7 +43,8 @@ pub use self::{
     service_import::{ImportDecoder, ImportObject, accepted, import, import_status},
     slice::{
         ImportedObject, ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, MailboxSlice,
-        MailboxSliceDecoder, imported_slice, mailbox_slice, mailbox_slice_name, restrict,
+        MailboxSliceDecoder, WrittenSlice, imported_slice, mailbox_slice, mailbox_slice_name,
+        restrict,
     },
 };
 

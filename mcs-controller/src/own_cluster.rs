@@ -47,7 +47,7 @@ pub enum OwnEvent {
     Properties(ResourceEvent<PropertyDecoder>),
     /// ServiceImports.
     Imports(ResourceEvent<ImportDecoder>),
-    /// Slices that this controller imported.
+    /// Slices of imports, whoever writes them.
     ImportedSlices(ResourceEvent<ImportedSliceDecoder>),
     /// ServiceCIDRs.
     Ranges(ResourceEvent<RangeDecoder>),
@@ -100,7 +100,7 @@ impl OwnResource {
         };
         let optional =
             |without, target: WatchTarget| WatchTarget { without: Some(without), ..target };
-        let (service, managed_by) = (well_known::SERVICE_NAME, well_known::SLICE_MANAGED_BY);
+        let service = well_known::SERVICE_NAME;
         match self {
             Self::Exports => {
                 WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceExport", "serviceexports")
@@ -120,9 +120,7 @@ impl OwnResource {
             Self::Imports => {
                 WatchTarget::all(MCS_GROUP, &MCS_VERSIONS, "ServiceImport", "serviceimports")
             }
-            Self::ImportedSlices => {
-                slices("imported", format!("{managed_by}={},{service}", well_known::CONTROLLER))
-            }
+            Self::ImportedSlices => slices("imported", service.to_owned()),
             Self::Ranges => optional(
                 "the ranges of Services are unknown",
                 WatchTarget::all("networking.k8s.io", &["v1"], "ServiceCIDR", "servicecidrs"),
@@ -144,8 +142,16 @@ impl OwnResource {
 struct Imported {
     import: Option<ImportObject>,
     slices: BTreeMap<Arc<str>, ActualSlice>,
+    /// The slices that others wrote, with the cluster that each names.
+    others: BTreeMap<Arc<str>, Option<ClusterId>>,
     /// The keys of labels and annotations that this controller last applied. Others may have added theirs.
     applied: Option<[BTreeSet<Arc<str>>; 2]>,
+}
+
+impl Imported {
+    fn is_empty(&self) -> bool {
+        self.import.is_none() && self.slices.is_empty() && self.others.is_empty()
+    }
 }
 
 /// The objects of this cluster.
@@ -196,7 +202,7 @@ pub struct OwnChanges {
     pub addresses: BTreeSet<IpAddr>,
     /// Whether pod ranges of nodes have changed.
     pub pod_ranges: bool,
-    /// ClusterIPs that a Service has gained or lost.
+    /// ClusterIPs that a Service has gained or lost, and those of Services that have their first slice or lost their last.
     pub cluster_ips: BTreeSet<IpAddr>,
 }
 
@@ -483,9 +489,10 @@ impl OwnCluster {
         })
     }
 
-    /// The VIPs of a ServiceImport, whoever writes it.
+    /// The VIPs of a ServiceImport, whoever writes it. A record has those of an import, or a ClusterIP.
     pub fn vips(&self, name: &ServiceName) -> &[IpAddr] {
-        self.import_object(name).map_or(&[], |object| &object.actual.import.ips)
+        let object = self.import_object(name).filter(|object| !object.actual.is_record);
+        object.map_or(&[], |object| &object.actual.import.ips)
     }
 
     /// The objects of one service in this cluster.
@@ -502,9 +509,18 @@ impl OwnCluster {
             }
             Some(actual)
         });
+        let others: BTreeSet<_> =
+            imported.iter().flat_map(|imported| imported.others.values().cloned()).collect();
+        let vips = self.vips(name);
+        let is_of_service = |vip: &IpAddr| {
+            let service = self.cluster_ips.get(vip);
+            service.is_some_and(|one| !others.is_empty() || self.slices.contains_key(one))
+        };
         Actual {
             import,
             slices: imported.map(|imported| imported.slices.clone()).unwrap_or_default(),
+            has_services: !vips.is_empty() && vips.iter().all(is_of_service),
+            others,
             derived: self.derived(name),
             export_conditions: self.exports.get(name).map(ExportObject::known_conditions),
         }

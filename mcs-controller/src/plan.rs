@@ -7,7 +7,8 @@
 //!   slices.
 //! - An import names a derived Service only while it has slices.
 //! - Nothing of an incomplete cluster is deleted.
-//! - Of an import that another controller writes, slices from before stay up to date and go, and nothing is created.
+//! - Of an import that another controller writes, slices from before stay up to date until clients do without them, and nothing
+//!   is created.
 
 mod sending;
 

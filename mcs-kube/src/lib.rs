@@ -26,6 +26,7 @@ pub mod message;
 mod object_key;
 pub mod program;
 pub mod reach;
+mod record;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;
@@ -41,6 +42,7 @@ pub use decoder::{Decoder, NotDecoded, PropertyDecoder, ReadMessage, WatchedObje
 pub use duration::duration;
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
+pub use record::{SERVICE_NAME_LABEL, record_of};
 pub use text::{hanging, one_line, one_line_of, told};
 pub use tiers::{SELECTOR_RESULTS, Tier, Tiers};
 pub use traffic::{ClusterTraffic, Drain, TRAFFIC_PROPERTY, Traffic, Unreachable};

@@ -3,15 +3,12 @@
 pub(super) mod endpoint_slice;
 pub(super) mod service_import;
 
+pub(super) use mcs_kube::SERVICE_NAME_LABEL;
+
 pub(super) use self::endpoint_slice::into_domain;
 
-/// On an imported EndpointSlice: the ServiceImport of the same namespace that it belongs to. On a
-/// ServiceImport with another name: the service of which it is a record.
-pub(super) const SERVICE_NAME_LABEL: &str = "multicluster.kubernetes.io/service-name";
 const TRIGGER_ANNOTATION: &str = "endpoints.kubernetes.io/last-change-trigger-time";
 const SOURCE_CLUSTER_LABEL: &str = "multicluster.kubernetes.io/source-cluster";
-/// On Submariner's records: the namespace of the service, as label or annotation.
-const SOURCE_NAMESPACE_KEY: &str = "lighthouse.submariner.io/sourceNamespace";
 const DERIVED_SERVICE_ANNOTATION: &str = "multicluster.kubernetes.io/derived-service";
 
 /// The API group of the ServiceImports of KEP-1645.

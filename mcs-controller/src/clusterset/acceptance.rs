@@ -33,7 +33,6 @@ pub(super) fn of_another(import: &Import, in_use: &VipsInUse, told: &[IpNet]) ->
     let shared =
         import.ips.iter().find_map(|ip| Some((ip, in_use.other_owner(&import.name, *ip)?)));
     if let Some((ip, other)) = shared {
-        // One of the two can be a record for a hub, which nobody serves.
         let message = format!(
             "ServiceImport {other} has {ip} too, and agents serve one of the two there (`mcs-agent status`)"
         );

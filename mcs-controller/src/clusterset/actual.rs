@@ -1,6 +1,9 @@
 //! The objects of one service in this cluster.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    sync::Arc,
+};
 
 use super::{Addresses, ClusterId, Condition, Import, ImportStatus, IpFamily, ServicePort, Stamp};
 
@@ -11,11 +14,24 @@ pub struct Actual {
     pub import: Option<ActualImport>,
     /// The slices that this controller wrote, by `metadata.name`.
     pub slices: BTreeMap<Arc<str>, ActualSlice>,
+    /// The clusters of the slices that others wrote for the import. `None`: a slice names no cluster.
+    pub others: BTreeSet<Option<ClusterId>>,
+    /// Whether Services with slices have all addresses of the import.
+    pub has_services: bool,
     /// The Service with the name of the derived Service, whoever wrote it.
     pub derived: Option<ActualDerived>,
     /// `status.conditions` of the ServiceExport, without conditions of other types; absent if this cluster has
     /// no ServiceExport.
     pub export_conditions: Option<Vec<Condition>>,
+}
+
+impl Actual {
+    /// Whether clients of the import do without this controller's slices of a cluster: others have written slices of that
+    /// cluster, or slices that name no cluster, or dataplanes leave the addresses to Services.
+    pub fn has_replaced(&self, cluster: &ClusterId) -> bool {
+        let is_unnamed = self.others.iter().all(Option::is_none) && !self.others.is_empty();
+        self.has_services || is_unnamed || self.others.contains(&Some(cluster.clone()))
+    }
 }
 
 /// A ServiceImport of this cluster.
@@ -27,6 +43,8 @@ pub struct ActualImport {
     pub import: Import,
     /// Its status.
     pub status: ImportStatus,
+    /// Whether it is a controller's record of a service, which no agent serves.
+    pub is_record: bool,
 }
 
 /// Who writes a ServiceImport.

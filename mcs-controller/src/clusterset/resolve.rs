@@ -128,7 +128,8 @@ pub struct WantedSlice {
 pub enum WantedImport {
     /// No export reaches the cluster, or it lacks the namespace.
     Absent,
-    /// The present one: another controller writes it. Present copies of slices stay up to date, and no copy is added.
+    /// The present one: another controller writes it. Present copies of slices stay up to date until clients do without
+    /// them, and no copy is added.
     LeftAlone,
     /// This one.
     Present(Box<Import>, ImportStatus),
@@ -195,7 +196,10 @@ pub fn resolve(
     in_use: &VipsInUse,
 ) -> Wanted {
     let mut wanted = decide(importer, known, actual, in_use);
-    let of_another = actual.import.as_ref().filter(|current| current.owner == Owner::Other);
+    // No agent serves a record.
+    let is_of_another =
+        |current: &&ActualImport| current.owner == Owner::Other && !current.is_record;
+    let of_another = actual.import.as_ref().filter(is_of_another);
     if let Some(current) =
         of_another.filter(|_| !matches!(wanted.import, WantedImport::Present(..)))
     {
@@ -226,15 +230,13 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     // A Service of that name by another writer stays.
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
-    let (mut slices, rejected, endpoints) =
+    let (slices, rejected, endpoints) =
         copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
     endpoints.weigh(&mut merged.conflicts);
     let conflicts = std::mem::take(&mut merged.conflicts);
     if current.is_some_and(|current| !importer.may_write(current)) {
-        // Dataplanes use the present copies, also after another controller took the import over.
-        slices.retain(|name, _| actual.slices.contains_key(name));
         let wanted = Wanted::without_import(WantedImport::LeftAlone, known);
-        return Wanted { slices, stamps, conflicts, ..wanted };
+        return left_alone(Wanted { slices, stamps, conflicts, ..wanted }, actual);
     }
     let vips = VipSources {
         ranges: &importer.vip_ranges,
@@ -286,6 +288,16 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         export_conditions: None,
         accepted: None,
     }
+}
+
+/// What stays of an import that another controller has taken over: its present copies, until clients do without them. A part
+/// of the clusters beside the other's slices would give these clusters more than their share.
+fn left_alone(mut wanted: Wanted, actual: &Actual) -> Wanted {
+    let stays = |cluster: &ClusterId| !actual.has_replaced(cluster);
+    wanted.slices.retain(|name, _| actual.slices.get(name).is_some_and(|now| stays(&now.cluster)));
+    wanted.stamps.retain(|cluster, _| stays(cluster));
+    wanted.keep.retain(stays);
+    wanted
 }
 
 /// The condition `Conflict` of the import. It stays while a cluster is unreadable: its conflicts are unknown, and each

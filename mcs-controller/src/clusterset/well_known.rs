@@ -4,7 +4,7 @@
 pub const GROUP: &str = "clusterset.mcs-agent.io";
 
 /// Label of an imported slice: the ServiceImport that it belongs to.
-pub const SERVICE_NAME: &str = "multicluster.kubernetes.io/service-name";
+pub use mcs_kube::SERVICE_NAME_LABEL as SERVICE_NAME;
 /// Label of an imported slice: the cluster that its endpoints run in.
 pub const SOURCE_CLUSTER: &str = "multicluster.kubernetes.io/source-cluster";
 /// Label of a slice: the controller that writes it.

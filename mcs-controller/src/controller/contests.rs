@@ -1,5 +1,5 @@
-//! Exports whose conditions somebody else rewrites. All controllers of a cluster share one status of a ServiceExport: two
-//! that disagree would rewrite it for ever. This controller then writes less and less often.
+//! Objects that somebody else rewrites. Two controllers that disagree about an object would rewrite it for ever, and everyone
+//! who watches it would follow. This controller then writes the same content less and less often.
 
 use std::{
     collections::{BTreeSet, HashMap},
@@ -7,92 +7,325 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::{clusterset::ServiceName, plan::Write};
+use kube::api::{ApiResource, GroupVersionKind};
+use mcs_kube::{Decoder, ObjectKey, ResourceEvent};
+
+use crate::{
+    clusterset::{ServiceName, derived_name},
+    objects::MCS_GROUP,
+    own_cluster::OwnEvent,
+    plan::Write,
+};
 
 /// Rewrites that can be an upgrade or a person.
 const PATIENCE: u32 = 5;
 /// The delays after that: a second, twice as long each time, and ten minutes at most.
 const FIRST_DELAY: Duration = Duration::from_secs(1);
 const LONGEST_DELAY: Duration = Duration::from_mins(10);
-/// An export is forgotten after this time without a rewrite.
+/// An object that somebody has rewritten is forgotten after this time without a rewrite.
 const PEACE: Duration = LONGEST_DELAY.saturating_mul(2);
+/// An object that nobody has rewritten is forgotten so long after its last write: there may be many.
+const MEMORY: Duration = Duration::from_mins(1);
 
-/// The conditions of one export.
+/// What this controller and somebody else can both write.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub(in crate::controller) enum Part {
+    /// The conditions of a ServiceExport.
+    ExportConditions,
+    /// A ServiceImport without its status.
+    Import,
+    /// The status of a ServiceImport.
+    ImportStatus,
+    /// An imported slice.
+    Slice,
+    /// A derived Service.
+    DerivedService,
+}
+
+/// A part of an object.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub(in crate::controller) struct Contested {
+    /// Which part.
+    pub(in crate::controller) part: Part,
+    /// The object.
+    pub(in crate::controller) key: ObjectKey,
+}
+
+/// The writes of one part of an object.
 #[derive(Debug)]
 struct Contest {
-    /// The conditions that were last written, as a hash.
-    written: u64,
-    /// The version of the export before that write. `None`: the rewrite after it is already counted.
-    version: Option<String>,
-    /// How often others have rewritten them.
+    /// The service that it belongs to.
+    service: ServiceName,
+    /// The content that was last sent, as a hash.
+    sent: u64,
+    /// The content that was last written. `None`: none yet.
+    written: Option<u64>,
+    /// Whether the object has changed since the latest write was planned.
+    has_changed: bool,
+    /// Whether the rewrite after the latest write is counted.
+    is_counted: bool,
+    /// Whether it was due since then.
+    was_due: bool,
+    /// How often others have rewritten this content.
     lost: u32,
+    /// The latest rewrite; the latest write if there was none.
     latest: Instant,
-    /// No write before that.
+    /// The same content is not written before that.
     next: Instant,
 }
 
-/// The exports whose conditions were written lately.
+/// The objects that were written lately.
 #[derive(Debug, Default)]
-pub(super) struct Contests(HashMap<ServiceName, Contest>);
+pub(super) struct Contests(HashMap<Contested, Contest>);
 
 impl Contests {
-    /// Removes the write of conditions that somebody else rewrites too often. `version`: the present one of the export.
-    /// Returns whether a contest begins.
+    /// Notes which objects have changed.
+    pub(super) fn observe(&mut self, event: &OwnEvent) {
+        match event {
+            OwnEvent::Exports(event) => self.note_changes(&[Part::ExportConditions], event),
+            OwnEvent::Imports(event) => {
+                self.note_changes(&[Part::Import, Part::ImportStatus], event);
+            }
+            OwnEvent::ImportedSlices(event) => self.note_changes(&[Part::Slice], event),
+            OwnEvent::Services(event) => self.note_changes(&[Part::DerivedService], event),
+            _ => {}
+        }
+    }
+
+    fn note_changes<D: Decoder>(&mut self, parts: &[Part], event: &ResourceEvent<D>) {
+        match event {
+            ResourceEvent::Listed { .. } => {
+                let listed = self.0.iter_mut().filter(|(one, _)| parts.contains(&one.part));
+                listed.for_each(|(_, contest)| contest.has_changed = true);
+            }
+            ResourceEvent::Changed(object) | ResourceEvent::Deleted(object) => {
+                for part in parts {
+                    if let Some(contest) = self.0.get_mut(&Contested::new(*part, object.key())) {
+                        contest.has_changed = true;
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Removes writes of content that somebody else rewrites too often. Returns a part of an object whose contest begins,
+    /// unless one of this kind is known for the service.
     pub(super) fn take(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
-        version: &str,
         now: Instant,
-    ) -> bool {
-        let place = writes.iter().position(|write| matches!(write, Write::SetExportConditions(..)));
-        let Some((place, Write::SetExportConditions(_, conditions))) =
-            place.and_then(|place| Some((place, writes.get(place)?)))
-        else {
-            return false;
+    ) -> Option<Contested> {
+        let (mut begun, mut holds_import) = (None, false);
+        writes.retain(|write| {
+            if holds_import && matches!(write, Write::SetImportStatus(..)) {
+                return false;
+            }
+            let Some(contested) = Contested::by(write) else { return true };
+            let contest = self.0.entry(contested.clone()).or_insert_with(|| Contest::of(name, now));
+            let (is_held, begins) = contest.hold(content(write), now);
+            holds_import |= is_held && contested.part == Part::Import;
+            if begins && begun.is_none() && !self.has_another(&contested, name) {
+                begun = Some(contested);
+            }
+            !is_held
+        });
+        begun
+    }
+
+    /// Whether others rewrite another object of this kind that belongs to the service.
+    fn has_another(&self, contested: &Contested, service: &ServiceName) -> bool {
+        self.0.iter().any(|(one, contest)| {
+            let is_alike = one.part == contested.part && contest.service == *service;
+            is_alike && one != contested && contest.is_contested()
+        })
+    }
+
+    /// Notes a write that the API server has accepted.
+    pub(super) fn note(&mut self, write: &Write) {
+        if let Some(contest) = Contested::by(write).and_then(|one| self.0.get_mut(&one)) {
+            contest.written = Some(contest.sent);
+            contest.is_counted = false;
+        }
+    }
+
+    /// The services of which something may be written again, once each. Forgets objects that nobody else writes.
+    pub(super) fn due(&mut self, now: Instant) -> BTreeSet<ServiceName> {
+        self.0.retain(|_, contest| {
+            let memory = if contest.lost > 0 { PEACE } else { MEMORY };
+            now.saturating_duration_since(contest.latest) < memory
+        });
+        let due = self.0.values_mut().filter(|contest| contest.is_due(now)).map(|contest| {
+            contest.was_due = true;
+            contest.service.clone()
+        });
+        due.collect()
+    }
+
+    /// How many objects of each kind somebody else writes too.
+    pub(super) fn counts(&self) -> [(&'static str, usize); 4] {
+        let mut counts =
+            ["ServiceExport", "ServiceImport", "EndpointSlice", "Service"].map(|kind| (kind, 0));
+        for (one, _) in self.0.iter().filter(|(_, contest)| contest.is_contested()) {
+            for (_, count) in counts.iter_mut().filter(|(kind, _)| *kind == one.part.kind()) {
+                *count += 1;
+            }
+        }
+        counts
+    }
+}
+
+impl Contested {
+    fn new(part: Part, key: ObjectKey) -> Self {
+        Self { part, key }
+    }
+
+    /// What a write writes. `None`: nothing that others keep rewriting.
+    fn by(write: &Write) -> Option<Self> {
+        let of = |part, name: &ServiceName| {
+            Self::new(part, ObjectKey::new(name.namespace(), name.name()))
         };
-        let mut hasher = DefaultHasher::new();
-        format!("{conditions:?}").hash(&mut hasher);
-        let wanted = hasher.finish();
-        let contest = self.0.entry(name.clone()).or_insert_with(|| Contest {
-            written: wanted,
-            version: None,
+        Some(match write {
+            Write::SetExportConditions(name, _) => of(Part::ExportConditions, name),
+            Write::ApplyImport(import) => of(Part::Import, &import.name),
+            Write::SetImportStatus(name, _) => of(Part::ImportStatus, name),
+            Write::ApplySlice(slice) => {
+                let namespace = slice.service.namespace();
+                Self::new(Part::Slice, ObjectKey::new(namespace, slice.name.clone()))
+            }
+            Write::ApplyDerivedService(import, _) => {
+                let key = ObjectKey::new(import.namespace(), derived_name(import));
+                Self::new(Part::DerivedService, key)
+            }
+            _ => return None,
+        })
+    }
+}
+
+impl Part {
+    /// The kind of its objects.
+    pub(in crate::controller) const fn kind(self) -> &'static str {
+        match self {
+            Self::ExportConditions => "ServiceExport",
+            Self::Import | Self::ImportStatus => "ServiceImport",
+            Self::Slice => "EndpointSlice",
+            Self::DerivedService => "Service",
+        }
+    }
+
+    /// These objects, for people.
+    pub(in crate::controller) const fn objects(self) -> &'static str {
+        match self {
+            Self::ExportConditions => "the conditions of ServiceExports",
+            Self::Import => "ServiceImports of this controller",
+            Self::ImportStatus => "the status of ServiceImports of this controller",
+            Self::Slice => "EndpointSlices of this controller",
+            Self::DerivedService => "derived Services of this controller",
+        }
+    }
+
+    /// The reason of the event.
+    pub(in crate::controller) const fn reason(self) -> &'static str {
+        match self {
+            Self::ExportConditions => "StatusContested",
+            Self::Import | Self::ImportStatus => "ImportContested",
+            Self::Slice => "SlicesContested",
+            Self::DerivedService => "ServiceContested",
+        }
+    }
+
+    /// What to do.
+    pub(in crate::controller) const fn remedy(self) -> &'static str {
+        match self {
+            Self::ExportConditions => "Let one controller of a cluster have the ServiceExports",
+            _ => {
+                "The admission policy of the chart (admissionPolicy) keeps everyone else from them but members of \
+                 system:masters"
+            }
+        }
+    }
+
+    /// The resource of its objects, by the served versions of ServiceExports and ServiceImports.
+    pub(in crate::controller) fn resource(self, exports: &str, imports: &str) -> ApiResource {
+        let (group, version, plural) = match self {
+            Self::ExportConditions => (MCS_GROUP, exports, "serviceexports"),
+            Self::Import | Self::ImportStatus => (MCS_GROUP, imports, "serviceimports"),
+            Self::Slice => ("discovery.k8s.io", "v1", "endpointslices"),
+            Self::DerivedService => ("", "v1", "services"),
+        };
+        let kind = GroupVersionKind::gvk(group, version, self.kind());
+        ApiResource::from_gvk_with_plural(&kind, plural)
+    }
+
+    /// The path of the field whose writer counts; empty: any field.
+    pub(in crate::controller) const fn field(self) -> &'static [&'static str] {
+        match self {
+            Self::ExportConditions => &["status", "conditions"],
+            Self::ImportStatus => &["status"],
+            Self::Import | Self::Slice | Self::DerivedService => &[],
+        }
+    }
+}
+
+/// A hash of what a write writes.
+fn content(write: &Write) -> u64 {
+    // A slice can have a hundred endpoints.
+    if let Write::ApplySlice(slice) = write {
+        return slice.fingerprint();
+    }
+    let mut hasher = DefaultHasher::new();
+    format!("{write:?}").hash(&mut hasher);
+    hasher.finish()
+}
+
+impl Contest {
+    fn of(service: &ServiceName, now: Instant) -> Self {
+        Self {
+            service: service.clone(),
+            sent: 0,
+            written: None,
+            has_changed: false,
+            is_counted: false,
+            was_due: false,
             lost: 0,
             latest: now,
             next: now,
-        });
-        let is_lost = contest.written == wanted
-            && contest.version.as_deref().is_some_and(|former| former != version);
+        }
+    }
+
+    /// Whether the write of this content waits, and whether the contest begins.
+    fn hold(&mut self, wanted: u64, now: Instant) -> (bool, bool) {
+        let is_same = self.written == Some(wanted);
+        let is_lost = is_same && self.has_changed && !self.is_counted;
         if is_lost {
-            contest.version = None;
-            contest.lost += 1;
-            contest.latest = now;
-            let doublings = contest.lost.saturating_sub(PATIENCE).min(16);
+            (self.is_counted, self.was_due) = (true, false);
+            self.lost += 1;
+            self.latest = now;
+            let doublings = self.lost.saturating_sub(PATIENCE).min(16);
             let delay = FIRST_DELAY.saturating_mul(1 << doublings).min(LONGEST_DELAY);
-            contest.next = if contest.is_contested() { now + delay } else { now };
+            self.next = if self.is_contested() { now + delay } else { now };
+        } else if !is_same && !self.is_contested() {
+            self.lost = 0;
         }
-        let begins = is_lost && contest.lost == PATIENCE;
-        if contest.next > now {
-            writes.remove(place);
-        } else {
-            (contest.written, contest.version) = (wanted, Some(version.to_owned()));
+        // What changes is written at once: a slice must follow its endpoints while somebody else rewrites its labels.
+        let is_held = is_same && self.next > now;
+        if !is_held {
+            (self.sent, self.has_changed) = (wanted, false);
+            if self.lost == 0 {
+                self.latest = now;
+            }
         }
-        begins
+        (is_held, is_lost && self.lost == PATIENCE)
     }
 
-    /// The exports whose conditions may be written again. Forgets exports that nobody else writes.
-    pub(super) fn due(&mut self, now: Instant) -> Vec<ServiceName> {
-        self.0.retain(|_, contest| now.saturating_duration_since(contest.latest) < PEACE);
-        let due = |(name, contest): (&ServiceName, &Contest)| {
-            let is_due = contest.is_contested() && contest.version.is_none() && contest.next <= now;
-            is_due.then(|| name.clone())
-        };
-        self.0.iter().filter_map(due).collect()
+    const fn is_contested(&self) -> bool {
+        self.lost >= PATIENCE
     }
 
-    /// How many exports somebody else writes too.
-    pub(super) fn count(&self) -> usize {
-        self.0.values().filter(|contest| contest.is_contested()).count()
+    /// Whether the delay is over. A plan finds out once whether the write is still needed.
+    fn is_due(&self, now: Instant) -> bool {
+        self.is_contested() && self.is_counted && !self.was_due && self.next <= now
     }
 }
 
@@ -100,7 +333,7 @@ impl Contests {
 #[derive(Debug, Default)]
 pub(super) struct OtherWriters {
     is_asking: bool,
-    said: BTreeSet<String>,
+    said: BTreeSet<(Part, String)>,
 }
 
 /// The log names this many writers at most.
@@ -113,62 +346,11 @@ impl OtherWriters {
     }
 
     /// Notes an answer. Returns whether it is new.
-    pub(super) fn note(&mut self, writer: &str) -> bool {
+    pub(super) fn note(&mut self, part: Part, writer: &str) -> bool {
         self.is_asking = false;
-        self.said.len() < MOST_WRITERS && self.said.insert(writer.to_owned())
-    }
-}
-
-impl Contest {
-    const fn is_contested(&self) -> bool {
-        self.lost >= PATIENCE
+        self.said.len() < MOST_WRITERS && self.said.insert((part, writer.to_owned()))
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::clusterset::fixture::name;
-
-    fn conditions() -> Vec<Write> {
-        vec![Write::SetExportConditions(name("shop/web"), vec![])]
-    }
-
-    /// Each second somebody else has rewritten what was written.
-    #[test]
-    fn a_contest_is_written_less_and_less_often() {
-        let (begin, mut contests) = (Instant::now(), Contests::default());
-        let (mut version, mut written, mut told) = (0, vec![], 0);
-        for second in 0..7200 {
-            let now = begin + Duration::from_secs(second);
-            let mut writes = conditions();
-            contests.due(now);
-            told +=
-                u32::from(contests.take(&name("shop/web"), &mut writes, &version.to_string(), now));
-            if !writes.is_empty() {
-                written.push(second);
-                version += 2;
-            }
-        }
-        assert_eq!((told, contests.count()), (1, 1), "it is told once");
-        assert_eq!(written[..9], [0, 1, 2, 3, 4, 6, 9, 14, 23]);
-        assert!(written.len() < 30, "{} writes in two hours", written.len());
-        assert!(written.windows(2).all(|two| two[1] - two[0] <= 601), "{written:?}");
-        let peace = begin + Duration::from_hours(2) + PEACE;
-        contests.due(peace);
-        assert_eq!(contests.count(), 0);
-    }
-
-    #[test]
-    fn a_write_that_fails_or_was_not_seen_yet_is_no_contest() {
-        let (now, mut contests) = (Instant::now(), Contests::default());
-        for _ in 0..100 {
-            let mut writes = conditions();
-            assert!(!contests.take(&name("shop/web"), &mut writes, "7", now));
-            assert_eq!(writes.len(), 1);
-        }
-        let mut others = vec![Write::CreateExport(name("shop/web"))];
-        assert!(!contests.take(&name("shop/web"), &mut others, "8", now));
-        assert_eq!((others.len(), contests.count()), (1, 0));
-    }
-}
+mod tests;

@@ -45,7 +45,7 @@ use super::{
     MailboxId, Settings, Update,
     acceptances::Acceptances,
     connection::Connection,
-    contests::{Contests, OtherWriters},
+    contests::{Contested, Contests, OtherWriters},
     outbox::Outbox,
     propagation::Propagation,
     state::State,
@@ -95,8 +95,8 @@ enum TaskResult {
     Token(String, anyhow::Result<Timestamp>),
     /// The conditions of a ServiceExport with a name that no Service can have.
     Misnamed(ObjectKey, Result<Option<String>, ApplyError>),
-    /// Who else writes the conditions of this export.
-    Writer(ServiceName, Result<Option<String>, ApplyError>),
+    /// Who else writes this object of a service.
+    Writer(ServiceName, Contested, Result<Option<String>, ApplyError>),
 }
 
 struct Control {
@@ -324,6 +324,9 @@ impl Control {
 
     fn take(&mut self, update: Update) {
         let is_secret = matches!(update, Update::Secrets(_));
+        if let Update::Own(event) = &update {
+            self.contests.observe(event);
+        }
         for update in self.connections.shared_out(update) {
             for peer in self.state.update(update) {
                 self.connect(&peer);

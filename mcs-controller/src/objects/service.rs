@@ -96,6 +96,8 @@ impl Decoder for ServiceDecoder {
 
 /// Antrea's mark of a Service that it has imported.
 const ANTREA_IMPORTED: &str = "multicluster.antrea.io/imported-service";
+/// Karmada's mark of what it has brought. The Service of its imports has no other.
+const KARMADA_MANAGED: &str = "karmada.io/managed";
 
 /// Whether a Service stands for an import. The reference implementation, Cilium and AWS Cloud Map set the ServiceImport as
 /// owner; this controller and Cilium set a label.
@@ -105,7 +107,10 @@ fn is_derived(metadata: &ObjectMeta) -> bool {
     };
     let name = metadata.name.as_deref().unwrap_or_default();
     metadata.owner_references.iter().flatten().any(|owner| owner.kind == "ServiceImport")
-        || name.starts_with("derived-") && has(&metadata.labels, well_known::SERVICE_NAME)
+        || name.starts_with("derived-")
+            && [well_known::SERVICE_NAME, KARMADA_MANAGED]
+                .iter()
+                .any(|key| has(&metadata.labels, key))
         || has(&metadata.annotations, ANTREA_IMPORTED)
 }
 

@@ -24,8 +24,6 @@ pub struct ExportObject {
     pub is_made: bool,
     /// `metadata.uid`.
     pub uid: String,
-    /// `metadata.resourceVersion`.
-    pub version: String,
     /// The audience.
     pub audience: Audience,
     /// `status.conditions`, with their times.
@@ -74,7 +72,6 @@ impl Decoder for ExportDecoder {
             created: Timestamp(created),
             is_made: writer.as_deref() == Some(well_known::CONTROLLER),
             uid: metadata.uid.unwrap_or_default(),
-            version: metadata.resource_version.unwrap_or_default(),
             labels: map(spec.exported_labels),
             annotations: exported,
             audience: audience(annotations.get(well_known::AUDIENCE)),

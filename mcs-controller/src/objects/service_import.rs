@@ -4,7 +4,7 @@ use std::{collections::BTreeMap, net::IpAddr};
 
 use jiff::Timestamp as Time;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
-use mcs_kube::{Decoder, ObjectKey, SELECTOR_RESULTS, Tiers};
+use mcs_kube::{Decoder, ObjectKey, SELECTOR_RESULTS, Tiers, record_of};
 use serde::Deserialize;
 use serde_json::{Value, json};
 
@@ -98,14 +98,17 @@ impl Decoder for ImportDecoder {
         let Fields { metadata, spec, status } = typed(object)?;
         let name =
             ServiceName::new(&key.namespace, &key.name).map_err(|error| error.to_string())?;
-        let mut labels = map(metadata.labels);
+        let [labels, annotations] =
+            [metadata.labels, metadata.annotations].map(Option::unwrap_or_default);
+        let is_record = record_of(&key.name, &labels, &annotations).is_some();
+        let mut labels = map(Some(labels));
         let manager = labels.remove(well_known::MANAGED_BY);
         let owner = match manager.as_deref() {
             Some(well_known::CONTROLLER) => Owner::Us,
             _ => Owner::Other,
         };
         let ips = spec.ips.iter().flatten().filter_map(|ip| ip.parse::<IpAddr>().ok()).collect();
-        let mut annotations = map(metadata.annotations);
+        let mut annotations = map(Some(annotations));
         let derived = annotations.remove(well_known::DERIVED_SERVICE);
         let has_derived_service = derived.is_some_and(|derived| *derived == *derived_name(&name));
         let tiers = annotations.remove(SELECTOR_RESULTS);
@@ -124,7 +127,8 @@ impl Decoder for ImportDecoder {
             tiers: status.cluster_selector_results.and_then(|value| Tiers::read(value).ok()),
         };
         let uid = metadata.uid.unwrap_or_default();
-        Ok(ImportObject { actual: ActualImport { owner, import, status }, conditions, uid })
+        let actual = ActualImport { owner, import, status, is_record };
+        Ok(ImportObject { actual, conditions, uid })
     }
 }
 

@@ -43,13 +43,22 @@ pub struct MailboxSlice {
     pub slice: Arc<SourceSlice>,
 }
 
-/// A slice that this controller imported.
+/// A slice of an import.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct ImportedObject {
     /// The import that it belongs to.
     pub service: ServiceName,
-    /// The part of it that the controller remembers.
-    pub actual: ActualSlice,
+    /// Who wrote it.
+    pub slice: WrittenSlice,
+}
+
+/// The part of an imported slice that the controller remembers.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum WrittenSlice {
+    /// This controller imported it.
+    Ours(ActualSlice),
+    /// Somebody else wrote it, for this cluster if it names one.
+    Others(Option<ClusterId>),
 }
 
 /// Decodes the slices of this cluster's Services. `None`: a slice without Service, or with names instead of addresses.
@@ -94,7 +103,7 @@ impl Decoder for MailboxSliceDecoder {
     }
 }
 
-/// Decodes the slices that this controller imported. `None`: another slice.
+/// Decodes the slices of imports. `None`: a slice without an import, or one of this controller without a cluster.
 #[derive(Clone, PartialEq, Debug)]
 pub struct ImportedSliceDecoder;
 
@@ -147,13 +156,14 @@ fn read_imported_slice(
     key: &ObjectKey,
     slice: &ReadSlice<'_>,
 ) -> Result<Option<ImportedObject>, String> {
-    let (Some(service), Some(cluster)) = (
-        slice.label(well_known::SERVICE_NAME),
-        slice.label(well_known::SOURCE_CLUSTER).and_then(|id| id.parse::<ClusterId>().ok()),
-    ) else {
-        return Ok(None);
-    };
+    let Some(service) = slice.label(well_known::SERVICE_NAME) else { return Ok(None) };
     let service = ServiceName::new(&key.namespace, service).map_err(|error| error.to_string())?;
+    let cluster = slice.label(well_known::SOURCE_CLUSTER);
+    let cluster = cluster.and_then(|id| id.parse::<ClusterId>().ok());
+    if slice.label(well_known::SLICE_MANAGED_BY) != Some(well_known::CONTROLLER) {
+        return Ok(Some(ImportedObject { service, slice: WrittenSlice::Others(cluster) }));
+    }
+    let Some(cluster) = cluster else { return Ok(None) };
     let source_name = slice.annotation(well_known::SOURCE_SLICE).unwrap_or_default().into();
     let has_zone_hints = slice.annotation(ZONE_HINTS).is_some();
     let derived = slice.label(well_known::SLICE_SERVICE);
@@ -175,8 +185,8 @@ fn read_imported_slice(
         trigger_time: slice.trigger_time,
         stamp,
     };
-    let actual = imported.actual();
-    Ok(Some(ImportedObject { service: imported.service, actual }))
+    let slice = WrittenSlice::Ours(imported.actual());
+    Ok(Some(ImportedObject { service: imported.service, slice }))
 }
 
 /// The name of the copy of a slice in a mailbox, which holds the slices of all namespaces.
@@ -455,8 +465,10 @@ mod tests {
             let zone = &object["endpoints"][0]["hints"]["forZones"][0]["name"];
             assert_eq!(zone.as_str(), has_zone_hints.then_some("a"));
             let key = ObjectKey::new("shop", "web-east-0");
-            let expected =
-                ImportedObject { service: slice.service.clone(), actual: slice.actual() };
+            let expected = ImportedObject {
+                service: slice.service.clone(),
+                slice: WrittenSlice::Ours(slice.actual()),
+            };
             let of_text = ImportedSliceDecoder::decode_text(&key, &object.to_string()).unwrap();
             assert_eq!(of_text.as_ref(), Some(&expected));
             assert_eq!(ImportedSliceDecoder::decode(key, &object).unwrap(), Some(expected));

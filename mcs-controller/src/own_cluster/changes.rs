@@ -7,14 +7,14 @@ use mcs_kube::{
     WatchedObject,
 };
 
-use super::{API_SERVERS, OwnChanges, OwnCluster, OwnResource};
+use super::{API_SERVERS, Imported, OwnChanges, OwnCluster, OwnResource, toggle};
 use crate::{
     clusterset::{ServiceName, SourceSlice, published},
     feed::{Change, changes},
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder,
-        RangeDecoder, ServiceDecoder, ServiceObject,
+        RangeDecoder, ServiceDecoder, ServiceObject, WrittenSlice,
     },
 };
 
@@ -32,7 +32,7 @@ impl OwnCluster {
         }
         for name in &all.services {
             let imported = self.imported.get(name);
-            if imported.is_some_and(|one| one.import.is_none() && one.slices.is_empty()) {
+            if imported.is_some_and(Imported::is_empty) {
                 self.imported.remove(name);
             }
         }
@@ -97,10 +97,7 @@ impl OwnCluster {
         }
         let imports: Vec<_> =
             former.iter().chain(now).filter_map(|one| derived_from(&name, one)).collect();
-        let ips = |service: Option<&ServiceObject>| -> BTreeSet<IpAddr> {
-            service.iter().flat_map(|service| service.cluster_ips.iter().copied()).collect()
-        };
-        let (had, has) = (ips(former.as_ref()), ips(now));
+        let (had, has) = (cluster_ips(former.as_ref()), cluster_ips(now));
         for ip in &had {
             // Another Service may have the address by now.
             if self.cluster_ips.get(ip) == Some(&name) {
@@ -133,23 +130,32 @@ impl OwnCluster {
         // The slice may have belonged to another Service before.
         let former = self.local_owners.remove(&key);
         let is_api = (&*key.namespace, &*key.name) == API_SERVERS;
+        let mut cluster_ips = BTreeSet::new();
         if let Some(former) = &former
             && let Some(slices) = self.slices.get_mut(former)
         {
             slices.remove(&key.name);
             if slices.is_empty() {
                 self.slices.remove(former);
+                cluster_ips = self.cluster_ips_of(former);
             }
         }
         let mut changes = self.if_exported(former);
-        changes.all = is_api;
+        (changes.all, changes.cluster_ips) = (is_api, cluster_ips);
         if let Some((name, slice)) = local_slice(object).filter(|_| stays) {
+            if !self.slices.contains_key(&name) {
+                toggle(&mut changes.cluster_ips, self.cluster_ips_of(&name));
+            }
             let slices = self.slices.entry(name.clone()).or_default();
             slices.insert(Arc::clone(&slice.name), slice);
             self.local_owners.insert(key, name.clone());
             changes.add(self.if_exported(Some(name)));
         }
         changes
+    }
+
+    fn cluster_ips_of(&self, service: &ServiceName) -> BTreeSet<IpAddr> {
+        cluster_ips(self.services.get(service))
     }
 
     pub(super) fn change_namespace(&mut self, change: Change<NamespaceDecoder>) -> OwnChanges {
@@ -239,8 +245,10 @@ impl OwnCluster {
             Change::Clear => {
                 self.slice_owners.clear();
                 let had = self.imported.iter_mut().filter_map(|(name, imported)| {
-                    let slices = std::mem::take(&mut imported.slices);
-                    (!slices.is_empty()).then(|| name.clone())
+                    let had = !imported.slices.is_empty() || !imported.others.is_empty();
+                    imported.slices.clear();
+                    imported.others.clear();
+                    had.then(|| name.clone())
                 });
                 return OwnChanges::of(had.collect::<Vec<_>>());
             }
@@ -253,13 +261,18 @@ impl OwnCluster {
         if let Some(owner) = self.slice_owners.remove(&key) {
             if let Some(imported) = self.imported.get_mut(&owner) {
                 imported.slices.remove(&key.name);
+                imported.others.remove(&key.name);
             }
             changes.services.insert(owner);
         }
         let decoded = object.decoded.unwrap_or_default().filter(|_| stays);
-        if let Some(ImportedObject { service, actual }) = decoded {
+        if let Some(ImportedObject { service, slice }) = decoded {
             let imported = self.imported.entry(service.clone()).or_default();
-            imported.slices.insert(Arc::clone(&key.name), actual);
+            let name = Arc::clone(&key.name);
+            match slice {
+                WrittenSlice::Ours(actual) => drop(imported.slices.insert(name, actual)),
+                WrittenSlice::Others(cluster) => drop(imported.others.insert(name, cluster)),
+            }
             changes.services.insert(service.clone());
             self.slice_owners.insert(key, service);
         }
@@ -321,6 +334,10 @@ impl OwnCluster {
         }
         OwnChanges { addresses, pod_ranges, ..OwnChanges::default() }
     }
+}
+
+fn cluster_ips(service: Option<&ServiceObject>) -> BTreeSet<IpAddr> {
+    service.iter().flat_map(|service| service.cluster_ips.iter().copied()).collect()
 }
 
 fn service_name(key: &ObjectKey) -> Option<ServiceName> {

@@ -185,12 +185,19 @@ fn a_rule_exports_no_service_that_stands_for_an_import() {
     };
     let owner = |kind: &str| json!({"ownerReferences": [{"apiVersion": "g/v1", "kind": kind, "name": "web", "uid": "u"}]});
     let cilium = json!({"labels": {"multicluster.kubernetes.io/service-name": "web"}});
+    let karmada = json!({"labels": {"karmada.io/managed": "true"}});
     let antrea = json!({"annotations": {"multicluster.antrea.io/imported-service": "true"}});
     assert_eq!(selection("web", &json!({})), Selection::Selected);
     assert_eq!(selection("web-2", &owner("Deployment")), Selection::Selected);
     assert_eq!(selection("web-3", &cilium), Selection::Selected, "a label alone is a user's");
     assert_eq!(selection("imported-2c3k1m9q0a", &owner("ServiceImport")), Selection::NotSelected);
     assert_eq!(selection("derived-bsqa4s8pq5", &cilium), Selection::NotSelected);
+    assert_eq!(
+        selection("web-4", &karmada),
+        Selection::Selected,
+        "Karmada brings Services of users"
+    );
+    assert_eq!(selection("derived-web", &karmada), Selection::NotSelected);
     assert_eq!(selection("antrea-mc-web", &antrea), Selection::NotSelected);
 }
 

@@ -72,7 +72,8 @@ fn apply(actual: &mut Actual, write: Write) {
         Write::RestrictSlice(..) => unreachable!("no rules"),
         Write::ApplyImport(import) => {
             let status = actual.import.take().map(|now| now.status).unwrap_or_default();
-            actual.import = Some(ActualImport { owner: Owner::Us, import, status });
+            actual.import =
+                Some(ActualImport { owner: Owner::Us, import, status, is_record: false });
         }
         Write::SetImportStatus(_, status) => {
             actual.import.as_mut().expect("a status belongs to an import").status = status;

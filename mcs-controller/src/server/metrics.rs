@@ -49,8 +49,8 @@ pub struct Metrics {
     pub exports: IntGaugeVec,
     /// By service and state: since when its import has a problem.
     pub troubled: IntGaugeVec,
-    /// ServiceExports whose conditions another controller writes too.
-    pub contested: IntGauge,
+    /// By kind: objects of this controller that another one writes too.
+    contested: IntGaugeVec,
     /// How many rights this controller needs and does not have.
     missing_rights: IntGaugeVec,
     /// Whether cluster DNS answers names.
@@ -136,9 +136,11 @@ impl Metrics {
                 "Rights in its own cluster that the controller needs and does not have",
                 &[],
             )?,
-            contested: gauge(
-                "mcs_controller_contested_exports",
-                "ServiceExports whose conditions another controller rewrites again and again",
+            contested: gauges(
+                "mcs_controller_contested_objects",
+                "Objects of this controller, and ServiceExports whose conditions it writes, that somebody else rewrites again and \
+                 again",
+                &["kind"],
             )?,
             propagation: register_histogram_vec_with_registry!(
                 "mcs_controller_propagation_seconds",
@@ -211,9 +213,16 @@ impl Metrics {
         gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
     }
 
+    /// Sets how many objects of each kind somebody else rewrites.
+    pub fn set_contested(&self, counts: [(&str, usize); 4]) {
+        for (kind, count) in counts {
+            let gauge = self.contested.with_label_values(&[kind]);
+            gauge.set(i64::try_from(count).unwrap_or(i64::MAX));
+        }
+    }
+
     /// Removes the metrics of a leader: another replica reports them now.
     pub fn stand_by(&self) {
-        self.contested.set(0);
         let [due, expires] = &self.token_times;
         let queues = [
             &self.waiting,
@@ -221,6 +230,7 @@ impl Metrics {
             &self.imports,
             &self.exports,
             &self.troubled,
+            &self.contested,
             &self.names,
             &self.missing_rights,
         ];
@@ -292,6 +302,12 @@ mod tests {
         metrics.peers.set_reach("west", &[(IpFamily::V4, &reached())]);
         metrics.set_names(Some(true));
         metrics.set_missing_rights(0);
+        metrics.set_contested([
+            ("ServiceExport", 1),
+            ("ServiceImport", 0),
+            ("EndpointSlice", 2),
+            ("Service", 0),
+        ]);
         metrics.waiting.with_label_values(&["cluster"]).set(1);
         metrics.writes.with_label_values(&["cluster", "ok"]).inc();
         let token = TokenClaims {
@@ -399,7 +415,7 @@ mod tests {
         let text = metrics.text().unwrap();
         let gauges = text.lines().filter(|line| line.ends_with(" gauge"));
         let gauges: Vec<_> = gauges.filter_map(|line| line.split(' ').nth(2)).collect();
-        assert_eq!(gauges, ["mcs_controller_contested_exports", "mcs_controller_leader"]);
+        assert_eq!(gauges, ["mcs_controller_leader"]);
     }
 
     #[test]

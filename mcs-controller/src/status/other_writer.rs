@@ -1,37 +1,34 @@
-//! Finds out who else writes the conditions of a ServiceExport.
+//! Finds out who else writes an object.
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::ManagedFieldsEntry;
 use kube::{
     Api,
-    api::{ApiResource, DynamicObject, GroupVersionKind},
+    api::{ApiResource, DynamicObject},
 };
-use mcs_kube::ApiAccess;
+use mcs_kube::{ApiAccess, ObjectKey};
 
-use crate::{
-    apply::ApplyError,
-    clusterset::ServiceName,
-    objects::{FIELD_MANAGER, MCS_GROUP},
-};
+use crate::{apply::ApplyError, objects::FIELD_MANAGER};
 
-/// Asks the API server who else has written the conditions of an export.
+/// Asks the API server who else has written an object. `field`: the path of the field that counts; empty: any.
 pub async fn other_writer(
     access: &ApiAccess,
-    version: &str,
-    name: &ServiceName,
+    resource: &ApiResource,
+    key: &ObjectKey,
+    field: &[&str],
 ) -> Result<Option<String>, ApplyError> {
-    let kind = GroupVersionKind::gvk(MCS_GROUP, version, "ServiceExport");
-    let resource = ApiResource::from_gvk_with_plural(&kind, "serviceexports");
     let client = access.connection().await?.client;
-    let exports: Api<DynamicObject> = Api::namespaced_with(client, name.namespace(), &resource);
-    let found = exports.get_metadata(name.name()).await?;
-    Ok(writer(&found.metadata.managed_fields.unwrap_or_default()))
+    let objects: Api<DynamicObject> = Api::namespaced_with(client, &key.namespace, resource);
+    let found = objects.get_metadata(&key.name).await?;
+    Ok(writer(&found.metadata.managed_fields.unwrap_or_default(), field))
 }
 
-/// The latest manager of conditions that is not this controller.
-fn writer(managers: &[ManagedFieldsEntry]) -> Option<String> {
+/// The latest manager of a field that is not this controller.
+fn writer(managers: &[ManagedFieldsEntry], field: &[&str]) -> Option<String> {
     let writes = |entry: &&ManagedFieldsEntry| {
-        let fields = entry.fields_v1.as_ref().map(|fields| &fields.0["f:status"]["f:conditions"]);
-        entry.manager.as_deref() != Some(FIELD_MANAGER) && fields.is_some_and(|one| !one.is_null())
+        let found = entry.fields_v1.as_ref().map(|fields| {
+            field.iter().fold(&fields.0, |fields, name| &fields[format!("f:{name}")])
+        });
+        entry.manager.as_deref() != Some(FIELD_MANAGER) && found.is_some_and(|one| !one.is_null())
     };
     let latest = managers
         .iter()
@@ -47,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_latest_other_manager_of_conditions_is_the_other_writer() {
+    fn the_latest_other_manager_of_a_field_is_the_other_writer() {
         let entry = |manager: &str, time: &str, fields| {
             let entry = json!({"manager": manager, "time": time, "fieldsV1": fields});
             serde_json::from_value(entry).unwrap()
@@ -59,7 +56,9 @@ mod tests {
             entry("cilium-operator", "2026-01-02T00:00:00Z", conditions),
             entry("kubectl", "2026-01-04T00:00:00Z", json!({"f:metadata": {"f:labels": {}}})),
         ];
-        assert_eq!(writer(&managers).as_deref(), Some("cilium-operator"));
-        assert_eq!(writer(&managers[..1]), None);
+        let field = ["status", "conditions"];
+        assert_eq!(writer(&managers, &field).as_deref(), Some("cilium-operator"));
+        assert_eq!(writer(&managers[..1], &field), None);
+        assert_eq!(writer(&managers, &[]).as_deref(), Some("kubectl"));
     }
 }

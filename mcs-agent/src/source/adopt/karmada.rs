@@ -50,9 +50,12 @@ pub(super) fn own_cluster(work_namespace: &str) -> Option<&str> {
     work_namespace.strip_prefix(WORK_NAMESPACE_PREFIX)
 }
 
-/// The cluster of an imported slice. Its name is `import-CLUSTER-SLICE`, and Kubernetes names slices `SERVICE-SUFFIX`.
+/// Karmada's prefix of imported slices, and that of its design document.
+const IMPORTED: [&str; 2] = ["imported-", "import-"];
+
+/// The cluster of an imported slice. Its name is `imported-CLUSTER-SLICE`, and Kubernetes names slices `SERVICE-SUFFIX`.
 pub(super) fn cluster_of_imported<'a>(slice: &'a str, service: &str) -> Option<&'a str> {
-    let rest = slice.strip_prefix("import-")?;
+    let rest = IMPORTED.iter().find_map(|prefix| slice.strip_prefix(prefix))?;
     let end = rest.rfind(&format!("-{service}-"))?;
     Some(&rest[..end]).filter(|cluster| !cluster.is_empty())
 }
@@ -64,11 +67,13 @@ mod tests {
     #[test]
     fn an_imported_slice_names_its_cluster() {
         for (slice, service, cluster) in [
+            ("imported-c1-web-xpvgt", "web", Some("c1")),
+            ("imported-eu-west-web-1-web-1-x7f2k", "web-1", Some("eu-west-web-1")),
+            ("imported-imported-web-x7f2k", "web", Some("imported")),
             ("import-member1-web-x7f2k", "web", Some("member1")),
-            ("import-eu-west-web-1-web-1-x7f2k", "web-1", Some("eu-west-web-1")),
-            ("import-member1-other-x7f2k", "web", None),
+            ("imported-member1-other-x7f2k", "web", None),
             ("member1-web-x7f2k", "web", None),
-            ("import--web-x7f2k", "web", None),
+            ("imported--web-x7f2k", "web", None),
         ] {
             assert_eq!(cluster_of_imported(slice, service), cluster, "{slice}");
         }

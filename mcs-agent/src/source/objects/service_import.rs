@@ -3,11 +3,11 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use mcs_kube::SELECTOR_RESULTS;
+use mcs_kube::{SELECTOR_RESULTS, record_of};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-use super::{DERIVED_SERVICE_ANNOTATION, SERVICE_NAME_LABEL, SOURCE_NAMESPACE_KEY};
+use super::DERIVED_SERVICE_ANNOTATION;
 use crate::{
     model::{
         self, ClusterAffinity, ImportPort, Kind, ObjectKey, PassiveHealth, ServiceType, SpillWish,
@@ -108,7 +108,7 @@ pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> ReadObje
         kind: Kind::ServiceImport,
         remedy: adopt::PUBLISH.into(),
         pod_remedy: None,
-        record_of: record_of(&key, [&labels, &annotations]),
+        record_of: record_of(&key.name, &labels, &annotations).map(Into::into),
         key,
         created: metadata.creation_timestamp.map(|time| Timestamp(time.0.as_second())),
         derived_service,
@@ -140,16 +140,6 @@ fn tiers(field: Option<Value>, annotation: Option<&str>) -> Option<Result<Tiers,
     let field = field.map(Tiers::read);
     let tiers = field.or_else(|| annotation.map(Tiers::parse))?;
     (tiers != Ok(Tiers::default())).then_some(tiers)
-}
-
-/// The service that the labels or annotations name, unless it has the name of this import. The KEP has
-/// this key on EndpointSlices alone.
-fn record_of(key: &ObjectKey, maps: [&BTreeMap<String, String>; 2]) -> Option<Box<str>> {
-    let mut names = maps.iter().filter_map(|map| map.get(SERVICE_NAME_LABEL));
-    let name = names.find(|name| !name.is_empty() && ***name != *key.name)?;
-    let namespace = maps.iter().find_map(|map| map.get(SOURCE_NAMESPACE_KEY));
-    let service = namespace.map_or_else(|| name.clone(), |namespace| format!("{namespace}/{name}"));
-    Some(service.into())
 }
 
 /// Sorted, since a controller can list them in any order.
@@ -279,34 +269,6 @@ mod tests {
         });
         assert_eq!(decode(absent), expected);
         assert_eq!(decode(null), expected);
-    }
-
-    #[test]
-    fn a_service_name_other_than_its_own_makes_a_record() {
-        let record = |labels: serde_json::Value, annotations: serde_json::Value| {
-            let metadata = json!({"labels": labels, "annotations": annotations});
-            let spec = json!({"type": "ClusterSetIP", "ports": []});
-            let import = decode(json!({"metadata": metadata, "spec": spec})).unwrap();
-            import.record_of
-        };
-        let of = |name: &str| json!({"multicluster.kubernetes.io/service-name": name});
-        let placed = json!({
-            "multicluster.kubernetes.io/service-name": "nginx",
-            "lighthouse.submariner.io/sourceNamespace": "shop",
-        });
-        for (labels, annotations, expected) in [
-            (of("nginx"), json!({}), Some("nginx")),
-            (json!({}), of("nginx"), Some("nginx")),
-            (of("web"), of("nginx"), Some("nginx")),
-            (placed.clone(), json!(null), Some("shop/nginx")),
-            (json!(null), placed, Some("shop/nginx")),
-            (of("web"), of("web"), None),
-            (of(""), json!({}), None),
-            (json!(null), json!(null), None),
-        ] {
-            let record = record(labels.clone(), annotations.clone());
-            assert_eq!(record.as_deref(), expected, "{labels} {annotations}");
-        }
     }
 
     #[test]

@@ -91,6 +91,7 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
             owner: Owner::Us,
             import: Import::clone(import),
             status: status.clone(),
+            is_record: false,
         }),
         WantedImport::Absent | WantedImport::LeftAlone => None,
     };
@@ -98,7 +99,7 @@ pub(crate) fn actual(wanted: &Wanted) -> Actual {
         let copy = slice.copy.as_ref().expect("the cluster had nothing");
         (Arc::clone(name), copy.actual())
     });
-    Actual { import, slices: slices.collect(), derived: None, export_conditions: None }
+    Actual { import, slices: slices.collect(), ..Actual::default() }
 }
 
 fn two() -> World {

@@ -72,7 +72,7 @@ impl Control {
         let troubled = self.state.import_states().troubled(NAMED_SERVICES);
         metrics.set_troubled(&self.measured_services, &troubled, Timestamp::now());
         self.measured_services = troubled;
-        metrics.contested.set(i64::try_from(self.contests.count()).unwrap_or(i64::MAX));
+        metrics.set_contested(self.contests.counts());
     }
 
     /// Sets the metrics of peers that are not in their status.

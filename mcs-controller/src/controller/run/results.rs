@@ -5,7 +5,7 @@ use std::{sync::Arc, time::Instant};
 use jiff::Timestamp;
 use mcs_kube::told;
 
-use super::{Control, TaskResult};
+use super::{super::contests::Contested, Control, TaskResult};
 use crate::{
     apply::ApplyError, clusterset::ServiceName, peers::PeerName, plan::Write, status::Turn,
 };
@@ -27,6 +27,7 @@ impl Control {
                         self.state.own.note_applied(import);
                     }
                     self.acceptances.note(write, now);
+                    self.contests.note(write);
                 }
                 if let Some(error) = &sent.failure {
                     if error.is_unknown_field("endpointSliceObjects") {
@@ -77,7 +78,9 @@ impl Control {
                 }
             }
             TaskResult::Token(secret, result) => self.note_token(&secret, result),
-            TaskResult::Writer(name, result) => self.note_writer(&name, result),
+            TaskResult::Writer(name, contested, result) => {
+                self.note_writer(&name, &contested, result);
+            }
             TaskResult::Misnamed(key, result) => {
                 if let Err(error) = result {
                     tracing::debug!("cannot judge ServiceExport {key}: {error}");
@@ -189,24 +192,27 @@ impl Control {
         }
     }
 
-    /// Reports who else writes the conditions of an export.
-    fn note_writer(&mut self, name: &ServiceName, result: Result<Option<String>, ApplyError>) {
+    /// Reports who else writes an object.
+    fn note_writer(
+        &mut self,
+        name: &ServiceName,
+        Contested { part, key }: &Contested,
+        result: Result<Option<String>, ApplyError>,
+    ) {
         let writer = match result {
             Ok(writer) => writer.unwrap_or_else(|| "another controller".to_owned()),
             Err(error) => {
-                tracing::debug!(
-                    "cannot ask who writes the status of ServiceExport {name}: {error}"
-                );
+                tracing::debug!("cannot ask who writes {} {key}: {error}", part.kind());
                 "another controller".to_owned()
             }
         };
-        if self.writers.note(&writer) {
+        if self.writers.note(*part, &writer) {
+            let (objects, remedy) = (part.objects(), part.remedy());
             tracing::warn!(
-                "{writer} rewrites the conditions of ServiceExports, such as {name}: this controller writes them less \
-                 and less often. Let one controller of a cluster have the ServiceExports"
+                "{writer} rewrites {objects}, such as {key}: this controller writes them less and less often. {remedy}"
             );
         }
-        let notice = self.state.contest_notice(name, &writer);
+        let notice = self.state.contest_notice(name, *part, key, &writer);
         self.tell(notice.into_iter().collect());
     }
 

@@ -5,7 +5,10 @@ use std::{collections::BTreeMap, sync::Arc, time::Instant};
 use mcs_kube::{ApiAccess, TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY};
 use tokio::sync::watch;
 
-use super::{super::queue::AT_A_TIME, Control, TaskResult};
+use super::{
+    super::{contests::Contested, queue::AT_A_TIME},
+    Control, TaskResult,
+};
 use crate::{
     apply::{
         ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request,
@@ -66,9 +69,8 @@ impl Control {
         let notices = self.state.take_notices();
         self.tell(notices);
         let waits = self.pace.hold_words(&name, &mut writes, &self.state.own, now);
-        let version = self.state.own.export_object(&name).map(|export| &*export.version);
-        if self.contests.take(&name, &mut writes, version.unwrap_or_default(), now) {
-            self.ask_for_writer(name.clone());
+        if let Some(contested) = self.contests.take(&name, &mut writes, now) {
+            self.ask_for_writer(name.clone(), contested);
         }
         self.acceptances.leave_out(&mut writes, now);
         let wanted = import_writes(&writes);
@@ -116,16 +118,18 @@ impl Control {
         }
     }
 
-    /// Asks who else writes the conditions of an export. One request at a time: there may be thousands of exports.
-    fn ask_for_writer(&mut self, name: ServiceName) {
+    /// Asks who else writes an object. One request at a time: there may be thousands of objects.
+    fn ask_for_writer(&mut self, name: ServiceName, contested: Contested) {
         if !self.writers.may_ask() {
             return;
         }
         let access = Arc::clone(&self.access);
-        let version = self.state.own.export_version().to_owned();
+        let (exports, imports) = (self.state.own.export_version(), self.state.own.import_version());
+        let resource = contested.part.resource(exports, imports);
         self.tasks.push(Box::pin(async move {
-            let result = other_writer(&access, &version, &name).await;
-            TaskResult::Writer(name, result)
+            let field = contested.part.field();
+            let result = other_writer(&access, &resource, &contested.key, field).await;
+            TaskResult::Writer(name, contested, result)
         }));
     }
 

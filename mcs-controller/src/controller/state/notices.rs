@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::State;
+use mcs_kube::ObjectKey;
+
+use super::{super::contests::Part, State};
 use crate::{
     clusterset::{
         Actual, ClusterId, Condition, ConditionStatus, ConditionType, Rejection, ServiceName,
@@ -55,9 +57,14 @@ impl State {
         if wanted.import != WantedImport::LeftAlone {
             self.left_alone.remove(name);
         } else if self.left_alone.insert(name.clone()) {
-            let note = "somebody else has written this ServiceImport, so the controller leaves it alone. With \
-                        --adopt it takes it over"
+            let mut note = "somebody else has written this ServiceImport, so the controller leaves it alone. With \
+                            --adopt it takes it over"
                 .to_owned();
+            if !wanted.slices.is_empty() {
+                note.push_str(
+                    ". The controller's slices stay up to date until the other one has slices of their clusters",
+                );
+            }
             self.tell_of_import(name, "LeftAlone", note);
         }
     }
@@ -139,19 +146,31 @@ impl State {
         }
     }
 
-    /// Reports that somebody else keeps rewriting the conditions of an export.
+    /// Reports that somebody else keeps rewriting an object of a service.
     pub(in crate::controller) fn contest_notice(
         &self,
         name: &ServiceName,
+        part: Part,
+        key: &ObjectKey,
         writer: &str,
     ) -> Option<Notice> {
-        let export = self.own.export_object(name)?;
-        let regarding =
-            regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
+        let own = &self.own;
+        let (kind, version, uid) = if part == Part::ExportConditions {
+            ("ServiceExport", own.export_version(), own.export_object(name)?.uid.clone())
+        } else {
+            ("ServiceImport", own.import_version(), own.import_object(name)?.uid.clone())
+        };
+        let object = match part {
+            Part::ExportConditions => "the conditions of this ServiceExport".to_owned(),
+            Part::Import => "this ServiceImport".to_owned(),
+            Part::ImportStatus => "the status of this ServiceImport".to_owned(),
+            Part::Slice | Part::DerivedService => format!("{} {}", part.kind(), key.name),
+        };
         let note = format!(
-            "{writer} rewrites the conditions of this ServiceExport, so this controller writes them less and less often"
+            "{writer} rewrites {object}, so this controller writes the same less and less often"
         );
-        Some(Notice { regarding, is_warning: true, reason: "StatusContested".to_owned(), note })
+        let regarding = regarding(kind, version, name, uid);
+        Some(Notice { regarding, is_warning: true, reason: part.reason().to_owned(), note })
     }
 
     /// Removes and returns the events to write.

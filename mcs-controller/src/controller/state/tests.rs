@@ -2,6 +2,7 @@
 
 mod forbidden;
 mod namespaces;
+mod neighbours;
 mod selectors;
 mod traffic;
 mod vip_ranges;

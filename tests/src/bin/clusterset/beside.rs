@@ -23,7 +23,8 @@ use crate::{
     clients::meanwhile,
     cluster::conditions,
     events::wait_for_event,
-    objects::{export, service},
+    migrate::derived_name,
+    objects::{export, namespaced, service},
     peering,
     silence::{follows_again, imported_service, stays},
     world::{World, slice_of},
@@ -32,7 +33,7 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a proxy that answers with a page of 1 MiB", meanwhile(page_of_a_proxy));
     suite.case("an API server of a peer that redirects elsewhere", meanwhile(redirects));
-    suite.case("a second controller that rewrites conditions", second_controller);
+    suite.case("a second controller that rewrites conditions and labels", second_controller);
     suite.case("a cluster that only imports sees a conflict", only_imports);
 }
 
@@ -137,36 +138,59 @@ fn in_place_of_a_peer(world: &World, proxy: &Proxy) -> anyhow::Result<()> {
     follows_again(world, &namespace)
 }
 
+/// Label of a slice: the Service that it belongs to.
+const SLICE_SERVICE: &str = "kubernetes.io/service-name";
 /// How long the two write, and how often this controller may: once a second would be 17 times.
 const CONTEST: Duration = Duration::from_secs(12);
 const MOST_WRITES: u32 = 12;
 
+/// As Cilium's operator, with the conditions of exports, and as the reference controller with the slices of imports.
 fn second_controller(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
     let cluster = world.first();
-    cluster.export(&service(&namespace), None)?;
+    cluster.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     cluster.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
+    let slices = cluster.wait_for_addresses(&namespace, &["10.77.9.17"])?;
     let mut theirs = export(&namespace);
     theirs["status"] = json!({ "conditions": [{
         "type": "Ready", "status": "True", "reason": "Theirs", "message": "exported by another one",
         "lastTransitionTime": "2026-01-02T03:04:05Z",
     }]});
-    let (begin, mut rewritten) = (Instant::now(), 0);
+    let slice = slices.first().context("a slice")?;
+    let mut labelled = namespaced(
+        "discovery.k8s.io/v1",
+        "EndpointSlice",
+        &namespace,
+        slice["metadata"]["name"].as_str().context("a name")?,
+    );
+    labelled["metadata"]["labels"] = json!({ SLICE_SERVICE: derived_name(&namespace) });
+    let (begin, mut conditions_written, mut labels_written) = (Instant::now(), 0, 0);
     while begin.elapsed() < CONTEST {
         let found = conditions(&cluster.api().read(&export(&namespace))?);
         if !found.iter().any(|one| one == "Ready=True/Theirs") {
             cluster.api().apply_status(&theirs)?;
-            rewritten += 1;
+            conditions_written += 1;
+        }
+        let labels = &cluster.api().read(&labelled)?["metadata"]["labels"];
+        if labels.get(SLICE_SERVICE).is_none() {
+            cluster.api().apply(&labelled)?;
+            labels_written += 1;
         }
         sleep(Duration::from_millis(20));
     }
-    tell(format!("{rewritten} writes of each in {CONTEST:?}"));
-    ensure!(rewritten > 5, "the controller gave up after {rewritten} writes");
-    ensure!(rewritten <= MOST_WRITES, "{rewritten} writes");
+    for (what, written) in [("conditions", conditions_written), ("labels", labels_written)] {
+        tell(format!("{written} writes of {what} by each in {CONTEST:?}"));
+        ensure!(written > 5, "the controller gave up after {written} writes of {what}");
+        ensure!(written <= MOST_WRITES, "{written} writes of {what}");
+    }
     wait_for_event(cluster, &namespace, "ServiceExport", "StatusContested")?;
+    wait_for_event(cluster, &namespace, "ServiceImport", "SlicesContested")?;
     let log = cluster.controller.logged()?;
-    let told = log.lines().filter(|line| line.contains("suite rewrites the conditions")).count();
-    ensure!(told == 1, "the log says it {told} times");
+    for objects in ["the conditions of ServiceExports", "EndpointSlices of this controller"] {
+        let line = format!("suite rewrites {objects}");
+        let told = log.lines().filter(|found| found.contains(&line)).count();
+        ensure!(told == 1, "the log says {told} times that {line}");
+    }
     cluster.unexport(&namespace)
 }
 

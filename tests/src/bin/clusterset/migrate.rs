@@ -11,9 +11,10 @@ use mcs_tests::{
 };
 use serde_json::{Value, json};
 
+pub(crate) use self::former::derived_name;
 use self::former::{Former, Source};
 use crate::{
-    cluster::{Cluster, addresses},
+    cluster::{Cluster, addresses, conditions},
     connectivity::vip,
     events::wait_for_event,
     objects::{self, service},
@@ -100,6 +101,8 @@ fn adopt(world: &mut World, former: &Former) -> anyhow::Result<()> {
         ensure!(import["metadata"]["labels"][MANAGED_BY] == "mcs-controller", "not adopted");
         ensure!(import["status"]["endpointSliceObjects"] == "Present", "it has not all slices");
         ensure!(import["spec"]["ips"][0].is_string(), "no address");
+        let found = conditions(import);
+        ensure!(found.iter().any(|one| one == "Ready=True/Ready"), "{found:?}");
         Ok(())
     })?;
     if let Some(address) = former.ips.get(0) {

@@ -50,20 +50,22 @@ pub(crate) fn all() -> anyhow::Result<Vec<System>> {
 impl System {
     fn read(name: String, path: &Path, number: u8, is_v6: bool) -> anyhow::Result<Self> {
         let text = fs::read_to_string(path)?;
-        let (_, rest) = text.split_once("-- write objects.yaml --\n").context("no objects")?;
+        let (node, rest) = text.split_once("-- write objects.yaml --\n").context("no objects")?;
         let (yaml, _) = rest.split_once("\n-- expect --").context("no end of the objects")?;
-        let yaml = on_this_node(yaml, number);
-        let mut objects = documents(&yaml)?;
+        let mut objects = documents(&with_names(yaml, flag(node, "cluster-id")?, number))?;
         objects.retain(|object| {
             let version = object["apiVersion"].as_str().unwrap_or_default();
             // Endpoints are mirrored to slices, which are among the objects.
             object["kind"] != "Endpoints" && !FOREIGN.iter().any(|group| version.starts_with(group))
         });
-        objects.iter_mut().for_each(reach_pods);
+        let services = flag(node, "service-cidr")?.trim_matches(['[', ']']);
+        let services = services.strip_suffix("0.0/16").context("not a range of 65,536")?;
+        let mut addresses = Addresses { number, services, given: Vec::new() };
+        objects.iter_mut().for_each(|object| addresses.replace(object));
         let slices: Vec<_> =
             objects.iter().filter_map(|object| unserved(object, &objects)).collect();
         objects.extend(slices);
-        objects.iter_mut().for_each(add_udp);
+        objects.iter_mut().for_each(set_ports);
         if is_v6 {
             objects.iter_mut().try_for_each(in_ipv6)?;
         }
@@ -84,38 +86,94 @@ impl System {
     }
 }
 
-/// The same with the addresses of remote pods, in place of those of the scenario, and names of its own.
-fn on_this_node(yaml: &str, number: u8) -> String {
-    let pod = |host| ProxiedNode::remote_pod(host)[0].to_string();
-    let cluster_ips = format!("10.96.{}.", 100 + number);
-    let mut text = yaml.replace("shop", &format!("s{number}")).replace("c1", Member::CLUSTER);
-    for range in ["10.96.7.", "10.96.8.", "10.96.9.", "10.96.40."] {
-        text = text.replace(range, &cluster_ips);
-    }
-    text.replace("243.0.0.", &format!("243.0.{number}."))
-        .replace("10.200.0.", &format!("10.200.{number}."))
-        .replace("192.0.2.10", &pod(11))
-        .replace("10.97.40.7", &pod(12))
-        .replace("10.97.40.9", &pod(14))
-        .replace("10.1.0.1", &pod(11))
-        .replace("10.1.0.2", &pod(12))
-        .replace("10.2.0.1", &pod(13))
+/// A flag of the node of a scenario.
+fn flag<'a>(node: &'a str, name: &str) -> anyhow::Result<&'a str> {
+    let mut lines = node.lines().filter_map(|line| line.split_once(": "));
+    let found = lines.find(|(key, _)| *key == name);
+    found.map(|(_, value)| value).with_context(|| format!("the node has no {name}"))
 }
 
-/// Adds a UDP port, under the names that several ports need.
-fn add_udp(object: &mut Value) {
+/// The same with names of its own, in this cluster.
+fn with_names(yaml: &str, cluster: &str, number: u8) -> String {
+    let mut text = yaml.replace("shop", &format!("s{number}")).replace(cluster, Member::CLUSTER);
+    for namespace in ["submariner-operator", "submariner-k8s-broker"] {
+        text = text.replace(namespace, &format!("{namespace}-s{number}"));
+    }
+    text
+}
+
+/// The addresses of one system, in place of those of its scenario.
+struct Addresses<'a> {
+    number: u8,
+    /// What addresses of Services of the scenario's cluster begin with.
+    services: &'a str,
+    /// The addresses of the scenario that have got another one, in this order.
+    given: Vec<Ipv4Addr>,
+}
+
+impl Addresses<'_> {
+    fn replace(&mut self, object: &mut Value) {
+        match object {
+            Value::String(text) => {
+                if let Ok(ip) = text.parse() {
+                    *text = self.of(ip).to_string();
+                }
+            }
+            Value::Array(values) => values.iter_mut().for_each(|value| self.replace(value)),
+            Value::Object(fields) => fields.values_mut().for_each(|value| self.replace(value)),
+            Value::Null | Value::Bool(_) | Value::Number(_) => {}
+        }
+    }
+
+    fn of(&mut self, ip: Ipv4Addr) -> IpAddr {
+        let pod = |host| ProxiedNode::remote_pod(host)[0];
+        match ip.octets() {
+            [10, 1, 0, 1] | [192, 0, 2, 10] => pod(11),
+            [10, 1, 0, 2] => pod(12),
+            [10, 2, 0, 1] => pod(13),
+            [10, 2, 0, 2] => pod(14),
+            _ if ip.to_string().starts_with(self.services) => {
+                Ipv4Addr::new(10, 96, 100 + self.number, self.place(ip)).into()
+            }
+            // A pod stands for the ClusterIP of another cluster.
+            [10, 96 | 97, ..] => pod(14),
+            [243, ..] => Ipv4Addr::new(243, 0, self.number, self.place(ip)).into(),
+            [10, 200, ..] => Ipv4Addr::new(10, 200, self.number, self.place(ip)).into(),
+            _ => ip.into(),
+        }
+    }
+
+    /// From 1.
+    fn place(&mut self, ip: Ipv4Addr) -> u8 {
+        let before = self.given.iter().position(|given| *given == ip);
+        let index = before.unwrap_or_else(|| {
+            self.given.push(ip);
+            self.given.len() - 1
+        });
+        u8::try_from(index + 1).unwrap_or(u8::MAX)
+    }
+}
+
+/// Sets the ports of the servers, TCP and UDP. Pods have other ones than Services.
+fn set_ports(object: &mut Value) {
+    let pods = ProxiedNode::REMOTE_PODS.map(|host| json!(ProxiedNode::remote_pod(host)[0]));
+    let mut endpoints = object["endpoints"].as_array().into_iter().flatten();
+    let leads_to_pods = endpoints.any(|endpoint| pods.contains(&endpoint["addresses"][0]));
+    let is_service = object["kind"] == "Service";
     let is_slice = object["kind"] == "EndpointSlice";
     let ports = if is_slice { &mut object["ports"] } else { &mut object["spec"]["ports"] };
-    let Some(ports) = ports.as_array_mut() else { return };
-    for port in &mut *ports {
-        port["name"] = "http".into();
+    if !ports.is_array() {
+        return;
     }
-    let leads_to_pods = is_slice && ports[0]["port"] == TCP.1;
-    let port = if leads_to_pods { UDP.1 } else { UDP.0 };
-    ports.push(json!({"name": "dns", "protocol": "UDP", "port": port}));
-    if object["kind"] == "Service" {
-        object["spec"]["ports"][1]["targetPort"] = UDP.1.into();
-    }
+    let port = |name, protocol, (frontend, backend): (u16, u16)| {
+        let number = if leads_to_pods { backend } else { frontend };
+        let mut port = json!({"name": name, "protocol": protocol, "port": number});
+        if is_service {
+            port["targetPort"] = backend.into();
+        }
+        port
+    };
+    *ports = json!([port("http", "TCP", TCP), port("dns", "UDP", UDP)]);
 }
 
 /// The same object in a cluster of IPv6.
@@ -149,15 +207,6 @@ fn ipv6_of(ip: Ipv4Addr) -> Ipv6Addr {
     let [a, b, c, d] = ip.octets();
     let range = if [a, b] == [10, 96] { 0xfd96 } else { 0xfd00 | u16::from(a) };
     Ipv6Addr::new(range, 0, 0, 0, 0, 0, 0, 0x4000 ^ u16::from_be_bytes([c, d]))
-}
-
-/// Pods stand for the ClusterIPs of other clusters, and have another port than a Service.
-fn reach_pods(object: &mut Value) {
-    let remote = json!(ProxiedNode::remote_pod(14)[0]);
-    let mut endpoints = object["endpoints"].as_array().into_iter().flatten();
-    if endpoints.any(|endpoint| endpoint["addresses"][0] == remote) {
-        object["ports"][0]["port"] = 8080.into();
-    }
 }
 
 /// A slice for a Service that has none, as its cluster's own controller makes it.

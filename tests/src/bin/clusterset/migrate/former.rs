@@ -20,6 +20,8 @@ const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 const SLICES: &str = "discovery.k8s.io/v1";
 /// Where a Submariner broker keeps what all clusters share.
 const BROKER: &str = "submariner-k8s-broker";
+/// The VIP that Lighthouse gives.
+const VIP: &str = "243.0.0.1";
 const BASE32_HEX: &[u8; 32] = b"0123456789abcdefghijklmnopqrstuv";
 
 /// Another multi-cluster controller.
@@ -127,7 +129,7 @@ impl Source {
 }
 
 /// The name that the reference controller and Cilium give the derived Service.
-fn derived_name(namespace: &str) -> String {
+pub(crate) fn derived_name(namespace: &str) -> String {
     let hash = Sha256::digest(format!("{namespace}/{NAME}").as_bytes());
     let number = hash.iter().take(7).fold(0_u64, |number, byte| number << 8 | u64::from(*byte));
     let digit = |place: u32| {
@@ -149,11 +151,14 @@ fn import(source: Source, namespace: &str, derived: &str) -> Value {
     import["spec"] = json!({ "type": "ClusterSetIP", "ports": ports() });
     let annotations = match source {
         Source::Reference => json!({ DERIVED: derived }),
-        Source::Cilium { synced } => json!({
-            DERIVED: derived,
-            "clustermesh.cilium.io/supported-ip-families": "IPv4",
-            "service.cilium.io/global-sync-endpoint-slices": synced.to_string(),
-        }),
+        Source::Cilium { synced } => {
+            let mut annotations =
+                json!({ DERIVED: derived, "clustermesh.cilium.io/supported-ip-families": "IPv4" });
+            if synced {
+                annotations["service.cilium.io/global-sync-endpoint-slices"] = json!("true");
+            }
+            annotations
+        }
         Source::Lighthouse { vip: false } => json!({}),
         Source::Lighthouse { vip: true } => json!({
             "lighthouse.submariner.io/use-clusterset-ip": "true",
@@ -162,7 +167,7 @@ fn import(source: Source, namespace: &str, derived: &str) -> Value {
     };
     import["metadata"]["annotations"] = annotations;
     if source == (Source::Lighthouse { vip: true }) {
-        import["spec"]["ips"] = json!(["243.0.0.1"]);
+        import["spec"]["ips"] = json!([VIP]);
     }
     import
 }
@@ -188,7 +193,7 @@ fn derived_service(source: Source, namespace: &str, name: &str, import: &Value) 
         "uid": import, "controller": is_cilium, "blockOwnerDeletion": is_cilium,
     }]);
     if is_cilium {
-        service["metadata"]["labels"] = json!({ SERVICE_NAME: NAME, SOURCE_CLUSTER: "c2" });
+        service["metadata"]["labels"] = json!({ SERVICE_NAME: NAME });
         service["metadata"]["annotations"] =
             json!({ "service.cilium.io/global": "true", DERIVED: name });
     }
@@ -205,11 +210,8 @@ fn slice(
     let (name, labels, address, port) = match source {
         Source::Cilium { synced: false } => return Ok(None),
         Source::Reference => (
-            "hello-c1-x7kzq".to_owned(),
-            json!({
-                SLICE_SERVICE: derived,
-                SLICE_MANAGED_BY: "multicluster-controller.mcs-api.sigs.k8s.io",
-            }),
+            format!("imported-{NAME}-74ccv"),
+            json!({ SLICE_SERVICE: derived }),
             pod(0, 0).to_string(),
             TARGET,
         ),
@@ -223,11 +225,11 @@ fn slice(
             TARGET,
         ),
         Source::Lighthouse { .. } => (
-            format!("{NAME}-{namespace}-c1-ipv4"),
+            format!("{NAME}-p9f8h"),
             json!({
                 SOURCE_CLUSTER: "c1",
                 SLICE_MANAGED_BY: "lighthouse-agent.submariner.io",
-                "multicluster.kubernetes.io/is-headless": "false",
+                "lighthouse.submariner.io/is-headless": "false",
                 "lighthouse.submariner.io/sourceNamespace": namespace,
             }),
             exported["spec"]["clusterIP"].as_str().context("a ClusterIP")?.to_owned(),
@@ -248,11 +250,14 @@ fn slice(
 
 /// What the broker has, where the second cluster is that too.
 fn records(source: Source, namespace: &str) -> Vec<Value> {
-    let Source::Lighthouse { .. } = source else { return vec![] };
+    let Source::Lighthouse { vip } = source else { return vec![] };
     let mut aggregate = objects::import(BROKER);
     aggregate["metadata"]["name"] = json!(format!("{NAME}-{namespace}"));
     aggregate["metadata"]["annotations"] =
         json!({ SERVICE_NAME: NAME, "lighthouse.submariner.io/sourceNamespace": namespace });
     aggregate["spec"] = json!({ "type": "ClusterSetIP", "ports": ports() });
+    if vip {
+        aggregate["spec"]["ips"] = json!([VIP]);
+    }
     vec![aggregate]
 }
