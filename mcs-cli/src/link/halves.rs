@@ -72,7 +72,8 @@ impl<'a> Publisher<'a> {
             host.draft.is_some() || host.get(ROLES, Some(namespace), READER).await?.is_some();
         ensure!(
             has_reader,
-            "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first",
+            "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first, or give --hub if its \
+             mailbox is on a hub",
             host.id
         );
         Credentials::make(&self.mailbox, reader.as_str(), READER, terms).await

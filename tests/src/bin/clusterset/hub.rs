@@ -87,6 +87,7 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     ensure!(!output.status.success() && refused.contains("tokens in the clear"), "{refused}");
     let said = link(world)?;
     ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
+    needs_the_hub(world)?;
     stays(world, &namespace, &before)?;
     for cluster in world.clusters.iter_mut().take(2) {
         let mailbox = format!("--mailbox=mcs-{}", cluster.id);
@@ -108,6 +109,26 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)?;
     publishes_until_nobody_reads(world)
+}
+
+/// Commands that would act on the clusters alone refuse, and change nothing: the rights are on the hub.
+fn needs_the_hub(world: &World) -> anyhow::Result<()> {
+    let [first, second] = [world.first(), world.second()];
+    let peers = || second.api().get("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1");
+    let before = peers()?["metadata"]["uid"].take();
+    for words in [&["rotate"][..], &["unlink"], &["forget", "c1"], &["down", "--yes"]] {
+        let mut command = controller::command_line(world.control.netns())?;
+        command.args(words).arg(second.administrator()?);
+        if words[0] != "forget" {
+            command.arg(first.administrator()?);
+        }
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "{words:?}");
+        ensure!(said.contains("on a hub") && said.contains("--hub"), "{words:?}: {said}");
+        ensure!(peers()?["metadata"]["uid"] == before, "{words:?} has deleted the ClusterPeer");
+    }
+    Ok(())
 }
 
 /// The second cluster reads the first one as `link` of earlier versions made it: by an account for this mailbox alone. It goes on
