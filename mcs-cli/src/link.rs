@@ -404,26 +404,31 @@ async fn link_clusters(
         done.extend(hub::let_in(command, &publishers).await?);
     }
     // On a hub each cluster has one account for all its links: `let_in` has rotated it.
-    let pairs = directions.iter().filter(|_| hub.is_none() || !command.rotate);
-    let linked = fleet::each(pairs, async |direction: &Direction<'_>| {
+    if hub.is_some() && command.rotate {
+        return Ok(done);
+    }
+    let linked = fleet::each(&directions, async |direction: &Direction<'_>| {
         let linked = link_one(command, direction).await;
         linked.unwrap_or_else(|error| failed(command, direction, &error))
     });
-    done.extend(linked.await);
-    if hub.is_some() && !command.rotate {
-        hub::take_pairs(&command.link, &publishers, &directions).await?;
+    let linked = linked.await;
+    if hub.is_some() {
+        let sound = directions.iter().zip(&linked).filter(|(_, linked)| linked.left.is_empty());
+        let sound: Vec<_> = sound.map(|(direction, _)| direction).collect();
+        hub::take_pairs(&command.link, &publishers, &sound).await?;
     }
+    done.extend(linked);
     Ok(done)
 }
 
 async fn link_one(command: &LinkCommand, direction: &Direction<'_>) -> anyhow::Result<Linked> {
     let Direction { reader, publisher, former, .. } = direction;
-    let LinkArgs { namespace, hub, .. } = &command.link;
-    let credentials = if hub.is_some() {
-        None
-    } else {
+    let namespace = &command.link.namespace;
+    let credentials = if publisher.is_at_home() {
         let terms = command.terms(publisher.mailbox.host);
         Some(publisher.let_read(&reader.id, terms).await?)
+    } else {
+        None
     };
     let pods = if command.rotate { former.pods() } else { direction.pods() };
     let offer = (publisher.identity(), &pods);

@@ -82,10 +82,9 @@ pub(super) struct Direction<'a> {
 impl Direction<'_> {
     /// Whether the reader has credentials for this mailbox, in the Secret of this command.
     pub(super) fn is_linked(&self) -> bool {
-        let Self { publisher: Publisher { cluster, mailbox, .. }, former, .. } = self;
-        let of_pair = super::secret_name(&cluster.id);
-        let is_at_home = std::ptr::eq(mailbox.host, *cluster);
-        let secret = if is_at_home { &of_pair } else { hub::SECRET };
+        let Self { publisher, former, .. } = self;
+        let of_pair = super::secret_name(&publisher.cluster.id);
+        let secret = if publisher.is_at_home() { &of_pair } else { hub::SECRET };
         let spec = former.peer.as_ref().map(|peer| &peer["spec"]);
         self.has_mailbox()
             && spec.is_some_and(|spec| spec["kubeconfigSecretRef"]["name"] == *secret)
@@ -135,7 +134,7 @@ impl Direction<'_> {
         if let Some(url) = command.server_of(host).filter(|url| **url != had) {
             return Some(format!("URL {had} -> {url}"));
         }
-        if !std::ptr::eq(host, self.publisher.cluster) {
+        if !self.publisher.is_at_home() {
             // The member has one account for all.
             return None;
         }
@@ -208,7 +207,7 @@ pub(super) async fn plan(
             plan.pairs.insert((direction.reader.id.clone(), publisher), why);
         }
     }
-    for publisher in publishers.iter().filter(|one| !std::ptr::eq(one.mailbox.host, one.cluster)) {
+    for publisher in publishers.iter().filter(|one| !one.is_at_home()) {
         let reader = publisher.cluster;
         let secret = hub::secret_of(command, reader).await.context("its Secret for the hub")?;
         let of_reader = directions.iter().filter(|one| one.reader.id == reader.id);

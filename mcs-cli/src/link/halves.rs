@@ -1,5 +1,7 @@
 //! The two halves of a link: a publisher creates an account in its mailbox, and the reader stores the credentials.
 
+use std::ptr;
+
 use anyhow::ensure;
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -53,6 +55,11 @@ impl<'a> Publisher<'a> {
             PodRanges { ranges: pods, are_given: true, warning: None }
         };
         Ok(Self { cluster, uid: cluster.uid().await?, mailbox, pods })
+    }
+
+    /// Whether its mailbox is in its own cluster, and not on a hub.
+    pub(super) fn is_at_home(&self) -> bool {
+        ptr::eq(self.mailbox.host, self.cluster)
     }
 
     pub(super) fn identity(&self) -> Identity<'_> {

@@ -50,9 +50,9 @@ pub(crate) fn peer_on_hub(peers: &[Value]) -> Option<&Value> {
     peers.iter().find(|peer| {
         let spec = &peer["spec"];
         let of_id = spec["clusterId"].as_str().map(|id| format!("mcs-{id}"));
-        let mailbox = spec["mailbox"].as_str();
+        let of_id = of_id.filter(|mailbox| mailbox != super::MAILBOX);
         spec["kubeconfigSecretRef"]["name"] == SECRET
-            || mailbox != Some(super::MAILBOX) && mailbox == of_id.as_deref()
+            || of_id.is_some_and(|mailbox| spec["mailbox"] == *mailbox)
     })
 }
 
@@ -260,12 +260,16 @@ async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> a
 pub(super) async fn take_pairs(
     link: &LinkArgs,
     publishers: &[Publisher<'_>],
-    directions: &[Direction<'_>],
+    directions: &[&Direction<'_>],
 ) -> anyhow::Result<()> {
     for publisher in publishers {
         let accounts = pairs(&publisher.mailbox).await?;
         let is_linked = |account: &&String| {
-            publishers.iter().any(|reader| reader.cluster.id.as_str() == **account)
+            let reads = |one: &&Direction<'_>| {
+                one.reader.id.as_str() == **account
+                    && one.publisher.cluster.id == publisher.cluster.id
+            };
+            directions.iter().any(reads)
         };
         for account in accounts.iter().filter(is_linked) {
             take_rights(&publisher.mailbox, account).await?;
@@ -420,6 +424,23 @@ mod tests {
         assert_eq!(readers("west"), ["east"]);
         assert_eq!(readers("south"), ["east"]);
         assert!(readers("north").is_empty());
+    }
+
+    #[test]
+    fn a_clusterpeer_says_whether_its_mailbox_is_on_a_hub() {
+        let peer = |id: &str, secret: &str, mailbox: &str| json!({"spec": {"clusterId": id, "mailbox": mailbox, "kubeconfigSecretRef": {"name": secret}}});
+        for (one, is_on_hub) in [
+            (peer("east", "mailbox", "mcs-east"), true),
+            (peer("east", "peer-east", "mcs-east"), true),
+            (peer("east", "peer-east", "mcs-mailbox"), false),
+            // A cluster of this id publishes at home.
+            (peer("mailbox", "peer-mailbox", "mcs-mailbox"), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(peer_on_hub(std::slice::from_ref(&one)).is_some(), is_on_hub, "{one}");
+        }
+        let refused = needs_hub(&"west".parse().unwrap(), &peer("east", "mailbox", "mcs-east"));
+        assert!(refused.to_string().contains("give the hub's kubeconfig with --hub"), "{refused}");
     }
 
     #[test]

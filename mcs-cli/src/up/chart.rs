@@ -38,6 +38,13 @@ pub(crate) struct ChartArgs {
     pub(super) types: Vec<String>,
 }
 
+impl ChartArgs {
+    /// The version of a chart at an address.
+    fn wanted(&self) -> &str {
+        self.chart_version.as_deref().unwrap_or(OWN_VERSION)
+    }
+}
+
 /// The chart that every cluster gets.
 pub(super) struct Chart {
     reference: String,
@@ -65,10 +72,9 @@ impl Chart {
             update.args(["dependency", "update", &args.chart]);
             run(update).await?;
         }
-        let wanted = args.chart_version.as_deref().unwrap_or(OWN_VERSION);
         let mut chart = Self {
             reference: args.chart.clone(),
-            pinned: (!path.exists()).then(|| wanted.to_owned()),
+            pinned: (!path.exists()).then(|| args.wanted().to_owned()),
             name: String::new(),
             version: String::new(),
             types: vec![],
@@ -82,9 +88,10 @@ impl Chart {
         (chart.name, chart.version) = (text("name")?, text("version")?);
         ensure!(
             args.chart_version.as_ref().is_none_or(|wanted| *wanted == chart.version),
-            "the chart {} has version {}, and --chart-version says {wanted}",
+            "the chart {} has version {}, and --chart-version says {}",
             args.chart,
-            chart.version
+            chart.version,
+            args.wanted()
         );
         let types = output(chart.helm(&["show", "crds"]), &[]).await?;
         chart.types = serde_saphyr::from_multiple(&String::from_utf8_lossy(&types))?;
@@ -118,6 +125,21 @@ impl Chart {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn without_a_flag_the_chart_has_the_version_of_the_program() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            chart: ChartArgs,
+        }
+        let of = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["mcs"], words].concat()).unwrap();
+            line.chart.wanted().to_owned()
+        };
+        assert_eq!(of(&[]), env!("CARGO_PKG_VERSION"));
+        assert_eq!(of(&["--chart-version", "0.9.0"]), "0.9.0");
+    }
 
     #[test]
     fn a_chart_at_an_address_has_a_fixed_version() {

@@ -1,9 +1,6 @@
 //! The proof at the end of `mcs up`: a service of all clusters, to which a pod on every node connects by name.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    time::Duration,
-};
+use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
@@ -66,7 +63,15 @@ impl Proof {
                 let id = &member.cluster.id;
                 format!("the controller of cluster {id} exports nothing of namespace {namespace}")
             });
-            anyhow::Ok((of_own, refused(member, members, &namespace)))
+            let id = &member.cluster.id;
+            let others = members.iter().map(|other| other.cluster.id.as_str());
+            let others = others.filter(|other| *other != id.as_str());
+            let by_peer = refused(&member.peers, others, &namespace).map(|other| {
+                format!(
+                    "the ClusterPeer of {other} in cluster {id} does not allow namespace {namespace} (spec.namespaces)"
+                )
+            });
+            anyhow::Ok((of_own, by_peer))
         });
         let refused = fleet::all_of(refused.await)?;
         let works_alone = refused.iter().all(|(of_own, _)| of_own.is_none());
@@ -232,30 +237,20 @@ impl Proof {
     }
 }
 
-/// Why a cluster would not import the service from one of the others.
-fn refused(member: &Member, members: &[&Member], namespace: &str) -> Option<String> {
-    let id = &member.cluster.id;
-    let rules: BTreeMap<&str, NamespaceRules> = member
-        .peers
-        .iter()
-        .filter_map(|peer| {
-            let rules = serde_json::from_value(peer["spec"]["namespaces"].clone());
-            Some((peer["spec"]["clusterId"].as_str()?, rules.unwrap_or_default()))
-        })
-        .collect();
-    let others = members.iter().map(|other| other.cluster.id.as_str());
-    let refuses = |other: &&str| {
-        let rules = rules.get(other);
-        // A ClusterPeer that is made has the rules by default.
-        !rules.map_or_else(
-            || NamespaceRules::default().allows(namespace),
-            |one| one.allows(namespace),
-        )
+/// The first of these clusters from which a cluster would not import the service, by its ClusterPeers.
+fn refused<'a>(
+    peers: &[Value],
+    mut others: impl Iterator<Item = &'a str>,
+    namespace: &str,
+) -> Option<&'a str> {
+    let allows = |other: &str| {
+        let peer = peers.iter().find(|peer| peer["spec"]["clusterId"] == *other);
+        let rules = peer.map(|peer| serde_json::from_value(peer["spec"]["namespaces"].clone()));
+        // A ClusterPeer that says nothing, or is yet to be made, has the rules by default.
+        let rules: NamespaceRules = rules.and_then(Result::ok).unwrap_or_default();
+        rules.allows(namespace)
     };
-    let refuses = others.filter(|other| *other != id.as_str()).find(refuses)?;
-    Some(format!(
-        "the ClusterPeer of {refuses} in cluster {id} does not allow namespace {namespace} (spec.namespaces)"
-    ))
+    others.find(|other| !allows(other))
 }
 
 /// Whether a controller's flags keep it from exporting services of a namespace.
@@ -399,6 +394,19 @@ mod tests {
         assert_eq!(v4["ports"][0]["port"], 16461);
         assert_eq!(v4["metadata"]["labels"][well_known::SLICE_SERVICE], NAME);
         assert_eq!(of("IPv6")["endpoints"][0]["addresses"], json!(["fd01::1"]));
+    }
+
+    #[test]
+    fn peers_that_allow_other_namespaces_leave_the_proof_out() {
+        let peer = |id: &str, rules: Value| json!({"spec": {"clusterId": id, "namespaces": rules}});
+        let rules = json!({"allow": ["shop", "proofs"], "deny": ["default"]});
+        let peers = [peer("west", rules), peer("south", Value::Null)];
+        let of =
+            |others: &[&'static str], namespace| refused(&peers, others.iter().copied(), namespace);
+        assert_eq!(of(&["south", "west"], CONTROLLERS), Some("west"));
+        assert_eq!(of(&["south", "north"], CONTROLLERS), None);
+        assert_eq!(of(&["south", "west", "north"], "proofs"), None);
+        assert_eq!(of(&["north"], "kube-system"), Some("north"), "it will have the default");
     }
 
     #[test]
