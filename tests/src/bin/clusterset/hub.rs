@@ -26,6 +26,7 @@ const MAILBOX: &str = "mcs-c1";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a mailbox that moves to a hub, and back", meanwhile(moves));
     suite.case("link makes the mailboxes of two clusters on a hub", meanwhile(linked));
+    suite.case("commands about clusters on a hub refuse without it", refuse_without);
 }
 
 fn moves(world: &mut World) -> anyhow::Result<()> {
@@ -87,7 +88,6 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     ensure!(!output.status.success() && refused.contains("tokens in the clear"), "{refused}");
     let said = link(world)?;
     ensure!(said.contains("mailbox.namespace=mcs-c1 and mailbox.secret=mailbox"), "{said}");
-    needs_the_hub(world)?;
     stays(world, &namespace, &before)?;
     for cluster in world.clusters.iter_mut().take(2) {
         let mailbox = format!("--mailbox=mcs-{}", cluster.id);
@@ -111,8 +111,10 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     publishes_until_nobody_reads(world)
 }
 
-/// Commands that would act on the clusters alone refuse, and change nothing: the rights are on the hub.
-fn needs_the_hub(world: &World) -> anyhow::Result<()> {
+/// Commands that would act on the clusters alone refuse, and change nothing: the rights are on the hub. With it they work.
+fn refuse_without(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    link(world)?;
     let [first, second] = [world.first(), world.second()];
     let peers = || second.api().get("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1");
     let before = peers()?["metadata"]["uid"].take();
@@ -128,7 +130,12 @@ fn needs_the_hub(world: &World) -> anyhow::Result<()> {
         ensure!(said.contains("on a hub") && said.contains("--hub"), "{words:?}: {said}");
         ensure!(peers()?["metadata"]["uid"] == before, "{words:?} has deleted the ClusterPeer");
     }
-    Ok(())
+    let mut rotate = controller::command_line(world.control.netns())?;
+    rotate.arg("rotate").arg(first.administrator()?).arg(second.administrator()?);
+    let rotated = said(rotate.arg("--hub").arg(world.clusters[2].administrator()?))?;
+    ensure!(rotated.contains("mcs-c1/publisher.mcs-controller"), "{rotated}");
+    peering::connect(first, second, POD_RANGES[1])?;
+    peering::connect(second, first, POD_RANGES[0])
 }
 
 /// The second cluster reads the first one as `link` of earlier versions made it: by an account for this mailbox alone. It goes on
