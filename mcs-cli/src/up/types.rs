@@ -271,6 +271,16 @@ mod tests {
     }
 
     #[test]
+    fn the_types_of_the_chart_are_read() {
+        let text = include_str!("../../../deploy/helm/mcs-controller/crds/clusterpeers.yaml");
+        let all: Vec<Value> = serde_saphyr::from_multiple(&format!("---\n{text}")).unwrap();
+        let own = all.iter().find(|one| one.is_object()).unwrap();
+        assert_eq!(kind(own), "ClusterPeer");
+        assert!(fields(own).contains("v1alpha1.spec.namespaces.allow"), "{:?}", fields(own));
+        assert_eq!(fate(Some(own), own, None), Own::Keep);
+    }
+
+    #[test]
     fn versions_are_compared_by_numbers() {
         assert_eq!(order("0.10.0", "0.9.1"), Ordering::Greater);
         assert_eq!(order("v0.5.0-rc.1", "0.5.0"), Ordering::Equal);

@@ -118,7 +118,7 @@ fn refuse_without(world: &mut World) -> anyhow::Result<()> {
     let [first, second] = [world.first(), world.second()];
     let peers = || second.api().get("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1");
     let before = peers()?["metadata"]["uid"].take();
-    for words in [&["rotate"][..], &["unlink"], &["forget", "c1"], &["down", "--yes"]] {
+    for words in [&["down", "--yes"][..], &["forget", "c1"], &["rotate"], &["unlink"]] {
         let mut command = controller::command_line(world.control.netns())?;
         command.args(words).arg(second.administrator()?);
         if words[0] != "forget" {
