@@ -29,6 +29,7 @@ use super::{
         containers,
     },
     exit::UNASKED,
+    fleet,
     kubeconfig::ClusterArgs,
     status,
 };
@@ -194,7 +195,7 @@ fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
 /// Waits for Ctrl-C, and then until no cluster has a pod of this check.
 async fn interrupted(probing: &Probing) -> io::Result<()> {
     ctrl_c().await?;
-    drop(probing.lock().await);
+    drop(probing.write().await);
     Ok(())
 }
 
@@ -208,33 +209,42 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
         }
     }
     let namespace = &command.probe.namespace;
-    let mut known = Vec::new();
-    for cluster in &clusters {
-        known.push(peers::Known::of(cluster, namespace).await);
-    }
-    for cluster in clusters {
-        let mut add =
-            |check, result| findings.push(Finding::new(cluster.id.as_str(), check, result));
-        add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
-        add("types", types(&cluster).await);
-        add("rights", rights::of_controller(&cluster, namespace).await);
-        add("controller", controller(&cluster, command).await);
-        if let Some(result) = others::cilium(&cluster).await {
-            add("other controllers", result);
-        }
-        add("agents", agents::on_every_node(&cluster).await);
-        add("addresses", addresses::vip_ranges(&cluster, namespace).await);
-        let found = peers::checks(&cluster, &known).await.into_iter();
-        let found = found.chain(services::checks(&cluster).await);
-        for (check, result) in found.chain(dns::checks(&cluster).await) {
-            add(check, result);
-        }
-        match pods::checks(&cluster, &command.probe, probing).await {
-            Ok(found) => findings.extend(found),
-            Err(error) => add("pods", Err(error)),
-        }
-    }
+    let known = fleet::each(&clusters, async |cluster| peers::Known::of(cluster, namespace).await);
+    let known = known.await;
+    let found =
+        fleet::each(&clusters, async |cluster| check_one(command, cluster, &known, probing).await);
+    findings.extend(found.await.into_iter().flatten());
     Ok(findings)
+}
+
+async fn check_one(
+    command: &CheckCommand,
+    cluster: &Cluster,
+    known: &[peers::Known],
+    probing: &Probing,
+) -> Vec<Finding> {
+    let namespace = &command.probe.namespace;
+    let mut findings = Vec::new();
+    let mut add = |check, result| findings.push(Finding::new(cluster.id.as_str(), check, result));
+    add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
+    add("types", types(cluster).await);
+    add("rights", rights::of_controller(cluster, namespace).await);
+    add("controller", controller(cluster, command).await);
+    if let Some(result) = others::cilium(cluster).await {
+        add("other controllers", result);
+    }
+    add("agents", agents::on_every_node(cluster).await);
+    add("addresses", addresses::vip_ranges(cluster, namespace).await);
+    let found = peers::checks(cluster, known).await.into_iter();
+    let found = found.chain(services::checks(cluster).await);
+    for (check, result) in found.chain(dns::checks(cluster).await) {
+        add(check, result);
+    }
+    match pods::checks(cluster, &command.probe, probing).await {
+        Ok(found) => findings.extend(found),
+        Err(error) => add("pods", Err(error)),
+    }
+    findings
 }
 
 /// A type, and the advice if the API server does not serve it.
@@ -333,7 +343,7 @@ fn has_hub(deployment: &Value) -> bool {
 }
 
 /// The arguments of a Deployment's containers.
-fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
+pub(crate) fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
     let arguments = containers(deployment).filter_map(|one| one["args"].as_array());
     arguments.flatten().filter_map(Value::as_str)
 }

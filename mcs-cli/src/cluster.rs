@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
-use futures_util::future::join_all;
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
@@ -14,6 +13,7 @@ use tokio::time::timeout;
 
 use crate::{
     draft::Draft,
+    fleet,
     kubeconfig::{Endpoint, KubeconfigArg, KubeconfigError},
 };
 
@@ -86,10 +86,8 @@ pub(super) struct Cluster {
 impl Cluster {
     /// Opens the clusters of these kubeconfigs; without kubeconfigs, the cluster of the environment.
     pub(super) async fn open_all(arguments: &[KubeconfigArg]) -> anyhow::Result<Vec<Self>> {
-        let mut clusters = Vec::new();
-        for argument in arguments {
-            clusters.push(Self::open(argument).await?);
-        }
+        let opened = fleet::each(arguments, Self::open).await;
+        let mut clusters = fleet::all_of(opened)?;
         if clusters.is_empty() {
             clusters.push(match KubeconfigArg::of_environment()? {
                 Some(kubeconfig) => Self::open(&kubeconfig).await?,
@@ -112,7 +110,7 @@ impl Cluster {
         }
         let open =
             async |argument: &KubeconfigArg| (argument.to_string(), Self::open(argument).await);
-        Ok(join_all(arguments.iter().map(open)).await)
+        Ok(fleet::each(arguments, open).await)
     }
 
     /// The cluster of the pod.
@@ -238,15 +236,28 @@ impl Cluster {
 
     /// All objects of a kind; none if the API server lacks the type.
     pub(super) async fn list_if_served(&self, kind: Kind) -> anyhow::Result<Vec<Value>> {
-        let is_absent = |error: &anyhow::Error| {
-            error.chain().any(|cause| match cause.downcast_ref() {
-                Some(kube::Error::Api(status)) => status.code == 404,
-                _ => false,
-            })
-        };
-        match self.list(kind).await {
+        self.list_in_if_served(kind, None, "").await
+    }
+
+    /// The objects of a namespace, or of all, that have certain labels; none if the API server lacks the type.
+    pub(super) async fn list_in_if_served(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> anyhow::Result<Vec<Value>> {
+        match self.list_in(kind, namespace, selector).await {
             Err(error) if is_absent(&error) => Ok(vec![]),
             listed => listed,
+        }
+    }
+
+    /// Whether the API server serves a kind. An answer that says neither is an error.
+    pub(super) async fn is_served(&self, kind: Kind) -> anyhow::Result<bool> {
+        match self.ensure_served(kind).await {
+            Ok(()) => Ok(true),
+            Err(error) if is_absent(&error) => Ok(false),
+            Err(error) => Err(error),
         }
     }
 
@@ -286,6 +297,14 @@ impl Cluster {
         let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
         Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
     }
+}
+
+/// Whether the API server lacks the type or the object.
+fn is_absent(error: &anyhow::Error) -> bool {
+    error.chain().any(|cause| match cause.downcast_ref() {
+        Some(kube::Error::Api(status)) => status.code == 404,
+        _ => false,
+    })
 }
 
 /// An object, if it and its type exist.
@@ -348,4 +367,20 @@ fn value(property: &Value) -> String {
 pub(super) fn containers(deployment: &Value) -> impl Iterator<Item = &Value> {
     let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
     containers.into_iter().flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_an_api_server_that_answers_so_lacks_a_type() {
+        let answered = |code| {
+            let status = kube::core::Status { code, ..Default::default() };
+            anyhow::Error::new(kube::Error::Api(Box::new(status))).context("cluster east")
+        };
+        assert!(is_absent(&answered(404)));
+        assert!(!is_absent(&answered(403)) && !is_absent(&answered(504)));
+        assert!(!is_absent(&anyhow!("no answer")));
+    }
 }

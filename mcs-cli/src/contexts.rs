@@ -1,10 +1,10 @@
 //! The clusters of commands about a whole clusterset: the given ones, or those of all contexts.
 
-use futures_util::future::join_all;
 use mcs_kube::{one_line, told};
 
 use crate::{
     cluster::{Cluster, NoId},
+    fleet,
     kubeconfig::{KubeconfigArg, KubeconfigError},
 };
 
@@ -33,13 +33,13 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
         contexts.clusters = Cluster::open_all(&[]).await?;
         return Ok(contexts);
     }
-    let open = |argument| async move {
+    let open = async |argument: &KubeconfigArg| {
         let cluster = Cluster::open(argument).await?;
         let uid = if given.is_empty() { cluster.uid().await.ok() } else { None };
         anyhow::Ok((cluster, uid))
     };
     let (mut identities, mut skipped) = (Vec::<Identity>::new(), Vec::new());
-    for (argument, opened) in all.iter().zip(join_all(all.iter().map(open)).await) {
+    for (argument, opened) in all.iter().zip(fleet::each(&all, open).await) {
         match opened {
             Ok((cluster, uid)) => {
                 let (id, server) = (cluster.id.to_string(), cluster.server.clone());

@@ -21,6 +21,7 @@ use tokio::time::{Instant, sleep};
 use self::remaining::Remaining;
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
+    fleet,
     kubeconfig::ClusterArgs,
     wait,
 };
@@ -159,12 +160,12 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     let TargetArgs { cluster: drained, clusters, .. } = target;
     let clusters = Cluster::open_all(&clusters.named()?).await?;
     let source = clusters.iter().find(|cluster| cluster.id == *drained);
-    let mut all = Vec::new();
-    for cluster in &clusters {
+    let read = fleet::each(&clusters, async |cluster| {
         let is_reader = cluster.id != *drained;
         let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
-        all.push((cluster, peer, only_there(cluster, drained).await?));
-    }
+        anyhow::Ok((cluster, peer, only_there(cluster, drained).await?))
+    });
+    let mut all = fleet::all_of(read.await)?;
     if matches!(wish, Wish::Drain { force: false, .. }) {
         refuse_the_last(drained, all.iter().map(|(cluster, _, only)| (&cluster.id, &only[..])))?;
     }
@@ -175,28 +176,37 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     if let Some(source) = source {
         set_property(source, drain).await?;
     }
-    for (cluster, peer, _) in &all {
+    let set = fleet::each(&all, async |(cluster, peer, _)| {
         // The drained cluster itself tells its readers.
-        if let Some(peer) = peer.as_deref().filter(|_| source.is_none() || drain.is_none()) {
-            set_peer(cluster, peer, drain).await?;
+        match peer.as_deref().filter(|_| source.is_none() || drain.is_none()) {
+            Some(peer) => set_peer(cluster, peer, drain).await,
+            None => Ok(()),
         }
-    }
+    });
+    fleet::all_of(set.await)?;
     let end = Instant::now() + LIMIT;
-    let mut obeyed = Vec::new();
-    for (cluster, _, only_there) in &mut all {
-        let problem = wait::until(end, async || tells(cluster, drained, drain).await).await.err();
-        let problem = problem.map(|error| told(&error));
-        let (cluster, only_there) = (cluster.id.clone(), std::mem::take(only_there));
-        let obeys = problem.is_none();
-        obeyed.push(Obeyed { cluster, obeys, problem, only_there, left: None });
-    }
-    if let Wish::Drain { idle, .. } = wish {
-        let end = Instant::now() + idle.unwrap_or_default();
-        for ((cluster, ..), obeyed) in all.iter().zip(&mut obeyed) {
-            obeyed.left = Some(what_is_left(cluster, drained, end).await);
+    let problems = fleet::each(&all, async |(cluster, ..)| {
+        wait::until(end, async || tells(cluster, drained, drain).await).await.err()
+    });
+    let problems = problems.await;
+    let left = match wish {
+        Wish::Drain { idle, .. } => {
+            let end = Instant::now() + idle.unwrap_or_default();
+            let left = fleet::each(&all, async |(cluster, ..)| {
+                Some(what_is_left(cluster, drained, end).await)
+            });
+            left.await
         }
-    }
-    Ok(obeyed)
+        Wish::Undrain => all.iter().map(|_| None).collect(),
+    };
+    let obeyed = all.iter_mut().zip(problems).zip(left).map(
+        |(((cluster, _, only_there), problem), left)| {
+            let problem = problem.map(|error| told(&error));
+            let (cluster, only_there) = (cluster.id.clone(), std::mem::take(only_there));
+            Obeyed { cluster, obeys: problem.is_none(), problem, only_there, left }
+        },
+    );
+    Ok(obeyed.collect())
 }
 
 /// Counts the remaining clients of a cluster, until there are none or `end`. Reports progress on standard error.

@@ -27,6 +27,7 @@ use crate::{
     cluster::{Cluster, SERVICES},
     contexts::{self, Contexts},
     dns::SYSTEM,
+    fleet,
     kubeconfig::ContextArgs,
     status::service::{self, ServiceStatus},
     tool::said_last,
@@ -244,8 +245,11 @@ async fn statuses(
     findings: &mut Vec<Finding>,
 ) -> Vec<ServiceStatus> {
     let mut all = Vec::new();
-    for cluster in &contexts.clusters {
-        match service::read(cluster, name).await {
+    let read = fleet::each(&contexts.clusters, async |cluster| {
+        (cluster, service::read(cluster, name).await)
+    });
+    for (cluster, status) in read.await {
+        match status {
             Ok(status) => {
                 let problems = status.problems.join("; ");
                 let is_refused = status.is_refused && status.cluster == own;

@@ -258,6 +258,15 @@ fn default_files() -> Vec<PathBuf> {
     home.filter(|file| file.exists()).into_iter().collect()
 }
 
+/// A context of the environment, or a kubeconfig if there is such a file.
+pub(crate) fn context_or_file(text: &str) -> Result<KubeconfigArg, KubeconfigError> {
+    let Ok(file) = text.parse::<KubeconfigArg>();
+    if file.files.iter().all(|file| file.exists()) {
+        return Ok(file);
+    }
+    with_context(&default_files(), text)
+}
+
 /// The current context of the merged files.
 fn with_context(files: &[PathBuf], context: &str) -> Result<KubeconfigArg, KubeconfigError> {
     if files.is_empty() {

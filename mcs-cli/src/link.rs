@@ -1,44 +1,52 @@
 //! `mcs link` and `unlink`: the credentials with which clusters read each other's mailboxes.
 
 mod credentials;
+mod direction;
 mod former;
 mod halves;
 mod hub;
 mod invitation;
 mod invite;
+mod leave;
 mod rotate;
 mod sides;
 mod unlink;
 
-use std::{process::ExitCode, ptr};
+use std::{collections::BTreeSet, process::ExitCode};
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
 use mcs_kube::{
     is_unverified,
     program::{self, FormatArgs, Style},
+    told,
 };
 use serde::Serialize;
-use serde_json::Value;
 
 use self::{
     credentials::{Terms, TokenArgs},
-    former::{Former, Formers},
+    direction::{Direction, Scope, directions},
     halves::{Mailbox, Publisher, accept},
     sides::Pairs,
 };
 pub(super) use self::{
+    direction::{LinkPlan, ranges_in},
+    hub::{needs_hub, open as open_hub, peer_on_hub},
     invite::{InviteCommand, JoinCommand, invite, join},
+    leave::{leave, leave_hub},
     rotate::{RotateCommand, rotate},
 };
 use super::{
     cluster::Cluster,
-    kubeconfig::{ClusterArgs, KubeconfigArg},
-    pod_ranges,
+    fleet,
+    kubeconfig::{self, ClusterArgs, KubeconfigArg},
+    pod_ranges::{self, RangeList},
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
 
+/// The namespace in which the chart lets a cluster publish.
+pub(crate) const MAILBOX: &str = "mcs-mailbox";
 /// The Role of the chart in the namespace of the mailbox.
 const READER: &str = "mcs-mailbox-reader";
 
@@ -68,23 +76,28 @@ struct LinkArgs {
 ///
 /// For each pair and in both directions it makes a ServiceAccount that may read one mailbox and renew its own token,
 /// stores its kubeconfig as a Secret in the other cluster, and makes a ClusterPeer there. On a hub each cluster has one
-/// ServiceAccount, which writes its own mailbox and reads all of them. The controllers need to be installed. Run it again to add a cluster or to replace credentials: pod ranges and URLs that were set stay, unless they are
-/// given anew. It refuses a cluster with the id of another one, and changes nothing then.
+/// ServiceAccount, which writes its own mailbox and reads all of them. The controllers need to be installed. Run it again to replace credentials: pod ranges and URLs that were set stay, unless they are
+/// given anew. With `--with` it links new clusters to others, whose links with each other stay as they are. It refuses a cluster with the id of another one, and changes nothing then.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs link east.conf west.conf
   mcs link ~/.kube/config:east ~/.kube/config:west ~/.kube/config:south
+  mcs link --context south --with east west       # south is new
   mcs link east.conf west.conf --hub hub.conf
   mcs link east.conf west.conf --pod-cidr east=10.1.0.0/16 --server east=https://east.example:6443")]
 pub(super) struct LinkCommand {
     #[command(flatten)]
     link: LinkArgs,
 
-    /// The pod range of a cluster; repeatable. Endpoints outside are refused [default: podSubnet of kubeadm, or else
-    /// the ranges that its nodes have now]
-    #[arg(long, value_name = "ID=CIDR", value_parser = pair::<IpNet>)]
-    pod_cidr: Vec<(ClusterId, IpNet)>,
+    /// Clusters that are linked with each other already: contexts, or kubeconfigs. Their links with each other stay as they are
+    #[arg(long, value_name = "CONTEXT", num_args = 1..)]
+    with: Vec<String>,
+
+    /// The pod ranges of a cluster, with commas between them; repeatable. Endpoints outside are refused [default: what the
+    /// ClusterPeers of others have, or podSubnet of kubeadm, or else the ranges that its nodes have now]
+    #[arg(long, value_name = "ID=CIDR", value_parser = pair::<RangeList>)]
+    pod_cidr: Vec<(ClusterId, RangeList)>,
 
     /// How other clusters reach the API server of a cluster, or of the hub (`hub=URL`) [default: as its kubeconfig says]
     #[arg(long, value_name = "ID=URL", value_parser = pair::<String>)]
@@ -101,6 +114,9 @@ pub(super) struct LinkCommand {
     /// `mcs rotate`: existing links get new tokens, and nothing else is done.
     #[arg(skip)]
     rotate: bool,
+
+    #[arg(skip)]
+    scope: Scope,
 }
 
 /// End what `link` began.
@@ -142,26 +158,39 @@ pub(super) struct ForgetCommand {
 
 impl LinkArgs {
     /// A link of these clusters, with the namespaces of the chart.
-    fn new(kubeconfigs: Vec<KubeconfigArg>) -> Self {
+    fn new(kubeconfigs: Vec<KubeconfigArg>, hub: Option<KubeconfigArg>) -> Self {
         Self {
             clusters: ClusterArgs::of(kubeconfigs),
             namespace: well_known::CONTROLLER.to_owned(),
-            mailbox: "mcs-mailbox".to_owned(),
-            hub: None,
+            mailbox: MAILBOX.to_owned(),
+            hub,
             format: FormatArgs::default(),
         }
     }
 }
 
 impl LinkCommand {
-    /// As `mcs link` with these flags.
+    /// As `mcs link` with these flags, for clusters that the caller has opened.
     pub(crate) fn new(
-        kubeconfigs: Vec<KubeconfigArg>,
-        pod_cidr: Vec<(ClusterId, IpNet)>,
+        pod_cidr: Vec<(ClusterId, RangeList)>,
         server: Vec<(ClusterId, String)>,
     ) -> Self {
-        let link = LinkArgs::new(kubeconfigs);
-        Self { link, pod_cidr, server, replace: false, token: TokenArgs::default(), rotate: false }
+        let link = LinkArgs::new(vec![], None);
+        Self { pod_cidr, server, ..Self::of(link, TokenArgs::default()) }
+    }
+
+    /// Without other flags.
+    fn of(link: LinkArgs, token: TokenArgs) -> Self {
+        Self {
+            link,
+            with: vec![],
+            pod_cidr: vec![],
+            server: vec![],
+            replace: false,
+            token,
+            rotate: false,
+            scope: Scope::All,
+        }
     }
 
     /// The URL that `--server` gives.
@@ -205,27 +234,37 @@ where
     Ok((id, value.parse().map_err(|error: T::Err| error.to_string())?))
 }
 
-pub(super) fn link(command: &LinkCommand) -> anyhow::Result<ExitCode> {
-    let done = program::block_on(link_all(command))?;
+pub(super) fn link(mut command: LinkCommand) -> anyhow::Result<ExitCode> {
+    let done = program::block_on(link_all(&mut command))?;
     show(&command.link.format, &done)
 }
 
-/// Links the clusters, for a command with its own output.
-pub(crate) async fn begin(command: &LinkCommand, clusters: &[&Cluster]) -> anyhow::Result<()> {
-    for done in link_clusters(command, clusters, None).await? {
+/// What clusters lack to read each other, for a command with its own output. Changes nothing.
+pub(crate) async fn plan(
+    command: &LinkCommand,
+    clusters: &[&Cluster],
+    hub: Option<&Cluster>,
+) -> anyhow::Result<LinkPlan> {
+    let publishers = publishers(command, clusters, hub).await?;
+    direction::plan(command, &publishers).await
+}
+
+/// Links the clusters as planned. Returns what has failed, with the reading cluster.
+pub(crate) async fn begin(
+    command: &mut LinkCommand,
+    plan: LinkPlan,
+    clusters: &[&Cluster],
+    hub: Option<&Cluster>,
+) -> anyhow::Result<Vec<(ClusterId, String)>> {
+    command.scope = Scope::Planned(plan);
+    let mut failed = Vec::new();
+    for done in link_clusters(command, clusters, hub).await? {
         if let Some(warning) = done.warning {
             eprintln!("mcs: {warning}");
         }
+        failed.extend(done.left.into_iter().map(|left| (done.reader.clone(), left)));
     }
-    Ok(())
-}
-
-/// Unlinks clusters that all answer.
-pub(crate) async fn end(kubeconfigs: Vec<KubeconfigArg>) -> anyhow::Result<()> {
-    let done = unlink::unlink_all(&LinkArgs::new(kubeconfigs), &[], Pairs::All).await?;
-    let left: Vec<String> = done.into_iter().flat_map(|one| one.left).collect();
-    ensure!(left.is_empty(), "left to do: {}", left.join("; "));
-    Ok(())
+    Ok(failed)
 }
 
 pub(super) fn unlink(command: &UnlinkCommand) -> anyhow::Result<ExitCode> {
@@ -276,8 +315,7 @@ fn table(done: &[Linked], style: Style) -> anyhow::Result<()> {
 /// Opens the clusters. Fails if two have one id.
 async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
     let mut clusters: Vec<Cluster> = Vec::new();
-    for argument in kubeconfigs {
-        let cluster = Cluster::open(argument).await?;
+    for cluster in fleet::all_of(fleet::each(kubeconfigs, Cluster::open).await)? {
         if let Some(same) = clusters.iter().find(|other| other.id == cluster.id) {
             bail!(
                 "the clusters at {} and {} have the same id {}: every cluster needs its own",
@@ -291,54 +329,35 @@ async fn open(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<Cluster>> {
     Ok(clusters)
 }
 
-/// One direction of a link, with the reader's former objects.
-struct Direction<'a> {
-    reader: &'a Cluster,
-    publisher: &'a Publisher<'a>,
-    former: Former,
-}
-
-impl Direction<'_> {
-    /// Whether the reader has credentials for this mailbox, in the Secret of this command.
-    fn is_linked(&self) -> bool {
-        let Self { publisher: Publisher { cluster, mailbox, .. }, former, .. } = self;
-        let of_pair = secret_name(&cluster.id);
-        let secret = if ptr::eq(mailbox.host, *cluster) { &of_pair } else { hub::SECRET };
-        let spec = former.peer.as_ref().map(|peer| &peer["spec"]);
-        let is_of = |spec: &Value| {
-            spec["kubeconfigSecretRef"]["name"] == *secret && spec["mailbox"] == *mailbox.namespace
-        };
-        former.secret.is_some() && spec.is_some_and(is_of)
+async fn link_all(command: &mut LinkCommand) -> anyhow::Result<Vec<Linked>> {
+    let mut named = command.link.clusters.named()?;
+    let new = named.len();
+    for other in &command.with {
+        named.push(kubeconfig::context_or_file(other)?);
     }
-
-    fn text(&self) -> String {
-        format!("cluster {} reads {}", self.reader.id, self.publisher.cluster.id)
-    }
-}
-
-/// Every ordered pair of clusters. Fails if a cluster differs from the former one with its id.
-async fn directions<'a>(
-    publishers: &'a [Publisher<'a>],
-    command: &LinkCommand,
-) -> anyhow::Result<Vec<Direction<'a>>> {
-    let mut directions = Vec::new();
-    for reader in publishers.iter().map(|one| one.cluster) {
-        let mut formers = Formers::of(reader, &command.link.namespace).await?;
-        for publisher in publishers.iter().filter(|other| other.cluster.id != reader.id) {
-            let former = formers.get(&publisher.cluster.id).await?;
-            let former = former.kept(publisher.identity(), &reader.id, command.replace)?;
-            directions.push(Direction { reader, publisher, former });
-        }
-    }
-    Ok(directions)
-}
-
-async fn link_all(command: &LinkCommand) -> anyhow::Result<Vec<Linked>> {
-    let named = command.link.clusters.named()?;
+    ensure!(new > 0, "name the new clusters too, such as --context south");
     ensure!(named.len() > 1, "give the kubeconfigs or contexts of two clusters or more");
     let clusters = open(&named).await?;
     let hub = hub::open(command.link.hub.as_ref()).await?;
+    if !command.with.is_empty() {
+        let new = clusters[..new].iter().map(|cluster| cluster.id.clone());
+        command.scope = Scope::Of(new.collect());
+    }
     link_clusters(command, &clusters.iter().collect::<Vec<_>>(), hub.as_ref()).await
+}
+
+/// The clusters with their mailboxes and pods.
+async fn publishers<'a>(
+    command: &LinkCommand,
+    clusters: &[&'a Cluster],
+    hub: Option<&'a Cluster>,
+) -> anyhow::Result<Vec<Publisher<'a>>> {
+    let read = fleet::each(clusters, async |cluster: &&'a Cluster| {
+        let mailbox = Mailbox::of(cluster, hub, &command.link);
+        let given = pod_ranges::given(&command.pod_cidr, &cluster.id);
+        Publisher::of(cluster, mailbox, given).await
+    });
+    fleet::all_of(read.await)
 }
 
 async fn link_clusters(
@@ -359,13 +378,11 @@ async fn link_clusters(
             "{server} would carry tokens in the clear: give --server {id}=https://..."
         );
     }
-    let mut publishers = Vec::new();
-    for cluster in clusters {
-        let given = command.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
-        let given = given.map(|(_, range)| *range).collect();
-        let mailbox = Mailbox::of(cluster, hub, &command.link);
-        publishers.push(Publisher::of(cluster, mailbox, given).await?);
+    if command.rotate {
+        let ids: BTreeSet<_> = clusters.iter().map(|cluster| cluster.id.as_str()).collect();
+        hub::ensure_hub(clusters, hub.is_some(), |peer| ids.contains(peer)).await?;
     }
+    let publishers = publishers(command, clusters, hub).await?;
     let mut directions = directions(&publishers, command).await?;
     if command.rotate {
         directions.retain(Direction::is_linked);
@@ -387,36 +404,55 @@ async fn link_clusters(
         done.extend(hub::let_in(command, &publishers).await?);
     }
     // On a hub each cluster has one account for all its links: `let_in` has rotated it.
-    for direction in directions.iter().filter(|_| hub.is_none() || !command.rotate) {
+    if hub.is_some() && command.rotate {
+        return Ok(done);
+    }
+    let linked = fleet::each(&directions, async |direction: &Direction<'_>| {
         let linked = link_one(command, direction).await;
-        done.push(linked.with_context(|| direction.text())?);
+        linked.unwrap_or_else(|error| failed(command, direction, &error))
+    });
+    let linked = linked.await;
+    if hub.is_some() {
+        let sound = directions.iter().zip(&linked).filter(|(_, linked)| linked.left.is_empty());
+        let sound: Vec<_> = sound.map(|(direction, _)| direction).collect();
+        hub::take_pairs(&command.link, &publishers, &sound).await?;
     }
-    if hub.is_some() && !command.rotate {
-        hub::take_pairs(&command.link, &publishers, &directions).await?;
-    }
+    done.extend(linked);
     Ok(done)
 }
 
-async fn link_one(
-    command: &LinkCommand,
-    Direction { reader, publisher, former }: &Direction<'_>,
-) -> anyhow::Result<Linked> {
-    let LinkArgs { namespace, hub, .. } = &command.link;
-    let credentials = if hub.is_some() {
-        None
-    } else {
+async fn link_one(command: &LinkCommand, direction: &Direction<'_>) -> anyhow::Result<Linked> {
+    let Direction { reader, publisher, former, .. } = direction;
+    let namespace = &command.link.namespace;
+    let credentials = if publisher.is_at_home() {
         let terms = command.terms(publisher.mailbox.host);
         Some(publisher.let_read(&reader.id, terms).await?)
+    } else {
+        None
     };
-    let kept = former.pods();
-    let pods = if command.rotate { &kept } else { &publisher.pods };
-    let offer = (publisher.identity(), pods);
+    let pods = if command.rotate { former.pods() } else { direction.pods() };
+    let offer = (publisher.identity(), &pods);
     let mut done = accept(reader, namespace, offer, credentials.as_ref(), former).await?;
     if command.rotate {
         // Only tokens change, so notes on ranges and URLs would not be new.
         done.warning = credentials.and_then(|credentials| credentials.warning);
     }
     Ok(done)
+}
+
+/// A direction that could not be linked. The others are.
+fn failed(command: &LinkCommand, direction: &Direction<'_>, error: &anyhow::Error) -> Linked {
+    let Direction { reader, publisher, .. } = direction;
+    Linked {
+        reader: reader.id.clone(),
+        publisher: publisher.cluster.id.clone(),
+        account: format!("{}/{}", publisher.mailbox.namespace, reader.id),
+        secret: format!("{}/{}", command.link.namespace, secret_name(&publisher.cluster.id)),
+        pod_ranges: vec![],
+        expires: None,
+        warning: None,
+        left: vec![format!("run `link` again, as {}: {}", direction.text(), told(error))],
+    }
 }
 
 /// Joins two warnings.

@@ -12,6 +12,7 @@ mod draft;
 mod drain;
 mod exit;
 mod explain;
+mod fleet;
 mod kubeconfig;
 mod link;
 mod pod_ranges;
@@ -88,7 +89,7 @@ fn main() -> ExitCode {
         Command::Up(command) => up::up(&command),
         Command::Down(command) => up::down(&command),
         Command::Dns(command) => dns::run(&command),
-        Command::Link(command) => link::link(&command),
+        Command::Link(command) => link::link(command),
         Command::Invite(command) => link::invite(&command),
         Command::Join(command) => link::join(&command),
         Command::Rotate(command) => link::rotate(command),

@@ -1,6 +1,9 @@
-//! The pod ranges of a cluster, from its objects.
+//! The pod ranges of a cluster, from its objects or from a flag.
+
+use std::str::FromStr;
 
 use ipnet::IpNet;
+use mcs_controller::clusterset::ClusterId;
 use serde_json::Value;
 
 use super::cluster::{CONFIG_MAPS, Cluster, NODES};
@@ -35,6 +38,24 @@ impl PodRanges {
     }
 }
 
+/// Ranges of a flag, with commas between them: a cluster of two families has one of each.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct RangeList(Vec<IpNet>);
+
+impl FromStr for RangeList {
+    type Err = ipnet::AddrParseError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.split(',').map(|range| range.trim().parse()).collect::<Result<_, _>>().map(Self)
+    }
+}
+
+/// The ranges that flags give for a cluster.
+pub(super) fn given(flags: &[(ClusterId, RangeList)], id: &ClusterId) -> Vec<IpNet> {
+    let of_cluster = flags.iter().filter(|(cluster, _)| cluster == id);
+    of_cluster.flat_map(|(_, ranges)| &ranges.0).copied().collect()
+}
+
 /// `networking.podSubnet` of kubeadm.
 fn subnets(config: &Value) -> Vec<IpNet> {
     let text = config["data"]["ClusterConfiguration"].as_str().unwrap_or_default();
@@ -54,6 +75,16 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_flag_has_the_ranges_of_both_families() {
+        let flags =
+            [("east", "10.1.0.0/16,fd01::/48"), ("west", "10.2.0.0/16"), ("east", "10.3.0.0/16")]
+                .map(|(id, ranges)| (id.parse().unwrap(), ranges.parse().unwrap()));
+        let of_east = given(&flags, &"east".parse().unwrap());
+        assert_eq!(joined(&of_east), "10.1.0.0/16,fd01::/48,10.3.0.0/16");
+        assert!("10.1.0.0/16,".parse::<RangeList>().is_err());
+    }
 
     #[test]
     fn pod_ranges_of_kubeadm_are_read() {

@@ -25,6 +25,7 @@ use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS, SLICES},
     contexts,
     exit::UNASKED,
+    fleet,
     kubeconfig::ClusterArgs,
     status::{condition, service::judged},
 };
@@ -108,9 +109,13 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
     for one in contexts.unasked {
         all.unasked.push(format!("{}: {}", one.name, one.error));
     }
-    for cluster in &contexts.clusters {
+    let read = fleet::each(&contexts.clusters, async |cluster| {
         let views = if command.no_nodes { None } else { Some(nodes::ask(cluster).await) };
-        match read(cluster, command.namespace.as_deref(), views.as_ref()).await {
+        let found = read(cluster, command.namespace.as_deref(), views.as_ref()).await;
+        (cluster, views, found)
+    });
+    for (cluster, views, found) in read.await {
+        match found {
             Ok(found) => all.services.extend(found),
             Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
         }

@@ -17,6 +17,7 @@ pub(crate) fn tool(
     kubeconfig: &KubeconfigArg,
 ) -> anyhow::Result<Command> {
     let mut command = Command::new(name);
+    command.kill_on_drop(true);
     match &*kubeconfig.files {
         [file] => command.arg("--kubeconfig").arg(file),
         // The tool merges the files itself.
@@ -45,8 +46,7 @@ pub(crate) async fn output(command: Command, input: &[u8]) -> anyhow::Result<Vec
 pub(crate) async fn ended(mut command: Command, input: &[u8]) -> anyhow::Result<Output> {
     let name = command.as_std().get_program().to_string_lossy().into_owned();
     command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child =
-        command.kill_on_drop(true).spawn().with_context(|| format!("cannot run {name}"))?;
+    let mut child = command.spawn().with_context(|| format!("cannot run {name}"))?;
     if let Some(mut stdin) = child.stdin.take() {
         // A failed tool reports its own error.
         let _ = stdin.write_all(input).await;

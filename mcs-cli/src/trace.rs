@@ -28,6 +28,7 @@ use crate::{
     contexts::{self, Contexts},
     exit,
     explain::client,
+    fleet,
     kubeconfig::ContextArgs,
 };
 
@@ -153,8 +154,11 @@ async fn nodes<'a>(
         eprintln!("mcs: {}: {}", one.name, one.error);
     }
     let mut nodes = Vec::new();
-    for cluster in &contexts.clusters {
-        match agent_pod::pods(cluster, None).await {
+    let read = fleet::each(&contexts.clusters, async |cluster: &'a Cluster| {
+        (cluster, agent_pod::pods(cluster, None).await)
+    });
+    for (cluster, agents) in read.await {
+        match agents {
             Ok(agents) => nodes.extend(agents.into_iter().map(|agent| Node { cluster, agent })),
             Err(error) => {
                 eprintln!("mcs: the agents of {}: {}", cluster.id, told(&error));

@@ -1,11 +1,17 @@
 //! `mcs up` and `mcs down`: make and remove a clusterset with one command.
 
 mod chart;
+mod down;
 mod member;
 mod pending;
+mod plan;
 mod proof;
+mod release;
+mod stays;
+mod types;
 
 use std::{
+    collections::BTreeMap,
     io::{self, IsTerminal as _, Write as _},
     process::ExitCode,
     time::Duration,
@@ -13,23 +19,28 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use futures_util::future::try_join_all;
 use mcs_controller::clusterset::ClusterId;
-use mcs_kube::program::{self, print, table, terminal_width};
-use serde_json::Value;
+use mcs_kube::{
+    program::{self, print, table, terminal_width},
+    told,
+};
+use serde_json::{Value, json};
 use tokio::time::Instant;
 
+pub(crate) use self::down::{DownCommand, down};
 use self::{
     chart::ChartArgs,
     member::{Member, MemberArgs},
+    plan::Plan,
+    release::{NAMESPACE, Release},
 };
 use crate::{
-    cluster::{Cluster, PEERS},
+    cluster::PEERS,
     dns,
     draft::Draft,
+    fleet::{self, Outcome, Outcomes},
     kubeconfig::{ClusterArgs, KubeconfigArg},
-    link::{self, LinkCommand},
-    progress,
+    link, progress,
     status::condition,
     wait,
 };
@@ -39,26 +50,42 @@ const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
 
 /// Make a clusterset of these clusters.
 ///
-/// It looks at each cluster, shows what it is going to do, and asks. Then it installs the types of the Multi-Cluster Services
-/// API, the chart and the names in clusterset.local where they are missing, links the clusters, and ends with a proof: from every
-/// node, a pod connects by name to a service of all clusters. Run it again to repair, or with one more cluster to add it. It
-/// needs helm and kubectl in the PATH.
+/// It looks at each cluster, shows what it is going to change and what stays, and asks. Then it installs the types of the
+/// Multi-Cluster Services API, the chart and the names in clusterset.local where they are missing or differ, in one cluster first: a
+/// pod on each of its nodes connects to a service by name. The others follow. Then it links the clusters, and ends with a proof:
+/// from every node, a pod connects by name to a service of all clusters. A failure in one cluster ends nothing in another; the
+/// last table has a row for each. Run it again to repair, or with one more cluster to add it. It needs helm and kubectl in the
+/// PATH.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs up --context east --context west
   mcs up --context east --context west --context south --yes
+  mcs up east.conf west.conf --hub hub.conf
   mcs up east.conf west.conf --chart deploy/helm/mcs --dry-run
   mcs up --context east --context west --dry-run -o yaml > clusterset.yaml")]
 pub(crate) struct UpCommand {
     #[command(flatten)]
     clusters: ClusterArgs,
 
+    /// The mailboxes are on the API server of this kubeconfig, in a namespace mcs-ID for each cluster
+    #[arg(long, value_name = "KUBECONFIG")]
+    hub: Option<KubeconfigArg>,
+
     #[command(flatten)]
     chart: ChartArgs,
 
     #[command(flatten)]
     member: MemberArgs,
+
+    /// How many clusters are changed at a time, after the first one
+    #[arg(long, value_name = "COUNT", default_value_t = fleet::AT_A_TIME)]
+    at_a_time: usize,
+
+    /// The namespace of the proof's service, which every ClusterPeer allows and every cluster has [default: mcs-controller; there
+    /// is no proof where ClusterPeers do not allow it]
+    #[arg(long, value_name = "NAMESPACE")]
+    proof_namespace: Option<String>,
 
     /// Show what would be done, and do nothing
     #[arg(long)]
@@ -80,196 +107,277 @@ enum DraftFormat {
     Yaml,
 }
 
-/// Take a clusterset away: names, then links, then charts
-///
-/// The types of the Multi-Cluster Services API, ServiceExports and the ids of clusters stay.
-#[derive(Debug, Args)]
-#[command(after_help = "\
-Examples:
-  mcs down --context east --context west")]
-pub(crate) struct DownCommand {
-    #[command(flatten)]
-    clusters: ClusterArgs,
-
-    /// Do not ask
-    #[arg(short, long)]
-    yes: bool,
-}
-
 pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
     program::block_on(async {
-        let mut members = inspect(command).await?;
+        let mut plan = Plan::of(command).await?;
         if let Some(DraftFormat::Yaml) = command.output {
-            draft(command, &mut members).await?;
+            draft(&mut plan).await?;
             return Ok(ExitCode::SUCCESS);
         }
-        show(&members)?;
+        print(&table(terminal_width(), &["CLUSTER", "STEP", "WHAT"], plan.rows()))?;
         if command.dry_run {
             return Ok(ExitCode::SUCCESS);
         }
-        if !command.yes && !confirmed("Go on?")? {
-            bail!("nothing was done");
+        ensure_confirmed(command.yes)?;
+        let mut work = Work::of(&plan);
+        work.install(&mut plan, command.at_a_time).await?;
+        if !work.is_stopped {
+            work.link(&mut plan).await?;
+            work.prove(&plan).await?;
         }
-        chart::prepare(&command.chart).await?;
-        try_join_all(members.iter().map(|member| install(command, member))).await?;
-        link_all(command, &members).await?;
-        progress::say("all", "linked")?;
-        connected(&members).await?;
-        progress::say("all", "the controllers read each other")?;
-        let proven = proof::prove(&members).await?;
-        for line in &proven {
-            print(line)?;
+        let code = work.outcomes(&plan).show()?;
+        if code == ExitCode::SUCCESS {
+            print(
+                "\nThe clusterset is up. Export a Service: kubectl apply -f - <<EOF\n\
+                 {apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: SERVICE, namespace: NAMESPACE}}\nEOF",
+            )?;
         }
-        print(
-            "\nThe clusterset is up. Export a Service: kubectl apply -f - <<EOF\n\
-             {apiVersion: multicluster.x-k8s.io/v1beta1, kind: ServiceExport, metadata: {name: SERVICE, namespace: NAMESPACE}}\nEOF",
-        )?;
-        Ok(ExitCode::SUCCESS)
+        Ok(code)
     })
 }
 
-pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
-    program::block_on(async {
-        let named = command.clusters.named()?;
-        ensure!(
-            !named.is_empty(),
-            "name the clusters: mcs down takes nothing from a context by default"
-        );
-        let clusters = Cluster::open_all(&named).await?;
-        let ids: Vec<_> = clusters.iter().map(|one| one.id.to_string()).collect();
-        let what = format!(
-            "Take names in clusterset.local, links and the release mcs from {}. Imported services end.",
-            ids.join(", ")
-        );
-        print(&what)?;
-        if !command.yes && !confirmed("Go on?")? {
-            bail!("nothing was done");
-        }
-        for cluster in &clusters {
-            let done =
-                dns::undo(cluster).await.with_context(|| format!("cluster {}", cluster.id))?;
-            progress::say(cluster.id.as_str(), &done.join("; "))?;
-        }
-        if named.len() > 1 {
-            link::end(named.clone()).await?;
-            progress::say("all", "unlinked")?;
-        }
-        let uninstalls = named.iter().zip(&ids).map(async |(kubeconfig, id)| {
-            chart::uninstall(kubeconfig).await.with_context(|| format!("cluster {id}"))?;
-            progress::say(id, "the release mcs is gone")
-        });
-        try_join_all(uninstalls).await?;
-        print(
-            "The types, the ids of the clusters, and the namespaces mcs-system, mcs-controller and mcs-mailbox stay.",
-        )?;
-        Ok(ExitCode::SUCCESS)
-    })
+/// What became of each cluster so far, by its place in the plan.
+struct Work {
+    done: Vec<Vec<String>>,
+    failed: Vec<Option<String>>,
+    /// Whether the first cluster has failed, and the others are left alone.
+    is_stopped: bool,
 }
 
-/// Inspects all clusters. Changes nothing.
-async fn inspect(command: &UpCommand) -> anyhow::Result<Vec<Member>> {
-    let named = command.clusters.named()?;
-    ensure!(named.len() > 1, "name two clusters or more, such as --context east --context west");
-    chart::ensure_tools().await?;
-    let inspections =
-        named.into_iter().map(|kubeconfig| Member::inspect(&command.member, kubeconfig));
-    let members = try_join_all(inspections).await?;
-    for (place, member) in members.iter().enumerate() {
-        for other in &members[..place] {
-            member.ensure_apart(other)?;
+impl Work {
+    fn of(plan: &Plan) -> Self {
+        let count = plan.members.len();
+        Self { done: vec![vec![]; count], failed: vec![None; count], is_stopped: false }
+    }
+
+    fn note(&mut self, place: usize, result: anyhow::Result<Vec<String>>) {
+        match result {
+            Ok(done) => self.done[place].extend(done),
+            Err(error) => {
+                self.failed[place].get_or_insert_with(|| told(&error));
+            }
         }
     }
-    Ok(members)
-}
 
-fn show(members: &[Member]) -> anyhow::Result<()> {
-    let rows = members.iter().flat_map(|member| {
-        let id = member.cluster.id.to_string();
-        member.plan().into_iter().map(move |(step, what)| vec![id.clone(), step.to_owned(), what])
-    });
-    print(&table(terminal_width(), &["CLUSTER", "STEP", "WHAT"], rows))
+    /// The clusters in which nothing has failed.
+    fn sound<'a>(&self, plan: &'a Plan) -> Vec<(usize, &'a Member)> {
+        let members = plan.members.iter().enumerate();
+        let sound = members.filter(|(place, _)| self.failed[*place].is_none());
+        sound.map(|(place, (member, _))| (place, member)).collect()
+    }
+
+    /// Installs everything that differs: in one cluster, and if that is proven in the others.
+    async fn install(&mut self, plan: &mut Plan, at_a_time: usize) -> anyhow::Result<()> {
+        let places = (0..plan.members.len()).filter(|place| !plan.is_installed(*place));
+        let mut places: Vec<_> = places.collect();
+        // A cluster that is new serves nobody yet.
+        places.sort_by_key(|place| plan.members[*place].1.change.former().is_some());
+        let Some((first, others)) = places.split_first() else { return Ok(()) };
+        let plan = &*plan;
+        let mut result = install(plan, *first).await;
+        let (member, _) = &plan.members[*first];
+        let waits_for_hub = plan.links.members.contains_key(&member.cluster.id);
+        if result.is_ok() && !others.is_empty() && plan.proof.works_alone() && !waits_for_hub {
+            let id = member.cluster.id.as_str();
+            progress::say(id, "the first cluster is proven before the others begin")?;
+            let proven = plan.proof.of_members(&[member]).await.pop();
+            let proven = proven.context("no proof")?;
+            result = result.and_then(|done| proven.map(|_| done));
+        }
+        self.is_stopped = result.is_err();
+        self.note(*first, result);
+        if self.is_stopped {
+            return Ok(());
+        }
+        let installed = fleet::each_of(at_a_time, others, async |place: &usize| {
+            (*place, install(plan, *place).await)
+        });
+        for (place, result) in installed.await {
+            self.note(place, result);
+        }
+        Ok(())
+    }
+
+    /// Links the clusters that are installed, and waits until they read each other.
+    async fn link(&mut self, plan: &mut Plan) -> anyhow::Result<()> {
+        let mut links = plan.links.clone();
+        let places: BTreeMap<ClusterId, usize> = self
+            .sound(plan)
+            .into_iter()
+            .map(|(place, member)| (member.cluster.id.clone(), place))
+            .collect();
+        links.pairs.retain(|(reader, publisher), _| {
+            places.contains_key(reader) && places.contains_key(publisher)
+        });
+        links.members.retain(|id, _| places.contains_key(id));
+        let readers: Vec<_> = places.iter().filter(|(id, _)| !links.of(id).is_empty()).collect();
+        let readers: Vec<usize> = readers.into_iter().map(|(_, place)| *place).collect();
+        let Plan { members, hub, link, .. } = &mut *plan;
+        let clusters: Vec<_> = members.iter().map(|(member, _)| &member.cluster).collect();
+        for (reader, left) in link::begin(link, links, &clusters, hub.as_ref()).await? {
+            if let Some(place) = places.get(&reader) {
+                self.note(*place, Err(anyhow::anyhow!(left)));
+            }
+        }
+        for place in readers {
+            self.note(place, Ok(vec!["linked".to_owned()]));
+        }
+        let sound = self.sound(plan);
+        let ids: Vec<_> = sound.iter().map(|(_, member)| &member.cluster.id).collect();
+        let end = Instant::now() + CONNECTED_WITHIN;
+        let connected = fleet::each(&sound, async |(place, member): &(usize, &Member)| {
+            (*place, connected(member, &ids, end).await)
+        });
+        for (place, result) in connected.await {
+            self.note(place, result.map(|()| vec![]));
+        }
+        progress::say("all", "the controllers read each other, where no row says otherwise")
+    }
+
+    async fn prove(&mut self, plan: &Plan) -> anyhow::Result<()> {
+        if plan.proof.is_left_out() {
+            return progress::say("all", &format!("the proof is {}", plan.proof.text()));
+        }
+        let (places, members): (Vec<_>, Vec<_>) = self.sound(plan).into_iter().unzip();
+        progress::say(
+            "all",
+            "the proof begins: every node connects to a service of all clusters by name",
+        )?;
+        for (place, proven) in places.into_iter().zip(plan.proof.of_members(&members).await) {
+            if let Ok(line) = &proven {
+                print(line)?;
+            }
+            self.note(place, proven.map(|_| vec![]));
+        }
+        Ok(())
+    }
+
+    fn outcomes(&self, plan: &Plan) -> Outcomes {
+        let mut all = Outcomes::default();
+        for (place, (member, _)) in plan.members.iter().enumerate() {
+            let done = self.done[place].join(", ");
+            let outcome = match &self.failed[place] {
+                Some(why) if done.is_empty() => Outcome::Failed(why.clone()),
+                Some(why) => Outcome::Failed(format!("{why}; done before: {done}")),
+                None if !done.is_empty() => Outcome::Done(done),
+                None if self.is_stopped && !plan.is_left(place) => {
+                    Outcome::Left("not begun, since the first cluster has failed".to_owned())
+                }
+                None => Outcome::Left("it was as it should be".to_owned()),
+            };
+            all.add(&member.cluster.id, outcome);
+        }
+        all
+    }
 }
 
 /// Prints what each step would write.
-async fn draft(command: &UpCommand, members: &mut [Member]) -> anyhow::Result<()> {
-    chart::prepare(&command.chart).await?;
-    for member in &mut *members {
-        let draft = chart::draft(&command.chart, member).await;
-        let draft = draft.with_context(|| format!("cluster {}", member.cluster.id))?;
+async fn draft(plan: &mut Plan) -> anyhow::Result<()> {
+    for (member, release) in &mut plan.members {
+        let draft = Draft::default();
+        let drafted = draft_of(&plan.chart, member, release, &draft).await;
+        drafted.with_context(|| format!("cluster {}", member.cluster.id))?;
         member.cluster.draft = Some(draft);
+        member.name_set(&plan.clusterset).await?;
         if member.dns.is_some() {
             dns::apply(&member.cluster).await?;
         }
     }
-    link_all(command, members).await?;
-    for member in members {
-        let text = member.cluster.draft.as_ref().map(Draft::text).unwrap_or_default();
-        let context = member.kubeconfig.context_name()?;
-        print(&format!(
-            "# context: {context}, cluster: {}\n{}",
-            member.cluster.id,
-            text.trim_end()
-        ))?;
+    let Plan { members, hub, link, links, .. } = &mut *plan;
+    if let Some(hub) = hub {
+        hub.draft = Some(Draft::default());
+    }
+    let clusters: Vec<_> = members.iter().map(|(member, _)| &member.cluster).collect();
+    let failed = link::begin(link, links.clone(), &clusters, hub.as_ref()).await?;
+    ensure!(failed.is_empty(), "{failed:?}");
+    let of_hub = hub.as_ref().map(|hub| ("the hub".to_owned(), hub));
+    let mut of_members = Vec::new();
+    for (member, _) in members {
+        of_members.push((member.kubeconfig.context_name()?, &member.cluster));
+    }
+    for (context, cluster) in of_hub.into_iter().chain(of_members) {
+        let text = cluster.draft.as_ref().map(Draft::text).unwrap_or_default();
+        print(&format!("# context: {context}, cluster: {}\n{}", cluster.id, text.trim_end()))?;
     }
     Ok(())
 }
 
-/// Asks on the terminal.
-fn confirmed(question: &str) -> anyhow::Result<bool> {
+/// The types and the chart of a cluster.
+async fn draft_of(
+    chart: &chart::Chart,
+    member: &Member,
+    release: &Release,
+    draft: &Draft,
+) -> anyhow::Result<()> {
+    member.types.draft(draft, &member.kubeconfig).await?;
+    draft.object(
+        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
+    )?;
+    for own in &chart.types {
+        draft.object(own.clone())?;
+    }
+    draft.text_of(&release.draft(chart, &member.cluster, &member.kubeconfig).await?);
+    Ok(())
+}
+
+/// Fails unless somebody says yes, on the terminal or by a flag.
+fn ensure_confirmed(yes: bool) -> anyhow::Result<()> {
+    if yes {
+        return Ok(());
+    }
     ensure!(io::stdin().is_terminal(), "nobody can be asked here: give --yes");
-    eprint!("{question} [y/N] ");
+    eprint!("Go on? [y/N] ");
     io::stderr().flush()?;
     let mut answer = String::new();
     io::stdin().read_line(&mut answer)?;
-    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
-}
-
-/// Installs everything in one cluster.
-async fn install(command: &UpCommand, member: &Member) -> anyhow::Result<()> {
-    let id = member.cluster.id.as_str();
-    let in_cluster = || format!("cluster {id}");
-    if !member.has_types {
-        chart::install_types(&command.chart, member).await.with_context(in_cluster)?;
-        progress::say(id, "the types of the Multi-Cluster Services API are served")?;
-    }
-    chart::install(&command.chart, member).await.with_context(in_cluster)?;
-    progress::say(id, "the agent and the controller are ready")?;
-    if member.dns.is_some() {
-        let done = dns::apply(&member.cluster).await.with_context(in_cluster)?;
-        progress::say(id, &done.join("; "))?;
+    if !matches!(answer.trim(), "y" | "Y" | "yes") {
+        bail!("nothing was done");
     }
     Ok(())
 }
 
-async fn link_all(command: &UpCommand, members: &[Member]) -> anyhow::Result<()> {
-    let kubeconfigs: Vec<KubeconfigArg> =
-        members.iter().map(|member| member.kubeconfig.clone()).collect();
-    let servers = members.iter().filter_map(|member| {
-        let server = member.server.clone()?;
-        Some((member.cluster.id.clone(), server))
-    });
-    let link = LinkCommand::new(kubeconfigs, command.member.pod_cidr.clone(), servers.collect());
-    let clusters: Vec<_> = members.iter().map(|member| &member.cluster).collect();
-    link::begin(&link, &clusters).await
+/// Installs what differs in one cluster. Returns what was done.
+async fn install(plan: &Plan, place: usize) -> anyhow::Result<Vec<String>> {
+    let (member, release) = &plan.members[place];
+    let Member { cluster, kubeconfig, types, dns, .. } = member;
+    let id = cluster.id.as_str();
+    let mut done = Vec::new();
+    let mut say = |what: String| {
+        progress::say(id, &what)?;
+        done.push(what);
+        anyhow::Ok(())
+    };
+    if !types.are_left() {
+        types.install(cluster, kubeconfig).await?;
+        say("the types are served".to_owned())?;
+    }
+    member.name_set(&plan.clusterset).await?;
+    if !matches!(release.change, release::Change::Keep { .. }) {
+        progress::say(id, "helm waits for the agent and the controller, 5 minutes at most")?;
+        release.install(&plan.chart, cluster, kubeconfig).await?;
+        let from = release.change.former().map(|from| format!("{from} -> ")).unwrap_or_default();
+        say(format!("chart {from}{}", plan.chart.version))?;
+    }
+    if dns.is_some() {
+        let changed = dns::apply(cluster).await?;
+        say(changed.join("; "))?;
+    }
+    Ok(done)
 }
 
-/// Waits until each cluster reads each of the others.
-async fn connected(members: &[Member]) -> anyhow::Result<()> {
-    let end = Instant::now() + CONNECTED_WITHIN;
-    for member in members {
-        let id = &member.cluster.id;
-        let read = async || {
-            let peers = member.cluster.list(PEERS).await?;
-            let mut others = members.iter().filter(|other| other.cluster.id != *id);
-            let unread = others.find_map(|other| unread(&peers, &other.cluster.id));
-            let why = unread.map(|unread| {
-                format!("cluster {id} does not read its peers yet: {unread}. `mcs check` says more")
-            });
-            Ok(why.map_or(Ok(()), Err))
-        };
-        wait::until(end, read).await?;
-    }
-    Ok(())
+/// Waits until a cluster reads each of the others.
+async fn connected(member: &Member, ids: &[&ClusterId], end: Instant) -> anyhow::Result<()> {
+    let id = &member.cluster.id;
+    let read = async || {
+        let peers = member.cluster.list(PEERS).await?;
+        let mut others = ids.iter().filter(|other| **other != id);
+        let unread = others.find_map(|other| unread(&peers, other));
+        let why = unread.map(|unread| {
+            format!("cluster {id} does not read its peers yet: {unread}. `mcs check` says more")
+        });
+        Ok(why.map_or(Ok(()), Err))
+    };
+    wait::until(end, read).await
 }
 
 /// Why a cluster is not read, if it is not.

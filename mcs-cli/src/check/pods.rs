@@ -9,7 +9,7 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use serde::Serialize;
 use serde_json::Value;
-use tokio::sync::Mutex;
+use tokio::sync::RwLock;
 
 pub(crate) use self::pod::{Errand, run_pod};
 use self::sample::Endpoint;
@@ -68,8 +68,8 @@ impl ProbeArgs {
     }
 }
 
-/// Held while a cluster has a probing pod.
-pub(super) type Probing = Mutex<()>;
+/// Read while a cluster has a probing pod: whoever gets the right to write knows that there is none.
+pub(super) type Probing = RwLock<()>;
 
 /// An endpoint of a peer, and the outcome of the connection to it.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -107,7 +107,7 @@ pub(super) async fn checks(
     let services = if from == From::Pod { by_name::services(cluster).await? } else { Vec::new() };
     let outcomes = match from {
         From::Pod if !addresses.is_empty() || !services.is_empty() => {
-            let _pod = probing.lock().await;
+            let _pod = probing.read().await;
             let names = services.iter().map(|service| service.target.clone());
             let targets = addresses.iter().map(ToString::to_string).chain(names).collect();
             let errand = Errand { targets, wait: Duration::ZERO, node: None };

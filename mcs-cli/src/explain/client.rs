@@ -12,6 +12,7 @@ use super::code::{Code, Finding};
 use crate::{
     cluster::{Cluster, PODS},
     contexts::{Contexts, Unasked},
+    fleet,
 };
 
 /// The kubelet names the cgroup of a static pod by this annotation of its mirror pod.
@@ -64,16 +65,20 @@ pub(crate) async fn find<'a>(
     };
     let (mut found, mut alike, mut unread) = (Vec::new(), None, contexts.unasked.clone());
     let mut looked = Vec::new();
-    for cluster in &contexts.clusters {
+    let read = fleet::each(&contexts.clusters, async |cluster: &'a Cluster| {
         let default = cluster.client().await?.default_namespace().to_owned();
-        let namespace = namespace.unwrap_or(&default);
+        let namespace = namespace.unwrap_or(&default).to_owned();
+        let read = cluster.get(PODS, Some(&namespace), pod).await;
+        anyhow::Ok((cluster, namespace, read))
+    });
+    for (cluster, namespace, read) in fleet::all_of(read.await)? {
         looked.push(format!("{namespace} of {}", cluster.id));
-        match cluster.get(PODS, Some(namespace), pod).await {
+        match read {
             Ok(Some(object)) => {
                 let client = Client::of(&cluster.id, &object);
                 found.push(Found { client, cluster });
             }
-            Ok(None) if alike.is_none() => alike = similar(cluster, namespace, pod).await,
+            Ok(None) if alike.is_none() => alike = similar(cluster, &namespace, pod).await,
             Ok(None) => {}
             Err(error) => {
                 unread.push(Unasked { name: cluster.id.to_string(), error: told(&error) });

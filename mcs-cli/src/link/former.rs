@@ -49,7 +49,7 @@ pub(super) struct Formers<'a> {
     reader: &'a Cluster,
     /// The namespace of the Secrets.
     namespace: &'a str,
-    peers: Vec<Value>,
+    pub(super) peers: Vec<Value>,
     /// The Secrets read so far. Peers on a hub share one.
     secrets: HashMap<String, Option<Value>>,
 }
@@ -57,10 +57,7 @@ pub(super) struct Formers<'a> {
 impl<'a> Formers<'a> {
     pub(super) async fn of(reader: &'a Cluster, namespace: &'a str) -> anyhow::Result<Self> {
         // Before `mcs up` the API server may lack the type.
-        let peers = match &reader.draft {
-            Some(_) => reader.list_if_served(PEERS).await?,
-            None => reader.list(PEERS).await?,
-        };
+        let peers = reader.list_if_served(PEERS).await?;
         Ok(Self { reader, namespace, peers, secrets: HashMap::new() })
     }
 

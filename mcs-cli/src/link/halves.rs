@@ -1,5 +1,7 @@
 //! The two halves of a link: a publisher creates an account in its mailbox, and the reader stores the credentials.
 
+use std::ptr;
+
 use anyhow::ensure;
 use ipnet::IpNet;
 use serde_json::{Value, json};
@@ -55,6 +57,11 @@ impl<'a> Publisher<'a> {
         Ok(Self { cluster, uid: cluster.uid().await?, mailbox, pods })
     }
 
+    /// Whether its mailbox is in its own cluster, and not on a hub.
+    pub(super) fn is_at_home(&self) -> bool {
+        ptr::eq(self.mailbox.host, self.cluster)
+    }
+
     pub(super) fn identity(&self) -> Identity<'_> {
         let Mailbox { host, namespace } = &self.mailbox;
         let authority = host.authority.as_deref();
@@ -72,7 +79,8 @@ impl<'a> Publisher<'a> {
             host.draft.is_some() || host.get(ROLES, Some(namespace), READER).await?.is_some();
         ensure!(
             has_reader,
-            "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first",
+            "cluster {} has no Role {namespace}/{READER}: install the chart mcs-controller there first, or give --hub if its \
+             mailbox is on a hub",
             host.id
         );
         Credentials::make(&self.mailbox, reader.as_str(), READER, terms).await

@@ -15,9 +15,10 @@ use super::{
 };
 use crate::{
     cluster::{
-        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, LEASES, NAMESPACES, ROLES,
-        SECRETS,
+        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, LEASES, NAMESPACES, PEERS,
+        ROLES, SECRETS,
     },
+    fleet,
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
@@ -43,8 +44,61 @@ pub(super) fn account(cluster: &ClusterId) -> String {
     format!("{}/{ACCOUNT}", mailbox(cluster))
 }
 
+/// The first of these ClusterPeers whose mailbox is on a hub: `link --hub` gives it the Secret of the cluster's own mailbox, and
+/// a namespace with its id. An account that was made by hand has another Secret.
+pub(crate) fn peer_on_hub(peers: &[Value]) -> Option<&Value> {
+    peers.iter().find(|peer| {
+        let spec = &peer["spec"];
+        let of_id = spec["clusterId"].as_str().map(|id| format!("mcs-{id}"));
+        let of_id = of_id.filter(|mailbox| mailbox != super::MAILBOX);
+        spec["kubeconfigSecretRef"]["name"] == SECRET
+            || of_id.is_some_and(|mailbox| spec["mailbox"] == *mailbox)
+    })
+}
+
+/// Fails if a ClusterPeer of a cluster leads to a hub that is not given. `is_meant`: whether the command is about the peer with
+/// this id.
+pub(super) async fn ensure_hub(
+    clusters: &[&Cluster],
+    is_given: bool,
+    is_meant: impl Fn(&str) -> bool,
+) -> anyhow::Result<()> {
+    if is_given {
+        return Ok(());
+    }
+    let found = fleet::each(clusters, async |cluster: &&Cluster| {
+        let mut peers = cluster.list_if_served(PEERS).await?;
+        peers.retain(|peer| is_meant(peer["spec"]["clusterId"].as_str().unwrap_or_default()));
+        match peer_on_hub(&peers) {
+            Some(peer) => Err(needs_hub(&cluster.id, peer)),
+            None => Ok(()),
+        }
+    });
+    fleet::all_of(found.await).map(drop)
+}
+
+pub(crate) fn needs_hub(reader: &ClusterId, peer: &Value) -> anyhow::Error {
+    let spec = &peer["spec"];
+    let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
+    anyhow::anyhow!(
+        "cluster {reader} reads {} on a hub (its ClusterPeer names mailbox {} and Secret {}): give the hub's kubeconfig with \
+         --hub. Nothing was changed",
+        text(&spec["clusterId"]),
+        text(&spec["mailbox"]),
+        text(&spec["kubeconfigSecretRef"]["name"]),
+    )
+}
+
+/// The Secret with which a cluster publishes on a hub, if it has one.
+pub(super) async fn secret_of(
+    command: &LinkCommand,
+    member: &Cluster,
+) -> anyhow::Result<Option<Value>> {
+    member.get(SECRETS, Some(&command.link.namespace), SECRET).await
+}
+
 /// The hub, if there is one.
-pub(super) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Option<Cluster>> {
+pub(crate) async fn open(argument: Option<&KubeconfigArg>) -> anyhow::Result<Option<Cluster>> {
     let Some(argument) = argument else { return Ok(None) };
     let hub = Cluster::open_as(argument, HUB.parse()?).await?;
     hub.ensure_served(EXPORTED).await.with_context(|| {
@@ -100,27 +154,45 @@ pub(super) async fn let_in(
     command: &LinkCommand,
     publishers: &[Publisher<'_>],
 ) -> anyhow::Result<Vec<Linked>> {
-    let mut done = Vec::new();
     if let (Some(first), false) = (publishers.first(), command.rotate) {
         first.mailbox.host.apply(CLUSTER_ROLES, member_role()).await?;
     }
-    for publisher in publishers {
+    let let_in = fleet::each(publishers, async |publisher| {
         // `rotate` adds no cluster to the hub.
-        let namespace = Some(&*command.link.namespace);
-        if command.rotate && publisher.cluster.get(SECRETS, namespace, SECRET).await?.is_none() {
-            continue;
+        if command.rotate && secret_of(command, publisher.cluster).await?.is_none() {
+            return Ok(None);
         }
-        let ids = publishers.iter().filter(|_| !command.rotate);
-        let ids = ids.map(|one| one.cluster.id.to_string());
-        done.push(let_one_in(command, publisher, ids).await?);
+        let id = &publisher.cluster.id;
+        let others = publishers.iter().map(|one| &one.cluster.id).filter(|other| *other != id);
+        let read = others.filter(|other| !command.rotate && command.scope.has(id, other));
+        let read: BTreeSet<_> = read.map(ToString::to_string).collect();
+        if command.scope.lets_in(id) {
+            return let_one_in(command, publisher, read).await.map(Some);
+        }
+        if !read.is_empty() {
+            let_read(publisher, read).await?;
+        }
+        Ok(None)
+    });
+    Ok(fleet::all_of(let_in.await)?.into_iter().flatten().collect())
+}
+
+/// Lets a member read other mailboxes too.
+async fn let_read(publisher: &Publisher<'_>, mut read: BTreeSet<String>) -> anyhow::Result<()> {
+    let (id, host) = (&publisher.cluster.id, publisher.mailbox.host);
+    let binding = host.get(CLUSTER_BINDINGS, None, &binding_name(id)).await?;
+    let had = binding.as_ref().map(reads).unwrap_or_default();
+    if read.is_subset(&had) && binding.is_some() {
+        return Ok(());
     }
-    Ok(done)
+    read.extend(had);
+    set_reads(host, id, &read).await
 }
 
 async fn let_one_in(
     command: &LinkCommand,
     publisher: &Publisher<'_>,
-    members: impl Iterator<Item = String>,
+    read: BTreeSet<String>,
 ) -> anyhow::Result<Linked> {
     let Publisher { cluster: publisher, mailbox, .. } = publisher;
     let Mailbox { host, namespace } = mailbox;
@@ -137,7 +209,7 @@ async fn let_one_in(
     let credentials = Credentials::make(mailbox, ACCOUNT, WRITER, command.terms(host)).await?;
     let binding = host.get(CLUSTER_BINDINGS, None, &binding_name(&publisher.id)).await?;
     let mut reads = binding.as_ref().map(reads).unwrap_or_default();
-    reads.extend(members.filter(|id| *id != publisher.id.as_str()));
+    reads.extend(read);
     set_reads(host, &publisher.id, &reads).await?;
     let former = publisher.get(SECRETS, Some(&command.link.namespace), SECRET).await?;
     let mut secret = kubeconfig_secret(&command.link.namespace, SECRET);
@@ -188,18 +260,22 @@ async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> a
 pub(super) async fn take_pairs(
     link: &LinkArgs,
     publishers: &[Publisher<'_>],
-    directions: &[Direction<'_>],
+    directions: &[&Direction<'_>],
 ) -> anyhow::Result<()> {
     for publisher in publishers {
         let accounts = pairs(&publisher.mailbox).await?;
         let is_linked = |account: &&String| {
-            publishers.iter().any(|reader| reader.cluster.id.as_str() == **account)
+            let reads = |one: &&Direction<'_>| {
+                one.reader.id.as_str() == **account
+                    && one.publisher.cluster.id == publisher.cluster.id
+            };
+            directions.iter().any(reads)
         };
         for account in accounts.iter().filter(is_linked) {
             take_rights(&publisher.mailbox, account).await?;
         }
     }
-    for Direction { reader, publisher, former } in directions {
+    for Direction { reader, publisher, former, .. } in directions {
         let name = secret_name(&publisher.cluster.id);
         let is_ours = |secret: &Value| {
             secret["metadata"]["name"] == *name
@@ -348,6 +424,23 @@ mod tests {
         assert_eq!(readers("west"), ["east"]);
         assert_eq!(readers("south"), ["east"]);
         assert!(readers("north").is_empty());
+    }
+
+    #[test]
+    fn a_clusterpeer_says_whether_its_mailbox_is_on_a_hub() {
+        let peer = |id: &str, secret: &str, mailbox: &str| json!({"spec": {"clusterId": id, "mailbox": mailbox, "kubeconfigSecretRef": {"name": secret}}});
+        for (one, is_on_hub) in [
+            (peer("east", "mailbox", "mcs-east"), true),
+            (peer("east", "peer-east", "mcs-east"), true),
+            (peer("east", "peer-east", "mcs-mailbox"), false),
+            // A cluster of this id publishes at home.
+            (peer("mailbox", "peer-mailbox", "mcs-mailbox"), false),
+            (json!({}), false),
+        ] {
+            assert_eq!(peer_on_hub(std::slice::from_ref(&one)).is_some(), is_on_hub, "{one}");
+        }
+        let refused = needs_hub(&"west".parse().unwrap(), &peer("east", "mailbox", "mcs-east"));
+        assert!(refused.to_string().contains("give the hub's kubeconfig with --hub"), "{refused}");
     }
 
     #[test]

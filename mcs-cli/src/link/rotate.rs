@@ -27,8 +27,7 @@ pub(crate) struct RotateCommand {
 
 pub(crate) fn rotate(command: RotateCommand) -> anyhow::Result<ExitCode> {
     let RotateCommand { link, token } = command;
-    let command =
-        LinkCommand { link, pod_cidr: vec![], server: vec![], replace: false, token, rotate: true };
-    let done = program::block_on(link_all(&command))?;
+    let mut command = LinkCommand { rotate: true, ..LinkCommand::of(link, token) };
+    let done = program::block_on(link_all(&mut command))?;
     show(&command.link.format, &done)
 }

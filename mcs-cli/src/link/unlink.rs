@@ -15,6 +15,7 @@ use super::{
 };
 use crate::{
     cluster::{ACCOUNTS, Cluster, PEERS, SECRETS},
+    fleet,
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::ClusterId;
@@ -35,21 +36,27 @@ pub(super) async fn unlink_all(
     pairs: Pairs,
 ) -> anyhow::Result<Vec<Linked>> {
     let sides = sides(link, gone).await?;
+    let ids: BTreeSet<_> = sides.iter().map(|side| side.id.as_str()).collect();
+    let is_gone = |id: &str| sides.iter().any(|side| side.is_gone && side.id.as_str() == id);
+    let answering: Vec<_> = sides.iter().filter_map(|side| side.cluster.as_ref()).collect();
+    let is_meant = |id: &str| ids.contains(id) && (pairs == Pairs::All || is_gone(id));
+    hub::ensure_hub(&answering, link.hub.is_some(), is_meant).await?;
     let hub = match &link.hub {
         Some(argument) => Some((argument, hub::open(Some(argument)).await)),
         None => None,
     };
-    let mut done = Vec::new();
-    for reader in &sides {
-        let others = sides.iter().filter(|publisher| publisher.id != reader.id);
-        for publisher in others.filter(|publisher| pairs.have(reader, publisher)) {
-            let mailboxes = match &hub {
-                None => Mailboxes::AtHome,
-                Some((_, hub)) => Mailboxes::OnHub(hub.as_ref().ok().and_then(Option::as_ref)),
-            };
-            done.push(unlink_one(link, reader, publisher, mailboxes).await);
-        }
-    }
+    let mailboxes = match &hub {
+        None => Mailboxes::AtHome,
+        Some((_, hub)) => Mailboxes::OnHub(hub.as_ref().ok().and_then(Option::as_ref)),
+    };
+    let all =
+        sides.iter().flat_map(|reader| sides.iter().map(move |publisher| (reader, publisher)));
+    let meant = all
+        .filter(|(reader, publisher)| reader.id != publisher.id && pairs.have(reader, publisher));
+    let unlinked = fleet::each(meant, async |(reader, publisher): (&Side, &Side)| {
+        unlink_one(link, reader, publisher, mailboxes).await
+    });
+    let mut done = unlinked.await;
     match &hub {
         Some((_, Ok(Some(host)))) => done.extend(hub::let_out(link, host, &sides, pairs).await?),
         Some((argument, Err(error))) => {
@@ -62,16 +69,18 @@ pub(super) async fn unlink_all(
 
 /// Fails unless a cluster has objects of this one: the id may be mistyped.
 pub(super) async fn ensure_known(link: &LinkArgs, id: &ClusterId) -> anyhow::Result<()> {
-    let mut peers = BTreeSet::new();
-    for cluster in Cluster::open_all(&link.clusters.named()?).await? {
+    let clusters = Cluster::open_all(&link.clusters.named()?).await?;
+    let known = fleet::each(&clusters, async |cluster| {
         let account = cluster.get(ACCOUNTS, Some(&link.mailbox), id.as_str()).await?;
         let secret = cluster.get(SECRETS, Some(&link.namespace), &secret_name(id)).await?;
-        let of_cluster = cluster.list(PEERS).await?;
-        let ids = of_cluster.iter().filter_map(|peer| peer["spec"]["clusterId"].as_str());
-        peers.extend(ids.map(str::to_owned));
-        if account.is_some() || secret.is_some() || peers.contains(id.as_str()) {
-            return Ok(());
-        }
+        anyhow::Ok((account.is_some() || secret.is_some(), cluster.list(PEERS).await?))
+    });
+    let known = fleet::all_of(known.await)?;
+    let of_peers = known.iter().flat_map(|(_, peers)| peers);
+    let peers: BTreeSet<_> =
+        of_peers.filter_map(|peer| peer["spec"]["clusterId"].as_str()).collect();
+    if peers.contains(id.as_str()) || known.iter().any(|(is_known, _)| *is_known) {
+        return Ok(());
     }
     let peers: Vec<_> = peers.into_iter().collect();
     bail!("no cluster here knows {id}, only {}", peers.join(", "))
@@ -83,8 +92,8 @@ async fn sides(link: &LinkArgs, gone: &[ClusterId]) -> anyhow::Result<Vec<Side>>
     let mut sides: Vec<_> = gone.map(|id| Side { id, cluster: None, is_gone: true }).collect();
     let mut away = Vec::new();
     let named = link.clusters.named()?;
-    for argument in &named {
-        match Cluster::open(argument).await {
+    for (argument, opened) in named.iter().zip(fleet::each(&named, Cluster::open).await) {
+        match opened {
             Ok(cluster) => {
                 let id = cluster.id.clone();
                 sides.push(Side { id, cluster: Some(cluster), is_gone: false });

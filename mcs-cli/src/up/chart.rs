@@ -1,37 +1,16 @@
-//! Installs the types and the chart in a cluster, by kubectl and helm.
+//! The chart of `mcs up`: where it is, and its version.
 
-use std::{path::Path, time::Duration};
+use std::path::Path;
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, ensure};
 use clap::Args;
-use serde_json::json;
-use tokio::{process::Command, time::Instant};
+use serde_json::Value;
+use tokio::process::Command;
 
-use super::{
-    member::{Member, TYPES_NEEDED},
-    pending,
-};
-use crate::{
-    check,
-    draft::Draft,
-    kubeconfig::KubeconfigArg,
-    tool::{output, run, tool},
-    wait,
-};
+use crate::tool::{output, run};
 
-/// The release, and the namespace of the agents.
-const RELEASE: &str = "mcs";
-const NAMESPACE: &str = "mcs-system";
-/// The time limit for the release's pods to be ready.
-const READY_WITHIN: &str = "5m";
-/// The time limit for an installed type to be served.
-const SERVED_WITHIN: Duration = Duration::from_secs(30);
-/// The types of KEP-1645 and KEP-2149.
-const TYPES: [&str; 3] = [
-    "https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd/multicluster.x-k8s.io_serviceimports.yaml",
-    "https://raw.githubusercontent.com/kubernetes-sigs/mcs-api/v0.5.2/config/crd/multicluster.x-k8s.io_serviceexports.yaml",
-    "https://raw.githubusercontent.com/kubernetes-sigs/about-api/master/config/crd/about.k8s.io_clusterproperties.yaml",
-];
+/// The chart of a release of `mcs` has the version of `mcs`.
+const OWN_VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// The chart and its values.
 #[derive(Debug, Args)]
@@ -45,154 +24,140 @@ pub(crate) struct ChartArgs {
     )]
     chart: String,
 
+    /// The version of a chart at an address [default: that of this program]
+    #[arg(long, value_name = "VERSION")]
+    chart_version: Option<String>,
+
     /// A value of the chart, as helm takes it; repeatable. What an earlier release has set stays
     #[arg(long, value_name = "KEY=VALUE")]
-    set: Vec<String>,
+    pub(super) set: Vec<String>,
 
-    /// A file or URL with types of the Multi-Cluster Services API, where a cluster lacks them; repeatable [default: those of
-    /// sigs.k8s.io/mcs-api v0.5.2 and about-api]
+    /// A file or URL with types of the Multi-Cluster Services API, where a cluster lacks one; repeatable [default: those of
+    /// sigs.k8s.io/mcs-api v0.5.2, and of a certain commit of about-api]
     #[arg(long, value_name = "FILE")]
-    types: Vec<String>,
+    pub(super) types: Vec<String>,
 }
 
 impl ChartArgs {
-    /// The files with the types of the API.
-    fn types(&self) -> Vec<&str> {
-        let given = self.types.iter().map(String::as_str);
-        if self.types.is_empty() { TYPES.to_vec() } else { given.collect() }
+    /// The version of a chart at an address.
+    fn wanted(&self) -> &str {
+        self.chart_version.as_deref().unwrap_or(OWN_VERSION)
     }
+}
 
-    /// The values of a cluster, as helm takes them.
-    fn values(&self, member: &Member) -> Vec<String> {
-        let mut values = Vec::new();
-        if !member.has_own_properties {
-            values.push("clusterProperties.create=true".to_owned());
-            values.push(format!("global.clusterId={}", member.cluster.id));
-            values.push(format!("clusterProperties.clusterset={}", member.clusterset));
+/// The chart that every cluster gets.
+pub(super) struct Chart {
+    reference: String,
+    /// The version at an address. A directory or archive has one.
+    pinned: Option<String>,
+    name: String,
+    pub(super) version: String,
+    /// The definitions of its own types.
+    pub(super) types: Vec<Value>,
+}
+
+impl Chart {
+    /// Looks at the chart. A directory gets its subcharts, which archives have.
+    pub(super) async fn of(args: &ChartArgs) -> anyhow::Result<Self> {
+        for (tool, arguments) in
+            [("helm", ["version", "--short"]), ("kubectl", ["version", "--client"])]
+        {
+            let mut command = Command::new(tool);
+            command.args(arguments);
+            run(command).await.with_context(|| format!("{tool} is needed in the PATH"))?;
         }
-        if let Some(dns) = &member.dns {
-            values.push(format!("dns.serviceAccount={}", dns.account));
+        let path = Path::new(&args.chart);
+        if path.join("Chart.yaml").exists() {
+            let mut update = Command::new("helm");
+            update.args(["dependency", "update", &args.chart]);
+            run(update).await?;
         }
-        values.extend_from_slice(&self.set);
-        values
+        let mut chart = Self {
+            reference: args.chart.clone(),
+            pinned: (!path.exists()).then(|| args.wanted().to_owned()),
+            name: String::new(),
+            version: String::new(),
+            types: vec![],
+        };
+        let about = output(chart.helm(&["show", "chart"]), &[]).await?;
+        let about: Value = serde_saphyr::from_str(&String::from_utf8_lossy(&about))?;
+        let text = |field: &str| {
+            let text = about[field].as_str().map(str::to_owned);
+            text.with_context(|| format!("the chart {} has no {field}", args.chart))
+        };
+        (chart.name, chart.version) = (text("name")?, text("version")?);
+        ensure!(
+            args.chart_version.as_ref().is_none_or(|wanted| *wanted == chart.version),
+            "the chart {} has version {}, and --chart-version says {}",
+            args.chart,
+            chart.version,
+            args.wanted()
+        );
+        let types = output(chart.helm(&["show", "crds"]), &[]).await?;
+        chart.types = serde_saphyr::from_multiple(&String::from_utf8_lossy(&types))?;
+        chart.types.retain(Value::is_object);
+        Ok(chart)
     }
-}
 
-/// Fails unless both tools exist.
-pub(super) async fn ensure_tools() -> anyhow::Result<()> {
-    for (tool, arguments) in
-        [("helm", ["version", "--short"]), ("kubectl", ["version", "--client"])]
-    {
-        let mut command = Command::new(tool);
-        command.args(arguments);
-        run(command).await.with_context(|| format!("{tool} is needed in the PATH"))?;
+    /// helm with a verb about the chart alone.
+    fn helm(&self, verb: &[&str]) -> Command {
+        let mut helm = Command::new("helm");
+        helm.args(verb);
+        self.add_to(&mut helm);
+        helm
     }
-    Ok(())
-}
 
-/// Packs the subcharts of a chart in a directory. A chart in an archive, or at an address, has them.
-pub(super) async fn prepare(args: &ChartArgs) -> anyhow::Result<()> {
-    if Path::new(&args.chart).join("Chart.yaml").exists() {
-        let mut update = Command::new("helm");
-        update.args(["dependency", "update", &args.chart]);
-        run(update).await?;
-    }
-    Ok(())
-}
-
-/// Installs the types that KEP-1645 and KEP-2149 define.
-pub(super) async fn install_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
-    for file in args.types() {
-        let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
-        kubectl.args(["apply", "--server-side", "--filename", file]);
-        run(kubectl).await?;
-    }
-    let served = async || {
-        let served = check::serves(&member.cluster, &TYPES_NEEDED).await;
-        Ok(served.map_err(|error| format!("the types are installed, and not served: {error:#}")))
-    };
-    wait::until(Instant::now() + SERVED_WITHIN, served).await
-}
-
-/// Installs the chart, or upgrades the release.
-pub(super) async fn install(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
-    install_own_types(args, member).await?;
-    pending::clear(&member.cluster, NAMESPACE, RELEASE).await?;
-    let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
-    helm.args(["upgrade", "--install", RELEASE, &args.chart]);
-    helm.args(["--namespace", NAMESPACE, "--create-namespace", "--reset-then-reuse-values"]);
-    helm.args(["--wait", "--timeout", READY_WITHIN]);
-    for value in args.values(member) {
-        helm.args(["--set", &value]);
-    }
-    let Err(error) = run(helm).await else { return Ok(()) };
-    // The kubelet's messages about the agents' pods are the useful ones.
-    match check::agents::on_every_node(&member.cluster).await {
-        Err(agents) => bail!("{error:#}; agents: {agents:#}"),
-        Ok(_) => Err(error),
-    }
-}
-
-/// The objects that [`install_types`] and [`install`] would apply, without hooks, which run at an uninstall.
-pub(super) async fn draft(args: &ChartArgs, member: &Member) -> anyhow::Result<Draft> {
-    let draft = Draft::default();
-    if !member.has_types {
-        for file in args.types() {
-            let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
-            kubectl.args(["create", "--dry-run=client", "--output", "yaml", "--filename", file]);
-            draft.text_of(&output(kubectl, &[]).await?);
+    /// Names it to helm.
+    pub(super) fn add_to(&self, helm: &mut Command) {
+        helm.arg(&self.reference);
+        if let Some(version) = &self.pinned {
+            helm.args(["--version", version]);
         }
     }
-    draft.object(
-        json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
-    )?;
-    draft.text_of(&own_types(args).await?);
-    let mut helm = tool("helm", "--kube-context", &member.kubeconfig)?;
-    helm.args(["template", RELEASE, &args.chart, "--namespace", NAMESPACE]);
-    helm.args(["--no-hooks", "--dry-run=server", "--values", "-"]);
-    // `helm template` does not ask the cluster.
-    let version = member.cluster.client().await?.apiserver_version().await?;
-    helm.args(["--kube-version", &version.git_version]);
-    for value in args.values(member) {
-        helm.args(["--set", &value]);
+
+    /// The version of a release of this chart, which helm calls `NAME-VERSION`.
+    pub(super) fn version_of(&self, release: &str) -> String {
+        let version = release.strip_prefix(&self.name).and_then(|rest| rest.strip_prefix('-'));
+        version.unwrap_or(release).to_owned()
     }
-    let former = former_values(&member.kubeconfig).await?;
-    draft.text_of(&output(helm, &former).await?);
-    Ok(draft)
 }
 
-/// The values of the former release.
-async fn former_values(kubeconfig: &KubeconfigArg) -> anyhow::Result<Vec<u8>> {
-    let mut list = tool("helm", "--kube-context", kubeconfig)?;
-    list.args(["list", "--all", "--short", "--namespace", NAMESPACE]);
-    let releases = output(list, &[]).await?;
-    if !String::from_utf8_lossy(&releases).lines().any(|name| name == RELEASE) {
-        return Ok(Vec::new());
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn without_a_flag_the_chart_has_the_version_of_the_program() {
+        #[derive(clap::Parser)]
+        struct Line {
+            #[command(flatten)]
+            chart: ChartArgs,
+        }
+        let of = |words: &[&str]| {
+            let line = <Line as clap::Parser>::try_parse_from([&["mcs"], words].concat()).unwrap();
+            line.chart.wanted().to_owned()
+        };
+        assert_eq!(of(&[]), env!("CARGO_PKG_VERSION"));
+        assert_eq!(of(&["--chart-version", "0.9.0"]), "0.9.0");
     }
-    let mut get = tool("helm", "--kube-context", kubeconfig)?;
-    get.args(["get", "values", RELEASE, "--namespace", NAMESPACE, "--output", "yaml"]);
-    output(get, &[]).await
-}
 
-/// The types of the chart.
-async fn own_types(args: &ChartArgs) -> anyhow::Result<Vec<u8>> {
-    let mut show = Command::new("helm");
-    show.args(["show", "crds", &args.chart]);
-    output(show, &[]).await
-}
-
-/// Installs the types of the chart, which helm never upgrades.
-async fn install_own_types(args: &ChartArgs, member: &Member) -> anyhow::Result<()> {
-    let types = own_types(args).await?;
-    let mut kubectl = tool("kubectl", "--context", &member.kubeconfig)?;
-    kubectl.args(["apply", "--server-side", "--force-conflicts", "--filename", "-"]);
-    output(kubectl, &types).await.map(drop)
-}
-
-/// Uninstalls the release, if it is there.
-pub(super) async fn uninstall(kubeconfig: &KubeconfigArg) -> anyhow::Result<()> {
-    let mut helm = tool("helm", "--kube-context", kubeconfig)?;
-    helm.args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"]);
-    helm.args(["--wait", "--timeout", READY_WITHIN]);
-    run(helm).await
+    #[test]
+    fn a_chart_at_an_address_has_a_fixed_version() {
+        let chart = |pinned: Option<&str>| Chart {
+            reference: "oci://example/mcs".to_owned(),
+            pinned: pinned.map(str::to_owned),
+            name: "mcs".to_owned(),
+            version: "0.2.0".to_owned(),
+            types: vec![],
+        };
+        let words = |chart: &Chart| {
+            let command = chart.helm(&["show", "chart"]);
+            let words = command.as_std().get_args().map(|word| word.to_string_lossy().into_owned());
+            words.collect::<Vec<_>>().join(" ")
+        };
+        assert_eq!(words(&chart(Some("0.2.0"))), "show chart oci://example/mcs --version 0.2.0");
+        assert_eq!(words(&chart(None)), "show chart oci://example/mcs");
+        assert_eq!(chart(None).version_of("mcs-0.2.0-rc.1"), "0.2.0-rc.1");
+        assert_eq!(chart(None).version_of("other-1.0.0"), "other-1.0.0");
+    }
 }

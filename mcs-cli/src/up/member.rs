@@ -1,29 +1,27 @@
-//! A cluster of `mcs up`: its present state, and the plan.
+//! A cluster of `mcs up` as it is.
 
-use std::net::{IpAddr, Ipv4Addr};
+use std::{
+    collections::BTreeSet,
+    net::{IpAddr, Ipv4Addr},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
 use mcs_controller::clusterset::{ClusterId, well_known};
-use serde_json::Value;
+use serde_json::{Value, json};
 
+use super::{chart::ChartArgs, types::Types};
 use crate::{
-    check::{self, API_TYPES, TypeNeeded},
-    cluster::{Cluster, ID_PROPERTY, NODES, PROPERTIES, SLICES},
+    cluster::{Cluster, ID_PROPERTY, NODES, PEERS, PROPERTIES, SLICES},
     dns,
     kubeconfig::KubeconfigArg,
     link,
-    pod_ranges::{self, PodRanges},
+    pod_ranges::{self, PodRanges, RangeList},
 };
 
 /// The oldest kernel that the programs of the agent run on (mcs-ebpf/README.md).
 const OLDEST_KERNEL: [u32; 2] = [5, 10];
-/// The rights that the chart, the controller and CoreDNS need.
-pub(super) const TYPES_NEEDED: [TypeNeeded; 4] = {
-    let [exports, imports, of_dns] = API_TYPES;
-    [exports, imports, of_dns, (PROPERTIES, "install the CRD of about-api")]
-};
 /// The name of a clusterset that nobody has named.
 const DEFAULT_SET: &str = "default";
 
@@ -34,14 +32,15 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     clusterset: Option<String>,
 
-    /// The pod range of a cluster; repeatable [default: podSubnet of kubeadm, or else the ranges of its nodes]
-    #[arg(long, value_name = "ID=CIDR", value_parser = link::pair::<IpNet>)]
-    pub(super) pod_cidr: Vec<(ClusterId, IpNet)>,
+    /// The pod ranges of a cluster, with commas between them; repeatable [default: those in the ClusterPeers of the others, or
+    /// podSubnet of kubeadm, or else the ranges of its nodes]
+    #[arg(long, value_name = "ID=CIDR", value_parser = link::pair::<RangeList>)]
+    pub(super) pod_cidr: Vec<(ClusterId, RangeList)>,
 
-    /// How other clusters reach the API server of a cluster [default: as its kubeconfig says; if that is an address of this
-    /// machine, the one that the cluster itself uses]
+    /// How other clusters reach the API server of a cluster, or of the hub (`hub=URL`) [default: as its kubeconfig says; if that
+    /// is an address of this machine, the one that the cluster itself uses]
     #[arg(long, value_name = "ID=URL", value_parser = link::pair::<String>)]
-    server: Vec<(ClusterId, String)>,
+    pub(super) server: Vec<(ClusterId, String)>,
 
     /// Leave DNS as it is
     #[arg(long)]
@@ -52,63 +51,42 @@ pub(crate) struct MemberArgs {
 pub(crate) struct Member {
     pub(crate) cluster: Cluster,
     pub(super) kubeconfig: KubeconfigArg,
-    /// The name of its clusterset.
-    pub(super) clusterset: String,
-    /// Whether somebody else than the chart wrote its id.
-    pub(super) has_own_properties: bool,
-    pub(super) has_types: bool,
+    pub(super) properties: Properties,
+    pub(super) types: Types,
     /// The plan for its DNS. `None`: unchanged.
     pub(super) dns: Option<dns::Plan>,
     /// The URL by which others reach its API server, if that is not the one of the kubeconfig.
     pub(super) server: Option<String>,
-    pods: Vec<IpNet>,
-    nodes: usize,
+    /// Its ClusterPeers.
+    pub(super) peers: Vec<Value>,
+    pub(super) pods: Vec<IpNet>,
+    pub(super) nodes: usize,
 }
 
 impl Member {
     /// Reads the inputs of the plan from a cluster. Changes nothing.
     pub(super) async fn inspect(
         args: &MemberArgs,
-        kubeconfig: KubeconfigArg,
+        chart: &ChartArgs,
+        kubeconfig: &KubeconfigArg,
     ) -> anyhow::Result<Self> {
+        let (cluster, properties) = open(kubeconfig).await?;
+        let id = cluster.id.clone();
+        let inspected = Self::inspect_cluster(args, chart, cluster, kubeconfig, properties);
         let context = kubeconfig.context_name()?;
-        let mut cluster = Cluster::open_as(&kubeconfig, id_of(&context)?).await?;
-        let of_cluster = || format!("cluster {context} at {}", kubeconfig.clone());
-        let properties = Properties::of(&cluster).await.with_context(of_cluster)?;
-        if let Some(id) = &properties.id {
-            cluster.id = id.clone();
-        }
-        let inspection = Self::inspect_cluster(args, cluster, kubeconfig.clone(), properties);
-        inspection.await.with_context(of_cluster)
+        inspected.await.with_context(|| format!("cluster {id} (context {context})"))
     }
 
     async fn inspect_cluster(
         args: &MemberArgs,
+        chart: &ChartArgs,
         cluster: Cluster,
-        kubeconfig: KubeconfigArg,
+        kubeconfig: &KubeconfigArg,
         properties: Properties,
     ) -> anyhow::Result<Self> {
         ensure_administrator(&cluster).await?;
         let nodes = cluster.list(NODES).await?;
         ensure_kernels(&nodes)?;
-        let clusterset = match (&properties.clusterset, &args.clusterset) {
-            (Some(has), Some(wanted)) if has != wanted => bail!(
-                "it is in clusterset {has}, not in {wanted}: leave out --clusterset, or change the ClusterProperty clusterset.k8s.io"
-            ),
-            (has, wanted) => has.as_ref().or(wanted.as_ref()).cloned(),
-        };
-        let given = args.pod_cidr.iter().filter(|(id, _)| *id == cluster.id);
-        let mut pods: Vec<IpNet> = given.map(|(_, range)| *range).collect();
-        if pods.is_empty() {
-            pods = PodRanges::of(&cluster).await?.ranges;
-        }
-        ensure!(
-            !pods.is_empty(),
-            "neither kubeadm nor its nodes say which addresses its pods have: give --pod-cidr {}=CIDR",
-            cluster.id
-        );
-        let has_types = check::serves(&cluster, &TYPES_NEEDED).await.is_ok();
-        let dns = if args.no_dns { None } else { Some(dns::Plan::of(&cluster).await?) };
         let given = args.server.iter().find(|(id, _)| *id == cluster.id);
         let server = match given {
             Some((_, url)) => Some(url.clone()),
@@ -116,36 +94,53 @@ impl Member {
             None => None,
         };
         Ok(Self {
-            clusterset: clusterset.unwrap_or_else(|| DEFAULT_SET.to_owned()),
-            has_own_properties: properties.are_of_others,
-            has_types,
-            dns,
+            types: Types::missing(chart, &cluster).await?,
+            dns: if args.no_dns { None } else { Some(dns::Plan::of(&cluster).await?) },
+            peers: cluster.list_if_served(PEERS).await?,
+            pods: pod_ranges::given(&args.pod_cidr, &cluster.id),
+            properties,
             server,
-            pods,
             nodes: nodes.len(),
             cluster,
-            kubeconfig,
+            kubeconfig: kubeconfig.clone(),
         })
     }
 
-    /// Two clusters of a set have different ids, one set and different pods.
+    /// Adds the ranges of its pods, unless they were given. `peers`: the ClusterPeers of all clusters.
+    pub(super) async fn find_pods(&mut self, peers: &[Value]) -> anyhow::Result<()> {
+        let id = &self.cluster.id;
+        if self.pods.is_empty() {
+            self.pods = link::ranges_in(peers, id);
+        }
+        if self.pods.is_empty() {
+            self.pods = PodRanges::of(&self.cluster).await?.ranges;
+        }
+        ensure!(
+            !self.pods.is_empty(),
+            "neither its peers, nor kubeadm, nor its nodes say which addresses the pods of cluster {id} have: give --pod-cidr \
+             {id}=CIDR"
+        );
+        Ok(())
+    }
+
+    /// Two clusters of a set have different ids and different pods.
     pub(super) fn ensure_apart(&self, other: &Self) -> anyhow::Result<()> {
         let [one, two] = [&self.cluster, &other.cluster];
-        ensure!(
-            one.id != two.id,
-            "the clusters at {} and {} have the same id {}",
-            one.server,
-            two.server,
-            one.id
-        );
-        ensure!(
-            self.clusterset == other.clusterset,
-            "cluster {} is in clusterset {}, and {} in {}",
-            one.id,
-            self.clusterset,
-            two.id,
-            other.clusterset
-        );
+        if one.id == two.id {
+            let is_from_context = |member: &Self| member.properties.id.is_none();
+            let advice = if is_from_context(self) || is_from_context(other) {
+                "a cluster without id takes the last part of its context's name: rename a context (kubectl config \
+                 rename-context OLD NEW)"
+            } else {
+                "every cluster needs its own: change the ClusterProperty cluster.clusterset.k8s.io of one"
+            };
+            bail!(
+                "the clusters at {} and {} have the same id {}: {advice}",
+                one.server,
+                two.server,
+                one.id
+            );
+        }
         let overlaps = |range: &&IpNet| {
             other.pods.iter().any(|other| range.contains(other) || other.contains(*range))
         };
@@ -159,46 +154,66 @@ impl Member {
         Ok(())
     }
 
-    /// What will be done: each step and its object.
-    pub(super) fn plan(&self) -> Vec<(&'static str, String)> {
-        let id = &self.cluster.id;
-        let types = if self.has_types {
-            "are there"
-        } else {
-            "install ServiceImport, ServiceExport and ClusterProperty"
-        };
-        let dns = self.dns.as_ref().map_or_else(|| "left as it is".to_owned(), dns::Plan::text);
-        let server = self.server.as_ref().map_or_else(
-            || self.cluster.server.clone(),
-            |url| format!("{url} (the kubeconfig has {})", self.cluster.server),
-        );
-        vec![
-            ("types", types.to_owned()),
-            (
-                "chart",
-                format!(
-                    "release mcs: id {id}, clusterset {}, {} nodes",
-                    self.clusterset, self.nodes
-                ),
-            ),
-            ("dns", dns),
-            (
-                "link",
-                format!(
-                    "others reach it at {server}; its pods have {}",
-                    pod_ranges::joined(&self.pods)
-                ),
-            ),
-        ]
+    /// Writes the name of the clusterset, where the chart does not: the id is somebody else's object.
+    pub(super) async fn name_set(&self, clusterset: &str) -> anyhow::Result<()> {
+        if !self.properties.lack_set() {
+            return Ok(());
+        }
+        let metadata = json!({"name": well_known::CLUSTERSET_PROPERTY});
+        let property = json!({"metadata": metadata, "spec": {"value": clusterset}});
+        self.cluster.apply(PROPERTIES, property).await
     }
 }
 
+/// Opens a cluster that may have no id yet: that is then the name of its context.
+pub(super) async fn open(kubeconfig: &KubeconfigArg) -> anyhow::Result<(Cluster, Properties)> {
+    let context = kubeconfig.context_name()?;
+    let mut cluster = Cluster::open_as(kubeconfig, id_of(&context)?).await?;
+    let of_cluster = || format!("cluster {context} at {kubeconfig}");
+    let properties = Properties::of(&cluster).await.with_context(of_cluster)?;
+    if let Some(id) = &properties.id {
+        cluster.id = id.clone();
+    }
+    Ok((cluster, properties))
+}
+
+/// The name of the clusterset: that of the clusters that have one, or the one that is wanted.
+pub(super) fn clusterset(args: &MemberArgs, members: &[Member]) -> anyhow::Result<String> {
+    let named = members
+        .iter()
+        .filter_map(|member| Some((member.properties.clusterset.as_deref()?, &member.cluster.id)));
+    common_set(args.clusterset.as_deref(), named)
+}
+
+fn common_set<'a>(
+    wanted: Option<&str>,
+    named: impl Iterator<Item = (&'a str, &'a ClusterId)>,
+) -> anyhow::Result<String> {
+    let mut all = named.collect::<Vec<_>>();
+    if let Some(wanted) = wanted {
+        if let Some((has, id)) = all.iter().find(|(has, _)| *has != wanted) {
+            bail!(
+                "cluster {id} is in clusterset {has}, not in {wanted}: leave out --clusterset, or change the ClusterProperty \
+                 clusterset.k8s.io"
+            );
+        }
+        return Ok(wanted.to_owned());
+    }
+    all.dedup_by_key(|(has, _)| *has);
+    let sets: BTreeSet<_> = all.iter().map(|(has, _)| *has).collect();
+    if sets.len() > 1 {
+        let said = all.iter().map(|(has, id)| format!("cluster {id} is in clusterset {has}"));
+        bail!("{}", said.collect::<Vec<_>>().join(", "));
+    }
+    Ok(sets.first().copied().unwrap_or(DEFAULT_SET).to_owned())
+}
+
 /// What the ClusterProperties of a cluster say.
-struct Properties {
-    id: Option<ClusterId>,
-    clusterset: Option<String>,
+pub(super) struct Properties {
+    pub(super) id: Option<ClusterId>,
+    pub(super) clusterset: Option<String>,
     /// Whether they are not objects of a release of helm.
-    are_of_others: bool,
+    pub(super) are_of_others: bool,
 }
 
 impl Properties {
@@ -213,10 +228,15 @@ impl Properties {
             are_of_others: manager != "Helm",
         })
     }
+
+    /// Whether nobody writes the name of the clusterset: the chart leaves the properties of others alone.
+    pub(super) const fn lack_set(&self) -> bool {
+        self.are_of_others && self.clusterset.is_none()
+    }
 }
 
 /// The id of a cluster by the name of its context: `arn:aws:eks:eu-west-1:1:cluster/east` becomes `east`.
-fn id_of(context: &str) -> anyhow::Result<ClusterId> {
+pub(super) fn id_of(context: &str) -> anyhow::Result<ClusterId> {
     let last = context.rsplit('/').next().unwrap_or(context).to_lowercase();
     let is_allowed = |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit();
     let label: String =
@@ -308,6 +328,30 @@ mod tests {
             assert_eq!(id_of(context).unwrap().as_str(), id);
         }
         assert!(id_of("___").is_err());
+    }
+
+    #[test]
+    fn the_clusterset_has_one_name() {
+        let [east, west]: [ClusterId; 2] = ["east", "west"].map(|id| id.parse().unwrap());
+        let name = |wanted, named: &[(&'static str, &ClusterId)]| {
+            common_set(wanted, named.iter().copied()).map_err(|error| error.to_string())
+        };
+        assert_eq!(name(None, &[]).unwrap(), "default");
+        assert_eq!(name(Some("shop"), &[]).unwrap(), "shop");
+        assert_eq!(name(None, &[("shop", &east)]).unwrap(), "shop", "a new cluster joins it");
+        assert!(name(Some("bank"), &[("shop", &east)]).unwrap_err().contains("not in bank"));
+        assert!(name(None, &[("shop", &east), ("bank", &west)]).is_err());
+    }
+
+    #[test]
+    fn the_name_is_written_where_nobody_does() {
+        let of = |clusterset: Option<&str>, are_of_others| Properties {
+            id: None,
+            clusterset: clusterset.map(str::to_owned),
+            are_of_others,
+        };
+        assert!(of(None, true).lack_set());
+        assert!(!of(Some("shop"), true).lack_set() && !of(None, false).lack_set());
     }
 
     #[test]

@@ -1,57 +1,71 @@
-//! A release of helm that somebody has interrupted: helm refuses every upgrade of it.
+//! The record of a helm that has not finished. helm refuses every upgrade of its release.
 
-use std::time::Duration;
-
+use anyhow::bail;
 use jiff::Timestamp;
 use serde_json::Value;
-use tokio::time::sleep;
 
 use crate::{
     cluster::{Cluster, SECRETS},
-    progress,
+    kubeconfig::KubeconfigArg,
 };
 
-/// How old a pending record is whose helm is taken for dead.
-const DEAD_AFTER: i64 = 60;
-const PAUSE: Duration = Duration::from_secs(2);
+/// How old a pending record is whose helm is taken for dead, in seconds. A helm that waits writes nothing, and gives up after its
+/// time limit: 5 minutes by default, in helm, in Flux and in `mcs up`. Hooks and the wait have it one after the other.
+const DEAD_AFTER: i64 = 1800;
 
-/// Removes the record of an interrupted helm, once nobody can be at work any more. The revision before it counts then, and
-/// helm takes objects that it has made for the release.
-///
-/// # Errors
-/// The records cannot be read or deleted.
-pub(super) async fn clear(cluster: &Cluster, namespace: &str, release: &str) -> anyhow::Result<()> {
-    let selector = format!("owner=helm,name={release}");
-    let mut is_told = false;
-    loop {
-        let records = cluster.list_in(SECRETS, Some(namespace), &selector).await?;
-        let Some((record, age)) = pending(&records, Timestamp::now()) else { return Ok(()) };
-        if age >= DEAD_AFTER {
-            return cluster.delete(SECRETS, Some(namespace), &record).await;
-        }
-        if !is_told {
-            is_told = true;
-            let what = format!(
-                "helm has not finished what began {age} s ago; it is taken for dead after {DEAD_AFTER} s"
-            );
-            progress::say(cluster.id.as_str(), &what)?;
-        }
-        sleep(PAUSE).await;
+/// The latest record of a release, if it is pending.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Pending {
+    record: String,
+    status: String,
+    /// Its age in seconds.
+    age: i64,
+}
+
+impl Pending {
+    /// Deletes the record. The revision before it counts then, and helm takes objects that it has made for the release.
+    pub(super) async fn clear(&self, cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
+        cluster.delete(SECRETS, Some(namespace), &self.record).await
     }
 }
 
-/// The latest record, if it is pending, and its age in seconds.
-fn pending(records: &[Value], now: Timestamp) -> Option<(String, i64)> {
+/// The pending record of a release whose helm is dead, if there is one.
+///
+/// # Errors
+/// The records cannot be read, or a helm may be at work.
+pub(super) async fn dead(
+    cluster: &Cluster,
+    kubeconfig: &KubeconfigArg,
+    namespace: &str,
+    release: &str,
+) -> anyhow::Result<Option<Pending>> {
+    let selector = format!("owner=helm,name={release}");
+    let records = cluster.list_in(SECRETS, Some(namespace), &selector).await?;
+    let Some(pending) = pending(&records, Timestamp::now()) else { return Ok(None) };
+    if pending.age >= DEAD_AFTER {
+        return Ok(Some(pending));
+    }
+    let Pending { record, status, age } = pending;
+    bail!(
+        "helm has worked on the release {release} for {age} s ({status}): wait until it is done. If that helm is gone, run: kubectl \
+         delete secret {record} --namespace {namespace} --context {}. After {} minutes `mcs` takes it for gone by itself",
+        kubeconfig.context_name()?,
+        DEAD_AFTER / 60
+    )
+}
+
+/// The latest record, if it is pending.
+fn pending(records: &[Value], now: Timestamp) -> Option<Pending> {
     let label =
         |record: &Value, name: &str| record["metadata"]["labels"][name].as_str().map(str::to_owned);
     let version =
         |record: &&Value| label(record, "version").and_then(|text| text.parse::<u64>().ok());
     let latest = records.iter().max_by_key(version)?;
     let metadata = &latest["metadata"];
-    let is_pending = label(latest, "status")?.starts_with("pending-");
+    let status = label(latest, "status").filter(|status| status.starts_with("pending-"))?;
     let created: Option<Timestamp> = metadata["creationTimestamp"].as_str()?.parse().ok();
     let age = now.as_second() - created?.as_second();
-    is_pending.then(|| (metadata["name"].as_str().unwrap_or_default().to_owned(), age))
+    Some(Pending { record: metadata["name"].as_str().unwrap_or_default().to_owned(), status, age })
 }
 
 #[cfg(test)]
@@ -71,7 +85,8 @@ mod tests {
         let deployed = [record("9", "superseded"), record("10", "deployed")];
         assert_eq!(pending(&deployed, now), None);
         let interrupted = [record("9", "deployed"), record("10", "pending-upgrade")];
-        assert_eq!(pending(&interrupted, now), Some(("v10".to_owned(), 60)));
+        let found = pending(&interrupted, now).unwrap();
+        assert_eq!((&*found.record, found.age), ("v10", 60));
         assert_eq!(pending(&[], now), None);
     }
 }

@@ -4,21 +4,27 @@ use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
-use mcs_controller::{clusterset::well_known, probe::Outcome};
+use mcs_controller::{
+    clusterset::{NamespaceRules, well_known},
+    probe::Outcome,
+};
 use mcs_kube::dns_name;
 use serde_json::{Value, json};
 use tokio::{signal::ctrl_c, time::Instant};
 
 use super::member::Member;
 use crate::{
-    check::pods::{Errand, ProbeArgs, run_pod},
-    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, NODES, SERVICES},
-    progress, wait,
+    check::{
+        arguments,
+        pods::{Errand, ProbeArgs, run_pod},
+    },
+    cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, NAMESPACES, NODES, PODS, SERVICES, SLICES},
+    fleet, progress, wait,
 };
 
-/// The service, in the namespace of the controllers, whose pods are its endpoints.
+/// The service, whose endpoints are the controllers' pods, and the namespace of these.
 const NAME: &str = "mcs-canary";
-const NAMESPACE: &str = well_known::CONTROLLER;
+const CONTROLLERS: &str = well_known::CONTROLLER;
 const PORT: u16 = 80;
 /// How long it may take until the service is imported everywhere.
 const IMPORTED_WITHIN: Duration = Duration::from_mins(1);
@@ -32,128 +38,289 @@ const CONNECTIONS: usize = 8;
 const NODES_OF_CLUSTER: usize = 100;
 const NODES_AT_A_TIME: usize = 10;
 
-/// Proves that every node of every cluster reaches a service of all by name. Returns what was found, in lines.
-///
-/// # Errors
-/// What does not work. The service is gone in either case.
-pub(super) async fn prove(members: &[Member]) -> anyhow::Result<Vec<String>> {
-    progress::say(
-        "all",
-        "the proof begins: every node connects to a service of all clusters by name",
-    )?;
-    let proof = async {
-        for member in members {
-            export(&member.cluster).await.with_context(|| in_cluster(member))?;
+/// The proof of a plan.
+pub(super) struct Proof {
+    /// The namespace of the service.
+    namespace: String,
+    /// Why there is no proof.
+    left_out: Option<String>,
+    /// Whether each cluster can export its service at least to itself.
+    works_alone: bool,
+}
+
+impl Proof {
+    /// Plans it. `wanted`: the namespace that somebody gives.
+    ///
+    /// # Errors
+    /// Clusters do not accept the wanted namespace, or lack it.
+    pub(super) async fn of(wanted: Option<&str>, members: &[&Member]) -> anyhow::Result<Self> {
+        let namespace = wanted.unwrap_or(CONTROLLERS).to_owned();
+        let refused = fleet::each(members, async |member: &&Member| {
+            let deployment =
+                member.cluster.get(DEPLOYMENTS, Some(CONTROLLERS), CONTROLLERS).await?;
+            let of_own = exports_not(deployment.as_ref(), &namespace);
+            let of_own = of_own.then(|| {
+                let id = &member.cluster.id;
+                format!("the controller of cluster {id} exports nothing of namespace {namespace}")
+            });
+            let id = &member.cluster.id;
+            let others = members.iter().map(|other| other.cluster.id.as_str());
+            let others = others.filter(|other| *other != id.as_str());
+            let by_peer = refused(&member.peers, others, &namespace).map(|other| {
+                format!(
+                    "the ClusterPeer of {other} in cluster {id} does not allow namespace {namespace} (spec.namespaces)"
+                )
+            });
+            anyhow::Ok((of_own, by_peer))
+        });
+        let refused = fleet::all_of(refused.await)?;
+        let works_alone = refused.iter().all(|(of_own, _)| of_own.is_none());
+        let left_out = refused.into_iter().find_map(|(of_own, by_peer)| of_own.or(by_peer));
+        if wanted.is_some() {
+            ensure!(left_out.is_none(), "--proof-namespace: {}", left_out.unwrap_or_default());
+            for Member { cluster, .. } in members {
+                let there = cluster.get(NAMESPACES, None, &namespace).await?;
+                ensure!(
+                    there.is_some(),
+                    "--proof-namespace: cluster {} has no namespace {namespace}",
+                    cluster.id
+                );
+            }
         }
-        imported(members).await?;
-        let mut lines = Vec::new();
-        for member in members {
-            lines.push(connects(member).await.with_context(|| in_cluster(member))?);
-        }
-        Ok(lines)
-    };
-    let proven = tokio::select! {
-        proven = proof => proven,
-        Ok(()) = ctrl_c() => Err(anyhow!("it was interrupted")),
-    };
-    for member in members {
-        withdraw(&member.cluster).await.with_context(|| in_cluster(member))?;
+        Ok(Self { namespace, left_out, works_alone })
     }
-    proven
-}
 
-fn in_cluster(member: &Member) -> String {
-    format!("cluster {}", member.cluster.id)
-}
+    pub(super) fn text(&self) -> String {
+        let Self { namespace, left_out, .. } = self;
+        match left_out {
+            None => format!("every node connects to {namespace}/{NAME} of all clusters, by name"),
+            Some(why) => {
+                format!("left out: {why}. Give --proof-namespace with one that all allow")
+            }
+        }
+    }
 
-/// Makes the service of the controller's own pods, and exports it.
-async fn export(cluster: &Cluster) -> anyhow::Result<()> {
-    let deployment = cluster.get(DEPLOYMENTS, Some(NAMESPACE), well_known::CONTROLLER).await?;
-    let deployment =
-        deployment.with_context(|| format!("there is no Deployment {NAMESPACE}/{NAMESPACE}"))?;
-    cluster.apply(SERVICES, service(&deployment)).await?;
-    cluster.apply(EXPORTS, json!({"metadata": {"namespace": NAMESPACE, "name": NAME}})).await
-}
+    pub(super) const fn is_left_out(&self) -> bool {
+        self.left_out.is_some()
+    }
 
-fn service(deployment: &Value) -> Value {
-    json!({
-        "metadata": {"namespace": NAMESPACE, "name": NAME},
-        "spec": {
-            "selector": deployment["spec"]["selector"]["matchLabels"],
-            "ports": [{"name": "health", "port": PORT, "targetPort": "health"}],
-        },
-    })
-}
+    pub(super) const fn works_alone(&self) -> bool {
+        self.works_alone
+    }
 
-async fn withdraw(cluster: &Cluster) -> anyhow::Result<()> {
-    cluster.delete(EXPORTS, Some(NAMESPACE), NAME).await?;
-    cluster.delete(SERVICES, Some(NAMESPACE), NAME).await
-}
+    /// Proves that every node of every cluster reaches a service of all by name. Says of each cluster what was found. The service
+    /// is gone in either case.
+    pub(super) async fn of_members(&self, members: &[&Member]) -> Vec<anyhow::Result<String>> {
+        let proof = self.try_members(members);
+        let interrupted = || members.iter().map(|_| Err(anyhow!("it was interrupted"))).collect();
+        let proven: Vec<_> = tokio::select! {
+            proven = proof => proven,
+            Ok(()) = ctrl_c() => interrupted(),
+        };
+        let withdrawn = fleet::each(members, async |member: &&Member| self.withdraw(member).await);
+        let both = proven.into_iter().zip(withdrawn.await);
+        both.map(|(proven, withdrawn)| proven.and_then(|line| withdrawn.map(|()| line))).collect()
+    }
 
-/// Waits until each cluster has imported the service from all.
-async fn imported(members: &[Member]) -> anyhow::Result<()> {
-    let all: BTreeSet<&str> = members.iter().map(|member| member.cluster.id.as_str()).collect();
-    let end = Instant::now() + IMPORTED_WITHIN;
-    for Member { cluster, .. } in members {
+    async fn try_members(&self, members: &[&Member]) -> Vec<anyhow::Result<String>> {
+        let exported =
+            fleet::each(members, async |member: &&Member| self.export(&member.cluster).await);
+        let exported = exported.await;
+        let sources = members.iter().zip(&exported).filter(|(_, exported)| exported.is_ok());
+        let sources: BTreeSet<&str> =
+            sources.map(|(member, _)| member.cluster.id.as_str()).collect();
+        let end = Instant::now() + IMPORTED_WITHIN;
+        let work = members.iter().zip(exported);
+        let proven =
+            fleet::each(work, async |(member, exported): (&&Member, anyhow::Result<()>)| {
+                exported?;
+                self.imported(&member.cluster, &sources, end).await?;
+                self.connects(member).await
+            });
+        proven.await
+    }
+
+    /// Makes the service of the controller's own pods, and exports it.
+    async fn export(&self, cluster: &Cluster) -> anyhow::Result<()> {
+        let namespace = &self.namespace;
+        let deployment = cluster.get(DEPLOYMENTS, Some(CONTROLLERS), CONTROLLERS).await?;
+        let deployment = deployment
+            .with_context(|| format!("there is no Deployment {CONTROLLERS}/{CONTROLLERS}"))?;
+        cluster.apply(SERVICES, service(namespace, &deployment)).await?;
+        if namespace != CONTROLLERS {
+            let service = cluster.get(SERVICES, Some(namespace), NAME).await?.unwrap_or_default();
+            let pods = cluster.list_in(PODS, Some(CONTROLLERS), &selector(&deployment)).await?;
+            cluster.apply(SLICES, slice(namespace, &service, &pods)).await?;
+        }
+        cluster.apply(EXPORTS, json!({"metadata": {"namespace": namespace, "name": NAME}})).await
+    }
+
+    async fn withdraw(&self, Member { cluster, .. }: &Member) -> anyhow::Result<()> {
+        let namespace = Some(&*self.namespace);
+        cluster.delete(EXPORTS, namespace, NAME).await?;
+        // Its slice goes with it where a garbage collector runs, and at once.
+        cluster.delete(SERVICES, namespace, NAME).await?;
+        if self.namespace == CONTROLLERS {
+            return Ok(());
+        }
+        cluster.delete(SLICES, namespace, NAME).await
+    }
+
+    /// Waits until a cluster has imported the service from all.
+    async fn imported(
+        &self,
+        cluster: &Cluster,
+        all: &BTreeSet<&str>,
+        end: Instant,
+    ) -> anyhow::Result<()> {
+        let service = format!("{}/{NAME}", self.namespace);
         let import = async || {
-            let import = cluster.get(IMPORTS, Some(NAMESPACE), NAME).await?.unwrap_or_default();
+            let import =
+                cluster.get(IMPORTS, Some(&self.namespace), NAME).await?.unwrap_or_default();
             let sources = import["status"]["clusters"].as_array().into_iter().flatten();
             let sources: BTreeSet<&str> =
                 sources.filter_map(|one| one["cluster"].as_str()).collect();
             Ok(all.is_subset(&sources).then_some(()).ok_or_else(|| {
                 format!(
-                    "cluster {} has imported {NAMESPACE}/{NAME} from {sources:?} alone: `mcs status --service {NAMESPACE}/{NAME}` says why",
+                    "cluster {} has imported {service} from {sources:?} alone: `mcs status --service {service}` says why",
                     cluster.id
                 )
             }))
         };
-        wait::until(end, import).await?;
+        wait::until(end, import).await
     }
-    Ok(())
+
+    /// Connects from every node.
+    async fn connects(&self, member: &Member) -> anyhow::Result<String> {
+        let cluster = &member.cluster;
+        let target = if member.dns.is_some() {
+            format!("{}:{PORT}", dns_name::of(&self.namespace, NAME))
+        } else {
+            let import =
+                cluster.get(IMPORTS, Some(&self.namespace), NAME).await?.unwrap_or_default();
+            let vip =
+                import["spec"]["ips"][0].as_str().context("its import has no ClusterSetIP")?;
+            if vip.contains(':') { format!("[{vip}]:{PORT}") } else { format!("{vip}:{PORT}") }
+        };
+        named(cluster, &target).await?;
+        let nodes = cluster.list(NODES).await?;
+        let ready: Vec<&str> = nodes.iter().filter_map(ready_name).take(NODES_OF_CLUSTER).collect();
+        let attempts = ready.iter().map(|node| attempt(cluster, &target, Some(node)));
+        let attempts: Vec<_> = stream::iter(attempts).buffered(NODES_AT_A_TIME).collect().await;
+        let mut lost = Vec::new();
+        for (node, attempt) in ready.iter().zip(attempts) {
+            match attempt {
+                Ok(outcomes) if outcomes.iter().all(|one| *one == Outcome::Answered) => {}
+                Ok(outcomes) => lost.push(format!("node {node}: {}", said(&target, &outcomes))),
+                Err(error) => lost.push(format!("node {node}: {error:#}")),
+            }
+        }
+        ensure!(
+            lost.is_empty(),
+            "{} of {} nodes do not reach it: {}",
+            lost.len(),
+            ready.len(),
+            lost.join("; ")
+        );
+        let others = match nodes.len() - ready.len() {
+            0 => String::new(),
+            others => {
+                format!(" ({others} more were not tried: not ready, or beyond {NODES_OF_CLUSTER})")
+            }
+        };
+        Ok(format!(
+            "{}: {} of {} nodes connect to {target}{others}",
+            cluster.id,
+            ready.len(),
+            ready.len()
+        ))
+    }
 }
 
-/// Connects from every node.
-async fn connects(member: &Member) -> anyhow::Result<String> {
-    let cluster = &member.cluster;
-    let target = if member.dns.is_some() {
-        format!("{}:{PORT}", dns_name::of(NAMESPACE, NAME))
-    } else {
-        let import = cluster.get(IMPORTS, Some(NAMESPACE), NAME).await?.unwrap_or_default();
-        let vip = import["spec"]["ips"][0].as_str().context("its import has no ClusterSetIP")?;
-        if vip.contains(':') { format!("[{vip}]:{PORT}") } else { format!("{vip}:{PORT}") }
+/// The first of these clusters from which a cluster would not import the service, by its ClusterPeers.
+fn refused<'a>(
+    peers: &[Value],
+    mut others: impl Iterator<Item = &'a str>,
+    namespace: &str,
+) -> Option<&'a str> {
+    let allows = |other: &str| {
+        let peer = peers.iter().find(|peer| peer["spec"]["clusterId"] == *other);
+        let rules = peer.map(|peer| serde_json::from_value(peer["spec"]["namespaces"].clone()));
+        // A ClusterPeer that says nothing, or is yet to be made, has the rules by default.
+        let rules: NamespaceRules = rules.and_then(Result::ok).unwrap_or_default();
+        rules.allows(namespace)
     };
-    named(cluster, &target).await?;
-    let nodes = cluster.list(NODES).await?;
-    let ready: Vec<&str> = nodes.iter().filter_map(ready_name).take(NODES_OF_CLUSTER).collect();
-    let attempts = ready.iter().map(|node| attempt(cluster, &target, Some(node)));
-    let attempts: Vec<_> = stream::iter(attempts).buffered(NODES_AT_A_TIME).collect().await;
-    let mut lost = Vec::new();
-    for (node, attempt) in ready.iter().zip(attempts) {
-        match attempt {
-            Ok(outcomes) if outcomes.iter().all(|one| *one == Outcome::Answered) => {}
-            Ok(outcomes) => lost.push(format!("node {node}: {}", said(&target, &outcomes))),
-            Err(error) => lost.push(format!("node {node}: {error:#}")),
-        }
+    others.find(|other| !allows(other))
+}
+
+/// Whether a controller's flags keep it from exporting services of a namespace.
+fn exports_not(deployment: Option<&Value>, namespace: &str) -> bool {
+    let Some(deployment) = deployment else { return !NamespaceRules::default().allows(namespace) };
+    let listed = |flag: &str| {
+        let said =
+            arguments(deployment).find_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
+        said.map(|said| {
+            said.split(',').filter(|one| !one.is_empty()).map(str::to_owned).collect::<Vec<_>>()
+        })
+    };
+    let default = NamespaceRules::default();
+    let rules = NamespaceRules {
+        allow: listed("--export-namespaces").unwrap_or(default.allow),
+        deny: listed("--no-export-namespaces").unwrap_or(default.deny),
+    };
+    !rules.allows(namespace)
+}
+
+/// In another namespace than the pods', the service has no selector, and a slice of its own.
+fn service(namespace: &str, deployment: &Value) -> Value {
+    let mut service = json!({
+        "metadata": {"namespace": namespace, "name": NAME},
+        "spec": {"ports": [{"name": "health", "port": PORT, "targetPort": "health"}]},
+    });
+    if namespace == CONTROLLERS {
+        service["spec"]["selector"] = deployment["spec"]["selector"]["matchLabels"].clone();
     }
-    ensure!(
-        lost.is_empty(),
-        "{} of {} nodes do not reach it: {}",
-        lost.len(),
-        ready.len(),
-        lost.join("; ")
-    );
-    let others = match nodes.len() - ready.len() {
-        0 => String::new(),
-        others => {
-            format!(" ({others} more were not tried: not ready, or beyond {NODES_OF_CLUSTER})")
-        }
+    service
+}
+
+/// The selector of a Deployment's pods, for a list.
+fn selector(deployment: &Value) -> String {
+    let labels = deployment["spec"]["selector"]["matchLabels"].as_object().into_iter().flatten();
+    let labels: Vec<_> =
+        labels.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?))).collect();
+    labels.join(",")
+}
+
+/// The ready pods of a controller, as endpoints of the service.
+fn slice(namespace: &str, service: &Value, pods: &[Value]) -> Value {
+    let family = service["spec"]["ipFamilies"][0].as_str().unwrap_or("IPv4");
+    let is_of_family = |address: &&str| address.contains(':') == (family == "IPv6");
+    let address = |pod: &Value| {
+        let all = pod["status"]["podIPs"].as_array()?;
+        all.iter().filter_map(|one| one["ip"].as_str()).find(is_of_family).map(str::to_owned)
     };
-    Ok(format!(
-        "{}: {} of {} nodes connect to {target}{others}",
-        cluster.id,
-        ready.len(),
-        ready.len()
-    ))
+    let ready = pods.iter().filter(|pod| {
+        let conditions = pod["status"]["conditions"].as_array().into_iter().flatten();
+        conditions.into_iter().any(|one| one["type"] == "Ready" && one["status"] == "True")
+    });
+    let endpoints: Vec<_> = ready
+        .filter_map(address)
+        .map(|address| json!({"addresses": [address], "conditions": {"ready": true}}))
+        .collect();
+    let ports =
+        pods.iter().flat_map(|pod| pod["spec"]["containers"].as_array().into_iter().flatten());
+    let ports = ports.flat_map(|one| one["ports"].as_array().into_iter().flatten());
+    let health = ports.into_iter().find(|port| port["name"] == "health");
+    let port = health.map(|port| port["containerPort"].clone());
+    json!({
+        "metadata": {
+            "namespace": namespace, "name": NAME,
+            "labels": {well_known::SLICE_SERVICE: NAME, well_known::SLICE_MANAGED_BY: "mcs-up"},
+        },
+        "addressType": family,
+        "endpoints": endpoints,
+        "ports": [{"name": "health", "protocol": "TCP", "port": port}],
+    })
 }
 
 /// Waits until the name is known and answered from one pod.
@@ -176,7 +343,7 @@ async fn attempt(
     node: Option<&str>,
 ) -> anyhow::Result<Vec<Outcome>> {
     let errand = Errand { targets: vec![target.to_owned(); CONNECTIONS], wait: ATTEMPT, node };
-    run_pod(cluster, &ProbeArgs::in_namespace(NAMESPACE), &errand)
+    run_pod(cluster, &ProbeArgs::in_namespace(CONTROLLERS), &errand)
         .await?
         .map_err(|why| anyhow!(why))
 }
@@ -200,10 +367,56 @@ mod tests {
 
     #[test]
     fn the_service_has_the_pods_of_the_controller() {
-        let deployment = json!({"spec": {"selector": {"matchLabels": {"app": "x"}}}});
-        let service = service(&deployment);
-        assert_eq!(service["spec"]["selector"], json!({"app": "x"}));
+        let labels = json!({"app": "x", "b": "y"});
+        let deployment = json!({"spec": {"selector": {"matchLabels": labels}}});
+        let service = service(CONTROLLERS, &deployment);
+        assert_eq!(service["spec"]["selector"], json!({"app": "x", "b": "y"}));
         assert_eq!(service["spec"]["ports"][0]["targetPort"], "health");
+        assert_eq!(selector(&deployment), "app=x,b=y");
+        assert!(super::service("shop", &deployment)["spec"]["selector"].is_null());
+    }
+
+    #[test]
+    fn a_service_elsewhere_has_the_ready_pods_of_its_family() {
+        let pod = |ready: &str, ips: &[&str]| {
+            let ips: Vec<_> = ips.iter().map(|ip| json!({"ip": ip})).collect();
+            let port = json!({"name": "health", "containerPort": 16461});
+            json!({
+                "spec": {"containers": [{"ports": [port]}]},
+                "status": {"podIPs": ips, "conditions": [{"type": "Ready", "status": ready}]},
+            })
+        };
+        let pods = [pod("True", &["10.1.0.1", "fd01::1"]), pod("False", &["10.1.0.2"])];
+        let of = |family: &str| slice("shop", &json!({"spec": {"ipFamilies": [family]}}), &pods);
+        let v4 = of("IPv4");
+        assert_eq!(v4["endpoints"].as_array().unwrap().len(), 1);
+        assert_eq!(v4["endpoints"][0]["addresses"], json!(["10.1.0.1"]));
+        assert_eq!(v4["ports"][0]["port"], 16461);
+        assert_eq!(v4["metadata"]["labels"][well_known::SLICE_SERVICE], NAME);
+        assert_eq!(of("IPv6")["endpoints"][0]["addresses"], json!(["fd01::1"]));
+    }
+
+    #[test]
+    fn peers_that_allow_other_namespaces_leave_the_proof_out() {
+        let peer = |id: &str, rules: Value| json!({"spec": {"clusterId": id, "namespaces": rules}});
+        let rules = json!({"allow": ["shop", "proofs"], "deny": ["default"]});
+        let peers = [peer("west", rules), peer("south", Value::Null)];
+        let of =
+            |others: &[&'static str], namespace| refused(&peers, others.iter().copied(), namespace);
+        assert_eq!(of(&["south", "west"], CONTROLLERS), Some("west"));
+        assert_eq!(of(&["south", "north"], CONTROLLERS), None);
+        assert_eq!(of(&["south", "west", "north"], "proofs"), None);
+        assert_eq!(of(&["north"], "kube-system"), Some("north"), "it will have the default");
+    }
+
+    #[test]
+    fn a_controller_that_exports_other_namespaces_alone_is_known() {
+        let of = |words: &[&str]| json!({"spec": {"template": {"spec": {"containers": [{"args": words}]}}}});
+        assert!(!exports_not(None, CONTROLLERS) && exports_not(None, "default"));
+        assert!(!exports_not(Some(&of(&["run"])), CONTROLLERS));
+        assert!(exports_not(Some(&of(&["run", "--export-namespaces=shop,bank-*"])), CONTROLLERS));
+        assert!(!exports_not(Some(&of(&["--export-namespaces=shop,bank-*"])), "bank-1"));
+        assert!(exports_not(Some(&of(&["--no-export-namespaces=mcs-*"])), CONTROLLERS));
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Credentials of peers: Secrets that somebody replaces, and tokens that the reader renews.
 
 use std::{
+    collections::BTreeSet,
     thread::sleep,
     time::{Duration, Instant, SystemTime},
 };
@@ -15,12 +16,12 @@ use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
-    cluster::conditions,
-    controller::{MAILBOX, NAMESPACE},
+    cluster::{Cluster, conditions},
+    controller::{self, MAILBOX, NAMESPACE},
     objects::namespaced,
     peering,
     silence::{follows_again, imported_service, stays},
-    world::{World, slice_of},
+    world::{POD_RANGES, World, slice_of},
 };
 
 /// How soon the controller uses another Secret.
@@ -43,6 +44,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a token of a mailbox reads it, and nothing else", reads_its_mailbox_alone);
     suite.case("a Secret that is replaced by hand", meanwhile(replaced));
     suite.case("a token that expires soon", meanwhile(renewed));
+    suite.case("a new cluster is linked, and the links of the others stay", newcomer);
     suite.full("an account that is deleted", meanwhile(deleted));
 }
 
@@ -137,6 +139,41 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     tell(format!("{} ms from the Secret to the slice", took.as_millis()));
     ensure!(took <= wait::scaled(AT_ONCE), "it took {took:?}");
     stays(world, &namespace, &before)?;
+    follows_again(world, &namespace)
+}
+
+/// `link NEW --with OTHERS` makes credentials for the new cluster and of it, and the others keep theirs.
+fn newcomer(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    let [first, second, third] = [0, 1, 2].map(|place| &world.clusters[place]);
+    let of = |reader: &Cluster, peer: &str| -> anyhow::Result<[Value; 2]> {
+        let secret = format!("/api/v1/namespaces/{NAMESPACE}/secrets/peer-{peer}");
+        let peer = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{peer}");
+        let [mut secret, mut peer] = [reader.api().get(&secret)?, reader.api().get(&peer)?];
+        Ok([secret["data"].take(), peer["spec"].take()])
+    };
+    let [old, new] = [of(first, "c2")?, of(first, "c3")?];
+    let mut link = controller::command_line(world.control.netns())?;
+    link.arg("link").arg(third.administrator()?).arg("--with");
+    link.args([first.administrator()?, second.administrator()?]);
+    link.arg(format!("--pod-cidr=c3={}", POD_RANGES[2])).args(["-o", "json"]);
+    let output = link.output()?;
+    let done: Value = serde_json::from_slice(&output.stdout)
+        .with_context(|| String::from_utf8_lossy(&output.stderr).into_owned())?;
+    let pairs: BTreeSet<(&str, &str)> = done
+        .as_array()
+        .context("a list")?
+        .iter()
+        .filter_map(|one| Some((one["reader"].as_str()?, one["publisher"].as_str()?)))
+        .collect();
+    let expected = [("c1", "c3"), ("c2", "c3"), ("c3", "c1"), ("c3", "c2")];
+    ensure!(output.status.success() && pairs == BTreeSet::from(expected), "{done}");
+    ensure!(of(first, "c2")? == old, "the link of c1 with c2 was changed");
+    ensure!(of(first, "c3")?[0] != new[0], "c1 has the former credentials for c3");
+    // Nobody has said which pods c1 and c2 have: their peers know.
+    let ranges = of(third, "c1")?[1]["podCIDRs"].take();
+    ensure!(ranges == json!([POD_RANGES[0]]), "{ranges}");
+    let (namespace, _) = imported_service(world)?;
     follows_again(world, &namespace)
 }
 

@@ -26,6 +26,7 @@ const MAILBOX: &str = "mcs-c1";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a mailbox that moves to a hub, and back", meanwhile(moves));
     suite.case("link makes the mailboxes of two clusters on a hub", meanwhile(linked));
+    suite.case("commands about clusters on a hub refuse without it", refuse_without);
 }
 
 fn moves(world: &mut World) -> anyhow::Result<()> {
@@ -108,6 +109,33 @@ fn linked(world: &mut World) -> anyhow::Result<()> {
     stays(world, &namespace, &before)?;
     follows_again(world, &namespace)?;
     publishes_until_nobody_reads(world)
+}
+
+/// Commands that would act on the clusters alone refuse, and change nothing: the rights are on the hub. With it they work.
+fn refuse_without(world: &mut World) -> anyhow::Result<()> {
+    world.add_third()?;
+    link(world)?;
+    let [first, second] = [world.first(), world.second()];
+    let peers = || second.api().get("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1");
+    let before = peers()?["metadata"]["uid"].take();
+    for words in [&["down", "--yes"][..], &["forget", "c1"], &["rotate"], &["unlink"]] {
+        let mut command = controller::command_line(world.control.netns())?;
+        command.args(words).arg(second.administrator()?);
+        if words[0] != "forget" {
+            command.arg(first.administrator()?);
+        }
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(!output.status.success(), "{words:?}");
+        ensure!(said.contains("on a hub") && said.contains("--hub"), "{words:?}: {said}");
+        ensure!(peers()?["metadata"]["uid"] == before, "{words:?} has deleted the ClusterPeer");
+    }
+    let mut rotate = controller::command_line(world.control.netns())?;
+    rotate.arg("rotate").arg(first.administrator()?).arg(second.administrator()?);
+    let rotated = said(rotate.arg("--hub").arg(world.clusters[2].administrator()?))?;
+    ensure!(rotated.contains("mcs-c1/publisher.mcs-controller"), "{rotated}");
+    peering::connect(first, second, POD_RANGES[1])?;
+    peering::connect(second, first, POD_RANGES[0])
 }
 
 /// The second cluster reads the first one as `link` of earlier versions made it: by an account for this mailbox alone. It goes on

@@ -21,6 +21,7 @@ mod events;
 mod hostile;
 mod hub;
 mod imports;
+mod leaves;
 mod memory;
 mod migrate;
 mod objects;
@@ -71,6 +72,7 @@ fn main() -> ExitCode {
     traffic::cases(&mut suite);
     selectors::cases(&mut suite);
     rebuilt::cases(&mut suite);
+    leaves::cases(&mut suite);
     migrate::cases(&mut suite);
     replicas::cases(&mut suite);
     sharing::cases(&mut suite);

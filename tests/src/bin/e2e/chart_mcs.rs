@@ -2,7 +2,8 @@
 
 use std::{
     collections::BTreeSet,
-    env,
+    env, fs,
+    os::unix::fs::PermissionsExt as _,
     path::{Path, PathBuf},
     process::Command,
     thread,
@@ -56,6 +57,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     run(&mut dns(world, "undo")?)?;
     let without = members.each_ref().map(corefile);
     writes_nothing(world, &chart)?;
+    one_fails_alone(world, &chart)?;
     let begin = Instant::now();
     let said = run(&mut up(world, &chart)?)?;
     tell(format!(
@@ -74,12 +76,15 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     check(world)?;
     asks(world, &members[0])?;
-    let again = run(&mut up(world, &chart)?)?;
-    ensure!(again.contains("CoreDNS has the block for clusterset.local"), "{again}");
+    leaves_alone(world, &chart)?;
+    waits_for_no_helm(world, &chart)?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
-    in_each(members, |member| member.run(&["delete", "serviceexport,service", SERVICE]).map(drop))?;
-    run(mcs(world, &["down"])?.arg("--yes"))?;
+    let said = run(mcs(world, &["down"])?.arg("--yes"))?;
+    ensure!(said.contains("vip-ranges.clusterset.mcs-agent.io"), "{said}");
     in_each(members, |member| uninstall::is_clean_of(member, NAME))?;
+    members.iter().try_for_each(has_no_imports)?;
+    in_each(members, |member| member.run(&["delete", "serviceexport,service", SERVICE]).map(drop))?;
+    goes_without_id(world)?;
     for (member, without) in members.iter().zip(without) {
         ensure!(corefile(member)? == without?, "{} has another Corefile than before", member.name);
     }
@@ -105,6 +110,111 @@ fn writes_nothing(world: &World, chart: &Path) -> anyhow::Result<()> {
     ensure!(said.matches("# context: ").count() == 2, "{said}");
     ensure!(said.contains("multicluster clusterset.local"), "{said}");
     ensure!(said.contains("mcs-controller/peer-") && !said.contains("kind: Secret"), "{said}");
+    Ok(())
+}
+
+/// helm fails in the second cluster. The first one is installed and says so, and nothing is linked with the second.
+fn one_fails_alone(world: &World, chart: &Path) -> anyhow::Result<()> {
+    let [first, second] = &world.members;
+    let directory = world.clusters.directory.join("failing");
+    let kubeconfig = second.kubectl.kubeconfig().display().to_string();
+    let script = format!(
+        "case \"$*\" in *{kubeconfig}*--wait*) echo 'Error: no disk' >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        world.clusters.programs.find("helm")?.display()
+    );
+    let mut command = up(world, chart)?;
+    play(&mut command, &directory, "helm", &script)?;
+    let output = command.output()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    ensure!(!output.status.success() && said.contains("no disk"), "{said}");
+    let row = |member: &Member, result: &str| {
+        let mut lines = said.lines().map(|line| line.split_whitespace().collect::<Vec<_>>());
+        lines.any(|words| words.starts_with(&[&*member.name, result]))
+    };
+    ensure!(row(first, "done") && row(second, "FAILED"), "{said}");
+    ensure!(said.contains(&format!("{}: the first cluster is proven", first.name)), "{said}");
+    let peers = first.kubectl.get(&["clusterpeers"])?;
+    ensure!(peers["items"].as_array().is_some_and(Vec::is_empty), "{peers}");
+    Ok(())
+}
+
+/// Another `up` finds nothing to do, without the flags of the first: releases and tokens stay.
+fn leaves_alone(world: &World, chart: &Path) -> anyhow::Result<()> {
+    let before = world.members.each_ref().map(versions);
+    let mut again = mcs(world, &["up"])?;
+    let said = run(again.args(["--yes", "--chart"]).arg(chart))?;
+    ensure!(said.matches("left as it is: ").count() == 2, "{said}");
+    for (member, before) in world.members.iter().zip(before) {
+        // Probing pods and their Service are no kinds of these.
+        ensure!(versions(member)? == before?, "{} was changed", member.name);
+    }
+    Ok(())
+}
+
+/// A helm that may be at work: `up` and `down` refuse, and its record stays.
+fn waits_for_no_helm(world: &World, chart: &Path) -> anyhow::Result<()> {
+    const RECORD: &str = "sh.helm.release.v1.mcs.v9999";
+    let member = &world.members[1];
+    let labels = "{owner: helm, name: mcs, version: '9999', status: pending-upgrade}";
+    let record = format!(
+        "apiVersion: v1\nkind: Secret\nmetadata: {{name: {RECORD}, namespace: mcs-system, labels: {labels}}}\n"
+    );
+    member.kubectl.apply(&record)?;
+    for mut command in [up(world, chart)?, mcs(world, &["down", "--yes"])?] {
+        let output = command.output()?;
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        ensure!(!output.status.success() && said.contains("helm has worked on"), "{said}");
+    }
+    let words = ["--namespace", "mcs-system", "secret", RECORD];
+    member.kubectl.get(&words).context("the record of a helm that works is gone")?;
+    member.kubectl.run(&["--namespace", "mcs-system", "delete", "secret", RECORD]).map(drop)
+}
+
+/// Nothing that a controller has made is left.
+fn has_no_imports(member: &Member) -> anyhow::Result<()> {
+    let ours = "app.kubernetes.io/managed-by=mcs-controller";
+    let slices = "endpointslice.kubernetes.io/managed-by=mcs-controller";
+    for words in [
+        &["serviceimports.multicluster.x-k8s.io", "--all-namespaces", "--selector", ours][..],
+        &["endpointslices", "--all-namespaces", "--selector", slices],
+        &["leases,endpointslices,exportedservices", "--namespace", "mcs-mailbox"],
+        &["serviceaccounts", "--namespace", "mcs-mailbox", "--selector", ours],
+        &["secrets", "--namespace", "mcs-controller", "--selector", ours],
+        &["clusterpeers"],
+    ] {
+        let left = member.kubectl.get(words)?;
+        ensure!(
+            left["items"].as_array().is_some_and(Vec::is_empty),
+            "{} has {words:?}: {left}",
+            member.name
+        );
+    }
+    Ok(())
+}
+
+/// `down` after an `up` that was interrupted before a cluster had its id.
+fn goes_without_id(world: &World) -> anyhow::Result<()> {
+    let member = &world.members[0];
+    let name = ["clusterproperty.about.k8s.io", "cluster.clusterset.k8s.io"];
+    let mut property = member.kubectl.get(&name)?;
+    member.kubectl.run(&[&["delete"], &name[..]].concat())?;
+    let down = run(mcs(world, &["down"])?.arg("--yes"));
+    let metadata = &mut property["metadata"];
+    *metadata = serde_json::json!({ "name": name[1], "labels": metadata["labels"] });
+    member.kubectl.apply(&property.to_string())?;
+    down.map(drop)
+}
+
+/// Lets a command find a script in the place of a tool.
+fn play(command: &mut Command, directory: &Path, tool: &str, script: &str) -> anyhow::Result<()> {
+    fs::create_dir_all(directory)?;
+    let path = directory.join(tool);
+    fs::write(&path, format!("#!/bin/sh\n{script}"))?;
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o755))?;
+    let path = command.get_envs().find(|(name, _)| *name == "PATH").and_then(|(_, path)| path);
+    let path = path.context("no PATH")?.to_owned();
+    let path = env::join_paths([directory.to_owned()].into_iter().chain(env::split_paths(&path)))?;
+    command.env("PATH", path);
     Ok(())
 }
 
@@ -141,9 +251,8 @@ fn up(world: &World, chart: &Path) -> anyhow::Result<Command> {
     up.args(["--yes", "--chart"]).arg(chart);
     for member in &world.members {
         let cluster = member.node.context("a node of this machine")?.cluster;
-        for range in cluster.pods() {
-            up.arg("--pod-cidr").arg(format!("{}={range}", member.name));
-        }
+        let ranges: Vec<_> = cluster.pods().iter().map(ToString::to_string).collect();
+        up.arg(format!("--pod-cidr={}={}", member.name, ranges.join(",")));
     }
     Ok(up)
 }
