@@ -29,7 +29,7 @@ use crate::{
     kubeconfig::ClusterArgs,
     status::{condition, service::judged},
 };
-use mcs_controller::clusterset::well_known;
+use mcs_controller::clusterset::{ConditionType, well_known};
 
 /// Show what each cluster imports: which clusters it is ready from, and which nodes serve it
 ///
@@ -166,8 +166,8 @@ impl Service {
         let (namespace, name) = key;
         let status = judged(namespace, true, export, import);
         let mut problems = status.problems;
-        let is_false = |kind: &str| {
-            let condition = import.and_then(|import| condition(import, kind));
+        let is_false = |kind: ConditionType| {
+            let condition = import.and_then(|import| condition(import, kind.name()));
             condition.is_some_and(|condition| condition["status"] == "False")
         };
         let kind = import.and_then(|import| import["spec"]["type"].as_str());
@@ -175,14 +175,14 @@ impl Service {
         let has_address = kind == Some("ClusterSetIP") && !status.addresses.is_empty();
         let nodes = views.filter(|_| has_address).map(|views| views.of(key));
         // The other conditions of this controller's imports report the same problem.
-        let accepted = import.and_then(|import| condition(import, well_known::ACCEPTED));
+        let accepted = import.and_then(|import| condition(import, ConditionType::Accepted.name()));
         let refused = accepted.filter(|one| one["status"] != "True" && problems.is_empty());
         problems.extend(refused.and_then(|one| one["message"].as_str()).map(str::to_owned));
         problems.extend(nodes.iter().flat_map(|nodes| nodes.reasons.iter().cloned()));
         let is_wrong = import.is_none()
-            || is_false("Ready")
-            || is_false("EndpointsReady")
-            || is_false(well_known::ACCEPTED)
+            || is_false(ConditionType::Ready)
+            || is_false(ConditionType::EndpointsReady)
+            || is_false(ConditionType::Accepted)
             || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
         // Other controllers need not write condition `Ready`.
         let is_silent = import.is_some_and(|import| condition(import, "Ready").is_none());
@@ -260,8 +260,9 @@ mod tests {
         let of = |import: Option<&Value>| Service::of("east", &key, None, import, None, None);
         let fine = of(Some(&import(json!([one("Ready", "True")]))));
         assert_eq!((&*fine.import, fine.is_wrong, fine.problems.len()), ("R", false, 0));
-        let none = of(Some(&import(json!([one("Ready", "True"), one("EndpointsReady", "False")]))));
-        assert_eq!((none.is_wrong, &*none.problems), (true, &["EndpointsReady!".to_owned()][..]));
+        let endpoints = ConditionType::EndpointsReady.name();
+        let none = of(Some(&import(json!([one("Ready", "True"), one(endpoints, "False")]))));
+        assert_eq!((none.is_wrong, &*none.problems), (true, &[format!("{endpoints}!")][..]));
         assert_eq!(of(Some(&import(json!([])))).import, "-", "another controller writes it");
         assert!(of(None).is_wrong, "it is exported, and not imported");
     }

@@ -18,7 +18,7 @@ use super::{
     kubeconfig::{ClusterArgs, KubeconfigArg},
 };
 use mcs_controller::{
-    clusterset::ServiceName,
+    clusterset::{ConditionType, ServiceName},
     status::{NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
 };
 
@@ -134,8 +134,8 @@ async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterSt
 pub(crate) async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
     let imports = cluster.list(IMPORTS).await?;
-    let of_imports = |name: &str, status: &str| {
-        imports.iter().filter_map(|import| Problem::if_condition(import, name, status)).collect()
+    let of_imports = |kind: ConditionType, status: &str| {
+        imports.iter().filter_map(|import| Problem::if_condition(import, kind, status)).collect()
     };
     Ok(ClusterStatus {
         cluster: cluster.id.to_string(),
@@ -143,8 +143,8 @@ pub(crate) async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
         error: None,
         exports: exports.len(),
         not_exported: exports.iter().filter_map(problem).collect(),
-        not_ready: of_imports("Ready", "False"),
-        conflicts: of_imports("Conflict", "True"),
+        not_ready: of_imports(ConditionType::Ready, "False"),
+        conflicts: of_imports(ConditionType::ImportConflict, "True"),
         imports: imports.len(),
         peers: cluster.list(PEERS).await?.iter().map(peer).collect(),
     })
@@ -161,8 +161,8 @@ impl ClusterStatus {
 
 impl Problem {
     /// The message of the condition with this status.
-    pub(super) fn if_condition(object: &Value, name: &str, status: &str) -> Option<Self> {
-        let condition = condition(object, name).filter(|one| one["status"] == status);
+    pub(super) fn if_condition(object: &Value, kind: ConditionType, status: &str) -> Option<Self> {
+        let condition = condition(object, kind.name()).filter(|one| one["status"] == status);
         condition.map(|condition| Self::of(object, condition))
     }
 

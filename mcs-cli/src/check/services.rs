@@ -3,6 +3,8 @@
 use anyhow::ensure;
 use serde_json::Value;
 
+use mcs_controller::clusterset::ConditionType;
+
 use super::listed;
 use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS},
@@ -20,7 +22,7 @@ pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Resu
 
 fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
     summary("ServiceExports", exports, |export: &Value| {
-        status::problem(export).or_else(|| conflict(export))
+        status::problem(export).or_else(|| conflict(export, ConditionType::Conflict))
     })
 }
 
@@ -32,14 +34,17 @@ fn of_imports(imports: &[Value], exports: &[Value]) -> anyhow::Result<String> {
     };
     let exported: Vec<_> = exports.iter().map(name).collect();
     summary("ServiceImports", imports, |import: &Value| {
-        let of_others = || conflict(import).filter(|_| !exported.contains(&name(import)));
-        let is_false = |kind| Problem::if_condition(import, kind, "False");
-        is_false("Ready").or_else(|| is_false("EndpointsReady")).or_else(of_others)
+        let conflict = || conflict(import, ConditionType::ImportConflict);
+        let of_others = || conflict().filter(|_| !exported.contains(&name(import)));
+        let is_false = |kind: ConditionType| Problem::if_condition(import, kind, "False");
+        is_false(ConditionType::Ready)
+            .or_else(|| is_false(ConditionType::EndpointsReady))
+            .or_else(of_others)
     })
 }
 
-fn conflict(object: &Value) -> Option<Problem> {
-    Problem::if_condition(object, "Conflict", "True")
+fn conflict(object: &Value, kind: ConditionType) -> Option<Problem> {
+    Problem::if_condition(object, kind, "True")
 }
 
 fn summary(
@@ -74,7 +79,8 @@ mod tests {
     #[test]
     fn objects_with_problems_are_counted_and_named() {
         let conflict = json!([{
-            "type": "Conflict", "status": "True", "reason": "PortConflict", "message": "port web",
+            "type": ConditionType::ImportConflict.name(), "status": "True", "reason": "PortConflict",
+            "message": "port web",
         }]);
         let all = [object("cart", &conflict), object("web", &json!([]))];
         let error = of_imports(&all, &[]).unwrap_err().to_string();
@@ -87,7 +93,10 @@ mod tests {
     fn an_import_without_a_ready_endpoint_is_a_problem() {
         let none = json!([
             { "type": "Ready", "status": "True" },
-            { "type": "EndpointsReady", "status": "False", "reason": "NoneReady", "message": "0 of 2" },
+            {
+                "type": ConditionType::EndpointsReady.name(), "status": "False", "reason": "NoneReady",
+                "message": "0 of 2",
+            },
         ]);
         let error = of_imports(&[object("cart", &none)], &[]).unwrap_err().to_string();
         assert_eq!(error, "1 of 1 ServiceImports: shop/cart: NoneReady: 0 of 2");

@@ -16,7 +16,10 @@ use crate::{
     exit::UNASKED,
     kubeconfig::KubeconfigArg,
 };
-use mcs_controller::clusterset::ServiceName;
+use mcs_controller::clusterset::{
+    ConditionType::{self, Conflict, EndpointsReady, ImportConflict, Imported, Ready, Valid},
+    ServiceName,
+};
 
 /// The state of a service in a cluster.
 #[derive(Debug, Default, Serialize)]
@@ -110,21 +113,22 @@ pub(crate) fn judged(
     import: Option<&Value>,
 ) -> ServiceStatus {
     let mut problems = Vec::new();
-    let mut told = |object: Option<&Value>, kinds: &[(&str, &str)]| {
+    let mut told = |object: Option<&Value>, kinds: &[(ConditionType, &str)]| {
         let Some(object) = object else { return "none".to_owned() };
-        let found = kinds.iter().filter_map(|(kind, good)| Some((condition(object, kind)?, *good)));
+        let find =
+            |(kind, good): &(ConditionType, _)| Some((condition(object, kind.name())?, *good));
+        let found = kinds.iter().filter_map(find);
         let failing: Vec<_> = found.filter(|(one, good)| one["status"] != *good).collect();
         problems.extend(failing.iter().map(|(one, _)| one_line(&text(&one["message"]))));
         let first = failing.first().map(|(one, _)| *one);
         let shown = first.or_else(|| condition(object, "Ready"));
         shown.map_or_else(|| "Pending".to_owned(), |one| one_line(&text(&one["reason"])))
     };
-    let wanted =
-        [("Valid", "True"), ("Ready", "True"), ("Imported", "True"), ("Conflict", "False")];
+    let wanted = [(Valid, "True"), (Ready, "True"), (Imported, "True"), (Conflict, "False")];
     let export = told(export, &wanted);
     let found = import;
-    let mut import = told(found, &[("Ready", "True")]);
-    told(found, &[("EndpointsReady", "True"), ("Conflict", "False")]);
+    let mut import = told(found, &[(Ready, "True")]);
+    told(found, &[(EndpointsReady, "True"), (ImportConflict, "False")]);
     if found.is_none() && !has_namespace {
         "no namespace".clone_into(&mut import);
         problems.push(format!(
@@ -173,12 +177,12 @@ mod tests {
         let export = object(vec![
             one("Valid", "True", "Valid"),
             one("Ready", "Unknown", "NotRenewed"),
-            one("Imported", "False", "NamespaceMissing"),
+            one(Imported.name(), "False", "NamespaceMissing"),
         ]);
         let import = object(vec![
             one("Ready", "True", "Ready"),
-            one("Conflict", "True", "PortConflict"),
-            one("EndpointsReady", "False", "NoneReady"),
+            one(ImportConflict.name(), "True", "PortConflict"),
+            one(EndpointsReady.name(), "False", "NoneReady"),
         ]);
         let found = judged("shop", true, Some(&export), Some(&import));
         assert_eq!((&*found.export, &*found.import), ("NotRenewed", "Ready"), "it serves");
@@ -192,7 +196,8 @@ mod tests {
         let with = |ready: Option<&str>| {
             let ready: Vec<_> =
                 ready.iter().map(|status| json!({"type": "Ready", "status": status})).collect();
-            let other = json!({"type": "Conflict", "status": "True", "message": "b\u{202e}\na"});
+            let other =
+                json!({"type": ImportConflict.name(), "status": "True", "message": "b\u{202e}\na"});
             let conditions = [vec![other], ready].concat();
             json!({"spec": {"ips": ["1\u{1b}[2J"]}, "status": {"conditions": conditions}})
         };

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
     use crate::{
         clusterset::{
-            Import, ImportStatus,
+            ConditionType, Import, ImportStatus,
             fixture::{imported_slice, name, spec},
         },
         own_cluster::OwnEvent,
@@ -139,7 +139,7 @@ mod tests {
         let import = json!({
             "metadata": {"namespace": "shop", "name": "web"},
             "spec": {"type": "ClusterSetIP", "ports": []},
-            "status": {"conditions": [condition("Ready", ""), condition("EndpointsReady", message)]},
+            "status": {"conditions": [condition("Ready", ""), condition(ConditionType::EndpointsReady.name(), message)]},
         });
         own.apply(OwnEvent::Imports(ResourceEvent::Changed(from_value(import).unwrap())));
         own

@@ -2,8 +2,6 @@
 
 use std::fmt;
 
-use super::well_known;
-
 /// An entry of `status.conditions`, without times: the writer keeps `lastTransitionTime` while `status` stays.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Condition {
@@ -24,26 +22,52 @@ pub enum ConditionType {
     Valid,
     /// The Service is exported; or the ServiceImport can be used.
     Ready,
-    /// The clusters that export the service disagree.
+    /// Of a ServiceExport: the clusters that export the service disagree.
     Conflict,
-    /// Of a ServiceImport: an endpoint is ready. Not a type of the API.
+    /// Of a ServiceImport: the same, absent while they agree.
+    ImportConflict,
+    /// Of a ServiceImport: an endpoint is ready.
     EndpointsReady,
-    /// Of a ServiceExport: false if a cluster does not import it, else absent. Not a type of the API.
+    /// Of a ServiceExport: false if a cluster does not import it, else absent.
     Imported,
-    /// Of a ServiceImport: false if its cluster selectors cannot be resolved, else absent. Not a type of the API.
+    /// Of a ServiceImport: false if its cluster selectors cannot be resolved, else absent.
     SelectorsResolved,
-    /// Of a ServiceImport, whoever writes it: false if the controller knows why agents do not serve it. Not a type of the
-    /// API.
+    /// Of a ServiceImport, whoever writes it: false if the controller knows why agents do not serve it.
     Accepted,
+}
+
+impl ConditionType {
+    /// All types, in their order.
+    pub const ALL: [Self; 8] = [
+        Self::Valid,
+        Self::Ready,
+        Self::Conflict,
+        Self::ImportConflict,
+        Self::EndpointsReady,
+        Self::Imported,
+        Self::SelectorsResolved,
+        Self::Accepted,
+    ];
+
+    /// `type` of the condition. A type that the API does not define for the object has the domain of this project, because
+    /// other controllers write conditions of the same object.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Valid => "Valid",
+            Self::Ready => "Ready",
+            Self::Conflict => "Conflict",
+            Self::ImportConflict => "clusterset.mcs-agent.io/Conflict",
+            Self::EndpointsReady => "clusterset.mcs-agent.io/EndpointsReady",
+            Self::Imported => "clusterset.mcs-agent.io/Imported",
+            Self::SelectorsResolved => "clusterset.mcs-agent.io/SelectorsResolved",
+            Self::Accepted => "clusterset.mcs-agent.io/Accepted",
+        }
+    }
 }
 
 impl fmt::Display for ConditionType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            // Other controllers write conditions of the same object.
-            Self::Accepted => f.write_str(well_known::ACCEPTED),
-            _ => fmt::Debug::fmt(self, f),
-        }
+        f.write_str(self.name())
     }
 }
 
@@ -83,5 +107,20 @@ impl Condition {
         message: impl Into<String>,
     ) -> Self {
         Self { condition_type, status, reason: reason.into(), message: message.into() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_condition_that_is_not_of_the_api_has_the_domain() {
+        // The types of ServiceExport and ServiceImport in sigs.k8s.io/mcs-api.
+        let of_the_api = ["Valid", "Ready", "Conflict"];
+        for one in ConditionType::ALL {
+            let is_own = one.name().starts_with("clusterset.mcs-agent.io/");
+            assert!(is_own != of_the_api.contains(&one.name()), "{one}");
+        }
     }
 }

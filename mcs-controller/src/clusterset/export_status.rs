@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use super::{
     Audience, ClusterId, Condition,
     ConditionStatus::{False, True, Unknown},
-    ConditionType::{Conflict as ConflictCondition, Imported, Ready, Valid},
+    ConditionType::{self, Conflict as ConflictCondition, ImportConflict, Imported, Ready, Valid},
     Conflict, Export, ExportSource, NamespaceRules, Selectors, ServiceType,
     label::{is_valid_key, is_valid_label, usable_annotations, usable_labels},
     well_known,
@@ -220,22 +220,26 @@ pub fn is_named_as_lacking(conditions: &[Condition], cluster: &ClusterId) -> boo
 
 fn conflict(conflicts: &[Conflict]) -> Condition {
     let agree = || Condition::new(ConflictCondition, False, "NoConflicts", "the clusters agree");
-    disagreement(conflicts, LONGEST).unwrap_or_else(agree)
+    disagreement(ConflictCondition, conflicts, LONGEST).unwrap_or_else(agree)
 }
 
 /// The condition `Conflict` of a ServiceImport. Most have none: every node of the cluster reads it.
 pub(super) fn import_conflict(conflicts: &[Conflict]) -> Option<Condition> {
-    disagreement(conflicts, LONGEST_OF_IMPORT)
+    disagreement(ImportConflict, conflicts, LONGEST_OF_IMPORT)
 }
 
 /// The reasons of all conflicts with commas between, as the API allows. The message begins with what they cost.
-fn disagreement(conflicts: &[Conflict], longest: usize) -> Option<Condition> {
+fn disagreement(
+    condition_type: ConditionType,
+    conflicts: &[Conflict],
+    longest: usize,
+) -> Option<Condition> {
     let reasons: Vec<_> = conflicts.iter().map(|conflict| conflict.reason.to_string()).collect();
     let losses = conflicts.iter().flat_map(|conflict| &conflict.losses).map(ToString::to_string);
     let messages: Vec<_> = losses.chain(conflicts.iter().map(ToString::to_string)).collect();
     let message = cut(messages.join(". "), longest);
     (!conflicts.is_empty())
-        .then(|| Condition::new(ConflictCondition, True, reasons.join(","), message))
+        .then(|| Condition::new(condition_type, True, reasons.join(","), message))
 }
 
 /// The API allows messages of this many characters. Labels can be longer.

@@ -310,7 +310,7 @@ fn conflict(
     endpoints: &Endpoints,
 ) -> Option<Condition> {
     if !record.clusters.is_empty() {
-        return said(current, ConditionType::Conflict);
+        return said(current, ConditionType::ImportConflict);
     }
     if record.spec.is_none() {
         return import_conflict(conflicts);

@@ -13,8 +13,6 @@ pub const SLICE_MANAGED_BY: &str = "endpointslice.kubernetes.io/managed-by";
 pub const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 /// The value of both managed-by labels.
 pub const CONTROLLER: &str = "mcs-controller";
-/// The condition of ServiceImports that says why agents do not serve them.
-pub const ACCEPTED: &str = "clusterset.mcs-agent.io/Accepted";
 /// Label of an imported slice. kube-proxy leaves slices with it out of its memory.
 pub const HEADLESS: &str = "service.kubernetes.io/headless";
 

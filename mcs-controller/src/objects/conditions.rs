@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
 use serde_json::{Value, json};
 
-use crate::clusterset::{Condition, ConditionStatus, ConditionType, well_known};
+use crate::clusterset::{Condition, ConditionStatus, ConditionType};
 
 /// The conditions of known types, in the order of the types.
 pub(super) fn decode(conditions: &[v1::Condition]) -> Vec<Condition> {
@@ -14,16 +14,8 @@ pub(super) fn decode(conditions: &[v1::Condition]) -> Vec<Condition> {
 }
 
 fn decode_one(condition: &v1::Condition) -> Option<Condition> {
-    let condition_type = match &*condition.type_ {
-        "Valid" => ConditionType::Valid,
-        "Ready" => ConditionType::Ready,
-        "Conflict" => ConditionType::Conflict,
-        "EndpointsReady" => ConditionType::EndpointsReady,
-        "Imported" => ConditionType::Imported,
-        "SelectorsResolved" => ConditionType::SelectorsResolved,
-        well_known::ACCEPTED => ConditionType::Accepted,
-        _ => return None,
-    };
+    let is_named = |one: &ConditionType| one.name() == condition.type_;
+    let condition_type = ConditionType::ALL.into_iter().find(is_named)?;
     let status = match &*condition.status {
         "True" => ConditionStatus::True,
         "False" => ConditionStatus::False,

@@ -440,14 +440,14 @@ fn an_import_says_what_its_exporters_disagree_about() {
         .collect();
     let expected = [
         "Ready=True/Ready",
-        "Conflict=True/PortConflict,AnnotationsConflict",
-        "EndpointsReady=True/Ready",
+        "clusterset.mcs-agent.io/Conflict=True/PortConflict,AnnotationsConflict",
+        "clusterset.mcs-agent.io/EndpointsReady=True/Ready",
         "clusterset.mcs-agent.io/Accepted=True/Accepted",
     ];
     assert_eq!(told, expected);
     assert!(status.conditions.iter().all(|one| one.message.len() <= 1024), "each node reads it");
     let wanted = two().wanted();
-    let conflict = present(&wanted).1.condition(ConditionType::Conflict);
+    let conflict = present(&wanted).1.condition(ConditionType::ImportConflict);
     assert_eq!(conflict, None, "no word while the clusters agree");
 }
 
@@ -516,7 +516,7 @@ fn endpoints_that_a_conflict_keeps_from_the_import_are_told_and_not_ready() {
     for importer in ["c1", "c2", "c3"].map(importer) {
         let wanted = world.wanted_by(&importer, &Actual::default());
         assert_eq!(
-            present(&wanted).1.condition(ConditionType::Conflict).map(|one| &*one.message),
+            present(&wanted).1.condition(ConditionType::ImportConflict).map(|one| &*one.message),
             Some(
                 "1 endpoint of c2 is not used: port http is named web there. ports: 1 of 2 clusters disagree (c2 has web \
                  80/TCP); cluster c1 has the oldest export, so the clusterset uses http 80/TCP"
@@ -561,7 +561,8 @@ fn an_import_keeps_its_conflict_while_a_cluster_that_contributes_is_unread() {
     let mut world =
         World::new(vec![(export("c2", 1, spec()), vec![]), (export("c3", 2, other), vec![])]);
     let there = actual(&world.wanted());
-    let conflict_of = |status: &ImportStatus| status.condition(ConditionType::Conflict).cloned();
+    let conflict_of =
+        |status: &ImportStatus| status.condition(ConditionType::ImportConflict).cloned();
     let said = there.import.as_ref().and_then(|import| conflict_of(&import.status));
     assert!(said.is_some());
     world.exports.pop();

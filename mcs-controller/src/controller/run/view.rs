@@ -81,7 +81,7 @@ impl Control {
 /// The messages of conditions that report problems, each once.
 fn failing(conditions: &[Condition]) -> String {
     let is_failing = |one: &&Condition| {
-        let is_problem = one.condition_type == ConditionType::Conflict;
+        let is_problem = one.condition_type == ConditionType::ImportConflict;
         let wanted = if is_problem { ConditionStatus::False } else { ConditionStatus::True };
         one.status != wanted
     };

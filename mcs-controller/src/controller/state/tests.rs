@@ -14,7 +14,7 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     apply::ApplyError,
-    clusterset::{LostVip, Publication, Stamp, well_known},
+    clusterset::{ConditionType, LostVip, Publication, Stamp},
     leases::Statement,
     mailbox::{MailboxEvent, MailboxWrite},
     objects::{PublisherLease, complete_lease, exported_service, publisher_lease},
@@ -392,7 +392,7 @@ fn the_next_controller_tells_no_fault_again_that_the_one_before_has_told() {
     let metadata = json!({"namespace": "shop", "name": "web", "uid": "u"});
     let faults = |said: Option<&str>| {
         let mut state = state();
-        let (kind, since) = (well_known::ACCEPTED, "2026-01-01T00:00:00Z");
+        let (kind, since) = (ConditionType::Accepted.name(), "2026-01-01T00:00:00Z");
         let condition = |reason| {
             json!({"type": kind, "status": "False", "reason": reason, "message": "",
                 "lastTransitionTime": since})

@@ -204,7 +204,7 @@ fn only_imports(world: &mut World) -> anyhow::Result<()> {
     second.export(&other, Some(&slice_of(&namespace, 1, 1)))?;
     let conflict = |import: &Value| {
         let mut found = import["status"]["conditions"].as_array().into_iter().flatten();
-        found.find(|one| one["type"] == "Conflict").cloned()
+        found.find(|one| one["type"] == "clusterset.mcs-agent.io/Conflict").cloned()
     };
     third.wait_for_import(&namespace, |import| {
         let conflict = conflict(import).context("no condition Conflict")?;

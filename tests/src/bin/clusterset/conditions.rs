@@ -26,14 +26,19 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     }
     first.export(&service(&namespace), Some(&slice))?;
     for cluster in [first, second] {
-        let none = ("EndpointsReady=False/NoneReady", "0 of 2 ready: c1 0 of 2");
+        let none =
+            ("clusterset.mcs-agent.io/EndpointsReady=False/NoneReady", "0 of 2 ready: c1 0 of 2");
         says(cluster, &namespace, none)?;
         says(cluster, &namespace, ("Ready=True/Ready", "no endpoint is ready"))?;
     }
     slice["endpoints"][1]["conditions"]["ready"] = json!(true);
     first.api().apply(&slice)?;
     for cluster in [first, second] {
-        says(cluster, &namespace, ("EndpointsReady=True/Ready", "1 of 2 ready: c1 1 of 2"))?;
+        says(
+            cluster,
+            &namespace,
+            ("clusterset.mcs-agent.io/EndpointsReady=True/Ready", "1 of 2 ready: c1 1 of 2"),
+        )?;
     }
     let mut other = service(&namespace);
     other["spec"]["ports"][0]["name"] = json!("web");
@@ -43,9 +48,9 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     second.export(&other, Some(&unused))?;
     for cluster in [first, second] {
         let cost = "1 endpoint of c2 is not used: port tcp is named web there, port udp is named voice there";
-        says(cluster, &namespace, ("Conflict=True/PortConflict", cost))?;
+        says(cluster, &namespace, ("clusterset.mcs-agent.io/Conflict=True/PortConflict", cost))?;
         let counted = "1 of 3 ready: c1 1 of 2, c2 0 of 1";
-        says(cluster, &namespace, ("EndpointsReady=True/Ready", counted))?;
+        says(cluster, &namespace, ("clusterset.mcs-agent.io/EndpointsReady=True/Ready", counted))?;
         wait::until("the export to say it", || {
             let export = export_of(cluster, &namespace)?;
             ensure!(export.to_string().contains(cost), "{export}");
@@ -81,7 +86,7 @@ fn namespace_missing(world: &mut World) -> anyhow::Result<()> {
     let [first, second] = [world.first(), world.second()];
     first.add_namespace(&namespace)?;
     first.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
-    let missing = "Imported=False/NamespaceMissing";
+    let missing = "clusterset.mcs-agent.io/Imported=False/NamespaceMissing";
     first.wait_for_conditions(&namespace, &["Ready=True/Exported", missing])?;
     wait_for_event(first, &namespace, "ServiceExport", "NamespaceMissing")?;
     let export = export_of(first, &namespace)?;

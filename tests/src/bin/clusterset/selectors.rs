@@ -47,7 +47,7 @@ fn preferred(world: &mut World) -> anyhow::Result<()> {
     )?;
     second.wait_for_import(&namespace, |import| {
         let found = conditions(import);
-        let unresolved = "SelectorsResolved=False/InvalidClusterSelector";
+        let unresolved = "clusterset.mcs-agent.io/SelectorsResolved=False/InvalidClusterSelector";
         ensure!(found.iter().any(|one| one == unresolved), "{found:?}");
         Ok(())
     })?;
