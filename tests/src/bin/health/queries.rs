@@ -15,8 +15,8 @@ use crate::{
     world::World,
 };
 
-/// Labels that Prometheus adds to every series.
-const ADDED: [&str; 2] = ["job", "instance"];
+/// Labels that Prometheus and the chart's `PodMonitor` add to every series.
+const ADDED: [&str; 7] = ["job", "instance", "node", "pod", "namespace", "container", "endpoint"];
 /// Series that come with something to tell: an example of each.
 const RARE: &str = "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repairs_total{map=\"slots\"} 1\n\
      mcs_reach_ok{source_cluster=\"west\",family=\"IPv4\"} 1\n\
@@ -79,14 +79,24 @@ fn runbook(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The alerts of a chart's alerts.yaml.
+/// The alerts of a chart's alerts.yaml, with the queries of recorded series in place of their names.
 fn rules(chart: &str) -> anyhow::Result<Vec<Value>> {
     let file = format!("helm/{chart}/monitoring/alerts.yaml");
     let text = fs::read_to_string(deploy(&file))?;
     let groups = documents(&text)?.remove(0)["groups"].take();
     let rules =
         groups.as_array().into_iter().flatten().filter_map(|group| group["rules"].as_array());
-    Ok(rules.flatten().filter(|rule| rule["record"].is_null()).cloned().collect())
+    let (records, mut alerts): (Vec<_>, Vec<_>) =
+        rules.flatten().cloned().partition(|rule| rule["alert"].is_null());
+    for alert in &mut alerts {
+        let query = alert["expr"].as_str().context("an alert without a query")?;
+        let whole = records.iter().try_fold(query.to_owned(), |query, record| {
+            let (name, expression) = (record["record"].as_str()?, record["expr"].as_str()?);
+            Some(query.replace(name, &format!("({expression})")))
+        });
+        alert["expr"] = whole.context("a rule without a name or a query")?.into();
+    }
+    Ok(alerts)
 }
 
 /// Names and queries of the agent's alerts. A unit test of the controller compares its own.
@@ -215,9 +225,11 @@ fn matchers(text: &str) -> Vec<Matcher> {
     found
 }
 
-/// The labels of `by (...)`, but `le` of histograms.
+/// The labels of `by (...)`, `without (...)` and `ignoring (...)`, but `le` of histograms.
 fn groupings(query: &str) -> Vec<String> {
-    let lists = query.split("by (").skip(1).filter_map(|rest| rest.split_once(')'));
+    let clauses = ["by (", "without (", "ignoring ("];
+    let lists = clauses.iter().flat_map(|clause| query.split(clause).skip(1));
+    let lists = lists.filter_map(|rest| rest.split_once(')'));
     let labels = lists.flat_map(|(list, _)| list.split(',')).map(|label| label.trim().to_owned());
     labels.filter(|label| label != "le").collect()
 }
