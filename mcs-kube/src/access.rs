@@ -1,13 +1,14 @@
 //! The connections to the API server: credentials, timeouts, renewal, and the server's addresses.
 
 mod foreign;
+mod proxy;
 pub(crate) mod requests;
 #[cfg(test)]
 mod tests;
 
 use std::{
     collections::BTreeSet,
-    fmt, io,
+    env, fmt, io,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     sync::{Arc, Mutex, MutexGuard, PoisonError},
@@ -35,7 +36,10 @@ use tower::{BoxError, Service, ServiceBuilder, service_fn, timeout::error::Elaps
 use tower_http::decompression::Decompression;
 
 pub use self::foreign::is_unverified;
-use self::foreign::{of_this_machine, unverified};
+use self::{
+    foreign::{has_proxy, of_this_machine, unverified},
+    proxy::Proxy,
+};
 use crate::exec_plugin::{self, PluginError};
 
 /// The time limit for the headers of an answer, connecting included, except for lists. The body of a watch may take longer.
@@ -98,9 +102,12 @@ pub enum AccessError {
     /// The service account of a pod is not mounted.
     #[error("cannot use this pod's service account (outside of a pod, give --kubeconfig)")]
     InCluster(#[source] InClusterError),
-    /// The kubeconfig has `proxy-url`, which is not supported.
-    #[error("a proxy to the API server (proxy-url in the kubeconfig) is not supported: remove it")]
-    Proxy,
+    /// What names a proxy does not name one.
+    #[error("{origin} names no proxy that can be used: give it an http, https or socks5 URL")]
+    Proxy {
+        /// The variable or field.
+        origin: &'static str,
+    },
     /// Certificates or credentials are invalid.
     #[error("cannot use the credentials for the API server")]
     Credentials(#[source] kube::Error),
@@ -116,6 +123,9 @@ pub enum AccessError {
         #[source]
         source: KubeconfigError,
     },
+    /// A kubeconfig from elsewhere leads through a proxy.
+    #[error("the kubeconfig of {0} has proxy-url, which is not followed there: remove it")]
+    ForeignProxy(String),
     /// A kubeconfig from elsewhere names files or programs of this machine.
     #[error("the kubeconfig of {name} has {field}: write the certificate or token into it")]
     NotSelfContained {
@@ -223,10 +233,10 @@ impl ApiAccess {
     async fn from(source: ApiSource) -> Result<(Self, String), AccessError> {
         let servers = watch::Sender::default();
         let content = source.content();
-        let mut config = source.config(content.as_deref()).await?;
+        let (mut config, proxy) = source.config(content.as_deref()).await?;
         let url = config.cluster_url.to_string().trim_end_matches('/').to_owned();
         let needs_plugin = exec_plugin::take(&mut config.auth_info).is_some();
-        let client = client(&config, &servers)?;
+        let client = client(&config, proxy.as_ref(), &servers)?;
         let connection = (!needs_plugin).then(|| ApiConnection {
             client,
             server: Server::of(&config),
@@ -277,14 +287,14 @@ impl ApiAccess {
         }
         let content = self.source.content();
         self.tried().clone_from(&content);
-        let mut config = self.source.config(content.as_deref()).await?;
+        let (mut config, proxy) = self.source.config(content.as_deref()).await?;
         let mut expires = None;
         if let Some(plugin) = exec_plugin::take(&mut config.auth_info) {
             let credentials = exec_plugin::run(&plugin).await?;
             expires = credentials.expires();
             credentials.store_in(&mut config.auth_info);
         }
-        let client = client(&config, &self.servers)?;
+        let client = client(&config, proxy.as_ref(), &self.servers)?;
         let number = former.map_or(0, |number| number + 1);
         let made = ApiConnection { client, server: Server::of(&config), number, expires };
         *self.lock() = Some(made.clone());
@@ -339,15 +349,20 @@ impl ApiSource {
         }
     }
 
-    async fn config(&self, content: Option<&str>) -> Result<Config, AccessError> {
+    /// The configuration, and the proxy. Variables name a proxy for the kubeconfig of a file alone: one for the internet
+    /// must not get in the way to the own cluster, nor to its peers.
+    async fn config(&self, content: Option<&str>) -> Result<(Config, Option<Proxy>), AccessError> {
         match self {
-            Self::ServiceAccount => Config::incluster().map_err(AccessError::InCluster),
+            Self::ServiceAccount => {
+                Config::incluster().map(|config| (config, None)).map_err(AccessError::InCluster)
+            }
             Self::File(file) => {
                 let error = |source: KubeconfigError, contexts: &[String]| {
                     let problem = problem(&source, contexts);
                     AccessError::Kubeconfig { file: file.clone(), problem }
                 };
-                let content = file.read().map_err(|source| error(source, &[]))?;
+                let mut content = file.read().map_err(|source| error(source, &[]))?;
+                proxy::leave_to_us(&mut content);
                 let contexts: Vec<_> =
                     content.contexts.iter().map(|context| context.name.clone()).collect();
                 let options = KubeConfigOptions {
@@ -355,19 +370,27 @@ impl ApiSource {
                     ..KubeConfigOptions::default()
                 };
                 let config = Config::from_custom_kubeconfig(content, &options).await;
-                config.map_err(|source| error(source, &contexts))
+                let config = config.map_err(|source| error(source, &contexts))?;
+                let proxy = Proxy::of(&config, |name| env::var(name).ok())?;
+                Ok((config, proxy))
             }
             Self::Content(KubeconfigContent { name, .. }) => {
                 let error = |source| AccessError::Content { name: name.clone(), source };
-                let content = Kubeconfig::from_yaml(content.unwrap_or_default()).map_err(error)?;
+                let mut content =
+                    Kubeconfig::from_yaml(content.unwrap_or_default()).map_err(error)?;
                 if let Some(field) = of_this_machine(&content) {
                     return Err(AccessError::NotSelfContained { name: name.clone(), field });
                 }
                 if let Some(what) = unverified(&content) {
                     return Err(AccessError::NotVerified { name: name.clone(), what });
                 }
+                if has_proxy(&content) {
+                    return Err(AccessError::ForeignProxy(name.clone()));
+                }
+                proxy::leave_to_us(&mut content);
                 let options = KubeConfigOptions::default();
-                Config::from_custom_kubeconfig(content, &options).await.map_err(error)
+                let config = Config::from_custom_kubeconfig(content, &options).await;
+                config.map(|config| (config, None)).map_err(error)
             }
         }
     }
@@ -389,17 +412,16 @@ fn problem(error: &KubeconfigError, contexts: &[String]) -> String {
         KubeconfigError::LoadContext(name) => {
             format!("it has no context {name} (it has: {known})")
         }
+        KubeconfigError::ParseProxyUrl(error) => format!("proxy-url is no URL: {error}"),
         error => error.to_string(),
     }
 }
 
 fn client(
     config: &Config,
+    proxy: Option<&Proxy>,
     servers: &watch::Sender<BTreeSet<IpAddr>>,
 ) -> Result<Client, AccessError> {
-    if config.proxy_url.is_some() {
-        return Err(AccessError::Proxy);
-    }
     let host = config.cluster_url.host().unwrap_or_default();
     if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse() {
         remember(servers, [ip]);
@@ -410,7 +432,10 @@ fn client(
     tcp.set_keepalive(Some(KEEP_ALIVE));
     tcp.set_keepalive_interval(Some(KEEP_ALIVE_TIMEOUT / PROBES));
     tcp.set_keepalive_retries(Some(PROBES));
-    let sender = Decompression::new(requests::sender(config, requests::tls(config, tcp)?));
+    let sender = Decompression::new(requests::sender(
+        config,
+        requests::tls(config, &proxy::connector(config, proxy, tcp)?)?,
+    ));
     let service = ServiceBuilder::new()
         .layer(config.base_uri_layer())
         .option_layer(config.auth_layer().map_err(AccessError::Credentials)?)

@@ -28,6 +28,13 @@ pub(super) fn of_this_machine(kubeconfig: &Kubeconfig) -> Option<&'static str> {
     of_users.chain(of_clusters).flatten().next()
 }
 
+/// Whether a cluster is reached through a proxy. The writer of a Secret must not choose whom this machine talks to in the
+/// clear.
+pub(super) fn has_proxy(kubeconfig: &Kubeconfig) -> bool {
+    let mut clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
+    clusters.any(|cluster| cluster.proxy_url.as_ref().is_some_and(|url| !url.is_empty()))
+}
+
 /// The setting that would let anybody answer as the API server. A proxy on a loopback address is trusted.
 pub(super) fn unverified(kubeconfig: &Kubeconfig) -> Option<String> {
     let mut clusters = kubeconfig.clusters.iter().filter_map(|cluster| cluster.cluster.as_ref());
@@ -82,6 +89,10 @@ mod tests {
             let expected = format!("the kubeconfig of Secret peer-east has the server {server}: ");
             assert!(said.starts_with(&expected), "{said}");
         }
+        let proxied = json!({"server": "https://east:6443", "proxy-url": "http://10.0.0.1:3128"});
+        assert!(refused(proxied).await.unwrap().starts_with(
+            "the kubeconfig of Secret peer-east has proxy-url, which is not followed there"
+        ));
         let insecure = json!({"server": "https://east:6443", "insecure-skip-tls-verify": true});
         assert!(refused(insecure).await.unwrap().contains("has insecure-skip-tls-verify: "));
     }

@@ -17,7 +17,7 @@ use hyper_rustls::{
 use hyper_util::{
     client::legacy::{
         self, Client,
-        connect::{Connection, HttpConnector, capture_connection},
+        connect::{Connection, capture_connection},
     },
     rt::{TokioExecutor, TokioTimer},
 };
@@ -27,7 +27,7 @@ use kube::{
 };
 use tower::{BoxError, Service, ServiceExt as _, service_fn};
 
-use super::{AccessError, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT};
+use super::{AccessError, KEEP_ALIVE, KEEP_ALIVE_TIMEOUT, proxy::Connector};
 
 /// Marks the request for a watch that has most of an API server's events.
 ///
@@ -120,10 +120,10 @@ fn builder() -> legacy::Builder {
 }
 
 /// Two connectors like kube's own: one with HTTP/2 if the server offers it, and one without.
-pub(super) fn tls<R: Clone>(
+pub(super) fn tls(
     config: &Config,
-    tcp: HttpConnector<R>,
-) -> Result<[HttpsConnector<HttpConnector<R>>; 2], AccessError> {
+    tcp: &Connector,
+) -> Result<[HttpsConnector<Connector>; 2], AccessError> {
     let [http2, http1] = [b"h2".to_vec(), b"http/1.1".to_vec()];
     let mut any = config.rustls_client_config().map_err(AccessError::Credentials)?;
     let mut only_http1 = any.clone();
@@ -139,6 +139,6 @@ pub(super) fn tls<R: Clone>(
     };
     Ok([
         HttpsConnector::new(tcp.clone(), any, false, Arc::clone(&name)),
-        HttpsConnector::new(tcp, only_http1, false, name),
+        HttpsConnector::new(tcp.clone(), only_http1, false, name),
     ])
 }

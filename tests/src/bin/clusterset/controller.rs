@@ -60,6 +60,7 @@ pub(crate) struct Controller {
     kubeconfig: PathBuf,
     log: PathBuf,
     flags: Vec<String>,
+    variables: Vec<(String, String)>,
     version: Version,
     child: Option<Child>,
 }
@@ -75,7 +76,9 @@ impl Controller {
         let log = directory.join("mcs-controller.log");
         let flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         let version = Version::This;
-        let mut controller = Self { netns, kubeconfig, log, flags, version, child: None };
+        let variables = Vec::new();
+        let mut controller =
+            Self { netns, kubeconfig, log, flags, variables, version, child: None };
         controller.start_again()?;
         Ok(controller)
     }
@@ -89,6 +92,13 @@ impl Controller {
     /// Starts it again with these flags instead of its own.
     pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
+        self.restart()
+    }
+
+    /// Starts it again with these variables.
+    pub(crate) fn restart_in(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
+        let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+        self.variables = variables.iter().map(owned).collect();
         self.restart()
     }
 
@@ -137,6 +147,7 @@ impl Controller {
             // Pods of most cases are addresses alone.
             .env("MCS_PROBE_PEERS", "off")
             .envs([("MCS_HEALTH_ADDRESS", "off"), ("MCS_METRICS_ADDRESS", "off")])
+            .envs(self.variables.iter().cloned())
             .args(&self.flags)
             .stdin(Stdio::null())
             .stdout(log.try_clone()?)

@@ -28,6 +28,7 @@ mod objects;
 mod orders;
 mod page;
 mod peering;
+mod proxied;
 mod publisher;
 mod reach;
 mod rebuilt;
@@ -48,6 +49,7 @@ use self::world::World;
 fn main() -> ExitCode {
     let mut suite = Suite::default();
     check::cases(&mut suite);
+    proxied::cases(&mut suite);
     ask::cases(&mut suite);
     page::cases(&mut suite);
     tenants::cases(&mut suite);
