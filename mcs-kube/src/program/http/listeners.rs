@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpListener as StdListener},
+    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
     sync::Arc,
     thread,
     time::Duration,
@@ -11,6 +11,7 @@ use std::{
 
 use anyhow::Context as _;
 use hyper::{Method, StatusCode, Uri};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::{net::TcpListener, time::sleep};
 
@@ -119,7 +120,7 @@ struct Listener<S> {
 
 impl<S: Serve> Listener<S> {
     fn bind(&mut self) -> Option<StdListener> {
-        let socket = StdListener::bind(self.address)
+        let socket = bind_where_possible(self.address, StdListener::bind)
             .and_then(|socket| socket.set_nonblocking(true).map(|()| socket));
         self.note(socket.as_ref().err());
         socket.ok()
@@ -165,9 +166,47 @@ impl<S: Serve> Listener<S> {
     }
 }
 
+/// Binds an address. One that means both families means IPv4 on a kernel without IPv6 (`ipv6.disable=1`).
+fn bind_where_possible<T>(
+    address: SocketAddr,
+    bind: impl Fn(SocketAddr) -> io::Result<T>,
+) -> io::Result<T> {
+    let lacks_ipv6 =
+        |error: &io::Error| error.raw_os_error() == Some(Errno::AFNOSUPPORT.raw_os_error());
+    match bind(address) {
+        Err(error) if address.is_ipv6() && address.ip().is_unspecified() && lacks_ipv6(&error) => {
+            bind((Ipv4Addr::UNSPECIFIED, address.port()).into())
+        }
+        result => result,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn both_families_are_ipv4_on_a_kernel_without_ipv6() {
+        // What socket(2) says where the kernel has IPv4 alone.
+        let bind = |address: SocketAddr| match address {
+            SocketAddr::V4(_) => Ok(address),
+            SocketAddr::V6(_) => Err(Errno::AFNOSUPPORT.into()),
+        };
+        let bound = |text: &str| {
+            bind_where_possible(text.parse().unwrap(), bind).map(|bound| bound.to_string())
+        };
+        assert_eq!(bound("[::]:16460").unwrap(), "0.0.0.0:16460");
+        assert_eq!(bound("127.0.0.1:1").unwrap(), "127.0.0.1:1");
+        let named = bound("[fd00::1]:1").unwrap_err();
+        assert_eq!(
+            named.raw_os_error(),
+            Some(Errno::AFNOSUPPORT.raw_os_error()),
+            "it names one address"
+        );
+        let busy = |_| Err::<(), _>(io::ErrorKind::AddrInUse.into());
+        let busy = bind_where_possible("[::]:1".parse().unwrap(), busy).unwrap_err();
+        assert_eq!(busy.kind(), io::ErrorKind::AddrInUse);
+    }
 
     #[test]
     fn one_address_can_serve_both() {
