@@ -64,8 +64,9 @@ volumeMounts:
     mountPropagation: HostToContainer
   - name: cgroup
     mountPath: /host/cgroup
-    mountPropagation: HostToContainer
     readOnly: true
+    # On a hybrid host each hierarchy is a mount of its own. It excludes mountPropagation; kubelets start after cgroups are mounted.
+    recursiveReadOnly: IfPossible
   {{- if and (or .Values.staleUdp.enabled .Values.staleTcp.enabled) (not .Values.cleanup) }}
   - name: netns
     mountPath: /run/netns

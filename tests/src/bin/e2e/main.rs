@@ -22,6 +22,7 @@ mod clients;
 mod clusters;
 mod foreign;
 mod member;
+mod mounts;
 mod neighbours;
 mod pictures;
 mod proxyless;
@@ -65,6 +66,7 @@ fn main() -> ExitCode {
     foreign::cases(&mut suite);
     changes::cases(&mut suite);
     capabilities::cases(&mut suite);
+    mounts::cases(&mut suite);
     canary::cases(&mut suite);
     proxyless::cases(&mut suite);
     uninstall::cases(&mut suite);

@@ -1,0 +1,56 @@
+//! What the agent's pod may write of its node.
+
+use std::fs;
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::suite::{Suite, skip, tell};
+
+use crate::{agents, world::World};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("the agent's pod can write to no cgroup of its node", cgroups);
+}
+
+fn cgroups(world: &mut World) -> anyhow::Result<()> {
+    let member = &world.members[0];
+    world.release.ensure(member)?;
+    for pod in agents::pods(member)? {
+        let mounts = pod["status"]["containerStatuses"][0]["volumeMounts"].as_array();
+        let mut mounts = mounts.into_iter().flatten();
+        let cgroup = mounts.find(|mount| mount["mountPath"] == "/host/cgroup");
+        let cgroup = cgroup.ok_or_else(|| skip("Kubernetes 1.31 tells what a runtime mounts"))?;
+        ensure!(cgroup["readOnly"] == true, "{cgroup}");
+        ensure!(cgroup["recursiveReadOnly"] == "Enabled", "the runtime could not: {cgroup}");
+    }
+    let found = mounts_here()?;
+    let writable: Vec<_> = found.iter().filter(|(_, options)| !is_read_only(options)).collect();
+    ensure!(writable.is_empty(), "writable: {writable:?}");
+    tell(format!("{} mounts of cgroups, all read-only", found.len()));
+    Ok(())
+}
+
+fn is_read_only(options: &str) -> bool {
+    options.split(',').any(|option| option == "ro")
+}
+
+/// The mounts of cgroups in the containers of agents on this machine, with their options; none where nodes are elsewhere.
+fn mounts_here() -> anyhow::Result<Vec<(String, String)>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir("/proc")?.flatten() {
+        let is_agent = fs::read_to_string(entry.path().join("comm"));
+        if !is_agent.is_ok_and(|name| name.trim_end() == agents::NAME) {
+            continue;
+        }
+        // It may have ended.
+        let text = fs::read_to_string(entry.path().join("mountinfo")).unwrap_or_default();
+        for line in text.lines() {
+            let mut fields = line.split(' ').skip(4);
+            let point = fields.next().context("a mount without a place")?;
+            let options = fields.next().context("a mount without options")?;
+            if point.starts_with("/host/cgroup") {
+                found.push((point.to_owned(), options.to_owned()));
+            }
+        }
+    }
+    Ok(found)
+}
