@@ -143,7 +143,8 @@ const fn text(counter: Counter) -> &'static str {
             "packets dropped because the packet or the flow table could not be written"
         }
         Counter::LeakPrevented => {
-            "packets to a VIP dropped on an uplink: no hook had translated them"
+            "packets to a VIP dropped on an uplink: no hook had translated them (a device left alone, or none on the node: macvlan, \
+             ipvlan, SR-IOV)"
         }
         Counter::PacketPassed => {
             "packets to a VIP left unchanged: of TCP connections that are older than the agent's service of this VIP, and ICMP errors about no flow"
