@@ -22,7 +22,7 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 
-use self::pods::{Probe, ProbeArgs, Probing};
+use self::pods::{Probe, ProbeArgs, Probing, source::Controller};
 use super::{
     cluster::{
         ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS,
@@ -43,7 +43,7 @@ const OLDEST_LEASE: i64 = 60;
 /// Check that clusters can export to and import from each other.
 ///
 /// Asks each cluster for its id, types, rights, controller, agents, peers, exports, imports and DNS, and connects to a few pods of
-/// each peer. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
+/// each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
 /// clusters do not answer and nothing is missing in the others.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -211,8 +211,11 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let namespace = &command.probe.namespace;
     let known = fleet::each(&clusters, async |cluster| peers::Known::of(cluster, namespace).await);
     let known = known.await;
+    let controllers =
+        fleet::each(&clusters, async |cluster| Controller::of(cluster, namespace).await).await;
+    let known = (&*known, &*controllers);
     let found =
-        fleet::each(&clusters, async |cluster| check_one(command, cluster, &known, probing).await);
+        fleet::each(&clusters, async |cluster| check_one(command, cluster, known, probing).await);
     findings.extend(found.await.into_iter().flatten());
     Ok(findings)
 }
@@ -220,7 +223,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
 async fn check_one(
     command: &CheckCommand,
     cluster: &Cluster,
-    known: &[peers::Known],
+    (known, controllers): (&[peers::Known], &[Controller]),
     probing: &Probing,
 ) -> Vec<Finding> {
     let namespace = &command.probe.namespace;
@@ -240,7 +243,7 @@ async fn check_one(
     for (check, result) in found.chain(dns::checks(cluster).await) {
         add(check, result);
     }
-    match pods::checks(cluster, &command.probe, probing).await {
+    match pods::checks(cluster, &command.probe, probing, controllers).await {
         Ok(found) => findings.extend(found),
         Err(error) => add("pods", Err(error)),
     }

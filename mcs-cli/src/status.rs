@@ -19,7 +19,7 @@ use super::{
 };
 use mcs_controller::{
     clusterset::{ConditionType, ServiceName},
-    status::{NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
+    status::{MASQUERADED, NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
 };
 
 /// Show the peers of clusters, and how many services they export and import.
@@ -217,7 +217,7 @@ fn said(peer: &Value, reasons: &[&str]) -> Vec<String> {
 
 /// The notes of a ClusterPeer's true conditions.
 fn notes(peer: &Value) -> Vec<String> {
-    said(peer, &[TOKEN_NOT_RENEWED, NAMESPACES_MISSING])
+    said(peer, &[TOKEN_NOT_RENEWED, NAMESPACES_MISSING, MASQUERADED])
 }
 
 /// The note of a ClusterPeer about services whose namespace this cluster lacks.

@@ -7,13 +7,13 @@ use std::{
 
 use anyhow::Context as _;
 use clap::Args;
-use futures_util::{StreamExt as _, stream};
-pub use mcs_kube::reach::Outcome;
+use futures_util::{StreamExt as _, future::join, stream};
+pub use mcs_kube::reach::{Outcome, source::Source};
 use mcs_kube::{
     program::{self, FormatArgs},
-    reach,
+    reach::{self, source},
 };
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep, timeout};
 
 /// The connections that are tried at a time.
@@ -24,16 +24,21 @@ const PAUSE: Duration = Duration::from_secs(1);
 /// Connect to endpoints of other clusters.
 ///
 /// Opens a TCP connection to each address, sends nothing, and closes it. `check` runs it in a pod. Exits with 1 if an
-/// address is not reached; one that refuses is reached.
+/// address is not reached; one that refuses is reached. `--ask` tells whether source addresses are masqueraded on the way.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs probe 10.2.1.5:8080 [fd02::5]:8080
-  mcs probe web.shop.svc.clusterset.local:80 --wait 30")]
+  mcs probe web.shop.svc.clusterset.local:80 --wait 30
+  mcs probe --ask 10.2.0.7:16460")]
 pub struct ProbeCommand {
     /// Addresses or names, with a port
-    #[arg(required = true, value_name = "HOST:PORT")]
+    #[arg(required_unless_present = "ask", value_name = "HOST:PORT")]
     addresses: Vec<Target>,
+
+    /// Ask a controller of another cluster, where it serves health, which source address it sees; repeatable
+    #[arg(long, value_name = "IP:PORT")]
+    ask: Vec<SocketAddr>,
 
     /// How long to wait for an answer, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 3,
@@ -44,7 +49,7 @@ pub struct ProbeCommand {
     #[arg(long, value_name = "SECONDS", default_value_t = 0)]
     wait: u64,
 
-    /// Also write the outcomes into this file, as a JSON list
+    /// Also write the results into this file, as JSON
     #[arg(long, value_name = "FILE")]
     outcomes: Option<PathBuf>,
 
@@ -89,11 +94,42 @@ impl fmt::Display for Target {
     }
 }
 
+/// The results, in the order of the arguments.
+#[derive(Clone, PartialEq, Eq, Default, Debug, Serialize, Deserialize)]
+pub struct Found {
+    /// The outcomes of connections.
+    pub outcomes: Vec<Outcome>,
+    /// What the controllers see that were asked; `None`: it did not say.
+    pub sources: Vec<Option<Source>>,
+}
+
 /// One line of the output.
 #[derive(Debug, Serialize)]
-struct Attempt<'a> {
-    address: &'a Target,
-    outcome: Outcome,
+#[serde(untagged)]
+enum Line<'a> {
+    Connected { address: &'a Target, outcome: Outcome },
+    Asked { address: &'a SocketAddr, source: Option<Source> },
+}
+
+impl Line<'_> {
+    fn row(&self) -> Vec<String> {
+        match self {
+            Self::Connected { address, outcome } => {
+                vec![address.to_string(), outcome.text().to_owned()]
+            }
+            Self::Asked { address, source } => {
+                let seen = source.map(|Source { own, seen }| {
+                    if own == seen {
+                        format!("sees {seen}, the address of this end")
+                    } else {
+                        format!("sees {seen} instead of {own}")
+                    }
+                });
+                let unsaid = "does not say what it sees";
+                vec![address.to_string(), seen.unwrap_or_else(|| unsaid.to_owned())]
+            }
+        }
+    }
 }
 
 /// Runs the command.
@@ -103,22 +139,25 @@ struct Attempt<'a> {
 pub fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
     let limit = Duration::from_secs(command.timeout);
     let wait = Duration::from_secs(command.wait);
-    let outcomes = program::block_on(async { Ok(probe(&command.addresses, limit, wait).await) })?;
+    let found = async {
+        let (outcomes, sources) =
+            join(probe(&command.addresses, limit, wait), ask(&command.ask, limit)).await;
+        Ok(Found { outcomes, sources })
+    };
+    let found = program::block_on(found)?;
     if let Some(file) = &command.outcomes {
-        fs::write(file, serde_json::to_vec(&outcomes)?)
+        fs::write(file, serde_json::to_vec(&found)?)
             .with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let attempts: Vec<_> = command
-        .addresses
-        .iter()
-        .zip(&outcomes)
-        .map(|(address, &outcome)| Attempt { address, outcome })
-        .collect();
-    command.format.show(&attempts, |attempts, style| {
-        let row = |one: &Attempt<'_>| vec![one.address.to_string(), one.outcome.text().to_owned()];
-        style.table(&["ADDRESS", "RESULT"], attempts.iter().map(row))
+    let connected = command.addresses.iter().zip(&found.outcomes);
+    let connected = connected.map(|(address, &outcome)| Line::Connected { address, outcome });
+    let asked = command.ask.iter().zip(&found.sources);
+    let asked = asked.map(|(address, &source)| Line::Asked { address, source });
+    let lines: Vec<_> = connected.chain(asked).collect();
+    command.format.show(&lines, |lines, style| {
+        style.table(&["ADDRESS", "RESULT"], lines.iter().map(Line::row))
     })?;
-    let is_fine = outcomes.into_iter().all(Outcome::is_reached);
+    let is_fine = found.outcomes.into_iter().all(Outcome::is_reached);
     Ok(if is_fine { ExitCode::SUCCESS } else { ExitCode::FAILURE })
 }
 
@@ -126,6 +165,12 @@ pub fn run(command: &ProbeCommand) -> anyhow::Result<ExitCode> {
 pub async fn probe(targets: &[Target], limit: Duration, wait: Duration) -> Vec<Outcome> {
     let attempts = targets.iter().map(|target| connect_within(target, limit, wait));
     stream::iter(attempts).buffered(AT_A_TIME).collect().await
+}
+
+/// Asks each controller which source address it sees.
+pub async fn ask(controllers: &[SocketAddr], limit: Duration) -> Vec<Option<Source>> {
+    let asked = controllers.iter().map(|&address| source::ask(address, limit));
+    stream::iter(asked).buffered(AT_A_TIME).collect().await
 }
 
 async fn connect_within(target: &Target, limit: Duration, wait: Duration) -> Outcome {

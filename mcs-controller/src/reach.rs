@@ -1,5 +1,7 @@
 //! Whether this replica's pod reaches pods of the peers: the choice of endpoints, and the messages about them.
 
+pub mod sources;
+
 use std::{collections::BTreeMap, net::SocketAddr, sync::Arc};
 
 use mcs_kube::reach::{Attempt, Outcome, SILENT_ROUNDS, Way};

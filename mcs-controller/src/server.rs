@@ -5,9 +5,12 @@ mod page;
 mod published;
 
 use http::{StatusCode, Uri};
-use mcs_kube::program::{
-    http::{Answer, Serve, Serves},
-    page as page_of_program,
+use mcs_kube::{
+    program::{
+        http::{Answer, Serve, Serves},
+        page as page_of_program,
+    },
+    reach::source,
 };
 use prometheus::TEXT_FORMAT;
 
@@ -36,7 +39,15 @@ impl Serve for Published {
                 Ok(body) => Answer { status: StatusCode::OK, content: TEXT_FORMAT, body },
                 Err(error) => Answer::text(StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")),
             },
-            _ => Answer::text(StatusCode::NOT_FOUND, "there are /livez, /readyz and /metrics\n"),
+            // `mcs check` and `mcs up` ask from another cluster, to tell whether addresses are masqueraded on the way.
+            source::PATH => {
+                let client = serves.client.map_or_else(String::new, |client| client.to_string());
+                Answer::text(StatusCode::OK, client + "\n")
+            }
+            _ => Answer::text(
+                StatusCode::NOT_FOUND,
+                "there are /livez, /readyz, /source and /metrics\n",
+            ),
         }
     }
 }
@@ -48,7 +59,7 @@ mod tests {
     #[test]
     fn answers_follow_the_state() {
         let published = Published::new(false).unwrap();
-        let serves = Serves { health: true, metrics: true, local: true };
+        let serves = Serves { health: true, metrics: true, local: true, client: None };
         let status = |path: &str| published.answer(serves, &path.parse().unwrap()).status.as_u16();
         published.life.beat();
         assert_eq!((status("/livez"), status("/readyz"), status("/")), (200, 503, 404));

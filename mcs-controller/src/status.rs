@@ -12,7 +12,7 @@ pub use self::{
     other_writer::other_writer,
     own_mailbox::OwnMailbox,
     peers::{
-        NAMESPACES_MISSING, OwnRanges, PeerNotes, TOKEN_NOT_RENEWED, has_turned, peer_notices,
-        peer_status_request, peer_statuses,
+        MASQUERADED, NAMESPACES_MISSING, OwnRanges, PeerNotes, TOKEN_NOT_RENEWED, has_turned,
+        peer_notices, peer_status_request, peer_statuses,
     },
 };

@@ -1,9 +1,10 @@
 //! Probes of pods of other clusters: the choice of endpoints, the connections, and the judgement of several rounds.
 //!
-//! A connection is opened and closed; nothing is sent.
+//! A connection is opened and closed; nothing is sent, but to a controller that is asked for the source address.
 
 mod choice;
 mod connect;
+pub mod source;
 mod way;
 
 use clap::ValueEnum;

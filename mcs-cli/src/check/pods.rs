@@ -3,6 +3,7 @@
 mod by_name;
 mod pod;
 mod sample;
+pub(crate) mod source;
 
 use std::time::Duration;
 
@@ -12,7 +13,7 @@ use serde_json::Value;
 use tokio::sync::RwLock;
 
 pub(crate) use self::pod::{Errand, run_pod};
-use self::sample::Endpoint;
+use self::{sample::Endpoint, source::Controller};
 use super::Finding;
 use crate::{
     cluster::{Cluster, PEERS, SLICES},
@@ -20,7 +21,7 @@ use crate::{
 };
 use mcs_controller::{
     clusterset::well_known,
-    probe::{self, Outcome},
+    probe::{self, Found, Outcome},
     reach,
 };
 
@@ -31,7 +32,7 @@ const SLICES_OF_PEER: u32 = 50;
 /// The endpoints of a peer that are probed.
 const ENDPOINTS_OF_PEER: usize = 4;
 /// The endpoints that are probed in one cluster. The kubelet passes on 4,096 bytes of a pod's results.
-const ENDPOINTS_OF_CLUSTER: usize = 245;
+const ENDPOINTS_OF_CLUSTER: usize = 170;
 
 /// Where endpoints are probed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -89,11 +90,13 @@ struct Target {
     endpoints: Vec<Endpoint>,
 }
 
-/// One finding for each peer, and one for each service that is probed by name.
+/// One finding for each peer, one for each service that is probed by name, and one for each cluster that says which source
+/// address it sees.
 pub(super) async fn checks(
     cluster: &Cluster,
     args: &ProbeArgs,
     probing: &Probing,
+    controllers: &[Controller],
 ) -> anyhow::Result<Vec<Finding>> {
     let default = if cluster.is_own { From::Here } else { From::Pod };
     let from = args.from.unwrap_or(default);
@@ -105,17 +108,22 @@ pub(super) async fn checks(
     let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
     // This machine does not use the DNS server of pods.
     let services = if from == From::Pod { by_name::services(cluster).await? } else { Vec::new() };
-    let outcomes = match from {
-        From::Pod if !addresses.is_empty() || !services.is_empty() => {
+    let asked = source::to_ask(&cluster.id, controllers);
+    let ask: Vec<_> = asked.iter().map(|(_, address)| *address).collect();
+    let found = match from {
+        From::Pod if !addresses.is_empty() || !services.is_empty() || !ask.is_empty() => {
             let _pod = probing.read().await;
             let names = services.iter().map(|service| service.target.clone());
             let targets = addresses.iter().map(ToString::to_string).chain(names).collect();
-            let errand = Errand { targets, wait: Duration::ZERO, node: None };
+            let errand = Errand { targets, ask, wait: Duration::ZERO, node: None };
             run_pod(cluster, args, &errand).await?
         }
         _ => {
             let targets: Vec<_> = addresses.into_iter().map(probe::Target::Address).collect();
-            Ok(probe::probe(&targets, LIMIT, Duration::ZERO).await)
+            let outcomes = probe::probe(&targets, LIMIT, Duration::ZERO).await;
+            // Beside a cluster, this machine has none of its pods' addresses.
+            let sources = if cluster.is_own { probe::ask(&ask, LIMIT).await } else { Vec::new() };
+            Ok(Found { outcomes, sources })
         }
     };
     let finding = |target: &Target, message: anyhow::Result<String>| {
@@ -126,8 +134,8 @@ pub(super) async fn checks(
             ..Finding::new(cluster.id.as_str(), "pods", message)
         }
     };
-    let outcomes = match outcomes {
-        Ok(outcomes) => outcomes,
+    let Found { outcomes, sources } = match found {
+        Ok(found) => found,
         Err(reason) => {
             let skipped = |target| Finding { skipped: true, ..finding(target, Ok(reason.clone())) };
             return Ok(targets.iter().map(skipped).collect());
@@ -147,6 +155,12 @@ pub(super) async fn checks(
     let named = services.iter().zip(outcomes);
     findings.extend(named.map(|(service, outcome)| {
         Finding::new(cluster.id.as_str(), "by name", by_name::judge(service, outcome))
+    }));
+    let asked = asked.get(..sources.len()).unwrap_or_default();
+    findings.extend(source::seen(asked, &sources).into_iter().map(|seen| Finding {
+        skipped: seen.is_unknown,
+        peer: Some(seen.by.to_string()),
+        ..Finding::new(cluster.id.as_str(), "source address", Ok(seen.text))
     }));
     Ok(findings)
 }

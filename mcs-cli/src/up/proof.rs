@@ -1,12 +1,12 @@
 //! The proof at the end of `mcs up`: a service of all clusters, to which a pod on every node connects by name.
 
-use std::{collections::BTreeSet, time::Duration};
+use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
 use mcs_controller::{
     clusterset::{NamespaceRules, well_known},
-    probe::Outcome,
+    probe::{Found, Outcome},
 };
 use mcs_kube::dns_name;
 use serde_json::{Value, json};
@@ -16,7 +16,10 @@ use super::member::Member;
 use crate::{
     check::{
         arguments,
-        pods::{Errand, ProbeArgs, run_pod},
+        pods::{
+            Errand, ProbeArgs, run_pod,
+            source::{self, Controller},
+        },
     },
     cluster::{Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, NAMESPACES, NODES, PODS, SERVICES, SLICES},
     fleet, progress, wait,
@@ -130,12 +133,16 @@ impl Proof {
         let sources: BTreeSet<&str> =
             sources.map(|(member, _)| member.cluster.id.as_str()).collect();
         let end = Instant::now() + IMPORTED_WITHIN;
+        let controllers = fleet::each(members, async |member: &&Member| {
+            Controller::of(&member.cluster, CONTROLLERS).await
+        });
+        let controllers = &*controllers.await;
         let work = members.iter().zip(exported);
         let proven =
             fleet::each(work, async |(member, exported): (&&Member, anyhow::Result<()>)| {
                 exported?;
                 self.imported(&member.cluster, &sources, end).await?;
-                self.connects(member).await
+                self.connects(member, controllers).await
             });
         proven.await
     }
@@ -190,8 +197,12 @@ impl Proof {
         wait::until(end, import).await
     }
 
-    /// Connects from every node.
-    async fn connects(&self, member: &Member) -> anyhow::Result<String> {
+    /// Connects from every node, and asks the controllers of other clusters which source addresses they see.
+    async fn connects(
+        &self,
+        member: &Member,
+        controllers: &[Controller],
+    ) -> anyhow::Result<String> {
         let cluster = &member.cluster;
         let target = if member.dns.is_some() {
             format!("{}:{PORT}", dns_name::of(&self.namespace, NAME))
@@ -205,13 +216,17 @@ impl Proof {
         named(cluster, &target).await?;
         let nodes = cluster.list(NODES).await?;
         let ready: Vec<&str> = nodes.iter().filter_map(ready_name).take(NODES_OF_CLUSTER).collect();
-        let attempts = ready.iter().map(|node| attempt(cluster, &target, Some(node)));
+        let asked = source::to_ask(&cluster.id, controllers);
+        let ask: Vec<_> = asked.iter().map(|(_, address)| *address).collect();
+        let attempts = ready.iter().map(|node| attempt(cluster, &target, &ask, Some(node)));
         let attempts: Vec<_> = stream::iter(attempts).buffered(NODES_AT_A_TIME).collect().await;
-        let mut lost = Vec::new();
+        let (mut lost, mut sources) = (Vec::new(), Vec::new());
         for (node, attempt) in ready.iter().zip(attempts) {
             match attempt {
-                Ok(outcomes) if outcomes.iter().all(|one| *one == Outcome::Answered) => {}
-                Ok(outcomes) => lost.push(format!("node {node}: {}", said(&target, &outcomes))),
+                Ok(found) if found.outcomes.iter().all(|one| *one == Outcome::Answered) => {
+                    sources.extend(asked.iter().copied().zip(found.sources));
+                }
+                Ok(found) => lost.push(format!("node {node}: {}", said(&target, &found.outcomes))),
                 Err(error) => lost.push(format!("node {node}: {error:#}")),
             }
         }
@@ -228,12 +243,11 @@ impl Proof {
                 format!(" ({others} more were not tried: not ready, or beyond {NODES_OF_CLUSTER})")
             }
         };
-        Ok(format!(
-            "{}: {} of {} nodes connect to {target}{others}",
-            cluster.id,
-            ready.len(),
-            ready.len()
-        ))
+        let (asked, sources): (Vec<_>, Vec<_>) = sources.into_iter().unzip();
+        let seen = source::seen(&asked, &sources).into_iter().map(|seen| seen.text);
+        let all = ready.len();
+        let connected = format!("{}: {all} of {all} nodes connect to {target}{others}", cluster.id);
+        Ok([connected].into_iter().chain(seen).collect::<Vec<_>>().join("; "))
     }
 }
 
@@ -326,7 +340,7 @@ fn slice(namespace: &str, service: &Value, pods: &[Value]) -> Value {
 /// Waits until the name is known and answered from one pod.
 async fn named(cluster: &Cluster, target: &str) -> anyhow::Result<()> {
     let answer = async || {
-        let outcomes = attempt(cluster, target, None).await?;
+        let Found { outcomes, .. } = attempt(cluster, target, &[], None).await?;
         if outcomes.iter().all(|one| *one == Outcome::Answered) {
             return Ok(Ok(()));
         }
@@ -340,9 +354,11 @@ async fn named(cluster: &Cluster, target: &str) -> anyhow::Result<()> {
 async fn attempt(
     cluster: &Cluster,
     target: &str,
+    ask: &[SocketAddr],
     node: Option<&str>,
-) -> anyhow::Result<Vec<Outcome>> {
-    let errand = Errand { targets: vec![target.to_owned(); CONNECTIONS], wait: ATTEMPT, node };
+) -> anyhow::Result<Found> {
+    let targets = vec![target.to_owned(); CONNECTIONS];
+    let errand = Errand { targets, ask: ask.to_vec(), wait: ATTEMPT, node };
     run_pod(cluster, &ProbeArgs::in_namespace(CONTROLLERS), &errand)
         .await?
         .map_err(|why| anyhow!(why))

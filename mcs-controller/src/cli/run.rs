@@ -66,13 +66,14 @@ fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
     })
 }
 
-pub(super) fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
+pub(super) fn run(mut args: RunArgs) -> anyhow::Result<ExitCode> {
     program::start_logs(args.log_format, &args.log);
     let published = Arc::new(Published::new(args.page)?);
     let counting = Arc::clone(&published);
     let beside = async move { counting.follow_figures().await };
     http::start(args.health_address.0, args.metrics_address.0, &published, beside)?;
     args.settings.check()?;
+    args.settings.health = args.health_address.0;
     program::block_on(controller::run(args.settings, published))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -96,6 +96,8 @@ pub const DRAIN: &str = "clusterset.mcs-agent.io/drain";
 pub const DRAIN_DEADLINE: &str = "clusterset.mcs-agent.io/drain-deadline";
 /// Annotation of that Lease: the ClusterProperties of the cluster that readers may know, as JSON.
 pub const PROPERTIES: &str = "clusterset.mcs-agent.io/properties";
+/// Annotation of that Lease: where the controller says which source address it sees, with commas between.
+pub const CONTROLLERS: &str = "clusterset.mcs-agent.io/controllers";
 /// ClusterProperty with the id of the cluster (KEP-2149).
 pub const CLUSTER_ID_PROPERTY: &str = "cluster.clusterset.k8s.io";
 /// ClusterProperty: `local-first` if clients in this cluster are to prefer its own endpoints, where the owner of a service

@@ -26,7 +26,6 @@ use jiff::Timestamp;
 use mcs_kube::{
     ApiAccess, ObjectKey, Room,
     program::{self, Signals},
-    reach::Attempt,
 };
 use tokio::{
     sync::{mpsc, watch},
@@ -37,7 +36,7 @@ use tokio::{
 use self::{
     connections::Connections,
     property_writes::PropertyWrites,
-    rounds::Rounds,
+    rounds::{Round, Rounds},
     watches::{cluster_uid, identify, spawn, watch_own},
     writes::PlanResult,
 };
@@ -58,7 +57,6 @@ use crate::{
     names::{Answer, Question},
     own_cluster::OwnCluster,
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
-    reach::Target,
     rights::{Right, Rights},
     server::Published,
     status::{EventBudget, Failures, OwnMailbox},
@@ -86,7 +84,7 @@ enum TaskResult {
     Property(&'static str, String, Result<Option<String>, ApplyError>),
     Event(Result<Option<String>, ApplyError>),
     /// Connections to pods of peers.
-    Round(Vec<(Target, Attempt)>),
+    Round(Round),
     /// What cluster DNS says of the names of some imports.
     Names(Vec<(Question, Answer)>),
     /// The rights that this controller needs and does not have; `None` if the API server did not say.

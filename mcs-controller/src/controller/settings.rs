@@ -1,6 +1,10 @@
 //! The settings of the controller, as flags of `run`.
 
-use std::{path::PathBuf, time::Duration};
+use std::{
+    net::{IpAddr, SocketAddr},
+    path::PathBuf,
+    time::Duration,
+};
 
 use anyhow::ensure;
 use clap::Args;
@@ -117,6 +121,15 @@ pub struct Settings {
     #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
     pub probe_peers: ProbePeers,
 
+    /// The addresses of this pod, one of each IP family. Controllers of peers ask there, where health is served, which source
+    /// address this end sees [default: they do not ask]
+    #[arg(long = "pod-ip", env = "MCS_POD_IPS", value_name = "IP", value_delimiter = ',')]
+    pub pod_ips: Vec<IpAddr>,
+
+    /// Where health is served.
+    #[arg(skip)]
+    pub health: Option<SocketAddr>,
+
     /// How often that is: for tests
     #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 25,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
@@ -140,6 +153,14 @@ impl Settings {
             allow: self.export_namespaces.clone(),
             deny: self.no_export_namespaces.clone(),
         }
+    }
+
+    /// Where this pod says which source address it sees: its addresses, if health is served on all or on these.
+    pub fn asked_at(&self) -> Vec<SocketAddr> {
+        let Some(health) = self.health else { return vec![] };
+        let is_served = |ip: &&IpAddr| health.ip().is_unspecified() || health.ip() == **ip;
+        let ips = self.pod_ips.iter().filter(is_served);
+        ips.map(|ip| SocketAddr::new(*ip, health.port())).collect()
     }
 
     /// How often pods of peers are connected to; `None`: never.
@@ -176,6 +197,19 @@ mod tests {
             let flags = ["--no-export-namespaces=", "--peer-writes=1", "--probe-peers=off"];
             Self { tells_vip_ranges: true, ..Self::by(&flags) }
         }
+    }
+
+    #[test]
+    fn peers_ask_where_health_is_served() {
+        let mut settings = Settings::by(&["--pod-ip=10.1.0.7,fd01::7"]);
+        assert!(settings.asked_at().is_empty(), "health is off");
+        let mut asked_at = |health: &str| {
+            settings.health = Some(health.parse().unwrap());
+            settings.asked_at().iter().map(ToString::to_string).collect::<Vec<_>>()
+        };
+        assert_eq!(asked_at("[::]:16460"), ["10.1.0.7:16460", "[fd01::7]:16460"]);
+        assert_eq!(asked_at("10.1.0.7:1"), ["10.1.0.7:1"]);
+        assert_eq!(asked_at("127.0.0.1:16460"), [""; 0]);
     }
 
     #[test]

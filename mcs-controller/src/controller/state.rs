@@ -424,6 +424,7 @@ impl State {
             clusterset: self.clusterset().to_owned(),
             vip_ranges: format!("{v4},{v6}"),
             software: env!("CARGO_PKG_VERSION").to_owned(),
+            controllers: self.settings.asked_at(),
         }
     }
 

@@ -1,6 +1,6 @@
 //! The Lease `publisher` of a mailbox: whose mailbox it is, who publishes, and what was published.
 
-use std::{collections::BTreeSet, sync::Arc};
+use std::{collections::BTreeSet, net::SocketAddr, sync::Arc};
 
 use jiff::Timestamp;
 use k8s_openapi::api::coordination::v1::Lease;
@@ -14,6 +14,9 @@ use crate::clusterset::{Properties, ServiceName, Stamp, read_published, well_kno
 pub const SCHEMA: u32 = if cfg!(feature = "next") { 2 } else { 1 };
 /// The most bytes for names of refused services, and for names of namespaces. API servers accept 256 KiB of annotations.
 const MOST_NAMES: usize = 64 * 1024;
+
+/// The most addresses of a controller that are read: one of each IP family.
+const MOST_CONTROLLERS: usize = 2;
 
 /// The content of the Lease of a mailbox.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
@@ -52,7 +55,7 @@ pub struct PublisherLease {
     pub membership: Option<Membership>,
 }
 
-/// The settings that all clusters of a clusterset should share.
+/// The settings that all clusters of a clusterset should share, and where they find each other.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct Membership {
     /// The name of the clusterset.
@@ -61,6 +64,8 @@ pub struct Membership {
     pub vip_ranges: String,
     /// The version of the controller.
     pub software: String,
+    /// Where the controller says which source address it sees, [`MOST_CONTROLLERS`] at most.
+    pub controllers: Vec<SocketAddr>,
 }
 
 impl PublisherLease {
@@ -115,6 +120,11 @@ impl Decoder for PublisherLeaseDecoder {
                 clusterset,
                 vip_ranges: text(well_known::VIP_RANGES),
                 software: text(well_known::SOFTWARE),
+                controllers: text(well_known::CONTROLLERS)
+                    .split(',')
+                    .filter_map(|address| address.parse().ok())
+                    .take(MOST_CONTROLLERS)
+                    .collect(),
             }),
         })
     }
@@ -149,10 +159,12 @@ pub fn publisher_lease(mailbox: &str, lease: &PublisherLease, now: Timestamp) ->
     if !lease.lacking.is_empty() {
         say(well_known::LACKING, Some(names(lease.lacking.iter())));
     }
-    if let Some(Membership { clusterset, vip_ranges, software }) = lease.membership.clone() {
+    if let Some(one) = lease.membership.clone() {
+        let Membership { clusterset, vip_ranges, software, controllers } = one;
         say(well_known::CLUSTERSET, Some(clusterset));
         say(well_known::VIP_RANGES, Some(vip_ranges));
         say(well_known::SOFTWARE, Some(software));
+        say(well_known::CONTROLLERS, (!controllers.is_empty()).then(|| names(controllers.iter())));
     }
     json!({
         "apiVersion": "coordination.k8s.io/v1",
@@ -225,6 +237,9 @@ mod tests {
                 clusterset: "set".to_owned(),
                 vip_ranges: "241.0.0.0/8".to_owned(),
                 software: "0.1.0".to_owned(),
+                controllers: ["10.1.0.7:16460", "[fd01::7]:16460"]
+                    .map(|address| address.parse().unwrap())
+                    .into(),
             }),
             ..complete_lease("east", 3, 5)
         };

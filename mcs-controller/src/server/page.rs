@@ -256,7 +256,7 @@ mod tests {
     use super::*;
 
     fn body(data: &PageData) -> String {
-        let serves = Serves { health: true, metrics: true, local: true };
+        let serves = Serves { health: true, metrics: true, local: true, client: None };
         page::answer(serves, &"/page".parse().unwrap(), |query| data.page(query)).unwrap().body
     }
 

@@ -13,7 +13,7 @@ use self::conditions::{
     INVALID_SPEC, accepted, condition, connected, disjoint, fresh, identity, of_broken, reachable,
     synced, within_limits,
 };
-pub use self::conditions::{NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
+pub use self::conditions::{MASQUERADED, NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
 use self::membership::compatible;
 use super::{Notice, Regarding};
 use crate::{
@@ -32,6 +32,8 @@ pub struct PeerNotes<'a> {
     pub token_problem: Option<&'a str>,
     /// The ways to its pods, one for each IP family; `None`: probes are off.
     pub ways: Option<Vec<(IpFamily, &'a Way<ServiceName>)>>,
+    /// The source addresses that its controller sees instead of this pod's; empty: none, as far as is known.
+    pub masqueraded: String,
     /// Whether this replica has begun to connect to pods.
     pub has_probed: bool,
     /// The services that it exports whose namespace this cluster lacks.
@@ -402,6 +404,11 @@ mod tests {
 
     /// What is said after these rounds of IPv4 and IPv6: `+` is one in which both endpoints answer.
     fn reach(rounds: [&str; 2]) -> (String, String, String) {
+        reach_seen(rounds, "")
+    }
+
+    /// The same, where the peer sees other source addresses.
+    fn reach_seen(rounds: [&str; 2], masqueraded: &str) -> (String, String, String) {
         let peers = west();
         let addresses = [["10.2.0.1:80", "10.2.0.2:80"], ["[fd02::1]:80", "[fd02::2]:80"]];
         let ways = [0, 1].map(|family: usize| {
@@ -423,7 +430,8 @@ mod tests {
         let notes = |_: &PeerName, _: &Peer| {
             let all = [IpFamily::V4, IpFamily::V6].into_iter().zip(&ways).zip(rounds);
             let ways = all.filter(|(_, rounds)| !rounds.is_empty()).map(|(way, _)| way).collect();
-            PeerNotes { ways: Some(ways), has_probed: true, ..PeerNotes::default() }
+            let masqueraded = masqueraded.to_owned();
+            PeerNotes { ways: Some(ways), has_probed: true, masqueraded, ..PeerNotes::default() }
         };
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);
@@ -466,6 +474,18 @@ mod tests {
             message.contains("route 10.2.0.0/16 to") && message.contains(". IPv6: 1 of 2"),
             "{message}"
         );
+    }
+
+    #[test]
+    fn a_peer_that_sees_other_addresses_is_reached_and_says_so() {
+        let other = "10.210.0.11 instead of 10.211.1.0";
+        let (status, reason, message) = reach_seen(["+", ""], other);
+        assert_eq!((&*status, &*reason), ("True", "Masqueraded"));
+        let expected = format!(
+            "reached by IPv4. Addresses are masqueraded on the way: pods there see {other}, "
+        );
+        assert!(message.contains(&expected), "{message}");
+        assert_eq!(reach_seen(["xxx", ""], other).1, "NotReached", "that is worse");
     }
 
     #[test]

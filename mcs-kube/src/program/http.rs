@@ -3,7 +3,7 @@
 mod connections;
 mod listeners;
 
-use std::{convert::Infallible, sync::Arc, time::Duration};
+use std::{convert::Infallible, net::IpAddr, sync::Arc, time::Duration};
 
 use http_body_util::Full;
 use hyper::{
@@ -66,23 +66,23 @@ impl Answer {
 }
 
 /// Answers requests without end. At most 16 connections are open: the oldest makes room for a new one. `answer` gets
-/// whether the client is on this machine and addresses it by a local name.
+/// the client's address, and whether the client is on this machine and addresses it by a local name.
 async fn serve<F>(listener: &TcpListener, answer: F)
 where
-    F: Fn(&Method, &Uri, bool) -> Answer + Send + Sync + 'static,
+    F: Fn(&Method, &Uri, (IpAddr, bool)) -> Answer + Send + Sync + 'static,
 {
     let answer = Arc::new(answer);
     let mut connections = Connections::default();
     loop {
         match listener.accept().await {
             Ok((stream, client)) => {
-                let is_here = client.ip().to_canonical().is_loopback();
+                let client = client.ip().to_canonical();
                 let answer = Arc::clone(&answer);
                 let has_request = HasRequest::default();
                 let flag = has_request.clone();
                 let task = tokio::spawn(async move {
                     // The client is too slow, or has left.
-                    let _ = timeout(PATIENCE, converse(stream, is_here, &*answer, &flag)).await;
+                    let _ = timeout(PATIENCE, converse(stream, client, &*answer, &flag)).await;
                 });
                 connections.add(task, has_request);
                 // Reads an arrived request before it accepts the next connection, which can close this one.
@@ -98,14 +98,14 @@ where
 
 async fn converse(
     stream: TcpStream,
-    is_here: bool,
-    answer: impl Fn(&Method, &Uri, bool) -> Answer,
+    client: IpAddr,
+    answer: impl Fn(&Method, &Uri, (IpAddr, bool)) -> Answer,
     has_request: &HasRequest,
 ) -> hyper::Result<()> {
     let service = service_fn(|request| {
         has_request.set();
-        let is_local = is_here && has_local_name(request.headers());
-        let answer = answer(request.method(), request.uri(), is_local).into_response();
+        let is_local = client.is_loopback() && has_local_name(request.headers());
+        let answer = answer(request.method(), request.uri(), (client, is_local)).into_response();
         async move { Ok::<_, Infallible>(answer) }
     });
     http1::Builder::new()

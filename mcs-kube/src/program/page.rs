@@ -282,7 +282,7 @@ mod tests {
     }
 
     fn body(query: &str, imports: &[String]) -> String {
-        let serves = Serves { health: true, metrics: false, local: true };
+        let serves = Serves { health: true, metrics: false, local: true, client: None };
         answer(serves, &query.parse().unwrap(), |_| page(imports)).unwrap().body
     }
 
@@ -308,7 +308,7 @@ mod tests {
 
     #[test]
     fn clients_elsewhere_are_refused() {
-        let serves = Serves { health: true, metrics: true, local: false };
+        let serves = Serves { health: true, metrics: true, local: false, client: None };
         for path in ["/page", "/page.css"] {
             let refused =
                 answer(serves, &path.parse().unwrap(), |_| panic!("it was made")).unwrap();

@@ -1,6 +1,6 @@
 //! A short-lived pod that runs `mcs-controller probe`.
 
-use std::time::Duration;
+use std::{net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
@@ -15,7 +15,7 @@ use crate::cluster::{Cluster, DEPLOYMENTS, PODS};
 use mcs_controller::{
     apply::{Action, Request},
     clusterset::well_known,
-    probe::Outcome,
+    probe::Found,
     rights::Right,
 };
 
@@ -39,6 +39,8 @@ const MESSAGE: &str = "/dev/termination-log";
 pub(crate) struct Errand<'a> {
     /// Addresses or names, with a port.
     pub(crate) targets: Vec<String>,
+    /// The controllers that are asked which source address they see.
+    pub(crate) ask: Vec<SocketAddr>,
     /// How long it retries failed connections: at most half a minute.
     pub(crate) wait: Duration,
     /// The node that it runs on; `None`: any.
@@ -50,7 +52,7 @@ pub(crate) async fn run_pod(
     cluster: &Cluster,
     args: &ProbeArgs,
     errand: &Errand<'_>,
-) -> anyhow::Result<Result<Vec<Outcome>, String>> {
+) -> anyhow::Result<Result<Found, String>> {
     let namespace = &args.namespace;
     for right in RIGHTS {
         if !cluster.may(Some(namespace), right).await? {
@@ -67,18 +69,18 @@ pub(crate) async fn run_pod(
     let name = format!("{NAME}-{:08x}", fastrand::u32(..));
     let pod = pod(args, &name, &template.unwrap_or_default(), errand)?;
     let request = Request::new(PODS, Some(namespace), &name, Action::Create(pod));
-    let outcomes = async {
+    let found = async {
         cluster.send(request).await?;
-        outcomes(cluster, namespace, &name, errand.targets.len()).await
+        found(cluster, namespace, &name, errand).await
     };
-    let outcomes = tokio::select! {
-        outcomes = outcomes => outcomes,
+    let found = tokio::select! {
+        found = found => found,
         Ok(()) = ctrl_c() => Err(anyhow!("it was interrupted")),
     };
     // An API server that did not answer may have created the pod.
     let deleted = cluster.delete(PODS, Some(namespace), &name).await;
     let deleted = deleted.with_context(|| format!("delete the pod {namespace}/{name}"));
-    both(outcomes, deleted).map(Ok)
+    both(found, deleted).map(Ok)
 }
 
 /// The results of a pod, after it was deleted.
@@ -125,6 +127,7 @@ fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyho
     if !errand.wait.is_zero() {
         command.push(format!("--wait={}", errand.wait.as_secs()));
     }
+    command.extend(errand.ask.iter().map(|address| format!("--ask={address}")));
     command.extend_from_slice(&errand.targets);
     let mut spec = json!({
         "restartPolicy": "Never",
@@ -174,12 +177,12 @@ fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyho
 }
 
 /// Waits until the pod has ended.
-async fn outcomes(
+async fn found(
     cluster: &Cluster,
     namespace: &str,
     name: &str,
-    count: usize,
-) -> anyhow::Result<Vec<Outcome>> {
+    errand: &Errand<'_>,
+) -> anyhow::Result<Found> {
     let end = Instant::now() + LIMIT;
     loop {
         let pod = cluster.get(PODS, Some(namespace), name).await?;
@@ -188,10 +191,11 @@ async fn outcomes(
         let status = &pod["status"];
         let container = &status["containerStatuses"][0]["state"];
         if let Some(text) = container["terminated"]["message"].as_str()
-            && let Ok(outcomes) = serde_json::from_str::<Vec<Outcome>>(text)
-            && outcomes.len() == count
+            && let Ok(found) = serde_json::from_str::<Found>(text)
+            && found.outcomes.len() == errand.targets.len()
+            && found.sources.len() == errand.ask.len()
         {
-            return Ok(outcomes);
+            return Ok(found);
         }
         let has_ended = status["phase"] == "Failed" || status["phase"] == "Succeeded";
         if has_ended || Instant::now() > end {
@@ -218,6 +222,8 @@ fn reason(status: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mcs_controller::probe::{Outcome, Source};
+
     use super::*;
 
     #[test]
@@ -227,8 +233,12 @@ mod tests {
             "containers": [{"image": "mcs:1", "imagePullPolicy": "Never", "env": [{"name": "A"}]}],
             "tolerations": [{"operator": "Exists"}],
         });
-        let errand =
-            |node| Errand { targets: vec!["10.2.0.1:80".to_owned()], wait: Duration::ZERO, node };
+        let errand = |node| Errand {
+            targets: vec!["10.2.0.1:80".to_owned()],
+            ask: vec![],
+            wait: Duration::ZERO,
+            node,
+        };
         let made = pod(&args, "name", &like, &errand(None)).unwrap();
         let container = &made["spec"]["containers"][0];
         assert_eq!(container["image"], "mcs:1");
@@ -278,8 +288,11 @@ mod tests {
 
     /// The kubelet cuts messages at 4,096 bytes.
     #[test]
-    fn the_outcomes_of_a_cluster_fit_into_the_status_of_a_pod() {
-        let all = vec![Outcome::Unreachable; super::super::ENDPOINTS_OF_CLUSTER + 5];
-        assert!(serde_json::to_vec(&all).unwrap().len() <= 4096);
+    fn the_results_of_a_cluster_fit_into_the_status_of_a_pod() {
+        let outcomes = vec![Outcome::Unreachable; super::super::ENDPOINTS_OF_CLUSTER + 5];
+        let long = "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
+        let source = Some(Source { own: long, seen: long });
+        let sources = vec![source; super::super::source::ASKED];
+        assert!(serde_json::to_vec(&Found { outcomes, sources }).unwrap().len() <= 4096);
     }
 }

@@ -49,6 +49,7 @@ impl Control {
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
             ways: self.settings.probe_period().map(|_| self.rounds.reach.of(name)),
+            masqueraded: self.rounds.sources.masqueraded(name),
             has_probed: self.rounds.has_begun,
         };
         let reserved = state.reserved_ranges();

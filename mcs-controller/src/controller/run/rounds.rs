@@ -6,22 +6,29 @@ use std::{
     time::{Duration, Instant},
 };
 
-use futures_util::future::join_all;
-use mcs_kube::reach::{Attempt, connect_all};
+use futures_util::future::{join, join_all};
+use mcs_kube::reach::{Attempt, connect_all, source::Source};
 
 use super::{Control, TaskResult};
 use crate::{
     names::{Answer, Names, Question},
-    reach::{Reach, Target},
+    reach::{
+        Reach, Target,
+        sources::{self, Asked, Sources},
+    },
     rights::{self, Right},
 };
 
 /// How long a replica that has just begun to lead reads mailboxes before it connects to pods.
 const FIRST: Duration = Duration::from_secs(5);
 
+/// The results of one round: of connections to pods, and of questions to controllers.
+pub(super) type Round = (Vec<(Target, Attempt)>, Vec<(Asked, Option<Source>)>);
+
 /// The schedule and the results of the probes.
 pub(super) struct Rounds {
     pub(super) reach: Reach,
+    pub(super) sources: Sources,
     pub(super) names: Names,
     /// When cluster DNS is asked next.
     ask_at: Instant,
@@ -36,6 +43,7 @@ impl Rounds {
     pub(super) fn since(now: Instant) -> Self {
         Self {
             reach: Reach::default(),
+            sources: Sources::default(),
             names: Names::default(),
             ask_at: now + FIRST,
             has_begun: false,
@@ -51,9 +59,10 @@ impl Rounds {
     }
 
     /// Records the result of a round. A round of a former term does not count.
-    pub(super) fn note(&mut self, round: Vec<(Target, Attempt)>) {
+    pub(super) fn note(&mut self, (connected, asked): Round) {
         self.is_under_way = false;
-        self.reach.note(round);
+        self.reach.note(connected);
+        self.sources.note(asked);
     }
 }
 
@@ -68,11 +77,14 @@ impl Control {
         rounds.next_at = now + period;
         rounds.has_begun = true;
         let chosen = rounds.reach.choose(&self.state.peers, &self.state.own);
-        if chosen.is_empty() {
+        let questions = Sources::to_ask(&self.state.peers);
+        if chosen.is_empty() && questions.is_empty() {
             return;
         }
         rounds.is_under_way = true;
-        self.tasks.push(Box::pin(async move { TaskResult::Round(connect_all(chosen).await) }));
+        self.tasks.push(Box::pin(async move {
+            TaskResult::Round(join(connect_all(chosen), sources::ask(questions)).await)
+        }));
     }
 
     /// Asks cluster DNS for names if it is time. A standby asks too: a replica notices a missing answer only after a first

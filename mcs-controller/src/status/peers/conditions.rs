@@ -18,6 +18,8 @@ use crate::{
 pub const TOKEN_NOT_RENEWED: &str = "TokenNotRenewed";
 /// The reason of `Synced` while namespaces are missing. The condition holds: it may be meant so.
 pub const NAMESPACES_MISSING: &str = "NamespacesMissing";
+/// The reason of the condition `PodsReachable` of a peer whose pods see other source addresses than those of this cluster's pods.
+pub const MASQUERADED: &str = "Masqueraded";
 /// The reason of `Accepted` while `spec` cannot be used.
 pub(super) const INVALID_SPEC: &str = "InvalidSpec";
 /// How many services without a namespace a message names.
@@ -344,5 +346,12 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let families: Vec<_> = ways.iter().map(|(family, _)| family.to_string()).collect();
     let families = families.join(" and ");
     let message = format!("the pods that the controller connects to are reached by {families}");
-    condition(kind, Some(true), "Reached", message)
+    if notes.masqueraded.is_empty() {
+        return condition(kind, Some(true), "Reached", message);
+    }
+    let message = format!(
+        "{message}. Addresses are masqueraded on the way: pods there see {}, and so do network policies and logs",
+        notes.masqueraded
+    );
+    condition(kind, Some(true), MASQUERADED, message)
 }

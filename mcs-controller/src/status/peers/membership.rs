@@ -65,6 +65,7 @@ mod tests {
             clusterset: clusterset.to_owned(),
             vip_ranges: vip_ranges.to_owned(),
             software: software.to_owned(),
+            ..Membership::default()
         };
         let own = of("shop", "241.0.0.0/8,fd00::/96", "0.3.1");
         let reason = |peer: &Membership| difference(peer, &own).map(|(reason, _)| reason);

@@ -3,7 +3,7 @@
 
 use std::{
     io,
-    net::{Ipv4Addr, SocketAddr, TcpListener as StdListener},
+    net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener as StdListener},
     sync::Arc,
     thread,
     time::Duration,
@@ -29,6 +29,8 @@ pub struct Serves {
     pub metrics: bool,
     /// Whether the client is on this machine, and addresses it by a local name.
     pub local: bool,
+    /// The client's address; none before there is a client.
+    pub client: Option<IpAddr>,
 }
 
 impl Serves {
@@ -102,9 +104,9 @@ pub fn start(
 /// Each address once.
 fn endpoints(health: Option<SocketAddr>, metrics: Option<SocketAddr>) -> Vec<(SocketAddr, Serves)> {
     if let Some(both) = health.filter(|_| health == metrics) {
-        return vec![(both, Serves { health: true, metrics: true, local: false })];
+        return vec![(both, Serves { health: true, metrics: true, local: false, client: None })];
     }
-    let serves = |health| Serves { health, metrics: !health, local: false };
+    let serves = |health| Serves { health, metrics: !health, local: false, client: None };
     let health = health.map(|address| (address, serves(true)));
     let metrics = metrics.map(|address| (address, serves(false)));
     health.into_iter().chain(metrics).collect()
@@ -148,9 +150,10 @@ impl<S: Serve> Listener<S> {
         loop {
             match socket.take().map(TcpListener::from_std) {
                 Some(Ok(socket)) => {
-                    let answer = move |method: &Method, uri: &Uri, local| {
+                    let answer = move |method: &Method, uri: &Uri, (client, local)| {
                         if [Method::GET, Method::HEAD].contains(method) {
-                            self.server.answer(Serves { local, ..self.serves }, uri)
+                            let serves = Serves { local, client: Some(client), ..self.serves };
+                            self.server.answer(serves, uri)
                         } else {
                             Answer::text(StatusCode::METHOD_NOT_ALLOWED, "GET and HEAD only\n")
                         }

@@ -20,7 +20,7 @@ use mcs_tests::{
 use serde_json::{Value, json};
 
 use crate::{
-    cluster::RBAC,
+    cluster::{Cluster, RBAC},
     connectivity::TARGET,
     controller::{self, NAMESPACE},
     objects::{self, namespaced, service},
@@ -37,7 +37,8 @@ const HOSTS: [u8; 2] = [11, 12];
 const HANGS: Duration = Duration::from_secs(28);
 /// The port of the second cluster's API server.
 const PORT: &str = ":6442";
-const DEPLOYMENT: &str = include_str!("../../../../deploy/kustomize/controller/deployment.yaml");
+pub(crate) const DEPLOYMENT: &str =
+    include_str!("../../../../deploy/kustomize/controller/deployment.yaml");
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("check connects to pods of a peer", connects);
@@ -169,7 +170,7 @@ fn connects(world: &mut World) -> anyhow::Result<()> {
     world.second().api().apply(&namespaced("v1", "ServiceAccount", NAMESPACE, "default"))?;
     let finding = check(world, "pod", &administrator, 4)?;
     ensure!(outcomes(&finding) == expected, "{finding}");
-    ensure!(probes(world)?.is_empty(), "the pod is still there");
+    ensure!(probes(world.second())?.is_empty(), "the pod is still there");
 
     let finding = check(world, "pod", &world.second().onlooker()?, 0)?;
     ensure!(finding["skipped"] == true && finding["ok"] == true, "{finding}");
@@ -201,8 +202,8 @@ fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::
     let mut child = command(world, kubeconfig, &["--probe", from])?;
     let mut has_run = false;
     wait::until("the end of check", || {
-        if !has_run && let Some(pod) = probes(world)?.first() {
-            play_kubelet(world, pod)?;
+        if !has_run && let Some(pod) = probes(world.second())?.first() {
+            play_kubelet(world, world.second(), pod)?;
             has_run = true;
         }
         child.try_wait()?.context("it runs")
@@ -225,17 +226,17 @@ pub(crate) fn end(check: Child) -> anyhow::Result<Vec<Value>> {
     process::json_list(&check.wait_with_output()?)
 }
 
-/// The pods of `check`.
-fn probes(world: &World) -> anyhow::Result<Vec<Value>> {
+/// The pods of `check` in a cluster.
+pub(crate) fn probes(cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
     let selector = "labelSelector=app.kubernetes.io/name%3Dmcs-probe";
     let path = format!("/api/v1/namespaces/{NAMESPACE}/pods?{selector}");
-    Ok(world.second().api().get(&path)?["items"].as_array().cloned().unwrap_or_default())
+    Ok(cluster.api().get(&path)?["items"].as_array().cloned().unwrap_or_default())
 }
 
 /// Runs a pod, and reports its end as a kubelet does.
-fn play_kubelet(world: &World, pod: &Value) -> anyhow::Result<()> {
+pub(crate) fn play_kubelet(world: &World, cluster: &Cluster, pod: &Value) -> anyhow::Result<()> {
     let name = pod["metadata"]["name"].as_str().context("a name")?;
-    let file = world.second().directory().join(name);
+    let file = cluster.directory().join(name);
     run(&world.node.netns, &pod["spec"]["containers"][0], &file)?;
     let mut status = namespaced("v1", "Pod", NAMESPACE, name);
     let terminated = json!({ "exitCode": 1, "message": fs::read_to_string(&file)? });
@@ -246,7 +247,7 @@ fn play_kubelet(world: &World, pod: &Value) -> anyhow::Result<()> {
             "state": { "terminated": terminated },
         }],
     });
-    world.second().api().apply_status(&status)
+    cluster.api().apply_status(&status)
 }
 
 fn run(netns: &Namespace, container: &Value, message: &Path) -> anyhow::Result<()> {

@@ -39,6 +39,7 @@ mod selectors;
 mod sharing;
 mod silence;
 mod skew;
+mod source;
 mod tenants;
 mod traffic;
 mod trust;
@@ -50,6 +51,7 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     check::cases(&mut suite);
     proxied::cases(&mut suite);
+    source::cases(&mut suite);
     ask::cases(&mut suite);
     page::cases(&mut suite);
     tenants::cases(&mut suite);
