@@ -11,6 +11,7 @@ use clap::{Args, ValueEnum};
 use serde::Serialize;
 
 use super::table::{has_reader, print, table, terminal_width};
+use crate::told;
 
 /// The output format of a reading command.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -76,29 +77,28 @@ impl OutputArgs {
         self.format.output
     }
 
-    /// Prints what `read` returns: as a document, or as `table` prints it.
+    /// Prints what `read` returns: as a document, or as `table` prints it. With `--watch` an error is told, and `read` is tried
+    /// again.
     ///
     /// # Errors
-    /// That of `read`, or the output cannot be written.
+    /// That of `read` without `--watch`, or of the first one; or the output cannot be written.
     pub fn show<T: Serialize>(
         &self,
         read: impl Fn() -> anyhow::Result<T>,
         table: impl Fn(&T, Style) -> anyhow::Result<()>,
     ) -> anyhow::Result<T> {
-        loop {
-            let value = read()?;
+        let show = |value: &T| {
             if self.watch.is_some() && io::stdout().is_terminal() {
                 // Clears the screen.
                 print("\x1b[H\x1b[2J\x1b[3J")?;
             }
-            self.format.show(&value, &table)?;
-            match self.watch {
-                Some(seconds) if has_reader() => {
-                    thread::sleep(Duration::from_secs(seconds));
-                }
-                _ => return Ok(value),
-            }
-        }
+            self.format.show(value, &table)
+        };
+        repeat(read, show, || {
+            let Some(seconds) = self.watch.filter(|_| has_reader()) else { return false };
+            thread::sleep(Duration::from_secs(seconds));
+            true
+        })
     }
 
     /// [`OutputArgs::show`] of a command that always succeeds.
@@ -112,6 +112,27 @@ impl OutputArgs {
     ) -> anyhow::Result<ExitCode> {
         self.show(read, table).map(|_| ExitCode::SUCCESS)
     }
+}
+
+/// Reads and shows a value, and does so again while `again` says so. The last value is the result. An error of the first reading
+/// ends it: the caller is mistaken. Later on a server may be away for a while.
+fn repeat<T>(
+    read: impl Fn() -> anyhow::Result<T>,
+    show: impl Fn(&T) -> anyhow::Result<()>,
+    mut again: impl FnMut() -> bool,
+) -> anyhow::Result<T> {
+    let mut value = read()?;
+    show(&value)?;
+    while again() {
+        match read() {
+            Ok(next) => {
+                show(&next)?;
+                value = next;
+            }
+            Err(error) => eprintln!("{}; trying again", told(&error)),
+        }
+    }
+    Ok(value)
 }
 
 /// Serialises by way of JSON's types, which both formats share.
@@ -144,7 +165,31 @@ impl Style {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::{Cell, RefCell};
+
+    use anyhow::bail;
+
     use super::*;
+
+    #[test]
+    fn a_server_that_is_away_for_a_while_ends_no_watch() {
+        let (reads, shown) = (Cell::new(0), RefCell::new(Vec::new()));
+        let read = || {
+            reads.set(reads.get() + 1);
+            if reads.get() == 2 {
+                bail!("away");
+            }
+            Ok(reads.get())
+        };
+        let show = |value: &i32| {
+            shown.borrow_mut().push(*value);
+            Ok(())
+        };
+        assert_eq!(repeat(read, show, || reads.get() < 3).unwrap(), 3);
+        assert_eq!(*shown.borrow(), [1, 3]);
+        reads.set(1);
+        assert!(repeat(read, show, || true).is_err(), "the first reading fails");
+    }
 
     #[test]
     fn yaml_says_what_json_says() {
