@@ -14,7 +14,7 @@ use mcs_kube::{ApiAccess, told};
 use tokio::{
     sync::watch,
     task::JoinHandle,
-    time::{MissedTickBehavior, interval, timeout},
+    time::{sleep, timeout},
 };
 
 /// The Lease that the leader holds, in the controller's namespace.
@@ -99,15 +99,15 @@ async fn take_part(
         .build()
         .await?;
     let (mut is_leader, task) = manager.watch().await;
-    let mut polls = interval(POLL);
-    polls.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut until: Option<Instant> = None;
+    let mut leading = false;
     loop {
         let holds = *is_leader.borrow_and_update();
-        if holds && let Some(read) = look(access, namespace, identity).await {
+        let limit = patience(until.filter(|_| leading), Instant::now());
+        if holds && let Some(read) = look(access, namespace, identity, limit).await {
             until = read;
         }
-        let leading = holds && until.is_some_and(|until| Instant::now() < until);
+        leading = holds && until.is_some_and(|until| Instant::now() < until);
         leads.send_if_modified(|leads| std::mem::replace(leads, leading) != leading);
         if holds && !leading && until.is_some() {
             // It tries again with a new connection.
@@ -116,7 +116,7 @@ async fn take_part(
         }
         tokio::select! {
             changed = is_leader.changed() => if changed.is_err() { break },
-            _ = polls.tick() => {}
+            () = sleep(patience(until.filter(|_| leading), Instant::now())) => {}
             _ = stopped.wait_for(|stopped| *stopped) => break,
         }
     }
@@ -126,16 +126,26 @@ async fn take_part(
     Ok(())
 }
 
-/// Until when this replica holds the Lease. `None`: it cannot be read.
+/// How long to wait for an answer, or until the next look. A leader does not wait beyond the end of its Lease.
+fn patience(leads_until: Option<Instant>, now: Instant) -> Duration {
+    leads_until.map_or(POLL, |until| POLL.min(until.saturating_duration_since(now)))
+}
+
+/// Until when this replica holds the Lease. `None`: it cannot be read within `limit`.
 ///
 /// The manager does not say when it cannot renew the Lease, and another replica takes it over then.
-async fn look(access: &ApiAccess, namespace: &str, identity: &str) -> Option<Option<Instant>> {
+async fn look(
+    access: &ApiAccess,
+    namespace: &str,
+    identity: &str,
+    limit: Duration,
+) -> Option<Option<Instant>> {
     let now = Instant::now();
     let read = async {
         let leases: Api<Lease> = Api::namespaced(access.connection().await.ok()?.client, namespace);
         leases.get(LEASE).await.ok()
     };
-    let lease = timeout(POLL, read).await.ok()??;
+    let lease = timeout(limit, read).await.ok()??;
     let remaining = remaining(&lease, identity, Timestamp::now());
     Some(remaining.map(|remaining| now + remaining))
 }
@@ -155,6 +165,15 @@ mod tests {
     use serde_json::{from_value, json};
 
     use super::*;
+
+    #[test]
+    fn a_leader_waits_for_nothing_beyond_its_lease() {
+        let now = Instant::now();
+        assert_eq!(patience(None, now), POLL);
+        assert_eq!(patience(Some(now + 3 * POLL), now), POLL);
+        assert_eq!(patience(Some(now + POLL / 4), now), POLL / 4);
+        assert_eq!(patience(Some(now), now), Duration::ZERO);
+    }
 
     #[test]
     fn a_lease_that_was_not_renewed_is_over() {
