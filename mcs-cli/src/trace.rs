@@ -71,6 +71,10 @@ pub(super) struct TraceCommand {
     #[arg(long = "for", value_name = "DURATION", value_parser = trace_duration, default_value = "5m")]
     duration: Duration,
 
+    /// Trace on this many nodes at most, of each cluster in turn: each takes a kubectl
+    #[arg(long, value_name = "NUMBER", default_value_t = 50, value_parser = clap::value_parser!(u16).range(1..))]
+    nodes: u16,
+
     /// End after so many decisions
     #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -153,20 +157,42 @@ async fn nodes<'a>(
     for one in &contexts.unasked {
         eprintln!("mcs: {}: {}", one.name, one.error);
     }
-    let mut nodes = Vec::new();
+    let mut clusters = Vec::new();
     let read = fleet::each(&contexts.clusters, async |cluster: &'a Cluster| {
         (cluster, agent_pod::pods(cluster, None).await)
     });
     for (cluster, agents) in read.await {
         match agents {
-            Ok(agents) => nodes.extend(agents.into_iter().map(|agent| Node { cluster, agent })),
+            Ok(agents) => {
+                clusters.push(agents.into_iter().map(move |agent| Node { cluster, agent }));
+            }
             Err(error) => {
                 eprintln!("mcs: the agents of {}: {}", cluster.id, told(&error));
                 is_unasked = true;
             }
         }
     }
+    let all: usize = clusters.iter().map(ExactSizeIterator::len).sum();
+    let nodes = in_turn(clusters, command.nodes.into());
+    if nodes.len() < all {
+        eprintln!(
+            "mcs: traced are {} of {all} nodes: to change that, give --nodes or --pod",
+            nodes.len()
+        );
+    }
     Ok((nodes, None, is_unasked))
+}
+
+/// The first of each list, then the second of each, and so on.
+fn in_turn<T>(mut lists: Vec<impl Iterator<Item = T>>, most: usize) -> Vec<T> {
+    let mut taken = Vec::new();
+    loop {
+        let before = taken.len();
+        taken.extend(lists.iter_mut().filter_map(Iterator::next).take(most - before));
+        if taken.len() == before || taken.len() == most {
+            return taken;
+        }
+    }
 }
 
 /// The words for `mcs-agent`.
@@ -339,6 +365,15 @@ mod tests {
             event[name] = value.clone();
         }
         event.as_object().cloned().unwrap_or_default()
+    }
+
+    #[test]
+    fn nodes_are_those_of_each_cluster_in_turn() {
+        let lists = || [vec!["a1", "a2", "a3"], vec![], vec!["c1"]].map(Vec::into_iter).into();
+        assert_eq!(in_turn(lists(), 50), ["a1", "c1", "a2", "a3"]);
+        assert_eq!(in_turn(lists(), 3), ["a1", "c1", "a2"]);
+        assert_eq!(in_turn(lists(), 1), ["a1"]);
+        assert_eq!(in_turn(Vec::<std::vec::IntoIter<&str>>::new(), 3), [""; 0]);
     }
 
     #[test]
