@@ -19,7 +19,7 @@ use crate::{contexts, exit::UNASKED, kubeconfig::ClusterArgs};
 ///
 /// For each cluster: `mcs status`, the objects of the Multi-Cluster Services API and of this project, the pods of agents and
 /// controllers with their logs, and from the agent of each node its report, imports, frontends in the maps, and flows. It reads
-/// no Secret. What cannot be read is a line in `failures.txt`, and the rest is collected all the same.
+/// no Secret, and leaves out the values of variables other than MCS_*. What cannot be read is a line in `failures.txt`, and the rest is collected all the same.
 /// Without kubeconfigs it collects from the clusters of all contexts.
 ///
 /// Exits with 0 if all was collected, with 3 if something could not be.

@@ -38,6 +38,8 @@ const QUESTIONS: [(&str, &[&str]); 3] = [
     ("services.json", &["services", "--output", "json"]),
     ("flows.json", &["flows", "--output", "json"]),
 ];
+/// In place of a value that is left out.
+const HIDDEN: &str = "(left out)";
 /// The agents that are asked at a time.
 const AT_A_TIME: usize = 8;
 /// The last bytes of a log. The API server's limit would keep the first bytes.
@@ -66,6 +68,10 @@ pub(super) async fn collect(
         for pod in pods.iter().flatten() {
             logs(cluster, pod, &format!("{id}/{name}"), log_lines, archive).await?;
         }
+        let pods = pods.map(|mut pods| {
+            pods.iter_mut().for_each(without_values);
+            pods
+        });
         objects(archive, &format!("{id}/{name}/pods.json"), pods)?;
     }
     let leases = cluster.list_in(LEASES, None, "").await.map(|leases| {
@@ -77,6 +83,18 @@ pub(super) async fn collect(
     });
     objects(archive, &format!("{id}/objects/leases.json"), leases)?;
     ask_agents(cluster, id, archive).await
+}
+
+/// Takes the values of variables from a pod, but those of this project: others can hold passwords, as in the URL of a proxy.
+fn without_values(pod: &mut Value) {
+    for kind in ["initContainers", "containers", "ephemeralContainers"] {
+        let containers = pod["spec"][kind].as_array_mut().into_iter().flatten();
+        let variables =
+            containers.filter_map(|container| container["env"].as_array_mut()).flatten();
+        let others =
+            variables.filter(|one| !one["name"].as_str().unwrap_or_default().starts_with("MCS_"));
+        others.filter(|one| one["value"].is_string()).for_each(|one| one["value"] = HIDDEN.into());
+    }
 }
 
 /// `managedFields` does not help here.
@@ -218,6 +236,25 @@ mod tests {
         assert_eq!(newest(&b"a\nb\n"[..], 4).await.unwrap(), "a\nb\n");
         let one: String = repeat_n('x', 40_000).collect();
         assert_eq!(newest(one.as_bytes(), 8).await.unwrap(), "xxxxxxxx", "it has no line's end");
+    }
+
+    #[test]
+    fn a_pod_keeps_no_value_that_may_be_secret() {
+        let mut pod = json!({"spec": {
+            "initContainers": [{"env": [{"name": "TOKEN", "value": "secret"}]}],
+            "containers": [{"name": "run"}, {"env": [
+                {"name": "HTTPS_PROXY", "value": "http://me:secret@proxy:3128"},
+                {"name": "MCS_LOG", "value": "debug"},
+                {"name": "NODE", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            ]}],
+        }});
+        without_values(&mut pod);
+        assert!(!pod.to_string().contains("secret"), "{pod}");
+        let env = &pod["spec"]["containers"][1]["env"];
+        assert_eq!((&env[0]["name"], &env[0]["value"]), (&json!("HTTPS_PROXY"), &json!(HIDDEN)));
+        assert_eq!(env[1]["value"], "debug");
+        assert_eq!(env[2]["valueFrom"]["fieldRef"]["fieldPath"], "spec.nodeName");
+        assert!(env[2]["value"].is_null(), "{env}");
     }
 
     #[test]
