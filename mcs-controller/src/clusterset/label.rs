@@ -94,6 +94,19 @@ mod tests {
     }
 
     #[test]
+    fn an_import_gets_no_label_by_which_a_tool_would_delete_it() {
+        let keys = [
+            "app.kubernetes.io/instance",
+            "argocd.argoproj.io/tracking-id",
+            "applyset.kubernetes.io/part-of",
+            "kapp.k14s.io/app",
+            "objectset.rio.cattle.io/hash",
+        ];
+        let pairs: Pairs = keys.map(|key| (key.into(), "mine".into())).into();
+        assert!(usable_labels(&pairs).is_empty() && usable_annotations(&pairs).is_empty());
+    }
+
+    #[test]
     fn labels_are_those_that_kubernetes_takes() {
         let long = "a".repeat(64);
         for (key, value, is_valid) in [

@@ -37,11 +37,21 @@ pub const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";
 /// service as JSON, as long as the definition of ServiceExport has no `spec.clusterSelectors`.
 pub const CLUSTER_SELECTORS: &str = "traffic.clusterset.mcs-agent.io/cluster-selectors";
 
-/// Whether a label or annotation belongs to controllers of ServiceImports, so that no export can set it.
+/// The domains of tools that take an object with their label for their own, and delete it if they have not made it: Argo CD,
+/// `kubectl apply --prune`, kapp, Rancher.
+const PRUNERS: [&str; 4] =
+    ["argocd.argoproj.io", "applyset.kubernetes.io", "kapp.k14s.io", "objectset.rio.cattle.io"];
+/// The label by which Argo CD does so by default, up to version 2.
+const INSTANCE: &str = "app.kubernetes.io/instance";
+
+/// Whether a label or annotation belongs to controllers of ServiceImports, or to a tool that would delete the import, so that
+/// no export can set it.
 pub(super) fn is_reserved(key: &str) -> bool {
     let domain = key.split_once('/').map_or("", |(domain, _)| domain);
     key == MANAGED_BY
+        || key == INSTANCE
         || ["multicluster.kubernetes.io", "multicluster.x-k8s.io", GROUP].contains(&domain)
+        || PRUNERS.contains(&domain)
 }
 
 /// Label of the copy of a slice in a mailbox: the namespace of its service.
@@ -86,6 +96,8 @@ pub const CLUSTERSET: &str = "clusterset.mcs-agent.io/clusterset";
 pub const VIP_RANGES: &str = "clusterset.mcs-agent.io/vip-ranges";
 /// Annotation of that Lease: the version of the controller.
 pub const SOFTWARE: &str = "clusterset.mcs-agent.io/version";
+/// Annotation of that Lease: where the controller says which source address it sees, with commas between.
+pub const CONTROLLERS: &str = "clusterset.mcs-agent.io/controllers";
 /// Annotation of that Lease: `true` once everything of that run is published.
 pub const COMPLETE: &str = "clusterset.mcs-agent.io/complete";
 /// Annotation of that Lease: the number of ExportedServices in the mailbox.
@@ -96,8 +108,6 @@ pub const DRAIN: &str = "clusterset.mcs-agent.io/drain";
 pub const DRAIN_DEADLINE: &str = "clusterset.mcs-agent.io/drain-deadline";
 /// Annotation of that Lease: the ClusterProperties of the cluster that readers may know, as JSON.
 pub const PROPERTIES: &str = "clusterset.mcs-agent.io/properties";
-/// Annotation of that Lease: where the controller says which source address it sees, with commas between.
-pub const CONTROLLERS: &str = "clusterset.mcs-agent.io/controllers";
 /// ClusterProperty with the id of the cluster (KEP-2149).
 pub const CLUSTER_ID_PROPERTY: &str = "cluster.clusterset.k8s.io";
 /// ClusterProperty: `local-first` if clients in this cluster are to prefer its own endpoints, where the owner of a service
