@@ -580,7 +580,7 @@ impl Peer {
 impl MailboxAddress {
     /// A number for the mailbox, equal in every version of the controller.
     fn number(&self) -> u32 {
-        let SecretReference { name, key, .. } = &self.secret;
+        let SecretReference { name, key } = &self.secret;
         let hash = Sha256::digest(format!("{}/{name}/{key}", self.mailbox).as_bytes());
         hash.iter().take(4).fold(0, |number, byte| number << 8 | u32::from(*byte))
     }

@@ -112,7 +112,7 @@ async fn open_secret(
     namespace: &str,
     secret: &SecretReference,
 ) -> anyhow::Result<(ApiAccess, String, watch::Sender<Arc<str>>)> {
-    let SecretReference { name, key, .. } = secret;
+    let SecretReference { name, key } = secret;
     let secrets: Api<Secret> = Api::namespaced(own.connection().await?.client, namespace);
     let object = timeout(LIMIT, secrets.get(name))
         .await

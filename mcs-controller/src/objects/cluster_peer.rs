@@ -124,12 +124,9 @@ impl Default for NamespacePatterns {
     }
 }
 
-/// A key of a Secret.
+/// A key of a Secret in the controller's own namespace.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct SecretReference {
-    /// The controller's own namespace, if given at all: the controller has no rights elsewhere.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub namespace: Option<String>,
     /// `metadata.name`.
     pub name: String,
     /// The key of the kubeconfig.
@@ -140,7 +137,7 @@ pub struct SecretReference {
 impl SecretReference {
     /// The kubeconfig in the Secret of that name.
     pub fn named(name: String) -> Self {
-        Self { namespace: None, name, key: default_key() }
+        Self { name, key: default_key() }
     }
 }
 

@@ -119,11 +119,7 @@ fn cluster_peers_have_the_fields_of_their_definition() {
     let spec = ClusterPeerSpec {
         cluster_id: text(),
         cluster_uid: Some(text()),
-        kubeconfig_secret_ref: SecretReference {
-            namespace: Some(text()),
-            name: text(),
-            key: text(),
-        },
+        kubeconfig_secret_ref: SecretReference { name: text(), key: text() },
         mailbox: text(),
         namespaces: NamespacePatterns { allow: vec![text()], deny: vec![text()] },
         pod_cidrs: vec![text()],

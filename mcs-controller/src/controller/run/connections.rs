@@ -192,15 +192,11 @@ impl Control {
         secret: &SecretReference,
     ) -> Option<Arc<str>> {
         let namespace = &self.settings.namespace;
-        let is_elsewhere = secret.namespace.as_ref().is_some_and(|other| other != namespace);
-        let kubeconfig = self.state.peers.kubeconfig(secret).filter(|_| !is_elsewhere).cloned();
+        let kubeconfig = self.state.peers.kubeconfig(secret).cloned();
         if kubeconfig.is_none() && self.state.peers.are_listed() {
             let (name_of_secret, key) = (&secret.name, &secret.key);
-            let problem = if is_elsewhere {
-                format!("kubeconfigSecretRef.namespace has to be {namespace}, or absent")
-            } else {
-                format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there")
-            };
+            let problem =
+                format!("Secret {namespace}/{name_of_secret} has no key {key}, or is not there");
             self.connections.peers.remove(name);
             self.state.peers.note_no_secret(name, number, problem);
         }
@@ -209,9 +205,7 @@ impl Control {
 
     /// Whether a peer is read by the shared connection to a hub.
     fn is_on_hub(&self, name: &PeerName, secret: &SecretReference, part: &Part) -> bool {
-        let is_here = secret.namespace.as_ref().is_none_or(|one| *one == self.settings.namespace);
-        is_here
-            && self.state.peers.reads_all(secret)
+        self.state.peers.reads_all(secret)
             && self.connections.apart.get(name).is_none_or(|apart| apart != part)
     }
 
