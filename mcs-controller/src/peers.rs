@@ -38,10 +38,11 @@ pub fn peers_target() -> WatchTarget {
     WatchTarget::all(well_known::GROUP, &[OWN_VERSION], "ClusterPeer", "clusterpeers")
 }
 
-/// The Secrets in the controller's namespace.
+/// The Secrets in the controller's namespace. Records of helm, up to 1 MiB each, are no kubeconfigs.
 pub fn secrets_target(namespace: &str) -> WatchTarget {
     WatchTarget {
         namespace: Some(namespace.to_owned()),
+        fields: Some("type!=helm.sh/release.v1".to_owned()),
         ..WatchTarget::all("", &["v1"], "Secret", "secrets")
     }
 }
