@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context as _, anyhow};
 use kube::{
     Api, Client,
-    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams},
+    api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
 use mcs_kube::ApiAccess;
 use serde_json::{Value, json};
@@ -20,7 +20,7 @@ use crate::{
 use mcs_controller::{
     apply::{Action, Request},
     clusterset::ClusterId,
-    objects::MCS_VERSIONS,
+    objects::{FIELD_MANAGER, MCS_VERSIONS},
     rights::{self, Right},
 };
 
@@ -182,14 +182,27 @@ impl Cluster {
 
     /// Creates or changes an object. Its name and namespace are in its metadata.
     pub(super) async fn apply(&self, kind: Kind, mut object: Value) -> anyhow::Result<()> {
-        let (group, version, name, _) = kind;
-        object["apiVersion"] =
-            if group.is_empty() { json!(version) } else { json!(format!("{group}/{version}")) };
-        object["kind"] = json!(name);
+        typed(kind, &mut object);
         let text = |field: &str| object["metadata"][field].as_str().map(str::to_owned);
         let (namespace, name) = (text("namespace"), text("name").unwrap_or_default());
         let action = Action::Apply { object, force: true };
         self.send(Request::new(kind, namespace.as_deref(), &name, action)).await
+    }
+
+    /// Changes the given fields of an object that exists, and takes away those that are null. Other fields stay, whoever wrote
+    /// them. Its name and namespace are in its metadata.
+    pub(super) async fn merge(&self, kind: Kind, mut object: Value) -> anyhow::Result<()> {
+        if let Some(draft) = &self.draft {
+            typed(kind, &mut object);
+            return draft.object(object);
+        }
+        let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+        let (namespace, name) = (text("namespace").to_owned(), text("name").to_owned());
+        let params =
+            PatchParams { field_manager: Some(FIELD_MANAGER.to_owned()), ..PatchParams::default() };
+        let api = api(self.client().await?, kind, Some(&namespace));
+        let merged = api.patch(&name, &params, &Patch::Merge(object)).await;
+        merged.map(drop).with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))
     }
 
     /// Deletes an object, if it exists.
@@ -305,6 +318,14 @@ fn is_absent(error: &anyhow::Error) -> bool {
         Some(kube::Error::Api(status)) => status.code == 404,
         _ => false,
     })
+}
+
+/// Gives an object its type.
+fn typed(kind: Kind, object: &mut Value) {
+    let (group, version, name, _) = kind;
+    object["apiVersion"] =
+        if group.is_empty() { json!(version) } else { json!(format!("{group}/{version}")) };
+    object["kind"] = json!(name);
 }
 
 /// An object, if it and its type exist.

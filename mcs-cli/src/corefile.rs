@@ -1,310 +1,229 @@
-//! Adds the block for clusterset.local to the configuration of CoreDNS, and removes it. deploy/dns/README.md gives the
-//! reasons for its content.
+//! A Corefile: which of its blocks serves a zone, and on which port. No crate reads this format; `parser` follows
+//! github.com/coredns/caddy.
+
+mod edit;
+mod parser;
+mod tokens;
+mod zone;
+
+use std::ops::Range;
 
 use mcs_kube::dns_name::ZONE;
 
-/// Excludes imported slices from the other blocks, which never answer for them.
-const LABELS: &str = "labels !multicluster.kubernetes.io/source-cluster";
+use self::parser::{Block, Directive};
 
-/// The block for the zone, equal to deploy/dns/Corefile.
-pub(crate) const BLOCK: &str = "\
-clusterset.local:53 {
-    errors
-    cache 30
-    kubernetes clusterset.local {
-        multicluster clusterset.local
-        noendpoints
-    }
-}
-";
+pub(crate) use self::{
+    edit::{is_edited, may_be_edited, with_cached_zone, with_zone, without_zone},
+    zone::{Model, State, answering, model, sends_zone, state},
+};
 
-/// A server block: its lines, from the one with the zones to the last brace.
-struct Block {
-    first: usize,
-    last: usize,
-}
+/// The comment after what `mcs` has written. `undo` looks for it.
+const MARK: &str = "# written by mcs";
+/// The port of a block whose header has none.
+const DEFAULT_PORT: &str = "53";
+/// How deep snippets import snippets.
+const DEPTH: u8 = 16;
 
 /// Why a Corefile is not edited.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+#[derive(Clone, PartialEq, Eq, Debug, thiserror::Error)]
 pub(crate) enum CorefileError {
-    /// A brace is missing.
-    #[error("its braces do not match")]
-    Braces,
-    /// It has no block to copy.
-    #[error("it has no block for cluster.local")]
+    #[error("line {0}: its braces do not match, or a server block has none")]
+    Braces(usize),
+    #[error("line {0}: a quotation has no end")]
+    Quotation(usize),
+    #[error(
+        "no block of it serves a cluster domain by `kubernetes`: let your DNS server answer clusterset.local (deploy/dns)"
+    )]
     NoCluster,
+    #[error("it has no block for {0}")]
+    NoBlock(String),
+    #[error(
+        "`kubernetes` serves several cluster domains ({0}), and none is cluster.local: add the block by hand (deploy/dns)"
+    )]
+    Domains(String),
+    #[error(
+        "{0} is served by several blocks ({1}): add the block for clusterset.local by hand, for each (deploy/dns)"
+    )]
+    Several(String, String),
+    #[error(
+        "its block `{header}` has `{by}`: another DNS serves clusterset.local, and CoreDNS does not start with two blocks for a zone. Take \
+         that out first"
+    )]
+    Served { header: String, by: String },
+    #[error(
+        "its block `{header}` answers clusterset.local on another port than {domain}, whose port is {port}: pods do not ask there. Take \
+         that block out first"
+    )]
+    OtherPort { header: String, domain: String, port: String },
+    #[error(
+        "the header `{0}` takes a zone from the environment, which may be clusterset.local: write the zone there"
+    )]
+    Variable(String),
+    #[error(
+        "the edit would change more than clusterset.local, so nothing is written: add the block by hand (deploy/dns)"
+    )]
+    Harm,
 }
 
-/// Whether a Corefile answers for the zone.
-pub(crate) fn serves_zone(corefile: &str) -> bool {
-    words(corefile).any(|mut words| {
-        words.next() == Some("multicluster") && words.any(|word| word.trim_end_matches('.') == ZONE)
-    })
+/// A Corefile that was parsed.
+pub(crate) struct Corefile<'a> {
+    text: &'a str,
+    blocks: Vec<Block>,
+    imports: Vec<Directive>,
+    comments: Vec<Range<usize>>,
 }
 
-/// Whether CoreDNS reads the Corefile again when it changes.
-pub(crate) fn reloads(corefile: &str) -> bool {
-    words(corefile).any(|mut words| words.next() == Some("reload"))
-}
-
-/// Whether a Corefile imports server blocks from other files, as those of k3s and AKS do.
-pub(crate) fn imports_servers(corefile: &str) -> bool {
-    words(corefile).any(|mut words| {
-        words.next() == Some("import") && words.any(|word| word.ends_with(".server"))
-    })
-}
-
-/// The Corefile with the block for the zone, and with imported slices excluded from its other blocks. A Corefile that
-/// serves the zone stays unchanged.
-///
-/// # Errors
-/// The Corefile is none.
-pub(crate) fn with_zone(corefile: &str) -> Result<String, CorefileError> {
-    blocks(corefile)?;
-    if serves_zone(corefile) {
-        return Ok(corefile.to_owned());
-    }
-    let mut lines: Vec<String> = BLOCK.lines().map(str::to_owned).collect();
-    let mut section: Option<String> = None;
-    for line in corefile.lines() {
-        let indentation = &line[..line.len() - line.trim_start().len()];
-        let content = content(line);
-        if let Some(of_section) = &section
-            && content == "}"
-        {
-            lines.push(format!("{of_section}    {LABELS}"));
-            section = None;
-        } else if section.is_some() && content.starts_with("labels ") {
-            // The block has its own rule for slices.
-            section = None;
-        }
-        let is_kubernetes = content.split_whitespace().next() == Some("kubernetes");
-        if is_kubernetes && content.ends_with('{') {
-            section = Some(indentation.to_owned());
-        }
-        if is_kubernetes && !content.ends_with('{') {
-            lines.push(format!("{indentation}{content} {{"));
-            lines.push(format!("{indentation}    {LABELS}"));
-            lines.push(format!("{indentation}}}"));
-        } else {
-            lines.push(line.to_owned());
+impl<'a> Corefile<'a> {
+    /// # Errors
+    /// CoreDNS would not read it, or `mcs` does not.
+    pub(crate) fn parse(text: &'a str) -> Result<Self, CorefileError> {
+        let parser::Parts { blocks, imports, comments } = parser::parse(text)?;
+        let corefile = Self { text, blocks, imports, comments };
+        let variable = corefile.servers().find(|block| {
+            block.keys().any(|key| key.zone.contains(['$', '%']) && key.zone.contains('{'))
+        });
+        match variable {
+            Some(block) => Err(CorefileError::Variable(block.header())),
+            None => Ok(corefile),
         }
     }
-    Ok(text(&lines))
-}
 
-/// The Corefile without the block for the zone, and without the additions of [`with_zone`] to other blocks.
-///
-/// # Errors
-/// The Corefile is none.
-pub(crate) fn without_zone(corefile: &str) -> Result<String, CorefileError> {
-    let lines: Vec<&str> = corefile.lines().collect();
-    let is_of_zone = |block: &&Block| serves_zone(&lines[block.first..=block.last].join("\n"));
-    let blocks = blocks(corefile)?;
-    let taken: Vec<&Block> = blocks.iter().filter(is_of_zone).collect();
-    let mut left: Vec<String> = Vec::new();
-    for (number, line) in lines.iter().enumerate() {
-        let is_taken = taken.iter().any(|block| (block.first..=block.last).contains(&number));
-        if is_taken || content(line) == LABELS {
-            continue;
-        }
-        let is_empty_section = content(line) == "}"
-            && left.last().is_some_and(|last| {
-                content(last).starts_with("kubernetes ") && last.trim_end().ends_with('{')
-            });
-        if is_empty_section && let Some(last) = left.last_mut() {
-            let without = last.trim_end().trim_end_matches('{').trim_end().to_owned();
-            *last = without;
-            continue;
-        }
-        left.push((*line).to_owned());
+    /// Whether CoreDNS reads the Corefile again when it changes.
+    pub(crate) fn reloads(&self) -> bool {
+        let is_reload = |block| self.directives(block).iter().any(|one| one.name() == "reload");
+        self.servers().any(is_reload)
     }
-    Ok(text(&left))
-}
 
-/// The Corefile of NodeLocal DNSCache with a block for the zone: a copy of the block for cluster.local, which forwards to
-/// CoreDNS. The copy lacks `health`: only one block can have its port.
-///
-/// # Errors
-/// The Corefile is none, or has no block for cluster.local.
-pub(crate) fn node_local_with_zone(corefile: &str) -> Result<String, CorefileError> {
-    let lines: Vec<&str> = corefile.lines().collect();
-    let blocks = blocks(corefile)?;
-    let is_of = |block: &&Block, zone: &str| {
-        lines[block.first].split_whitespace().any(|word| zone_of(word) == zone)
-    };
-    if blocks.iter().any(|block| is_of(&block, ZONE)) {
-        return Ok(corefile.to_owned());
+    /// Whether it imports server blocks from a file of this name, as Corefiles of k3s and AKS do.
+    pub(crate) fn imports(&self, file: &str) -> bool {
+        self.imports.iter().any(|import| import.imports(file))
     }
-    let model = blocks.iter().find(|block| is_of(block, "cluster.local"));
-    let Block { first, last } = *model.ok_or(CorefileError::NoCluster)?;
-    let mut copy = vec![format!("{ZONE}:53 {{")];
-    let inner = lines[first + 1..=last].iter();
-    copy.extend(
-        inner.filter(|line| !content(line).starts_with("health")).map(|line| (*line).to_owned()),
-    );
-    copy.extend(lines.iter().map(|line| (*line).to_owned()));
-    Ok(text(&copy))
-}
 
-/// The Corefile of NodeLocal DNSCache without the block for the zone.
-///
-/// # Errors
-/// The Corefile is none.
-pub(crate) fn node_local_without_zone(corefile: &str) -> Result<String, CorefileError> {
-    let lines: Vec<&str> = corefile.lines().collect();
-    let blocks = blocks(corefile)?;
-    let is_of_zone = |block: &&Block| {
-        lines[block.first].split_whitespace().map(zone_of).filter(|word| *word != "{").eq([ZONE])
-    };
-    let taken: Vec<&Block> = blocks.iter().filter(is_of_zone).collect();
-    let is_left =
-        |number: &usize| !taken.iter().any(|block| (block.first..=block.last).contains(number));
-    let left = lines.iter().enumerate().filter(|(number, _)| is_left(number));
-    Ok(text(&left.map(|(_, line)| (*line).to_owned()).collect::<Vec<_>>()))
-}
+    /// Whether one of its blocks imports a file of this name.
+    pub(crate) fn imports_below(&self, file: &str) -> bool {
+        let directives = self.blocks.iter().flat_map(|block| &block.directives);
+        directives.filter(|one| one.name() == "import").any(|import| import.imports(file))
+    }
 
-/// The server blocks of a Corefile. An opening brace is the last word of its line, and a closing brace is alone on its
-/// line.
-fn blocks(corefile: &str) -> Result<Vec<Block>, CorefileError> {
-    let mut blocks = Vec::new();
-    let mut open = Vec::new();
-    for (number, line) in corefile.lines().enumerate() {
-        let content = content(line);
-        if content.split_whitespace().next_back() == Some("{") {
-            open.push(number);
-        } else if content == "}" {
-            let first = open.pop().ok_or(CorefileError::Braces)?;
-            if open.is_empty() {
-                blocks.push(Block { first, last: number });
+    /// The blocks that are no snippets.
+    fn servers(&self) -> impl Iterator<Item = &Block> {
+        self.blocks.iter().filter(|block| block.snippet().is_none())
+    }
+
+    /// The directives of a block, and those of the snippets that it imports.
+    fn directives<'b>(&'b self, block: &'b Block) -> Vec<&'b Directive> {
+        let mut all = Vec::new();
+        self.collect(block, DEPTH, &mut all);
+        all
+    }
+
+    fn collect<'b>(&'b self, block: &'b Block, depth: u8, all: &mut Vec<&'b Directive>) {
+        for directive in &block.directives {
+            let snippet = directive.arguments().first().filter(|_| directive.name() == "import");
+            let is_named =
+                |other: &&Block| snippet.is_some_and(|name| other.snippet() == Some(name.as_str()));
+            match self.blocks.iter().find(is_named) {
+                Some(snippet) if depth > 0 => self.collect(snippet, depth - 1, all),
+                _ => all.push(directive),
             }
         }
     }
-    if open.is_empty() { Ok(blocks) } else { Err(CorefileError::Braces) }
+
+    /// The text of a directive.
+    fn text_of(&self, directive: &Directive) -> &'a str {
+        &self.text[directive.span.clone()]
+    }
 }
 
-/// A line without its comment and indentation.
-fn content(line: &str) -> &str {
-    let is_comment = |(at, _): &(usize, &str)| *at == 0 || line[..*at].ends_with([' ', '\t']);
-    let comment = line.match_indices('#').find(is_comment).map_or(line.len(), |(at, _)| at);
-    line[..comment].trim()
+impl Directive {
+    /// Whether this `import` has a file of that name.
+    fn imports(&self, file: &str) -> bool {
+        self.arguments().iter().any(|pattern| {
+            let name = pattern.rsplit('/').next().unwrap_or(pattern);
+            match name.split_once('*') {
+                Some((begin, end)) => file.starts_with(begin) && file.ends_with(end),
+                None => file == name,
+            }
+        })
+    }
 }
 
-fn words(corefile: &str) -> impl Iterator<Item = std::str::SplitWhitespace<'_>> {
-    corefile.lines().map(|line| content(line).split_whitespace())
+impl Block {
+    /// Its header in one line.
+    fn header(&self) -> String {
+        self.keys.join(" ")
+    }
+
+    /// The name of the snippet that it is.
+    fn snippet(&self) -> Option<&str> {
+        match &*self.keys {
+            [key] => key.strip_prefix('(')?.strip_suffix(')'),
+            _ => None,
+        }
+    }
+
+    /// What it serves in plain DNS.
+    fn keys(&self) -> impl Iterator<Item = Key<'_>> {
+        self.keys.iter().filter_map(|key| Key::of(key))
+    }
+
+    /// Whether its header names the zone.
+    fn is_of_zone(&self) -> bool {
+        self.keys().any(|key| key.zone == ZONE)
+    }
+
+    /// Whether its header names nothing but the zone.
+    fn is_of_zone_alone(&self) -> bool {
+        !self.keys.is_empty()
+            && self.keys.iter().all(|key| Key::of(key).is_some_and(|key| key.zone == ZONE))
+    }
 }
 
-/// The zone of a server block: `cluster.local` for `dns://cluster.local:53`.
-fn zone_of(word: &str) -> &str {
-    let word = word.trim_start_matches("dns://").trim_end_matches(',');
-    word.split(':').next().unwrap_or(word).trim_end_matches('.')
+/// A zone of a header and its port.
+struct Key<'a> {
+    /// In lower case, without the last dot. The root is empty.
+    zone: String,
+    /// As the header has it, if it does.
+    port: Option<&'a str>,
 }
 
-fn text(lines: &[String]) -> String {
-    let mut text = lines.join("\n");
-    text.push('\n');
-    text
+impl<'a> Key<'a> {
+    /// `None` for a key of another protocol, such as `tls://.`.
+    fn of(word: &'a str) -> Option<Self> {
+        let rest = match word.split_once("://") {
+            Some(("dns", rest)) => rest,
+            Some(_) => return None,
+            None => word,
+        };
+        let is_port =
+            |port: &str| port.contains('$') || port.bytes().all(|digit| digit.is_ascii_digit());
+        let (zone, port) = match rest.rsplit_once(':') {
+            Some((zone, port)) if !port.is_empty() && is_port(port) => (zone, Some(port)),
+            _ => (rest, None),
+        };
+        Some(Self { zone: normal(zone), port })
+    }
+
+    fn port(&self) -> &'a str {
+        self.port.unwrap_or(DEFAULT_PORT)
+    }
+
+    /// Whether names of the zone are below this one.
+    fn covers(&self, zone: &str) -> bool {
+        let above = zone.strip_suffix(&self.zone);
+        self.zone.is_empty() || above.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+    }
+}
+
+/// A zone in lower case without its last dot.
+fn normal(zone: &str) -> String {
+    zone.trim_end_matches('.').to_ascii_lowercase()
+}
+
+/// Whether one of these words is the zone of the clusterset.
+fn name_zone(words: &[String]) -> bool {
+    words.iter().any(|word| normal(word) == ZONE)
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// As kubeadm writes it.
-    const KUBEADM: &str = "\
-.:53 {
-    errors
-    health {
-       lameduck 5s
-    }
-    ready
-    kubernetes cluster.local in-addr.arpa ip6.arpa {
-       pods insecure
-       fallthrough in-addr.arpa ip6.arpa
-       ttl 30
-    }
-    prometheus :9153
-    forward . /etc/resolv.conf {
-       max_concurrent 1000
-    }
-    cache 30
-    loop
-    reload
-    loadbalance
-}
-";
-
-    #[test]
-    fn the_block_is_that_of_the_documents() {
-        for document in [
-            include_str!("../../deploy/dns/Corefile"),
-            include_str!("../../deploy/helm/mcs/dns/clusterset.server"),
-        ] {
-            assert!(document.contains(BLOCK.trim_end()), "{document}");
-        }
-    }
-
-    #[test]
-    fn the_zone_comes_and_goes_and_leaves_nothing() {
-        let short = "example.org {\n  forward . 10.0.0.1 # { no brace\n}\n.:53 {\n  kubernetes cluster.local\n}\n";
-        for before in [KUBEADM, short] {
-            let after = with_zone(before).unwrap();
-            assert!(serves_zone(&after) && after.starts_with(BLOCK), "{after}");
-            assert_eq!(after.matches(LABELS).count(), 1, "{after}");
-            assert_eq!(with_zone(&after).as_ref(), Ok(&after), "a second time");
-            assert_eq!(without_zone(&after).as_deref(), Ok(before));
-            assert_eq!(without_zone(before).as_deref(), Ok(before));
-        }
-    }
-
-    #[test]
-    fn what_others_wrote_stays() {
-        let own = KUBEADM.replace("ttl 30", "labels tier=web");
-        let after = with_zone(&own).unwrap();
-        assert!(!after.contains(LABELS) && after.contains("labels tier=web"), "{after}");
-        assert_eq!(without_zone(&after), Ok(own));
-    }
-
-    #[test]
-    fn text_that_is_no_corefile_is_left_alone() {
-        for broken in [".:53 {\n  errors\n", "}\n", ".:53 {\n}\n}\n"] {
-            assert_eq!(with_zone(broken), Err(CorefileError::Braces), "{broken}");
-            assert_eq!(without_zone(broken), Err(CorefileError::Braces));
-        }
-        assert!(!serves_zone(".:53 {\n  # multicluster clusterset.local\n}"));
-        assert!(reloads(KUBEADM) && !reloads(".:53 {\n  # reload\n}"));
-    }
-
-    #[test]
-    fn imported_servers_are_found() {
-        let k3s = ".:53 {\n  import /etc/coredns/custom/*.override\n}\nimport /etc/coredns/custom/*.server\n";
-        assert!(imports_servers(k3s) && !imports_servers(KUBEADM));
-    }
-
-    #[test]
-    fn node_local_dns_cache_gets_a_copy_of_its_block_for_the_cluster() {
-        let before = "\
-cluster.local:53 {
-    errors
-    bind 169.254.20.10 10.96.0.10
-    forward . __PILLAR__CLUSTER__DNS__ {
-        force_tcp
-    }
-    health 169.254.20.10:8080
-}
-.:53 {
-    bind 169.254.20.10 10.96.0.10
-    forward . __PILLAR__UPSTREAM__SERVERS__
-}
-";
-        let after = node_local_with_zone(before).unwrap();
-        assert!(
-            after.starts_with("clusterset.local:53 {\n    errors\n    bind 169.254.20.10"),
-            "{after}"
-        );
-        assert_eq!(after.matches("health").count(), 1, "{after}");
-        assert_eq!(node_local_with_zone(&after).as_ref(), Ok(&after));
-        assert_eq!(node_local_without_zone(&after).as_deref(), Ok(before));
-        assert_eq!(node_local_with_zone(".:53 {\n}\n"), Err(CorefileError::NoCluster));
-    }
-}
+mod tests;

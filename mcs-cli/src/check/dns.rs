@@ -1,14 +1,14 @@
 //! Whether the DNS server of a cluster answers names in clusterset.local. deploy/dns describes the setup.
 
-use anyhow::{Context as _, bail, ensure};
+use anyhow::{Context as _, ensure};
 use jiff::Timestamp;
 use serde_json::Value;
 
 use super::{Unknown, rights::may};
 use crate::{
     cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, PODS},
-    corefile,
-    dns::{self, CUSTOM, SYSTEM},
+    corefile::{self, Corefile},
+    dns::{self, SYSTEM, Sources, View},
 };
 use mcs_controller::objects::MCS_GROUP;
 use mcs_kube::dns_name::ZONE;
@@ -16,15 +16,18 @@ use mcs_kube::dns_name::ZONE;
 /// The checks and their results.
 pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
     let mut all = vec![("dns version", version(cluster).await)];
-    match cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await {
-        Ok(config) => {
-            all.push(("dns configuration", configured(cluster, config.as_ref()).await));
-            all.push(("dns restart", restarted(cluster, &config.unwrap_or_default()).await));
+    match Sources::of(cluster).await {
+        Ok(sources) => {
+            let view = sources.view();
+            let domain =
+                view.as_ref().map_or("cluster.local", |view| &view.model.domain).to_owned();
+            all.push(("dns configuration", view.and_then(|view| configured(&view))));
+            all.push(("dns restart", restarted(cluster).await));
+            all.push(("node-local dns", node_local(cluster, &sources, &domain).await));
         }
         Err(error) => all.push(("dns configuration", Err(error))),
     }
     all.push(("dns rights", rights(cluster).await));
-    all.push(("node-local dns", node_local(cluster).await));
     all
 }
 
@@ -44,29 +47,22 @@ async fn version(cluster: &Cluster) -> anyhow::Result<String> {
     Ok(format!("{image} can do it"))
 }
 
-async fn configured(cluster: &Cluster, config: Option<&Value>) -> anyhow::Result<String> {
-    let config = config.with_context(|| format!("there is no ConfigMap {SYSTEM}/coredns"))?;
-    let text = dns::corefile_of(config);
-    if corefile::serves_zone(text) {
-        return Ok(format!("the Corefile has `multicluster {ZONE}`"));
-    }
-    if corefile::imports_servers(text)
-        && let Some(custom) = cluster.get(CONFIG_MAPS, Some(SYSTEM), CUSTOM).await?
-        && dns::has_server(&custom)
-    {
-        return Ok(format!("{CUSTOM}, which the Corefile imports, has `multicluster {ZONE}`"));
-    }
-    bail!("the Corefile has no line `multicluster {ZONE}`: `mcs dns apply` adds the block")
+fn configured(view: &View<'_>) -> anyhow::Result<String> {
+    let block = view.answered()?.with_context(|| {
+        format!("no block of CoreDNS has `multicluster {ZONE}`: `mcs dns apply` adds one")
+    })?;
+    Ok(format!("CoreDNS answers {ZONE}: {block}"))
 }
 
 /// Whether the DNS servers have read their present configuration.
-async fn restarted(cluster: &Cluster, config: &Value) -> anyhow::Result<String> {
+async fn restarted(cluster: &Cluster) -> anyhow::Result<String> {
+    let config = cluster.get(CONFIG_MAPS, Some(SYSTEM), "coredns").await?.unwrap_or_default();
     let pods = cluster.list_in(PODS, Some(SYSTEM), "k8s-app=kube-dns").await?;
-    is_read(config, &pods)
+    is_read(&config, &pods)
 }
 
 fn is_read(config: &Value, pods: &[Value]) -> anyhow::Result<String> {
-    if corefile::reloads(dns::corefile_of(config)) {
+    if Corefile::parse(dns::corefile_of(config))?.reloads() {
         return Ok("CoreDNS reads the Corefile again when it changes".to_owned());
     }
     let time = |value: &Value| value.as_str().and_then(|text| text.parse::<Timestamp>().ok());
@@ -93,17 +89,26 @@ async fn rights(cluster: &Cluster) -> anyhow::Result<String> {
     Ok("CoreDNS may list ServiceImports".to_owned())
 }
 
-async fn node_local(cluster: &Cluster) -> anyhow::Result<String> {
-    let Some(config) = cluster.get(CONFIG_MAPS, Some(SYSTEM), "node-local-dns").await? else {
-        return Ok("the cluster has no NodeLocal DNSCache".to_owned());
-    };
-    let text = dns::corefile_of(&config);
-    ensure!(
-        text.lines().any(|line| line.trim_start().starts_with(ZONE)),
-        "NodeLocal DNSCache sends {ZONE} to the resolver of the node: add the block of \
-         deploy/dns/node-local-dns.Corefile, or run `mcs dns apply`"
-    );
-    Ok(format!("NodeLocal DNSCache sends {ZONE} to CoreDNS"))
+async fn node_local(cluster: &Cluster, sources: &Sources, domain: &str) -> anyhow::Result<String> {
+    for cache in &sources.caches {
+        let sends = corefile::sends_zone(&cache.source.corefile()?, domain);
+        ensure!(
+            sends.with_context(|| cache.source.to_string())?,
+            "NodeLocal DNSCache ({}) sends {ZONE} to the resolver of the node: run `mcs dns apply`, or add the block of \
+             deploy/dns/node-local-dns.Corefile",
+            cache.source
+        );
+    }
+    if !sources.caches.is_empty() {
+        return Ok(format!("NodeLocal DNSCache sends {ZONE} to CoreDNS"));
+    }
+    if dns::link_local_nameserver(cluster).await?.is_some() {
+        return Err(Unknown(
+            "pods ask a link-local address, that of a DNS cache that mcs does not know: let it send clusterset.local to CoreDNS",
+        )
+        .into());
+    }
+    Ok("the cluster has no NodeLocal DNSCache".to_owned())
 }
 
 #[cfg(test)]

@@ -41,6 +41,10 @@ pub(crate) struct DownCommand {
     #[arg(long, value_name = "KUBECONFIG")]
     hub: Option<KubeconfigArg>,
 
+    /// Leave DNS as it is
+    #[arg(long)]
+    no_dns: bool,
+
     /// Do not ask
     #[arg(short, long)]
     yes: bool,
@@ -88,7 +92,7 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
             ))?;
         }
         ensure_confirmed(command.yes)?;
-        let outcomes = take(&leaving, hub.as_ref()).await?;
+        let outcomes = take(&leaving, hub.as_ref(), !command.no_dns).await?;
         let code = outcomes.show()?;
         let stays = fleet::each(&leaving, async |one| stays::rows(&one.cluster).await);
         let rows = stays.await.into_iter().flatten();
@@ -105,7 +109,11 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
 }
 
 /// Takes everything away, a few clusters at a time. A failure in one ends nothing in another.
-async fn take(leaving: &[Leaving], hub: Option<&Cluster>) -> anyhow::Result<Outcomes> {
+async fn take(
+    leaving: &[Leaving],
+    hub: Option<&Cluster>,
+    with_dns: bool,
+) -> anyhow::Result<Outcomes> {
     let left = fleet::each(leaving, async |one| link::leave(&one.cluster, &one.peers).await);
     let left = left.await;
     let ids: Vec<_> = leaving.iter().map(|one| one.cluster.id.clone()).collect();
@@ -121,7 +129,7 @@ async fn take(leaving: &[Leaving], hub: Option<&Cluster>) -> anyhow::Result<Outc
     let taken = fleet::each(leaving.iter().zip(left), async |(one, left): (&Leaving, _)| {
         let mut done = Vec::new();
         let result = match left {
-            Ok(()) => remove(one, &mut done).await,
+            Ok(()) => remove(one, with_dns, &mut done).await,
             Err(error) => Err(error),
         };
         match result {
@@ -139,7 +147,7 @@ async fn take(leaving: &[Leaving], hub: Option<&Cluster>) -> anyhow::Result<Outc
 }
 
 /// What follows once a cluster has no links.
-async fn remove(one: &Leaving, done: &mut Vec<String>) -> anyhow::Result<()> {
+async fn remove(one: &Leaving, with_dns: bool, done: &mut Vec<String>) -> anyhow::Result<()> {
     let Leaving { cluster, kubeconfig, .. } = one;
     let id = cluster.id.as_str();
     let mut say = |what: String| {
@@ -152,8 +160,9 @@ async fn remove(one: &Leaving, done: &mut Vec<String>) -> anyhow::Result<()> {
         // They are deleted below, when nothing serves them any more.
         progress::say(id, &told(&late))?;
     }
-    let names = dns::undo(cluster).await?;
-    say(names.join("; "))?;
+    if with_dns {
+        say(dns::undo(cluster).await?.join("; "))?;
+    }
     release::uninstall(cluster, kubeconfig).await?;
     say("the release mcs is gone".to_owned())?;
     match sweep(cluster).await? {

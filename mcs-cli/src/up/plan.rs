@@ -90,7 +90,7 @@ impl Plan {
         member.types.are_left()
             && matches!(release.change, Change::Keep { .. })
             && !member.properties.lack_set()
-            && member.dns.as_ref().is_none_or(|dns| dns.is_done && !dns.has_node_local)
+            && member.dns.as_ref().is_none_or(crate::dns::Plan::changes_nothing)
     }
 
     /// The rows of the printed plan: cluster, step, and what becomes of it.

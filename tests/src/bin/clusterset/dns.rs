@@ -83,19 +83,7 @@ impl Dns {
 
     /// The records of a name; none if there is no such name.
     fn ask(&self, name: &str, kind: TYPE) -> anyhow::Result<Vec<Record>> {
-        let mut query = Packet::new_query(1);
-        query.set_flags(PacketFlag::RECURSION_DESIRED);
-        let (qtype, qclass) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
-        query.questions.push(Question::new(Name::new(name)?, qtype, qclass, false));
-        let bytes = query.build_bytes_vec()?;
-        let answer = self.netns.run(|| exchange(&bytes))??;
-        let answer = Packet::parse(&answer)?;
-        match answer.rcode() {
-            RCODE::NoError => {}
-            RCODE::NameError => return Ok(vec![]),
-            other => bail!("{name}: {other:?}"),
-        }
-        Ok(answer.answers.iter().filter_map(|record| Record::of(&record.rdata)).collect())
+        ask(&self.netns, SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), name, kind)
     }
 
     /// Waits for the addresses of a name.
@@ -126,8 +114,30 @@ impl Drop for Dns {
     }
 }
 
+/// Asks a DNS server, from a namespace, for the records of a name; none if there is no such name.
+pub(crate) fn ask(
+    netns: &Namespace,
+    server: SocketAddr,
+    name: &str,
+    kind: TYPE,
+) -> anyhow::Result<Vec<Record>> {
+    let mut query = Packet::new_query(1);
+    query.set_flags(PacketFlag::RECURSION_DESIRED);
+    let (qtype, qclass) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+    query.questions.push(Question::new(Name::new(name)?, qtype, qclass, false));
+    let bytes = query.build_bytes_vec()?;
+    let answer = netns.run(|| exchange(&bytes, server))??;
+    let answer = Packet::parse(&answer)?;
+    match answer.rcode() {
+        RCODE::NoError => {}
+        RCODE::NameError => return Ok(vec![]),
+        other => bail!("{name}: {other:?}"),
+    }
+    Ok(answer.answers.iter().filter_map(|record| Record::of(&record.rdata)).collect())
+}
+
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
-enum Record {
+pub(crate) enum Record {
     Address(IpAddr),
     Service { port: u16, target: String },
     Text(String),
@@ -149,10 +159,10 @@ impl Record {
     }
 }
 
-fn exchange(query: &[u8]) -> anyhow::Result<Vec<u8>> {
-    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0))?;
+fn exchange(query: &[u8], server: SocketAddr) -> anyhow::Result<Vec<u8>> {
+    let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_read_timeout(Some(Duration::from_secs(2)))?;
-    socket.connect(SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)))?;
+    socket.connect(server)?;
     socket.send(query)?;
     let mut answer = vec![0; 4096];
     let length = socket.recv(&mut answer)?;

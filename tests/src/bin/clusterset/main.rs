@@ -14,6 +14,7 @@ mod conditions;
 mod conformance;
 mod connectivity;
 mod controller;
+mod corefiles;
 mod credentials;
 mod derived;
 mod dns;
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
     conditions::cases(&mut suite);
     derived::cases(&mut suite);
     dns::cases(&mut suite);
+    corefiles::cases(&mut suite);
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
     publisher::cases(&mut suite);
