@@ -61,7 +61,9 @@ impl System {
         let services = flag(node, "service-cidr")?.trim_matches(['[', ']']);
         let services = services.strip_suffix("0.0/16").context("not a range of 65,536")?;
         let mut addresses = Addresses { number, services, given: Vec::new() };
-        objects.iter_mut().for_each(|object| addresses.replace(object));
+        for object in &mut objects {
+            addresses.replace(object);
+        }
         let slices: Vec<_> =
             objects.iter().filter_map(|object| unserved(object, &objects)).collect();
         objects.extend(slices);
