@@ -71,7 +71,7 @@ pub struct Settings {
     )]
     pub no_export_namespaces: Vec<String>,
 
-    /// The most ServiceExports of one namespace that count. The youngest of more get Valid=False with reason OverLimit
+    /// The most ServiceExports of one namespace that count. The youngest of more get the condition `Valid=False`
     #[arg(long, env = "MCS_NAMESPACE_SERVICES", value_name = "N", default_value_t = 5000,
         value_parser = clap::value_parser!(u32).range(1..))]
     pub namespace_services: u32,

@@ -637,17 +637,17 @@ fn a_tenant_that_fills_a_mailbox_keeps_nobody_from_changing() {
 /// A peer within all limits: one service with as many slices as an ExportedService can name, which change in turn.
 #[test]
 fn a_change_of_one_slice_does_not_cost_the_service() {
-    let names: Vec<_> = (0..20_000).map(|number| format!("s-{number:05}")).collect();
-    let named: Vec<_> = names.iter().map(String::as_str).collect();
+    let slices: Vec<_> = (0..20_000).map(|number| format!("s-{number:05}")).collect();
+    let named: Vec<_> = slices.iter().map(String::as_str).collect();
     let at =
         |name: &str, generation| SourceSlice { generation, ..fixture::slice(name, &["10.1.0.1"]) };
     let mut view = MailboxView::new("east".parse().unwrap());
     view.apply(MailboxEvent::Services(listed([exported("a", &named)])));
-    let copies: Vec<_> = names.iter().map(|name| copy("a", &at(name, 1))).collect();
+    let copies: Vec<_> = slices.iter().map(|name| copy("a", &at(name, 1))).collect();
     view.apply(MailboxEvent::Slices(listed(copies)));
     view.apply(lease("east", true, 1, 1));
     assert_eq!(view.endpoints(), 20_000);
-    let events: Vec<_> = names
+    let events: Vec<_> = slices
         .iter()
         .take(2000)
         .map(|name| MailboxEvent::Slices(ResourceEvent::Changed(copy("a", &at(name, 2)))))

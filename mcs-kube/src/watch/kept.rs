@@ -147,7 +147,8 @@ mod tests {
         type Value = usize;
 
         fn decode(_: ObjectKey, object: &Value) -> Result<usize, String> {
-            object["bytes"].as_u64().map(|bytes| bytes as usize).ok_or_else(String::new)
+            let bytes = object["bytes"].as_u64().and_then(|bytes| bytes.try_into().ok());
+            bytes.ok_or_else(String::new)
         }
 
         fn weight(bytes: &usize) -> usize {
@@ -167,7 +168,9 @@ mod tests {
     /// The names that are kept of a list, and how many are not.
     fn kept(room: usize, list: &[(&str, usize)]) -> (Vec<String>, usize) {
         let mut kept = KeptObjects::with_room(&Room::Total(room));
-        list.iter().for_each(|(name, bytes)| kept.push(object(name, *bytes)));
+        for (name, bytes) in list {
+            kept.push(object(name, *bytes));
+        }
         let (objects, left_out) = kept.finish();
         let names = objects.iter().map(|object| object.key().name.to_string()).collect();
         (names, left_out.values().sum())

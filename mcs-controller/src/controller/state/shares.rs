@@ -175,9 +175,9 @@ mod tests {
     fn the_youngest_exports_of_a_namespace_are_beyond_its_limits() {
         let (mut shares, now) = (Shares::new(LIMITS), Instant::now());
         let services = ["a/5", "a/4", "a/3", "a/2", "a/1", "b/1"];
-        for (age, service) in services.iter().enumerate() {
+        for (age, service) in (0..).zip(services) {
             // The first of the list is the youngest.
-            shares.note(&name(service), Some((Timestamp(10 - age as i64), 10)));
+            shares.note(&name(service), Some((Timestamp(10 - age), 10)));
         }
         assert_eq!(shares.judge(|_| false, now), [name("a/5")]);
         assert_eq!(beyond(&shares, &services), ["a/5"]);
