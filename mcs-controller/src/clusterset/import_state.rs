@@ -61,10 +61,12 @@ impl ImportState {
     /// The state of a service. `None`: there is nothing to import.
     pub fn of(wanted: &Wanted) -> Option<Self> {
         let status = match &wanted.import {
+            // The clusters that export it are told.
+            WantedImport::Absent if wanted.lacks_namespace => return Some(Self::NoNamespace),
             _ if wanted.refused.told(ServiceObject::is_of_import).is_some() => {
                 return Some(Self::Refused);
             }
-            WantedImport::Absent => return wanted.lacks_namespace.then_some(Self::NoNamespace),
+            WantedImport::Absent => return None,
             WantedImport::LeftAlone => return Some(Self::LeftAlone),
             WantedImport::Present(_, status) => status,
         };
