@@ -4,6 +4,7 @@ mod bucket;
 mod budget;
 mod pace;
 mod request;
+mod sent;
 mod weight;
 
 use std::{sync::Arc, time::Duration};
@@ -26,6 +27,7 @@ pub use self::{
     budget::{WriteBudgets, import_writes},
     pace::ImportPace,
     request::{mailbox_request, misnamed_request, own_request, property_request},
+    sent::{Sent, send_plan},
 };
 use crate::{
     clusterset::EndpointRules,

@@ -22,6 +22,7 @@ mod merge;
 mod name;
 mod namespaces;
 mod property;
+mod refused;
 mod resolve;
 mod selectors;
 mod slice;
@@ -42,7 +43,7 @@ pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_state::ExportState;
 pub use export_status::{
     Publication, export_conditions, is_exportable, is_named_as_lacking, misnamed_conditions,
-    not_imported, of_derived,
+    not_imported, of_derived, over_limit_conditions,
 };
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
@@ -54,6 +55,7 @@ pub use namespaces::NamespaceRules;
 pub use property::{
     InternalTrafficPolicy, IpFamily, Protocol, ServicePort, ServiceType, SessionAffinity,
 };
+pub use refused::{Refused, ServiceObject};
 pub use resolve::{
     Importer, Known, KnownExport, SourceRules, Wanted, WantedImport, WantedSlice, resolve,
     vip_order,

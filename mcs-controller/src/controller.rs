@@ -7,6 +7,7 @@ mod contests;
 mod outbox;
 mod propagation;
 mod queue;
+mod read_again;
 mod run;
 mod settings;
 mod state;

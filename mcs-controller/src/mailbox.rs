@@ -22,7 +22,7 @@ mod view;
 
 pub use self::{
     problem::MailboxProblem,
-    publish::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
+    publish::{MailboxObject, MailboxWrite, Outgoing, Withheld, plan_publication, unknown_demands},
     view::{Believed, MailboxEvent, MailboxView},
 };
 

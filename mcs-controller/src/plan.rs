@@ -9,17 +9,24 @@
 //! - Nothing of an incomplete cluster is deleted.
 //! - Of an import that another controller writes, slices from before stay up to date until clients do without them, and nothing
 //!   is created.
+//! - What the API server has refused is sent again at the end, and nothing waits for it. Endpoints of a refused slice stay in
+//!   the slice that had them.
 
 mod sending;
 
-use std::sync::Arc;
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use crate::clusterset::{
     Actual, ActualDerived, ActualSlice, ClusterId, Condition, EndpointRules, Import, ImportStatus,
-    ImportedSlice, Owner, Selection, ServiceName, ServicePort, Wanted, WantedImport, derived_ports,
+    ImportedSlice, Owner, Selection, ServiceName, ServiceObject, ServicePort, Wanted, WantedImport,
+    derived_ports,
 };
 
-pub use self::sending::{Ending, Sending};
+pub use self::sending::{Ending, Ordered, Sending, SliceOf};
 
 /// One write to the API server of this cluster.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -52,6 +59,26 @@ pub enum Write {
     DeleteSlice(ServiceName, ClusterId, Arc<str>),
 }
 
+impl Write {
+    /// The object that it writes.
+    pub fn object(&self) -> ServiceObject {
+        match self {
+            Self::ApplySlice(slice) => ServiceObject::Slice(Arc::clone(&slice.name)),
+            Self::RestrictSlice(_, _, slice, _) | Self::DeleteSlice(_, _, slice) => {
+                ServiceObject::Slice(Arc::clone(slice))
+            }
+            Self::ApplyImport(_) | Self::DeleteImport(_) => ServiceObject::Import,
+            Self::SetImportStatus(..) | Self::SetAccepted(..) => ServiceObject::ImportStatus,
+            Self::SetExportConditions(..) => ServiceObject::ExportStatus,
+            Self::CreateExport(_) | Self::DeleteExport(_) => ServiceObject::Export,
+            Self::ApplyDerivedService(..) | Self::DeleteDerivedService(_) => {
+                ServiceObject::DerivedService
+            }
+            Self::CreateNamespace(_) => ServiceObject::Namespace,
+        }
+    }
+}
+
 /// The write that makes a Service exported as ExportRules say. `is_made`: whether this controller created the
 /// ServiceExport, if there is one. A ServiceExport by a person stays.
 pub fn plan_export(
@@ -82,6 +109,7 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
         writes.push(Write::CreateNamespace(name.namespace().into()));
     }
     writes.extend(deletions(name, actual, wanted));
+    put_refused_last(&mut writes, actual, wanted);
     let has_derived = actual.derived.as_ref().is_some_and(ActualDerived::is_ours);
     // The import of another controller may name the derived Service.
     let is_left_alone = wanted.import == WantedImport::LeftAlone;
@@ -89,6 +117,20 @@ pub fn plan(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write> 
         writes.push(Write::DeleteDerivedService(name.clone()));
     }
     writes
+}
+
+/// Nothing waits for what the API server has refused, and what goes may make room for it.
+fn put_refused_last(writes: &mut Vec<Write>, actual: &Actual, wanted: &Wanted) {
+    if wanted.refused.is_empty() {
+        return;
+    }
+    let lacks_import = actual.import.is_none() && wanted.refused.contains(&ServiceObject::Import);
+    let is_refused = |write: &mut Write| {
+        let object = write.object();
+        wanted.refused.contains(&object) || lacks_import && object == ServiceObject::ImportStatus
+    };
+    let again: Vec<_> = writes.extract_if(.., is_refused).collect();
+    writes.extend(again);
 }
 
 /// The restrictions of slices that stay: forbidden endpoints go even if their cluster is incomplete.
@@ -166,12 +208,47 @@ fn deletions(name: &ServiceName, actual: &Actual, wanted: &Wanted) -> Vec<Write>
     let is_ours = actual.import.as_ref().is_some_and(|now| now.owner == Owner::Us);
     let import = (is_ours && wanted.import == WantedImport::Absent)
         .then(|| Write::DeleteImport(name.clone()));
-    let slices =
-        actual.slices.iter().filter(|(slice, now)| goes(slice, now, wanted)).map(|(slice, now)| {
-            Write::DeleteSlice(name.clone(), now.cluster.clone(), Arc::clone(slice))
-        });
+    let waiting = waiting(actual, wanted);
+    let slices = actual.slices.iter().filter(|(slice, now)| goes(slice, now, wanted));
+    let slices = slices.filter_map(|(slice, now)| {
+        let stay = waiting.get(&now.cluster).map(|waiting| stay(now, waiting));
+        let (name, cluster, slice) = (name.clone(), now.cluster.clone(), Arc::clone(slice));
+        match stay {
+            Some(rules) if rules.pod_ranges.as_ref().is_some_and(|some| !some.is_empty()) => {
+                let is_rejected = |address| rules.rejection(address).is_some();
+                let has_others = now.addresses.all().any(is_rejected);
+                has_others.then(|| Write::RestrictSlice(name, cluster, slice, Arc::new(rules)))
+            }
+            _ => Some(Write::DeleteSlice(name, cluster, slice)),
+        }
+    });
     import.into_iter().chain(slices).collect()
+}
+
+/// The addresses of each cluster that a refused slice should have and no present one of that name has: endpoints that move
+/// between slices.
+fn waiting(actual: &Actual, wanted: &Wanted) -> BTreeMap<ClusterId, BTreeSet<IpAddr>> {
+    let mut waiting: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
+    let copies = wanted.slices.values().filter_map(|slice| slice.copy.as_deref());
+    for slice in copies {
+        if wanted.refused.contains(&ServiceObject::Slice(Arc::clone(&slice.name))) {
+            let there = actual.slices.get(&slice.name).map(|now| now.addresses.all().collect());
+            let there: BTreeSet<_> = there.unwrap_or_default();
+            let addresses = slice.endpoints.iter().map(|endpoint| endpoint.address);
+            let missing = addresses.filter(|address| !there.contains(address));
+            waiting.entry(slice.cluster.clone()).or_default().extend(missing);
+        }
+    }
+    waiting
+}
+
+/// The rules by which a slice that goes keeps the endpoints among these.
+fn stay(now: &ActualSlice, waiting: &BTreeSet<IpAddr>) -> EndpointRules {
+    let stay = now.addresses.all().filter(|address| waiting.contains(address));
+    EndpointRules { pod_ranges: Some(stay.map(Into::into).collect()), ..EndpointRules::default() }
 }
 
 #[cfg(test)]
 mod properties;
+#[cfg(test)]
+mod refusals;

@@ -81,7 +81,7 @@ fn choose(
 ) -> Vec<(ServiceName, SocketAddr)> {
     let believed = peer.view.believed();
     let has_some = |believed: &Believed| {
-        let mut slices = believed.slices.iter();
+        let mut slices = believed.slices.values();
         slices.any(|slice| slice.family == family && !slice.endpoints.is_empty())
     };
     let services = believed
@@ -99,7 +99,7 @@ fn choose(
 /// The ready endpoints of a service with a TCP port that the rules accept.
 fn endpoints(believed: &Believed, family: IpFamily, rules: &EndpointRules) -> Vec<SocketAddr> {
     let mut all = Vec::new();
-    for slice in believed.slices.iter().filter(|slice| slice.family == family) {
+    for slice in believed.slices.values().filter(|slice| slice.family == family) {
         let mut tcp = slice.ports.iter().filter(|port| port.protocol == Protocol::Tcp);
         let Some(port) = tcp.find_map(|port| port.port) else { continue };
         let ready = slice.endpoints.iter().filter(|one| one.conditions.ready != Some(false));
@@ -159,8 +159,10 @@ mod tests {
         let v6 = SourceSlice { family: IpFamily::V6, ..slice("web-2", &["fd02::1"]) };
         let believed = Believed {
             export: export("west", 0, spec()),
-            slices: [web, dns, any_port, v6].into_iter().map(Arc::new).collect(),
-            has_all_slices: true,
+            slices: [web, dns, any_port, v6]
+                .map(|one| (Arc::clone(&one.name), Arc::new(one)))
+                .into(),
+            missing: 0,
             stamp: Stamp::NONE,
         };
         let ranges = ["10.2.0.0/16", "fd02::/16"].map(|range| range.parse().unwrap());

@@ -44,6 +44,11 @@ pub trait Decoder: Clone + fmt::Debug + Send + 'static {
     fn weight(_value: &Self::Value) -> usize {
         0
     }
+
+    /// Who pays for the object of this name in a list with a limit: the account that has most gives way to others.
+    fn account(name: &str) -> &str {
+        name.get(..0).unwrap_or_default()
+    }
 }
 
 /// A text that needs [`Decoder::decode`].

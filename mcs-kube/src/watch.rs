@@ -7,6 +7,7 @@
 mod answer;
 mod errors;
 pub(crate) mod events;
+pub(crate) mod kept;
 mod messages;
 mod pieces;
 mod recovery;
@@ -34,7 +35,8 @@ use tokio::{
 pub use self::target::{Room, WatchTarget};
 use self::{
     errors::{ReceiverDropped, WatchError},
-    events::{KeptObjects, Query},
+    events::Query,
+    kept::KeptObjects,
     recovery::{BACKOFF, Outage},
 };
 use crate::{
@@ -261,7 +263,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
                 WatchEvent::Added(object) | WatchEvent::Modified(object) => kept.push(object),
                 // KEP-3157 rules this out among initial events.
                 WatchEvent::Deleted(gone) => {
-                    kept.objects.retain(|object| object.key() != gone.key());
+                    kept.remove(&gone.key());
                 }
                 WatchEvent::Bookmark(bookmark) => {
                     if bookmark.metadata.annotations.contains_key(LIST_END) {
@@ -297,7 +299,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     async fn take_list(
         &mut self,
-        KeptObjects { objects, left_out, .. }: KeptObjects<D>,
+        kept: KeptObjects<D>,
         resource_version: Option<String>,
     ) -> Result<(), WatchError> {
         self.resource_version = resource_version;
@@ -308,6 +310,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         self.outage = None;
         self.backoff = BACKOFF.build();
         let version = self.target.versions[self.version].version.clone();
+        let (objects, left_out) = kept.finish();
         for (namespace, objects) in left_out {
             self.send(ResourceEvent::LeftOut { namespace, objects }).await?;
         }

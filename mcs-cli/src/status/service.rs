@@ -136,8 +136,9 @@ pub(crate) fn judged(
         ));
     } else if found.is_none() {
         problems.push(
-            "no cluster exports it to this one: see its ServiceExports, their audience, and `namespaces` of the \
-             ClusterPeers here"
+            "there is no import: no cluster exports it to this one (see its ServiceExports, their audience, and `namespaces` \
+             of the ClusterPeers here), or the API server of this cluster refuses it (see condition ImportsWritten of the \
+             ClusterPeers here, and the Events of the namespace)"
                 .to_owned(),
         );
     }

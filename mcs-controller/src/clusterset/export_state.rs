@@ -1,6 +1,6 @@
 //! The state of an export in one word, for monitoring.
 
-use super::{Condition, ConditionStatus, ConditionType};
+use super::{Condition, ConditionStatus, ConditionType, export_status::OVER_LIMIT};
 
 /// The state of an export.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -13,12 +13,14 @@ pub enum ExportState {
     Unpublished,
     /// There is nothing to export.
     Invalid,
+    /// It is more than its namespace may export.
+    OverLimit,
 }
 
 impl ExportState {
     /// Every state.
-    pub const ALL: [Self; 4] =
-        [Self::Exported, Self::NotImported, Self::Unpublished, Self::Invalid];
+    pub const ALL: [Self; 5] =
+        [Self::Exported, Self::NotImported, Self::Unpublished, Self::Invalid, Self::OverLimit];
 
     /// The name in metrics.
     pub const fn name(self) -> &'static str {
@@ -27,6 +29,7 @@ impl ExportState {
             Self::NotImported => "not_imported",
             Self::Unpublished => "unpublished",
             Self::Invalid => "invalid",
+            Self::OverLimit => "over_limit",
         }
     }
 
@@ -38,8 +41,13 @@ impl ExportState {
         };
         let lacks = |condition_type| is_true(condition_type) == Some(false);
         let is_ready = is_true(ConditionType::Ready) == Some(true);
+        let is_beyond = |one: &Condition| {
+            one.condition_type == ConditionType::Valid && one.reason == OVER_LIMIT
+        };
         // Peers get an export of which a part is unusable, such as its cluster selectors.
-        if lacks(ConditionType::Valid) && !is_ready {
+        if conditions.iter().any(is_beyond) {
+            Self::OverLimit
+        } else if lacks(ConditionType::Valid) && !is_ready {
             Self::Invalid
         } else if lacks(ConditionType::Ready) {
             Self::Unpublished

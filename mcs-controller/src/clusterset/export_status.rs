@@ -20,9 +20,14 @@ pub enum Publication {
     Published,
     /// The API server refused the write, with this message.
     Failed(String),
+    /// It is in the mailbox, but a part of it is not as it should be, for this reason.
+    Partly(String),
     /// It is in the mailbox, but the Lease is not renewed, for this reason.
     Silent(String),
 }
+
+/// The reason of `Valid` for an export beyond the limits of its namespace.
+pub(super) const OVER_LIMIT: &str = "OverLimit";
 
 /// The conditions of an export. `Conflict` is absent if the export is not valid.
 pub fn export_conditions(
@@ -74,6 +79,15 @@ pub fn misnamed_conditions(name: &str) -> Vec<Condition> {
         "no Service can have the name {name}, which is no DNS label: delete the ServiceExport"
     );
     invalid("NoService", message)
+}
+
+/// The conditions of an export that is more than its namespace may export. `limits`: what that is.
+pub fn over_limit_conditions(namespace: &str, limits: impl std::fmt::Display) -> Vec<Condition> {
+    let message = format!(
+        "namespace {namespace} exports more than {limits}, and the youngest exports are left out: delete others, let their \
+         labels and annotations be shorter, or ask who runs the controller for more (exports.perNamespace of its chart)"
+    );
+    invalid(OVER_LIMIT, message)
 }
 
 /// The conditions of an export of a Service that stands for an import. Its slices are of other clusters, and are not
@@ -160,6 +174,14 @@ fn ready(audience: &Audience, publication: &Publication) -> Condition {
             False,
             "Failed",
             bounded(format!("the export cannot be published: {error}")),
+        ),
+        Publication::Partly(error) => Condition::new(
+            Ready,
+            False,
+            "Failed",
+            bounded(format!(
+                "other clusters have the export without what is refused, or as it was before: {error}"
+            )),
         ),
         Publication::Silent(reason) => Condition::new(
             Ready,
@@ -290,6 +312,7 @@ mod tests {
             (Publication::Published, "Ready=True/Exported"),
             (Publication::Pending, "Ready=Unknown/Pending"),
             (Publication::Failed("403".to_owned()), "Ready=False/Failed"),
+            (Publication::Partly("403".to_owned()), "Ready=False/Failed"),
             (Publication::Silent("403".to_owned()), "Ready=Unknown/NotRenewed"),
         ] {
             let expected = ["Valid=True/Valid", ready, "Conflict=False/NoConflicts"];

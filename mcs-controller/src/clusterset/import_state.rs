@@ -1,6 +1,6 @@
 //! The state of the import of a service in one word, for people and monitoring.
 
-use super::{ConditionStatus, ConditionType, LostVip, Wanted, WantedImport};
+use super::{ConditionStatus, ConditionType, LostVip, ServiceObject, Wanted, WantedImport};
 
 /// The state of the import of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
@@ -23,11 +23,13 @@ pub enum ImportState {
     EndpointsUnused,
     /// The cluster has no such namespace.
     NoNamespace,
+    /// The API server of this cluster refuses an object of it.
+    Refused,
 }
 
 impl ImportState {
     /// Every state.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Ready,
         Self::Pending,
         Self::AddressShared,
@@ -37,6 +39,7 @@ impl ImportState {
         Self::Conflict,
         Self::EndpointsUnused,
         Self::NoNamespace,
+        Self::Refused,
     ];
 
     /// The name in metrics.
@@ -51,13 +54,19 @@ impl ImportState {
             Self::Conflict => "conflict",
             Self::EndpointsUnused => "endpoints_unused",
             Self::NoNamespace => "no_namespace",
+            Self::Refused => "refused",
         }
     }
 
     /// The state of a service. `None`: there is nothing to import.
     pub fn of(wanted: &Wanted) -> Option<Self> {
         let status = match &wanted.import {
-            WantedImport::Absent => return wanted.lacks_namespace.then_some(Self::NoNamespace),
+            // The clusters that export it are told.
+            WantedImport::Absent if wanted.lacks_namespace => return Some(Self::NoNamespace),
+            _ if wanted.refused.told(ServiceObject::is_of_import).is_some() => {
+                return Some(Self::Refused);
+            }
+            WantedImport::Absent => return None,
             WantedImport::LeftAlone => return Some(Self::LeftAlone),
             WantedImport::Present(_, status) => status,
         };

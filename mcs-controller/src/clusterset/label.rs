@@ -7,27 +7,33 @@ use super::well_known;
 
 /// How many labels, and how many annotations, an ExportedService has at most (its definition in `crds`).
 const MOST: usize = 256;
-/// The bytes of all annotations. Every importing cluster stores them, and every agent of it reads them with each change.
-pub(super) const MOST_ANNOTATION_BYTES: usize = 8 * 1024;
+/// The bytes of all annotations, and of all labels. Every importing cluster stores them, and every agent of it reads them with
+/// each change.
+const MOST_BYTES: usize = 8 * 1024;
 
 /// Labels or annotations.
 pub(super) type Pairs = BTreeMap<Arc<str>, Arc<str>>;
 
 /// The labels that an import can have.
 pub(super) fn usable_labels(labels: &Pairs) -> Pairs {
-    usable(labels, is_valid_label).take(MOST).collect()
+    first(usable(labels, is_valid_label))
 }
 
-/// The annotations that an import can have: the first ones, if there are too many.
+/// The annotations that an import can have.
 pub(super) fn usable_annotations(annotations: &Pairs) -> Pairs {
+    first(usable(annotations, |key, _| is_valid_key(key)))
+}
+
+/// The first ones, if there are too many.
+fn first(pairs: impl Iterator<Item = (Arc<str>, Arc<str>)>) -> Pairs {
     let mut bytes = 0;
     let fits = |(key, value): &(Arc<str>, Arc<str>)| {
         let size = key.len() + value.len();
-        let fits = bytes + size <= MOST_ANNOTATION_BYTES;
+        let fits = bytes + size <= MOST_BYTES;
         bytes += if fits { size } else { 0 };
         fits
     };
-    usable(annotations, |key, _| is_valid_key(key)).filter(fits).take(MOST).collect()
+    pairs.filter(fits).take(MOST).collect()
 }
 
 /// Exported labels and annotations must not claim that another controller owns the import, or change how implementations
@@ -83,12 +89,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn annotations_have_a_total() {
+    fn annotations_and_labels_have_a_total() {
         let large: Arc<str> = "x".repeat(5 * 1024).into();
         let pairs = [("a", &*large), ("b", &*large), ("c", "small"), ("a b", "invalid")];
         let pairs = pairs.map(|(key, value)| (Arc::from(key), Arc::from(value))).into();
         let keys: Vec<_> = usable_annotations(&pairs).into_keys().collect();
         assert_eq!(keys, ["a".into(), "c".into()]);
+        let wide = |number: usize| (format!("{number:063}").into(), "x".repeat(63).into());
+        let labels: Pairs = (0..256).map(wide).collect();
+        assert_eq!(usable_labels(&labels).len(), 8 * 1024 / 126, "as annotations");
         let many: Pairs = (0..300).map(|key| (key.to_string().into(), "v".into())).collect();
         assert_eq!((usable_annotations(&many).len(), usable_labels(&many).len()), (256, 256));
     }

@@ -1,6 +1,6 @@
 //! Names of clusters and services, checked once where they are read.
 
-use std::{fmt, str::FromStr, sync::Arc};
+use std::{fmt, ops::RangeInclusive, str::FromStr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
@@ -80,6 +80,18 @@ impl ServiceName {
 
     /// The namespace.
     pub fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    /// A range with the names of all services of a namespace.
+    pub fn all_of(namespace: &Arc<str>) -> RangeInclusive<Self> {
+        // A label begins with a letter or a digit.
+        let name = |name: &str| Self { namespace: Arc::clone(namespace), name: name.into() };
+        name("")..=name("~")
+    }
+
+    /// The namespace, shared with the names of other services.
+    pub const fn shared_namespace(&self) -> &Arc<str> {
         &self.namespace
     }
 

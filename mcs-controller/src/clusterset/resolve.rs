@@ -13,7 +13,7 @@ use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
     ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
     ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
-    Properties, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
+    Properties, Refused, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
     SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
@@ -58,8 +58,8 @@ pub struct SourceRules {
 pub struct KnownExport<'a> {
     /// The export.
     pub export: &'a Export,
-    /// The slices of its Service.
-    pub slices: &'a [Arc<SourceSlice>],
+    /// The slices of its Service, by their names.
+    pub slices: &'a BTreeMap<Arc<str>, Arc<SourceSlice>>,
     /// What this cluster accepts from the exporting one.
     pub rules: &'a SourceRules,
     /// When the export was written to the mailbox.
@@ -82,6 +82,8 @@ pub struct Known<'a> {
     pub lost: &'a [LostVip],
     /// The known ClusterProperties of each cluster.
     pub properties: &'a BTreeMap<ClusterId, Arc<Properties>>,
+    /// What the API server of this cluster refuses.
+    pub refused: &'a Refused,
 }
 
 /// What this cluster should have of one service.
@@ -110,6 +112,8 @@ pub struct Wanted {
     pub export_conditions: Option<Vec<Condition>>,
     /// The condition `Accepted`, if another controller writes the ServiceImport.
     pub accepted: Option<Condition>,
+    /// What the API server of this cluster refuses: the plan does not wait for it.
+    pub refused: Refused,
 }
 
 /// A slice that a cluster should have.
@@ -149,6 +153,7 @@ impl Wanted {
             needs_namespace: false,
             export_conditions: None,
             accepted: None,
+            refused: known.refused.clone(),
         }
     }
 
@@ -231,7 +236,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     let is_free = actual.derived.as_ref().is_none_or(ActualDerived::is_ours);
     let derives = importer.derives_services && is_free;
     let (slices, rejected, endpoints) =
-        copies(importer, known.name, &merged, &accepted, derives, &actual.slices);
+        copies(importer, known, &merged, &accepted, derives, &actual.slices);
     endpoints.weigh(&mut merged.conflicts);
     let conflicts = std::mem::take(&mut merged.conflicts);
     if current.is_some_and(|current| !importer.may_write(current)) {
@@ -264,6 +269,8 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
     };
     let accepted = acceptance::of_own(&ready, counted.as_ref());
     let ready = with_endpoints(ready, counted.as_ref());
+    let is_ready = ready.status == ConditionStatus::True;
+    let ready = known.refused.condition().filter(|_| is_ready).unwrap_or(ready);
     let clusters =
         merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();
     let (tiers, unresolved) = tiers(importer, known, &merged.spec, &clusters, &record, current);
@@ -287,6 +294,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         needs_namespace: false,
         export_conditions: None,
         accepted: None,
+        refused: known.refused.clone(),
     }
 }
 
@@ -464,12 +472,13 @@ type Copies = (BTreeMap<Arc<str>, WantedSlice>, BTreeMap<(ClusterId, Rejection),
 
 fn copies(
     importer: &Importer,
-    name: &ServiceName,
+    of: &Known<'_>,
     merged: &Merged,
     accepted: &[KnownExport<'_>],
     has_derived_service: bool,
     present: &BTreeMap<Arc<str>, ActualSlice>,
 ) -> Copies {
+    let (name, refused) = (of.name, of.refused);
     let (mut slices, mut rejected, mut endpoints) = Copies::default();
     for known in accepted {
         let source = &known.export.cluster;
@@ -486,13 +495,18 @@ fn copies(
         if known.export.spec().is_some() {
             endpoints.note_cluster(source);
         }
-        for slice in known.slices {
+        for slice in known.slices.values() {
             if !copier.takes(slice) {
                 endpoints.add(source, slice.family, slice.unused_endpoints());
                 continue;
             }
             let (like, wanted) = copy(&copier, &rules, slice, present);
-            endpoints.add(source, slice.family, like.endpoints);
+            let is_refused = refused.has_slice(&like.name);
+            let count = match wanted.copy.as_ref().filter(|_| is_refused) {
+                Some(copy) => copy.count_present(slice, &addresses_of(source, present)),
+                None => like.endpoints,
+            };
+            endpoints.add(source, slice.family, count);
             slices.insert(like.name, wanted);
             for (reason, count) in like.rejected {
                 *rejected.entry((source.clone(), reason)).or_default() += count;
@@ -500,6 +514,12 @@ fn copies(
         }
     }
     (slices, rejected, endpoints)
+}
+
+/// The addresses of a cluster's present slices.
+fn addresses_of(source: &ClusterId, present: &BTreeMap<Arc<str>, ActualSlice>) -> BTreeSet<IpAddr> {
+    let of_source = present.values().filter(|slice| slice.cluster == *source);
+    of_source.flat_map(|slice| slice.addresses.all()).collect()
 }
 
 /// The copy of one slice. It is built only if the cluster lacks it, or if its fingerprint is unknown.
@@ -562,7 +582,9 @@ fn readiness(
     } else if let Some(shared) = shared {
         (ConditionStatus::False, "AddressShared", shared.to_string())
     } else {
-        let message = "the import has its addresses and all slices".to_owned();
+        let message =
+            "the import has its addresses, and all slices that its clusters have published"
+                .to_owned();
         (ConditionStatus::True, "Ready", message)
     };
     Condition::new(ConditionType::Ready, status, reason, message)

@@ -1,7 +1,7 @@
 //! EndpointSlices: those of a source cluster, and their copies in an importing one.
 
 use std::{
-    collections::hash_map::DefaultHasher,
+    collections::{BTreeSet, hash_map::DefaultHasher},
     hash::{Hash, Hasher as _},
     net::IpAddr,
     sync::Arc,
@@ -108,6 +108,13 @@ impl ImportedSlice {
         let is_ready = |endpoint: &&Endpoint| endpoint.conditions.ready.unwrap_or(true);
         let ready = if is_used { self.endpoints.iter().filter(is_ready).count() } else { 0 };
         EndpointCount { all: source.endpoints.len(), ready }
+    }
+
+    /// The same while the API server refuses this content and the cluster's slices have these addresses.
+    pub fn count_present(&self, source: &SourceSlice, present: &BTreeSet<IpAddr>) -> EndpointCount {
+        let is_there = |endpoint: &&Endpoint| present.contains(&endpoint.address);
+        let endpoints = self.endpoints.iter().filter(is_there).cloned().collect();
+        Self { endpoints, ..self.clone() }.count_endpoints(source)
     }
 
     /// A hash of the content. Equal slices have the same hash within one process.

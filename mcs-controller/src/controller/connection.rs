@@ -1,15 +1,19 @@
-//! The connections to mailboxes: watches that run until they are dropped.
+//! The connections to mailboxes: watches that run until they are dropped. Each has few events waiting at the control task, so
+//! that one peer does not take its rounds.
 
 use std::sync::Arc;
 
 use mcs_kube::{ApiAccess, Decoder, KubeconfigContent, ResourceEvent, ResourceWatch, WatchTarget};
 use tokio::{
-    sync::{mpsc, watch},
+    sync::{Semaphore, mpsc, watch},
     task::JoinHandle,
 };
 
 use super::{MailboxId, Update};
 use crate::mailbox::{MailboxEvent, Scope};
+
+/// The most events of a connection that wait at the control task. Others wait behind them.
+const SHARE: usize = 64;
 
 /// Watches of mailboxes. They end when this is dropped.
 #[derive(Debug)]
@@ -17,11 +21,14 @@ pub(super) struct Connection {
     task: JoinHandle<()>,
     /// The kubeconfig, if it comes from a Secret.
     content: Option<watch::Sender<Arc<str>>>,
+    /// How many more events may wait.
+    share: Arc<Semaphore>,
 }
 
 impl Drop for Connection {
     fn drop(&mut self) {
         self.task.abort();
+        self.share.close();
     }
 }
 
@@ -33,9 +40,10 @@ impl Connection {
         id: MailboxId,
         updates: mpsc::Sender<Update>,
     ) -> Self {
+        let (sender, share) = shared(updates);
         let task =
-            tokio::spawn(async move { watch_mailboxes(&access, &scope, &id, &updates).await });
-        Self { task, content: None }
+            tokio::spawn(async move { watch_mailboxes(&access, &scope, &id, &sender).await });
+        Self { task, content: None, share }
     }
 
     /// Watches mailboxes of peers with a kubeconfig that can be replaced.
@@ -46,6 +54,7 @@ impl Connection {
         id: MailboxId,
         updates: mpsc::Sender<Update>,
     ) -> Self {
+        let (updates, share) = shared(updates);
         let (sender, content) = watch::channel(kubeconfig);
         let task = tokio::spawn(async move {
             let mut changes = content.clone();
@@ -70,7 +79,15 @@ impl Connection {
                 }
             }
         });
-        Self { task, content: Some(sender) }
+        Self { task, content: Some(sender), share }
+    }
+
+    /// The control task has taken one of its events.
+    pub(super) fn note_taken(&self) {
+        // An event of a former connection may be counted.
+        if self.share.available_permits() < SHARE {
+            self.share.add_permits(1);
+        }
     }
 
     /// Uses this kubeconfig from now on. False if the connection uses none.
@@ -80,6 +97,24 @@ impl Connection {
             true
         })
     }
+}
+
+/// A sender of updates of which few wait at a time, and its share.
+fn shared(updates: mpsc::Sender<Update>) -> (mpsc::Sender<Update>, Arc<Semaphore>) {
+    let (sender, mut receiver) = mpsc::channel(1);
+    let share = Arc::new(Semaphore::new(SHARE));
+    let left = Arc::clone(&share);
+    tokio::spawn(async move {
+        // It ends with the connection, which has the sender.
+        while let Some(update) = receiver.recv().await {
+            let Ok(permit) = left.acquire().await else { return };
+            permit.forget();
+            if updates.send(update).await.is_err() {
+                return;
+            }
+        }
+    });
+    (sender, share)
 }
 
 /// Opens the API server of a kubeconfig, and reports whether the kubeconfig is usable.

@@ -16,6 +16,11 @@ pub(super) const AT_A_TIME: usize = 16;
 /// The share of one peer, so that a slow API server leaves room for the others.
 const OF_A_PEER: usize = 8;
 
+/// A plan that takes longer than this counts as costly: a service with thousands of slices.
+const COSTLY: Duration = Duration::from_millis(1);
+/// After a costly plan the services of that peer rest this many times as long, so that they take a tenth of the thread.
+const REST: u32 = 9;
+
 /// The peer that has changed a service; `None`: this cluster, or several clusters.
 type Cause = Option<ClusterId>;
 
@@ -42,6 +47,8 @@ struct Lane {
     waiting: VecDeque<ServiceName>,
     queued: HashSet<ServiceName>,
     busy: usize,
+    /// Until when its services rest.
+    rests: Option<Instant>,
 }
 
 /// Services with time and lane, ordered by time: there can be thousands, and each event asks for the first.
@@ -113,6 +120,9 @@ impl Queue {
 
     fn take_from(&mut self, cause: &Cause) -> Option<ServiceName> {
         let lane = self.lanes.get_mut(cause)?;
+        if lane.rests.is_some_and(|until| Instant::now() < until) {
+            return None;
+        }
         let most = match (cause, lane.busy) {
             (_, 0) => 2 * AT_A_TIME,
             (Some(_), OF_A_PEER..) => 0,
@@ -128,8 +138,18 @@ impl Queue {
     }
 
     fn drop_if_empty(&mut self, cause: &Cause) {
-        if self.lanes.get(cause).is_some_and(|lane| lane.busy == 0 && lane.waiting.is_empty()) {
+        let rests = |lane: &Lane| lane.rests.is_some_and(|until| Instant::now() < until);
+        let is_empty = |lane: &Lane| lane.busy == 0 && lane.waiting.is_empty() && !rests(lane);
+        if self.lanes.get(cause).is_some_and(is_empty) {
             self.lanes.remove(cause);
+        }
+    }
+
+    /// Notes how long it took to plan a service, which was just handed out.
+    pub(super) fn note_cost(&mut self, name: &ServiceName, took: Duration, now: Instant) {
+        let cause = self.cause(name);
+        if took > COSTLY && cause.is_some() {
+            self.lanes.entry(cause).or_default().rests = Some(now + took * REST);
         }
     }
 
@@ -173,9 +193,12 @@ impl Queue {
         self.deferred.set(name, until, cause);
     }
 
-    /// When the next deferred service comes.
+    /// When the next deferred or resting service comes.
     pub(super) fn next_deferred(&self) -> Option<Instant> {
-        self.deferred.first()
+        let resting = self.lanes.values().filter(|lane| !lane.waiting.is_empty());
+        let now = Instant::now();
+        let rested = resting.filter_map(|lane| lane.rests).filter(|until| *until > now).min();
+        self.deferred.first().into_iter().chain(rested).min()
     }
 
     /// Adds the services whose delay is over.
@@ -310,5 +333,25 @@ mod tests {
         queue.retry(now + LONGEST_DELAY);
         assert_eq!(queue.next(), None);
         assert_eq!(queue.names().count(), 0);
+    }
+
+    #[test]
+    fn a_peer_whose_services_are_costly_rests_and_others_do_not() {
+        let mut queue = flooded(3);
+        queue.add_of(Some(cluster("quiet")), service("quiet", 0));
+        queue.add_of(Some(cluster("quiet")), service("quiet", 1));
+        let now = Instant::now();
+        let name = queue.next().unwrap();
+        queue.note_cost(&name, Duration::from_secs(10), now);
+        assert_eq!(name, service("hostile", 0));
+        for number in [0, 1] {
+            let name = queue.next().unwrap();
+            assert_eq!(name, service("quiet", number));
+            queue.note_cost(&name, Duration::from_micros(20), now);
+        }
+        assert_eq!(queue.next(), None);
+        assert_eq!(queue.next_deferred(), Some(now + Duration::from_secs(90)));
+        queue.add(service("hostile", 1));
+        assert_eq!(queue.next(), Some(service("hostile", 1)), "this cluster has changed it too");
     }
 }

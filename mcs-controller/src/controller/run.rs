@@ -21,7 +21,7 @@ use std::{
 };
 
 use anyhow::bail;
-use futures_util::{StreamExt as _, stream::FuturesUnordered};
+use futures_util::{FutureExt as _, StreamExt as _, stream::FuturesUnordered};
 use jiff::Timestamp;
 use mcs_kube::{
     ApiAccess, ObjectKey, Room,
@@ -50,10 +50,10 @@ use super::{
     state::State,
 };
 use crate::{
-    apply::{ApplyError, ImportPace, WriteBudgets},
+    apply::{ApplyError, ImportPace, Sent, WriteBudgets},
     clusterset::{ImportState, ServiceName},
     leases::{Election, PublisherIdentity, PublisherTerm},
-    mailbox::Scope,
+    mailbox::{MailboxWrite, Scope},
     names::{Answer, Question},
     own_cluster::OwnCluster,
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
@@ -64,6 +64,8 @@ use crate::{
 
 /// How many updates may wait while the control task is busy.
 const WAITING_UPDATES: usize = 1024;
+/// How long the control task takes updates, and plans services, before it handles results.
+const ROUND: Duration = Duration::from_millis(10);
 /// How often the control task looks at clocks.
 const TICK: Duration = Duration::from_secs(1);
 /// How often the event of a lasting fault is repeated. API servers keep events for an hour.
@@ -77,7 +79,7 @@ type Task = Pin<Box<dyn Future<Output = TaskResult> + Send>>;
 /// How a task has ended.
 enum TaskResult {
     Import(ServiceName, PlanResult),
-    Publication(ServiceName, Result<(), ApplyError>),
+    Publication(ServiceName, Sent<MailboxWrite>),
     Lease(Result<Option<String>, ApplyError>),
     PeerStatus(PeerName, Result<Option<String>, ApplyError>),
     /// The write of a ClusterProperty that agents read.
@@ -293,9 +295,14 @@ impl Control {
                 _ = ticks.tick() => self.tick(),
                 () = yield_now(), if has_more => {}
             }
-            for _ in 0..WAITING_UPDATES {
-                let Ok(update) = waiting.try_recv() else { break };
+            let end = Instant::now() + ROUND;
+            while Instant::now() < end
+                && let Ok(update) = waiting.try_recv()
+            {
                 self.take(update);
+            }
+            while let Some(Some(done)) = self.tasks.next().now_or_never() {
+                self.finish(done);
             }
             self.connect_hubs(Instant::now());
             self.ensure_id()?;
@@ -303,6 +310,8 @@ impl Control {
             self.lead(leads);
             self.observe_lease();
             has_more = self.start_writes();
+            // The connections of the watches and of the Lease run on the same thread.
+            yield_now().await;
         }
     }
 
@@ -324,6 +333,13 @@ impl Control {
         let is_secret = matches!(update, Update::Secrets(_));
         if let Update::Own(event) = &update {
             self.contests.observe(event);
+        }
+        match &update {
+            Update::Mailbox(MailboxId::Own, _) | Update::Access(MailboxId::Own, _) => {
+                self.mailbox_watches.note_taken();
+            }
+            Update::Mailbox(id, _) | Update::Access(id, _) => self.connections.note_taken(id),
+            _ => {}
         }
         for update in self.connections.shared_out(update) {
             for peer in self.state.update(update) {

@@ -1,6 +1,7 @@
 //! The settings of the controller, as flags of `run`.
 
 use std::{
+    fmt,
     net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::Duration,
@@ -69,6 +70,16 @@ pub struct Settings {
         default_value = "default,kube-*"
     )]
     pub no_export_namespaces: Vec<String>,
+
+    /// The most ServiceExports of one namespace that count. The youngest of more get the condition `Valid=False`
+    #[arg(long, env = "MCS_NAMESPACE_SERVICES", value_name = "N", default_value_t = 5000,
+        value_parser = clap::value_parser!(u32).range(1..))]
+    pub namespace_services: u32,
+
+    /// About how many bytes of the memory of peers they may take, with their endpoints
+    #[arg(long, env = "MCS_NAMESPACE_BYTES", value_name = "BYTES", default_value_t = 32 << 20,
+        value_parser = clap::value_parser!(u32).range(1024..))]
+    pub namespace_bytes: u32,
 
     /// The range of new VIPs, one for each family. All clusters need the same [default: 241.0.0.0/8, and an
     /// IPv6 range that follows from the name of the clusterset]
@@ -141,7 +152,31 @@ pub struct Settings {
     pub identity: Option<String>,
 }
 
+/// What one namespace may export.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct NamespaceLimits {
+    /// ServiceExports.
+    pub services: usize,
+    /// Bytes in the memory of a reader.
+    pub bytes: usize,
+}
+
+impl fmt::Display for NamespaceLimits {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} services or {} bytes of memory of other clusters", self.services, self.bytes)
+    }
+}
+
 impl Settings {
+    /// What one namespace may export.
+    pub fn namespace_limits(&self) -> NamespaceLimits {
+        let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+        NamespaceLimits {
+            services: number(self.namespace_services),
+            bytes: number(self.namespace_bytes),
+        }
+    }
+
     /// The kubeconfig of this cluster's API server; `None`: the service account of the pod.
     pub fn kubeconfig(&self) -> Option<KubeconfigFile> {
         self.kubeconfig.clone().map(|path| KubeconfigFile::new(path, self.context.clone()))

@@ -5,8 +5,10 @@ mod namespaces;
 mod notices;
 mod planning;
 mod publication;
+mod refusals;
 #[cfg(test)]
 mod scale;
+mod shares;
 #[cfg(test)]
 mod tests;
 mod traffic;
@@ -19,6 +21,7 @@ use std::{
     time::{Duration, Instant},
 };
 
+use self::{refusals::Refusals, shares::Shares};
 use super::{
     MailboxId, Settings, Update,
     causes::{Causes, is_of_tenant},
@@ -27,10 +30,10 @@ use super::{
 };
 use crate::{
     clusterset::{
-        ClusterId, Condition, Export, ExportState, NamespaceRules, Owner, Rejection, ServiceName,
-        Timestamp, VipRanges, VipsInUse, well_known,
+        ClusterId, Condition, Export, ExportState, NamespaceRules, Owner, Publication, Rejection,
+        ServiceName, Timestamp, VipRanges, VipsInUse, well_known,
     },
-    mailbox::MailboxView,
+    mailbox::{MailboxObject, MailboxView},
     names::{QUESTIONS, Question},
     objects::Membership,
     own_cluster::OwnCluster,
@@ -82,7 +85,13 @@ pub(super) struct State {
     /// Why nothing is published, if another publisher writes the mailbox.
     rival: Option<String>,
     /// Why a service could not be published.
-    publication_errors: HashMap<ServiceName, String>,
+    publication_errors: HashMap<ServiceName, Publication>,
+    /// What the mailbox's API server refuses of each service, in its words.
+    withheld: HashMap<ServiceName, BTreeMap<MailboxObject, String>>,
+    /// What the API server of this cluster refuses.
+    refusals: Refusals,
+    /// What each namespace may export.
+    shares: Shares,
     /// Why readers have no sign of life of this cluster.
     silence: Option<String>,
     /// The states of the imports.
@@ -112,7 +121,6 @@ impl State {
     pub(super) fn new(settings: Settings, cluster: ClusterId, own: OwnCluster) -> Self {
         let mut state = Self {
             exports: settings.exports(),
-            settings,
             own,
             peers: Peers::default(),
             own_mailbox: MailboxView::own(cluster.clone()),
@@ -133,6 +141,10 @@ impl State {
             epoch: 0,
             rival: None,
             publication_errors: HashMap::new(),
+            withheld: HashMap::new(),
+            refusals: Refusals::default(),
+            shares: Shares::new(settings.namespace_limits()),
+            settings,
             silence: None,
             import_states: ImportStates::default(),
             export_states: States::default(),
@@ -145,6 +157,7 @@ impl State {
             acceptance_faults: HashMap::new(),
             notices: vec![],
         };
+        state.note_shares();
         state.update_own_pods();
         let imported: Vec<_> = state.own.imported().cloned().collect();
         for name in &imported {
@@ -175,6 +188,9 @@ impl State {
                 }
                 let claims = changes.pod_ranges && self.update_own_pods();
                 let has_addresses = !changes.addresses.is_empty() && self.peers.have_any_address();
+                if changes.all {
+                    self.note_shares();
+                }
                 if changes.all || claims || has_addresses {
                     self.queue_all();
                 } else if !changes.namespaces.is_empty() {
@@ -189,6 +205,7 @@ impl State {
                     }
                     self.note_vips(&name);
                     self.note_slice_objects(&name);
+                    self.note_share(&name);
                     self.publications.add(name.clone());
                     self.imports.add(name);
                 }

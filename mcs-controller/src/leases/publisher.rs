@@ -197,6 +197,11 @@ impl PublisherTerm {
     pub fn follow(&mut self, stamp: Stamp) {
         if stamp.epoch == self.stamp.epoch {
             self.stamp = self.stamp.max(stamp);
+        } else if stamp.epoch > self.stamp.epoch {
+            // The clock was ahead when the objects were written, and somebody has deleted the Lease. Readers would believe
+            // nothing of an earlier epoch.
+            self.stamp.epoch = stamp.epoch.saturating_add(1);
+            self.written = None;
         }
     }
 

@@ -1,7 +1,8 @@
 //! The ExportedServices and slices of a mailbox, by its watches.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashMap},
+    collections::{BTreeMap, BTreeSet},
+    hash::Hash,
     sync::Arc,
     time::Instant,
 };
@@ -10,7 +11,7 @@ use mcs_kube::{ObjectKey, ResourceEvent, WatchedObject};
 
 use super::{
     ignored::Ignored,
-    limits::{Ledger, Resource, Size},
+    limits::{Ledger, Limit, Resource, Size},
 };
 use crate::{
     clusterset::{ClusterId, ServiceName, SourceSlice, Stamp},
@@ -20,6 +21,27 @@ use crate::{
 };
 
 type Slices = BTreeMap<Arc<str>, Arc<SourceSlice>>;
+
+/// What an event is about.
+#[derive(Debug)]
+pub(super) enum Touched {
+    /// These services, with all of their slices.
+    Services(BTreeSet<ServiceName>),
+    /// One slice of a service.
+    Slice(ServiceName, Arc<str>),
+}
+
+impl Touched {
+    pub(super) const NOTHING: Self = Self::Services(BTreeSet::new());
+
+    /// The services.
+    pub(super) fn services(self) -> BTreeSet<ServiceName> {
+        match self {
+            Self::Services(services) => services,
+            Self::Slice(service, _) => [service].into(),
+        }
+    }
+}
 
 /// The objects of one mailbox.
 #[derive(Debug)]
@@ -32,7 +54,7 @@ pub(super) struct Contents {
     withdrawn: BTreeSet<ServiceName>,
     /// The services whose ExportedService cannot be read, with `metadata.resourceVersion`.
     pub(super) unread: BTreeMap<ServiceName, Option<Arc<str>>>,
-    pub(super) slices: HashMap<ServiceName, Slices>,
+    pub(super) slices: BTreeMap<ServiceName, Slices>,
     pub(super) ledger: Ledger,
     pub(super) ignored: Ignored,
 }
@@ -45,7 +67,7 @@ impl Contents {
             services: BTreeMap::new(),
             withdrawn: BTreeSet::new(),
             unread: BTreeMap::new(),
-            slices: HashMap::new(),
+            slices: BTreeMap::new(),
             ledger: Ledger::new(),
             ignored: Ignored::new(Instant::now()),
         }
@@ -124,7 +146,7 @@ impl Contents {
                     former(&name).filter(|former| self.is_before(object.stamp, former.stamp));
                 let object = former.unwrap_or(object);
                 let size = Size::of_service(&object.exported);
-                if !self.ledger.admit(Resource::Services, &name, size) {
+                if !self.admit(Resource::Services, &name, &name, size) {
                     return None;
                 }
                 self.unread.remove(&name);
@@ -139,7 +161,7 @@ impl Contents {
             Err(error) => {
                 self.ignore("ExportedService", &key, &error);
                 let name = service_of(&key.name)?;
-                if !self.ledger.admit(Resource::Services, &name, Size::OF_UNREAD) {
+                if !self.admit(Resource::Services, &name, &name, Size::OF_UNREAD) {
                     return None;
                 }
                 self.services.remove(&name);
@@ -150,6 +172,46 @@ impl Contents {
         }
     }
 
+    /// Whether there is room for an object of a service. Services of the namespace that has most give way.
+    fn admit(
+        &mut self,
+        resource: Resource,
+        service: &ServiceName,
+        name: &impl Hash,
+        size: Size,
+    ) -> bool {
+        let namespace = service.shared_namespace();
+        loop {
+            let Err(limit) = self.ledger.admit(resource, (namespace, name), size) else {
+                return true;
+            };
+            let heaviest = self.ledger.heaviest(limit, namespace, size);
+            if !heaviest.is_some_and(|heaviest| self.give_way(&heaviest, limit)) {
+                self.ledger.leave_out(resource, name, limit);
+                return false;
+            }
+        }
+    }
+
+    /// Forgets the last service of a namespace. What was imported of it stays.
+    fn give_way(&mut self, namespace: &Arc<str>, limit: Limit) -> bool {
+        let of = || ServiceName::all_of(namespace);
+        let last = [
+            self.services.range(of()).next_back().map(|(name, _)| name),
+            self.unread.range(of()).next_back().map(|(name, _)| name),
+            self.slices.range(of()).next_back().map(|(name, _)| name),
+        ];
+        let Some(last) = last.into_iter().flatten().max().cloned() else { return false };
+        if self.services.remove(&last).is_some() | self.unread.remove(&last).is_some() {
+            self.ledger.give_way(Resource::Services, &last, limit);
+        }
+        self.withdrawn.remove(&last);
+        for slice in self.slices.remove(&last).into_iter().flat_map(Slices::into_keys) {
+            self.ledger.give_way(Resource::Slices, &(&last, &slice), limit);
+        }
+        true
+    }
+
     fn ignore(&mut self, kind: &str, key: &ObjectKey, problem: &str) {
         self.ignored.note(&self.cluster, (kind, key), problem, Instant::now());
     }
@@ -158,11 +220,8 @@ impl Contents {
         self.keeps_latest && stamp.is_before(former)
     }
 
-    /// Applies an event of the slices. Returns the affected services.
-    pub(super) fn take_slices(
-        &mut self,
-        event: ResourceEvent<MailboxSliceDecoder>,
-    ) -> BTreeSet<ServiceName> {
+    /// Applies an event of the slices. Returns what it is about.
+    pub(super) fn take_slices(&mut self, event: ResourceEvent<MailboxSliceDecoder>) -> Touched {
         match event {
             ResourceEvent::Listed { objects, .. } => {
                 let before = std::mem::take(&mut self.slices);
@@ -177,20 +236,24 @@ impl Contents {
                     let former = former(&service, &slice);
                     self.put_slice(&service, slice, former);
                 }
-                before.into_keys().chain(self.slices.keys().cloned()).collect()
+                Touched::Services(before.into_keys().chain(self.slices.keys().cloned()).collect())
             }
             ResourceEvent::Changed(object) => {
                 let Some((service, slice)) = self.mailbox_slice(object) else {
-                    return BTreeSet::new();
+                    return Touched::NOTHING;
                 };
                 let former = self.slices.get(&service).and_then(|all| all.get(&slice.name));
                 let former = former.cloned();
-                let is_kept = self.put_slice(&service, slice, former);
-                is_kept.then_some(service).into_iter().collect()
+                let name = Arc::clone(&slice.name);
+                if self.put_slice(&service, slice, former) {
+                    Touched::Slice(service, name)
+                } else {
+                    Touched::NOTHING
+                }
             }
             ResourceEvent::Deleted(object) => {
                 let Some((service, slice)) = self.mailbox_slice(object) else {
-                    return BTreeSet::new();
+                    return Touched::NOTHING;
                 };
                 if let Some(slices) = self.slices.get_mut(&service) {
                     slices.remove(&slice.name);
@@ -199,13 +262,13 @@ impl Contents {
                     }
                 }
                 self.ledger.remove(Resource::Slices, &(&service, &slice.name));
-                BTreeSet::from([service])
+                Touched::Slice(service, Arc::clone(&slice.name))
             }
             ResourceEvent::LeftOut { objects, .. } => {
                 self.ledger.note_left_out(Resource::Slices, objects);
-                BTreeSet::new()
+                Touched::NOTHING
             }
-            _ => BTreeSet::new(),
+            _ => Touched::NOTHING,
         }
     }
 
@@ -219,7 +282,7 @@ impl Contents {
         let former = former.filter(|former| self.is_before(slice.stamp, former.stamp));
         let slice = former.unwrap_or(slice);
         let (name, size) = (Arc::clone(&slice.name), Size::of_slice(&slice));
-        let fits = self.ledger.admit(Resource::Slices, &(service, &name), size);
+        let fits = self.admit(Resource::Slices, service, &(service, &name), size);
         if fits {
             self.slices.entry(service.clone()).or_default().insert(name, slice);
         }

@@ -1,8 +1,9 @@
 //! The limits of a peer's mailbox. Objects beyond a limit are counted and not stored: no peer can exhaust the memory of the
-//! process, which follows all peers.
+//! process, which follows all peers. If a limit is reached, the namespace that has most gives way: no tenant of a peer keeps
+//! the others from changing.
 
 use std::{
-    collections::{BTreeMap, HashMap, HashSet, hash_map::RandomState},
+    collections::{BTreeMap, BTreeSet, HashMap, HashSet, hash_map::RandomState},
     hash::{BuildHasher as _, Hash},
     mem::take,
     sync::Arc,
@@ -28,6 +29,35 @@ pub(super) enum Resource {
     Slices,
 }
 
+/// A limit.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Limit {
+    Services,
+    Endpoints,
+    Bytes,
+}
+
+impl Limit {
+    const ALL: [Self; 3] = [Self::Services, Self::Endpoints, Self::Bytes];
+
+    /// The field of `spec.limits`.
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Services => "services",
+            Self::Endpoints => "endpoints",
+            Self::Bytes => "bytes",
+        }
+    }
+
+    const fn most(self, limits: Limits) -> usize {
+        match self {
+            Self::Services => limits.services,
+            Self::Endpoints => limits.endpoints,
+            Self::Bytes => limits.bytes,
+        }
+    }
+}
+
 /// The cost of an object.
 #[derive(Clone, Copy, Default, Debug)]
 pub(super) struct Size {
@@ -36,10 +66,44 @@ pub(super) struct Size {
     bytes: usize,
 }
 
+/// The use of each namespace, and which one has most.
+#[derive(Default, Debug)]
+struct Namespaces {
+    uses: HashMap<Arc<str>, Size>,
+    /// By each limit, the least first.
+    ordered: [BTreeSet<(usize, Arc<str>)>; 3],
+}
+
+impl Namespaces {
+    fn of(&self, namespace: &str) -> Size {
+        self.uses.get(namespace).copied().unwrap_or_default()
+    }
+
+    fn change(&mut self, namespace: &Arc<str>, former: Size, size: Size) {
+        let before = self.uses.remove(namespace).unwrap_or_default();
+        let mut after = before;
+        after.remove(former);
+        after.add(size);
+        for (limit, ordered) in Limit::ALL.into_iter().zip(&mut self.ordered) {
+            ordered.remove(&(before.of(limit), Arc::clone(namespace)));
+            if after.of(limit) > 0 {
+                ordered.insert((after.of(limit), Arc::clone(namespace)));
+            }
+        }
+        if Limit::ALL.into_iter().any(|limit| after.of(limit) > 0) {
+            self.uses.insert(Arc::clone(namespace), after);
+        }
+    }
+
+    fn heaviest(&self, limit: Limit) -> Option<&(usize, Arc<str>)> {
+        self.ordered[limit as usize].last()
+    }
+}
+
 /// The stored and the left out objects of one resource, by a hash of their names.
 #[derive(Default, Debug)]
 struct Account {
-    kept: HashMap<u64, Size>,
+    kept: HashMap<u64, (Arc<str>, Size)>,
     /// Objects that are not stored, or are stored in a former version.
     left_out: HashSet<u64>,
     /// Further left out objects, which are only counted.
@@ -55,6 +119,9 @@ pub(super) struct Ledger {
     limits: Option<Limits>,
     accounts: [Account; 2],
     total: Size,
+    namespaces: Namespaces,
+    /// What has become free since the last list.
+    freed: Size,
     /// The last exceeded limit: its field, and its value.
     exceeded: (&'static str, usize),
     hasher: RandomState,
@@ -66,6 +133,8 @@ impl Ledger {
             limits: None,
             accounts: Default::default(),
             total: Size::default(),
+            namespaces: Namespaces::default(),
+            freed: Size::default(),
             exceeded: ("", 0),
             hasher: RandomState::new(),
         }
@@ -86,52 +155,97 @@ impl Ledger {
         let account = &mut self.accounts[resource as usize];
         let former = take(account);
         account.uncounted = former.lacking;
-        for size in former.kept.into_values() {
+        for (namespace, size) in former.kept.into_values() {
             self.total.remove(size);
+            self.namespaces.change(&namespace, size, Size::default());
         }
+        self.freed = Size::default();
         if account.uncounted > 0 {
             self.exceeded = ("bytes", self.limits.map_or(0, |limits| limits.bytes));
         }
     }
 
-    /// Whether there is room for an object, or for its new content.
-    pub(super) fn admit(&mut self, resource: Resource, name: &impl Hash, size: Size) -> bool {
-        let Some(limits) = self.limits else { return true };
+    /// Stores an object, or its new content, of a namespace. The error is the limit without room for it.
+    pub(super) fn admit(
+        &mut self,
+        resource: Resource,
+        (namespace, name): (&Arc<str>, &impl Hash),
+        size: Size,
+    ) -> Result<(), Limit> {
+        let Some(limits) = self.limits else { return Ok(()) };
         let key = self.hasher.hash_one(name);
         let account = &mut self.accounts[resource as usize];
-        let former = account.kept.get(&key).copied().unwrap_or_default();
+        let former = account.kept.get(&key).map(|(_, size)| *size).unwrap_or_default();
         let mut total = self.total;
         total.remove(former);
         total.add(size);
-        let all = [
-            ("services", total.services, limits.services, size.services > former.services),
-            ("endpoints", total.endpoints, limits.endpoints, size.endpoints > former.endpoints),
-            ("bytes", total.bytes, limits.bytes, size.bytes > former.bytes),
-        ];
-        let exceeded = all.iter().find(|(_, total, most, grows)| total > most && *grows);
-        if let Some((limit, _, most, _)) = exceeded {
-            self.exceeded = (limit, *most);
-            if account.left_out.len() < MOST_REMEMBERED {
-                account.left_out.insert(key);
-            } else if !account.left_out.contains(&key) {
-                account.uncounted += 1;
-            }
-            return false;
+        let is_exceeded = |limit: &Limit| {
+            total.of(*limit) > limit.most(limits) && size.of(*limit) > former.of(*limit)
+        };
+        if let Some(limit) = Limit::ALL.into_iter().find(is_exceeded) {
+            return Err(limit);
         }
         account.left_out.remove(&key);
-        account.kept.insert(key, size);
+        account.kept.insert(key, (Arc::clone(namespace), size));
+        self.namespaces.change(namespace, former, size);
+        self.freed.add(former.less(size));
         self.total = total;
-        true
+        Ok(())
+    }
+
+    /// The namespace that has most, if it has more than this one would have with an object of this size.
+    pub(super) fn heaviest(&self, limit: Limit, namespace: &str, size: Size) -> Option<Arc<str>> {
+        let own = self.namespaces.of(namespace).of(limit) + size.of(limit);
+        let (most, heaviest) = self.namespaces.heaviest(limit)?;
+        (*most > own).then(|| Arc::clone(heaviest))
+    }
+
+    /// Counts an object that is not stored, or is stored in a former version.
+    pub(super) fn leave_out(&mut self, resource: Resource, name: &impl Hash, limit: Limit) {
+        let key = self.hasher.hash_one(name);
+        self.exceeded = (limit.name(), self.limits.map_or(0, |limits| limit.most(limits)));
+        let account = &mut self.accounts[resource as usize];
+        if account.left_out.len() < MOST_REMEMBERED {
+            account.left_out.insert(key);
+        } else if !account.left_out.contains(&key) {
+            account.uncounted += 1;
+        }
+    }
+
+    /// Counts a stored object that gives way to others.
+    pub(super) fn give_way(&mut self, resource: Resource, name: &impl Hash, limit: Limit) {
+        self.forget(resource, name);
+        self.leave_out(resource, name, limit);
     }
 
     /// Forgets a deleted object.
     pub(super) fn remove(&mut self, resource: Resource, name: &impl Hash) {
+        let former = self.forget(resource, name);
         let key = self.hasher.hash_one(name);
         let account = &mut self.accounts[resource as usize];
-        account.left_out.remove(&key);
-        if let Some(former) = account.kept.remove(&key) {
-            self.total.remove(former);
+        let was_left_out = account.left_out.remove(&key);
+        self.freed.add(former.unwrap_or_default());
+        if !was_left_out && former.is_none() {
+            // What is neither stored nor remembered was only counted.
+            account.uncounted = account.uncounted.saturating_sub(1);
         }
+    }
+
+    fn forget(&mut self, resource: Resource, name: &impl Hash) -> Option<Size> {
+        let key = self.hasher.hash_one(name);
+        let (namespace, size) = self.accounts[resource as usize].kept.remove(&key)?;
+        self.total.remove(size);
+        self.namespaces.change(&namespace, size, Size::default());
+        Some(size)
+    }
+
+    /// Whether so much has become free since the last list that what was left out may fit.
+    pub(super) fn has_freed(&self) -> bool {
+        self.limits.is_some_and(|limits| {
+            Limit::ALL.into_iter().any(|limit| {
+                self.freed.of(limit) > 0 && self.freed.of(limit) >= limit.most(limits) / 16
+            })
+        })
     }
 
     /// The number of left out ExportedServices, and of left out slices.
@@ -173,6 +287,20 @@ impl Size {
 
     pub(super) fn of_slice(slice: &SourceSlice) -> Self {
         Self { services: 0, endpoints: slice.endpoints.len(), bytes: slice.weight() }
+    }
+
+    const fn of(self, limit: Limit) -> usize {
+        match limit {
+            Limit::Services => self.services,
+            Limit::Endpoints => self.endpoints,
+            Limit::Bytes => self.bytes,
+        }
+    }
+
+    /// How much less the other one is.
+    const fn less(mut self, other: Self) -> Self {
+        self.remove(other);
+        self
     }
 
     const fn add(&mut self, other: Self) {
@@ -238,55 +366,89 @@ mod tests {
         ledger
     }
 
+    impl Ledger {
+        /// Stores an object of the namespace `shop`, or leaves it out.
+        fn take(&mut self, resource: Resource, name: &impl Hash, size: Size) -> bool {
+            let admitted = self.admit(resource, (&"shop".into(), name), size);
+            admitted.map_err(|limit| self.leave_out(resource, name, limit)).is_ok()
+        }
+    }
+
     #[test]
     fn each_limit_keeps_objects_out() {
         let mut ledger = ledger();
         let service = Size { services: 1, endpoints: 0, bytes: 10 };
-        assert!(ledger.admit(Resource::Services, &"a", service));
-        assert!(ledger.admit(Resource::Services, &"b", service));
-        assert!(!ledger.admit(Resource::Services, &"c", service));
-        assert!(!ledger.admit(Resource::Services, &"c", service), "it counts once");
+        assert!(ledger.take(Resource::Services, &"a", service));
+        assert!(ledger.take(Resource::Services, &"b", service));
+        assert!(!ledger.take(Resource::Services, &"c", service));
+        assert!(!ledger.take(Resource::Services, &"c", service), "it counts once");
         assert_eq!((ledger.left_out(), ledger.exceeded), ([1, 0], ("services", 2)));
-        assert!(ledger.admit(Resource::Slices, &"a", slice(8, 100)));
-        assert!(!ledger.admit(Resource::Slices, &"b", slice(3, 100)));
+        assert!(ledger.take(Resource::Slices, &"a", slice(8, 100)));
+        assert!(!ledger.take(Resource::Slices, &"b", slice(3, 100)));
         assert_eq!(ledger.exceeded, ("endpoints", 10));
-        assert!(!ledger.admit(Resource::Slices, &"c", slice(1, 900)));
+        assert!(!ledger.take(Resource::Slices, &"c", slice(1, 900)));
         assert_eq!((ledger.left_out(), ledger.exceeded), ([1, 2], ("bytes", 1000)));
     }
 
     #[test]
     fn what_shrinks_or_goes_makes_room() {
         let mut ledger = ledger();
-        assert!(ledger.admit(Resource::Slices, &"a", slice(8, 100)));
-        assert!(!ledger.admit(Resource::Slices, &"a", slice(11, 100)), "it stays as it was");
+        assert!(ledger.take(Resource::Slices, &"a", slice(8, 100)));
+        assert!(!ledger.take(Resource::Slices, &"a", slice(11, 100)), "it stays as it was");
         assert!(ledger.problem().is_some());
-        assert!(ledger.admit(Resource::Slices, &"a", slice(4, 100)));
+        assert!(ledger.take(Resource::Slices, &"a", slice(4, 100)));
         assert!(ledger.problem().is_none());
-        assert!(!ledger.admit(Resource::Slices, &"b", slice(7, 100)));
+        assert!(!ledger.take(Resource::Slices, &"b", slice(7, 100)));
         ledger.remove(Resource::Slices, &"a");
-        assert!(ledger.admit(Resource::Slices, &"b", slice(7, 100)));
+        assert!(ledger.take(Resource::Slices, &"b", slice(7, 100)));
         assert!(ledger.problem().is_none());
         ledger.set_limits(Limits { endpoints: 5, ..LIMITS });
-        assert!(ledger.admit(Resource::Slices, &"b", slice(6, 100)), "it shrinks");
-        assert!(!ledger.admit(Resource::Slices, &"c", slice(1, 100)));
+        assert!(ledger.take(Resource::Slices, &"b", slice(6, 100)), "it shrinks");
+        assert!(!ledger.take(Resource::Slices, &"c", slice(1, 100)));
         ledger.remove(Resource::Slices, &"c");
         assert!(ledger.problem().is_none());
     }
 
     #[test]
+    fn the_namespace_that_has_most_is_known() {
+        let mut ledger = ledger();
+        let [a, shop]: [Arc<str>; 2] = ["a".into(), "shop".into()];
+        let mut put = |namespace, name: &str, bytes| {
+            ledger.admit(Resource::Slices, (namespace, &name), slice(1, bytes))
+        };
+        assert_eq!(put(&a, "a1", 500), Ok(()));
+        assert_eq!(put(&a, "a2", 400), Ok(()));
+        assert_eq!(put(&shop, "s1", 100), Ok(()));
+        assert_eq!(put(&shop, "s2", 100), Err(Limit::Bytes));
+        assert_eq!(ledger.heaviest(Limit::Bytes, "shop", slice(1, 100)), Some(Arc::clone(&a)));
+        assert_eq!(
+            ledger.heaviest(Limit::Bytes, "shop", slice(1, 800)),
+            None,
+            "it would have more"
+        );
+        assert_eq!(ledger.heaviest(Limit::Bytes, "a", slice(1, 1)), None);
+        assert!(!ledger.has_freed());
+        ledger.give_way(Resource::Slices, &"a2", Limit::Bytes);
+        assert_eq!((ledger.left_out(), ledger.has_freed()), ([0, 1], false));
+        assert_eq!(ledger.admit(Resource::Slices, (&shop, &"s2"), slice(1, 100)), Ok(()));
+        ledger.remove(Resource::Slices, &"s2");
+        assert!(ledger.has_freed(), "it may fit now");
+    }
+
+    #[test]
     fn a_list_begins_anew() {
         let mut ledger = ledger();
-        assert!(ledger.admit(Resource::Slices, &"a", slice(10, 100)));
-        assert!(!ledger.admit(Resource::Slices, &"b", slice(1, 100)));
+        assert!(ledger.take(Resource::Slices, &"a", slice(10, 100)));
+        assert!(!ledger.take(Resource::Slices, &"b", slice(1, 100)));
         ledger.begin(Resource::Slices);
         assert!(ledger.problem().is_none());
-        assert!(ledger.admit(Resource::Slices, &"b", slice(10, 100)));
+        assert!(ledger.take(Resource::Slices, &"b", slice(10, 100)));
         ledger.note_left_out(Resource::Slices, 7);
         assert!(ledger.problem().is_none(), "the list comes next");
         ledger.begin(Resource::Slices);
         assert_eq!((ledger.left_out(), ledger.exceeded), ([0, 7], ("bytes", 1000)));
         let mut own = Ledger::new();
-        assert!(own.admit(Resource::Slices, &"a", slice(1_000_000, 1 << 40)));
+        assert!(own.take(Resource::Slices, &"a", slice(1_000_000, 1 << 40)));
     }
 
     #[test]
@@ -314,7 +476,7 @@ mod tests {
     fn many_objects_that_are_left_out_take_no_memory() {
         let mut ledger = ledger();
         for number in 0..MOST_REMEMBERED + 10 {
-            assert!(!ledger.admit(Resource::Slices, &number, slice(11, 0)));
+            assert!(!ledger.take(Resource::Slices, &number, slice(11, 0)));
         }
         assert_eq!(ledger.left_out(), [0, MOST_REMEMBERED + 10]);
         assert_eq!(ledger.accounts[1].left_out.len(), MOST_REMEMBERED);

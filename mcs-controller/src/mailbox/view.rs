@@ -18,7 +18,10 @@ use std::{
 
 use mcs_kube::{Drain, ResourceEvent};
 
-use super::{contents::Contents, problem::MailboxProblem};
+use super::{
+    contents::{Contents, Touched},
+    problem::MailboxProblem,
+};
 use crate::{
     clusterset::{ClusterId, Export, Properties, ServiceName, SourceSlice, Stamp},
     feed::Feed,
@@ -56,17 +59,22 @@ impl MailboxEvent {
 pub struct Believed {
     /// The export.
     pub export: Export,
-    /// Its slices.
-    pub slices: Vec<Arc<SourceSlice>>,
-    /// Whether every slice that the ExportedService names was seen. Until then no slice is deleted.
-    pub has_all_slices: bool,
+    /// Its slices, by their names.
+    pub slices: BTreeMap<Arc<str>, Arc<SourceSlice>>,
+    /// How many slices the ExportedService names that were never seen. Until there are none, no slice is deleted.
+    pub missing: usize,
     /// When it was written.
     pub stamp: Stamp,
 }
 
 impl Believed {
     fn endpoints(&self) -> usize {
-        self.slices.iter().map(|slice| slice.endpoints.len()).sum()
+        self.slices.values().map(|slice| slice.endpoints.len()).sum()
+    }
+
+    /// Whether every slice that the ExportedService names was seen.
+    pub const fn has_all_slices(&self) -> bool {
+        self.missing == 0
     }
 }
 
@@ -155,7 +163,7 @@ impl MailboxView {
 
     /// Applies an event. Returns the services for which the believed export has changed.
     pub fn apply(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
-        let touched = self.apply_to_own(event);
+        let touched = self.take(event);
         if self.removal_problem().is_none() {
             self.agreed_at = Some(self.renewals);
         }
@@ -164,10 +172,14 @@ impl MailboxView {
 
     /// As [`MailboxView::apply`], for this cluster's own mailbox. Returns the services whose objects have changed.
     pub fn apply_to_own(&mut self, event: MailboxEvent) -> BTreeSet<ServiceName> {
+        self.take(event).services()
+    }
+
+    fn take(&mut self, event: MailboxEvent) -> Touched {
         match event {
             MailboxEvent::Services(event) => {
                 self.services_feed.record(&event);
-                self.contents.take_services(event)
+                Touched::Services(self.contents.take_services(event))
             }
             MailboxEvent::Slices(event) => {
                 self.slices_feed.record(&event);
@@ -175,7 +187,7 @@ impl MailboxView {
             }
             MailboxEvent::Lease(event) => {
                 self.take_lease(event);
-                BTreeSet::new()
+                Touched::NOTHING
             }
         }
     }
@@ -217,7 +229,7 @@ impl MailboxView {
     }
 
     /// Judges these services, or all in a new epoch. Returns the services for which the believed export has changed.
-    fn believe(&mut self, touched: BTreeSet<ServiceName>) -> BTreeSet<ServiceName> {
+    fn believe(&mut self, touched: Touched) -> BTreeSet<ServiceName> {
         if !self.counts() {
             self.judged = None;
             return BTreeSet::new();
@@ -225,11 +237,13 @@ impl MailboxView {
         let epoch = self.latest.epoch;
         let was_judged = self.judged.replace(epoch) == Some(epoch);
         let mut changed = BTreeSet::new();
-        let candidates = if was_judged {
-            touched
-        } else {
-            let all = self.contents.services.keys().chain(self.believed.keys());
-            all.cloned().collect()
+        let candidates = match touched {
+            Touched::Slice(name, slice) if was_judged => {
+                changed.extend(self.judge_slice(&name, &slice).then_some(name));
+                BTreeSet::new()
+            }
+            touched if was_judged => touched.services(),
+            _ => self.contents.services.keys().chain(self.believed.keys()).cloned().collect(),
         };
         for name in candidates {
             if self.judge(&name) {
@@ -275,6 +289,47 @@ impl MailboxView {
         differs
     }
 
+    /// The same after a change of one slice. Its cost does not depend on the other slices of the service.
+    fn judge_slice(&mut self, name: &ServiceName, slice: &Arc<str>) -> bool {
+        let current = self.latest.epoch;
+        let (Some(object), Some(believed)) =
+            (self.contents.services.get(name), self.believed.get_mut(name))
+        else {
+            // The service is judged when it comes.
+            return false;
+        };
+        let is_judged = current == 0 || object.stamp.epoch == current;
+        if !is_judged || object.stamp.is_before(believed.stamp) || !object.is_usable() {
+            return false;
+        }
+        let named = &object.exported.slices;
+        let seen = self.contents.slices.get(name).and_then(|seen| seen.get(slice));
+        let former = believed.slices.get(slice);
+        let is_later = |seen: &&Arc<SourceSlice>| {
+            let is_before = former.is_some_and(|former| seen.stamp.is_before(former.stamp));
+            (current == 0 || seen.stamp.epoch == current) && !is_before
+        };
+        let Some(seen) = seen.filter(is_later).filter(|seen| former != Some(*seen)) else {
+            return false;
+        };
+        let Ok(_) = named.binary_search(slice) else { return false };
+        self.endpoints += seen.endpoints.len();
+        let former = believed.slices.insert(Arc::clone(slice), Arc::clone(seen));
+        self.endpoints -= former.as_ref().map_or(0, |former| former.endpoints.len());
+        if former.is_none() {
+            believed.missing = believed.missing.saturating_sub(1);
+        }
+        if believed.missing == 0 && believed.slices.len() > named.len() {
+            // The slices that it named before have waited for this one.
+            for (_, gone) in
+                believed.slices.extract_if(.., |slice, _| named.binary_search(slice).is_err())
+            {
+                self.endpoints -= gone.endpoints.len();
+            }
+        }
+        true
+    }
+
     /// Returns whether there was a believed export before.
     fn set_believed(&mut self, name: &ServiceName, believed: Option<Believed>) -> bool {
         self.endpoints += believed.as_ref().map_or(0, Believed::endpoints);
@@ -308,7 +363,7 @@ impl MailboxView {
     /// Whether the exported slices of a service are known, even if there are none: other slices can be deleted.
     pub fn allows_removal(&self, service: &ServiceName) -> bool {
         if let Some(believed) = self.believed.get(service) {
-            return believed.has_all_slices && self.is_renewed();
+            return believed.has_all_slices() && self.is_renewed();
         }
         let is_refused = self.lease.as_ref().is_some_and(|lease| lease.refuses(service));
         self.was_complete
@@ -323,28 +378,24 @@ impl MailboxView {
         let exported = &object.exported;
         let name = &exported.export.name;
         let seen = self.contents.slices.get(name);
-        let former = self.believed.get(name).map_or(&[][..], |believed| &believed.slices);
-        let former_of = |name: &Arc<str>| {
-            let place = former.binary_search_by(|slice| slice.name.cmp(name));
-            place.ok().map(|place| &former[place])
-        };
+        let former = self.believed.get(name).map(|believed| &believed.slices);
         let slice = |name: &Arc<str>| {
-            let former = former_of(name);
+            let former = former.and_then(|former| former.get(name));
             let is_later = |slice: &&Arc<SourceSlice>| {
                 let is_before = former.is_some_and(|former| slice.stamp.is_before(former.stamp));
                 self.is_current(slice.stamp) && !is_before
             };
-            seen.and_then(|seen| seen.get(name)).filter(is_later).or(former).cloned()
+            let slice = seen.and_then(|seen| seen.get(name)).filter(is_later).or(former)?;
+            Some((Arc::clone(&slice.name), Arc::clone(slice)))
         };
-        let mut slices: Vec<_> = exported.slices.iter().filter_map(slice).collect();
-        let has_all_slices = slices.len() == exported.slices.len();
-        if !has_all_slices {
-            let is_other =
-                |former: &&Arc<SourceSlice>| exported.slices.binary_search(&former.name).is_err();
-            slices.extend(former.iter().filter(is_other).cloned());
-            slices.sort_by(|one, other| one.name.cmp(&other.name));
+        let mut slices: BTreeMap<_, _> = exported.slices.iter().filter_map(slice).collect();
+        let missing = exported.slices.len() - slices.len();
+        if missing > 0 {
+            for (name, former) in former.into_iter().flatten() {
+                slices.entry(Arc::clone(name)).or_insert_with(|| Arc::clone(former));
+            }
         }
-        Believed { export: exported.export.clone(), slices, has_all_slices, stamp: object.stamp }
+        Believed { export: exported.export.clone(), slices, missing, stamp: object.stamp }
     }
 
     /// Why the absence of a service from the mailbox is no reason to delete it.
@@ -398,6 +449,11 @@ impl MailboxView {
         self.contents.ledger.problem()
     }
 
+    /// Whether so much has become free since the last list that what was left out may fit.
+    pub fn may_fit(&self) -> bool {
+        self.contents.ledger.has_freed()
+    }
+
     /// How many ExportedServices and slices are beyond the limits.
     pub fn left_out(&self) -> [usize; 2] {
         self.contents.ledger.left_out()
@@ -421,7 +477,7 @@ impl MailboxView {
     /// Sets the expected uid. It counts if the cluster publishes its uid.
     pub fn expect_uid(&mut self, uid: Option<&String>) {
         self.uid = uid.cloned();
-        self.believe(BTreeSet::new());
+        self.believe(Touched::NOTHING);
     }
 
     /// Whether every resource was listed once.

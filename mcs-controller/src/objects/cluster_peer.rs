@@ -158,10 +158,11 @@ fn default_key() -> String {
 }
 
 /// The types of the conditions of a ClusterPeer.
-pub const PEER_CONDITIONS: [&str; 9] = [
+pub const PEER_CONDITIONS: [&str; 10] = [
     "Accepted",
     "Connected",
     "Synced",
+    "ImportsWritten",
     "WithinLimits",
     "Fresh",
     "IdentityMatches",

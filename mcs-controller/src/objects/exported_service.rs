@@ -178,6 +178,11 @@ impl Decoder for ExportedServiceDecoder {
     fn weight(object: &ExportedObject) -> usize {
         object.exported.weight()
     }
+
+    /// The namespace that exports.
+    fn account(name: &str) -> &str {
+        name.split_once('.').map_or("", |(namespace, _)| namespace)
+    }
 }
 
 /// The service of the ExportedService with this name, whatever its content is.

@@ -101,6 +101,11 @@ impl Decoder for MailboxSliceDecoder {
     fn weight(copy: &Self::Value) -> usize {
         copy.as_ref().map_or(0, |copy| copy.slice.weight())
     }
+
+    /// The namespace that exports.
+    fn account(name: &str) -> &str {
+        name.split_once('.').map_or("", |(namespace, _)| namespace)
+    }
 }
 
 /// Decodes the slices of imports. `None`: a slice without an import, or one of this controller without a cluster.

@@ -3,39 +3,63 @@
 use std::{collections::BTreeSet, sync::Arc};
 
 use super::Write;
+use crate::clusterset::ClusterId;
 
 /// How a task has ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Ending {
     /// The API server has accepted it.
     Done,
-    /// It has failed.
+    /// It has failed: nobody knows why, or it may be right the next time.
     Failed,
-    /// It has failed because a quota has no room for another object.
+    /// The API server refuses the object.
+    Refused,
+    /// The API server refuses it because a quota has no room for another object.
     NoRoom,
 }
 
 impl Ending {
-    const fn is_failure(self) -> bool {
-        matches!(self, Self::Failed | Self::NoRoom)
+    /// Whether the API server refuses the object itself.
+    pub const fn is_refusal(self) -> bool {
+        matches!(self, Self::Refused | Self::NoRoom)
     }
+
+    const fn is_failure(self) -> bool {
+        !matches!(self, Self::Done)
+    }
+}
+
+/// A slice, and the cluster whose endpoints it has; `None`: this one.
+pub type SliceOf<'a> = (&'a Arc<str>, Option<&'a ClusterId>);
+
+/// A write whose place depends on others.
+pub trait Ordered {
+    /// The slice that it creates or replaces.
+    fn applied(&self) -> Option<SliceOf<'_>>;
+
+    /// The slice that it deletes.
+    fn deleted(&self) -> Option<SliceOf<'_>>;
+
+    /// Whether it may be sent although an earlier one has ended so. `slices`: those that are there. A refused object must
+    /// stop neither updates nor deletions of the others.
+    fn is_right_without(&self, failed: &Self, ending: Ending, slices: &BTreeSet<Arc<str>>) -> bool;
 }
 
 /// The writes of a plan, and how each has ended.
 #[derive(Debug)]
-pub struct Sending {
-    writes: Vec<Write>,
+pub struct Sending<W> {
+    writes: Vec<W>,
     /// The ending of each write. Absent: not sent yet, or to be sent again.
     endings: Vec<Option<Ending>>,
-    /// The slices that the cluster has of the service.
+    /// The slices that are there of the service.
     slices: BTreeSet<Arc<str>>,
     /// A deletion that is sent early, to make room in a quota.
     makes_room: Option<usize>,
 }
 
-impl Sending {
-    /// `slices`: those that the cluster has of the service.
-    pub fn new(writes: Vec<Write>, slices: impl IntoIterator<Item = Arc<str>>) -> Self {
+impl<W: Ordered> Sending<W> {
+    /// `slices`: those that are there of the service.
+    pub fn new(writes: Vec<W>, slices: impl IntoIterator<Item = Arc<str>>) -> Self {
         let endings = vec![None; writes.len()];
         Self { writes, endings, slices: slices.into_iter().collect(), makes_room: None }
     }
@@ -47,26 +71,27 @@ impl Sending {
     }
 
     /// The write at this index.
-    pub fn write(&self, index: usize) -> Option<&Write> {
+    pub fn write(&self, index: usize) -> Option<&W> {
         self.writes.get(index)
     }
 
     /// Notes how the write at this index has ended.
     pub fn end(&mut self, index: usize, ending: Ending) {
-        match (self.writes.get(index), ending) {
-            (Some(Write::ApplySlice(slice)), Ending::Done) => {
-                self.slices.insert(Arc::clone(&slice.name));
+        let Some(write) = self.writes.get(index) else { return };
+        match (write.applied(), write.deleted(), ending) {
+            (Some((slice, _)), _, Ending::Done) => {
+                self.slices.insert(Arc::clone(slice));
             }
-            (Some(Write::DeleteSlice(_, _, slice)), Ending::Done) => {
+            (_, Some((slice, _)), Ending::Done) => {
                 self.slices.remove(slice);
             }
-            (Some(Write::ApplySlice(slice)), Ending::NoRoom) => {
+            (Some((_, cluster)), _, Ending::NoRoom) => {
                 // Otherwise a full quota would keep slices of deleted pods.
-                self.makes_room = (index + 1..self.writes.len()).find(|later| {
-                    let goes = matches!(self.writes.get(*later),
-                        Some(Write::DeleteSlice(_, cluster, _)) if *cluster == slice.cluster);
-                    goes && self.may_send(*later)
-                });
+                let goes = |later: &usize| {
+                    let deleted = self.writes.get(*later).and_then(W::deleted);
+                    deleted.is_some_and(|(_, of)| of == cluster) && self.may_send(*later)
+                };
+                self.makes_room = (index + 1..self.writes.len()).find(goes);
                 if self.makes_room.is_some() {
                     return;
                 }
@@ -84,12 +109,12 @@ impl Sending {
     }
 
     /// Splits the writes into sent and unsent ones.
-    pub fn finish(self) -> (Vec<Write>, Vec<Write>) {
+    pub fn finish(self) -> (Vec<W>, Vec<W>) {
         let (mut made, mut unsent) = (vec![], vec![]);
         for (write, ending) in self.writes.into_iter().zip(self.endings) {
             match ending {
                 Some(Ending::Done) => made.push(write),
-                Some(Ending::Failed | Ending::NoRoom) => {}
+                Some(_) => {}
                 None => unsent.push(write),
             }
         }
@@ -99,43 +124,54 @@ impl Sending {
     fn may_send(&self, index: usize) -> bool {
         let is_unsent = self.endings.get(index).is_some_and(Option::is_none);
         let ended = self.writes.iter().zip(&self.endings);
-        let mut failed = ended.filter(|(_, ending)| ending.is_some_and(Ending::is_failure));
-        is_unsent
-            && self
-                .writes
-                .get(index)
-                .is_some_and(|write| failed.all(|(failed, _)| self.is_right_without(write, failed)))
+        let mut failed = ended.filter_map(|(write, ending)| {
+            ending.filter(|ending| ending.is_failure()).map(|ending| (write, ending))
+        });
+        let is_right = |write: &W| {
+            failed.all(|(failed, ending)| write.is_right_without(failed, ending, &self.slices))
+        };
+        is_unsent && self.writes.get(index).is_some_and(is_right)
+    }
+}
+
+impl Ordered for Write {
+    fn applied(&self) -> Option<SliceOf<'_>> {
+        match self {
+            Self::ApplySlice(slice) => Some((&slice.name, Some(&slice.cluster))),
+            _ => None,
+        }
     }
 
-    /// Whether a write may be sent after the failures of earlier ones. A refused slice must not stop other slices, and a
-    /// refused import must not keep obsolete slices.
-    fn is_right_without(&self, write: &Write, failed: &Write) -> bool {
-        match (failed, write) {
-            // Endpoints move between slices of one cluster.
-            (Write::ApplySlice(slice), Write::DeleteSlice(_, cluster, name)) => {
-                let is_last = slice.has_derived_service
-                    && self.slices.len() == 1
-                    && self.slices.contains(name);
+    fn deleted(&self) -> Option<SliceOf<'_>> {
+        match self {
+            Self::DeleteSlice(_, cluster, slice) => Some((slice, Some(cluster))),
+            _ => None,
+        }
+    }
+
+    fn is_right_without(&self, failed: &Self, _: Ending, slices: &BTreeSet<Arc<str>>) -> bool {
+        match (failed, self) {
+            // Endpoints move between slices of one cluster. The next plan knows which of them.
+            (Self::ApplySlice(slice), Self::DeleteSlice(_, cluster, name)) => {
+                let is_last =
+                    slice.has_derived_service && slices.len() == 1 && slices.contains(name);
                 slice.cluster != *cluster && !is_last
             }
             // An import names a derived Service only while it has slices.
-            (Write::ApplySlice(_), Write::ApplyImport(import)) => {
-                !import.has_derived_service || !self.slices.is_empty()
+            (Self::ApplySlice(_), Self::ApplyImport(import)) => {
+                !import.has_derived_service || !slices.is_empty()
             }
-            (Write::ApplySlice(_), Write::ApplyDerivedService(..)) => !self.slices.is_empty(),
-            // The status says that the import and all slices exist. A Service is deleted after everything that refers to
-            // it.
+            (Self::ApplySlice(_), Self::ApplyDerivedService(..)) => !slices.is_empty(),
+            // The status says what is there: after a failure, the next plan does. A Service is deleted after everything that
+            // refers to it.
             (
-                Write::ApplySlice(_) | Write::ApplyImport(_),
-                Write::SetImportStatus(..) | Write::DeleteDerivedService(_),
+                Self::ApplySlice(_) | Self::ApplyImport(_),
+                Self::SetImportStatus(..) | Self::DeleteDerivedService(_),
             )
-            | (
-                Write::ApplyImport(_) | Write::SetImportStatus(..),
-                Write::ApplyDerivedService(..),
-            )
-            | (Write::SetImportStatus(..) | Write::DeleteSlice(..), Write::DeleteDerivedService(_))
+            | (Self::ApplyImport(_) | Self::SetImportStatus(..), Self::ApplyDerivedService(..))
+            | (Self::SetImportStatus(..) | Self::DeleteSlice(..), Self::DeleteDerivedService(_))
             // The import goes before its slices.
-            | (Write::DeleteImport(_), Write::DeleteSlice(..) | Write::DeleteDerivedService(_)) => {
+            | (Self::DeleteImport(_), Self::DeleteSlice(..) | Self::DeleteDerivedService(_)) => {
                 false
             }
             _ => true,

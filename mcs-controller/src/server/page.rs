@@ -222,7 +222,8 @@ const fn mark(state: ImportState) -> Mark {
         | ImportState::AddressShared
         | ImportState::AddressInServiceRange
         | ImportState::FamilyNotSupported
-        | ImportState::EndpointsUnused => Mark::Bad,
+        | ImportState::EndpointsUnused
+        | ImportState::Refused => Mark::Bad,
     }
 }
 

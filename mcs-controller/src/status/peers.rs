@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use self::conditions::{
     INVALID_SPEC, accepted, condition, connected, disjoint, fresh, identity, of_broken, reachable,
-    synced, within_limits,
+    synced, within_limits, written,
 };
 pub use self::conditions::{MASQUERADED, NAMESPACES_MISSING, OwnRanges, TOKEN_NOT_RENEWED};
 use self::membership::compatible;
@@ -38,6 +38,8 @@ pub struct PeerNotes<'a> {
     pub has_probed: bool,
     /// The services that it exports whose namespace this cluster lacks.
     pub without_namespace: Vec<&'a ServiceName>,
+    /// What the API server of this cluster refuses of its services.
+    pub refused: Option<String>,
 }
 
 /// The status of every peer as it should be, without times.
@@ -89,6 +91,7 @@ fn status(
         accepted(peer),
         connected(peer, notes),
         synced(peer, notes),
+        written(notes),
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),

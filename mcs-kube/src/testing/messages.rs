@@ -13,7 +13,7 @@ use crate::{
         EndpointSlice,
         envelope::{ListMeta, MAGIC, RawExtension, TypeMeta, Unknown, WatchEvent},
     },
-    watch::events::{self, KeptObjects},
+    watch::{events, kept::KeptObjects},
 };
 
 /// An EndpointSlice with these labels and annotations more, as an API server of Kubernetes 1.36 has sent it: its message, and
@@ -74,7 +74,7 @@ pub fn read_list<D: Decoder>(
     let mut kept = KeptObjects::with_room(&Room::Endless);
     let read = D::MESSAGE.filter(|_| in_protobuf);
     let list = events::read_list::<D>(answer, read, &mut kept).now_or_never().unwrap();
-    list.map_err(|error| error.to_string()).map(|_| kept.objects)
+    list.map_err(|error| error.to_string()).map(|_| kept.finish().0)
 }
 
 /// The objects that a watch is about, until it ends or is wrong, as the shipped reader has them.

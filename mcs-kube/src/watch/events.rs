@@ -2,7 +2,7 @@
 //!
 //! kube's own event type does not give access to the text of the object.
 
-use std::{collections::BTreeMap, io};
+use std::io;
 
 use futures_util::{AsyncBufRead, AsyncBufReadExt as _, Stream, stream};
 use kube::{
@@ -14,56 +14,15 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::{
-    Room, answer, messages,
+    answer,
+    kept::KeptObjects,
+    messages,
     pieces::{self, ListCutter},
 };
 use crate::{
     access::requests::ManyEvents,
     decoder::{Decoder, ReadMessage, WatchedObject},
 };
-
-/// The objects of a list, within the room for them.
-pub(crate) struct KeptObjects<D: Decoder> {
-    pub(crate) objects: Vec<WatchedObject<D>>,
-    /// The number of objects without room, by namespace if namespaces have their own room.
-    pub(super) left_out: BTreeMap<String, usize>,
-    /// The remaining bytes.
-    room: Left,
-}
-
-enum Left {
-    Total(usize),
-    Each(BTreeMap<String, usize>),
-}
-
-impl<D: Decoder> KeptObjects<D> {
-    pub(crate) fn with_room(room: &Room) -> Self {
-        let room = match room {
-            Room::Endless => Left::Total(usize::MAX),
-            Room::Total(most) => Left::Total(*most),
-            Room::Each(namespaces) => Left::Each(namespaces.as_ref().clone()),
-        };
-        Self { objects: Vec::new(), left_out: BTreeMap::new(), room }
-    }
-
-    pub(super) fn push(&mut self, object: WatchedObject<D>) {
-        let namespace = object.key().namespace;
-        let (room, account) = match &mut self.room {
-            Left::Total(room) => (room, String::new()),
-            Left::Each(rooms) => match rooms.get_mut(&*namespace) {
-                Some(room) => (room, namespace.to_string()),
-                None => return,
-            },
-        };
-        match room.checked_sub(object.weight()) {
-            Some(left) => {
-                *room = left;
-                self.objects.push(object);
-            }
-            None => *self.left_out.entry(account).or_default() += 1,
-        }
-    }
-}
 
 /// A line of the answer to a watch.
 #[derive(Deserialize)]

@@ -58,6 +58,8 @@ imagePullSecrets:
 - {{ printf "--export-namespaces=%s" (join "," .) | quote }}
 {{- end }}
 - {{ printf "--no-export-namespaces=%s" (join "," .Values.export.deny) | quote }}
+- {{ printf "--namespace-services=%d" (int .Values.export.perNamespace.services) }}
+- {{ printf "--namespace-bytes=%d" (int .Values.export.perNamespace.bytes) }}
 {{- include "mcs-controller.vipCidrs" . }}
 {{- include "mcs-controller.serviceCidrs" . }}
 {{- range .Values.podCidrs }}

@@ -17,6 +17,8 @@ pub(crate) struct World {
     pub(crate) stamp: Stamp,
     /// What is known of each cluster.
     pub(crate) properties: BTreeMap<ClusterId, Arc<Properties>>,
+    /// What the importing API server refuses.
+    pub(crate) refused: Refused,
 }
 
 impl World {
@@ -30,6 +32,7 @@ impl World {
             has_namespace: true,
             stamp: Stamp::NONE,
             properties: BTreeMap::new(),
+            refused: Refused::default(),
         }
     }
 
@@ -46,10 +49,16 @@ impl World {
             }),
             ..SourceRules::default()
         };
+        let by_name = |slices: &Vec<Arc<SourceSlice>>| {
+            slices.iter().map(|slice| (Arc::clone(&slice.name), Arc::clone(slice))).collect()
+        };
+        let slices: Vec<BTreeMap<_, _>> =
+            self.exports.iter().map(|(_, slices)| by_name(slices)).collect();
         let exports: Vec<_> = self
             .exports
             .iter()
-            .map(|(export, slices)| KnownExport {
+            .zip(&slices)
+            .map(|((export, _), slices)| KnownExport {
                 export,
                 slices,
                 rules: &rules,
@@ -64,6 +73,7 @@ impl World {
             incomplete: &self.incomplete,
             lost: &[],
             properties: &self.properties,
+            refused: &self.refused,
         };
         resolve(importer, &known, actual, &VipsInUse::default())
     }
@@ -394,7 +404,9 @@ fn an_import_without_status_stays_while_a_peer_is_unread() {
 fn the_oldest_service_gets_its_vip_first() {
     let rules = SourceRules::default();
     let (young, old) = (export("c1", 5, spec()), export("c2", 4, spec()));
-    let known = |export| [KnownExport { export, slices: &[], rules: &rules, stamp: Stamp::NONE }];
+    let slices = BTreeMap::new();
+    let known =
+        |export| [KnownExport { export, slices: &slices, rules: &rules, stamp: Stamp::NONE }];
     assert!(vip_order(&known(&old)) < vip_order(&known(&young)));
 }
 

@@ -10,7 +10,7 @@ use std::{
 use mcs_kube::Room;
 
 use super::{
-    super::{MailboxId, Update, connection::Connection},
+    super::{MailboxId, Update, connection::Connection, read_again::ReadAgain},
     Control,
 };
 use crate::{
@@ -19,8 +19,6 @@ use crate::{
     peers::{Peer, PeerName},
 };
 
-/// The pause before a mailbox beyond its limits is read again.
-const READ_AGAIN: Duration = Duration::from_mins(1);
 /// The pause before a hub is listed again for another peer: `link` creates many, one after the other.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -35,6 +33,8 @@ pub(super) struct Connections {
     apart: HashMap<PeerName, Part>,
     /// Numbers the connections to hubs, to recognise late events of a former connection.
     number: u64,
+    /// When mailboxes beyond their limits are read.
+    again: ReadAgain,
     /// Whether the connections to hubs may have to change.
     is_hub_change_due: bool,
 }
@@ -44,7 +44,6 @@ struct Connected {
     number: u64,
     connection: Connection,
     limits: Limits,
-    since: Instant,
 }
 
 /// The connection to a hub.
@@ -72,14 +71,6 @@ impl Part {
     }
 }
 
-impl Connected {
-    /// Whether the mailbox has to be listed again: objects that were left out may fit now.
-    fn is_outdated(&self, peer: &Peer, now: Instant) -> bool {
-        self.limits != peer.object.limits
-            || peer.view.over_limit().is_some() && now >= self.since + READ_AGAIN
-    }
-}
-
 impl Connections {
     /// Splits an update of a hub into updates of its peers. Other updates pass unchanged.
     pub(super) fn shared_out(&self, update: Update) -> Vec<Update> {
@@ -100,6 +91,16 @@ impl Connections {
             }
             other => vec![other],
         }
+    }
+
+    /// The control task has taken an update of this mailbox.
+    pub(super) fn note_taken(&self, id: &MailboxId) {
+        let connection = match id {
+            MailboxId::Own => None,
+            MailboxId::Peer(name, _) => self.peers.get(name).map(|one| &one.connection),
+            MailboxId::Hub(secret, number) => self.hub(secret, *number).map(|hub| &hub.connection),
+        };
+        connection.into_iter().for_each(Connection::note_taken);
     }
 
     /// The number of connections to single mailboxes, and to hubs.
@@ -127,10 +128,16 @@ impl Control {
     /// Lists mailboxes again if other objects may fit now.
     pub(super) fn read_again(&mut self, now: Instant) {
         let peers = self.state.peers.all();
-        let is_outdated = |name: &PeerName, connected: &Connected| {
-            peers.get(name).is_some_and(|peer| connected.is_outdated(peer, now))
+        let is_over_limit = |peer: &Peer| peer.view.over_limit().is_some();
+        let Connections { peers: connected, again, .. } = &mut self.connections;
+        again.retain(|name| peers.get(name).is_some_and(is_over_limit));
+        let mut is_outdated = |name: &PeerName, connected: &Connected| {
+            let Some(peer) = peers.get(name) else { return false };
+            let may_fit = peer.view.may_fit();
+            connected.limits != peer.object.limits
+                || is_over_limit(peer) && again.is_due(name, may_fit, now)
         };
-        let own = self.connections.peers.iter().filter(|(name, one)| is_outdated(name, one));
+        let own = connected.iter().filter(|(name, one)| is_outdated(name, one));
         let mut outdated: Vec<_> = own.map(|(name, _)| Arc::clone(name)).collect();
         let (mut apart, mut has_changed) = (Vec::new(), false);
         for (name, part) in self.connections.hubs.values().flat_map(|hub| &hub.parts) {
@@ -180,7 +187,7 @@ impl Control {
         let scope = Scope::One(mailbox, Room::Total(limits.bytes));
         let updates = self.updates.clone();
         let connection = Connection::with_kubeconfig(kubeconfig, secret.name, scope, id, updates);
-        let connected = Connected { number, connection, limits, since: Instant::now() };
+        let connected = Connected { number, connection, limits };
         self.connections.peers.insert(Arc::clone(name), connected);
     }
 

@@ -48,6 +48,7 @@ impl Control {
             rejected: rejected.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
+            refused: state.refused_of(&peer.object.cluster),
             ways: self.settings.probe_period().map(|_| self.rounds.reach.of(name)),
             masqueraded: self.rounds.sources.masqueraded(name),
             has_probed: self.rounds.has_begun,

@@ -5,57 +5,27 @@ use std::{sync::Arc, time::Instant};
 use jiff::Timestamp;
 use mcs_kube::told;
 
-use super::{super::contests::Contested, Control, TaskResult};
+use super::{super::contests::Contested, Control, TaskResult, writes::PlanResult};
 use crate::{
     apply::ApplyError, clusterset::ServiceName, peers::PeerName, plan::Write, status::Turn,
 };
+
+/// The fields that definitions of ServiceImport may lack.
+const FIELDS: [&str; 3] = ["endpointSliceObjects", "clusterSelectorResults", ".status.conditions"];
 
 impl Control {
     /// Notes how a write has ended.
     pub(super) fn finish(&mut self, done: TaskResult) {
         let now = Instant::now();
         match done {
-            TaskResult::Import(name, sent) => {
-                self.count("cluster", sent.failure.is_none());
-                if sent.keeps_derived_service {
-                    self.state.note_derived_stays(name.clone(), now);
-                }
-                self.budgets.give_back(&sent.unsent, now);
-                self.measure(&sent.made);
-                for write in &sent.made {
-                    if let Write::ApplyImport(import) = write {
-                        self.state.own.note_applied(import);
-                    }
-                    self.acceptances.note(write, now);
-                    self.contests.note(write);
-                }
+            TaskResult::Import(name, result) => self.note_import(&name, result, now),
+            TaskResult::Publication(name, sent) => {
+                self.count("mailbox", sent.failure.is_none());
                 if let Some(error) = &sent.failure {
-                    if error.is_unknown_field("endpointSliceObjects") {
-                        self.state.leave_out_slice_objects();
-                    }
-                    if error.is_unknown_field("clusterSelectorResults") {
-                        self.state.leave_out_selector_results();
-                    } else if error.is_unknown_field(".status.conditions") {
-                        if self.acceptances.note_no_conditions() {
-                            tracing::warn!(
-                                "the type ServiceImport has no conditions: imports of other controllers do not say whether \
-                                 they are accepted"
-                            );
-                        }
-                    } else {
-                        tracing::warn!("cannot import {name}: {error}; trying again");
-                    }
-                }
-                self.state.imports.end(&name, sent.failure.is_some(), now);
-            }
-            TaskResult::Publication(name, result) => {
-                self.count("mailbox", result.is_ok());
-                let error = result.err();
-                if let Some(error) = &error {
                     tracing::warn!("cannot publish {name}: {error}; trying again");
                 }
-                self.state.note_publication(&name, error.as_ref());
-                self.state.publications.end(&name, error.is_some(), now);
+                self.state.publications.end(&name, sent.failure.is_some(), now);
+                self.state.note_publication(&name, &sent);
             }
             TaskResult::Lease(result) => {
                 self.note_lease(result.as_ref().err(), now);
@@ -109,6 +79,48 @@ impl Control {
                 self.reporting.remove(&peer);
                 self.note_status(&peer, result.err());
             }
+        }
+    }
+
+    fn note_import(&mut self, name: &ServiceName, result: PlanResult, now: Instant) {
+        let PlanResult { sent, keeps_derived_service } = result;
+        self.count("cluster", sent.failure.is_none());
+        if keeps_derived_service {
+            self.state.note_derived_stays(name.clone(), now);
+        }
+        self.budgets.give_back(&sent.unsent, now);
+        self.measure(&sent.made);
+        for write in &sent.made {
+            if let Write::ApplyImport(import) = write {
+                self.state.own.note_applied(import);
+            }
+            self.acceptances.note(write, now);
+            self.contests.note(write);
+        }
+        let mut lacks_fields = false;
+        if let Some(error) = &sent.failure {
+            lacks_fields = FIELDS.iter().any(|field| error.is_unknown_field(field));
+            if error.is_unknown_field("endpointSliceObjects") {
+                self.state.leave_out_slice_objects();
+            }
+            if error.is_unknown_field("clusterSelectorResults") {
+                self.state.leave_out_selector_results();
+            } else if error.is_unknown_field(".status.conditions") {
+                if self.acceptances.note_no_conditions() {
+                    tracing::warn!(
+                        "the type ServiceImport has no conditions: imports of other controllers do not say whether \
+                         they are accepted"
+                    );
+                }
+            } else {
+                tracing::warn!("cannot import {name}: {error}; trying again");
+            }
+        }
+        self.state.imports.end(name, sent.failure.is_some(), now);
+        if !lacks_fields {
+            self.state.note_sent(name, &sent);
+            let notices = self.state.take_notices();
+            self.tell(notices);
         }
     }
 

@@ -9,9 +9,9 @@ use mcs_kube::{
 };
 use serde_json::{Value, from_value, json};
 
-use super::{writes::send_plan, *};
+use super::*;
 use crate::{
-    apply::own_request,
+    apply::{own_request, send_plan},
     clusterset::{Stamp, fixture},
     mailbox::MailboxEvent,
     objects::mailbox_slice,
@@ -220,7 +220,9 @@ async fn a_plan_ends_when_another_replica_leads() {
     let requests: Vec<_> = writes.iter().map(|write| own_request(write, &own, false)).collect();
     let (election, leads) = watch::channel(true);
     let sending = Sending::new(writes.clone(), []);
-    let (sent, ()) = tokio::join!(send_plan(&access, &leads, sending, &requests), async {
+    let leads = || *leads.borrow();
+    let sent = send_plan(&access, leads, sending, &requests, |_, _| false);
+    let (sent, ()) = tokio::join!(sent, async {
         assert!(server.asked().await.contains("/endpointslices/a"));
         election.send_replace(false);
     });

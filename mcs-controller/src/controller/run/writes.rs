@@ -7,29 +7,24 @@ use tokio::sync::watch;
 
 use super::{
     super::{contests::Contested, queue::AT_A_TIME},
-    Control, TaskResult,
+    Control, ROUND, TaskResult,
 };
 use crate::{
     apply::{
-        ApplyError, Request, import_writes, mailbox_request, misnamed_request, own_request,
-        property_request,
+        ApplyError, Request, Sent, import_writes, mailbox_request, misnamed_request, own_request,
+        property_request, send_plan,
     },
     clusterset::ServiceName,
     leases::Change,
     mailbox::MailboxWrite,
-    plan::{Ending, Sending, Write},
+    plan::{Sending, Write},
     status::other_writer,
 };
 
-/// How the writes of a plan have ended.
+/// How the writes of an import have ended.
 #[derive(Default)]
 pub(super) struct PlanResult {
-    /// The error of the first failed write.
-    pub(super) failure: Option<ApplyError>,
-    /// The successful writes.
-    pub(super) made: Vec<Write>,
-    /// The writes that were not sent, because an earlier write failed or another replica leads.
-    pub(super) unsent: Vec<Write>,
+    pub(super) sent: Sent<Write>,
     /// Whether the controller may not delete the derived Service.
     pub(super) keeps_derived_service: bool,
 }
@@ -43,15 +38,22 @@ impl Control {
         if !self.is_leader || !self.state.is_synced() {
             return false;
         }
+        if self.state.is_own_mailbox() {
+            self.state.judge_shares(Instant::now());
+        }
         let (mut imports, mut publications) = (0, 0);
+        let end = Instant::now() + ROUND;
         while imports < PLANS
+            && Instant::now() < end
             && let Some(name) = self.state.imports.next()
         {
             self.import(name);
             imports += 1;
         }
         self.renew_lease();
+        let end = Instant::now() + ROUND;
         while publications < PLANS
+            && Instant::now() < end
             && self.state.is_own_mailbox()
             && self.term.holds()
             && let Some(name) = self.state.publications.next()
@@ -59,13 +61,14 @@ impl Control {
             self.publish(name);
             publications += 1;
         }
-        imports == PLANS || publications == PLANS
+        imports == PLANS || publications == PLANS || Instant::now() >= end
     }
 
     fn import(&mut self, name: ServiceName) {
         let now = Instant::now();
         let planned = self.state.plan(&name);
         let mut writes = self.state.note_planned(planned);
+        self.state.imports.note_cost(&name, now.elapsed(), Instant::now());
         let notices = self.state.take_notices();
         self.tell(notices);
         let waits = self.pace.hold_words(&name, &mut writes, &self.state.own, now);
@@ -97,8 +100,8 @@ impl Control {
         self.state.imports.begin(name.clone());
         let (access, leads) = (Arc::clone(&self.access), self.leads.clone());
         self.tasks.push(Box::pin(async move {
-            let sent = send_plan(&access, &leads, sending, &requests).await;
-            TaskResult::Import(name, sent)
+            let result = send_import(&access, &leads, sending, &requests).await;
+            TaskResult::Import(name, result)
         }));
     }
 
@@ -136,12 +139,6 @@ impl Control {
     fn publish(&mut self, name: ServiceName) {
         let (mut writes, is_outgoing) = self.state.plan_publication(&name);
         self.state.note_outgoing(&name, is_outgoing);
-        let unknown = self.state.unknown_demands(&name).filter(|_| !writes.is_empty());
-        if let Some(problem) = unknown {
-            self.state.publications.end(&name, false, Instant::now());
-            self.state.note_unpublishable(&name, &problem);
-            return;
-        }
         let now = Instant::now();
         if self.state.is_answered(&name)
             && let Some(until) = self.publication_budget.take_publication(&name, &mut writes, now)
@@ -153,22 +150,23 @@ impl Control {
         let cluster = self.state.cluster();
         let view = &self.state.own_mailbox;
         let term = &mut self.term;
-        let request = |write: &MailboxWrite| {
-            // Without the mark, readers wait until the Lease no longer counts the service.
-            let is_needed = !matches!(write, MailboxWrite::WithdrawService(_));
-            Some((mailbox_request(write, mailbox, cluster, view, term.next_stamp())?, is_needed))
+        let request = |write: MailboxWrite| {
+            let request = mailbox_request(&write, mailbox, cluster, view, term.next_stamp())?;
+            Some((write, request))
         };
-        let requests: Vec<_> = writes.iter().filter_map(request).collect();
+        let (writes, requests): (Vec<_>, Vec<_>) = writes.into_iter().filter_map(request).unzip();
         if requests.is_empty() {
             self.state.publications.end(&name, false, Instant::now());
-            self.state.note_publication(&name, None);
+            self.state.note_publication(&name, &Sent::default());
             return;
         }
+        let slices = view.seen_slices(&name).into_iter().flat_map(BTreeMap::keys).cloned();
+        let sending = Sending::new(writes, slices.collect::<Vec<_>>());
         self.state.publications.begin(name.clone());
         let access = Arc::clone(&self.outbox.access);
         self.tasks.push(Box::pin(async move {
-            let result = send_all(&access, &requests).await;
-            TaskResult::Publication(name, result)
+            let sent = send_plan(&access, || true, sending, &requests, |_, _| false).await;
+            TaskResult::Publication(name, sent)
         }));
     }
 
@@ -248,51 +246,25 @@ impl Control {
     }
 }
 
-/// Sends the writes of a plan one after the other while this replica leads. After a failure it sends only the writes that
-/// do not depend on the failed one.
-pub(super) async fn send_plan(
+/// Sends the writes of an import.
+async fn send_import(
     access: &ApiAccess,
     leads: &watch::Receiver<bool>,
-    mut sending: Sending,
+    sending: Sending<Write>,
     requests: &[Request],
 ) -> PlanResult {
-    let mut sent = PlanResult::default();
-    while *leads.borrow()
-        && let Some(index) = sending.next_index()
-        && let Some(request) = requests.get(index)
-    {
-        let Err(error) = request.send(access).await else {
-            sending.end(index, Ending::Done);
-            continue;
-        };
-        if let (Some(Write::DeleteDerivedService(import)), true) =
-            (sending.write(index), error.is_forbidden())
-        {
+    let mut keeps_derived_service = false;
+    let is_forgiven = |write: &Write, error: &ApplyError| {
+        let Write::DeleteDerivedService(import) = write else { return false };
+        if error.is_forbidden() {
             tracing::warn!(
                 "the derived Service of {import} stays: {error}. Let the chart remove them (derivedServices=remove), \
                  or delete it"
             );
-            sent.keeps_derived_service = true;
-            sending.end(index, Ending::Done);
-            continue;
+            keeps_derived_service = true;
         }
-        let has_no_room = error.is_of_quota();
-        sending.end(index, if has_no_room { Ending::NoRoom } else { Ending::Failed });
-        if sending.has_failed(index) {
-            sent.failure.get_or_insert(error);
-        }
-    }
-    (sent.made, sent.unsent) = sending.finish();
-    sent
-}
-
-/// Sends requests one after the other, because their order matters. Stops at the first failure of a needed request.
-async fn send_all(access: &ApiAccess, requests: &[(Request, bool)]) -> Result<(), ApplyError> {
-    for (request, is_needed) in requests {
-        match request.send(access).await {
-            Err(error) if *is_needed || !error.is_refusal() => return Err(error),
-            _ => {}
-        }
-    }
-    Ok(())
+        error.is_forbidden()
+    };
+    let sent = send_plan(access, || *leads.borrow(), sending, requests, is_forgiven).await;
+    PlanResult { sent, keeps_derived_service }
 }

@@ -173,6 +173,12 @@ impl State {
         Some(Notice { regarding, is_warning: true, reason: part.reason().to_owned(), note })
     }
 
+    /// The import of a service, or the one that it would have.
+    pub(super) fn regarding_import(&self, name: &ServiceName) -> Regarding {
+        let uid = self.own.import_object(name).map(|import| import.uid.clone());
+        regarding("ServiceImport", self.own.import_version(), name, uid.unwrap_or_default())
+    }
+
     /// Removes and returns the events to write.
     pub(in crate::controller) fn take_notices(&mut self) -> Vec<Notice> {
         std::mem::take(&mut self.notices)

@@ -11,8 +11,8 @@ use super::State;
 use crate::{
     clusterset::{
         Actual, ClusterId, ExportState, ImportState, Importer, Known, KnownExport, LostVip,
-        Selection, ServiceName, SourceRules, SourceSlice, Stamp, Wanted, WantedImport,
-        export_conditions, is_exportable, of_derived, resolve,
+        Selection, ServiceName, SourceRules, Stamp, Wanted, WantedImport, export_conditions,
+        is_exportable, of_derived, over_limit_conditions, resolve,
     },
     mailbox::Outgoing,
     plan::{Write, plan, plan_export},
@@ -37,7 +37,14 @@ impl State {
         if let Some(export) = self.own.export(name, &self.cluster) {
             let publication = self.publication(name, outgoing.as_ref());
             let rules = &self.exports;
-            let mut conditions = export_conditions(&export, rules, &publication, &wanted.conflicts);
+            let mut conditions = if self.shares.is_beyond(name) {
+                over_limit_conditions(
+                    name.namespace(),
+                    self.settings.namespace_limits().to_string(),
+                )
+            } else {
+                export_conditions(&export, rules, &publication, &wanted.conflicts)
+            };
             if outgoing.is_some() {
                 conditions.extend(self.not_imported(&export, &actual));
             }
@@ -83,6 +90,7 @@ impl State {
         }
         self.note_vips(&name);
         self.note_acceptance(&name, &wanted);
+        self.note_planned_objects(&name, &writes);
         self.note_turns(&name, &actual, &writes);
         writes
     }
@@ -108,11 +116,9 @@ impl State {
         lost: &[LostVip],
     ) -> Wanted {
         let own_rules = SourceRules { namespaces: self.exports.clone(), ..SourceRules::default() };
-        let own_slices: Vec<Arc<SourceSlice>> =
-            outgoing.iter().flat_map(|outgoing| outgoing.slices.values().cloned()).collect();
         let own = outgoing.map(|outgoing| KnownExport {
             export: &outgoing.export,
-            slices: &own_slices,
+            slices: &outgoing.slices,
             rules: &own_rules,
             stamp: Stamp::NONE,
         });
@@ -155,6 +161,7 @@ impl State {
             incomplete: &incomplete,
             lost,
             properties: &properties,
+            refused: self.refusals.of(name),
         };
         let wanted = resolve(&self.importer(), &known, actual, &self.in_use);
         let rules = peers.iter().filter_map(|peer| {
@@ -184,7 +191,7 @@ impl State {
     /// The export of this cluster, if peers get it.
     pub(super) fn outgoing(&self, name: &ServiceName) -> Option<Outgoing> {
         let mut export = self.own.export(name, &self.cluster)?;
-        if !is_exportable(&export, &self.exports) {
+        if !is_exportable(&export, &self.exports) || self.shares.is_beyond(name) {
             return None;
         }
         export.vips = self.vips.get(name).cloned().unwrap_or_default();

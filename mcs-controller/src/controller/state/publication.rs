@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::State;
 use crate::{
-    apply::ApplyError,
+    apply::Sent,
     clusterset::{Properties, Publication, ServiceName},
     leases::Statement,
     mailbox::{MailboxWrite, Outgoing, plan_publication, unknown_demands},
@@ -24,7 +24,7 @@ impl State {
             return Publication::Failed(rival.clone());
         }
         if let Some(error) = self.publication_errors.get(name) {
-            return Publication::Failed(error.clone());
+            return error.clone();
         }
         if let Some(silence) = &self.silence {
             return Publication::Silent(silence.clone());
@@ -43,7 +43,9 @@ impl State {
         name: &ServiceName,
     ) -> (Vec<MailboxWrite>, bool) {
         let outgoing = self.outgoing(name);
-        let writes = plan_publication(name, outgoing.as_ref(), &self.own_mailbox, self.epoch);
+        let withheld = self.withheld(name);
+        let view = &self.own_mailbox;
+        let writes = plan_publication(name, outgoing.as_ref(), view, self.epoch, &withheld);
         (writes, outgoing.is_some())
     }
 
@@ -78,19 +80,9 @@ impl State {
         !self.unanswered.contains(name)
     }
 
-    /// Why this version must not publish a service.
-    pub(in crate::controller) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
+    /// Why this version must not replace the ExportedService of a service.
+    pub(super) fn unknown_demands(&self, name: &ServiceName) -> Option<String> {
         unknown_demands(name, &self.own_mailbox).filter(|_| self.outgoing.contains(name))
-    }
-
-    /// Records why a service is not published, until something changes.
-    pub(in crate::controller) fn note_unpublishable(&mut self, name: &ServiceName, problem: &str) {
-        self.unanswered.remove(name);
-        let former = self.publication_errors.insert(name.clone(), problem.to_owned());
-        if former.as_deref() != Some(problem) {
-            tracing::warn!("cannot publish {name}: {problem}");
-            self.imports.add(name.clone());
-        }
     }
 
     /// Records whether another publisher writes the mailbox.
@@ -163,26 +155,34 @@ impl State {
     pub(in crate::controller) fn note_publication(
         &mut self,
         name: &ServiceName,
-        error: Option<&ApplyError>,
+        sent: &Sent<MailboxWrite>,
     ) {
-        let is_refused = error.is_some_and(ApplyError::is_refusal);
-        if is_refused {
-            self.refused.insert(name.clone());
-        } else {
+        if self.note_withheld(name, sent) {
+            self.publications.add(name.clone());
+        }
+        let withheld = self.withheld(name);
+        if withheld.refused.is_empty() {
             self.refused.remove(name);
+        } else {
+            self.refused.insert(name.clone());
         }
         self.note_missing(name);
-        if is_refused || error.is_none() {
+        let failed = sent.failure.as_ref().filter(|error| !error.is_refusal());
+        if failed.is_none() {
             self.unanswered.remove(name);
         }
-        let changed = match error {
-            Some(error) => {
-                self.publication_errors.insert(name.clone(), error.to_string()).is_none()
-            }
-            None => self.publication_errors.remove(name).is_some(),
-        };
-        if changed {
+        let is_there = self.own_mailbox.seen().contains_key(name);
+        let problem = failed.map(ToString::to_string).map(Publication::Failed).or_else(|| {
+            let demands = withheld.is_of_later_version.then(|| self.unknown_demands(name));
+            let told = demands.flatten().or_else(|| withheld.told());
+            told.map(if is_there { Publication::Partly } else { Publication::Failed })
+        });
+        let former = self.publication_errors.remove(name);
+        if former != problem {
             self.imports.add(name.clone());
+        }
+        if let Some(problem) = problem {
+            self.publication_errors.insert(name.clone(), problem);
         }
     }
 }

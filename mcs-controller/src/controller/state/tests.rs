@@ -13,8 +13,8 @@ use serde_json::{Value, from_value, json};
 
 use super::*;
 use crate::{
-    apply::ApplyError,
-    clusterset::{ConditionType, LostVip, Publication, Stamp},
+    apply::{ApplyError, Sent},
+    clusterset::{ConditionType, LostVip, Stamp},
     leases::Statement,
     mailbox::{MailboxEvent, MailboxWrite},
     objects::{PublisherLease, complete_lease, exported_service, publisher_lease},
@@ -268,6 +268,19 @@ fn exporting(state: &mut State, services: usize) -> Vec<ServiceName> {
     (0..services).map(export).collect()
 }
 
+/// How these writes end with this error, or without.
+fn ended(writes: Vec<MailboxWrite>, failure: Option<ApplyError>) -> Sent<MailboxWrite> {
+    let (mut made, mut refused, mut unsent) = (vec![], vec![], vec![]);
+    match &failure {
+        None => made = writes,
+        Some(error) if error.is_refusal() => {
+            refused = writes.into_iter().map(|write| (write, error.to_string())).collect();
+        }
+        Some(_) => unsent = writes,
+    }
+    Sent { failure, made, refused, unsent }
+}
+
 #[test]
 fn a_term_is_complete_when_every_service_was_published_or_refused() {
     let mut state = state();
@@ -277,10 +290,10 @@ fn a_term_is_complete_when_every_service_was_published_or_refused() {
     let now = std::time::Instant::now();
     let mut end = |number: usize, code: Option<u16>| {
         while state.publications.next().is_some() {}
-        state.plan_and_note_publication(&names[number]);
-        let error = code.map(answer);
-        state.note_publication(&names[number], error.as_ref());
-        state.publications.end(&names[number], error.is_some(), now);
+        let writes = state.plan_and_note_publication(&names[number]);
+        let sent = ended(writes, code.map(answer));
+        state.note_publication(&names[number], &sent);
+        state.publications.end(&names[number], sent.failure.is_some(), now);
         let Statement { complete, services, refused, .. } = state.statement();
         (complete, services, refused.len())
     };
@@ -305,7 +318,7 @@ fn a_term_is_complete_although_services_change_all_the_time() {
         let name = state.publications.next().unwrap();
         state.publications.begin(name.clone());
         state.plan_and_note_publication(&name);
-        state.note_publication(&name, None);
+        state.note_publication(&name, &Sent::default());
         state.publications.end(&name, false, now);
         published += 1;
         // Ten others change while one is written.
@@ -351,8 +364,10 @@ fn a_restriction_of_a_later_version_is_not_lifted() {
     state.update(Update::Mailbox(MailboxId::Own, MailboxEvent::Services(event)));
     let problem = state.unknown_demands(name).unwrap();
     assert!(problem.contains("with moon"), "{problem}");
-    state.note_unpublishable(name, &problem);
-    assert_eq!(state.publication(name, None), Publication::Failed(problem));
+    let writes = state.plan_and_note_publication(name);
+    assert!(writes.is_empty(), "{writes:?}");
+    state.note_publication(name, &Sent::default());
+    assert_eq!(state.publication(name, None), Publication::Partly(problem));
 }
 
 #[test]

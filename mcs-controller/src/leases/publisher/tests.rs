@@ -231,3 +231,17 @@ fn at_home_the_election_is_enough() {
     next.identity.is_at_home = true;
     assert!(server.turn(&mut next), "at once");
 }
+
+#[test]
+fn objects_of_a_clock_that_was_ahead_are_followed() {
+    let mut server = Server::new();
+    let mut term = term(&server, "u1");
+    assert!(server.turn(&mut term));
+    let ahead = Stamp { mailbox: 0, epoch: term.epoch() + 1_000_000, sequence: 7 };
+    term.follow(ahead);
+    assert_eq!(term.epoch(), ahead.epoch + 1);
+    server.turn(&mut term);
+    assert_eq!(server.lease.as_ref().unwrap().stamp.epoch, ahead.epoch + 1, "it is said at once");
+    term.follow(Stamp { epoch: 1, ..ahead });
+    assert_eq!(term.epoch(), ahead.epoch + 1);
+}

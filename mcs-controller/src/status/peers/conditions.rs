@@ -222,6 +222,15 @@ pub(super) fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     }
 }
 
+/// Whether the API server of this cluster takes what is imported.
+pub(super) fn written(notes: &PeerNotes<'_>) -> PeerCondition {
+    let kind = "ImportsWritten";
+    match &notes.refused {
+        None => condition(kind, Some(true), "Written", "no object of its imports is refused"),
+        Some(told) => condition(kind, Some(false), "Refused", told),
+    }
+}
+
 pub(super) fn within_limits(peer: &Peer) -> PeerCondition {
     let kind = "WithinLimits";
     match peer.view.over_limit() {

@@ -215,6 +215,11 @@ fn check(world: &World, from: &str, kubeconfig: &Path, count: usize) -> anyhow::
     Ok(finding)
 }
 
+/// What `check` finds in one cluster without connecting to pods.
+pub(crate) fn of(world: &World, cluster: &Cluster) -> anyhow::Result<Vec<Value>> {
+    end(command(world, &cluster.administrator()?, &["--probe=off"])?)
+}
+
 fn command(world: &World, kubeconfig: &Path, flags: &[&str]) -> anyhow::Result<Child> {
     let mut command = controller::command_line(&world.node.netns)?;
     command.arg("check").arg(kubeconfig).args(["-o", "json"]).args(flags);

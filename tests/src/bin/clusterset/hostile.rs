@@ -26,6 +26,7 @@ use serde_json::{Value, json};
 
 use crate::{
     cluster::{ARRIVAL, Cluster, conditions},
+    controller::MAILBOX,
     objects::{self, namespaced},
     peering,
     world::World,
@@ -190,7 +191,10 @@ fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
         let export = |number, round| exported(HOSTILE, number, round);
         let beside = Beside { what: "a hostile peer", services: SERVICES, export: &export };
         let hostile = propagation(world, samples(), Some(beside))?;
+        many_slices(world, &alone)?;
         over_limit(world)?;
+        full_mailbox(world)?;
+        renews_its_lease(importer)?;
         importer.api().delete(&peer(HOSTILE))?;
         wait_for_imports(importer, QUIET_SERVICES)?;
         is_within_budget(&hostile)?;
@@ -261,6 +265,141 @@ fn imports(importer: &Cluster, expected: usize) -> anyhow::Result<()> {
     let rest = found["metadata"]["remainingItemCount"].as_u64().unwrap_or_default();
     let found = first as u64 + rest;
     ensure!(found == expected as u64, "there are {found}, not {expected}");
+    Ok(())
+}
+
+/// How many slices one service of the hostile peer has: as many as an ExportedService can name.
+fn slices() -> usize {
+    if is_full() { 20_000 } else { 500 }
+}
+
+/// The copy of a slice of a service in a mailbox, with this many endpoints.
+fn copied(
+    (mailbox, namespace, service): (&str, &str, &str),
+    (name, round): (&str, usize),
+    endpoints: Range<usize>,
+) -> Value {
+    let mut slice =
+        namespaced("discovery.k8s.io/v1", "EndpointSlice", mailbox, &format!("{namespace}.{name}"));
+    slice["metadata"]["labels"] = json!({
+        "clusterset.mcs-agent.io/cluster": mailbox,
+        "clusterset.mcs-agent.io/namespace": namespace,
+        "clusterset.mcs-agent.io/service": service,
+    });
+    slice["metadata"]["annotations"] = json!({
+        "clusterset.mcs-agent.io/source-slice": name,
+        "clusterset.mcs-agent.io/source-generation": round.to_string(),
+    });
+    slice["addressType"] = json!("IPv4");
+    slice["ports"] = json!([{ "name": "http", "protocol": "TCP", "port": 8080 }]);
+    let endpoints = endpoints.map(|number| {
+        let [high, low] = u16::try_from(number).unwrap_or_default().to_be_bytes();
+        json!({ "addresses": [format!("20.1.{high}.{low}")], "conditions": { "ready": true } })
+    });
+    slice["endpoints"] = endpoints.collect();
+    slice
+}
+
+/// One service with many slices, which change in turn.
+fn many_slices(world: &World, alone: &Times) -> anyhow::Result<()> {
+    let host = world.first();
+    let large = format!("{HOSTILE}-0");
+    let name = |number: usize| format!("large-{number:05}");
+    let of = |number: usize, round: usize| {
+        copied((HOSTILE, NAMESPACE, &large), (&name(number), round), number..number + 1)
+    };
+    let all: Vec<_> = (0..slices()).map(|number| of(number, 0)).collect();
+    host.api().create_many(&all)?;
+    let mut exported = exported(HOSTILE, 0, 0);
+    exported["spec"]["slices"] = (0..slices()).map(name).collect();
+    host.api().apply(&exported)?;
+    let beside = Beside { what: "a service of many slices", services: slices(), export: &of };
+    let hostile = propagation(world, 2 * samples(), Some(beside))?;
+    for slice in &all {
+        host.api().delete(slice)?;
+    }
+    exported["spec"]["slices"] = json!([]);
+    host.api().apply(&exported)?;
+    delays_nobody(alone, &hostile)
+}
+
+/// A tenant of the quiet peer fills its mailbox, with names that come first. The endpoints of the others follow.
+fn full_mailbox(world: &World) -> anyhow::Result<()> {
+    const FIRST: &str = "aaa";
+    const FOLLOWS: Duration = Duration::from_secs(2);
+    let (host, importer) = (&world.clusters[2], world.second());
+    let web = format!("{QUIET}-1");
+    let mut limited = peer(QUIET);
+    limited["spec"]["limits"] = json!({ "bytes": 4 << 20 });
+    importer.api().apply(&limited)?;
+    let heavy = |number: usize| {
+        let mut heavy = exported(QUIET, number, 0);
+        let name = format!("heavy-{number}");
+        heavy["metadata"]["name"] = json!(format!("{FIRST}.{name}"));
+        heavy["spec"]["namespace"] = json!(FIRST);
+        heavy["spec"]["name"] = json!(name);
+        heavy["spec"]["annotations"] =
+            (0..200).map(|key| (format!("key-{key}"), json!("x".repeat(30)))).collect();
+        heavy
+    };
+    let all: Vec<_> = (0..400).map(heavy).collect();
+    host.api().create_many(&all)?;
+    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{QUIET}");
+    wait::until("a full mailbox", || {
+        let found = conditions(&importer.api().get(&path)?);
+        ensure!(found.iter().any(|one| one == "WithinLimits=False/OverLimit"), "{found:?}");
+        Ok(())
+    })?;
+    let mut exported = exported(QUIET, 1, 0);
+    let mut follow = |round: usize, endpoints: Range<usize>, names: &[&str]| {
+        exported["spec"]["slices"] = json!(names);
+        let began = Instant::now();
+        for (place, name) in names.iter().enumerate() {
+            let first = endpoints.start + 10 * place;
+            let of = (QUIET, NAMESPACE, &*web);
+            host.api().apply(&copied(of, (name, round), first..first + endpoints.len()))?;
+        }
+        host.api().apply(&exported)?;
+        let expected = names.len() * endpoints.len();
+        wait::within(wait::scaled(FOLLOWS), "endpoints of another tenant", || {
+            let selector = format!("labelSelector=multicluster.kubernetes.io/service-name%3D{web}");
+            let path = format!(
+                "/apis/discovery.k8s.io/v1/namespaces/{NAMESPACE}/endpointslices?{selector}"
+            );
+            let found = importer.api().get(&path)?;
+            let slices = found["items"].as_array().into_iter().flatten();
+            let found =
+                slices.flat_map(|slice| slice["endpoints"].as_array().into_iter().flatten());
+            let found = found.count();
+            ensure!(found == expected, "there are {found} endpoints, not {expected}");
+            Ok(())
+        })?;
+        tell(format!(
+            "endpoints of another tenant followed within {} ms",
+            began.elapsed().as_millis()
+        ));
+        anyhow::Ok(())
+    };
+    // It scales, gets another slice, and replaces its first pods.
+    follow(1, 1..4, &["web-a"])?;
+    follow(2, 1..7, &["web-a", "web-b"])?;
+    follow(3, 101..107, &["web-b"])?;
+    for object in &all {
+        host.api().delete(object)?;
+    }
+    Ok(())
+}
+
+/// The Lease by which others see that this cluster lives.
+fn renews_its_lease(importer: &Cluster) -> anyhow::Result<()> {
+    // It renews the Lease each 10 s; others miss it after 20 s.
+    const LATE: Duration = Duration::from_secs(14);
+    let lease = namespaced("coordination.k8s.io/v1", "Lease", MAILBOX, "publisher");
+    let lease = importer.api().read(&lease)?;
+    let renewed: Timestamp =
+        lease["spec"]["renewTime"].as_str().context("no renewTime")?.parse()?;
+    let age = Timestamp::now().duration_since(renewed).unsigned_abs();
+    ensure!(age < wait::scaled(LATE), "the Lease is {age:?} old");
     Ok(())
 }
 

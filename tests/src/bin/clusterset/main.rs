@@ -33,6 +33,7 @@ mod proxied;
 mod publisher;
 mod reach;
 mod rebuilt;
+mod refused;
 mod replicas;
 mod rules;
 mod scale;
@@ -66,6 +67,7 @@ fn main() -> ExitCode {
     connectivity::cases(&mut suite);
     silence::cases(&mut suite);
     publisher::cases(&mut suite);
+    refused::cases(&mut suite);
     skew::cases(&mut suite);
     credentials::cases(&mut suite);
     beside::cases(&mut suite);

@@ -19,6 +19,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a tenant gives no Service the labels of imported ones", labels_no_service);
     suite.case("a tenant writes other slices", writes_other_slices);
     suite.case("the garbage collector ends a foreground deletion", foreground_deletion);
+    suite.case("stored versions of imports are migrated", migration);
     suite.case("another controller writes its own imports and slices", another_controller);
     suite.case("the controller writes no slices but its own", only_its_own);
     suite.case("a tenant reads no peers and no mailbox", reads_no_peers);
@@ -91,6 +92,39 @@ fn writes_other_slices(world: &mut World) -> anyhow::Result<()> {
     let slice = plain_slice(&namespace);
     wait::until("the rights of the role", || tenant.apply(&slice))?;
     tenant.delete(&slice)
+}
+
+/// A migration of stored versions writes each object as it is.
+fn migration(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let cluster = world.first();
+    let tenant = cluster.tenant(&namespace)?;
+    cluster.export(&objects::service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
+    let slices = cluster.wait_for_addresses(&namespace, &["10.77.9.17"])?;
+    cluster.wait_for_import(&namespace, |_| Ok(()))?;
+    let name = slices[0]["metadata"]["name"].as_str().context("a name")?;
+    let ours = namespaced("discovery.k8s.io/v1", "EndpointSlice", &namespace, name);
+    for object in [&objects::import(&namespace), &ours] {
+        let as_it_is = |tenant: &Api| tenant.replace(&cluster.api().read(object)?);
+        wait::until("an update that changes nothing", || as_it_is(&tenant))?;
+        for (field, value) in [("labels", json!({})), ("annotations", json!({ "a": "b" }))] {
+            refused(&tenant, object, |tenant, object| {
+                let mut changed = cluster.api().read(object)?;
+                changed["metadata"][field] = value.clone();
+                tenant.replace(&changed)
+            })?;
+        }
+        let part = if object["kind"] == "EndpointSlice" { "endpoints" } else { "spec" };
+        refused(&tenant, object, |tenant, object| {
+            let mut changed = cluster.api().read(object)?;
+            match changed[part].as_array_mut() {
+                Some(endpoints) => endpoints.clear(),
+                None => changed["spec"]["ips"] = json!([]),
+            }
+            tenant.replace(&changed)
+        })?;
+    }
+    cluster.unexport(&namespace)
 }
 
 /// The user of the controller manager's garbage collector, which no case runs.

@@ -1,0 +1,136 @@
+//! What API servers refuse: the status of imports and of exports says so, and an Event does.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+use super::State;
+use crate::{
+    apply::Sent,
+    clusterset::{ClusterId, Refused, ServiceName, ServiceObject},
+    mailbox::{MailboxObject, MailboxWrite, Withheld},
+    plan::Write,
+    status::Notice,
+};
+
+/// How many services a message names.
+const NAMED: usize = 3;
+
+/// The objects of each service that the API server of this cluster refuses.
+#[derive(Debug, Default)]
+pub(in crate::controller) struct Refusals(HashMap<ServiceName, Refused>);
+
+impl Refusals {
+    /// Those of a service.
+    pub(super) fn of(&self, name: &ServiceName) -> &Refused {
+        self.0.get(name).unwrap_or(Refused::NONE)
+    }
+
+    /// What of the imports of these services is refused. `None`: nothing.
+    fn told<'a>(&'a self, services: impl Iterator<Item = &'a ServiceName>) -> Option<String> {
+        let told: BTreeMap<_, _> = services
+            .filter_map(|name| Some((name, self.0.get(name)?.told(ServiceObject::is_of_import)?)))
+            .collect();
+        let named: Vec<_> =
+            told.iter().take(NAMED).map(|(name, words)| format!("{name}: {words}")).collect();
+        let more = told.len().saturating_sub(NAMED);
+        let more = if more > 0 { format!(" And {more} more services.") } else { String::new() };
+        (!named.is_empty()).then(|| format!("{}{more}", named.join(" ")))
+    }
+}
+
+impl State {
+    /// The services that a cluster exports or that are imported from it, of which the API server refuses objects, in its
+    /// words. `None`: none.
+    pub(in crate::controller) fn refused_of(&self, cluster: &ClusterId) -> Option<String> {
+        let peers = self.peers.by_cluster(&self.cluster);
+        let is_exported = |name: &ServiceName| {
+            let mut of_cluster = peers.iter().filter(|peer| peer.object.cluster == *cluster);
+            of_cluster.any(|peer| peer.view.believed().contains_key(name))
+        };
+        let is_meant =
+            |name: &&ServiceName| is_exported(name) || self.own.is_imported_from(name, cluster);
+        self.refusals.told(self.refusals.0.keys().filter(is_meant))
+    }
+
+    /// Forgets what the API server has refused and nobody plans any more.
+    pub(super) fn note_planned_objects(&mut self, name: &ServiceName, writes: &[Write]) {
+        let Some(refused) = self.refusals.0.get_mut(name) else { return };
+        let planned: BTreeSet<_> = writes.iter().map(Write::object).collect();
+        let before = refused.objects().len();
+        refused.retain(|object| planned.contains(object));
+        if refused.objects().len() < before {
+            self.end_refusals(name);
+            // The status of this plan tells of them.
+            self.imports.add(name.clone());
+        }
+    }
+
+    fn end_refusals(&mut self, name: &ServiceName) {
+        if self.refusals.of(name).is_empty() && self.refusals.0.remove(name).is_some() {
+            let note = "the API server takes every object of it again".to_owned();
+            self.tell_of_service(name, false, "Written", note);
+        }
+    }
+
+    /// Notes how the writes of an import have ended.
+    pub(in crate::controller) fn note_sent(&mut self, name: &ServiceName, sent: &Sent<Write>) {
+        let former = self.refusals.of(name).clone();
+        let mut refused = former.clone();
+        let made: BTreeSet<_> = sent.made.iter().map(Write::object).collect();
+        refused.retain(|object| !made.contains(object));
+        for (write, words) in &sent.refused {
+            refused.note(write.object(), words.clone());
+        }
+        if refused == former {
+            return;
+        }
+        let has_turned = refused.objects() != former.objects();
+        let told = refused.told(|object| !former.contains(object));
+        self.refusals.0.insert(name.clone(), refused);
+        if let Some(note) = told {
+            self.tell_of_service(name, true, "Refused", note);
+        }
+        self.end_refusals(name);
+        if has_turned {
+            self.imports.add(name.clone());
+        }
+    }
+
+    /// An event about the import of a service, or the one that it would have.
+    fn tell_of_service(
+        &mut self,
+        name: &ServiceName,
+        is_warning: bool,
+        reason: &str,
+        note: String,
+    ) {
+        let regarding = self.regarding_import(name);
+        let reason = reason.to_owned();
+        self.notices.push(Notice { regarding, is_warning, reason, note });
+    }
+
+    /// What the mailbox's API server has refused of a service.
+    pub(super) fn withheld(&self, name: &ServiceName) -> Withheld {
+        let refused = self.withheld.get(name).cloned().unwrap_or_default();
+        Withheld { refused, is_of_later_version: self.unknown_demands(name).is_some() }
+    }
+
+    /// Notes which objects of a service the mailbox's API server refuses. Returns whether they are others than before.
+    pub(super) fn note_withheld(&mut self, name: &ServiceName, sent: &Sent<MailboxWrite>) -> bool {
+        let former = self.withheld.remove(name).unwrap_or_default();
+        let unsent: BTreeSet<_> = sent.unsent.iter().map(MailboxWrite::object).collect();
+        let made: BTreeSet<_> = sent.made.iter().map(MailboxWrite::object).collect();
+        let mut refused: BTreeMap<MailboxObject, String> = former.clone();
+        refused.retain(|object, _| unsent.contains(object) && !made.contains(object));
+        // Without the mark of a withdrawal, readers wait until the Lease no longer counts the service.
+        let needed = |(write, _): &&(MailboxWrite, String)| {
+            !matches!(write, MailboxWrite::WithdrawService(_))
+        };
+        let answers = sent.refused.iter().filter(needed);
+        refused.extend(answers.map(|(write, words)| (write.object(), words.clone())));
+        let has_turned = !refused.keys().eq(former.keys());
+        if !refused.is_empty() {
+            self.withheld.insert(name.clone(), refused);
+        }
+        has_turned
+    }
+}
