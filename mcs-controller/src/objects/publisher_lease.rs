@@ -64,7 +64,7 @@ pub struct Membership {
     pub vip_ranges: String,
     /// The version of the controller.
     pub software: String,
-    /// Where the controller says which source address it sees, [`MOST_CONTROLLERS`] at most.
+    /// Where the controller says which source address it sees, at most `MOST_CONTROLLERS`.
     pub controllers: Vec<SocketAddr>,
 }
 

@@ -103,6 +103,7 @@ const VALUES: &[&str] = &[
     "Address",
     "ClusterTraffic",
     "ObjectKey",
+    "SERVICE_NAME_LABEL",
     "Tier",
     "Tiers",
     "Traffic",
