@@ -33,7 +33,7 @@ impl<'a> Masquerade<'a> {
     fn begin(netns: &'a Namespace, to: SocketAddr, as_address: &str) -> anyhow::Result<Self> {
         let rules = format!(
             "table ip {TABLE} {{ chain out {{ type nat hook postrouting priority srcnat; \
-             ip daddr {} tcp dport {} snat to {as_address}; }} }}",
+             ip daddr {} tcp dport {} snat to {as_address}; }}; }};",
             to.ip(),
             to.port(),
         );

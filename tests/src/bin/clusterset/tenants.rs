@@ -78,6 +78,7 @@ fn labels_no_service(world: &mut World) -> anyhow::Result<()> {
                 json!({ format!("multicluster.kubernetes.io/{label}"): "hello" });
             refused(&tenant, &labelled, Api::apply)?;
             wait::until("the rights of a controller", || other.apply(&labelled))?;
+            labelled["metadata"]["annotations"] = json!({ "changed": "yes" });
             refused(&tenant, &labelled, Api::apply)?;
             // The labels can be taken away.
             tenant.apply(&plain)?;
