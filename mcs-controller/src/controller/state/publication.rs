@@ -43,7 +43,7 @@ impl State {
         name: &ServiceName,
     ) -> (Vec<MailboxWrite>, bool) {
         let outgoing = self.outgoing(name);
-        let withheld = self.withheld(name);
+        let withheld = self.withheld(name, outgoing.is_some());
         let view = &self.own_mailbox;
         let writes = plan_publication(name, outgoing.as_ref(), view, self.epoch, &withheld);
         (writes, outgoing.is_some())
@@ -160,7 +160,7 @@ impl State {
         if self.note_withheld(name, sent) {
             self.publications.add(name.clone());
         }
-        let withheld = self.withheld(name);
+        let withheld = self.withheld(name, self.outgoing.contains(name));
         if withheld.refused.is_empty() {
             self.refused.remove(name);
         } else {

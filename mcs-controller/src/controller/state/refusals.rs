@@ -6,7 +6,7 @@ use super::State;
 use crate::{
     apply::Sent,
     clusterset::{ClusterId, Refused, ServiceName, ServiceObject},
-    mailbox::{MailboxObject, MailboxWrite, Withheld},
+    mailbox::{MailboxObject, MailboxWrite, Withheld, unknown_demands},
     plan::Write,
     status::Notice,
 };
@@ -108,10 +108,11 @@ impl State {
         self.notices.push(Notice { regarding, is_warning, reason, note });
     }
 
-    /// What the mailbox's API server has refused of a service.
-    pub(super) fn withheld(&self, name: &ServiceName) -> Withheld {
+    /// What the mailbox's API server has refused of a service. `is_outgoing`: the service belongs there.
+    pub(super) fn withheld(&self, name: &ServiceName, is_outgoing: bool) -> Withheld {
         let refused = self.withheld.get(name).cloned().unwrap_or_default();
-        Withheld { refused, is_of_later_version: self.unknown_demands(name).is_some() }
+        let demands = unknown_demands(name, &self.own_mailbox);
+        Withheld { refused, is_of_later_version: is_outgoing && demands.is_some() }
     }
 
     /// Notes which objects of a service the mailbox's API server refuses. Returns whether they are others than before.

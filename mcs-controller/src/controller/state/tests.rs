@@ -368,6 +368,9 @@ fn a_restriction_of_a_later_version_is_not_lifted() {
     assert!(writes.is_empty(), "{writes:?}");
     state.note_publication(name, &Sent::default());
     assert_eq!(state.publication(name, None), Publication::Partly(problem));
+    // A publisher that begins its term has not planned any service.
+    state.begin_term(2);
+    assert!(state.plan_and_note_publication(name).is_empty());
 }
 
 #[test]
