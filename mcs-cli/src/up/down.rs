@@ -199,13 +199,18 @@ fn ours() -> String {
     format!("{}={}", well_known::MANAGED_BY, well_known::CONTROLLER)
 }
 
+/// Selects imported slices. The mailboxes of other clusters on a hub have slices of their controllers too, without a source cluster.
+fn imported_slices() -> String {
+    let ours = format!("{}={}", well_known::SLICE_MANAGED_BY, well_known::CONTROLLER);
+    format!("{ours},{}", well_known::SOURCE_CLUSTER)
+}
+
 /// Deletes what no controller maintains any more: imports, also of the cluster's own exports, their slices, and what is in the
 /// mailbox. Its namespace stays when the chart goes. Returns the number of objects.
 async fn sweep(cluster: &Cluster) -> anyhow::Result<usize> {
-    let slices = format!("{}={}", well_known::SLICE_MANAGED_BY, well_known::CONTROLLER);
     let lists: [(Kind, Option<&str>, &str); 5] = [
         (IMPORTS, None, &ours()),
-        (SLICES, None, &slices),
+        (SLICES, None, &imported_slices()),
         (EXPORTED, Some(link::MAILBOX), ""),
         (SLICES, Some(link::MAILBOX), ""),
         (LEASES, Some(link::MAILBOX), ""),
