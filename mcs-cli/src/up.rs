@@ -232,17 +232,29 @@ impl Work {
             places.contains_key(reader) && places.contains_key(publisher)
         });
         links.members.retain(|id, _| places.contains_key(id));
-        let readers: Vec<_> = places.iter().filter(|(id, _)| !links.of(id).is_empty()).collect();
-        let readers: Vec<usize> = readers.into_iter().map(|(_, place)| *place).collect();
+        let readers = places.iter().filter(|(id, _)| !links.of(id).is_empty());
+        let readers: Vec<_> = readers.collect();
         let Plan { members, hub, link, .. } = &mut *plan;
-        let clusters: Vec<_> = members.iter().map(|(member, _)| &member.cluster).collect();
-        for (reader, left) in link::begin(link, links, &clusters, hub.as_ref()).await? {
-            if let Some(place) = places.get(&reader) {
-                self.note(*place, Err(anyhow::anyhow!(left)));
+        // A cluster that has failed may not answer, and is no part of the links.
+        let clusters = members.iter().map(|(member, _)| &member.cluster);
+        let clusters: Vec<_> = clusters.filter(|one| places.contains_key(&one.id)).collect();
+        link.retain(|id| {
+            places.contains_key(id) || hub.as_ref().is_some_and(|hub| hub.id == *id)
+        });
+        let left = match link::begin(link, links, &clusters, hub.as_ref()).await {
+            Ok(left) => left,
+            Err(error) => {
+                let why = format!("not linked: {}", told(&error));
+                readers.iter().map(|(id, _)| ((*id).clone(), why.clone())).collect()
             }
-        }
-        for place in readers {
-            self.note(place, Ok(vec!["linked".to_owned()]));
+        };
+        for (id, place) in readers {
+            let mut why = left.iter().filter(|(reader, _)| reader == id).map(|(_, why)| why);
+            let result = match why.next() {
+                None => Ok(vec!["linked".to_owned()]),
+                Some(why) => Err(anyhow::anyhow!(why.clone())),
+            };
+            self.note(*place, result);
         }
         let sound = self.sound(plan);
         let ids: Vec<_> = sound.iter().map(|(_, member)| &member.cluster.id).collect();
