@@ -238,9 +238,7 @@ impl Work {
         // A cluster that has failed may not answer, and is no part of the links.
         let clusters = members.iter().map(|(member, _)| &member.cluster);
         let clusters: Vec<_> = clusters.filter(|one| places.contains_key(&one.id)).collect();
-        link.retain(|id| {
-            places.contains_key(id) || hub.as_ref().is_some_and(|hub| hub.id == *id)
-        });
+        link.retain(|id| places.contains_key(id) || hub.as_ref().is_some_and(|hub| hub.id == *id));
         let left = match link::begin(link, links, &clusters, hub.as_ref()).await {
             Ok(left) => left,
             Err(error) => {

@@ -94,7 +94,8 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
         ensure_confirmed(command.yes)?;
         let outcomes = take(&leaving, hub.as_ref(), !command.no_dns).await?;
         let code = outcomes.show()?;
-        let stays = fleet::each(&leaving, async |one| stays::rows(&one.cluster).await);
+        let stays =
+            fleet::each(&leaving, async |one| stays::rows(&one.cluster, &one.kubeconfig).await);
         let rows = stays.await.into_iter().flatten();
         print("")?;
         print(&table(terminal_width(), &["CLUSTER", "STAYS", "REMOVE IT WITH"], rows))?;

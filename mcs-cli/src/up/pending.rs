@@ -48,8 +48,8 @@ pub(super) async fn dead(
     let Pending { record, status, age } = pending;
     bail!(
         "helm has worked on the release {release} for {age} s ({status}): wait until it is done. If that helm is gone, run: kubectl \
-         delete secret {record} --namespace {namespace} --context {}. After {} minutes `mcs` takes it for gone by itself",
-        kubeconfig.context_name()?,
+         delete secret {record} --namespace {namespace} {}. After {} minutes `mcs` takes it for gone by itself",
+        kubeconfig.flags()?,
         DEAD_AFTER / 60
     )
 }
