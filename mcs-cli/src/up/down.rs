@@ -166,10 +166,24 @@ async fn remove(one: &Leaving, with_dns: bool, done: &mut Vec<String>) -> anyhow
     }
     release::uninstall(cluster, kubeconfig).await?;
     say("the release mcs is gone".to_owned())?;
+    if has_controller(cluster).await? {
+        // It maintains the imports, and is of another release or of none.
+        return say(format!(
+            "imports stay, since the Deployment {0}/{0} does, which the release mcs does not have: remove it and run this again",
+            well_known::CONTROLLER
+        ));
+    }
     match sweep(cluster).await? {
         0 => Ok(()),
         count => say(format!("deleted {count} imports, slices and mailbox objects")),
     }
+}
+
+/// Whether a controller stays in the cluster.
+async fn has_controller(cluster: &Cluster) -> anyhow::Result<bool> {
+    let namespace = Some(well_known::CONTROLLER);
+    let deployment = cluster.get(DEPLOYMENTS, namespace, well_known::CONTROLLER).await?;
+    Ok(deployment.is_some_and(|one| one["metadata"]["deletionTimestamp"].is_null()))
 }
 
 /// Waits until the controller has deleted what other clusters had exported, if a controller runs.
