@@ -120,7 +120,11 @@ async fn take(
     let ids: Vec<_> = leaving.iter().map(|one| one.cluster.id.clone()).collect();
     let mut outcomes = Outcomes::default();
     if let Some(hub) = hub {
-        let of_hub = match link::leave_hub(hub, &ids).await {
+        // A cluster that could not leave still has its links, and needs its account for them.
+        let have_left = ids.iter().zip(&left).filter(|(_, left)| left.is_ok());
+        let have_left: Vec<_> = have_left.map(|(id, _)| id.clone()).collect();
+        let of_hub = match link::leave_hub(hub, &have_left).await {
+            Ok(_) if have_left.is_empty() => Outcome::Left("no cluster has left it".to_owned()),
             Ok(said) if said.is_empty() => Outcome::Done("unlinked".to_owned()),
             Ok(said) => Outcome::Done(said.join("; ")),
             Err(error) => Outcome::Failed(told(&error)),
