@@ -416,7 +416,7 @@ async fn connected(member: &Member, ids: &[&ClusterId], end: Instant) -> anyhow:
         });
         Ok(why.map_or(Ok(()), Err))
     };
-    wait::until(end, read).await
+    wait::patiently(end, read).await
 }
 
 /// Why a cluster is not read, if it is not.

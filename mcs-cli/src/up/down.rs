@@ -198,7 +198,7 @@ async fn withdrawn(cluster: &Cluster) -> anyhow::Result<()> {
         return Ok(());
     }
     let end = Instant::now() + WITHDRAWN_WITHIN;
-    wait::until(end, async || {
+    wait::patiently(end, async || {
         let imports = cluster.list_in_if_served(IMPORTS, None, &ours()).await?;
         let from = sources(&imports, cluster.id.as_str());
         let late = || format!("imports still have endpoints of {}", joined(&from));

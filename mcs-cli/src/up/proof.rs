@@ -195,7 +195,7 @@ impl Proof {
                 )
             }))
         };
-        wait::until(end, import).await
+        wait::patiently(end, import).await
     }
 
     /// Connects from every node, and asks the controllers of other clusters which source addresses they see.
