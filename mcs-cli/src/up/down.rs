@@ -81,8 +81,9 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
         }
         let ids: Vec<_> = leaving.iter().map(|one| one.cluster.id.clone()).collect();
         let others = others(&leaving);
+        let dns = if command.no_dns { "" } else { ", names in clusterset.local" };
         print(&format!(
-            "Take links, imports, names in clusterset.local and the release mcs from {}. Imported services end.",
+            "Take links, imports{dns} and the release mcs from {}. Imported services end.",
             joined(&ids)
         ))?;
         if !others.is_empty() {
@@ -99,8 +100,16 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
         let rows = stays.await.into_iter().flatten();
         print("")?;
         print(&table(terminal_width(), &["CLUSTER", "STAYS", "REMOVE IT WITH"], rows))?;
+        // A cluster without links may have lost them by an earlier `down`, and nothing in it names the others then.
+        let is_again = leaving.iter().any(|one| one.peers.is_empty());
         if !others.is_empty() {
             print("\nThe other clusters forget these, where their kubeconfigs are:")?;
+        } else if is_again {
+            print(
+                "\nOther clusters that were linked with these forget them, with the kubeconfigs of all of these others:",
+            )?;
+        }
+        if !others.is_empty() || is_again {
             for id in &ids {
                 print(&forget(id, &others, command.hub.as_ref()))?;
             }
@@ -283,6 +292,9 @@ fn forget_with(
     };
     let mut words = vec![format!("  mcs forget {id}")];
     words.extend(others.iter().map(place));
+    if others.is_empty() {
+        words.push("KUBECONFIG...".to_owned());
+    }
     words.extend(hub.map(|hub| format!("--hub {hub}")));
     words.join(" ")
 }
@@ -318,5 +330,7 @@ mod tests {
             forget_with(&id, &others, Some(&hub), &contexts),
             "  mcs forget east KUBECONFIG-OF-south --context arn:aws:eks:eu-west-1:1:cluster/West --hub hub.conf"
         );
+        let unknown = forget_with(&id, &[], None, &contexts);
+        assert_eq!(unknown, "  mcs forget east KUBECONFIG...");
     }
 }
