@@ -172,6 +172,15 @@ impl Block {
         self.keys().any(|key| key.zone == ZONE)
     }
 
+    /// Whether it serves names of services, all or some, and not the zone itself. CoreDNS asks the block with the longest zone.
+    fn is_below_zone(&self) -> bool {
+        let is_below = |zone: &str| {
+            let rest = zone.strip_suffix(ZONE).and_then(|rest| rest.strip_suffix("svc."));
+            rest.is_some_and(|rest| rest.is_empty() || rest.ends_with('.'))
+        };
+        !self.is_of_zone() && self.keys().any(|key| is_below(&key.zone))
+    }
+
     /// Whether its header names nothing but the zone.
     fn is_of_zone_alone(&self) -> bool {
         !self.keys.is_empty()

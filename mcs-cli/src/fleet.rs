@@ -43,11 +43,15 @@ pub(crate) fn all_of<T>(results: Vec<anyhow::Result<T>>) -> anyhow::Result<Vec<T
     }
     match failed.len() {
         0 => Ok(all),
-        // Its causes decide on the exit code.
         1 => Err(failed.remove(0)),
-        _ => Err(anyhow::anyhow!(failed.iter().map(told).collect::<Vec<_>>().join("; "))),
+        _ => Err(Several(failed).into()),
     }
 }
+
+/// The errors of several clusters. Their causes decide on the exit code.
+#[derive(Debug, thiserror::Error)]
+#[error("{}", .0.iter().map(told).collect::<Vec<_>>().join("; "))]
+pub(crate) struct Several(pub(crate) Vec<anyhow::Error>);
 
 /// What became of one cluster.
 #[derive(Debug, PartialEq, Eq)]

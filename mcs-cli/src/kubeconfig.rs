@@ -102,6 +102,16 @@ impl ClusterArgs {
     }
 }
 
+/// A word as a shell takes it.
+fn quoted(word: &str) -> String {
+    let is_plain = |letter: char| letter.is_alphanumeric() || "_@%+=:,./-".contains(letter);
+    if word.chars().all(is_plain) {
+        word.to_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
 /// The given kubeconfigs, and those of contexts.
 pub(crate) fn named(
     kubeconfigs: &[KubeconfigArg],
@@ -149,6 +159,16 @@ impl KubeconfigArg {
         }
         let current = self.read()?.current_context;
         current.ok_or_else(|| KubeconfigError::NoCurrent(self.file_names()))
+    }
+
+    /// The flags that lead kubectl to this cluster, for a command that somebody pastes.
+    pub(crate) fn flags(&self) -> Result<String, KubeconfigError> {
+        let context = format!("--context {}", quoted(&self.context_name()?));
+        Ok(match &*self.files {
+            [file] => format!("{context} --kubeconfig {}", quoted(&file.display().to_string())),
+            // They are those of KUBECONFIG.
+            _ => context,
+        })
     }
 
     /// The files and the context, as the library reads them.
@@ -285,6 +305,18 @@ fn find<'a>(config: &'a Kubeconfig, context: &str) -> Option<&'a Context> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_command_to_paste_leads_to_the_cluster() {
+        let arg = |files: &[&str], context: &str| KubeconfigArg {
+            files: files.iter().map(PathBuf::from).collect(),
+            context: Some(context.to_owned()),
+        };
+        let flags = |files, context| arg(files, context).flags().unwrap();
+        assert_eq!(flags(&["a.conf"], "east"), "--context east --kubeconfig a.conf");
+        assert_eq!(flags(&["a", "b"], "admin@east"), "--context admin@east");
+        assert_eq!(flags(&[], "my east's"), r"--context 'my east'\''s'");
+    }
 
     #[test]
     fn a_context_follows_the_file() {

@@ -193,6 +193,12 @@ impl LinkCommand {
         }
     }
 
+    /// Forgets what is given for other clusters.
+    pub(crate) fn retain(&mut self, is_meant: impl Fn(&ClusterId) -> bool) {
+        self.pod_cidr.retain(|(id, _)| is_meant(id));
+        self.server.retain(|(id, _)| is_meant(id));
+    }
+
     /// The URL that `--server` gives.
     fn server_of(&self, host: &Cluster) -> Option<&String> {
         self.server.iter().find(|(id, _)| *id == host.id).map(|(_, url)| url)
@@ -402,6 +408,9 @@ async fn link_clusters(
             hub::ensure_own(publisher).await?;
         }
         done.extend(hub::let_in(command, &publishers).await?);
+        let failed = done.iter().filter(|one| !one.left.is_empty());
+        let failed: BTreeSet<_> = failed.map(|one| one.reader.clone()).collect();
+        directions.retain(|direction| !failed.contains(&direction.reader.id));
     }
     // On a hub each cluster has one account for all its links: `let_in` has rotated it.
     if hub.is_some() && command.rotate {

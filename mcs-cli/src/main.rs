@@ -116,6 +116,9 @@ fn main() -> ExitCode {
 
 /// Whether a command has failed because a kubeconfig or a cluster did not answer.
 fn is_unasked(error: &anyhow::Error) -> bool {
+    if let Some(fleet::Several(all)) = error.downcast_ref() {
+        return all.iter().all(is_unasked);
+    }
     let is_lost = |error: &kube::Error| !matches!(error, kube::Error::Api(_));
     error.is::<kubeconfig::KubeconfigError>()
         || error.is::<explain::NotAsked>()
@@ -145,6 +148,10 @@ mod tests {
         let lost = kube::Error::LinesCodecMaxLineLengthExceeded;
         let error = Err::<(), _>(lost).context("cluster east").unwrap_err();
         assert!(is_unasked(&error));
+        let lost = || anyhow::Error::from(kube::Error::LinesCodecMaxLineLengthExceeded);
+        let several = |all| fleet::all_of::<()>(all).context("clusters").unwrap_err();
+        assert!(is_unasked(&several(vec![Err(lost()), Err(lost())])));
+        assert!(!is_unasked(&several(vec![Err(lost()), Err(anyhow::anyhow!("refused"))])));
         let status = kube::core::Status { code: 409, ..Default::default() };
         assert!(!is_unasked(&kube::Error::Api(Box::new(status)).into()));
         assert!(!is_unasked(&anyhow::anyhow!("two clusters have the same id")));

@@ -2,6 +2,7 @@
 
 mod chart;
 mod down;
+mod interrupt;
 mod member;
 mod pending;
 mod plan;
@@ -30,6 +31,7 @@ use tokio::time::Instant;
 pub(crate) use self::down::{DownCommand, down};
 use self::{
     chart::ChartArgs,
+    interrupt::Interrupt,
     member::{Member, MemberArgs},
     plan::Plan,
     release::{NAMESPACE, Release},
@@ -54,7 +56,7 @@ const CONNECTED_WITHIN: Duration = Duration::from_mins(2);
 /// Multi-Cluster Services API, the chart and the names in clusterset.local where they are missing or differ, in one cluster first: a
 /// pod on each of its nodes connects to a service by name. The others follow. Then it links the clusters, and ends with a proof:
 /// from every node, a pod connects by name to a service of all clusters. A failure in one cluster ends nothing in another; the
-/// last table has a row for each. Run it again to repair, or with one more cluster to add it. It needs helm and kubectl in the
+/// last table has a row for each. After Ctrl-C what has begun ends, and nothing else begins. Run it again to repair, or with one more cluster to add it. It needs helm and kubectl in the
 /// PATH.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -121,11 +123,17 @@ pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
         ensure_confirmed(command.yes)?;
         let mut work = Work::of(&plan);
         work.install(&mut plan, command.at_a_time).await?;
-        if !work.is_stopped {
+        if !work.is_stopped() {
             work.link(&mut plan).await?;
+        }
+        if !work.is_stopped() {
             work.prove(&plan).await?;
         }
         let code = work.outcomes(&plan).show()?;
+        if work.interrupt.has_come() {
+            eprintln!("mcs: it was interrupted: run it again to finish");
+            return Ok(ExitCode::FAILURE);
+        }
         if code == ExitCode::SUCCESS {
             print(
                 "\nThe clusterset is up. Export a Service: kubectl apply -f - <<EOF\n\
@@ -141,13 +149,23 @@ struct Work {
     done: Vec<Vec<String>>,
     failed: Vec<Option<String>>,
     /// Whether the first cluster has failed, and the others are left alone.
-    is_stopped: bool,
+    has_first_failed: bool,
+    interrupt: Interrupt,
 }
 
 impl Work {
     fn of(plan: &Plan) -> Self {
         let count = plan.members.len();
-        Self { done: vec![vec![]; count], failed: vec![None; count], is_stopped: false }
+        Self {
+            done: vec![vec![]; count],
+            failed: vec![None; count],
+            has_first_failed: false,
+            interrupt: Interrupt::listen(),
+        }
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.has_first_failed || self.interrupt.has_come()
     }
 
     fn note(&mut self, place: usize, result: anyhow::Result<Vec<String>>) {
@@ -180,19 +198,23 @@ impl Work {
         if result.is_ok() && !others.is_empty() && plan.proof.works_alone() && !waits_for_hub {
             let id = member.cluster.id.as_str();
             progress::say(id, "the first cluster is proven before the others begin")?;
-            let proven = plan.proof.of_members(&[member]).await.pop();
+            let proven = plan.proof.of_members(&[member], &self.interrupt).await.pop();
             let proven = proven.context("no proof")?;
             result = result.and_then(|done| proven.map(|_| done));
         }
-        self.is_stopped = result.is_err();
+        self.has_first_failed = result.is_err();
         self.note(*first, result);
-        if self.is_stopped {
+        if self.is_stopped() {
             return Ok(());
         }
+        let interrupt = &self.interrupt;
         let installed = fleet::each_of(at_a_time, others, async |place: &usize| {
-            (*place, install(plan, *place).await)
+            if interrupt.has_come() {
+                return None;
+            }
+            Some((*place, install(plan, *place).await))
         });
-        for (place, result) in installed.await {
+        for (place, result) in installed.await.into_iter().flatten() {
             self.note(place, result);
         }
         Ok(())
@@ -210,23 +232,34 @@ impl Work {
             places.contains_key(reader) && places.contains_key(publisher)
         });
         links.members.retain(|id, _| places.contains_key(id));
-        let readers: Vec<_> = places.iter().filter(|(id, _)| !links.of(id).is_empty()).collect();
-        let readers: Vec<usize> = readers.into_iter().map(|(_, place)| *place).collect();
+        let readers = places.iter().filter(|(id, _)| !links.of(id).is_empty());
+        let readers: Vec<_> = readers.collect();
         let Plan { members, hub, link, .. } = &mut *plan;
-        let clusters: Vec<_> = members.iter().map(|(member, _)| &member.cluster).collect();
-        for (reader, left) in link::begin(link, links, &clusters, hub.as_ref()).await? {
-            if let Some(place) = places.get(&reader) {
-                self.note(*place, Err(anyhow::anyhow!(left)));
+        // A cluster that has failed may not answer, and is no part of the links.
+        let clusters = members.iter().map(|(member, _)| &member.cluster);
+        let clusters: Vec<_> = clusters.filter(|one| places.contains_key(&one.id)).collect();
+        link.retain(|id| places.contains_key(id) || hub.as_ref().is_some_and(|hub| hub.id == *id));
+        let left = match link::begin(link, links, &clusters, hub.as_ref()).await {
+            Ok(left) => left,
+            Err(error) => {
+                let why = format!("not linked: {}", told(&error));
+                readers.iter().map(|(id, _)| ((*id).clone(), why.clone())).collect()
             }
-        }
-        for place in readers {
-            self.note(place, Ok(vec!["linked".to_owned()]));
+        };
+        for (id, place) in readers {
+            let mut why = left.iter().filter(|(reader, _)| reader == id).map(|(_, why)| why);
+            let result = match why.next() {
+                None => Ok(vec!["linked".to_owned()]),
+                Some(why) => Err(anyhow::anyhow!(why.clone())),
+            };
+            self.note(*place, result);
         }
         let sound = self.sound(plan);
         let ids: Vec<_> = sound.iter().map(|(_, member)| &member.cluster.id).collect();
         let end = Instant::now() + CONNECTED_WITHIN;
+        let interrupt = &self.interrupt;
         let connected = fleet::each(&sound, async |(place, member): &(usize, &Member)| {
-            (*place, connected(member, &ids, end).await)
+            (*place, interrupt.or_work(connected(member, &ids, end)).await)
         });
         for (place, result) in connected.await {
             self.note(place, result.map(|()| vec![]));
@@ -243,7 +276,8 @@ impl Work {
             "all",
             "the proof begins: every node connects to a service of all clusters by name",
         )?;
-        for (place, proven) in places.into_iter().zip(plan.proof.of_members(&members).await) {
+        let proven = plan.proof.of_members(&members, &self.interrupt).await;
+        for (place, proven) in places.into_iter().zip(proven) {
             if let Ok(line) = &proven {
                 print(line)?;
             }
@@ -260,8 +294,13 @@ impl Work {
                 Some(why) if done.is_empty() => Outcome::Failed(why.clone()),
                 Some(why) => Outcome::Failed(format!("{why}; done before: {done}")),
                 None if !done.is_empty() => Outcome::Done(done),
-                None if self.is_stopped && !plan.is_left(place) => {
-                    Outcome::Left("not begun, since the first cluster has failed".to_owned())
+                None if self.is_stopped() && !plan.is_left(place) => {
+                    let why = if self.has_first_failed {
+                        "the first cluster has failed"
+                    } else {
+                        "it was interrupted"
+                    };
+                    Outcome::Left(format!("not begun, since {why}"))
                 }
                 None => Outcome::Left("it was as it should be".to_owned()),
             };
@@ -377,7 +416,7 @@ async fn connected(member: &Member, ids: &[&ClusterId], end: Instant) -> anyhow:
         });
         Ok(why.map_or(Ok(()), Err))
     };
-    wait::until(end, read).await
+    wait::patiently(end, read).await
 }
 
 /// Why a cluster is not read, if it is not.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::bail;
+use mcs_kube::told;
 use tokio::time::{Instant, sleep};
 
 /// How long after an answer it asks again.
@@ -25,6 +26,21 @@ pub(crate) async fn until<T>(
     }
 }
 
+/// As [`until`], but a question that fails is asked again too: an API server may be restarted.
+///
+/// # Errors
+/// Time is up. The last error is told.
+pub(crate) async fn patiently<T>(
+    end: Instant,
+    mut ask: impl AsyncFnMut() -> anyhow::Result<Result<T, String>>,
+) -> anyhow::Result<T> {
+    let asked = async || match ask().await {
+        Err(error) if Instant::now() < end => Ok(Err(told(&error))),
+        answer => answer,
+    };
+    until(end, asked).await
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -37,5 +53,13 @@ mod tests {
         let error = until(now, &mut answer).await.unwrap_err();
         assert_eq!(error.to_string(), "later");
         assert_eq!(until(now + 60 * PAUSE, answer).await.unwrap(), "there");
+    }
+    #[tokio::test]
+    async fn a_question_that_fails_is_asked_again() {
+        let mut answers = vec![Ok(Ok("there")), Err(anyhow::anyhow!("503"))];
+        let end = Instant::now() + 60 * PAUSE;
+        assert_eq!(patiently(end, async || answers.pop().unwrap()).await.unwrap(), "there");
+        let failed = async || Err::<Result<(), _>, _>(anyhow::anyhow!("503"));
+        assert_eq!(patiently(Instant::now(), failed).await.unwrap_err().to_string(), "503");
     }
 }

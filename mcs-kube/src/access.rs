@@ -370,7 +370,8 @@ impl ApiSource {
                     ..KubeConfigOptions::default()
                 };
                 let config = Config::from_custom_kubeconfig(content, &options).await;
-                let config = config.map_err(|source| error(source, &contexts))?;
+                let mut config = config.map_err(|source| error(source, &contexts))?;
+                proxy::hide_from_plugin(&mut config);
                 let proxy = Proxy::of(&config, |name| env::var(name).ok())?;
                 Ok((config, proxy))
             }

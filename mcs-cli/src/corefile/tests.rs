@@ -137,6 +137,10 @@ fn another_dns_of_the_zone_is_named() {
             "clusterset.local:53 {\n  forward . 10.0.0.1\n}\n",
             "clusterset.local:53: forward . 10.0.0.1",
         ),
+        (
+            "svc.clusterset.local:53 {\n  forward . 10.0.0.1\n}\n",
+            "svc.clusterset.local:53: forward . 10.0.0.1",
+        ),
         ("ClusterSet.Local. {\n  errors\n}\n", "ClusterSet.Local.: no `multicluster`"),
         (
             "a.example clusterset.local:5353 {\n  log\n  file db\n}\n",
@@ -149,7 +153,7 @@ fn another_dns_of_the_zone_is_named() {
     ] {
         assert_eq!(served(&with(block)), expected);
     }
-    // Neither a name below it nor a comment nor another protocol.
+    // Neither a name below it that no service has nor a comment nor another protocol.
     for block in [
         "east.clusterset.local:53 {\n  forward . 10.0.0.1\n}\n",
         "# clusterset.local:53 {\n",

@@ -192,7 +192,7 @@ pub(crate) fn state(corefile: &Corefile<'_>, model: &Model) -> Result<State, Cor
 /// What in a block lets another DNS answer the zone.
 fn other_dns(block: &Block, directives: &[&Directive]) -> Option<String> {
     let mut all = directives.iter().filter(|one| !ASIDE.contains(&one.name()));
-    let found = if block.is_of_zone() {
+    let found = if block.is_of_zone() || block.is_below_zone() {
         all.next()
     } else {
         return all.find(|one| name_zone(one.arguments())).map(|one| one.words.join(" "));
@@ -223,20 +223,24 @@ pub(crate) fn answering(corefile: &Corefile<'_>) -> Vec<String> {
 /// It has no block for the domain of the cluster, or sends the zone elsewhere by intent.
 pub(crate) fn sends_zone(corefile: &Corefile<'_>, domain: &str) -> Result<bool, CorefileError> {
     let block = cluster_block(corefile, domain)?;
-    let targets = |block| {
+    let targets = |block: &Block| {
         let directives = corefile.directives(block);
         let forwards = directives.iter().filter(|one| one.name() == "forward");
         forwards.flat_map(|one| one.arguments().iter().skip(1).cloned()).collect::<Vec<_>>()
     };
+    let elsewhere = |other: &Block| {
+        let by = format!("forward {}", targets(other).join(" "));
+        Err(CorefileError::Served { header: other.header(), by })
+    };
+    let mut below = corefile.servers().filter(|block| block.is_below_zone());
+    if let Some(other) = below.find(|other| targets(other) != targets(block)) {
+        return elsewhere(other);
+    }
     if let Some(of_zone) = corefile.servers().find(|block| block.is_of_zone()) {
         if targets(of_zone) == targets(block) {
             return Ok(true);
         }
-        let header = of_zone.header();
-        return Err(CorefileError::Served {
-            header,
-            by: format!("forward {}", targets(of_zone).join(" ")),
-        });
+        return elsewhere(of_zone);
     }
     Ok(best(corefile.servers(), ZONE)?.is_some_and(|other| ptr::eq(other, block)))
 }

@@ -122,7 +122,7 @@ fn cached(source: &Source, domain: &str) -> anyhow::Result<Option<String>> {
 /// Adds the missing configuration. Returns the changes.
 ///
 /// # Errors
-/// The DNS cannot be edited. Nothing is changed then.
+/// The DNS cannot be edited, and nothing is changed; or a write fails, and those before it stay.
 pub(crate) async fn apply(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
     let plan = Plan::of(cluster).await?;
     let mut done = Vec::new();
@@ -192,7 +192,7 @@ fn removal(source: &Source, notes: &mut Vec<String>) -> anyhow::Result<Option<Ch
             "the block `{header}` in {source} answers clusterset.local, and `mcs dns apply` did not write it: it stays"
         ));
     }
-    if text == former { Ok(None) } else { Change::new(source, text).map(Some) }
+    if text == former { Ok(None) } else { Change::removal(source, text).map(Some) }
 }
 
 async fn restart_coredns(cluster: &Cluster) -> anyhow::Result<String> {

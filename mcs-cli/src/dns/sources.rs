@@ -53,8 +53,12 @@ impl Source {
         Corefile::parse(self.text().unwrap_or_default()).with_context(|| self.to_string())
     }
 
-    /// The release of helm that has written the text. An edit of `mcs` is no part of a release.
+    /// The release of helm that has written the text. An edit of `mcs` is no part of a release. The chart writes our key for
+    /// additions alone (`dns.custom`): a Corefile of helm's has the block from `mcs`, whoever has edited it since.
     pub(super) fn release(&self) -> Option<&str> {
+        if (&*self.name, &*self.key) != (CUSTOM, CUSTOM_KEY) {
+            return None;
+        }
         if self.writers().any(|(manager, _)| manager == FIELD_MANAGER) {
             return None;
         }
@@ -295,20 +299,23 @@ mod tests {
 
     #[test]
     fn who_writes_a_key_is_told() {
-        let field = json!({"f:data": {"f:Corefile": {}}});
+        let field = json!({"f:data": {"f:Corefile": {}, "f:clusterset.server": {}}});
         let write = |manager: &str, operation: &str| json!({"manager": manager, "operation": operation, "fieldsV1": field});
-        let source = |writes: &[Value]| {
+        let of = |name: &str, key: &str, writes: &[Value]| {
             let annotations = json!({"meta.helm.sh/release-name": "mcs"});
             let metadata = json!({"annotations": annotations, "managedFields": writes});
-            let [namespace, name, key] = [SYSTEM, "coredns", COREFILE].map(str::to_owned);
+            let [namespace, name, key] = [SYSTEM, name, key].map(str::to_owned);
             Source { namespace, name, key, config: json!({"metadata": metadata}) }
         };
+        let source = |writes: &[Value]| of(CUSTOM, CUSTOM_KEY, writes);
         let own = write(FIELD_MANAGER, "Update");
         let [edit, helm, flux] =
             [("kubectl-edit", "Update"), ("helm", "Update"), ("flux", "Apply")]
                 .map(|(manager, operation)| write(manager, operation));
         let of_helm = source(&[edit.clone(), helm.clone()]);
         assert_eq!((of_helm.release(), of_helm.applied_by()), (Some("mcs"), None));
+        let coredns = of("coredns", COREFILE, &[edit.clone(), helm.clone()]);
+        assert_eq!(coredns.release(), None, "the chart does not write it");
         let edited = source(&[edit, helm, own, flux]);
         assert_eq!((edited.release(), edited.applied_by()), (None, Some("flux")));
     }

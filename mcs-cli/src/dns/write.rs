@@ -19,6 +19,8 @@ const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 pub(super) struct Change {
     pub(super) source: Source,
     pub(super) text: String,
+    /// Whether it takes out what `mcs` has written.
+    is_removal: bool,
 }
 
 impl Change {
@@ -29,7 +31,12 @@ impl Change {
             source.config["immutable"] != true,
             "{source} is immutable: let what has made it change the text (deploy/dns)"
         );
-        Ok(Self { source: source.clone(), text })
+        Ok(Self { source: source.clone(), text, is_removal: false })
+    }
+
+    /// As [`Self::new`], to take out what `mcs` has written.
+    pub(super) fn removal(source: &Source, text: String) -> anyhow::Result<Self> {
+        Ok(Self { is_removal: true, ..Self::new(source, text)? })
     }
 
     /// The annotation of the ConfigMap with the text before the first edit.
@@ -70,6 +77,9 @@ impl Change {
         let annotation = self.annotation();
         match self.values() {
             (Value::Null, _) => format!("took the block out of {source}"),
+            _ if self.is_removal && Self::has_own(&self.text) => {
+                format!("took a part of the block out of {source}: others have changed the rest")
+            }
             (_, Value::Null) if Self::has_own(&self.text) => {
                 format!("added the block for clusterset.local to {source}")
             }
@@ -165,7 +175,8 @@ mod tests {
             "metadata": {"annotations": {annotation: original}}, "data": {"Corefile": former},
         });
         let [namespace, name, key] = ["kube-system", "coredns", "Corefile"].map(str::to_owned);
-        Change { source: Source { namespace, name, key, config }, text: text.to_owned() }
+        let source = Source { namespace, name, key, config };
+        Change { source, text: text.to_owned(), is_removal: false }
     }
 
     #[test]
@@ -188,5 +199,12 @@ mod tests {
             let change = change(former, original, text);
             assert_eq!(change.values(), expected, "{former:?} {original:?} {text:?}");
         }
+    }
+    #[test]
+    fn a_removal_adds_no_block() {
+        let mut change = change(Some(EDITED), Some(FORMER), EDITED);
+        assert!(change.told().starts_with("added the block"), "{}", change.told());
+        change.is_removal = true;
+        assert!(change.told().starts_with("took a part of the block"), "{}", change.told());
     }
 }

@@ -113,8 +113,8 @@ impl Former {
         match self.known(now) {
             Known::Unclear | Known::Other(_) if replace => Ok(Self::default()),
             Known::Other(why) => bail!(
-                "cluster {reader} has another cluster {id} as its peer: {why}. If {id} was made anew, or its authority, give \
-                 --replace: then no podCIDRs and no URL from before are kept. If these are two clusters, give one of them \
+                "cluster {reader} has another cluster {id} as its peer: {why}. If {id} was made anew, or its authority, give --replace \
+                 to `mcs link`: then no podCIDRs and no URL from before are kept. If these are two clusters, give one of them \
                  another id. Nothing was changed",
                 id = now.id,
             ),

@@ -22,6 +22,7 @@ use crate::{
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_kube::told;
 
 /// The name of the hub in place of a cluster id.
 const HUB: &str = "hub";
@@ -166,13 +167,18 @@ pub(super) async fn let_in(
         let others = publishers.iter().map(|one| &one.cluster.id).filter(|other| *other != id);
         let read = others.filter(|other| !command.rotate && command.scope.has(id, other));
         let read: BTreeSet<_> = read.map(ToString::to_string).collect();
-        if command.scope.lets_in(id) {
-            return let_one_in(command, publisher, read).await.map(Some);
-        }
-        if !read.is_empty() {
-            let_read(publisher, read).await?;
-        }
-        Ok(None)
+        let result = if command.scope.lets_in(id) {
+            let_one_in(command, publisher, read).await.map(Some)
+        } else if read.is_empty() {
+            Ok(None)
+        } else {
+            let_read(publisher, read).await.map(|()| None)
+        };
+        // The others are let in.
+        anyhow::Ok(result.unwrap_or_else(|error| {
+            let left = vec![format!("let cluster {id} in on the hub: {}", told(&error))];
+            Some(Linked { left, ..done(&command.link, id, &publisher.mailbox, None) })
+        }))
     });
     Ok(fleet::all_of(let_in.await)?.into_iter().flatten().collect())
 }

@@ -81,8 +81,9 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
         }
         let ids: Vec<_> = leaving.iter().map(|one| one.cluster.id.clone()).collect();
         let others = others(&leaving);
+        let dns = if command.no_dns { "" } else { ", names in clusterset.local" };
         print(&format!(
-            "Take links, imports, names in clusterset.local and the release mcs from {}. Imported services end.",
+            "Take links, imports{dns} and the release mcs from {}. Imported services end.",
             joined(&ids)
         ))?;
         if !others.is_empty() {
@@ -94,12 +95,21 @@ pub(crate) fn down(command: &DownCommand) -> anyhow::Result<ExitCode> {
         ensure_confirmed(command.yes)?;
         let outcomes = take(&leaving, hub.as_ref(), !command.no_dns).await?;
         let code = outcomes.show()?;
-        let stays = fleet::each(&leaving, async |one| stays::rows(&one.cluster).await);
+        let stays =
+            fleet::each(&leaving, async |one| stays::rows(&one.cluster, &one.kubeconfig).await);
         let rows = stays.await.into_iter().flatten();
         print("")?;
         print(&table(terminal_width(), &["CLUSTER", "STAYS", "REMOVE IT WITH"], rows))?;
+        // A cluster without links may have lost them by an earlier `down`, and nothing in it names the others then.
+        let is_again = leaving.iter().any(|one| one.peers.is_empty());
         if !others.is_empty() {
             print("\nThe other clusters forget these, where their kubeconfigs are:")?;
+        } else if is_again {
+            print(
+                "\nOther clusters that were linked with these forget them, with the kubeconfigs of all of these others:",
+            )?;
+        }
+        if !others.is_empty() || is_again {
             for id in &ids {
                 print(&forget(id, &others, command.hub.as_ref()))?;
             }
@@ -119,7 +129,11 @@ async fn take(
     let ids: Vec<_> = leaving.iter().map(|one| one.cluster.id.clone()).collect();
     let mut outcomes = Outcomes::default();
     if let Some(hub) = hub {
-        let of_hub = match link::leave_hub(hub, &ids).await {
+        // A cluster that could not leave still has its links, and needs its account for them.
+        let have_left = ids.iter().zip(&left).filter(|(_, left)| left.is_ok());
+        let have_left: Vec<_> = have_left.map(|(id, _)| id.clone()).collect();
+        let of_hub = match link::leave_hub(hub, &have_left).await {
+            Ok(_) if have_left.is_empty() => Outcome::Left("no cluster has left it".to_owned()),
             Ok(said) if said.is_empty() => Outcome::Done("unlinked".to_owned()),
             Ok(said) => Outcome::Done(said.join("; ")),
             Err(error) => Outcome::Failed(told(&error)),
@@ -165,10 +179,24 @@ async fn remove(one: &Leaving, with_dns: bool, done: &mut Vec<String>) -> anyhow
     }
     release::uninstall(cluster, kubeconfig).await?;
     say("the release mcs is gone".to_owned())?;
+    if has_controller(cluster).await? {
+        // It maintains the imports, and is of another release or of none.
+        return say(format!(
+            "imports stay, since the Deployment {0}/{0} does, which the release mcs does not have: remove it and run this again",
+            well_known::CONTROLLER
+        ));
+    }
     match sweep(cluster).await? {
         0 => Ok(()),
         count => say(format!("deleted {count} imports, slices and mailbox objects")),
     }
+}
+
+/// Whether a controller stays in the cluster.
+async fn has_controller(cluster: &Cluster) -> anyhow::Result<bool> {
+    let namespace = Some(well_known::CONTROLLER);
+    let deployment = cluster.get(DEPLOYMENTS, namespace, well_known::CONTROLLER).await?;
+    Ok(deployment.is_some_and(|one| one["metadata"]["deletionTimestamp"].is_null()))
 }
 
 /// Waits until the controller has deleted what other clusters had exported, if a controller runs.
@@ -179,7 +207,7 @@ async fn withdrawn(cluster: &Cluster) -> anyhow::Result<()> {
         return Ok(());
     }
     let end = Instant::now() + WITHDRAWN_WITHIN;
-    wait::until(end, async || {
+    wait::patiently(end, async || {
         let imports = cluster.list_in_if_served(IMPORTS, None, &ours()).await?;
         let from = sources(&imports, cluster.id.as_str());
         let late = || format!("imports still have endpoints of {}", joined(&from));
@@ -199,13 +227,18 @@ fn ours() -> String {
     format!("{}={}", well_known::MANAGED_BY, well_known::CONTROLLER)
 }
 
+/// Selects imported slices. The mailboxes of other clusters on a hub have slices of their controllers too, without a source cluster.
+fn imported_slices() -> String {
+    let ours = format!("{}={}", well_known::SLICE_MANAGED_BY, well_known::CONTROLLER);
+    format!("{ours},{}", well_known::SOURCE_CLUSTER)
+}
+
 /// Deletes what no controller maintains any more: imports, also of the cluster's own exports, their slices, and what is in the
 /// mailbox. Its namespace stays when the chart goes. Returns the number of objects.
 async fn sweep(cluster: &Cluster) -> anyhow::Result<usize> {
-    let slices = format!("{}={}", well_known::SLICE_MANAGED_BY, well_known::CONTROLLER);
     let lists: [(Kind, Option<&str>, &str); 5] = [
         (IMPORTS, None, &ours()),
-        (SLICES, None, &slices),
+        (SLICES, None, &imported_slices()),
         (EXPORTED, Some(link::MAILBOX), ""),
         (SLICES, Some(link::MAILBOX), ""),
         (LEASES, Some(link::MAILBOX), ""),
@@ -259,6 +292,9 @@ fn forget_with(
     };
     let mut words = vec![format!("  mcs forget {id}")];
     words.extend(others.iter().map(place));
+    if others.is_empty() {
+        words.push("KUBECONFIG...".to_owned());
+    }
     words.extend(hub.map(|hub| format!("--hub {hub}")));
     words.join(" ")
 }
@@ -294,5 +330,7 @@ mod tests {
             forget_with(&id, &others, Some(&hub), &contexts),
             "  mcs forget east KUBECONFIG-OF-south --context arn:aws:eks:eu-west-1:1:cluster/West --hub hub.conf"
         );
+        let unknown = forget_with(&id, &[], None, &contexts);
+        assert_eq!(unknown, "  mcs forget east KUBECONFIG...");
     }
 }

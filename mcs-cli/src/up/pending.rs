@@ -23,6 +23,11 @@ pub(super) struct Pending {
 }
 
 impl Pending {
+    /// Whether both are one record. It is older the second time.
+    pub(super) fn is_of(&self, other: &Self) -> bool {
+        (&self.record, &self.status) == (&other.record, &other.status)
+    }
+
     /// Deletes the record. The revision before it counts then, and helm takes objects that it has made for the release.
     pub(super) async fn clear(&self, cluster: &Cluster, namespace: &str) -> anyhow::Result<()> {
         cluster.delete(SECRETS, Some(namespace), &self.record).await
@@ -48,8 +53,8 @@ pub(super) async fn dead(
     let Pending { record, status, age } = pending;
     bail!(
         "helm has worked on the release {release} for {age} s ({status}): wait until it is done. If that helm is gone, run: kubectl \
-         delete secret {record} --namespace {namespace} --context {}. After {} minutes `mcs` takes it for gone by itself",
-        kubeconfig.context_name()?,
+         delete secret {record} --namespace {namespace} {}. After {} minutes `mcs` takes it for gone by itself",
+        kubeconfig.flags()?,
         DEAD_AFTER / 60
     )
 }
@@ -87,6 +92,10 @@ mod tests {
         let interrupted = [record("9", "deployed"), record("10", "pending-upgrade")];
         let found = pending(&interrupted, now).unwrap();
         assert_eq!((&*found.record, found.age), ("v10", 60));
+        let later = "2026-01-02T04:05:05Z".parse().unwrap();
+        assert!(pending(&interrupted, later).unwrap().is_of(&found));
+        let anew = [record("10", "failed"), record("11", "pending-upgrade")];
+        assert!(!pending(&anew, later).unwrap().is_of(&found));
         assert_eq!(pending(&[], now), None);
     }
 }

@@ -10,9 +10,9 @@ use mcs_controller::{
 };
 use mcs_kube::dns_name;
 use serde_json::{Value, json};
-use tokio::{signal::ctrl_c, time::Instant};
+use tokio::time::Instant;
 
-use super::member::Member;
+use super::{interrupt::Interrupt, member::Member};
 use crate::{
     check::{
         arguments,
@@ -113,13 +113,14 @@ impl Proof {
 
     /// Proves that every node of every cluster reaches a service of all by name. Says of each cluster what was found. The service
     /// is gone in either case.
-    pub(super) async fn of_members(&self, members: &[&Member]) -> Vec<anyhow::Result<String>> {
-        let proof = self.try_members(members);
-        let interrupted = || members.iter().map(|_| Err(anyhow!("it was interrupted"))).collect();
-        let proven: Vec<_> = tokio::select! {
-            proven = proof => proven,
-            Ok(()) = ctrl_c() => interrupted(),
-        };
+    pub(super) async fn of_members(
+        &self,
+        members: &[&Member],
+        interrupt: &Interrupt,
+    ) -> Vec<anyhow::Result<String>> {
+        let proof = async { Ok(self.try_members(members).await) };
+        let interrupted = |error| members.iter().map(|_| Err(anyhow!("{error}"))).collect();
+        let proven: Vec<_> = interrupt.or_work(proof).await.unwrap_or_else(interrupted);
         let withdrawn = fleet::each(members, async |member: &&Member| self.withdraw(member).await);
         let both = proven.into_iter().zip(withdrawn.await);
         both.map(|(proven, withdrawn)| proven.and_then(|line| withdrawn.map(|()| line))).collect()
@@ -194,7 +195,7 @@ impl Proof {
                 )
             }))
         };
-        wait::until(end, import).await
+        wait::patiently(end, import).await
     }
 
     /// Connects from every node, and asks the controllers of other clusters which source addresses they see.

@@ -120,7 +120,11 @@ impl Release {
         kubeconfig: &KubeconfigArg,
     ) -> anyhow::Result<()> {
         if let Some(dead) = &self.dead {
-            dead.clear(cluster, NAMESPACE).await?;
+            // Somebody may have repaired the release since the plan, or a helm may work on it.
+            let now = pending::dead(cluster, kubeconfig, NAMESPACE, RELEASE).await?;
+            if now.is_some_and(|now| now.is_of(dead)) {
+                dead.clear(cluster, NAMESPACE).await?;
+            }
         }
         let mut helm = upgrade(chart, kubeconfig, &self.values)?;
         helm.args(["--install", "--create-namespace", "--wait", "--timeout", READY_WITHIN]);

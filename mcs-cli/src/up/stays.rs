@@ -2,22 +2,50 @@
 
 use mcs_controller::clusterset::well_known;
 use mcs_kube::{TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY, told};
+use serde_json::Value;
 
 use super::release::NAMESPACE;
 use crate::{
     cluster::{
         CONFIG_MAPS, Cluster, EXPORTS, ID_PROPERTY, Kind, LEASES, NAMESPACES, PEERS, SERVICES,
     },
-    dns, link,
+    dns,
+    kubeconfig::KubeconfigArg,
+    link,
 };
 
+/// Before a namespace is deleted.
+const CONDITION: &str = ", if nothing of yours is in it";
+
 /// A row for each kind of object that stays: cluster, what, and the command that removes it.
-pub(super) async fn rows(cluster: &Cluster) -> Vec<Vec<String>> {
+pub(super) async fn rows(cluster: &Cluster, kubeconfig: &KubeconfigArg) -> Vec<Vec<String>> {
     let id = cluster.id.to_string();
-    let found = found(cluster)
-        .await
-        .unwrap_or_else(|error| vec![(format!("not known: {}", told(&error)), "-".to_owned())]);
-    found.into_iter().map(|(what, how)| vec![id.clone(), what, how]).collect()
+    let found = async { anyhow::Ok((found(cluster).await?, kubeconfig.flags()?)) };
+    match found.await {
+        Ok((found, flags)) => {
+            let rows = found.into_iter();
+            rows.map(|(what, how)| vec![id.clone(), what, pasted(&how, &flags)]).collect()
+        }
+        Err(error) => vec![vec![id, format!("not known: {}", told(&error)), "-".to_owned()]],
+    }
+}
+
+/// A command that leads to the cluster wherever it is pasted. A condition may follow it.
+fn pasted(how: &str, flags: &str) -> String {
+    if !how.starts_with("kubectl ") {
+        return how.to_owned();
+    }
+    match how.split_once(CONDITION) {
+        Some((command, _)) => format!("{command} {flags}{CONDITION}"),
+        None => format!("{how} {flags}"),
+    }
+}
+
+/// Whether the controller has made a namespace for imports. Those of mailboxes on a hub have its label too, and belong to clusters
+/// that may stay.
+fn is_for_imports(namespace: &Value) -> bool {
+    let name = namespace["metadata"]["name"].as_str().unwrap_or_default();
+    !name.starts_with("mcs-")
 }
 
 async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
@@ -42,7 +70,8 @@ async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
     }
     for name in [NAMESPACE, well_known::CONTROLLER, link::MAILBOX] {
         if cluster.get(NAMESPACES, None, name).await?.is_some() {
-            add(format!("namespace {name}"), &format!("kubectl delete namespace {name}"));
+            let how = format!("kubectl delete namespace {name}{CONDITION}");
+            add(format!("namespace {name}"), &how);
         }
     }
     let ours = format!("{}={}", well_known::MANAGED_BY, well_known::CONTROLLER);
@@ -66,7 +95,7 @@ async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
             None,
             &ours,
             "namespaces that the controller has made for imports",
-            "kubectl delete namespace NAME",
+            "kubectl delete namespace NAME, if nothing of yours is in it",
         ),
         (
             LEASES,
@@ -77,7 +106,11 @@ async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
         ),
     ];
     for (kind, namespace, selector, what, how) in counted {
-        let count = cluster.list_in_if_served(kind, namespace, selector).await?.len();
+        let mut listed = cluster.list_in_if_served(kind, namespace, selector).await?;
+        if kind == NAMESPACES {
+            listed.retain(is_for_imports);
+        }
+        let count = listed.len();
         if count > 0 {
             add(format!("{count} {what}"), how);
         }
@@ -93,4 +126,28 @@ async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_command_names_its_cluster() {
+        let of = |how: &str| pasted(how, "--context east");
+        assert_eq!(of("kubectl delete x --all"), "kubectl delete x --all --context east");
+        assert_eq!(
+            of(&format!("kubectl delete namespace n{CONDITION}")),
+            "kubectl delete namespace n --context east, if nothing of yours is in it"
+        );
+        assert_eq!(of("they go with it"), "they go with it");
+    }
+
+    #[test]
+    fn a_mailbox_on_a_hub_is_not_for_imports() {
+        let of = |name: &str| is_for_imports(&json!({"metadata": {"name": name}}));
+        assert!(of("shop") && !of("mcs-west"));
+    }
 }

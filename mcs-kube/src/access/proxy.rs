@@ -55,6 +55,14 @@ pub(super) fn leave_to_us(kubeconfig: &mut Kubeconfig) {
     }
 }
 
+/// Takes what [`leave_to_us`] has set out of what an exec plugin is told of its cluster (`provideClusterInfo`).
+pub(super) fn hide_from_plugin(config: &mut Config) {
+    let cluster = config.auth_info.exec.as_mut().and_then(|plugin| plugin.cluster.as_mut());
+    if let Some(cluster) = cluster.filter(|cluster| cluster.proxy_url.as_deref() == Some(UNSET)) {
+        cluster.proxy_url = None;
+    }
+}
+
 impl Proxy {
     /// The proxy for this API server. `variable`: the value of a variable of the environment.
     pub(super) fn of(

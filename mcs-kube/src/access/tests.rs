@@ -181,3 +181,29 @@ async fn an_error_of_the_plugin_is_told() {
         "the exec plugin \"/bin/sh\" of the kubeconfig failed (exit status: 1): no network";
     assert_eq!(error, expected);
 }
+
+#[tokio::test]
+async fn a_plugin_is_told_of_no_proxy_that_nobody_has_set() {
+    for (given, expected) in
+        [(None, Value::Null), (Some("http://proxy:1"), json!("http://proxy:1"))]
+    {
+        let info = json!({"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/sh",
+            "provideClusterInfo": true});
+        let cluster = json!({"server": "https://10.0.0.1:6443", "proxy-url": given});
+        let content = json!({
+            "current-context": "c",
+            "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u"}}],
+            "clusters": [{"name": "k", "cluster": cluster}],
+            "users": [{"name": "u", "user": {"exec": info}}],
+        });
+        let mut content = kube::config::Kubeconfig::from_yaml(&content.to_string()).unwrap();
+        proxy::leave_to_us(&mut content);
+        let options = KubeConfigOptions::default();
+        let mut config = Config::from_custom_kubeconfig(content, &options).await.unwrap();
+        proxy::hide_from_plugin(&mut config);
+        let cluster = config.auth_info.exec.unwrap().cluster.unwrap();
+        let told = serde_json::to_value(&cluster).unwrap();
+        assert_eq!(told["server"], "https://10.0.0.1:6443");
+        assert_eq!(told.get("proxy-url").cloned().unwrap_or_default(), expected);
+    }
+}
