@@ -50,6 +50,7 @@ impl Control {
             self.import(name);
             imports += 1;
         }
+        let may_import_more = imports == PLANS || Instant::now() >= end;
         self.renew_lease();
         let end = Instant::now() + ROUND;
         while publications < PLANS
@@ -61,7 +62,7 @@ impl Control {
             self.publish(name);
             publications += 1;
         }
-        imports == PLANS || publications == PLANS || Instant::now() >= end
+        may_import_more || publications == PLANS || Instant::now() >= end
     }
 
     fn import(&mut self, name: ServiceName) {
