@@ -109,12 +109,14 @@ impl Contents {
                 self.put_service(object, |_| former).into_iter().collect()
             }
             ResourceEvent::Deleted(object) => {
-                let name = service_of(&object.key().name).filter(|name| {
-                    let was_read = self.services.remove(name).is_some();
+                let name = service_of(&object.key().name);
+                if let Some(name) = &name {
+                    self.services.remove(name);
+                    self.unread.remove(name);
                     self.withdrawn.remove(name);
                     self.ledger.remove(Resource::Services, name);
-                    self.unread.remove(name).is_some() || was_read
-                });
+                }
+                // One that gave way can still be believed.
                 name.into_iter().collect()
             }
             ResourceEvent::LeftOut { objects, .. } => {
