@@ -117,9 +117,11 @@ impl Ordered for MailboxWrite {
             return false;
         }
         match (failed, self) {
-            // It names slices that are there.
+            // It names slices that are there, and all of them: endpoints may move to the refused slice from one that it drops.
             (Self::ApplySlice(_, slice), Self::ApplyService(exported)) => {
-                slices.contains(&slice.name) || !exported.slices.contains(&slice.name)
+                let is_named = |one: &Arc<str>| exported.slices.contains(one);
+                (slices.contains(&slice.name) || !is_named(&slice.name))
+                    && slices.iter().all(is_named)
             }
             // Endpoints move between slices, and readers keep the copy of a slice that an ExportedService names. The next
             // plan knows which endpoints go.

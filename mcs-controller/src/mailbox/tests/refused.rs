@@ -30,6 +30,13 @@ fn outgoing(ports: u16, slices: Slices<'_>) -> Outgoing {
     Outgoing { export, slices: slices.collect() }
 }
 
+fn last(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(_) => 0,
+    }
+}
+
 impl Mailbox {
     /// A mailbox in which everything is published, with a reader that has seen it.
     fn with(published: &Outgoing) -> Self {
@@ -51,6 +58,13 @@ impl Mailbox {
 
     /// Publishes until nothing changes any more.
     fn publish(&mut self, wanted: Option<&Outgoing>, answer: Answer<'_>) {
+        // Nobody loses an endpoint that stays.
+        let needed: Vec<u8> = wanted
+            .iter()
+            .flat_map(|wanted| wanted.slices.values())
+            .flat_map(|slice| &slice.endpoints)
+            .map(|endpoint| last(endpoint.address))
+            .collect();
         for round in 0.. {
             assert!(round < 10, "it does not end: {:?}", self.withheld);
             let writes = plan_publication(&service("a"), wanted, &self.own, 1, &self.withheld);
@@ -61,7 +75,11 @@ impl Mailbox {
                 let write = sending.write(index).unwrap().clone();
                 let ending = answer(&write, self);
                 if ending == Ending::Done {
+                    let before = self.believed().0;
                     self.write(&write);
+                    let now = self.believed().0;
+                    let is_lost = |one: &u8| needed.contains(one) && !now.contains(one);
+                    assert!(!before.iter().any(is_lost), "{before:?} {now:?} by {write:?}");
                 }
                 sending.end(index, ending);
                 if sending.has_failed(index) {
@@ -115,10 +133,6 @@ impl Mailbox {
     fn believed(&self) -> (Vec<u8>, u16) {
         let Some(believed) = self.reader.believed().get(&service("a")) else { return (vec![], 0) };
         let all = believed.slices.values().flat_map(|slice| &slice.endpoints);
-        let last = |address: IpAddr| match address {
-            IpAddr::V4(ip) => ip.octets()[3],
-            IpAddr::V6(_) => 0,
-        };
         let mut addresses: Vec<_> = all.map(|endpoint| last(endpoint.address)).collect();
         addresses.sort_unstable();
         (addresses, believed.export.spec().map_or(0, |spec| spec.ports[0].port))
@@ -223,6 +237,18 @@ fn any_object_of_a_service_can_be_refused() {
         assert_eq!((addresses.len(), now), (all, *port), "{what}: afterwards");
         assert!(mailbox.withheld.refused.is_empty() && mailbox.slices().eq(after.slices.keys()));
     }
+}
+
+#[test]
+fn endpoints_that_move_to_a_refused_update_stay_where_they_were() {
+    let before = outgoing(80, &[("m", &["10.1.0.17"]), ("o", &["10.1.0.18"])]);
+    let after = outgoing(80, &[("m", &["10.1.0.17", "10.1.0.18"])]);
+    let mut mailbox = Mailbox::with(&before);
+    mailbox.publish(Some(&after), &|write, _| refuses(is_slice(write, "m")));
+    assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+    mailbox.publish(Some(&after), &|_, _| Ending::Done);
+    assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+    assert_eq!(mailbox.slices().count(), 1);
 }
 
 #[test]
