@@ -187,7 +187,7 @@ impl Contents {
             let Err(limit) = self.ledger.admit(resource, (namespace, name), size) else {
                 return true;
             };
-            let heaviest = self.ledger.heaviest(limit, namespace, size);
+            let heaviest = self.ledger.heaviest(resource, limit, (namespace, name), size);
             if !heaviest.is_some_and(|heaviest| self.give_way(&heaviest, limit)) {
                 self.ledger.leave_out(resource, name, limit);
                 return false;
