@@ -73,7 +73,8 @@ impl Control {
         let notices = self.state.take_notices();
         self.tell(notices);
         let waits = self.pace.hold_words(&name, &mut writes, &self.state.own, now);
-        if let Some(contested) = self.contests.take(&name, &mut writes, now) {
+        let has_import = self.state.own.import_object(&name).is_some();
+        if let Some(contested) = self.contests.take(&name, &mut writes, has_import, now) {
             self.ask_for_writer(name.clone(), contested);
         }
         self.acceptances.leave_out(&mut writes, now);
