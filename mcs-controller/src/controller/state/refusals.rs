@@ -35,12 +35,12 @@ impl Refusals {
         }
         names.sort_unstable();
         let words = |name| self.of(name).told(ServiceObject::is_of_import);
-        let named: Vec<_> = names
+        let told: Vec<_> = names
             .into_iter()
             .filter_map(|name| Some(format!("{name}: {}", words(name)?)))
             .collect();
         let more = if more > 0 { format!(" And {more} more services.") } else { String::new() };
-        (!named.is_empty()).then(|| format!("{}{more}", named.join(" ")))
+        (!told.is_empty()).then(|| format!("{}{more}", told.join(" ")))
     }
 }
 
