@@ -13,6 +13,7 @@ struct Mailbox {
     own: MailboxView,
     reader: MailboxView,
     withheld: Withheld,
+    epoch: u64,
     sequence: u64,
 }
 
@@ -44,6 +45,7 @@ impl Mailbox {
             own: MailboxView::own("east".parse().unwrap()),
             reader: MailboxView::new("east".parse().unwrap()),
             withheld: Withheld::default(),
+            epoch: 1,
             sequence: 0,
         };
         for view in [&mut mailbox.own, &mut mailbox.reader] {
@@ -67,7 +69,8 @@ impl Mailbox {
             .collect();
         for round in 0.. {
             assert!(round < 10, "it does not end: {:?}", self.withheld);
-            let writes = plan_publication(&service("a"), wanted, &self.own, 1, &self.withheld);
+            let writes =
+                plan_publication(&service("a"), wanted, &self.own, self.epoch, &self.withheld);
             let slices: Vec<_> = self.slices().cloned().collect();
             let mut sending = Sending::new(writes, slices);
             let mut refused = BTreeMap::new();
@@ -95,13 +98,35 @@ impl Mailbox {
         }
     }
 
+    /// Another publisher begins, as after a restart. `fresh`: so does the reader.
+    fn begin_epoch(&mut self, fresh: bool) {
+        self.epoch += 1;
+        if fresh {
+            self.reader = MailboxView::new("east".parse().unwrap());
+            let services = self.own.seen().values().map(|object| {
+                let object = exported_service(MAILBOX, &object.exported, object.stamp, false, None);
+                decoded(object.unwrap())
+            });
+            self.reader.apply(MailboxEvent::Services(listed(services)));
+            let slices = self.own.seen_slices(&service("a")).into_iter().flat_map(BTreeMap::values);
+            let slices = slices.map(|slice| copy_at("a", slice, slice.stamp));
+            self.reader.apply(MailboxEvent::Slices(listed(slices)));
+        }
+        for sequence in [3, 4] {
+            let stamp = Stamp { mailbox: 0, epoch: self.epoch, sequence };
+            let lease = PublisherLease { stamp, ..complete_lease("east", 1, sequence) };
+            self.own.apply(lease_of(&lease));
+            self.reader.apply(lease_of(&lease));
+        }
+    }
+
     fn slices(&self) -> impl Iterator<Item = &Arc<str>> {
         self.own.seen_slices(&service("a")).into_iter().flat_map(BTreeMap::keys)
     }
 
     fn write(&mut self, write: &MailboxWrite) {
         self.sequence += 1;
-        let stamp = Stamp { mailbox: 0, epoch: 1, sequence: self.sequence };
+        let stamp = Stamp { mailbox: 0, epoch: self.epoch, sequence: self.sequence };
         let object = |exported: &Exported, is_withdrawn| {
             exported_service(MAILBOX, exported, stamp, is_withdrawn, None).unwrap()
         };
@@ -171,7 +196,12 @@ fn any_object_of_a_service_can_be_refused() {
     };
     let first = slice("a");
     let last = slice("z");
-    let middle = slice("m");
+    // The former content is taken.
+    let middle = |write: &MailboxWrite, _: &Mailbox| {
+        refuses(
+            matches!(write, MailboxWrite::ApplySlice(_, one) if &*one.name == "m" && one.endpoints.len() == 1),
+        )
+    };
     let table: &[(&str, Answer<'_>, u16, Slices<'_>, &[u8])] = &[
         (
             "a slice comes, a pod of another ends",
@@ -223,12 +253,27 @@ fn any_object_of_a_service_can_be_refused() {
             &[17],
         ),
     ];
-    for (what, answer, port, after, expected) in table {
+    let readers = [None, Some(false), Some(true)];
+    let cases = table.iter().flat_map(|case| readers.map(|fresh| (case, fresh)));
+    for ((what, answer, port, after, expected), fresh) in cases {
+        let what = format!("{what}, fresh: {fresh:?}");
         let mut mailbox = Mailbox::with(&outgoing(80, MIDDLE));
         assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+        if let Some(fresh) = fresh {
+            mailbox.begin_epoch(fresh);
+        }
         let after = outgoing(*port, after);
         mailbox.publish(Some(&after), *answer);
-        assert_eq!(mailbox.believed().0, *expected, "{what}");
+        // Readers take nothing of a former epoch: they keep what they have.
+        let is_old = mailbox.own.seen()[&service("a")].stamp.epoch != mailbox.epoch;
+        if is_old {
+            let kept: &[u8] = if fresh == Some(true) { &[] } else { &[17, 18] };
+            assert_eq!(mailbox.believed().0, kept, "{what}");
+            assert!(mailbox.withheld.refused.contains_key(&MailboxObject::Service), "{what}");
+        } else {
+            assert_eq!(mailbox.believed().0, *expected, "{what}");
+            assert!(mailbox.reader.allows_removal(&service("a")), "{what}");
+        }
         assert_eq!(mailbox.withheld.told().is_some(), !mailbox.withheld.refused.is_empty());
         // Whatever it was, it is over.
         mailbox.publish(Some(&after), &|_, _| Ending::Done);
