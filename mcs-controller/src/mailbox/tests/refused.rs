@@ -175,6 +175,7 @@ fn refuses(is_refused: bool) -> Ending {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it is a table")]
 fn any_object_of_a_service_can_be_refused() {
     let slice = |named: &'static str| {
         move |write: &MailboxWrite, _: &Mailbox| refuses(is_slice(write, named))
