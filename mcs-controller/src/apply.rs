@@ -248,12 +248,25 @@ impl Request {
     }
 }
 
+/// What API servers say with status 500 of an object that they never take: its type lacks a field or has a key twice, or
+/// etcd finds it too large.
+const REFUSALS_AS_TROUBLE: [&str; 4] = [
+    "failed to create typed patch object",
+    "not declared in schema",
+    "request is too large",
+    "message larger than max",
+];
+
 impl ApplyError {
     /// Whether the API server refuses the object itself: it is invalid or too large, or a quota or a webhook forbids it.
-    /// Errors of credentials and conflicts of writers do not count.
+    /// Errors of credentials and conflicts of writers do not count, and neither does an API server that is in trouble itself.
     pub fn is_refusal(&self) -> bool {
         let Self::Refused(kube::Error::Api(status)) = self else { return false };
-        ![401, 404, 408, 409, 429, 503, 504].contains(&status.code)
+        match status.code {
+            401 | 404 | 408 | 409 | 429 => false,
+            500.. => REFUSALS_AS_TROUBLE.iter().any(|words| status.message.contains(words)),
+            _ => true,
+        }
     }
 
     /// Whether another writer has changed the object meanwhile.
@@ -284,5 +297,49 @@ fn reason(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) => one_line(&status.message),
         other => one_line(&other.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kube::core::Status;
+
+    use super::*;
+
+    #[test]
+    fn an_api_server_in_trouble_refuses_nothing() {
+        for (code, message, is_refusal) in [
+            (422, "spec.ports: Invalid value", true),
+            (403, "exceeded quota: pods, requested: 1, used: 3, limited: 3", true),
+            (403, "admission webhook \"a.example\" denied the request: no", true),
+            (413, "limit is 3145728", true),
+            (
+                500,
+                "failed to create typed patch object (a/b; v1): .spec.x: field not declared in schema",
+                true,
+            ),
+            (500, ".status.conditions: field not declared in schema", true),
+            (500, "etcdserver: request is too large", true),
+            (
+                500,
+                "rpc error: code = ResourceExhausted desc = trying to send message larger than max (2 vs. 1)",
+                true,
+            ),
+            (500, "etcdserver: leader changed", false),
+            (
+                500,
+                "Internal error occurred: failed calling webhook \"a.example\": context deadline exceeded",
+                false,
+            ),
+            (502, "bad gateway", false),
+            (503, "the server is currently unable to handle the request", false),
+            (504, "etcdserver: request timed out", false),
+            (429, "too many requests", false),
+            (409, "the object has been modified", false),
+        ] {
+            let status = Status { code, message: message.to_owned(), ..Status::default() };
+            let error = ApplyError::Refused(kube::Error::Api(Box::new(status)));
+            assert_eq!(error.is_refusal(), is_refusal, "{code} {message}");
+        }
     }
 }

@@ -85,7 +85,7 @@ pub fn misnamed_conditions(name: &str) -> Vec<Condition> {
 pub fn over_limit_conditions(namespace: &str, limits: impl std::fmt::Display) -> Vec<Condition> {
     let message = format!(
         "namespace {namespace} exports more than {limits}, and the youngest exports are left out: delete others, let their \
-         labels and annotations be shorter, or ask who runs the controller for more (exports.perNamespace of its chart)"
+         labels and annotations be shorter, or ask who runs the controller for more (export.perNamespace of its chart)"
     );
     invalid(OVER_LIMIT, message)
 }

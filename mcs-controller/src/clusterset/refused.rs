@@ -66,9 +66,14 @@ impl Refused {
         self.0.contains_key(object)
     }
 
-    /// Notes an answer.
+    /// Whether an object that `is_meant` is refused.
+    pub fn any(&self, is_meant: impl Fn(&ServiceObject) -> bool) -> bool {
+        self.0.keys().any(is_meant)
+    }
+
+    /// Notes an answer. The first one counts while the object stays refused: later ones may differ in a number alone.
     pub fn note(&mut self, object: ServiceObject, words: String) {
-        self.0.insert(object, words);
+        self.0.entry(object).or_insert(words);
     }
 
     /// The API server takes the object, or nobody asks it to.
@@ -102,5 +107,22 @@ impl Refused {
     pub(super) fn condition(&self) -> Option<Condition> {
         let message = in_import(self.told(ServiceObject::is_of_import)?);
         Some(Condition::new(ConditionType::Ready, ConditionStatus::False, "Refused", message))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_words_stay_while_an_object_is_refused() {
+        let mut refused = Refused::default();
+        refused.note(ServiceObject::Import, "exceeded quota, used: 3".to_owned());
+        let former = refused.clone();
+        refused.note(ServiceObject::Import, "exceeded quota, used: 4".to_owned());
+        assert_eq!(refused, former);
+        refused.retain(|_| false);
+        refused.note(ServiceObject::Import, "exceeded quota, used: 5".to_owned());
+        assert!(refused.told(|_| true).is_some_and(|told| told.contains("used: 5")));
     }
 }

@@ -110,11 +110,12 @@ impl Contests {
     }
 
     /// Removes writes of content that somebody else rewrites too often. Returns a part of an object whose contest begins,
-    /// unless one of this kind is known for the service.
+    /// unless one of this kind is known for the service. `has_import`: whether the import is there.
     pub(super) fn take(
         &mut self,
         name: &ServiceName,
         writes: &mut Vec<Write>,
+        has_import: bool,
         now: Instant,
     ) -> Option<Contested> {
         let (mut begun, mut holds_import) = (None, false);
@@ -125,7 +126,8 @@ impl Contests {
             let Some(contested) = Contested::by(write) else { return true };
             let contest = self.0.entry(contested.clone()).or_insert_with(|| Contest::of(name, now));
             let (is_held, begins) = contest.hold(content(write), now);
-            holds_import |= is_held && contested.part == Part::Import;
+            // There is nothing to write the status of.
+            holds_import |= !has_import && is_held && contested.part == Part::Import;
             if begins && begun.is_none() && !self.has_another(&contested, name) {
                 begun = Some(contested);
             }

@@ -20,6 +20,8 @@ const OF_A_PEER: usize = 8;
 const COSTLY: Duration = Duration::from_millis(1);
 /// After a costly plan the services of that peer rest this many times as long, so that they take a tenth of the thread.
 const REST: u32 = 9;
+/// They rest no longer than this: a machine that stood still is not the peer's fault.
+const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// The peer that has changed a service; `None`: this cluster, or several clusters.
 type Cause = Option<ClusterId>;
@@ -149,7 +151,8 @@ impl Queue {
     pub(super) fn note_cost(&mut self, name: &ServiceName, took: Duration, now: Instant) {
         let cause = self.cause(name);
         if took > COSTLY && cause.is_some() {
-            self.lanes.entry(cause).or_default().rests = Some(now + took * REST);
+            self.lanes.entry(cause).or_default().rests =
+                Some(now + took.saturating_mul(REST).min(LONGEST_REST));
         }
     }
 
@@ -196,13 +199,15 @@ impl Queue {
     /// When the next deferred or resting service comes.
     pub(super) fn next_deferred(&self) -> Option<Instant> {
         let resting = self.lanes.values().filter(|lane| !lane.waiting.is_empty());
-        let now = Instant::now();
-        let rested = resting.filter_map(|lane| lane.rests).filter(|until| *until > now).min();
+        let rested = resting.filter_map(|lane| lane.rests).min();
         self.deferred.first().into_iter().chain(rested).min()
     }
 
-    /// Adds the services whose delay is over.
+    /// Adds the services whose delay is over, and ends rests.
     pub(super) fn retry(&mut self, now: Instant) {
+        for lane in self.lanes.values_mut() {
+            lane.rests = lane.rests.filter(|until| *until > now);
+        }
         while let Some((name, cause)) =
             self.retries.take_due(now).or_else(|| self.deferred.take_due(now))
         {
@@ -350,8 +355,16 @@ mod tests {
             queue.note_cost(&name, Duration::from_micros(20), now);
         }
         assert_eq!(queue.next(), None);
-        assert_eq!(queue.next_deferred(), Some(now + Duration::from_secs(90)));
-        queue.add(service("hostile", 1));
-        assert_eq!(queue.next(), Some(service("hostile", 1)), "this cluster has changed it too");
+        let rested = now + LONGEST_REST;
+        assert_eq!(queue.next_deferred(), Some(rested), "the machine may have stood still");
+        std::thread::sleep(LONGEST_REST);
+        assert_eq!(queue.next_deferred(), Some(rested), "nobody has noticed yet");
+        queue.retry(Instant::now());
+        assert_eq!(queue.next_deferred(), None);
+        assert_eq!(queue.next(), Some(service("hostile", 1)));
+        queue.note_cost(&service("hostile", 1), Duration::from_millis(20), Instant::now());
+        assert_eq!(queue.next(), None);
+        queue.add(service("hostile", 2));
+        assert_eq!(queue.next(), Some(service("hostile", 2)), "this cluster has changed it too");
     }
 }

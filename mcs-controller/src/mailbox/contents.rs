@@ -109,12 +109,14 @@ impl Contents {
                 self.put_service(object, |_| former).into_iter().collect()
             }
             ResourceEvent::Deleted(object) => {
-                let name = service_of(&object.key().name).filter(|name| {
-                    let was_read = self.services.remove(name).is_some();
+                let name = service_of(&object.key().name);
+                if let Some(name) = &name {
+                    self.services.remove(name);
+                    self.unread.remove(name);
                     self.withdrawn.remove(name);
                     self.ledger.remove(Resource::Services, name);
-                    self.unread.remove(name).is_some() || was_read
-                });
+                }
+                // One that gave way can still be believed.
                 name.into_iter().collect()
             }
             ResourceEvent::LeftOut { objects, .. } => {
@@ -185,7 +187,7 @@ impl Contents {
             let Err(limit) = self.ledger.admit(resource, (namespace, name), size) else {
                 return true;
             };
-            let heaviest = self.ledger.heaviest(limit, namespace, size);
+            let heaviest = self.ledger.heaviest(resource, limit, (namespace, name), size);
             if !heaviest.is_some_and(|heaviest| self.give_way(&heaviest, limit)) {
                 self.ledger.leave_out(resource, name, limit);
                 return false;

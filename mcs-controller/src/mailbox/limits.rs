@@ -193,9 +193,17 @@ impl Ledger {
         Ok(())
     }
 
-    /// The namespace that has most, if it has more than this one would have with an object of this size.
-    pub(super) fn heaviest(&self, limit: Limit, namespace: &str, size: Size) -> Option<Arc<str>> {
-        let own = self.namespaces.of(namespace).of(limit) + size.of(limit);
+    /// The namespace that has most, if it has more than this one would have with this size of an object.
+    pub(super) fn heaviest(
+        &self,
+        resource: Resource,
+        limit: Limit,
+        (namespace, name): (&str, &impl Hash),
+        size: Size,
+    ) -> Option<Arc<str>> {
+        let kept = self.accounts[resource as usize].kept.get(&self.hasher.hash_one(name));
+        let former = kept.map_or(0, |(_, former)| former.of(limit));
+        let own = (self.namespaces.of(namespace).of(limit) + size.of(limit)).saturating_sub(former);
         let (most, heaviest) = self.namespaces.heaviest(limit)?;
         (*most > own).then(|| Arc::clone(heaviest))
     }
@@ -420,13 +428,14 @@ mod tests {
         assert_eq!(put(&a, "a2", 400), Ok(()));
         assert_eq!(put(&shop, "s1", 100), Ok(()));
         assert_eq!(put(&shop, "s2", 100), Err(Limit::Bytes));
-        assert_eq!(ledger.heaviest(Limit::Bytes, "shop", slice(1, 100)), Some(Arc::clone(&a)));
-        assert_eq!(
-            ledger.heaviest(Limit::Bytes, "shop", slice(1, 800)),
-            None,
-            "it would have more"
-        );
-        assert_eq!(ledger.heaviest(Limit::Bytes, "a", slice(1, 1)), None);
+        let heaviest = |namespace, name: &str, bytes| {
+            ledger.heaviest(Resource::Slices, Limit::Bytes, (namespace, &name), slice(1, bytes))
+        };
+        assert_eq!(heaviest("shop", "s2", 100), Some(Arc::clone(&a)));
+        assert_eq!(heaviest("shop", "s2", 800), None, "it would have more");
+        assert_eq!(heaviest("shop", "s1", 800), Some(Arc::clone(&a)), "instead of its 100");
+        assert_eq!(heaviest("a", "a3", 1), None);
+        assert_eq!(heaviest("a", "a2", 401), None);
         assert!(!ledger.has_freed());
         ledger.give_way(Resource::Slices, &"a2", Limit::Bytes);
         assert_eq!((ledger.left_out(), ledger.has_freed()), ([0, 1], false));

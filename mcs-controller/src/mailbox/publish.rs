@@ -117,9 +117,11 @@ impl Ordered for MailboxWrite {
             return false;
         }
         match (failed, self) {
-            // It names slices that are there.
+            // It names slices that are there, and all of them: endpoints may move to the refused slice from one that it drops.
             (Self::ApplySlice(_, slice), Self::ApplyService(exported)) => {
-                slices.contains(&slice.name) || !exported.slices.contains(&slice.name)
+                let is_named = |one: &Arc<str>| exported.slices.contains(one);
+                (slices.contains(&slice.name) || !is_named(&slice.name))
+                    && slices.iter().all(is_named)
             }
             // Endpoints move between slices, and readers keep the copy of a slice that an ExportedService names. The next
             // plan knows which endpoints go.
@@ -172,7 +174,8 @@ pub fn plan_publication(
     let is_kept = withheld.has_service() && service.is_some();
     for (copy, rest) in &gone {
         let is_narrower = rest.endpoints.len() < copy.endpoints.len();
-        if is_narrower && (is_kept || !rest.endpoints.is_empty()) {
+        let (is_empty, is_old) = (rest.endpoints.is_empty(), copy.stamp.epoch != epoch);
+        if is_narrower && is_kept || (is_narrower || is_old) && !is_empty {
             writes.push(MailboxWrite::ApplySlice(name.clone(), rest.clone().into()));
         }
     }
@@ -190,7 +193,18 @@ pub fn plan_publication(
     let deleted =
         deleted.map(|(copy, _)| MailboxWrite::DeleteSlice(name.clone(), Arc::clone(&copy.name)));
     let deleted: Vec<_> = deleted.collect();
-    writes.into_iter().chain(now).chain(deleted).chain(again).chain(last).collect()
+    // Readers take nothing of a former epoch: a refused slice keeps its former content, with a stamp of this one.
+    let former = again.iter().filter_map(|write| match write {
+        MailboxWrite::ApplySlice(_, content) => {
+            let copy = seen.get(&content.name)?;
+            let is_old = copy.stamp.epoch != epoch && copy.family == content.family;
+            is_old.then(|| MailboxWrite::ApplySlice(name.clone(), Arc::clone(copy)))
+        }
+        _ => None,
+    });
+    let former: Vec<_> = former.collect();
+    let services = now.into_iter().chain(deleted).chain(former);
+    writes.into_iter().chain(services).chain(again).chain(last).collect()
 }
 
 /// The slices of a mailbox that the Service no longer has, each with what stays of it: the endpoints of slices that are

@@ -632,6 +632,41 @@ fn a_tenant_that_fills_a_mailbox_keeps_nobody_from_changing() {
     view.apply(copied(&web, &pods("web-1", 4, &["10.1.0.9"])));
     assert_eq!(endpoints(&view, &web), 4);
     assert!(view.seen().contains_key(&web) && view.seen().contains_key(&of("zoo", "z")));
+    // What gave way is deleted, and no withdrawal of it was kept.
+    let gave_way = |view: &MailboxView| -> Vec<ServiceName> {
+        view.believed().keys().filter(|name| !view.seen().contains_key(name)).cloned().collect()
+    };
+    let grown = ResourceEvent::Changed(object(&web, 500, &["web-1", "web-2"]));
+    view.apply(MailboxEvent::Services(grown));
+    let names = gave_way(&view);
+    assert!(!names.is_empty());
+    for number in 0..200 {
+        let name = of("a", &format!("x{number:03}"));
+        if !view.seen().contains_key(&name) {
+            let gone = ResourceEvent::Deleted(object(&name, 250, &[]));
+            view.apply(MailboxEvent::Services(gone));
+        }
+    }
+    assert_eq!((view.over_limit(), gave_way(&view)), (None, names.clone()), "silence");
+    let count = view.seen().len();
+    view.apply(lease("east", true, count + 1, 3));
+    assert_eq!(gave_way(&view), names, "something is missing");
+    view.apply(lease("east", true, count, 4));
+    assert_eq!(gave_way(&view), []);
+    // The same while the watch is broken: the next list shows it.
+    for number in 0..200 {
+        let hostile = object(&of("a", &format!("y{number:03}")), 250, &[]);
+        view.apply(MailboxEvent::Services(ResourceEvent::Changed(hostile)));
+        let web = object(&web, 2, &["web-1", "web-2"]);
+        view.apply(MailboxEvent::Services(ResourceEvent::Changed(web)));
+        let other = object(&of("b", &format!("y{number:03}")), 250, &[]);
+        view.apply(MailboxEvent::Services(ResourceEvent::Changed(other)));
+    }
+    assert!(!gave_way(&view).is_empty());
+    view.apply(MailboxEvent::Services(listed([object(&web, 2, &["web-1", "web-2"])])));
+    assert!(view.believed().len() > 1, "the Lease does not say so yet");
+    view.apply(lease("east", true, 1, 5));
+    assert_eq!(view.believed().keys().collect::<Vec<_>>(), [&web]);
 }
 
 /// A peer within all limits: one service with as many slices as an ExportedService can name, which change in turn.

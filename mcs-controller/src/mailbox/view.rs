@@ -179,7 +179,13 @@ impl MailboxView {
         match event {
             MailboxEvent::Services(event) => {
                 self.services_feed.record(&event);
-                Touched::Services(self.contents.take_services(event))
+                let is_list = matches!(event, ResourceEvent::Listed { .. });
+                let mut services = self.contents.take_services(event);
+                if is_list {
+                    // What gave way before can be deleted.
+                    services.extend(self.believed.keys().cloned());
+                }
+                Touched::Services(services)
             }
             MailboxEvent::Slices(event) => {
                 self.slices_feed.record(&event);

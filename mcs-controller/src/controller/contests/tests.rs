@@ -47,7 +47,7 @@ fn change_all(contests: &mut Contests) {
 /// Plans this write at a second. Others change the object after each write.
 fn plan(contests: &mut Contests, write: &Write, now: Instant) -> (bool, Option<Contested>) {
     let mut writes = vec![write.clone()];
-    let begun = contests.take(&name("shop/web"), &mut writes, now);
+    let begun = contests.take(&name("shop/web"), &mut writes, true, now);
     for write in &writes {
         contests.note(write);
         change_all(contests);
@@ -93,7 +93,7 @@ fn a_write_that_fails_or_was_not_seen_yet_is_no_contest() {
     let (now, mut contests) = (Instant::now(), Contests::default());
     let take = |contests: &mut Contests, write: &Write| {
         let mut writes = vec![write.clone()];
-        assert_eq!(contests.take(&name("shop/web"), &mut writes, now), None);
+        assert_eq!(contests.take(&name("shop/web"), &mut writes, true, now), None);
         assert_eq!(writes.len(), 1);
     };
     for _ in 0..100 {
@@ -161,15 +161,18 @@ fn the_slices_of_a_service_are_one_story() {
 }
 
 #[test]
-fn an_import_that_waits_lets_its_status_wait() {
+fn the_status_of_an_import_that_waits_is_written_if_there_is_one() {
     let (now, mut contests) = (Instant::now(), Contests::default());
     for _ in 0..20 {
         plan(&mut contests, &import(), now);
     }
     let status = Write::SetImportStatus(name("shop/web"), ImportStatus::default());
-    let mut writes = vec![import(), status, slice("web-c2")];
-    contests.take(&name("shop/web"), &mut writes, now);
-    assert_eq!(writes, [slice("web-c2")]);
+    for has_import in [false, true] {
+        let mut writes = vec![import(), status.clone(), slice("web-c2")];
+        contests.take(&name("shop/web"), &mut writes, has_import, now);
+        let expected = [status.clone(), slice("web-c2")];
+        assert_eq!(writes, expected[usize::from(!has_import)..]);
+    }
 }
 
 #[test]
@@ -181,7 +184,7 @@ fn an_event_concerns_its_own_object() {
     };
     for _ in 0..20 {
         let mut writes = vec![slice("web-1"), slice("web-2")];
-        contests.take(&name("shop/web"), &mut writes, now);
+        contests.take(&name("shop/web"), &mut writes, true, now);
         for write in &writes {
             contests.note(write);
         }

@@ -21,11 +21,11 @@ impl Control {
             TaskResult::Import(name, result) => self.note_import(&name, result, now),
             TaskResult::Publication(name, sent) => {
                 self.count("mailbox", sent.failure.is_none());
-                if let Some(error) = &sent.failure {
+                self.state.publications.end(&name, sent.failure.is_some(), now);
+                let has_changed = self.state.note_publication(&name, &sent);
+                if let Some(error) = sent.failure.filter(|_| has_changed) {
                     tracing::warn!("cannot publish {name}: {error}; trying again");
                 }
-                self.state.publications.end(&name, sent.failure.is_some(), now);
-                self.state.note_publication(&name, &sent);
             }
             TaskResult::Lease(result) => {
                 self.note_lease(result.as_ref().err(), now);
@@ -112,7 +112,7 @@ impl Control {
                          they are accepted"
                     );
                 }
-            } else {
+            } else if !error.is_refusal() || self.state.is_newly_refused(name, &sent) {
                 tracing::warn!("cannot import {name}: {error}; trying again");
             }
         }

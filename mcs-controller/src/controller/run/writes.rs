@@ -50,6 +50,7 @@ impl Control {
             self.import(name);
             imports += 1;
         }
+        let may_import_more = imports == PLANS || Instant::now() >= end;
         self.renew_lease();
         let end = Instant::now() + ROUND;
         while publications < PLANS
@@ -61,7 +62,7 @@ impl Control {
             self.publish(name);
             publications += 1;
         }
-        imports == PLANS || publications == PLANS || Instant::now() >= end
+        may_import_more || publications == PLANS || Instant::now() >= end
     }
 
     fn import(&mut self, name: ServiceName) {
@@ -72,7 +73,8 @@ impl Control {
         let notices = self.state.take_notices();
         self.tell(notices);
         let waits = self.pace.hold_words(&name, &mut writes, &self.state.own, now);
-        if let Some(contested) = self.contests.take(&name, &mut writes, now) {
+        let has_import = self.state.own.import_object(&name).is_some();
+        if let Some(contested) = self.contests.take(&name, &mut writes, has_import, now) {
             self.ask_for_writer(name.clone(), contested);
         }
         self.acceptances.leave_out(&mut writes, now);

@@ -151,12 +151,12 @@ impl State {
         self.own_mailbox.is_listed() && self.own_mailbox.identity_problem().is_none()
     }
 
-    /// Notes how the publication of a service ended.
+    /// Notes how the publication of a service ended. Returns whether there is something else to tell of it than before.
     pub(in crate::controller) fn note_publication(
         &mut self,
         name: &ServiceName,
         sent: &Sent<MailboxWrite>,
-    ) {
+    ) -> bool {
         if self.note_withheld(name, sent) {
             self.publications.add(name.clone());
         }
@@ -178,11 +178,13 @@ impl State {
             told.map(if is_there { Publication::Partly } else { Publication::Failed })
         });
         let former = self.publication_errors.remove(name);
-        if former != problem {
+        let has_changed = former != problem;
+        if has_changed {
             self.imports.add(name.clone());
         }
         if let Some(problem) = problem {
             self.publication_errors.insert(name.clone(), problem);
         }
+        has_changed
     }
 }

@@ -26,14 +26,21 @@ impl Refusals {
 
     /// What of the imports of these services is refused. `None`: nothing.
     fn told<'a>(&'a self, services: impl Iterator<Item = &'a ServiceName>) -> Option<String> {
-        let told: BTreeMap<_, _> = services
-            .filter_map(|name| Some((name, self.0.get(name)?.told(ServiceObject::is_of_import)?)))
+        let mut names: Vec<_> =
+            services.filter(|name| self.of(name).any(ServiceObject::is_of_import)).collect();
+        let more = names.len().saturating_sub(NAMED);
+        if more > 0 {
+            names.select_nth_unstable(NAMED);
+            names.truncate(NAMED);
+        }
+        names.sort_unstable();
+        let words = |name| self.of(name).told(ServiceObject::is_of_import);
+        let told: Vec<_> = names
+            .into_iter()
+            .filter_map(|name| Some(format!("{name}: {}", words(name)?)))
             .collect();
-        let named: Vec<_> =
-            told.iter().take(NAMED).map(|(name, words)| format!("{name}: {words}")).collect();
-        let more = told.len().saturating_sub(NAMED);
         let more = if more > 0 { format!(" And {more} more services.") } else { String::new() };
-        (!named.is_empty()).then(|| format!("{}{more}", named.join(" ")))
+        (!told.is_empty()).then(|| format!("{}{more}", told.join(" ")))
     }
 }
 
@@ -41,11 +48,14 @@ impl State {
     /// The services that a cluster exports or that are imported from it, of which the API server refuses objects, in its
     /// words. `None`: none.
     pub(in crate::controller) fn refused_of(&self, cluster: &ClusterId) -> Option<String> {
+        if self.refusals.0.is_empty() {
+            return None;
+        }
         let peers = self.peers.by_cluster(&self.cluster);
-        let is_exported = |name: &ServiceName| {
-            let mut of_cluster = peers.iter().filter(|peer| peer.object.cluster == *cluster);
-            of_cluster.any(|peer| peer.view.believed().contains_key(name))
-        };
+        let views = peers.into_iter().filter(|peer| peer.object.cluster == *cluster);
+        let views: Vec<_> = views.map(|peer| &peer.view).collect();
+        let is_exported =
+            |name: &ServiceName| views.iter().any(|view| view.believed().contains_key(name));
         let is_meant =
             |name: &&ServiceName| is_exported(name) || self.own.is_imported_from(name, cluster);
         self.refusals.told(self.refusals.0.keys().filter(is_meant))
@@ -69,6 +79,16 @@ impl State {
             let note = "the API server takes every object of it again".to_owned();
             self.tell_of_service(name, false, "Written", note);
         }
+    }
+
+    /// Whether an object of a service is refused that was not before.
+    pub(in crate::controller) fn is_newly_refused(
+        &self,
+        name: &ServiceName,
+        sent: &Sent<Write>,
+    ) -> bool {
+        let former = self.refusals.of(name);
+        sent.refused.iter().any(|(write, _)| !former.contains(&write.object()))
     }
 
     /// Notes how the writes of an import have ended.
@@ -127,7 +147,12 @@ impl State {
             !matches!(write, MailboxWrite::WithdrawService(_))
         };
         let answers = sent.refused.iter().filter(needed);
-        refused.extend(answers.map(|(write, words)| (write.object(), words.clone())));
+        refused.extend(answers.map(|(write, words)| {
+            // The first words stay while the object is refused: later ones may differ in a number alone.
+            let (object, words) = (write.object(), words.clone());
+            let words = former.get(&object).cloned().unwrap_or(words);
+            (object, words)
+        }));
         let has_turned = !refused.keys().eq(former.keys());
         if !refused.is_empty() {
             self.withheld.insert(name.clone(), refused);

@@ -282,6 +282,25 @@ fn ended(writes: Vec<MailboxWrite>, failure: Option<ApplyError>) -> Sent<Mailbox
 }
 
 #[test]
+fn words_of_a_refusal_that_vary_are_no_news() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let name = exporting(&mut state, 1).remove(0);
+    state.begin_term(1);
+    let mut refuse = |message: &str| {
+        while state.imports.next().is_some() {}
+        let status =
+            kube::core::Status { code: 403, message: message.to_owned(), ..Default::default() };
+        let error = ApplyError::Refused(kube::Error::Api(Box::new(status)));
+        let writes = state.plan_and_note_publication(&name);
+        let is_news = state.note_publication(&name, &ended(writes, Some(error)));
+        (is_news, state.imports.waiting())
+    };
+    assert_eq!(refuse("exceeded quota, used: 3"), (true, 1));
+    assert_eq!(refuse("exceeded quota, used: 4"), (false, 0));
+}
+
+#[test]
 fn a_term_is_complete_when_every_service_was_published_or_refused() {
     let mut state = state();
     listed_mailbox(&mut state);

@@ -13,6 +13,7 @@ struct Mailbox {
     own: MailboxView,
     reader: MailboxView,
     withheld: Withheld,
+    epoch: u64,
     sequence: u64,
 }
 
@@ -30,6 +31,13 @@ fn outgoing(ports: u16, slices: Slices<'_>) -> Outgoing {
     Outgoing { export, slices: slices.collect() }
 }
 
+fn last(address: IpAddr) -> u8 {
+    match address {
+        IpAddr::V4(ip) => ip.octets()[3],
+        IpAddr::V6(_) => 0,
+    }
+}
+
 impl Mailbox {
     /// A mailbox in which everything is published, with a reader that has seen it.
     fn with(published: &Outgoing) -> Self {
@@ -37,6 +45,7 @@ impl Mailbox {
             own: MailboxView::own("east".parse().unwrap()),
             reader: MailboxView::new("east".parse().unwrap()),
             withheld: Withheld::default(),
+            epoch: 1,
             sequence: 0,
         };
         for view in [&mut mailbox.own, &mut mailbox.reader] {
@@ -51,9 +60,17 @@ impl Mailbox {
 
     /// Publishes until nothing changes any more.
     fn publish(&mut self, wanted: Option<&Outgoing>, answer: Answer<'_>) {
+        // Nobody loses an endpoint that stays.
+        let needed: Vec<u8> = wanted
+            .iter()
+            .flat_map(|wanted| wanted.slices.values())
+            .flat_map(|slice| &slice.endpoints)
+            .map(|endpoint| last(endpoint.address))
+            .collect();
         for round in 0.. {
             assert!(round < 10, "it does not end: {:?}", self.withheld);
-            let writes = plan_publication(&service("a"), wanted, &self.own, 1, &self.withheld);
+            let writes =
+                plan_publication(&service("a"), wanted, &self.own, self.epoch, &self.withheld);
             let slices: Vec<_> = self.slices().cloned().collect();
             let mut sending = Sending::new(writes, slices);
             let mut refused = BTreeMap::new();
@@ -61,7 +78,11 @@ impl Mailbox {
                 let write = sending.write(index).unwrap().clone();
                 let ending = answer(&write, self);
                 if ending == Ending::Done {
+                    let before = self.believed().0;
                     self.write(&write);
+                    let now = self.believed().0;
+                    let is_lost = |one: &u8| needed.contains(one) && !now.contains(one);
+                    assert!(!before.iter().any(is_lost), "{before:?} {now:?} by {write:?}");
                 }
                 sending.end(index, ending);
                 if sending.has_failed(index) {
@@ -77,13 +98,35 @@ impl Mailbox {
         }
     }
 
+    /// Another publisher begins, as after a restart. `fresh`: so does the reader.
+    fn begin_epoch(&mut self, fresh: bool) {
+        self.epoch += 1;
+        if fresh {
+            self.reader = MailboxView::new("east".parse().unwrap());
+            let services = self.own.seen().values().map(|object| {
+                let object = exported_service(MAILBOX, &object.exported, object.stamp, false, None);
+                decoded(object.unwrap())
+            });
+            self.reader.apply(MailboxEvent::Services(listed(services)));
+            let slices = self.own.seen_slices(&service("a")).into_iter().flat_map(BTreeMap::values);
+            let slices = slices.map(|slice| copy_at("a", slice, slice.stamp));
+            self.reader.apply(MailboxEvent::Slices(listed(slices)));
+        }
+        for sequence in [3, 4] {
+            let stamp = Stamp { mailbox: 0, epoch: self.epoch, sequence };
+            let lease = PublisherLease { stamp, ..complete_lease("east", 1, sequence) };
+            self.own.apply(lease_of(&lease));
+            self.reader.apply(lease_of(&lease));
+        }
+    }
+
     fn slices(&self) -> impl Iterator<Item = &Arc<str>> {
         self.own.seen_slices(&service("a")).into_iter().flat_map(BTreeMap::keys)
     }
 
     fn write(&mut self, write: &MailboxWrite) {
         self.sequence += 1;
-        let stamp = Stamp { mailbox: 0, epoch: 1, sequence: self.sequence };
+        let stamp = Stamp { mailbox: 0, epoch: self.epoch, sequence: self.sequence };
         let object = |exported: &Exported, is_withdrawn| {
             exported_service(MAILBOX, exported, stamp, is_withdrawn, None).unwrap()
         };
@@ -115,10 +158,6 @@ impl Mailbox {
     fn believed(&self) -> (Vec<u8>, u16) {
         let Some(believed) = self.reader.believed().get(&service("a")) else { return (vec![], 0) };
         let all = believed.slices.values().flat_map(|slice| &slice.endpoints);
-        let last = |address: IpAddr| match address {
-            IpAddr::V4(ip) => ip.octets()[3],
-            IpAddr::V6(_) => 0,
-        };
         let mut addresses: Vec<_> = all.map(|endpoint| last(endpoint.address)).collect();
         addresses.sort_unstable();
         (addresses, believed.export.spec().map_or(0, |spec| spec.ports[0].port))
@@ -136,6 +175,7 @@ fn refuses(is_refused: bool) -> Ending {
 }
 
 #[test]
+#[expect(clippy::too_many_lines, reason = "most of it is a table")]
 fn any_object_of_a_service_can_be_refused() {
     let slice = |named: &'static str| {
         move |write: &MailboxWrite, _: &Mailbox| refuses(is_slice(write, named))
@@ -157,7 +197,12 @@ fn any_object_of_a_service_can_be_refused() {
     };
     let first = slice("a");
     let last = slice("z");
-    let middle = slice("m");
+    // The former content is taken.
+    let middle = |write: &MailboxWrite, _: &Mailbox| {
+        refuses(
+            matches!(write, MailboxWrite::ApplySlice(_, one) if &*one.name == "m" && one.endpoints.len() == 1),
+        )
+    };
     let table: &[(&str, Answer<'_>, u16, Slices<'_>, &[u8])] = &[
         (
             "a slice comes, a pod of another ends",
@@ -209,12 +254,27 @@ fn any_object_of_a_service_can_be_refused() {
             &[17],
         ),
     ];
-    for (what, answer, port, after, expected) in table {
+    let readers = [None, Some(false), Some(true)];
+    let cases = table.iter().flat_map(|case| readers.map(|fresh| (case, fresh)));
+    for ((what, answer, port, after, expected), fresh) in cases {
+        let what = format!("{what}, fresh: {fresh:?}");
         let mut mailbox = Mailbox::with(&outgoing(80, MIDDLE));
         assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+        if let Some(fresh) = fresh {
+            mailbox.begin_epoch(fresh);
+        }
         let after = outgoing(*port, after);
         mailbox.publish(Some(&after), *answer);
-        assert_eq!(mailbox.believed().0, *expected, "{what}");
+        // Readers take nothing of a former epoch: they keep what they have.
+        let is_old = mailbox.own.seen()[&service("a")].stamp.epoch != mailbox.epoch;
+        if is_old {
+            let kept: &[u8] = if fresh == Some(true) { &[] } else { &[17, 18] };
+            assert_eq!(mailbox.believed().0, kept, "{what}");
+            assert!(mailbox.withheld.refused.contains_key(&MailboxObject::Service), "{what}");
+        } else {
+            assert_eq!(mailbox.believed().0, *expected, "{what}");
+            assert!(mailbox.reader.allows_removal(&service("a")), "{what}");
+        }
         assert_eq!(mailbox.withheld.told().is_some(), !mailbox.withheld.refused.is_empty());
         // Whatever it was, it is over.
         mailbox.publish(Some(&after), &|_, _| Ending::Done);
@@ -223,6 +283,18 @@ fn any_object_of_a_service_can_be_refused() {
         assert_eq!((addresses.len(), now), (all, *port), "{what}: afterwards");
         assert!(mailbox.withheld.refused.is_empty() && mailbox.slices().eq(after.slices.keys()));
     }
+}
+
+#[test]
+fn endpoints_that_move_to_a_refused_update_stay_where_they_were() {
+    let before = outgoing(80, &[("m", &["10.1.0.17"]), ("o", &["10.1.0.18"])]);
+    let after = outgoing(80, &[("m", &["10.1.0.17", "10.1.0.18"])]);
+    let mut mailbox = Mailbox::with(&before);
+    mailbox.publish(Some(&after), &|write, _| refuses(is_slice(write, "m")));
+    assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+    mailbox.publish(Some(&after), &|_, _| Ending::Done);
+    assert_eq!(mailbox.believed(), (vec![17, 18], 80));
+    assert_eq!(mailbox.slices().count(), 1);
 }
 
 #[test]

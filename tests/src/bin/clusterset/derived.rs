@@ -74,7 +74,7 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
 /// refused tries again after half a second, and then after twice as long each time.
 fn grant(cluster: &Cluster) -> anyhow::Result<()> {
     let rules = json!([{
-        "apiGroups": [""], "resources": ["services"], "verbs": ["create", "patch", "delete"],
+        "apiGroups": [""], "resources": ["services"], "verbs": ["get", "create", "patch", "delete"],
     }]);
     let account = (NAMESPACE, "mcs-controller");
     cluster.api().apply_all(&rights::everywhere("derives-services", &rules, account))?;
