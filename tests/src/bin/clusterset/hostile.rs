@@ -383,6 +383,8 @@ fn full_mailbox(world: &World) -> anyhow::Result<()> {
     // It scales, gets another slice, and replaces its first pods.
     follow(1, 1..4, &["web-a"])?;
     follow(2, 1..7, &["web-a", "web-b"])?;
+    // Nothing is taken away before a publisher shows that it lives.
+    host.api().apply(&lease(QUIET, QUIET_SERVICES))?;
     follow(3, 101..107, &["web-b"])?;
     for object in &all {
         host.api().delete(object)?;
