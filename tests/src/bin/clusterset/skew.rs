@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
-    cluster::Cluster,
+    cluster::{Cluster, conditions},
     controller::{Controller, MAILBOX, Version},
     objects::{NAME, service},
     silence::{follows_again, imported_service, stays},
@@ -152,6 +152,13 @@ fn restart(world: &mut World, number: usize, version: Version) -> anyhow::Result
 /// it, and a publisher of this version does not lift the restriction.
 fn demanding(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
+    // A reader takes nothing away before it has seen a publisher renew its Lease.
+    let peer = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
+    wait::until("a sign of life of the publisher", || {
+        let found = conditions(&world.second().api().get(peer)?);
+        ensure!(found.iter().any(|one| one.starts_with("Fresh=True")), "{found:?}");
+        Ok(())
+    })?;
     world.clusters[0].controller.kill()?;
     let mut object = exported(world.first(), &namespace)?;
     object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
