@@ -249,6 +249,8 @@ fn stay(now: &ActualSlice, waiting: &BTreeSet<IpAddr>) -> EndpointRules {
 }
 
 #[cfg(test)]
+mod fixture;
+#[cfg(test)]
 mod properties;
 #[cfg(test)]
 mod refusals;

@@ -4,10 +4,10 @@ use std::{collections::BTreeSet, sync::Arc};
 
 use proptest::prelude::*;
 
-use super::*;
+use super::{fixture::apply, *};
 use crate::clusterset::{
-    Actual, ActualImport, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer,
-    IpFamily, ServiceSpec, ServiceType, SourceSlice, WantedSlice, World, any_spec,
+    Actual, ActualSlice, Audience, ClusterId, EndpointSliceObjects, Importer, IpFamily,
+    ServiceSpec, ServiceType, SourceSlice, WantedSlice, World, any_spec,
     fixture::{cluster, export, importer, name, slice, time},
 };
 
@@ -60,51 +60,6 @@ fn wanted(world: &World, actual: &Actual) -> Wanted {
     // Some worlds have derived Services, and others do not.
     let derives_services = world.exports.len().is_multiple_of(2);
     world.wanted_by(&Importer { derives_services, ..importer("c1") }, actual)
-}
-
-/// What the API server does with a write.
-fn apply(actual: &mut Actual, write: Write) {
-    match write {
-        Write::ApplySlice(slice) => {
-            let now = slice.actual();
-            actual.slices.insert(slice.name, now);
-        }
-        Write::RestrictSlice(..) => unreachable!("no rules"),
-        Write::ApplyImport(import) => {
-            let status = actual.import.take().map(|now| now.status).unwrap_or_default();
-            actual.import =
-                Some(ActualImport { owner: Owner::Us, import, status, is_record: false });
-        }
-        Write::SetImportStatus(_, status) => {
-            actual.import.as_mut().expect("a status belongs to an import").status = status;
-        }
-        Write::SetExportConditions(_, conditions) => actual.export_conditions = Some(conditions),
-        Write::SetAccepted(_, condition) => {
-            let status = &mut actual.import.as_mut().expect("an import of another").status;
-            status.conditions.retain(|one| one.condition_type != condition.condition_type);
-            status.conditions.push(condition);
-        }
-        Write::ApplyDerivedService(_, ports) => {
-            actual.derived = Some(ActualDerived {
-                owner: Owner::Us,
-                ports,
-                is_ours_alone: true,
-                uid: "".into(),
-            });
-        }
-        Write::DeleteDerivedService(_) => {
-            assert!(actual.derived.take().is_some_and(|one| one.is_ours()), "a Service of ours");
-        }
-        Write::CreateExport(_) | Write::DeleteExport(_) | Write::CreateNamespace(_) => {
-            unreachable!("no rules, and the namespace is there")
-        }
-        Write::DeleteImport(_) => {
-            assert!(actual.import.take().is_some(), "an import that is there");
-        }
-        Write::DeleteSlice(_, _, slice) => {
-            assert!(actual.slices.remove(&slice).is_some(), "a slice that is there");
-        }
-    }
 }
 
 fn follow(actual: &mut Actual, writes: Vec<Write>) {

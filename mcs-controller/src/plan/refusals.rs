@@ -2,9 +2,9 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::*;
+use super::{fixture::apply, *};
 use crate::clusterset::{
-    ActualImport, Addresses, ConditionStatus, ConditionType, Importer, Refused, World,
+    ConditionStatus, ConditionType, Importer, Refused, World,
     fixture::{export, importer, name, slice, spec},
     slice_name,
 };
@@ -25,39 +25,6 @@ fn deriving() -> Importer {
     Importer { derives_services: true, ..importer("c1") }
 }
 
-fn apply(actual: &mut Actual, write: &Write) {
-    match write.clone() {
-        Write::ApplySlice(slice) => {
-            let now = slice.actual();
-            actual.slices.insert(slice.name, now);
-        }
-        Write::RestrictSlice(_, _, slice, rules) => {
-            let slice = actual.slices.get_mut(&slice).unwrap();
-            let stay = slice.addresses.all().filter(|address| rules.rejection(*address).is_none());
-            slice.addresses = Addresses::of(stay);
-            slice.fingerprint += 1;
-        }
-        Write::ApplyImport(import) => {
-            let status = actual.import.take().map(|now| now.status).unwrap_or_default();
-            actual.import =
-                Some(ActualImport { owner: Owner::Us, is_record: false, import, status });
-        }
-        Write::SetImportStatus(_, status) => actual.import.as_mut().unwrap().status = status,
-        Write::ApplyDerivedService(_, ports) => {
-            actual.derived = Some(ActualDerived {
-                owner: Owner::Us,
-                ports,
-                is_ours_alone: true,
-                uid: "".into(),
-            });
-        }
-        Write::DeleteDerivedService(_) => actual.derived = None,
-        Write::DeleteImport(_) => actual.import = None,
-        Write::DeleteSlice(_, _, slice) => drop(actual.slices.remove(&slice)),
-        other => unreachable!("{other:?}"),
-    }
-}
-
 /// Writes until nothing changes any more.
 fn follow(actual: &mut Actual, world: &mut World, answer: &dyn Fn(&Write, &Actual) -> Ending) {
     for round in 0.. {
@@ -70,7 +37,7 @@ fn follow(actual: &mut Actual, world: &mut World, answer: &dyn Fn(&Write, &Actua
             let write = sending.write(index).unwrap().clone();
             let ending = answer(&write, actual);
             if ending == Ending::Done {
-                apply(actual, &write);
+                apply(actual, write.clone());
             }
             sending.end(index, ending);
             if sending.has_failed(index) {
