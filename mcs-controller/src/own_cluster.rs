@@ -21,8 +21,8 @@ use mcs_kube::{
 use self::rules::ExportRules;
 use crate::{
     clusterset::{
-        Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, Import, IpFamily,
-        Owner, Properties, Selection, ServiceName, SourceSlice, derived_name, well_known,
+        Actual, ActualDerived, ActualSlice, ClusterId, Export, ExportSource, ExportState, Import,
+        IpFamily, Owner, Properties, Selection, ServiceName, SourceSlice, derived_name, well_known,
     },
     feed::Feed,
     objects::{
@@ -524,6 +524,12 @@ impl OwnCluster {
             derived: self.derived(name),
             export_conditions: self.exports.get(name).map(ExportObject::known_conditions),
         }
+    }
+
+    /// What the conditions of an export say; `None`: there is no export.
+    pub fn export_state(&self, name: &ServiceName) -> Option<ExportState> {
+        let export = self.exports.get(name)?;
+        Some(ExportState::of(&export.known_conditions()))
     }
 
     /// The Service with the name of an import's derived Service.

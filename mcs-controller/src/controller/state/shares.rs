@@ -8,7 +8,7 @@ use std::{
 
 use super::State;
 use crate::{
-    clusterset::{ServiceName, SourceSlice, Timestamp, is_exportable},
+    clusterset::{ExportState, ServiceName, SourceSlice, Timestamp, is_exportable},
     controller::settings::NamespaceLimits,
     objects::Exported,
 };
@@ -48,8 +48,14 @@ impl Shares {
         share.is_some_and(|share| share.beyond.contains(name))
     }
 
-    /// Notes the creation and the bytes of an export; `None`: there is none.
-    fn note(&mut self, name: &ServiceName, export: Option<(Timestamp, usize)>) {
+    /// Notes the creation and the bytes of an export; `None`: there is none. `was_beyond`: the status says so, written by the
+    /// controller before. Until this one judges, that counts: exports do not come for a second and go again.
+    fn note(
+        &mut self,
+        name: &ServiceName,
+        export: Option<(Timestamp, usize)>,
+        was_beyond: impl FnOnce() -> bool,
+    ) {
         let namespace = name.shared_namespace();
         let share = self.namespaces.entry(Arc::clone(namespace)).or_default();
         let former = match export {
@@ -62,7 +68,8 @@ impl Shares {
             share.beyond.remove(name);
         }
         let is_over = self.limits.are_exceeded(share.exports.len(), share.bytes);
-        if is_over && former.is_none() && export.is_some() && self.judged.is_some() {
+        let is_new = former.is_none() && export.is_some();
+        if is_new && if self.judged.is_some() { is_over } else { was_beyond() } {
             share.beyond.insert(name.clone());
         }
         if is_over || !share.beyond.is_empty() {
@@ -132,7 +139,8 @@ impl State {
             let export = export.publishable();
             (export.created, bytes + Exported { export, slices: vec![] }.weight())
         });
-        self.shares.note(name, export);
+        let was_beyond = || self.own.export_state(name) == Some(ExportState::OverLimit);
+        self.shares.note(name, export, was_beyond);
     }
 
     /// Notes what this cluster would publish of every service.
@@ -166,6 +174,10 @@ mod tests {
 
     const LIMITS: NamespaceLimits = NamespaceLimits { services: 4, bytes: 1000 };
 
+    fn note(shares: &mut Shares, name: &ServiceName, export: Option<(Timestamp, usize)>) {
+        shares.note(name, export, || false);
+    }
+
     fn beyond(shares: &Shares, services: &[&str]) -> Vec<String> {
         let is_beyond = |service: &&&str| shares.is_beyond(&name(service));
         services.iter().filter(is_beyond).map(|service| (*service).to_owned()).collect()
@@ -177,35 +189,53 @@ mod tests {
         let services = ["a/5", "a/4", "a/3", "a/2", "a/1", "b/1"];
         for (age, service) in (0..).zip(services) {
             // The first of the list is the youngest.
-            shares.note(&name(service), Some((Timestamp(10 - age), 10)));
+            note(&mut shares, &name(service), Some((Timestamp(10 - age), 10)));
         }
         assert_eq!(shares.judge(|_| false, now), [name("a/5")]);
         assert_eq!(beyond(&shares, &services), ["a/5"]);
-        shares.note(&name("a/6"), Some((Timestamp(20), 10)));
+        note(&mut shares, &name("a/6"), Some((Timestamp(20), 10)));
         assert_eq!(beyond(&shares, &["a/6"]), ["a/6"], "at once, as the namespace is full");
-        shares.note(&name("b/2"), Some((Timestamp(20), 10)));
+        note(&mut shares, &name("b/2"), Some((Timestamp(20), 10)));
         assert_eq!(beyond(&shares, &["b/2"]), [""; 0]);
-        shares.note(&name("a/1"), None);
+        note(&mut shares, &name("a/1"), None);
         assert!(shares.judge(|_| false, now).is_empty(), "it was just judged");
         assert_eq!(shares.judge(|_| false, now + PERIOD), [name("a/5")]);
         assert_eq!(beyond(&shares, &["a/5", "a/6"]), ["a/6"]);
     }
 
     #[test]
+    fn what_was_beyond_the_limits_stays_so_until_a_new_controller_judges() {
+        let (mut shares, now) = (Shares::new(LIMITS), Instant::now());
+        let services = ["a/5", "a/4", "a/3", "a/2", "a/1"];
+        for (age, service) in (0..).zip(services) {
+            shares.note(&name(service), Some((Timestamp(10 - age), 10)), || service == "a/5");
+        }
+        assert_eq!(beyond(&shares, &services), ["a/5"]);
+        assert!(shares.judge(|_| false, now).is_empty(), "nothing has changed");
+        note(&mut shares, &name("a/1"), None);
+        assert_eq!(shares.judge(|_| false, now + PERIOD), [name("a/5")]);
+        // There is room now: what the status says is judged, though few exports are there.
+        let mut shares = Shares::new(LIMITS);
+        shares.note(&name("a/5"), Some((Timestamp(1), 10)), || true);
+        assert_eq!(shares.judge(|_| false, now), [name("a/5")]);
+        assert_eq!(beyond(&shares, &["a/5"]), [""; 0]);
+    }
+
+    #[test]
     fn what_readers_have_stays_while_its_endpoints_come_and_go() {
         let (mut shares, mut now) = (Shares::new(LIMITS), Instant::now());
         let (large, small) = (name("a/large"), name("a/small"));
-        shares.note(&large, Some((Timestamp(1), 600)));
-        shares.note(&small, Some((Timestamp(2), 300)));
+        note(&mut shares, &large, Some((Timestamp(1), 600)));
+        note(&mut shares, &small, Some((Timestamp(2), 300)));
         let published = [large.clone(), small.clone()];
         for (bytes, expected) in [(800, 0), (600, 0), (950, 0), (951, 1), (700, 0)] {
-            shares.note(&large, Some((Timestamp(1), bytes)));
+            note(&mut shares, &large, Some((Timestamp(1), bytes)));
             now += PERIOD;
             shares.judge(|name| published.contains(name), now);
             assert_eq!(beyond(&shares, &["a/large", "a/small"]).len(), expected, "{bytes}");
         }
-        shares.note(&small, None);
-        shares.note(&large, None);
+        note(&mut shares, &small, None);
+        note(&mut shares, &large, None);
         assert!(shares.namespaces.is_empty());
     }
 }
