@@ -100,7 +100,8 @@ impl Watcher {
 
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
     async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
-        let present = self.attacher.list_devices().await?;
+        let known = before.iter().map(|was| was.index);
+        let present = self.attacher.list_devices(known).await?;
         let found = self.attacher.inspect_all(&present).await?;
         let now = Instant::now();
         let ours = found.iter().filter(|(_, found)| found.has_any());
@@ -144,7 +145,7 @@ impl Watcher {
 
     /// Gives a device exactly these programs. `None` if it was removed meanwhile.
     async fn attach_exactly(
-        &self,
+        &mut self,
         selected: &DeviceChoice,
         found: &DevicePrograms,
     ) -> Option<DeviceReport> {
@@ -176,7 +177,7 @@ impl Watcher {
 
     /// Detaches our programs from devices that no longer have a role.
     async fn leave_others(
-        &self,
+        &mut self,
         present: &DeviceList,
         found: &BTreeMap<u32, DevicePrograms>,
         devices: &[DeviceReport],

@@ -7,6 +7,7 @@ use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
 mod attach;
 mod bulk;
 mod change;
+mod churn;
 mod coverage;
 mod direct;
 mod exchange;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
     resize::cases(&mut suite);
     machines::cases(&mut suite);
     attach::cases(&mut suite);
+    churn::cases(&mut suite);
     moves::cases(&mut suite);
     explain::cases(&mut suite);
     stuck_device::cases(&mut suite);
