@@ -59,8 +59,8 @@ impl Netlink {
     /// All devices, and the devices of default routes.
     pub async fn list_devices(&self) -> Result<DeviceList, NetlinkError> {
         let devices = links::devices(&self.handle).await?;
-        let default_routes = routes::default_routes(&self.handle).await?;
-        Ok(DeviceList { devices, default_routes })
+        let (default_routes, has_hidden_default) = routes::default_routes(&self.handle).await?;
+        Ok(DeviceList { devices, default_routes, has_hidden_default })
     }
 
     /// The device of this index; `None` if there is none.

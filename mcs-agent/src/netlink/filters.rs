@@ -76,7 +76,7 @@ pub struct FilterPlace {
     pub direction: Direction,
     /// Lower ones run first.
     pub priority: u16,
-    /// The number of the filter within its priority; 0 for a new one.
+    /// The number of the filter within its priority.
     pub handle: u32,
 }
 
@@ -169,7 +169,7 @@ impl Netlink {
         Ok(filters.collect())
     }
 
-    /// Adds a filter. The kernel gives it a handle.
+    /// Adds a filter.
     pub async fn add_filter(
         &self,
         place: FilterPlace,

@@ -12,9 +12,9 @@ use rtnetlink::{
 
 use super::{NetlinkError, list::list};
 
-/// The indices of the devices that default routes lead to, of both families and all tables.
-pub(super) async fn default_routes(handle: &Handle) -> Result<BTreeSet<u32>, NetlinkError> {
-    let mut devices = BTreeSet::new();
+/// The indices of the devices that default routes lead to, of both families and all tables, and whether one names none.
+pub(super) async fn default_routes(handle: &Handle) -> Result<(BTreeSet<u32>, bool), NetlinkError> {
+    let (mut devices, mut has_hidden) = (BTreeSet::new(), false);
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut request = RouteMessage::default();
         request.header.address_family = family;
@@ -23,11 +23,13 @@ pub(super) async fn default_routes(handle: &Handle) -> Result<BTreeSet<u32>, Net
             if let RouteNetlinkMessage::NewRoute(route) = message
                 && is_default(&route)
             {
-                devices.extend(devices_of(&route));
+                let mut found = devices_of(&route).peekable();
+                has_hidden |= found.peek().is_none();
+                devices.extend(found);
             }
         }
     }
-    Ok(devices)
+    Ok((devices, has_hidden))
 }
 
 /// Whether a route matches every destination and forwards packets.

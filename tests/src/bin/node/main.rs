@@ -18,6 +18,7 @@ mod hairpin;
 mod icmp;
 mod machines;
 mod moves;
+mod neighbours;
 mod netfilter;
 mod refusal;
 mod resize;
@@ -49,6 +50,7 @@ fn main() -> ExitCode {
     machines::cases(&mut suite);
     attach::cases(&mut suite);
     churn::cases(&mut suite);
+    neighbours::cases(&mut suite);
     moves::cases(&mut suite);
     explain::cases(&mut suite);
     stuck_device::cases(&mut suite);
