@@ -17,6 +17,7 @@ mod guard;
 mod hairpin;
 mod icmp;
 mod machines;
+mod migrated;
 mod moves;
 mod neighbours;
 mod netfilter;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
     churn::cases(&mut suite);
     neighbours::cases(&mut suite);
     moves::cases(&mut suite);
+    migrated::cases(&mut suite);
     explain::cases(&mut suite);
     stuck_device::cases(&mut suite);
     coverage::cases(&mut suite);
