@@ -5,7 +5,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     ptr,
     sync::atomic::{AtomicI32, Ordering},
     thread,
