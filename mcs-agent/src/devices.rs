@@ -46,4 +46,6 @@ pub struct DeviceList {
     pub devices: Vec<Device>,
     /// The indices of devices that default routes lead to, of both families and all tables.
     pub default_routes: BTreeSet<u32>,
+    /// Whether the kernel names no device of a default route: it leads to a nexthop object, and `nexthop_compat_mode` is 0.
+    pub has_hidden_default: bool,
 }

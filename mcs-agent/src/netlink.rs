@@ -4,26 +4,25 @@
 mod events;
 mod filters;
 mod links;
+mod list;
 mod routes;
 mod sockets;
 
-use std::{io, sync::Arc};
+use std::io;
 
 use rtnetlink::Handle;
 use thiserror::Error;
-use tokio::task::JoinHandle;
 
 pub use events::Events;
 pub use filters::{Direction, Filter, FilterPlace, NewFilter, Qdisc};
 pub use sockets::{ConnectedSocket, DestroyOutcome, SocketDiag};
 
-use crate::devices::DeviceList;
+use crate::devices::{Device, DeviceList};
 
 /// A netlink socket. It belongs to the network namespace of the thread that opened it.
 #[derive(Clone, Debug)]
 pub struct Netlink {
     handle: Handle,
-    connection: Arc<JoinHandle<()>>,
 }
 
 /// The error of a request to the kernel.
@@ -48,26 +47,25 @@ impl NetlinkError {
 impl Netlink {
     /// Opens a socket, which a task of the current runtime serves until it is dropped.
     pub fn open() -> Result<Self, NetlinkError> {
-        let (connection, handle, _) = rtnetlink::new_connection()
+        let (mut connection, handle, _) = rtnetlink::new_connection()
             .map_err(|error| NetlinkError::new("open a netlink socket", error))?;
-        Ok(Self { handle, connection: Arc::new(tokio::spawn(connection)) })
+        // The end of a list says whether it is whole, and an answer that lacks shows that the socket has broken.
+        connection.set_forward_done(true);
+        connection.set_forward_ack(true);
+        tokio::spawn(connection);
+        Ok(Self { handle })
     }
 
     /// All devices, and the devices of default routes.
     pub async fn list_devices(&self) -> Result<DeviceList, NetlinkError> {
         let devices = links::devices(&self.handle).await?;
-        let default_routes = routes::default_routes(&self.handle).await?;
-        self.check()?;
-        Ok(DeviceList { devices, default_routes })
+        let (default_routes, has_hidden_default) = routes::default_routes(&self.handle).await?;
+        Ok(DeviceList { devices, default_routes, has_hidden_default })
     }
 
-    /// Fails if the socket has broken: lists that it returned may lack their end.
-    pub fn check(&self) -> Result<(), NetlinkError> {
-        if self.connection.is_finished() {
-            let error = io::Error::from(io::ErrorKind::ConnectionReset);
-            return Err(NetlinkError::new("read from the netlink socket", error));
-        }
-        Ok(())
+    /// The device of this index; `None` if there is none.
+    pub async fn device(&self, index: u32) -> Result<Option<Device>, NetlinkError> {
+        links::device_of(&self.handle, index).await
     }
 }
 

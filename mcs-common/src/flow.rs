@@ -296,8 +296,8 @@ impl FlowsUsed {
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct FlowEvictions {
-    /// The most entries that `flows` may have. Programs add the entries that they make, and each sweep sets
-    /// the number that it counts. Two programs that add at the same time count once.
+    /// The most entries that `flows` may have. Programs add the entries that they make, at once, and each
+    /// sweep sets the number that it counts.
     pub entries: u64,
     /// The kernel evicts no entry while the table has at most this many. 0 before the agent has set it.
     pub limit: u64,

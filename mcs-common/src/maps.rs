@@ -73,7 +73,7 @@ macro_rules! each_map {
             /// When the kernel evicted flows.
             FLOW_EVICTIONS "flow_evictions" State MappedArray[$crate::FlowEvictions] Fixed(1);
             /// The fragmented datagrams on their way.
-            FRAGMENTS "fragments" State LruHash[$crate::FragmentKey, $crate::Fragment] Fixed(8_192);
+            FRAGMENTS "fragments" State LruHash[$crate::FragmentKey, $crate::Fragment] Fragments;
             /// The backends of clients by address.
             CLIENT_AFFINITY "client_affinity" State LruHash[$crate::ClientKey, $crate::Affinity] Lru;
             /// Whether the backends of services with passive health answer. The agent adds and removes entries.
@@ -156,10 +156,20 @@ pub enum Entries {
     Figures,
     /// One for each VIP of an import with figures of its own.
     FigureVips,
+    /// [`fragments`].
+    Fragments,
     /// [`LRU_ENTRIES`].
     Lru,
     /// This many.
     Fixed(u32),
+}
+
+/// The entries of [`FRAGMENTS`] on a node with so many CPUs. Each CPU takes up to 128 free entries for itself
+/// (`LOCAL_FREE_TARGET`, `kernel/bpf/bpf_lru_list.c`); one that finds none reuses its newest.
+#[must_use]
+pub const fn fragments(cpus: u32) -> u32 {
+    let (least, of_all) = (8_192, 256 * cpus);
+    if of_all > least { of_all } else { least }
 }
 
 impl Entries {
@@ -168,6 +178,7 @@ impl Entries {
         match self {
             Self::Fixed(entries) => entries as usize,
             Self::Lru | Self::Flows => LRU_ENTRIES as usize,
+            Self::Fragments => fragments(1) as usize,
             Self::SocketSlots => 1 << SOCKET_SLOT_BITS,
             Self::SocketSlotPairs => 1 << (SOCKET_SLOT_BITS - 1),
             _ => 1,
@@ -219,6 +230,11 @@ mod tests {
     use std::{format, vec::Vec};
 
     use super::*;
+
+    #[test]
+    fn no_cpu_is_without_free_entries_for_fragments() {
+        assert_eq!([1, 32, 33, 512].map(fragments), [8_192, 8_192, 8_448, 131_072]);
+    }
 
     #[test]
     fn the_document_has_every_map() {

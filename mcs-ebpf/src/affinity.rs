@@ -17,24 +17,26 @@ pub(crate) fn has_affinity(frontend: &FrontendMatch) -> bool {
 }
 
 /// The backend that `map` remembers for `key`, or else a backend from `choose`, which the map
-/// then remembers. A kept backend does not count: kube-proxy's affinity knows usable endpoints only.
+/// then remembers. `choose` is told whether the map remembers a backend whose time is over. A kept backend does not count: kube-proxy's affinity knows usable endpoints only.
 #[inline(always)]
 pub(crate) fn recall_or_choose<K>(
     map: &LruHashMap<K, Affinity, LRU_ENTRIES>,
     key: &K,
     frontend: &FrontendMatch,
-    choose: impl FnOnce() -> Option<Choice>,
+    choose: impl FnOnce(bool) -> Option<Choice>,
 ) -> Option<Choice> {
     // SAFETY: the helper takes no argument.
     let now = unsafe { bpf_ktime_get_ns() };
     // Null instead of an `Option`: LLVM spills a register that an absent one never set, and the
     // verifier rejects that before Linux 6.3.
     let known = map.get_ptr_mut(key).unwrap_or(ptr::null_mut());
+    let mut is_over = false;
     if !known.is_null() {
         // SAFETY: the pointer is to a value of the map. If the map evicts and reuses the element
         // meanwhile, the backend's frontend and generation do not match.
         let affinity = unsafe { load(known) };
-        if affinity.holds(now, frontend.state.affinity_seconds)
+        is_over = !affinity.holds(now, frontend.state.affinity_seconds);
+        if !is_over
             && let Some(choice) = recall_for_new(&ConfigMaps, frontend.index, affinity.backend)
         {
             // SAFETY: as above.
@@ -42,7 +44,7 @@ pub(crate) fn recall_or_choose<K>(
             return Some(Choice { by_affinity: true, ..choice });
         }
     }
-    let choice = choose()?;
+    let choice = choose(is_over)?;
     let affinity = Affinity { backend: choice.chosen, last_used_ns: now };
     if !known.is_null() {
         // SAFETY: as above.

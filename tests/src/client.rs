@@ -4,7 +4,7 @@ use std::{
     fmt,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
-    os::fd::{AsFd, OwnedFd},
+    os::fd::{AsFd, AsRawFd as _, OwnedFd},
     time::Duration,
 };
 
@@ -116,6 +116,17 @@ pub fn connect(socket: impl AsFd, to: SocketAddr) -> io::Result<()> {
 /// connect(2) with `AF_UNSPEC`.
 pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
     Ok(rustix::net::connect_unspec(socket)?)
+}
+
+/// setsockopt(2) of an option that no crate has.
+#[expect(unsafe_code, reason = "setsockopt(2)")]
+pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> anyhow::Result<()> {
+    let length = value.len().try_into()?;
+    let fd = socket.as_fd().as_raw_fd();
+    // SAFETY: the kernel reads that many bytes of the value.
+    let result = unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), length) };
+    ensure!(result == 0, "option {name} of {level}: {}", io::Error::last_os_error());
+    Ok(())
 }
 
 /// A TCP connection.

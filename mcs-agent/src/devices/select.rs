@@ -272,6 +272,7 @@ mod tests {
                 device(10, "tap0", "tun", ethernet, false),
             ],
             default_routes: [ETH0].into(),
+            has_hidden_default: false,
         }
     }
 

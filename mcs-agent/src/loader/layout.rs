@@ -68,6 +68,7 @@ impl Sizes {
             Entries::SocketSlotPairs => 1 << (socket_slot_bits - 1),
             Entries::Figures => figure_rows.max(1),
             Entries::FigureVips => (figure_rows * VIPS_EACH).max(1),
+            Entries::Fragments => maps::fragments(u32::try_from(cpus()).unwrap_or(1)),
             Entries::Lru => maps::LRU_ENTRIES,
             Entries::Fixed(entries) => entries,
         }

@@ -6,7 +6,7 @@ use std::{
     os::fd::{AsRawFd as _, BorrowedFd},
 };
 
-use futures_util::{StreamExt as _, TryStreamExt as _, future};
+use futures_util::StreamExt as _;
 use rtnetlink::packet_core::{
     NLM_F_ACK, NLM_F_CREATE, NLM_F_EXCL, NLM_F_REPLACE, NLM_F_REQUEST, NetlinkMessage,
     NetlinkPayload,
@@ -20,7 +20,7 @@ use rtnetlink::packet_route::{
 };
 use serde::{Deserialize, Serialize};
 
-use super::{Netlink, NetlinkError, into_io};
+use super::{Netlink, NetlinkError, into_io, list::list};
 
 /// `ETH_P_ALL`, in network order as the kernel wants it in the low half of `tcm_info`.
 const EVERY_PROTOCOL: u16 = 0x0003_u16.to_be();
@@ -76,7 +76,7 @@ pub struct FilterPlace {
     pub direction: Direction,
     /// Lower ones run first.
     pub priority: u16,
-    /// The number of the filter within its priority; 0 for a new one.
+    /// The number of the filter within its priority.
     pub handle: u32,
 }
 
@@ -114,23 +114,22 @@ pub struct NewFilter<'a> {
 }
 
 impl Netlink {
-    /// The qdiscs for filters, by the index of their device.
+    /// The qdiscs for filters, by the index of their device. While devices come and go, the kernel may leave out qdiscs of
+    /// other devices, and does not say so: only what is listed is certain.
     pub async fn qdiscs(&self) -> Result<BTreeMap<u32, Qdisc>, NetlinkError> {
-        self.handle
-            .qdisc()
-            .get()
-            .execute()
-            .try_filter_map(|message| {
-                let kind = match kind(&message) {
-                    CLSACT => Some(Qdisc::Clsact),
-                    INGRESS => Some(Qdisc::Ingress),
-                    _ => None,
-                };
-                future::ok(kind.map(|kind| (message.header.index.cast_unsigned(), kind)))
-            })
-            .try_collect()
-            .await
-            .map_err(|error| NetlinkError::new("list the qdiscs", into_io(error)))
+        let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
+        let listed = list(&self.handle, request).await;
+        let listed = listed.map_err(|error| NetlinkError::new("list the qdiscs", error))?;
+        let qdiscs = listed.iter().filter_map(|message| {
+            let RouteNetlinkMessage::NewQueueDiscipline(message) = message else { return None };
+            let kind = match kind(message) {
+                CLSACT => Qdisc::Clsact,
+                INGRESS => Qdisc::Ingress,
+                _ => return None,
+            };
+            Some((message.header.index.cast_unsigned(), kind))
+        });
+        Ok(qdiscs.collect())
     }
 
     /// Adds a clsact qdisc to a device. `false` if there is one already.
@@ -160,22 +159,17 @@ impl Netlink {
     ) -> Result<Vec<Filter>, NetlinkError> {
         let error =
             |error| NetlinkError::new(format!("list the {} filters", direction.name()), error);
-        let device = i32::try_from(index).map_err(io::Error::other).map_err(error)?;
-        let request = self.handle.traffic_filter(device).get();
-        let request = match direction {
-            Direction::Ingress => request.ingress(),
-            Direction::Egress => request.egress(),
-        };
-        request
-            .execute()
-            .try_filter_map(|message| future::ok(filter(&message, index, direction)))
-            .try_collect()
-            .await
-            .map_err(into_io)
-            .map_err(error)
+        let header = TcHeader { parent: direction.parent(), ..header(index) };
+        let request = RouteNetlinkMessage::GetTrafficFilter(TcMessage::from_parts(header, vec![]));
+        let listed = list(&self.handle, request).await.map_err(error)?;
+        let filters = listed.iter().filter_map(|message| match message {
+            RouteNetlinkMessage::NewTrafficFilter(message) => filter(message, index, direction),
+            _ => None,
+        });
+        Ok(filters.collect())
     }
 
-    /// Adds a filter. The kernel gives it a handle.
+    /// Adds a filter.
     pub async fn add_filter(
         &self,
         place: FilterPlace,
@@ -215,7 +209,7 @@ impl Netlink {
                 return if error.code.is_none() { Ok(()) } else { Err(error.to_io()) };
             }
         }
-        Ok(())
+        Err(io::ErrorKind::ConnectionReset.into())
     }
 }
 

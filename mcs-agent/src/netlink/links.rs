@@ -1,28 +1,39 @@
 //! The network devices.
 
-use futures_util::{TryStreamExt as _, future};
+use futures_util::TryStreamExt as _;
 use rtnetlink::{
     Handle,
     packet_route::{
-        AddressFamily,
+        RouteNetlinkMessage,
         link::{LinkAttribute, LinkExtentMask, LinkInfo, LinkLayerType, LinkMessage},
     },
 };
 
-use super::{NetlinkError, into_io};
+use super::{NetlinkError, into_io, list::list};
 use crate::devices::{Device, LinkType};
 
 /// Every device of the namespace.
 pub(super) async fn devices(handle: &Handle) -> Result<Vec<Device>, NetlinkError> {
-    handle
-        .link()
-        .get()
-        .set_filter_mask(AddressFamily::Unspec, vec![LinkExtentMask::SkipStats])
-        .execute()
-        .try_filter_map(|message| future::ok(device(&message)))
-        .try_collect()
-        .await
-        .map_err(|error| NetlinkError::new("list the network devices", into_io(error)))
+    let mut request = LinkMessage::default();
+    request.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
+    let listed = list(handle, RouteNetlinkMessage::GetLink(request)).await;
+    let listed = listed.map_err(|error| NetlinkError::new("list the network devices", error))?;
+    let devices = listed.iter().filter_map(|message| match message {
+        RouteNetlinkMessage::NewLink(message) => device(message),
+        _ => None,
+    });
+    Ok(devices.collect())
+}
+
+/// The device of this index; `None` if there is none.
+pub(super) async fn device_of(handle: &Handle, index: u32) -> Result<Option<Device>, NetlinkError> {
+    match handle.link().get().match_index(index).execute().try_next().await {
+        Ok(message) => Ok(message.as_ref().and_then(device)),
+        Err(error) => {
+            let error = NetlinkError::new(format!("look at device {index}"), into_io(error));
+            if error.is_no_device() { Ok(None) } else { Err(error) }
+        }
+    }
 }
 
 /// `None` for a message without a name.

@@ -2,35 +2,34 @@
 
 use std::collections::BTreeSet;
 
-use futures_util::TryStreamExt as _;
 use rtnetlink::{
     Handle,
     packet_route::{
-        AddressFamily,
+        AddressFamily, RouteNetlinkMessage,
         route::{RouteAttribute, RouteMessage, RouteType},
     },
 };
 
-use super::{NetlinkError, into_io};
+use super::{NetlinkError, list::list};
 
-/// The indices of the devices that default routes lead to, of both families and all tables.
-pub(super) async fn default_routes(handle: &Handle) -> Result<BTreeSet<u32>, NetlinkError> {
-    let mut devices = BTreeSet::new();
+/// The indices of the devices that default routes lead to, of both families and all tables, and whether one names none.
+pub(super) async fn default_routes(handle: &Handle) -> Result<(BTreeSet<u32>, bool), NetlinkError> {
+    let (mut devices, mut has_hidden) = (BTreeSet::new(), false);
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut request = RouteMessage::default();
         request.header.address_family = family;
-        let routes = handle.route().get(request).execute();
-        devices = routes
-            .try_fold(devices, async |mut devices, route| {
-                if is_default(&route) {
-                    devices.extend(devices_of(&route));
-                }
-                Ok(devices)
-            })
-            .await
-            .map_err(|error| NetlinkError::new("list the routes", into_io(error)))?;
+        let listed = list(handle, RouteNetlinkMessage::GetRoute(request)).await;
+        for message in listed.map_err(|error| NetlinkError::new("list the routes", error))? {
+            if let RouteNetlinkMessage::NewRoute(route) = message
+                && is_default(&route)
+            {
+                let mut found = devices_of(&route).peekable();
+                has_hidden |= found.peek().is_none();
+                devices.extend(found);
+            }
+        }
     }
-    Ok(devices)
+    Ok((devices, has_hidden))
 }
 
 /// Whether a route matches every destination and forwards packets.

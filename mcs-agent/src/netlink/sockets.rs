@@ -9,12 +9,13 @@ use netlink_packet_sock_diag::{
 };
 use rtnetlink::{
     packet_core::{
-        NLM_F_ACK, NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage,
-        NetlinkPayload, NetlinkSerializable,
+        NLM_F_ACK, NLM_F_DUMP, NLM_F_REQUEST, NetlinkHeader, NetlinkMessage, NetlinkPayload,
+        NetlinkSerializable,
     },
     sys::{Socket, SocketAddr, protocols::NETLINK_SOCK_DIAG},
 };
 
+use super::list::{ended, uninterrupted};
 use crate::model::Protocol;
 
 /// A socket that has a peer.
@@ -154,14 +155,12 @@ impl SocketDiag {
                     .map_err(io::Error::other)?;
                 let length = (message.header.length as usize).next_multiple_of(4);
                 rest = rest.get(length..).unwrap_or_default();
-                if message.header.flags & NLM_F_DUMP_INTR != 0 {
-                    return Err(io::Error::other("the kernel's list changed while it was read"));
-                }
+                uninterrupted(message.header.flags)?;
                 match message.payload {
                     NetlinkPayload::InnerMessage(SockDiagMessage::InetResponse(socket)) => {
                         take(socket.header);
                     }
-                    NetlinkPayload::Done(done) => return whole(done.code),
+                    NetlinkPayload::Done(done) => return ended(done.code),
                     NetlinkPayload::Error(error) if error.code.is_none() => return Ok(()),
                     NetlinkPayload::Error(error) => return Err(error.to_io()),
                     _ => {}
@@ -169,12 +168,6 @@ impl SocketDiag {
             }
         }
     }
-}
-
-/// The end of a list: the kernel ends one that it cannot finish with an error (`netlink_dump_done`,
-/// `net/netlink/af_netlink.c`).
-fn whole(code: i32) -> io::Result<()> {
-    if code < 0 { Err(io::Error::from_raw_os_error(-code)) } else { Ok(()) }
 }
 
 fn request(protocol: Protocol, socket_id: SocketId, states: StateFlags) -> InetRequest {
@@ -213,12 +206,6 @@ mod tests {
             let other = diag.connected(Protocol::Udp, Some(port - 1)).unwrap();
             assert!(other.iter().all(|found| found.id.source_port != local));
         }
-    }
-
-    #[test]
-    fn a_list_that_ends_with_an_error_is_not_whole() {
-        assert!(whole(0).is_ok());
-        assert_eq!(whole(-libc::ENOMEM).unwrap_err().raw_os_error(), Some(libc::ENOMEM));
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! Chooses the backend of a flow: by a number, or with session affinity the client address's.
 
+use aya_ebpf::helpers::bpf_get_prandom_u32;
 use mcs_common::{
     Address, ClientKey,
     select::{Choice, FrontendMatch, pick},
@@ -23,7 +24,11 @@ pub(crate) fn choose_for_client(
     }
     let key = ClientKey { client: *client, frontend: frontend.index, pad: 0 };
     // Not `random`, which depends on the connection: this way a client whose entry was evicted
-    // gets the same backend again.
-    let random = client.short_hash(frontend.index);
-    recall_or_choose(&CLIENT_AFFINITY, &key, frontend, || pick(&ConfigMaps, extent, random))
+    // gets the same backend again. A client whose time is over may get another one.
+    let own = client.short_hash(frontend.index);
+    recall_or_choose(&CLIENT_AFFINITY, &key, frontend, |is_over| {
+        // SAFETY: the helper takes no argument.
+        let random = if is_over { unsafe { bpf_get_prandom_u32() } } else { own };
+        pick(&ConfigMaps, extent, random)
+    })
 }

@@ -5,7 +5,7 @@
     reason = "arguments by value are copied to the stack, which has no room for them"
 )]
 
-use core::ptr;
+use core::{arch::asm, ptr};
 
 use aya_ebpf::bindings::{BPF_ANY, BPF_NOEXIST};
 use mcs_common::{
@@ -427,8 +427,8 @@ fn mark_used(now: u64) {
     if let Some(evictions) = FLOW_EVICTIONS.get_ptr_mut(0) {
         // SAFETY: the pointer is to the array's only value.
         unsafe {
-            let entries = (&raw const (*evictions).entries).read_volatile() + 2;
-            (&raw mut (*evictions).entries).write_volatile(entries);
+            asm!("lock *(u64 *)({entries} + 0) += {two}", entries = in(reg) &raw mut (*evictions).entries, two = in(reg) 2_u64);
+            let entries = (&raw const (*evictions).entries).read_volatile();
             if entries > (&raw const (*evictions).limit).read_volatile() {
                 (&raw mut (*evictions).latest_ns).write_volatile(now);
             }

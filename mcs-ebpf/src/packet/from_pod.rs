@@ -239,6 +239,9 @@ fn translate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) ->
         return drop_counted(Counter::PacketDroppedFailed);
     }
     count_translated(flow.flags);
+    if passes {
+        frame.mark_passed();
+    }
     if flow.flags & FlowFlags::HAIRPIN == 0 {
         return NEXT;
     }

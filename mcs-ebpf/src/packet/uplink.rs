@@ -29,7 +29,10 @@ pub(crate) fn uplink<L: LinkLayer>(ctx: TcContext) -> i32 {
 
 /// Drops a packet to a VIP: no hook has translated it, and no router outside knows the address.
 ///
-/// A packet to a VIP that was handed back passes: a dataplane outside of this node may serve the address.
+/// A packet to a VIP that was handed back passes: a dataplane outside of this node may serve the address. A packet that
+/// `from_pod` has passed belongs to a connection that nobody on this node serves, such as one of a machine that has
+/// moved here. It is answered, so that its sender need not wait. Others are dropped alone: while the programs
+/// of a pod are repaired, they may belong to a live flow.
 #[inline(always)]
 fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     if !plain::may_go_to_vip::<F, L>(frame) {
@@ -37,16 +40,18 @@ fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     }
     cold_path();
     let Ok(destination) = F::destination(frame) else { return NEXT };
-    match ConfigMaps.vip(&destination) {
-        Some(VipMode::SERVED) => drop_counted(Counter::LeakPrevented),
-        Some(VipMode::GONE) => refuse_gone::<F, L>(frame),
-        _ => NEXT,
-    }
+    let reason = match ConfigMaps.vip(&destination) {
+        Some(VipMode::SERVED) if frame.is_passed() => Counter::LeakPrevented,
+        Some(VipMode::SERVED) => return drop_counted(Counter::LeakPrevented),
+        Some(VipMode::GONE) => Counter::PacketRefusedGone,
+        _ => return NEXT,
+    };
+    refuse::<F, L>(frame, reason)
 }
 
-/// Refuses a packet to the VIP of a deleted import. A packet that cannot be answered is dropped.
+/// Refuses a packet to a VIP. A packet that cannot be answered is dropped.
 #[inline(always)]
-fn refuse_gone<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
+fn refuse<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, reason: Counter) -> i32 {
     let Some(scratch) = begin_scratch() else { return drop_counted(Counter::LeakPrevented) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::LeakPrevented);
@@ -66,5 +71,5 @@ fn refuse_gone<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
         protocol::SCTP => 0,
         _ => return drop_counted(Counter::LeakPrevented),
     };
-    refuse_leaving::<F, L>(frame, &header, flags, Counter::PacketRefusedGone as u32)
+    refuse_leaving::<F, L>(frame, &header, flags, reason as u32)
 }

@@ -32,7 +32,7 @@ fn choose_with_affinity<F: HookFamily>(
     ctx: &SocketContext<F>,
     frontend: &FrontendMatch,
 ) -> Option<Choice> {
-    recall_or_choose(&AFFINITY, &key(ctx, frontend), frontend, || choose_any(frontend))
+    recall_or_choose(&AFFINITY, &key(ctx, frontend), frontend, |_| choose_any(frontend))
 }
 
 #[inline(always)]

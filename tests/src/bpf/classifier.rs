@@ -92,13 +92,33 @@ impl Counter {
         way: Way,
         directory: &Path,
     ) -> anyhow::Result<Self> {
+        Self::filter(netns, device, way, directory, ("add", &["prio", "9"]))
+    }
+
+    /// The same at priority 1 and handle 1, in the place of the filter that has them.
+    pub fn by_first_filter(
+        netns: &Namespace,
+        device: &str,
+        way: Way,
+        directory: &Path,
+    ) -> anyhow::Result<Self> {
+        Self::filter(netns, device, way, directory, ("replace", &["prio", "1", "handle", "1"]))
+    }
+
+    fn filter(
+        netns: &Namespace,
+        device: &str,
+        way: Way,
+        directory: &Path,
+        (verb, place): (&str, &[&str]),
+    ) -> anyhow::Result<Self> {
         let (map, program) = load()?;
         let pin: PathBuf = directory.join(format!("{device}_{}", way.name()));
         program.pin(&pin)?;
         let pin = pin.display().to_string();
-        let filter = ["filter", "add", "dev", device, way.name(), "prio", "9"];
+        let side = ["filter", verb, "dev", device, way.name()];
         let program = ["bpf", "direct-action", "object-pinned", &pin];
-        netns.output("tc", &[filter.as_slice(), &program].concat())?;
+        netns.output("tc", &[&side, place, &program].concat())?;
         Ok(Self { map, _link: None })
     }
 

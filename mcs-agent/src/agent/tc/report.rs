@@ -90,13 +90,17 @@ impl DeviceReport {
     /// The failings of this device.
     pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
         let error = self.error.iter().map(|error| format!("{}: {error}", self.name));
+        let is_guard = self.role == Role::Uplink && !self.hooks.is_empty();
+        let ahead = self.ahead.iter().filter(|_| is_guard).map(|ahead| {
+            format!("{}: {ahead} runs before the guard, so packets to VIPs may leave", self.name)
+        });
         let detached = self.detached(links).map(|hook| {
             format!(
                 "{hook} is not attached to {}: the agent attaches it again within seconds",
                 self.name
             )
         });
-        error.chain(detached).collect()
+        error.chain(ahead).chain(detached).collect()
     }
 
     /// The hooks that the agent attached by tcx and that are no longer attached. Filters are not checked: they are
@@ -127,6 +131,12 @@ mod tests {
         assert!(said.contains("uplink is not attached to eth0"), "{said}");
         assert!(!said.contains("to_pod"), "{said}");
         report.devices[0].error = Some("cannot attach".to_owned());
+        for device in &mut report.devices {
+            device.ahead = Some("the eBPF program x".to_owned());
+        }
+        let ahead = report.failings(&links());
+        let ahead: Vec<_> = ahead.iter().filter(|one| one.contains("before the guard")).collect();
+        assert!(matches!(&*ahead, [one] if one.starts_with("eth0: ")), "{ahead:?}");
         report.looked = false;
         let said = report.failings(&links()).join("; ");
         assert!(

@@ -76,6 +76,8 @@ struct Inspection {
     devices: Vec<DeviceReport>,
     /// How many programs and pins this check restored after another process removed them.
     repairs: u64,
+    /// Why no uplink is guarded, if one should be.
+    problem: Option<String>,
 }
 
 struct Watcher {
@@ -100,7 +102,8 @@ impl Watcher {
 
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
     async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
-        let present = self.attacher.list_devices().await?;
+        let known = before.iter().map(|was| was.index);
+        let present = self.attacher.list_devices(known).await?;
         let found = self.attacher.inspect_all(&present).await?;
         let now = Instant::now();
         let ours = found.iter().filter(|(_, found)| found.has_any());
@@ -139,12 +142,19 @@ impl Watcher {
             }
         }
         self.attacher.collect().await?;
-        Ok(Inspection { devices, repairs })
+        let is_guarded = devices.iter().any(|device| device.role == Role::Uplink);
+        let is_hidden = present.has_hidden_default && self.options.wants_uplinks() && !is_guarded;
+        let problem = is_hidden.then(|| {
+            "a default route leads to a nexthop object whose device is unknown, and packets to VIPs may leave by it: name the \
+             device with --uplinks=DEVICE"
+                .to_owned()
+        });
+        Ok(Inspection { devices, repairs, problem })
     }
 
     /// Gives a device exactly these programs. `None` if it was removed meanwhile.
     async fn attach_exactly(
-        &self,
+        &mut self,
         selected: &DeviceChoice,
         found: &DevicePrograms,
     ) -> Option<DeviceReport> {
@@ -176,7 +186,7 @@ impl Watcher {
 
     /// Detaches our programs from devices that no longer have a role.
     async fn leave_others(
-        &self,
+        &mut self,
         present: &DeviceList,
         found: &BTreeMap<u32, DevicePrograms>,
         devices: &[DeviceReport],
@@ -252,7 +262,7 @@ fn listen() -> Option<Events> {
 
 fn publish(report: &watch::Sender<TcReport>, inspected: Result<Inspection, TcError>) {
     let (devices, repairs, problem) = match inspected {
-        Ok(Inspection { devices, repairs }) => (Some(devices), repairs, None),
+        Ok(Inspection { devices, repairs, problem }) => (Some(devices), repairs, problem),
         Err(error) => (None, 0, Some(format!("{:#}", anyhow::Error::new(error)))),
     };
     report.send_if_modified(|report| {
@@ -334,7 +344,7 @@ mod tests {
                 let source = io::Error::from_raw_os_error(libc::ENOBUFS);
                 return Err(TcError::Bpf { action: "list programs".to_owned(), source });
             }
-            Ok(Inspection { devices: Vec::new(), repairs: 0 })
+            Ok(Inspection { devices: Vec::new(), repairs: 0, problem: None })
         };
         let until_done = async { done.wait_for(|done| *done == Some(7)).await.map(drop) };
         let kept = async {

@@ -28,6 +28,8 @@ pub struct TcAttacher {
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
     has_tcx: bool,
+    /// The devices that were asked, and had no filter and no qdisc for them. A list of qdiscs alone proves neither.
+    without_filters: BTreeSet<u32>,
 }
 
 /// The programs on a device, ours and those of others.
@@ -88,12 +90,23 @@ impl TcAttacher {
         has_tcx: bool,
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
-        Ok(Self { links: TcxLinks::new(pins.tc()), clsact, classifiers, mechanism, has_tcx })
+        let (links, without_filters) = (TcxLinks::new(pins.tc()), BTreeSet::new());
+        Ok(Self { links, clsact, classifiers, mechanism, has_tcx, without_filters })
     }
 
-    /// All devices, and the devices of default routes.
-    pub async fn list_devices(&self) -> Result<DeviceList, TcError> {
-        Ok(self.clsact.netlink.list_devices().await?)
+    /// All devices, and the devices of default routes. A device of `known` is asked for by its index if the kernel's list
+    /// lacks it.
+    pub async fn list_devices(
+        &self,
+        known: impl Iterator<Item = u32>,
+    ) -> Result<DeviceList, TcError> {
+        let netlink = &self.clsact.netlink;
+        let mut list = netlink.list_devices().await?;
+        let listed: BTreeSet<_> = list.devices.iter().map(|device| device.index).collect();
+        for index in known.filter(|index| !listed.contains(index)) {
+            list.devices.extend(netlink.device(index).await?);
+        }
+        Ok(list)
     }
 
     /// Uses these programs from now on instead of the former ones.
@@ -109,24 +122,31 @@ impl TcAttacher {
 
     /// The programs on each device, by its index.
     pub async fn inspect_all(
-        &self,
+        &mut self,
         list: &DeviceList,
     ) -> Result<BTreeMap<u32, DevicePrograms>, TcError> {
         let qdiscs = self.clsact.netlink.qdiscs().await?;
-        let mut all = BTreeMap::new();
+        let (mut all, mut without_filters) = (BTreeMap::new(), BTreeSet::new());
         for device in &list.devices {
-            let qdisc = qdiscs.get(&device.index).copied();
-            all.insert(device.index, self.inspect(device.index, qdisc).await?);
+            let index = device.index;
+            let qdisc = qdiscs.get(&index).copied();
+            let is_without = qdisc.is_none() && self.without_filters.contains(&index);
+            let filters = if is_without { Vec::new() } else { self.clsact.filters(index).await? };
+            if qdisc.is_none() && filters.is_empty() {
+                without_filters.insert(index);
+            }
+            all.insert(index, self.inspect(index, qdisc, filters)?);
         }
-        self.clsact.netlink.check()?;
+        self.without_filters = without_filters;
         Ok(all)
     }
 
-    async fn inspect(&self, index: u32, qdisc: Option<Qdisc>) -> Result<DevicePrograms, TcError> {
-        let filters = match qdisc {
-            None => Vec::new(),
-            Some(_) => self.clsact.filters(index).await?,
-        };
+    fn inspect(
+        &self,
+        index: u32,
+        qdisc: Option<Qdisc>,
+        filters: Vec<Filter>,
+    ) -> Result<DevicePrograms, TcError> {
         let mut found = DevicePrograms { qdisc, filters, ..DevicePrograms::default() };
         let mut entries = BTreeMap::new();
         if self.has_tcx {
@@ -219,7 +239,7 @@ impl TcAttacher {
     /// Attaches exactly `hooks` to a device, each once. It attaches the missing ones before it detaches others, so that
     /// no packet passes without a program when the mechanism changes.
     pub async fn attach_exactly(
-        &self,
+        &mut self,
         device: &Device,
         hooks: &[TcHook],
         found: &DevicePrograms,
@@ -238,7 +258,7 @@ impl TcAttacher {
     }
 
     async fn ensure(
-        &self,
+        &mut self,
         device: &Device,
         hook: TcHook,
         found: &DevicePrograms,
@@ -261,6 +281,7 @@ impl TcAttacher {
                 Some((_, Some(program))) if *program == classifier.id => {}
                 Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
                 None => {
+                    self.without_filters.remove(&index);
                     let filters = &found.filters;
                     self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
                 }
@@ -326,8 +347,9 @@ pub struct DetachOutcome {
 pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let clsact = Clsact::new(pins, Netlink::open()?)?;
     let mut programs = 0;
-    for device in clsact.netlink.qdiscs().await?.into_keys() {
-        let filters = clsact.filters(device).await?;
+    // A list of qdiscs may lack some while devices come and go.
+    for Device { index, .. } in clsact.netlink.list_devices().await?.devices {
+        let filters = clsact.filters(index).await?;
         let ours = filters.iter().filter_map(|filter| Some((clsact.hook(filter)?, filter.place)));
         let mut ours: Vec<_> = ours.collect();
         ours.sort_by_key(|(hook, _)| Reverse(*hook));

@@ -15,6 +15,10 @@ use crate::{
     netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter, Qdisc},
 };
 
+/// "mcs": the handle of our filters, or the first free one above. The kernel gives 1 to a filter without a handle, and so
+/// the `tc filter replace ... prio 1 handle 1` of Cilium and others replaced ours.
+const HANDLE: u32 = 0x006d_6373;
+
 /// The filters of this agent: their names begin with the path of its directory.
 #[derive(Clone, Debug)]
 pub(super) struct Clsact {
@@ -90,7 +94,8 @@ impl Clsact {
         let direction = hook.direction();
         let no_priority = TcError::NoPriority { hook: hook.name(), direction: direction.name() };
         let priority = priority(hook.position(), direction, filters).ok_or(no_priority)?;
-        let place = FilterPlace { index: device, direction, priority, handle: 0 };
+        let handle = handle(direction, priority, filters);
+        let place = FilterPlace { index: device, direction, priority, handle };
         let name = self.name(hook);
         let new = NewFilter { name: &name, program: classifier.program.as_fd() };
         Ok(self.netlink.add_filter(place, new).await?)
@@ -140,6 +145,16 @@ fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Opt
     }
 }
 
+/// A handle that no filter of this priority has.
+fn handle(direction: Direction, priority: u16, filters: &[Filter]) -> u32 {
+    let is_taken = |handle: &u32| {
+        filters.iter().any(|Filter { place, .. }| {
+            (place.direction, place.priority, place.handle) == (direction, priority, *handle)
+        })
+    };
+    (HANDLE..).find(|handle| !is_taken(handle)).unwrap_or(HANDLE)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -154,6 +169,17 @@ mod tests {
             name: None,
             program: None,
         }
+    }
+
+    #[test]
+    fn a_handle_is_one_that_others_do_not_have() {
+        let mut ours = filter(1, "bpf", true, 0);
+        assert_eq!(handle(Direction::Egress, 1, &[ours.clone()]), HANDLE, "1 is another one");
+        ours.place.handle = HANDLE;
+        let filters = [ours];
+        assert_eq!(handle(Direction::Egress, 1, &filters), HANDLE + 1);
+        assert_eq!(handle(Direction::Egress, 2, &filters), HANDLE);
+        assert_eq!(handle(Direction::Ingress, 1, &filters), HANDLE);
     }
 
     #[test]

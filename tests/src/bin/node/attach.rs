@@ -94,7 +94,12 @@ impl Bench {
         Self::on(world, world.new_place(&PODS)?, by, flags)
     }
 
-    fn on(world: &World, place: Place, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn on(
+        world: &World,
+        place: Place,
+        by: Mechanism,
+        flags: &[&str],
+    ) -> anyhow::Result<Self> {
         let target = world.fresh("attached").with_remote(Distance::Near, World::WEB);
         let flags = all_flags(by, flags);
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();

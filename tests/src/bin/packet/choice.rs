@@ -162,9 +162,15 @@ fn expiry(fixture: &mut Fixture) -> anyhow::Result<()> {
             fixture.age_affinity(Duration::from_secs(5))?;
             sticks_to(fixture, from_port(client, port), &service, given)?;
         }
-        fixture.age_affinity(Duration::from_secs(10))?;
-        sticks_to(fixture, from_port(client, 4), &service, own)?;
-        sticks_to(fixture, from_port(client, 5), &service, own)?;
+        // A client whose time is over gets any backend, and keeps it.
+        let mut seen = Vec::new();
+        for port in 4..64 {
+            fixture.age_affinity(Duration::from_secs(10))?;
+            let pick = sticks(fixture, from_port(client, port), &service)?.pick;
+            sticks_to(fixture, from_port(client, 1000 + port), &service, pick)?;
+            seen.push(pick);
+        }
+        assert!(service.backends.iter().all(|pick| seen.contains(pick)), "{seen:?}");
     }
     Ok(())
 }

@@ -5,7 +5,7 @@
 use std::{
     io,
     net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     ptr,
     sync::atomic::{AtomicI32, Ordering},
     thread,
@@ -20,7 +20,7 @@ use rustix::{
 };
 
 use crate::{
-    client::{Family, ask, connect, identity, tcp, udp},
+    client::{Family, ask, connect, identity, set_option, tcp, udp},
     each_family,
     world::{self, PODS, Place, TCP, World, backends},
 };
@@ -54,12 +54,7 @@ impl Flag {
 }
 
 fn set(socket: impl AsFd, Flag(level, name): Flag, value: &[u8]) -> anyhow::Result<()> {
-    let length = value.len().try_into()?;
-    let fd = socket.as_fd().as_raw_fd();
-    // SAFETY: the kernel reads that many bytes of the value.
-    let result = unsafe { libc::setsockopt(fd, level, name, value.as_ptr().cast(), length) };
-    ensure!(result == 0, "option {name} of {level}: {}", io::Error::last_os_error());
-    Ok(())
+    set_option(socket, level, name, value)
 }
 
 /// What an application does before it connects.

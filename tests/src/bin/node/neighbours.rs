@@ -1,0 +1,74 @@
+//! Programs of others at the uplink, beside the guard.
+
+use anyhow::ensure;
+use mcs_tests::{
+    bpf::{
+        Order,
+        classifier::{Counter, Way},
+    },
+    bpffs::BpfDirectory,
+    client::{self, Family},
+    suite::Suite,
+    wait,
+};
+
+use crate::{
+    attach::{Bench, UPLINK, can_attach},
+    world::{Mechanism, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("a filter of others that is put at handle 1 leaves the guard", keeps_its_handle);
+    for by in Mechanism::BOTH {
+        let name = format!("a program of others before the guard degrades status, by {by}");
+        suite.case(name, move |world| {
+            // The program of others is attached by tcx.
+            can_attach(Mechanism::Tcx)?;
+            is_overtaken(world, by)
+        });
+    }
+}
+
+/// Sends to a VIP without a hook that translates, and returns how many packets the guard has dropped.
+fn drops(bench: &Bench) -> anyhow::Result<u64> {
+    let before = bench.site.agent.counters()?.get("leak_prevented").copied().unwrap_or_default();
+    let to = bench.target.udp(Family::V4);
+    bench.node().run(|| {
+        // The kernel may report the drop as an error.
+        let _ = client::udp(Family::V4)?.send_to(b"leak", to);
+        anyhow::Ok(())
+    })??;
+    let after = bench.site.agent.counters()?.get("leak_prevented").copied().unwrap_or_default();
+    Ok(after - before)
+}
+
+/// As Cilium does on clsact.
+fn keeps_its_handle(world: &mut World) -> anyhow::Result<()> {
+    let bench = Bench::start(world, Mechanism::Clsact, &[])?;
+    let pins = BpfDirectory::create(&world.run, "replacing")?;
+    let _counter = Counter::by_first_filter(bench.node(), UPLINK, Way::Egress, pins.path())?;
+    ensure!(drops(&bench)? == 1, "the guard is gone");
+    let filters = bench.node().output("tc", &["filter", "show", "dev", UPLINK, "egress"])?;
+    ensure!(filters.matches(" handle ").count() == 2, "{filters}");
+    ensure!(bench.site.agent.status()?["report"]["tc"]["repairs"] == 0);
+    Ok(())
+}
+
+fn is_overtaken(world: &World, by: Mechanism) -> anyhow::Result<()> {
+    let bench = Bench::start(world, by, &[])?;
+    let is_told = || -> anyhow::Result<bool> {
+        let degraded = bench.site.agent.status()?["degraded"].to_string();
+        Ok(degraded.contains(UPLINK) && degraded.contains("before the guard"))
+    };
+    ensure!(!is_told()?, "{}", bench.site.agent.status()?["degraded"]);
+    let counter = Counter::by_tcx(bench.node(), UPLINK, Way::Egress, Order::First)?;
+    wait::until("status to be degraded", || {
+        ensure!(is_told()?, "{}", bench.site.agent.status()?["degraded"]);
+        Ok(())
+    })?;
+    drop(counter);
+    wait::until("status to be well again", || {
+        ensure!(!is_told()?, "{}", bench.site.agent.status()?["degraded"]);
+        Ok(())
+    })
+}
