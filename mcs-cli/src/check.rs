@@ -7,6 +7,7 @@ mod others;
 mod peers;
 pub(crate) mod pods;
 pub(crate) mod rights;
+mod room;
 mod services;
 
 use std::{io, process::ExitCode};

@@ -4,8 +4,9 @@ use anyhow::bail;
 use serde_json::Value;
 
 use mcs_controller::clusterset::{Condition, ConditionType};
+use mcs_kube::told;
 
-use super::{Warning, listed};
+use super::{Warning, listed, room};
 use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS},
     status::{self, Problem},
@@ -17,6 +18,7 @@ pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Resu
     let imports = cluster.list(IMPORTS).await;
     let known = exports.as_deref().unwrap_or_default();
     let imports = imports.and_then(|imports| of_imports(&imports, known));
+    let imports = with_room(imports, room::lacking(cluster).await);
     vec![("exports", exports.and_then(|exports| of_exports(&exports))), ("imports", imports)]
 }
 
@@ -25,6 +27,15 @@ fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
         status::problem(export).or_else(|| conflict(export, ConditionType::Conflict))
     };
     summary("ServiceExports", exports, problem, |_| None)
+}
+
+/// Imports without problems of their own fail all the same if agents lack the room for them.
+fn with_room(found: anyhow::Result<String>, lacking: Option<String>) -> anyhow::Result<String> {
+    match (found, lacking) {
+        (found, None) => found,
+        (Ok(_), Some(lacking)) => bail!(lacking),
+        (Err(error), Some(lacking)) => bail!("{lacking}. {}", told(&error)),
+    }
 }
 
 /// An export of this cluster reports the same conflict.
@@ -135,5 +146,15 @@ mod tests {
         let failed = of_imports(&[partly, none], &[]).unwrap_err();
         assert!(!failed.is::<Warning>() && failed.to_string().contains("shop/cart: PortNotReady"));
         assert!(of_imports(&[import("web", "True", "Ready")], &[]).is_ok());
+    }
+
+    #[test]
+    fn imports_that_agents_have_no_room_for_fail() {
+        let lacking = || Some("no room".to_owned());
+        assert_eq!(with_room(Ok("fine".to_owned()), None).unwrap(), "fine");
+        let found = with_room(Ok("fine".to_owned()), lacking()).unwrap_err();
+        assert_eq!(found.to_string(), "no room");
+        let warned = with_room(Err(Warning("a port".to_owned()).into()), lacking()).unwrap_err();
+        assert!(!warned.is::<Warning>() && warned.to_string() == "no room. a port");
     }
 }
