@@ -324,6 +324,7 @@ fn wanted(frontend: &reconcile::FrontendView) -> (FrontendId, Frontend) {
         backends: backends(&frontend.backends),
         slots: Slots::new(frontend.backends.iter().map(|backend| backend.slots)),
         also_serving: backends(&frontend.kept),
+        held: 0,
     };
     (frontend.frontend, value)
 }

@@ -242,6 +242,7 @@ mod tests {
                 backends,
                 slots: crate::model::Slots::ONE_EACH,
                 also_serving: vec![],
+                held: 0,
             };
             let id = |protocol| FrontendId { ip, port: 80, protocol };
             desired.frontends.insert(id(Protocol::Udp), frontend.clone());

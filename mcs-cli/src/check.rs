@@ -7,6 +7,7 @@ mod others;
 mod peers;
 pub(crate) mod pods;
 pub(crate) mod rights;
+mod room;
 mod services;
 
 use std::{io, process::ExitCode};
@@ -31,7 +32,7 @@ use super::{
     exit::UNASKED,
     fleet,
     kubeconfig::ClusterArgs,
-    status,
+    settings, status,
 };
 use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
 
@@ -42,7 +43,7 @@ const OLDEST_LEASE: i64 = 60;
 
 /// Check that clusters can export to and import from each other.
 ///
-/// Asks each cluster for its id, types, rights, controller, agents, peers, exports, imports and DNS, and connects to a few pods of
+/// Asks each cluster for its id, types, rights, controller, agents, settings, peers, exports, imports and DNS, and connects to a few pods of
 /// each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
 /// clusters do not answer and nothing is missing in the others.
 #[derive(Debug, Args)]
@@ -238,6 +239,7 @@ async fn check_one(
     }
     add("agents", agents::on_every_node(cluster).await);
     add("addresses", addresses::vip_ranges(cluster, namespace).await);
+    add("settings", settings::check(cluster).await);
     let found = peers::checks(cluster, known).await.into_iter();
     let found = found.chain(services::checks(cluster).await);
     for (check, result) in found.chain(dns::checks(cluster).await) {

@@ -18,6 +18,7 @@ mod link;
 mod pod_ranges;
 mod progress;
 mod services;
+mod settings;
 mod status;
 mod tool;
 mod trace;

@@ -27,6 +27,7 @@ use crate::{
     exit::UNASKED,
     fleet,
     kubeconfig::ClusterArgs,
+    settings,
     status::{condition, service::judged},
 };
 use mcs_controller::clusterset::{ConditionType, well_known};
@@ -35,9 +36,9 @@ use mcs_controller::clusterset::{ConditionType, well_known};
 ///
 /// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
 /// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
-/// conflicts, and exports without import. Without kubeconfigs it asks the clusters of all contexts.
+/// conflicts, and exports without import. NOT USED lists ClusterProperties with a value that cannot be used. Without kubeconfigs it asks the clusters of all contexts.
 ///
-/// Exits with 0 if every import is ready, has a ready endpoint and is served on every node whose agent does not leave it alone
+/// Exits with 0 if every import is ready, has a ready endpoint for each port and is served on every node whose agent does not leave it alone
 /// by design, with 1 if not, with 3 if clusters or agents could not be asked and nothing is wrong elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -67,6 +68,8 @@ struct Services {
     services: Vec<Service>,
     /// The clusters and agents that did not answer, with the reason.
     unasked: Vec<String>,
+    /// The ClusterProperties that cannot be used, with the reason.
+    settings: Vec<String>,
 }
 
 /// A service in one cluster.
@@ -116,7 +119,10 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
     });
     for (cluster, views, found) in read.await {
         match found {
-            Ok(found) => all.services.extend(found),
+            Ok((found, settings)) => {
+                all.services.extend(found);
+                all.settings.extend(settings.iter().map(|one| format!("{}: {one}", cluster.id)));
+            }
             Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
         }
         let unasked = views.into_iter().flat_map(|views| views.unasked);
@@ -132,17 +138,19 @@ async fn read(
     cluster: &Cluster,
     namespace: Option<&str>,
     views: Option<&AgentViews>,
-) -> anyhow::Result<Vec<Service>> {
+) -> anyhow::Result<(Vec<Service>, Vec<String>)> {
     let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
     let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
     let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
-    let mut ready = by_cluster(&slices);
+    let mut ready = by_cluster(&slices, &imports);
     let names: BTreeSet<_> = exports.keys().chain(imports.keys()).collect();
     let service = |key: &(String, String)| {
         let (export, import) = (exports.get(key), imports.get(key));
         Service::of(cluster.id.as_str(), key, export, import, ready.remove(key), views)
     };
-    Ok(names.into_iter().map(service).collect())
+    // A caller without the right to read them gets the other results.
+    let settings = settings::problems(cluster).await.unwrap_or_default();
+    Ok((names.into_iter().map(service).collect(), settings))
 }
 
 fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
@@ -234,11 +242,13 @@ fn table(all: &Services, style: Style) -> anyhow::Result<()> {
     }
     header.push("PROBLEMS");
     style.table(&header, rows)?;
-    if all.unasked.is_empty() {
-        return Ok(());
+    for (header, lines) in [("NOT USED", &all.settings), ("NOT ASKED", &all.unasked)] {
+        if !lines.is_empty() {
+            program::print("")?;
+            style.table(&[header], lines.iter().map(|one| vec![one.clone()]))?;
+        }
     }
-    program::print("")?;
-    style.table(&["NOT ASKED"], all.unasked.iter().map(|one| vec![one.clone()]))
+    Ok(())
 }
 
 #[cfg(test)]

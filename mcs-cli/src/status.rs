@@ -72,7 +72,7 @@ pub(crate) struct ClusterStatus {
 pub(super) struct Problem {
     namespace: String,
     name: String,
-    reason: String,
+    pub(super) reason: String,
     message: String,
 }
 

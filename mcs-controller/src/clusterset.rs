@@ -25,6 +25,7 @@ mod property;
 mod refused;
 mod resolve;
 mod selectors;
+pub mod setting;
 mod slice;
 mod spec;
 mod stamp;
@@ -43,7 +44,7 @@ pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_state::ExportState;
 pub use export_status::{
     Publication, export_conditions, is_exportable, is_named_as_lacking, misnamed_conditions,
-    not_imported, of_derived, over_limit_conditions,
+    not_imported, of_audience, of_derived, over_limit_conditions,
 };
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;
@@ -61,6 +62,7 @@ pub use resolve::{
     vip_order,
 };
 pub use selectors::{Properties, Selectors, published, read_published};
+pub use setting::{SETTINGS, setting_problem};
 pub use slice::{Endpoint, EndpointConditions, ImportedSlice, SlicePort, SourceSlice};
 pub use spec::ServiceSpec;
 pub use stamp::Stamp;

@@ -8,6 +8,7 @@ mod export_rule;
 mod exported_service;
 mod namespace;
 mod node;
+mod property;
 mod publisher_lease;
 mod range;
 mod secret;
@@ -35,6 +36,7 @@ pub use self::{
     },
     namespace::{NamespaceDecoder, made_namespace},
     node::{NodeDecoder, NodeObject},
+    property::{PropertyDecoder, PropertyObject},
     publisher_lease::{Membership, PublisherLease, PublisherLeaseDecoder, SCHEMA, publisher_lease},
     range::RangeDecoder,
     secret::{SecretDecoder, SecretObject},

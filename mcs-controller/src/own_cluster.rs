@@ -14,9 +14,7 @@ use std::{
 };
 
 use ipnet::IpNet;
-use mcs_kube::{
-    ObjectKey, PropertyDecoder, ResourceEvent, SELECTOR_RESULTS, VipRangeList, WatchTarget,
-};
+use mcs_kube::{ObjectKey, ResourceEvent, SELECTOR_RESULTS, VipRangeList, WatchTarget};
 
 use self::rules::ExportRules;
 use crate::{
@@ -28,7 +26,8 @@ use crate::{
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportObject,
         ImportedSliceDecoder, LocalSliceDecoder, MCS_GROUP, MCS_VERSIONS, NamespaceDecoder,
-        NodeDecoder, NodeObject, OWN_VERSION, RangeDecoder, ServiceDecoder, ServiceObject,
+        NodeDecoder, NodeObject, OWN_VERSION, PropertyDecoder, PropertyObject, RangeDecoder,
+        ServiceDecoder, ServiceObject,
     },
 };
 
@@ -168,7 +167,7 @@ pub struct OwnCluster {
     /// The Service that a slice belongs to, by namespace and name.
     local_owners: HashMap<ObjectKey, ServiceName>,
     namespaces: BTreeSet<Arc<str>>,
-    properties: BTreeMap<Arc<str>, String>,
+    properties: BTreeMap<Arc<str>, PropertyObject>,
     /// The ClusterProperties that peers get, and the number of those left out.
     published_properties: (Arc<Properties>, usize),
     /// The ranges of ClusterSetIPs that agents read. Cached: each plan needs them.
@@ -364,17 +363,22 @@ impl OwnCluster {
 
     /// The id of the cluster as its ClusterProperty says it.
     pub fn cluster_id(&self) -> Option<&str> {
-        self.properties.get(well_known::CLUSTER_ID_PROPERTY).map(String::as_str)
+        self.property(well_known::CLUSTER_ID_PROPERTY)
     }
 
     /// The name of the clusterset as its ClusterProperty says it.
     pub fn clusterset(&self) -> Option<&str> {
-        self.properties.get(well_known::CLUSTERSET_PROPERTY).map(String::as_str)
+        self.property(well_known::CLUSTERSET_PROPERTY)
     }
 
     /// The value of a ClusterProperty.
     pub fn property(&self, name: &str) -> Option<&str> {
-        self.properties.get(name).map(String::as_str)
+        self.properties.get(name).map(|property| &*property.value)
+    }
+
+    /// The uid of a ClusterProperty.
+    pub fn property_uid(&self, name: &str) -> Option<&str> {
+        self.properties.get(name).map(|property| &*property.uid)
     }
 
     /// The ClusterProperties that peers get, and how many they do not get.

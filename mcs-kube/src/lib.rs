@@ -34,6 +34,7 @@ mod tiers;
 mod traffic;
 mod vip_ranges;
 pub mod watch;
+pub mod wish;
 
 pub use access::{
     AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,

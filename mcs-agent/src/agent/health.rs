@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use super::{config::SocketLb, report::Report};
 use crate::{
     loader::{AttachedHook, LoadError, Pins, TcLink},
-    model::{AcceptedVips, SourceStatus},
+    model::{AcceptedVips, RejectionReason, SourceStatus},
     reach::ReachReport,
     verify::AttachmentReport,
 };
@@ -13,7 +13,7 @@ use crate::{
 /// How many addresses a message names.
 const NAMED: usize = 3;
 
-/// A health check. Rejected objects fail none, unless all are rejected for a flag of this agent.
+/// A health check. Rejected objects fail none, unless all are rejected for a flag of this agent, or some for want of room.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Check {
     /// The agent has read every kind completely.
@@ -36,13 +36,15 @@ pub enum Check {
     Ranges,
     /// Some import can be served, if there are any.
     Imports,
+    /// What the objects ask for fits into `--max-memory`.
+    Capacity,
     /// This node reaches pods of other clusters.
     Reach,
 }
 
 impl Check {
     /// Every check, in the order of the output.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::Sync,
         Self::Source,
         Self::Programs,
@@ -53,6 +55,7 @@ impl Check {
         Self::Addresses,
         Self::Ranges,
         Self::Imports,
+        Self::Capacity,
         Self::Reach,
     ];
 
@@ -60,7 +63,7 @@ impl Check {
     /// pods of all nodes unready. It ignores what tenants write, and the way to other
     /// clusters.
     pub const fn is_of_readiness(self) -> bool {
-        !matches!(self, Self::Source | Self::Imports | Self::Reach)
+        !matches!(self, Self::Source | Self::Imports | Self::Capacity | Self::Reach)
     }
 
     /// The name in `/readyz` and the metrics.
@@ -76,6 +79,7 @@ impl Check {
             Self::Addresses => "addresses",
             Self::Ranges => "ranges",
             Self::Imports => "imports",
+            Self::Capacity => "capacity",
             Self::Reach => "reach",
         }
     }
@@ -159,6 +163,15 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     }
     for pending in &report.pending {
         fail(Check::Maps, format!("not in the maps yet: {pending}"));
+    }
+    if let Some(count) = report.rejection_counts.get(&RejectionReason::Capacity) {
+        fail(
+            Check::Capacity,
+            format!(
+                "{count} parts of imports do not fit into --max-memory={}: they are listed among the rejections; raise it",
+                report.max_memory
+            ),
+        );
     }
     for problem in report.listeners.iter().filter_map(|listener| listener.problem.as_ref()) {
         fail(Check::Addresses, problem.clone());
@@ -270,6 +283,19 @@ mod tests {
         assert!(!Check::Reach.is_of_readiness());
         let (_, problem) = failings(&report, &Attachments::default()).remove(0);
         assert!(problem.contains("cluster west by IPv6, such as [fd02::1]:80"), "{problem}");
+    }
+
+    #[test]
+    fn an_agent_without_room_says_so_and_is_ready() {
+        let mut report = report();
+        let counts = |reason| std::sync::Arc::new([(reason, 3)].into());
+        report.rejection_counts = counts(RejectionReason::VipInvalid);
+        assert_eq!(failing(&report), []);
+        report.rejection_counts = counts(RejectionReason::Capacity);
+        assert_eq!(failing(&report), [Check::Capacity]);
+        assert!(!Check::Capacity.is_of_readiness());
+        let (_, problem) = failings(&report, &Attachments::default()).remove(0);
+        assert!(problem.starts_with("3 parts of imports do not fit"), "{problem}");
     }
 
     /// Tenants write imports: what they write makes no agent unready.

@@ -73,10 +73,11 @@ impl Claim {
         for frontend in &self.assigned.frontends {
             let (port, family) = (&self.ports[frontend.port], IpFamily::of(frontend.id.ip));
             let first = *selected.entry((frontend.port, family)).or_insert(frontends.len());
-            let Selection { backends, slots, also_serving, ignores_drain, shares } =
+            let Selection { backends, slots, also_serving, ejected, ignores_drain, shares } =
                 if let Some((_, first)) = frontends.get(first) {
-                    let Frontend { backends, slots, also_serving, .. } = first.clone();
-                    Selection { backends, slots, also_serving, ..Selection::default() }
+                    let Frontend { backends, slots, also_serving, held, .. } = first.clone();
+                    let ejected = held;
+                    Selection { backends, slots, also_serving, ejected, ..Selection::default() }
                 } else {
                     let candidates = slices.candidates(port, family);
                     recorder.port(port);
@@ -105,6 +106,7 @@ impl Claim {
                 backends,
                 slots,
                 also_serving,
+                held: ejected,
             };
             frontends.push((frontend.id, value));
         }

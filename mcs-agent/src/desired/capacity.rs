@@ -67,9 +67,11 @@ fn limit_endpoints(
     allowed: u32,
     in_force: &DesiredState,
 ) -> bool {
+    for (id, frontend) in imports.iter_mut().flat_map(|assigned| &mut assigned.frontends) {
+        frontend.hold_of(in_force.frontends.get(id));
+    }
     let frontends = || imports.iter().flat_map(|assigned| &assigned.frontends);
-    let limit =
-        Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.slot_count()).sum());
+    let limit = Limit::new(allowed, "endpoints", frontends().map(|(_, one)| one.room()).sum());
     if limit.suffices() {
         return false;
     }
@@ -82,12 +84,14 @@ fn limit_endpoints(
     let mut used = kept;
     for AssignedImport { frontends, problems, .. } in imports {
         for (id, frontend) in frontends {
-            let count = frontend.backends.len();
+            frontend.hold_of(in_force.frontends.get(id));
             let base = base(id, frontend, in_force);
-            if limit.fits(used + count - base) {
-                used += count - base;
+            let more = frontend.room() - base;
+            if limit.fits(used + more) {
+                used += more;
                 continue;
             }
+            let count = frontend.backends.len();
             let dropped = keep(&mut frontend.backends, base, in_force.frontends.get(id));
             note_dropped(frontend, dropped);
             let what = match base {
@@ -114,10 +118,10 @@ fn give_one_slot_each(imports: &mut [AssignedImport<'_>], limit: Limit) {
     }
 }
 
-/// How many backends a frontend keeps in any case.
+/// The room that a frontend keeps in any case.
 fn base(id: &FrontendId, frontend: &Frontend, in_force: &DesiredState) -> usize {
-    let has = in_force.frontends.get(id).map_or(0, Frontend::slot_count);
-    frontend.backends.len().min(has)
+    let has = in_force.frontends.get(id).map_or(0, Frontend::room);
+    (frontend.backends.len() + frontend.held).min(has)
 }
 
 /// Keeps `count` of these backends and returns the others. Backends that the frontend has in force come first.
@@ -164,6 +168,7 @@ mod tests {
                     backends,
                     slots: Slots::ONE_EACH,
                     also_serving: vec![],
+                    held: 0,
                 };
                 (id, frontend)
             })
@@ -295,6 +300,33 @@ mod tests {
         }
     }
 
+    /// Of three backends two are found dead, and answer again later.
+    #[test]
+    fn an_ejected_backend_keeps_its_room() {
+        let web = import("shop/web");
+        let three: &[&str] = &["east"; 3];
+        let step = |in_force: &mut DesiredState, ejected: usize, newer: usize| {
+            let mut imports = vec![assigned(&web, &[three, &three[..newer]])];
+            let (_, first) = &mut imports[0].frontends[0];
+            first.backends.truncate(3 - ejected);
+            first.held = ejected;
+            limit(&mut imports, capacity(4, 1), in_force);
+            let counts = backends(&imports).remove(0);
+            let reasons = imports[0].problems.len();
+            in_force.frontends = imports.remove(0).frontends.into_iter().collect();
+            (counts, reasons)
+        };
+        let mut in_force = DesiredState::default();
+        assert_eq!(step(&mut in_force, 0, 1), (vec![3, 1], 0));
+        assert_eq!(step(&mut in_force, 2, 1), (vec![1, 1], 0));
+        assert_eq!(step(&mut in_force, 2, 3), (vec![1, 1], 1), "nobody takes what is held");
+        assert_eq!(step(&mut in_force, 0, 3), (vec![3, 1], 1), "all of them fit again");
+        // It holds no more than it had.
+        let mut in_force = DesiredState::default();
+        assert_eq!(step(&mut in_force, 2, 3), (vec![1, 3], 0));
+        assert_eq!(step(&mut in_force, 0, 3), (vec![1, 3], 1));
+    }
+
     #[test]
     fn without_room_for_all_slots_each_backend_gets_one() {
         let web = import("shop/web");
@@ -329,6 +361,7 @@ mod tests {
             backends: vec![at(2), at(3)],
             slots: Slots::ONE_EACH,
             also_serving: vec![],
+            held: 0,
         };
         for (wanted, count, kept) in [
             (&[1, 2, 3][..], 2, &[2, 3][..]),

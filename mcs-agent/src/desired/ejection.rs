@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use mcs_kube::wish;
+
 use super::{candidate::Candidate, problem::ObjectProblem};
 use crate::model::{
     EjectionState, Ejections, NodeContext, ObjectKey, PassiveHealth, RejectionReason, ServiceImport,
@@ -20,16 +22,10 @@ pub(super) fn is_on(
     match import.passive_health.as_deref() {
         _ if node.passive_health == PassiveHealth::Off => false,
         None => by_default,
-        Some("on") => true,
-        Some("off") => false,
-        Some(other) => {
-            let annotation = PassiveHealth::ANNOTATION;
-            problems.push(ObjectProblem::new(
-                RejectionReason::PassiveHealthInvalid,
-                format!("annotation {annotation} {other:?} is unknown and ignored; use on or off"),
-            ));
+        Some(text) => wish::passive_health(text).unwrap_or_else(|message| {
+            problems.push(ObjectProblem::new(RejectionReason::PassiveHealthInvalid, message));
             by_default
-        }
+        }),
     }
 }
 

@@ -41,9 +41,12 @@ pub(super) fn evaluate(
             claim = &with_tiers;
             retiered.push((key.clone(), claim.clone()));
         }
-        let assigned = claim.select_backends(import, snapshot, &latest.vips, node, spills, &mut ());
-        for (id, frontend) in &assigned.frontends {
-            totals.remove(latest.desired.frontends.get(id)?);
+        let mut assigned =
+            claim.select_backends(import, snapshot, &latest.vips, node, spills, &mut ());
+        for (id, frontend) in &mut assigned.frontends {
+            let former = latest.desired.frontends.get(id)?;
+            frontend.hold_of(Some(former));
+            totals.remove(former);
             totals.add(frontend);
         }
         imports.push(assigned);

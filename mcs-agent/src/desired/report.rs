@@ -107,6 +107,7 @@ mod tests {
                     backends: vec![backend; *count],
                     slots: Slots::ONE_EACH,
                     also_serving: vec![],
+                    held: 0,
                 };
                 (id, frontend)
             })

@@ -16,6 +16,8 @@ pub(super) struct Selection {
     pub(super) slots: Slots,
     /// As [`crate::model::Frontend::also_serving`].
     pub(super) also_serving: Vec<Backend>,
+    /// How many ready endpoints new clients do not get since they were found dead.
+    pub(super) ejected: usize,
     /// Whether drained clusters serve, since no other cluster has a ready endpoint.
     pub(super) ignores_drain: bool,
     /// Of each tier, if the import asks for spill.
@@ -32,6 +34,7 @@ pub(super) fn select(
     spill: &mut SpillContext<'_>,
     recorder: &mut impl Recorder,
 ) -> Selection {
+    let import = spill.import;
     recorder.step(&mut candidates, |candidates| {
         candidate::keep_one_per_address(candidates);
         Fate::Duplicate
@@ -44,6 +47,12 @@ pub(super) fn select(
         Protocol::Tcp if !node.stale_tcp => Vec::new(),
         Protocol::Tcp | Protocol::Udp => candidates.iter().filter(answers).copied().collect(),
     };
+    let ejects = protocol == Protocol::Tcp && preferences.eject();
+    let state = |one: &Candidate<'_>| node.ejections.state(import, one.address);
+    let is_dead =
+        |one: &&Candidate<'_>| one.conditions().ready && state(one) == Some(EjectionState::Ejected);
+    let dead: Vec<_> =
+        if ejects { candidates.iter().filter(is_dead).copied().collect() } else { vec![] };
     let shares = preferences.keep(&mut candidates, node, spill, recorder);
     let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
     if ignores_drain {
@@ -56,8 +65,6 @@ pub(super) fn select(
         [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
         shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
     };
-    let state = |one: &Candidate<'_>| node.ejections.state(spill.import, one.address);
-    let ejects = protocol == Protocol::Tcp && preferences.eject();
     let counts = slots::with_half_open(counts, &candidates, |one| {
         ejects && state(one) == Some(EjectionState::HalfOpen)
     });
@@ -76,8 +83,9 @@ pub(super) fn select(
     let backends: Vec<_> = candidates.iter().map(Candidate::backend).collect();
     let is_backend = |address| backends.binary_search_by_key(&address, |one| one.address).is_ok();
     others.retain(|candidate| !is_backend(candidate.address));
+    let ejected = dead.iter().filter(|candidate| !is_backend(candidate.address)).count();
     let also_serving = others.iter().map(Candidate::backend).collect();
-    Selection { backends, slots, also_serving, ignores_drain, shares }
+    Selection { backends, slots, also_serving, ejected, ignores_drain, shares }
 }
 
 #[cfg(test)]

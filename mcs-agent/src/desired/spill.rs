@@ -11,7 +11,7 @@ use std::{
     time::{Duration, Instant},
 };
 
-use mcs_kube::duration;
+use mcs_kube::wish::{self, Threshold};
 
 use super::{problem::ObjectProblem, tier::Tier};
 use crate::model::{
@@ -22,10 +22,6 @@ use crate::model::{
 /// How long a tier is below its threshold before it spills.
 const SPILL_AFTER: Duration = Duration::from_secs(10);
 const DEFAULT_DELAY: Duration = Duration::from_mins(5);
-const SHORTEST_DELAY: Duration = SPILL_AFTER;
-const LONGEST_DELAY: Duration = Duration::from_hours(24);
-/// The largest `min-ready`.
-const MOST_READY: u64 = 1000;
 /// Envoy's overprovisioning factor in percent: a tier takes 1.4 times the part of it that is ready.
 const OVERPROVISIONING: u64 = 140;
 const ALL: u64 = TierShare::ALL as u64;
@@ -35,12 +31,6 @@ const ALL: u64 = TierShare::ALL as u64;
 pub(super) struct SpillRule {
     threshold: Threshold,
     failback_delay: Duration,
-}
-
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
-enum Threshold {
-    Ready(u64),
-    Percent(u64),
 }
 
 /// The endpoints of a tier, whatever their condition.
@@ -74,28 +64,14 @@ impl SpillRule {
     /// What the import asks for. An annotation that is bad is ignored.
     pub(super) fn of(import: &ServiceImport, problems: &mut Vec<ObjectProblem>) -> Option<Self> {
         let SpillWish { spill, failback_delay } = import.spill.as_deref()?;
-        let mut bad = |message| {
+        let mut bad = |message: String| {
             problems.push(ObjectProblem::new(RejectionReason::SpillInvalid, message));
         };
-        let Some(threshold) = Threshold::parse(spill) else {
-            bad(format!(
-                "annotation {} {spill:?} is ignored; use min-ready=3, up to {MOST_READY}, or 70%",
-                SpillWish::SPILL
-            ));
-            return None;
-        };
-        let asked = failback_delay.as_deref().map(|text| {
-            let delay = duration(text)
-                .filter(|delay| (SHORTEST_DELAY..=LONGEST_DELAY).contains(delay));
-            if delay.is_none() {
-                bad(format!(
-                    "annotation {} {text:?} is ignored, and 5m counts; use a duration from 10s to 24h",
-                    SpillWish::FAILBACK_DELAY
-                ));
-            }
-            delay
-        });
-        Some(Self { threshold, failback_delay: asked.flatten().unwrap_or(DEFAULT_DELAY) })
+        let threshold = Threshold::parse(spill).map_err(&mut bad).ok()?;
+        let asked = failback_delay
+            .as_deref()
+            .and_then(|text| wish::failback_delay(text).map_err(&mut bad).ok());
+        Some(Self { threshold, failback_delay: asked.unwrap_or(DEFAULT_DELAY) })
     }
 
     /// The part of all clients that the ready endpoints of a tier can serve.
@@ -121,20 +97,6 @@ impl SpillRule {
             // No tier has more than all of its endpoints.
             false if is_far_above || ready == total => Zone::Above,
             false => Zone::Near,
-        }
-    }
-}
-
-impl Threshold {
-    fn parse(text: &str) -> Option<Self> {
-        // `parse` takes a sign.
-        let number = |digits: &str| digits.parse().ok().filter(|_| !digits.starts_with('+'));
-        let within = |number: &u64, most: u64| (1..=most).contains(number);
-        match text.strip_prefix("min-ready=") {
-            Some(ready) => number(ready).filter(|one| within(one, MOST_READY)).map(Self::Ready),
-            None => {
-                number(text.strip_suffix('%')?).filter(|one| within(one, 100)).map(Self::Percent)
-            }
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::model::{Capacity, ClusterRun, DesiredState, Frontend};
 pub struct Totals {
     /// Frontends without a usable backend.
     pub refusing: usize,
-    /// Slots of all frontends: one for each backend, or several.
+    /// Slots of all frontends: one for each backend, or several; and what they hold.
     pub slots: usize,
     /// Backends by source cluster. The empty name: the slice names none.
     pub clusters: BTreeMap<String, usize>,
@@ -31,7 +31,7 @@ impl Totals {
 
     pub(super) fn add(&mut self, frontend: &Frontend) {
         self.refusing += usize::from(frontend.backends.is_empty());
-        self.slots += frontend.slot_count();
+        self.slots += frontend.room();
         for ClusterRun { cluster, backends } in frontend.clusters() {
             match self.clusters.get_mut(&**cluster) {
                 Some(count) => *count += backends,
@@ -45,7 +45,7 @@ impl Totals {
     /// Subtracts a frontend that was added before.
     pub(super) fn remove(&mut self, frontend: &Frontend) {
         self.refusing -= usize::from(frontend.backends.is_empty());
-        self.slots -= frontend.slot_count();
+        self.slots -= frontend.room();
         for ClusterRun { cluster, backends } in frontend.clusters() {
             let Some(count) = self.clusters.get_mut(&**cluster) else { continue };
             *count -= backends;

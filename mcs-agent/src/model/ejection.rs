@@ -24,11 +24,6 @@ pub enum PassiveHealth {
     All,
 }
 
-impl PassiveHealth {
-    /// The annotation of an import: `on` or `off`.
-    pub const ANNOTATION: &str = "traffic.clusterset.mcs-agent.io/passive-health";
-}
-
 /// Whether new clients get a backend that was found dead. The serialised names are stable.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -90,6 +90,8 @@ pub struct Frontend {
     /// not get them. A UDP backend that leaves `backends` is kept while it is here. Sorted; for TCP it is empty, unless the
     /// agent destroys sockets.
     pub also_serving: Vec<Backend>,
+    /// Places that it keeps for backends that it had and that were found dead: no other frontend takes them meanwhile.
+    pub held: usize,
 }
 
 impl Frontend {
@@ -102,9 +104,20 @@ impl Frontend {
             .flat_map(|(one, count)| iter::repeat_n(one, count as usize))
     }
 
-    /// How many slots it has: the room that it takes in the maps. No backend is without a slot.
+    /// How many slots it has in the maps. No backend is without a slot.
     pub fn slot_count(&self) -> usize {
         self.slots.total(self.backends.len())
+    }
+
+    /// The room that it takes: its slots, and what it holds.
+    pub fn room(&self) -> usize {
+        self.slot_count() + self.held
+    }
+
+    /// Limits what it holds to what it had.
+    pub fn hold_of(&mut self, former: Option<&Self>) {
+        let had = former.map_or(0, Self::room);
+        self.held = self.held.min(had.saturating_sub(self.slot_count()));
     }
 
     /// Whether any endpoint serves.
@@ -168,6 +181,7 @@ mod tests {
                 backends: backends.iter().map(backend).collect(),
                 slots: Slots::ONE_EACH,
                 also_serving: also_serving.iter().map(backend).collect(),
+                held: 0,
             };
             let kept = [selected, other, gone].map(|one| frontend.keeps(one.parse().unwrap()));
             assert_eq!(kept, expected, "{frontend:?}");

@@ -9,17 +9,10 @@ use super::frontend::FrontendId;
 /// What annotations of an import ask for, as written.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct SpillWish {
-    /// The value of [`SpillWish::SPILL`].
+    /// The value of [`SPILL`](mcs_kube::wish::SPILL).
     pub spill: String,
-    /// The value of [`SpillWish::FAILBACK_DELAY`].
+    /// The value of [`FAILBACK_DELAY`](mcs_kube::wish::FAILBACK_DELAY).
     pub failback_delay: Option<String>,
-}
-
-impl SpillWish {
-    /// The threshold of each tier: `min-ready=3` or `70%`.
-    pub const SPILL: &str = "traffic.clusterset.mcs-agent.io/spill";
-    /// How long a tier has to be well above its threshold before it gets its clients back: `5m`.
-    pub const FAILBACK_DELAY: &str = "traffic.clusterset.mcs-agent.io/failback-delay";
 }
 
 /// The tiers of a port whose import asks for spill, for one IP family. Part of `mcs-agent status -o json`.

@@ -25,6 +25,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
         backends: backends.iter().map(backend).collect(),
         slots: Slots::ONE_EACH,
         also_serving: vec![],
+        held: 0,
     }
 }
 

@@ -76,6 +76,7 @@ mod tests {
             backends: backends.iter().map(backend).collect(),
             slots: Slots::ONE_EACH,
             also_serving: vec![],
+            held: 0,
         };
         let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };
         DesiredState {

@@ -1,11 +1,12 @@
 //! Whether services are exported and imported as their owners intend.
 
-use anyhow::ensure;
+use anyhow::bail;
 use serde_json::Value;
 
-use mcs_controller::clusterset::ConditionType;
+use mcs_controller::clusterset::{Condition, ConditionType};
+use mcs_kube::told;
 
-use super::listed;
+use super::{Warning, listed, room};
 use crate::{
     cluster::{Cluster, EXPORTS, IMPORTS},
     status::{self, Problem},
@@ -17,13 +18,24 @@ pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Resu
     let imports = cluster.list(IMPORTS).await;
     let known = exports.as_deref().unwrap_or_default();
     let imports = imports.and_then(|imports| of_imports(&imports, known));
+    let imports = with_room(imports, room::lacking(cluster).await);
     vec![("exports", exports.and_then(|exports| of_exports(&exports))), ("imports", imports)]
 }
 
 fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
-    summary("ServiceExports", exports, |export: &Value| {
+    let problem = |export: &Value| {
         status::problem(export).or_else(|| conflict(export, ConditionType::Conflict))
-    })
+    };
+    summary("ServiceExports", exports, problem, |_| None)
+}
+
+/// Imports without problems of their own fail all the same if agents lack the room for them.
+fn with_room(found: anyhow::Result<String>, lacking: Option<String>) -> anyhow::Result<String> {
+    match (found, lacking) {
+        (found, None) => found,
+        (Ok(_), Some(lacking)) => bail!(lacking),
+        (Err(error), Some(lacking)) => bail!("{lacking}. {}", told(&error)),
+    }
 }
 
 /// An export of this cluster reports the same conflict.
@@ -33,13 +45,17 @@ fn of_imports(imports: &[Value], exports: &[Value]) -> anyhow::Result<String> {
         (metadata["namespace"].clone(), metadata["name"].clone())
     };
     let exported: Vec<_> = exports.iter().map(name).collect();
-    summary("ServiceImports", imports, |import: &Value| {
+    let problem = |import: &Value| {
         let conflict = || conflict(import, ConditionType::ImportConflict);
         let of_others = || conflict().filter(|_| !exported.contains(&name(import)));
         let is_false = |kind: ConditionType| Problem::if_condition(import, kind, "False");
         is_false(ConditionType::Ready)
             .or_else(|| is_false(ConditionType::EndpointsReady))
             .or_else(of_others)
+    };
+    summary("ServiceImports", imports, problem, |import| {
+        let counted = Problem::if_condition(import, ConditionType::EndpointsReady, "True")?;
+        (counted.reason == Condition::PORT_PARTLY_READY).then_some(counted)
     })
 }
 
@@ -47,19 +63,24 @@ fn conflict(object: &Value, kind: ConditionType) -> Option<Problem> {
     Problem::if_condition(object, kind, "True")
 }
 
+/// Fails if an object has a problem, or else warns of what may be on purpose.
 fn summary(
     kind: &str,
     objects: &[Value],
     problem: impl Fn(&Value) -> Option<Problem>,
+    doubt: impl Fn(&Value) -> Option<Problem>,
 ) -> anyhow::Result<String> {
-    let problems: Vec<_> = objects.iter().filter_map(problem).map(|one| one.to_string()).collect();
-    ensure!(
-        problems.is_empty(),
-        "{} of {} {kind}: {}",
-        problems.len(),
-        objects.len(),
-        listed(&problems)
-    );
+    let told = |problems: Vec<String>| {
+        let [count, of] = [problems.len(), objects.len()];
+        (count > 0).then(|| format!("{count} of {of} {kind}: {}", listed(&problems)))
+    };
+    let named = |one: Problem| one.to_string();
+    if let Some(failures) = told(objects.iter().filter_map(problem).map(named).collect()) {
+        bail!(failures);
+    }
+    if let Some(doubts) = told(objects.iter().filter_map(doubt).map(named).collect()) {
+        return Err(Warning(doubts).into());
+    }
     Ok(format!("{} {kind}, each as it should be", objects.len()))
 }
 
@@ -100,5 +121,40 @@ mod tests {
         ]);
         let error = of_imports(&[object("cart", &none)], &[]).unwrap_err().to_string();
         assert_eq!(error, "1 of 1 ServiceImports: shop/cart: NoneReady: 0 of 2");
+    }
+
+    #[test]
+    fn a_port_without_a_ready_endpoint_is_a_problem_and_one_that_a_cluster_lacks_a_warning() {
+        let import = |name: &str, status: &str, reason: &str| {
+            let kind = ConditionType::EndpointsReady.name();
+            object(
+                name,
+                &json!([
+                    { "type": "Ready", "status": "True" },
+                    { "type": kind, "status": status, "reason": reason, "message": "port http" },
+                ]),
+            )
+        };
+        let partly = import("web", "True", Condition::PORT_PARTLY_READY);
+        let none = import("cart", "False", Condition::PORT_NOT_READY);
+        let warned = of_imports(std::slice::from_ref(&partly), &[]).unwrap_err();
+        assert!(warned.is::<Warning>(), "{warned}");
+        assert_eq!(
+            warned.to_string(),
+            "1 of 1 ServiceImports: shop/web: PortPartlyReady: port http"
+        );
+        let failed = of_imports(&[partly, none], &[]).unwrap_err();
+        assert!(!failed.is::<Warning>() && failed.to_string().contains("shop/cart: PortNotReady"));
+        assert!(of_imports(&[import("web", "True", "Ready")], &[]).is_ok());
+    }
+
+    #[test]
+    fn imports_that_agents_have_no_room_for_fail() {
+        let lacking = || Some("no room".to_owned());
+        assert_eq!(with_room(Ok("fine".to_owned()), None).unwrap(), "fine");
+        let found = with_room(Ok("fine".to_owned()), lacking()).unwrap_err();
+        assert_eq!(found.to_string(), "no room");
+        let warned = with_room(Err(Warning("a port".to_owned()).into()), lacking()).unwrap_err();
+        assert!(!warned.is::<Warning>() && warned.to_string() == "no room. a port");
     }
 }

@@ -1,6 +1,6 @@
 //! Counts the ready endpoints of each source cluster.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Serialize;
 use serde_json::Value;
@@ -14,20 +14,29 @@ pub(super) struct Ready {
     pub(super) ready: usize,
 }
 
-/// The endpoints of each service, by namespace and name, then by source cluster.
-pub(super) fn by_cluster(slices: &[Value]) -> BTreeMap<(String, String), BTreeMap<String, Ready>> {
+/// The endpoints of each service, by namespace and name, then by source cluster. An endpoint without any port of the import is
+/// not ready for it.
+pub(super) fn by_cluster(
+    slices: &[Value],
+    imports: &BTreeMap<(String, String), Value>,
+) -> BTreeMap<(String, String), BTreeMap<String, Ready>> {
     let mut families = BTreeMap::<_, Ready>::new();
+    let wanted = imports.iter().map(|(key, import)| (key, ports_of_import(import)));
+    let wanted: BTreeMap<_, _> = wanted.collect();
     for slice in slices {
         let metadata = &slice["metadata"];
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let label = |name: &str| text(&metadata["labels"][name]);
         let service = (text(&metadata["namespace"]), label(well_known::SERVICE_NAME));
+        let wanted = wanted.get(&service).filter(|wanted| !wanted.is_empty());
+        let is_reached = wanted.is_none_or(|wanted| !wanted.is_disjoint(&ports(&slice["ports"])));
         let cluster = label(well_known::SOURCE_CLUSTER);
         let counted = families.entry((service, cluster, text(&slice["addressType"]))).or_default();
         let endpoints = slice["endpoints"].as_array().map(Vec::as_slice).unwrap_or_default();
         counted.total += endpoints.len();
         // An absent condition means ready.
-        counted.ready += endpoints.iter().filter(|one| one["conditions"]["ready"] != false).count();
+        let is_ready = |one: &&Value| is_reached && one["conditions"]["ready"] != false;
+        counted.ready += endpoints.iter().filter(is_ready).count();
     }
     let mut all = BTreeMap::<_, BTreeMap<String, Ready>>::new();
     for ((service, cluster, _), counted) in families {
@@ -35,6 +44,22 @@ pub(super) fn by_cluster(slices: &[Value]) -> BTreeMap<(String, String), BTreeMa
         *most = counted.max(*most);
     }
     all
+}
+
+/// The ports by which clients of the ClusterSetIP reach endpoints. Clients of a headless service reach pods at any.
+fn ports_of_import(import: &Value) -> BTreeSet<(&str, &str)> {
+    let spec = &import["spec"];
+    if spec["type"] == "ClusterSetIP" { ports(&spec["ports"]) } else { BTreeSet::new() }
+}
+
+/// Name and protocol of each port.
+fn ports(list: &Value) -> BTreeSet<(&str, &str)> {
+    let list = list.as_array().into_iter().flatten();
+    list.map(|port| {
+        let name = port["name"].as_str().unwrap_or_default();
+        (name, port["protocol"].as_str().unwrap_or("TCP"))
+    })
+    .collect()
 }
 
 #[cfg(test)]
@@ -54,17 +79,30 @@ mod tests {
                 }},
                 "addressType": family,
                 "endpoints": endpoints,
+                "ports": [{"name": "http"}],
             })
         };
         let [yes, no, unknown] = [json!(true), json!(false), Value::Null];
-        let found = by_cluster(&[
+        let mut slices = [
             slice("east", "IPv4", &[yes.clone(), no.clone()]),
             slice("east", "IPv4", &[unknown]),
             slice("east", "IPv6", std::slice::from_ref(&yes)),
             slice("west", "IPv4", &[no]),
-        ]);
-        let found = &found[&("shop".to_owned(), "cart".to_owned())];
+        ];
+        let key = ("shop".to_owned(), "cart".to_owned());
+        let found = &by_cluster(&slices, &BTreeMap::new())[&key];
         assert_eq!(found["east"], Ready { total: 3, ready: 2 });
         assert_eq!(found["west"], Ready { total: 1, ready: 0 });
+
+        let import = |kind: &str, protocol: &str| {
+            let ports = json!([{"name": "http", "port": 80, "protocol": protocol}]);
+            let import = json!({"spec": {"type": kind, "ports": ports}});
+            BTreeMap::from([(key.clone(), import)])
+        };
+        slices[1]["ports"] = json!([]);
+        let of = |import| by_cluster(&slices, &import)[&key]["east"].ready;
+        assert_eq!(of(import("ClusterSetIP", "TCP")), 1, "the port is not there by that name");
+        assert_eq!(of(import("ClusterSetIP", "UDP")), 0);
+        assert_eq!(of(import("Headless", "TCP")), 2);
     }
 }

@@ -17,6 +17,7 @@ use crate::{
     kubeconfig::KubeconfigArg,
 };
 use mcs_controller::clusterset::{
+    Condition,
     ConditionType::{self, Conflict, EndpointsReady, ImportConflict, Imported, Ready, Valid},
     ServiceName,
 };
@@ -118,7 +119,9 @@ pub(crate) fn judged(
         let find =
             |(kind, good): &(ConditionType, _)| Some((condition(object, kind.name())?, *good));
         let found = kinds.iter().filter_map(find);
-        let failing: Vec<_> = found.filter(|(one, good)| one["status"] != *good).collect();
+        let is_partial = |one: &Value| one["reason"] == Condition::PORT_PARTLY_READY;
+        let is_failing = |(one, good): &(&Value, &str)| one["status"] != *good || is_partial(one);
+        let failing: Vec<_> = found.filter(is_failing).collect();
         problems.extend(failing.iter().map(|(one, _)| one_line(&text(&one["message"]))));
         let first = failing.first().map(|(one, _)| *one);
         let shown = first.or_else(|| condition(object, "Ready"));
@@ -190,6 +193,10 @@ mod tests {
         let problems = ["NotRenewed!", "NamespaceMissing!", "NoneReady!", "PortConflict!"];
         assert_eq!(found.problems, problems);
         assert_eq!((&*found.addresses[0], &*found.clusters[0]), ("241.0.0.1", "west"));
+        let partly = one(EndpointsReady.name(), "True", Condition::PORT_PARTLY_READY);
+        let import = object(vec![one("Ready", "True", "Ready"), partly]);
+        let found = judged("shop", true, None, Some(&import));
+        assert_eq!((&*found.import, &*found.problems[0]), ("Ready", "PortPartlyReady!"));
     }
 
     #[test]

@@ -5,7 +5,10 @@ use std::net::IpAddr;
 
 use ipnet::IpNet;
 
-use super::{Condition, ConditionStatus, ConditionType, Import, ServiceType, VipsInUse};
+use super::{
+    Condition, ConditionStatus, ConditionType, Import, ServiceType, VipsInUse,
+    export_status::in_import,
+};
 
 /// The condition of an import of this controller, which tells agents the ranges of its addresses. `ready` and `counted` are
 /// the conditions `Ready` and `EndpointsReady`.
@@ -14,8 +17,16 @@ pub(super) fn of_own(ready: &Condition, counted: Option<&Condition>) -> Conditio
         return not_accepted(&ready.reason, ready.message.clone());
     }
     if let Some(counted) = counted.filter(|counted| counted.status == ConditionStatus::False) {
-        let message = "clients are refused, as no endpoint is ready: see condition EndpointsReady";
-        return not_accepted(&counted.reason, message.to_owned());
+        let message = match &*counted.reason {
+            // An event has the message, and is to name the port.
+            Condition::PORT_NOT_READY => {
+                format!("clients of a port are refused. Endpoints: {}", counted.message)
+            }
+            _ => {
+                "clients are refused, as no endpoint is ready: see condition EndpointsReady".into()
+            }
+        };
+        return not_accepted(&counted.reason, in_import(message));
     }
     nothing_known()
 }

@@ -100,6 +100,11 @@ pub fn differ_in_words(one: &[Condition], other: &[Condition]) -> bool {
 }
 
 impl Condition {
+    /// `reason` of `EndpointsReady=False`: clients of a port are refused, as no endpoint is ready for it.
+    pub const PORT_NOT_READY: &str = "PortNotReady";
+    /// `reason` of `EndpointsReady=True`: the ready endpoints of a cluster lack a port.
+    pub const PORT_PARTLY_READY: &str = "PortPartlyReady";
+
     pub(super) fn new(
         condition_type: ConditionType,
         status: ConditionStatus,

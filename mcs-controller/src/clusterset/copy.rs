@@ -53,6 +53,12 @@ impl SliceCopier<'_> {
         self.contribution().is_some() && self.merged.spec.ip_families.contains(&slice.family)
     }
 
+    /// Whether conflicts have taken all ports of a slice: its copy leads nobody to its endpoints.
+    pub fn leads_nowhere(&self, slice: &SourceSlice) -> bool {
+        let has_none = self.contribution().is_none_or(|of| of.ports.is_empty());
+        has_none && !(self.is_headless() && slice.ports.is_empty())
+    }
+
     fn contribution(&self) -> Option<&Contribution> {
         self.merged.contributions.get(self.source)
     }

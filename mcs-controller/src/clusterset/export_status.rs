@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeSet, fmt::Write as _};
 
+use mcs_kube::wish;
+
 use super::{
     Audience, ClusterId, Condition,
     ConditionStatus::{False, True, Unknown},
@@ -29,6 +31,9 @@ pub enum Publication {
 /// The reason of `Valid` for an export beyond the limits of its namespace.
 pub(super) const OVER_LIMIT: &str = "OverLimit";
 
+/// The reason of `Valid` for annotations that are ignored. The Service is exported nevertheless.
+const INVALID_ANNOTATION: &str = "InvalidAnnotation";
+
 /// The conditions of an export. `Conflict` is absent if the export is not valid.
 pub fn export_conditions(
     export: &Export,
@@ -39,7 +44,7 @@ pub fn export_conditions(
     match problem(export, namespaces) {
         Some((reason, message)) => invalid(reason, message),
         None => vec![
-            selector_problem(export)
+            ignored(export)
                 .unwrap_or_else(|| Condition::new(Valid, True, "Valid", valid_message(export))),
             ready(&export.audience, publication),
             conflict(conflicts),
@@ -47,7 +52,24 @@ pub fn export_conditions(
     }
 }
 
-/// The condition of unusable selectors. The Service is exported nevertheless.
+/// The condition of values that nobody uses. The Service is exported nevertheless.
+fn ignored(export: &Export) -> Option<Condition> {
+    let all = selector_problem(export).into_iter().chain(annotation_problem(export));
+    all.reduce(|first, other| Condition {
+        message: bounded(format!("{}; {}", first.message, other.message)),
+        ..first
+    })
+}
+
+/// Agents of importing clusters ignore these annotations.
+fn annotation_problem(export: &Export) -> Option<Condition> {
+    let annotations = &export.spec()?.annotations;
+    let problems = wish::problems(|key| annotations.get(key).map(AsRef::as_ref));
+    let message = bounded(problems.join("; "));
+    (!problems.is_empty()).then(|| Condition::new(Valid, False, INVALID_ANNOTATION, message))
+}
+
+/// The condition of unusable selectors.
 fn selector_problem(export: &Export) -> Option<Condition> {
     let spec = export.spec()?;
     let text = spec.annotations.get(well_known::CLUSTER_SELECTORS)?;
@@ -88,6 +110,24 @@ pub fn over_limit_conditions(namespace: &str, limits: impl std::fmt::Display) ->
          labels and annotations be shorter, or ask who runs the controller for more (export.perNamespace of its chart)"
     );
     invalid(OVER_LIMIT, message)
+}
+
+/// The conditions of an export whose audience has names that no cluster can have.
+#[must_use]
+pub fn of_audience(mut conditions: Vec<Condition>, misnamed: &[String]) -> Vec<Condition> {
+    let valid = conditions.iter_mut().find(|one| one.condition_type == Valid);
+    if let Some(valid) = valid.filter(|_| !misnamed.is_empty()) {
+        let (key, names) = (well_known::AUDIENCE, misnamed.join(", "));
+        let message =
+            format!("annotation {key} names {names:?}, which no cluster can have as its id");
+        *valid = if valid.status == True {
+            Condition::new(Valid, False, INVALID_ANNOTATION, bounded(message))
+        } else {
+            let message = bounded(format!("{}; {message}", valid.message));
+            Condition { message, ..valid.clone() }
+        };
+    }
+    conditions
 }
 
 /// The conditions of an export of a Service that stands for an import. Its slices are of other clusters, and are not
@@ -394,6 +434,47 @@ mod tests {
             assert_eq!(told, [valid, "Ready=True/Exported", "Conflict=False/NoConflicts"]);
             assert!(is_exportable(&export, &rules));
         }
+    }
+
+    #[test]
+    fn an_export_says_which_annotations_agents_ignore() {
+        let with = |pairs: &[(&str, &str)]| {
+            let export = export("c1", 1, ServiceSpec { annotations: map(pairs), ..spec() });
+            let rules = NamespaceRules::default();
+            assert!(is_exportable(&export, &rules));
+            let [valid, ready, _] =
+                export_conditions(&export, &rules, &Publication::Published, &[])
+                    .try_into()
+                    .unwrap();
+            assert_eq!(ready.status, True);
+            (valid.status, valid.reason, valid.message)
+        };
+        let (selectors, spill) = (well_known::CLUSTER_SELECTORS, wish::SPILL);
+        assert_eq!(with(&[(spill, "70%"), (wish::PASSIVE_HEALTH, "on")]).0, True);
+        let (status, reason, message) = with(&[(spill, "70"), (wish::PASSIVE_HEALTH, "yes")]);
+        assert_eq!((status, &*reason), (False, "InvalidAnnotation"));
+        assert!(message.contains(spill) && message.contains(wish::PASSIVE_HEALTH), "{message}");
+        let (_, reason, message) = with(&[(spill, "70"), (selectors, "[{}]")]);
+        assert_eq!(reason, "InvalidClusterSelector");
+        assert!(message.contains(spill) && message.contains("selector"), "{message}");
+    }
+
+    #[test]
+    fn an_export_says_which_names_of_its_audience_no_cluster_can_have() {
+        let rules = NamespaceRules::default();
+        let valid = |source: ExportSource, misnamed: &[&str]| {
+            let export = Export { source, ..export("c1", 1, spec()) };
+            let plain = export_conditions(&export, &rules, &Publication::Published, &[]);
+            let misnamed: Vec<_> = misnamed.iter().map(|one| (*one).to_owned()).collect();
+            let found = of_audience(plain.clone(), &misnamed);
+            assert_eq!(found[1..], plain[1..]);
+            (found[0].status, found[0].reason.clone(), found[0].message.contains("C3"))
+        };
+        let said = |status, reason: &str, is_named| (status, reason.to_owned(), is_named);
+        let service = || ExportSource::Service(spec());
+        assert_eq!(valid(service(), &[]), said(True, "Valid", false));
+        assert_eq!(valid(service(), &["C3"]), said(False, "InvalidAnnotation", true));
+        assert_eq!(valid(ExportSource::Missing, &["C3"]), said(False, "NoService", true));
     }
 
     #[test]

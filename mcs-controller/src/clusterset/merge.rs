@@ -13,7 +13,8 @@ use std::{
 };
 
 use super::{
-    ClusterId, Conflict, ConflictReason, Export, IpFamily, Selectors, ServiceSpec,
+    ClusterId, Conflict, ConflictReason, Export, IpFamily, Selectors, ServicePort, ServiceSpec,
+    ServiceType,
     label::{Pairs, usable_annotations, usable_labels},
     well_known,
 };
@@ -28,6 +29,17 @@ pub struct Merged {
     pub contributions: BTreeMap<ClusterId, Contribution>,
     /// Everything that the clusters disagree about, sorted by reason.
     pub conflicts: Vec<Conflict>,
+}
+
+impl Merged {
+    /// The ports by which clients of the ClusterSetIP reach a cluster. Clients of a headless service reach its pods at any.
+    pub fn ports_of(&self, cluster: &ClusterId) -> Vec<&ServicePort> {
+        let is_headless = self.spec.service_type == ServiceType::Headless;
+        let Some(of) = self.contributions.get(cluster).filter(|_| !is_headless) else {
+            return vec![];
+        };
+        self.spec.ports.iter().filter(|port| of.ports.contains(&port.name)).collect()
+    }
 }
 
 /// What the import takes from one cluster.

@@ -58,6 +58,17 @@ pub struct ServicePort {
     pub app_protocol: Option<Arc<str>>,
 }
 
+impl ServicePort {
+    /// The port in a message.
+    pub fn label(&self) -> String {
+        if self.name.is_empty() {
+            format!("{}/{}", self.port, self.protocol)
+        } else {
+            self.name.to_string()
+        }
+    }
+}
+
 impl fmt::Display for ServicePort {
     /// For example `http 80/TCP`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

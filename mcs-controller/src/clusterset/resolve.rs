@@ -263,7 +263,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         !slices.contains_key(name) && known.incomplete.contains(&slice.cluster)
     });
     let counted = if record.clusters.is_empty() && !is_kept && !is_past(&slices, actual) {
-        Some(endpoints.condition(in_import))
+        Some(endpoints.condition(&merged, in_import))
     } else {
         said(current, ConditionType::EndpointsReady)
     };
@@ -386,9 +386,14 @@ fn said(current: Option<&ActualImport>, condition_type: ConditionType) -> Option
 
 /// A usable import without endpoints says so in `Ready`, where people look first.
 fn with_endpoints(mut ready: Condition, counted: Option<&Condition>) -> Condition {
-    let is_none = counted.is_some_and(|counted| counted.status == ConditionStatus::False);
-    if is_none && ready.status == ConditionStatus::True {
-        ready.message.push_str(", but no endpoint is ready: see condition EndpointsReady");
+    let is_fault = |counted: &&Condition| counted.status == ConditionStatus::False;
+    let Some(counted) = counted.filter(is_fault) else { return ready };
+    if ready.status == ConditionStatus::True {
+        let what = match &*counted.reason {
+            Condition::PORT_NOT_READY => "no endpoint is ready for one of its ports",
+            _ => "no endpoint is ready",
+        };
+        ready.message.push_str(&format!(", but {what}: see condition EndpointsReady"));
     }
     ready
 }
@@ -492,21 +497,23 @@ fn copies(
             mailbox: known.stamp.mailbox,
         };
         let rules = Arc::new(copier.rules());
+        let ports = merged.ports_of(source);
         if known.export.spec().is_some() {
             endpoints.note_cluster(source);
         }
         for slice in known.slices.values() {
             if !copier.takes(slice) {
-                endpoints.add(source, slice.family, slice.unused_endpoints());
+                endpoints.add(source, slice, slice.unused_endpoints(), &ports);
                 continue;
             }
             let (like, wanted) = copy(&copier, &rules, slice, present);
             let is_refused = refused.has_slice(&like.name);
             let count = match wanted.copy.as_ref().filter(|_| is_refused) {
                 Some(copy) => copy.count_present(slice, &addresses_of(source, present)),
+                None if copier.leads_nowhere(slice) => slice.unused_endpoints(),
                 None => like.endpoints,
             };
-            endpoints.add(source, slice.family, count);
+            endpoints.add(source, slice, count, &ports);
             slices.insert(like.name, wanted);
             for (reason, count) in like.rejected {
                 *rejected.entry((source.clone(), reason)).or_default() += count;

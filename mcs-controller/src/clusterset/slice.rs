@@ -101,12 +101,10 @@ impl ImportedSlice {
         }
     }
 
-    /// The endpoints of the source slice, ready if the copy leads clients to them. A copy that has lost all ports leads
-    /// nobody to them.
+    /// The endpoints of the source slice; those that the copy has can be ready.
     pub fn count_endpoints(&self, source: &SourceSlice) -> EndpointCount {
-        let is_used = !self.ports.is_empty() || source.ports.is_empty();
         let is_ready = |endpoint: &&Endpoint| endpoint.conditions.ready.unwrap_or(true);
-        let ready = if is_used { self.endpoints.iter().filter(is_ready).count() } else { 0 };
+        let ready = self.endpoints.iter().filter(is_ready).count();
         EndpointCount { all: source.endpoints.len(), ready }
     }
 

@@ -5,6 +5,7 @@ mod property_writes;
 mod reports;
 mod results;
 mod rounds;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod tokens;
@@ -412,6 +413,7 @@ impl Control {
         self.state.note_lacking();
         if now >= self.tell_again_at {
             self.tell_again_at = now + EVENT_INTERVAL;
+            self.tell_settings_again();
             self.state.tell_rejected_again();
             let notices = self.state.take_notices();
             self.tell(notices);

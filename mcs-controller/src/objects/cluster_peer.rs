@@ -11,6 +11,10 @@ use serde_json::Value;
 use super::typed;
 use crate::clusterset::{ClusterId, NamespaceRules};
 
+/// The least time that counts as `spec.staleAfter`. A publisher that lives renews its Lease every ten seconds: with less,
+/// it would be stale again and again.
+const SHORTEST_STALE_AFTER: Duration = Duration::from_secs(20);
+
 /// `spec` of a ClusterPeer. `deploy/helm/mcs-controller/crds` has its schema.
 #[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -318,9 +322,12 @@ impl PeerObject {
             mailbox: spec.mailbox,
             namespaces: NamespaceRules { allow: spec.namespaces.allow, deny: spec.namespaces.deny },
             pod_ranges: (!ranges.is_empty()).then_some(ranges),
-            stale_after: duration(&spec.stale_after).ok_or_else(|| {
-                format!("spec.staleAfter: {:?} is no duration such as 40s or 5m", spec.stale_after)
-            })?,
+            stale_after: duration(&spec.stale_after)
+                .ok_or_else(|| {
+                    let text = &spec.stale_after;
+                    format!("spec.staleAfter: {text:?} is no duration such as 40s or 5m")
+                })?
+                .max(SHORTEST_STALE_AFTER),
             when_stale: spec.when_stale,
             limits: spec.limits.unwrap_or_default().into(),
             weight: spec

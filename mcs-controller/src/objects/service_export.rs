@@ -1,6 +1,6 @@
 //! ServiceExports of this cluster (KEP-1645).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp as Time;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1;
@@ -26,6 +26,8 @@ pub struct ExportObject {
     pub uid: String,
     /// The audience.
     pub audience: Audience,
+    /// The names in it that no cluster can have.
+    pub misnamed_audience: Vec<String>,
     /// `status.conditions`, with their times.
     pub conditions: Vec<v1::Condition>,
 }
@@ -68,13 +70,15 @@ impl Decoder for ExportDecoder {
             exported.insert(well_known::CLUSTER_SELECTORS.into(), selectors.to_string().into());
         }
         let writer = metadata.labels.unwrap_or_default().remove(well_known::MANAGED_BY);
+        let (audience, misnamed_audience) = audience(annotations.get(well_known::AUDIENCE));
         Ok(ExportObject {
             created: Timestamp(created),
             is_made: writer.as_deref() == Some(well_known::CONTROLLER),
             uid: metadata.uid.unwrap_or_default(),
             labels: map(spec.exported_labels),
             annotations: exported,
-            audience: audience(annotations.get(well_known::AUDIENCE)),
+            audience,
+            misnamed_audience,
             conditions: status.conditions.unwrap_or_default(),
         })
     }
@@ -92,10 +96,17 @@ impl ExportObject {
     }
 }
 
-/// An invalid cluster name in the audience matches no cluster.
-fn audience(annotation: Option<&String>) -> Audience {
-    let Some(list) = annotation else { return Audience::All };
-    Audience::Only(list.split(',').filter_map(|id| id.trim().parse().ok()).collect())
+/// The audience, and the names in it that no cluster can have: they match none.
+fn audience(annotation: Option<&String>) -> (Audience, Vec<String>) {
+    let Some(list) = annotation else { return (Audience::All, vec![]) };
+    let (mut named, mut misnamed) = (BTreeSet::new(), Vec::new());
+    for id in list.split(',').map(str::trim).filter(|id| !id.is_empty()) {
+        match id.parse() {
+            Ok(id) => _ = named.insert(id),
+            Err(_) => misnamed.push(id.to_owned()),
+        }
+    }
+    (Audience::Only(named), misnamed)
 }
 
 /// The ServiceExport of a Service that an ExportRule selects, as the controller creates it.
@@ -125,4 +136,22 @@ pub fn export_status(
         "metadata": {"namespace": namespace, "name": name},
         "status": {"conditions": conditions::encode(wanted, former, now)},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_audience_says_which_names_no_cluster_can_have() {
+        let read = |list: &str| {
+            let (audience, misnamed) = audience(Some(&list.to_owned()));
+            let Audience::Only(named) = audience else { panic!("{audience:?}") };
+            (named.iter().map(ToString::to_string).collect::<Vec<_>>(), misnamed)
+        };
+        assert_eq!(read("c2, c3"), (vec!["c2".to_owned(), "c3".to_owned()], vec![]));
+        assert_eq!(read("c2,C3 c4,"), (vec!["c2".to_owned()], vec!["C3 c4".to_owned()]));
+        assert_eq!(read(""), (vec![], vec![]));
+        assert_eq!(audience(None), (Audience::All, vec![]));
+    }
 }

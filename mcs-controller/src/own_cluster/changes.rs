@@ -3,8 +3,7 @@
 use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use mcs_kube::{
-    Decoder, ObjectKey, PropertyDecoder, ResourceEvent, VIP_RANGES_PROPERTY, VipRangeList,
-    WatchedObject,
+    Decoder, ObjectKey, ResourceEvent, VIP_RANGES_PROPERTY, VipRangeList, WatchedObject,
 };
 
 use super::{API_SERVERS, Imported, OwnChanges, OwnCluster, OwnResource, toggle};
@@ -14,7 +13,7 @@ use crate::{
     objects::{
         ExportDecoder, ExportObject, ExportRuleDecoder, ImportDecoder, ImportedObject,
         ImportedSliceDecoder, LocalSlice, LocalSliceDecoder, NamespaceDecoder, NodeDecoder,
-        RangeDecoder, ServiceDecoder, ServiceObject, WrittenSlice,
+        PropertyDecoder, RangeDecoder, ServiceDecoder, ServiceObject, WrittenSlice,
     },
 };
 
@@ -189,8 +188,8 @@ impl OwnCluster {
                 self.properties.remove(&object.key().name);
             }
             Change::Set(object) => {
-                if let Ok(Some(value)) = object.decoded.clone() {
-                    self.properties.insert(object.key().name, value);
+                if let Ok(Some(property)) = object.decoded.clone() {
+                    self.properties.insert(object.key().name, property);
                 }
             }
         }
@@ -198,7 +197,8 @@ impl OwnCluster {
         if is_renamed {
             self.pod_ranges.take();
         }
-        let (properties, left_out) = published(self.properties.iter());
+        let (properties, left_out) =
+            published(self.properties.iter().map(|(name, one)| (name, &one.value)));
         let told = self.property(VIP_RANGES_PROPERTY);
         let told = told.and_then(|value| VipRangeList::parse(value).ok());
         let all = is_renamed

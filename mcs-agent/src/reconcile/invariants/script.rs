@@ -229,6 +229,7 @@ fn frontend() -> impl Strategy<Value = Frontend> {
             }),
             backends: backends.into_iter().map(backend).collect(),
             also_serving: also_serving.into_iter().map(backend).collect(),
+            held: 0,
         }
     })
 }

@@ -40,6 +40,7 @@ impl Realized {
                 backends: by_slot,
                 slots,
                 also_serving: Vec::new(),
+                held: 0,
             };
             Some((frontend_id(&key)?, frontend))
         });

@@ -3,15 +3,15 @@
 use std::{collections::BTreeMap, sync::Arc};
 
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{Condition, Time};
-use mcs_kube::{SELECTOR_RESULTS, record_of};
+use mcs_kube::{SELECTOR_RESULTS, record_of, wish};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::DERIVED_SERVICE_ANNOTATION;
 use crate::{
     model::{
-        self, ClusterAffinity, ImportPort, Kind, ObjectKey, PassiveHealth, ServiceType, SpillWish,
-        Tiers, Timestamp,
+        self, ClusterAffinity, ImportPort, Kind, ObjectKey, ServiceType, SpillWish, Tiers,
+        Timestamp,
     },
     source::adopt::{self, ReadObject},
 };
@@ -98,9 +98,9 @@ pub(in crate::source) fn convert(import: ReadImport, key: ObjectKey) -> ReadObje
         .remove(adopt::AFFINITY_ANNOTATION)
         .map(|value| ClusterAffinity { annotation: adopt::AFFINITY_ANNOTATION, value });
     let noted_tiers = annotations.remove(SELECTOR_RESULTS);
-    let failback_delay = annotations.remove(SpillWish::FAILBACK_DELAY);
-    let spill = annotations.remove(SpillWish::SPILL);
-    let passive_health = annotations.remove(PassiveHealth::ANNOTATION);
+    let failback_delay = annotations.remove(wish::FAILBACK_DELAY);
+    let spill = annotations.remove(wish::SPILL);
+    let passive_health = annotations.remove(wish::PASSIVE_HEALTH);
     let ServiceImportStatus { clusters, endpoint_slice_objects, cluster_selector_results, .. } =
         status.unwrap_or_default();
     let has_counted_clusters = derived_service.is_some() && endpoint_slice_objects.is_none();

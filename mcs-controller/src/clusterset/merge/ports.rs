@@ -26,7 +26,7 @@ pub(super) fn unite(
                 None => united.push(port.clone()),
                 Some(other) if is_same(other, port) => {}
                 Some(other) => {
-                    lost.push((label(other), difference(other, port)));
+                    lost.push((other.label(), difference(other, port)));
                     continue;
                 }
             }
@@ -52,18 +52,9 @@ fn losses_of(cluster: &ClusterId, lost: Vec<(String, String)>, is_all: bool) -> 
     lost.into_iter().map(|(port, cause)| told(Some(port), cause)).collect()
 }
 
-/// The port in a message.
-fn label(port: &ServicePort) -> String {
-    if port.name.is_empty() {
-        format!("{}/{}", port.port, port.protocol)
-    } else {
-        port.name.to_string()
-    }
-}
-
 /// How the port of a cluster differs from the port that it lost to.
 fn difference(port: &ServicePort, there: &ServicePort) -> String {
-    let port_label = label(port);
+    let port_label = port.label();
     if port.name == there.name {
         format!("port {port_label} is {}/{} there", there.port, there.protocol)
     } else if there.name.is_empty() {

@@ -538,6 +538,99 @@ fn endpoints_that_a_conflict_keeps_from_the_import_are_told_and_not_ready() {
     }
 }
 
+/// The pods lack what `targetPort` of these ports names.
+fn without_ports(mut slice: SourceSlice, ports: &[&str]) -> SourceSlice {
+    slice.ports.retain(|port| !ports.contains(&&*port.name));
+    slice
+}
+
+fn of_port(slice: &SourceSlice, name: &str) -> SlicePort {
+    SlicePort { name: name.into(), ..slice.ports[0].clone() }
+}
+
+#[test]
+fn an_endpoint_is_ready_for_the_ports_that_it_has() {
+    let nothing = Actual::default();
+    let plain = || spec();
+    let web = |id: u8| slice("web-a", &[&format!("10.{id}.0.1"), &format!("10.{id}.0.2")]);
+    let both = |first: SourceSlice, second: SourceSlice| {
+        World::new(vec![
+            (export("c1", 1, plain()), vec![first]),
+            (export("c2", 2, plain()), vec![second]),
+        ])
+    };
+    let partly = both(web(1), without_ports(web(2), &["http"]));
+    assert_eq!(
+        counted(&partly, &nothing),
+        "True/PortPartlyReady: 2 of 4 ready: c1 2 of 2, c2 0 of 2; port http: 2 ready, 2 of c2 lack it"
+    );
+    let there = actual(&partly.wanted());
+    assert!(
+        counted(&partly, &there).contains("2 of c2 lack it"),
+        "slices that are there count alike"
+    );
+    let none = both(without_ports(web(1), &["http"]), without_ports(web(2), &["http"]));
+    let said = "False/PortNotReady: 0 of 4 ready: c1 0 of 2, c2 0 of 2; port http: none ready, 2 of c1 lack it, 2 of c2 lack it";
+    assert_eq!(counted(&none, &nothing), said);
+    let wanted = none.wanted();
+    let status = present(&wanted).1;
+    let accepted = status.condition(ConditionType::Accepted).expect("a condition");
+    assert_eq!((accepted.status, &*accepted.reason), (ConditionStatus::False, "PortNotReady"));
+    assert!(accepted.message.contains("port http: none ready"), "{}", accepted.message);
+    assert!(status.conditions[0].message.contains("for one of its ports"));
+    // A port of another protocol is another port.
+    let mut udp = web(2);
+    udp.ports[0].protocol = Protocol::Udp;
+    assert!(counted(&both(web(1), udp), &nothing).contains("2 of c2 lack it"));
+    // Some pods of a cluster are of a version without the port.
+    let mut mixed = both(web(1), web(2));
+    mixed.exports[1].1.push(Arc::new(without_ports(slice("web-b", &["10.2.0.3"]), &["http"])));
+    assert_eq!(
+        counted(&mixed, &nothing),
+        "True/Ready: 4 of 5 ready: c1 2 of 2, c2 2 of 3; port http: 4 ready, 1 of c2 lack it"
+    );
+}
+
+#[test]
+fn a_port_without_ready_endpoint_is_named_while_others_are_ready() {
+    let nothing = Actual::default();
+    let mut wide = spec();
+    wide.ports = vec![port("http", 80), port("metrics", 9090)];
+    let bare = slice("web-a", &["10.1.0.1"]);
+    let mut full = bare.clone();
+    full.ports.push(of_port(&bare, "metrics"));
+    let mut world = World::new(vec![
+        (export("c1", 1, wide.clone()), vec![bare.clone()]),
+        (export("c2", 2, spec()), vec![slice("web-a", &["10.2.0.1"])]),
+    ]);
+    let said = "False/PortNotReady: 2 of 2 ready: c1 1 of 1, c2 1 of 1; port metrics: none ready, 1 of c1 lack it";
+    assert_eq!(counted(&world, &nothing), said, "c2 does not have the port, and lacks nothing");
+    world.exports[0].1 = vec![Arc::new(full.clone())];
+    assert_eq!(counted(&world, &nothing), "True/Ready: 2 of 2 ready: c1 1 of 1, c2 1 of 1");
+    world.exports[0].1.clear();
+    let said = "False/PortNotReady: 1 of 1 ready: c1 0 of 0, c2 1 of 1; port metrics: none ready";
+    assert_eq!(counted(&world, &nothing), said);
+    full.ports.reverse();
+    world.exports[0].1 = vec![Arc::new(full)];
+    assert!(counted(&world, &nothing).starts_with("True/Ready"), "the order does not matter");
+    // Names resolve to the pods of a headless service, whatever ports they have.
+    let mut headless = spec();
+    headless.service_type = ServiceType::Headless;
+    let world =
+        World::new(vec![(export("c1", 1, headless), vec![without_ports(bare.clone(), &["http"])])]);
+    assert_eq!(counted(&world, &nothing), "True/Ready: 1 of 1 ready: c1 1 of 1");
+    // An unnamed port.
+    let mut unnamed = spec();
+    unnamed.ports = vec![port("", 80)];
+    let mut nameless = bare;
+    nameless.ports[0].name = "".into();
+    let world = World::new(vec![(export("c1", 1, unnamed), vec![nameless])]);
+    assert_eq!(counted(&world, &nothing), "True/Ready: 1 of 1 ready: c1 1 of 1");
+    wide.ports.extend((0..1000).map(|number| port(&format!("p{number}"), 1000 + number)));
+    let world = World::new(vec![(export("c1", 1, wide), vec![slice("web-a", &["10.1.0.1"])])]);
+    assert!(counted(&world, &nothing).ends_with("; and 996 more ports"));
+}
+
 #[test]
 fn an_import_counts_as_before_while_a_cluster_that_contributes_is_unread() {
     let there = actual(&two().wanted());

@@ -179,7 +179,7 @@ impl Control {
             return;
         }
         self.note_properties(self.state.own.published_properties().1);
-        self.note_untold(TRAFFIC_PROPERTY, "read", self.state.traffic_problem());
+        self.note_settings();
         let traffic = self.state.traffic_property(Instant::now()).map(|traffic| traffic.to_value());
         self.write_property(TRAFFIC_PROPERTY, traffic);
         let ranges = self.state.vip_ranges_property();

@@ -12,7 +12,7 @@ use crate::{
     clusterset::{
         Actual, ClusterId, ExportState, ImportState, Importer, Known, KnownExport, LostVip,
         Selection, ServiceName, SourceRules, Stamp, Wanted, WantedImport, export_conditions,
-        is_exportable, of_derived, over_limit_conditions, resolve,
+        is_exportable, of_audience, of_derived, over_limit_conditions, resolve,
     },
     mailbox::Outgoing,
     plan::{Write, plan, plan_export},
@@ -48,6 +48,8 @@ impl State {
             if outgoing.is_some() {
                 conditions.extend(self.not_imported(&export, &actual));
             }
+            let misnamed = self.own.export_object(name).map(|export| &*export.misnamed_audience);
+            let conditions = of_audience(conditions, misnamed.unwrap_or_default());
             let is_derived = self.own.is_derived(name);
             wanted.export_conditions =
                 Some(if is_derived { of_derived(conditions) } else { conditions });

@@ -7,9 +7,10 @@ use mcs_kube::{ClusterTraffic, Drain, TRAFFIC_PROPERTY, Traffic, Unreachable};
 
 use super::State;
 use crate::{
-    clusterset::{ClusterId, well_known},
+    clusterset::{ClusterId, setting, setting_problem, well_known},
     objects::WhenStale,
     peers::Peer,
+    status::{Notice, Regarding},
 };
 
 impl State {
@@ -23,10 +24,27 @@ impl State {
         (told.as_ref() != Some(&wanted)).then_some(wanted)
     }
 
-    /// Why the weight, the drain or the preference of this cluster cannot be used.
-    pub(in crate::controller) fn traffic_problem(&self) -> Option<String> {
-        let problem = self.own_weight().err().or_else(|| self.own_drain().err());
-        problem.or_else(|| self.own_preference().err())
+    /// Why a ClusterProperty of this cluster, one of [`SETTINGS`](crate::clusterset::SETTINGS), cannot be used.
+    pub(in crate::controller) fn setting_problem(&self, name: &str) -> Option<String> {
+        setting_problem(name, self.own.property(name)?)
+    }
+
+    /// An event about a ClusterProperty of this cluster. None if there is none.
+    pub(in crate::controller) fn setting_notice(
+        &self,
+        name: &str,
+        is_warning: bool,
+        reason: &str,
+        note: String,
+    ) -> Option<Notice> {
+        let regarding = Regarding {
+            api_version: format!("about.k8s.io/{}", self.own.property_version()),
+            kind: "ClusterProperty",
+            namespace: None,
+            name: name.to_owned(),
+            uid: self.own.property_uid(name)?.to_owned(),
+        };
+        Some(Notice { regarding, is_warning, reason: reason.to_owned(), note })
     }
 
     /// Whether peers should prefer other clusters. While the value is unusable, the Lease keeps its former value.
@@ -68,31 +86,15 @@ impl State {
     }
 
     fn own_weight(&self) -> Result<Option<u32>, String> {
-        let name = well_known::WEIGHT_PROPERTY;
-        let Some(value) = self.own.property(name) else { return Ok(None) };
-        let weight = value.parse().map_err(|_| format!("{value:?} is no weight"));
-        let weight = weight.and_then(Traffic::check_weight);
-        weight.map(Some).map_err(|error| format!("ClusterProperty {name}: {error}"))
+        self.own.property(well_known::WEIGHT_PROPERTY).map(setting::weight).transpose()
     }
 
     fn own_drain(&self) -> Result<Option<Drain>, String> {
-        let name = well_known::DRAIN_PROPERTY;
-        let Some(value) = self.own.property(name) else { return Ok(None) };
-        Drain::parse(value).ok_or_else(|| {
-            format!(
-                "ClusterProperty {name}: {value:?} is neither true nor false nor a deadline such as 2026-12-01T06:00:00Z"
-            )
-        })
+        self.own.property(well_known::DRAIN_PROPERTY).map_or(Ok(None), setting::drain)
     }
 
-    /// Whether clients in this cluster prefer it, unless the owner of a service says otherwise.
     fn own_preference(&self) -> Result<bool, String> {
-        let name = well_known::PREFERENCE_PROPERTY;
-        match self.own.property(name) {
-            None => Ok(false),
-            Some("local-first") => Ok(true),
-            Some(value) => Err(format!("ClusterProperty {name}: {value:?} is not local-first")),
-        }
+        self.own.property(well_known::PREFERENCE_PROPERTY).map_or(Ok(false), setting::preference)
     }
 }
 

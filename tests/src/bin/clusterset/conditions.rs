@@ -5,6 +5,7 @@ use mcs_tests::{suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
+    check,
     cluster::{Cluster, conditions},
     events::wait_for_event,
     objects::{self, service},
@@ -13,6 +14,7 @@ use crate::{
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("an import says how many endpoints are ready, and what a conflict costs", counts);
+    suite.case("a port that no endpoint has is named, and so is one that a cluster lacks", ports);
     suite.case("an exporter is told where its namespace is missing", namespace_missing);
     suite.case("an import says what keeps agents from serving it, whoever writes it", accepted);
 }
@@ -60,6 +62,60 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     second.unexport(&namespace)?;
     first.unexport(&namespace)?;
     second.wait_for_nothing(&namespace)
+}
+
+/// The control plane leaves out a port whose `targetPort` names what no pod has.
+fn ports(world: &mut World) -> anyhow::Result<()> {
+    let namespace = world.fresh()?;
+    let [first, second] = [world.first(), world.second()];
+    let ready = "clusterset.mcs-agent.io/EndpointsReady";
+    let service = service(&namespace);
+    let whole = slice_of(&namespace, 0, 2);
+    let mut partial = whole.clone();
+    partial["ports"] = json!([whole["ports"][0]]);
+    first.export(&service, Some(&partial))?;
+    let none = "port udp: none ready, 2 of c1 lack it";
+    for cluster in [first, second] {
+        says(cluster, &namespace, (&format!("{ready}=False/PortNotReady"), none))?;
+        says(cluster, &namespace, (&format!("{ACCEPTED}=False/PortNotReady"), none))?;
+        says(cluster, &namespace, ("Ready=True/Ready", "for one of its ports"))?;
+        wait_for_event(cluster, &namespace, "ServiceImport", "PortNotReady")?;
+    }
+    imports_row(world, second, "FAILED", &format!("{namespace}/{}: PortNotReady", objects::NAME))?;
+
+    // The other cluster has the port.
+    second.export(&service, Some(&slice_of(&namespace, 1, 1)))?;
+    let partly = "3 of 3 ready: c1 2 of 2, c2 1 of 1; port udp: 1 ready, 2 of c1 lack it";
+    for cluster in [first, second] {
+        says(cluster, &namespace, (&format!("{ready}=True/PortPartlyReady"), partly))?;
+        says(cluster, &namespace, (&format!("{ACCEPTED}=True/Accepted"), "knows of nothing"))?;
+    }
+    let row = format!("{namespace}/{}: PortPartlyReady", objects::NAME);
+    imports_row(world, second, "warning", &row)?;
+
+    // No port at all.
+    partial["ports"] = json!([]);
+    first.api().apply(&partial)?;
+    let lost = "1 of 3 ready: c1 0 of 2, c2 1 of 1; port tcp: 1 ready, 2 of c1 lack it";
+    says(second, &namespace, (&format!("{ready}=True/PortPartlyReady"), lost))?;
+    first.api().apply(&whole)?;
+    says(second, &namespace, (&format!("{ready}=True/Ready"), "3 of 3 ready"))?;
+    second.unexport(&namespace)?;
+    first.unexport(&namespace)?;
+    second.wait_for_nothing(&namespace)
+}
+
+/// Waits until `mcs check` says this of imports. Other cases may have left problems of their own.
+fn imports_row(world: &World, of: &Cluster, result: &str, words: &str) -> anyhow::Result<()> {
+    wait::until("the row of imports", || {
+        let found = check::of(world, of)?;
+        let row = found.iter().find(|one| one["check"] == "imports").context("no row")?;
+        let is_failed = row["ok"] == false;
+        ensure!(is_failed == (result == "FAILED"), "{row}");
+        ensure!((row["warning"] == true) == (result == "warning"), "{row}");
+        ensure!(row["message"].to_string().contains(words), "{row}");
+        Ok(())
+    })
 }
 
 /// Waits until a condition of the import says this.

@@ -1,20 +1,33 @@
 //! Weights and drains of source clusters: what operators write in one cluster, agents are told in others.
 
+use std::{
+    thread,
+    time::{Duration, Instant},
+};
+
 use anyhow::{Context as _, ensure};
 use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
 use serde_json::{Value, from_str, json};
 
 use crate::{
+    check,
     cluster::Cluster,
-    controller, peering,
+    controller,
+    events::wait_for_event,
+    objects, peering,
     silence::{follows_again, imported_service},
     world::{POD_RANGES, World},
 };
 
+/// A publisher that lives renews its Lease once in this time, or a little later.
+const RENEWAL: Duration = Duration::from_secs(12);
+/// A publisher that is gone is silent for `staleAfter` by then.
+const STALE: Duration = Duration::from_secs(40);
 const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("weights and drains arrive in a ClusterProperty", arrive);
+    suite.case("values that cannot be used are said on the objects that have them", unusable);
     suite.case("mcs drain and undrain, for all clusters and for one", by_command);
     suite.case("agents are told that a peer is silent, if its operator wants", silent);
     suite.case("agents are told the ranges of ClusterSetIPs", tells_ranges);
@@ -56,6 +69,69 @@ fn arrive(world: &mut World) -> anyhow::Result<()> {
     second.api().apply(&peer)?;
     told(second, &json!({}))?;
     told(first, &json!({}))
+}
+
+fn unusable(world: &mut World) -> anyhow::Result<()> {
+    let second = world.second();
+    let values = [("weight", "1.5"), ("drain", "True"), ("preference", "nearest")];
+    for (kind, value) in values {
+        let name = format!("{kind}.clusterset.mcs-agent.io");
+        second.api().apply(&cluster_property(&name, value))?;
+        wait::until("an event about it", || {
+            let events = second.api().get("/apis/events.k8s.io/v1/namespaces/default/events")?;
+            let mut events = events["items"].as_array().context("a list")?.iter();
+            let is_meant = |event: &Value| {
+                event["regarding"]["kind"] == "ClusterProperty"
+                    && event["regarding"]["name"] == name
+                    && event["regarding"]["uid"].as_str().is_some_and(|uid| !uid.is_empty())
+                    && event["reason"] == "InvalidValue"
+                    && event["note"].to_string().contains(value)
+            };
+            ensure!(events.any(is_meant), "there is none");
+            Ok(())
+        })?;
+    }
+    let settings = |world: &World| {
+        let found = check::of(world, world.second())?;
+        found.into_iter().find(|one| one["check"] == "settings").context("no row")
+    };
+    let found = settings(world)?;
+    ensure!(found["ok"] == false, "{found}");
+    for (_, value) in values {
+        ensure!(found["message"].to_string().contains(value), "{found}");
+    }
+    let mut services = controller::command_line(world.control.netns())?;
+    services.args(["services", "--no-nodes", "-o", "json"]).arg(second.administrator()?);
+    let listed: Value = serde_json::from_slice(&services.output()?.stdout)?;
+    let not_used = listed["settings"].as_array().context("no settings")?;
+    ensure!(not_used.len() == 3, "{not_used:?}");
+    for (kind, value) in values {
+        second
+            .api()
+            .delete(&cluster_property(&format!("{kind}.clusterset.mcs-agent.io"), value))?;
+    }
+    let found = wait::until("no word of them", || {
+        let found = settings(world)?;
+        ensure!(found["ok"] == true, "{found}");
+        Ok(found)
+    })?;
+    ensure!(found["message"].to_string().contains("weight, drain, preference"), "{found}");
+
+    // Of an export.
+    let namespace = world.fresh()?;
+    let mut wrong = objects::export(&namespace);
+    let annotation = "traffic.clusterset.mcs-agent.io/spill";
+    wrong["spec"] = json!({ "exportedAnnotations": { annotation: "much" } });
+    world.first().export(&objects::service(&namespace), None)?;
+    world.first().api().apply(&wrong)?;
+    let invalid = ["Valid=False/InvalidAnnotation", "Ready=True/Exported"];
+    world.first().wait_for_conditions(&namespace, &invalid)?;
+    wait_for_event(world.first(), &namespace, "ServiceExport", "InvalidAnnotation")?;
+    wrong["spec"]["exportedAnnotations"][annotation] = json!("70%");
+    world.first().api().apply(&wrong)?;
+    world.first().wait_for_conditions(&namespace, &["Valid=True/Valid"])?;
+    world.first().unexport(&namespace)?;
+    world.second().wait_for_nothing(&namespace)
 }
 
 fn by_command(world: &mut World) -> anyhow::Result<()> {
@@ -123,14 +199,20 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     let kept = peering::peer(world.first(), POD_RANGES[0]);
     let treat = |world: &World, when_stale: &str| {
         let mut peer = kept.clone();
-        peer["spec"]["staleAfter"] = json!("3s");
+        // Less than two renewals of the Lease: 20 s count.
+        peer["spec"]["staleAfter"] = json!("1s");
         peer["spec"]["whenStale"] = json!(when_stale);
         world.second().api().apply(&peer)
     };
     treat(world, "withdraw")?;
     told(world.second(), &json!({}))?;
+    let renewal = Instant::now() + RENEWAL;
+    while Instant::now() < renewal {
+        told(world.second(), &json!({}))?;
+        thread::sleep(Duration::from_millis(500));
+    }
     world.clusters[0].controller.kill()?;
-    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    told_within(STALE, world.second(), &json!({"c1": {"drain": true}}))?;
     treat(world, "eject-unreachable")?;
     told(world.second(), &json!({"c1": {"unreachable": "eject"}}))?;
     // The next controller waits as long as the former one did.
@@ -138,7 +220,7 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     treat(world, "keep")?;
     told(world.second(), &json!({}))?;
     treat(world, "withdraw")?;
-    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    told_within(STALE, world.second(), &json!({"c1": {"drain": true}}))?;
     world.clusters[0].controller.start_again()?;
     told(world.second(), &json!({}))?;
     ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");
@@ -175,7 +257,11 @@ fn tells_ranges(world: &mut World) -> anyhow::Result<()> {
 
 /// Waits until the agents of a cluster are told this.
 pub(crate) fn told(cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
-    wait::until(&format!("{expected} in {}", cluster.id), || {
+    told_within(wait::PATIENCE, cluster, expected)
+}
+
+fn told_within(patience: Duration, cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
+    wait::within(patience, &format!("{expected} in {}", cluster.id), || {
         let property =
             cluster.api().get(&format!("{PROPERTIES}/traffic.clusterset.mcs-agent.io"))?;
         let value = property["spec"]["value"].as_str().context("no value")?;

@@ -40,6 +40,8 @@ fn is_full(world: &mut World) -> anyhow::Result<()> {
         ensure!(message.contains("--max-memory"), "{message}");
         tell(message);
     }
+    let degraded = status["degraded"].to_string();
+    ensure!(degraded.contains("3 parts of imports do not fit into --max-memory=1Mi"), "{degraded}");
     let bytes = status["report"]["config_map_bytes"].as_u64().context("no size")?;
     ensure!(bytes <= 1 << 20, "the maps take {bytes} bytes");
     Ok(())

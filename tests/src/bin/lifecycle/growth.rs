@@ -7,6 +7,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
+    agent::works,
     manifests::{Protocol, Service},
     site::Site,
     suite::{Suite, is_full, tell},
@@ -51,8 +52,7 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
         let status = site.agent.status()?;
         let has = status["report"]["usage"]["endpoints"].as_u64().unwrap_or(0);
         let own = status["report"]["agent"]["pid"] == site.agent.pid();
-        let healthy = own && status["state"] == "healthy";
-        if healthy && has >= endpoints as u64 {
+        if own && works(&status) && has >= endpoints as u64 {
             return Ok(status);
         }
         if Instant::now() > until {

@@ -9,6 +9,11 @@ fn of_traffic(state: &mut State, name: &str, value: &str) {
     property(state, &format!("{name}.clusterset.mcs-agent.io"), value);
 }
 
+/// Why that value cannot be used.
+fn problem(state: &State, name: &str) -> Option<String> {
+    state.setting_problem(&format!("{name}.clusterset.mcs-agent.io"))
+}
+
 /// The ClusterPeer of west says this now, beside what it has to say.
 fn peer(state: &mut State, more: &Value) {
     let mut peer = json!({"metadata": {"name": "west"}, "spec": {
@@ -74,13 +79,13 @@ fn operators_and_the_cluster_itself_have_a_say() {
     assert_eq!(told(&mut state), "east weight 90 drained");
     of_traffic(&mut state, "drain", "soon");
     assert_eq!(told(&mut state), "", "what cannot be used changes nothing");
-    assert!(state.traffic_problem().unwrap().contains("\"soon\" is neither"));
+    assert!(problem(&state, "drain").unwrap().contains("\"soon\" is neither"));
     of_traffic(&mut state, "drain", "true");
     of_traffic(&mut state, "preference", "local-first");
     assert_eq!(told(&mut state), "east weight 90 drained preferred");
     of_traffic(&mut state, "preference", "nearest");
     assert_eq!(told(&mut state), "", "what cannot be used changes nothing");
-    assert!(state.traffic_problem().unwrap().contains("\"nearest\" is not local-first"));
+    assert!(problem(&state, "preference").unwrap().contains("\"nearest\" is not local-first"));
 }
 
 #[test]
@@ -96,14 +101,14 @@ fn what_is_not_known_stays_as_it_was_told() {
     state.update(Update::Peers(ResourceEvent::Changed(object(broken))));
     of_traffic(&mut state, "weight", "much");
     assert_eq!(told(&mut state), "east weight 9, north drained, west drained", "south is no peer");
-    assert!(state.traffic_problem().unwrap().contains("\"much\" is no weight"));
+    assert!(problem(&state, "weight").unwrap().contains("\"much\" is no weight"));
     says(&mut state, 1, "false");
     assert_eq!(told(&mut state), "east weight 9, north drained");
     of_traffic(&mut state, "weight", "1001");
-    assert!(state.traffic_problem().unwrap().contains("use 0 to 1000"));
+    assert!(problem(&state, "weight").unwrap().contains("use 0 to 1000"));
     of_traffic(&mut state, "weight", "1000");
     assert_eq!(
-        (told(&mut state), state.traffic_problem()),
+        (told(&mut state), problem(&state, "weight")),
         ("east weight 1000, north drained".to_owned(), None)
     );
     of_traffic(&mut state, "traffic", "[");
@@ -135,4 +140,20 @@ fn a_silent_peer_is_treated_as_its_operator_wants() {
         let ended = next.traffic_property(Instant::now()).map(|traffic| traffic.to_string());
         assert_eq!(ended, (!silent.is_empty()).then(String::new), "{when_stale}: it is back");
     }
+}
+
+#[test]
+fn an_event_about_a_value_names_the_property_that_has_it() {
+    let mut state = state();
+    let notice = |state: &State| {
+        state.setting_notice("weight.clusterset.mcs-agent.io", true, "InvalidValue", String::new())
+    };
+    assert_eq!(notice(&state), None, "there is none");
+    let property = json!({
+        "metadata": {"name": "weight.clusterset.mcs-agent.io", "uid": "u7"}, "spec": {"value": "1.5"},
+    });
+    state.update(Update::Own(OwnEvent::Properties(ResourceEvent::Changed(object(property)))));
+    let regarding = notice(&state).unwrap().regarding;
+    assert_eq!((regarding.kind, &*regarding.uid), ("ClusterProperty", "u7"));
+    assert_eq!(regarding.namespace, None);
 }
