@@ -6,9 +6,9 @@ use serde_json::{Value, from_str, json};
 
 use crate::{
     cluster::Cluster,
-    controller, peering,
+    controller, objects, peering,
     silence::{follows_again, imported_service},
-    world::{POD_RANGES, World},
+    world::{POD_RANGES, World, slice_of},
 };
 
 const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
@@ -115,6 +115,25 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
     told(second, &json!({}))?;
+
+    // Both export it. An export without a ready pod serves nobody.
+    let is_alone = || {
+        let output = run("drain", &[second], &["--force"])?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let obeyed: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(run("undrain", &[second], &[])?.status.success());
+        told(second, &json!({}))?;
+        let alone = obeyed[0]["only_there"].as_array().context("no list")?;
+        Ok(alone.contains(&json!(format!("{namespace}/{}", objects::NAME))))
+    };
+    let of_first = ["10.77.9.17", "10.77.9.18"];
+    second.export(&objects::service(&namespace), Some(&slice_of(&namespace, 1, 1)))?;
+    second.wait_for_addresses(&namespace, &[of_first[0], of_first[1], "10.77.9.33"])?;
+    ensure!(!is_alone()?, "c2 serves it too");
+    second.api().apply(&slice_of(&namespace, 1, 0))?;
+    second.wait_for_addresses(&namespace, &of_first)?;
+    ensure!(is_alone()?, "c2 exports it, and has no pod");
+    second.unexport(&namespace)?;
     first.unexport(&namespace)
 }
 
