@@ -325,6 +325,9 @@ async fn tells(
         (false, true) if traffic.weight(drained.as_str()) == Some(0) => {
             Err("no: the weight of its ClusterPeer is 0".to_owned())
         }
+        (false, true) if traffic.is_withdrawn(drained.as_str()) => {
+            Err(format!("no: {drained} is silent, and whenStale of its ClusterPeer is withdraw"))
+        }
         (false, true) => Err(format!("no: {drained} itself or the ClusterPeer still says drain")),
     })
 }

@@ -86,6 +86,7 @@ impl Claim {
                     selection::select(
                         candidates,
                         port.protocol,
+                        self.affinity_seconds.is_some(),
                         preferences,
                         node,
                         context,

@@ -149,7 +149,7 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     treat(world, "withdraw")?;
     told(world.second(), &json!({}))?;
     world.clusters[0].controller.kill()?;
-    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    told(world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
     treat(world, "eject-unreachable")?;
     told(world.second(), &json!({"c1": {"unreachable": "eject"}}))?;
     // The next controller waits as long as the former one did.
@@ -157,7 +157,7 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     treat(world, "keep")?;
     told(world.second(), &json!({}))?;
     treat(world, "withdraw")?;
-    told(world.second(), &json!({"c1": {"drain": true}}))?;
+    told(world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
     world.clusters[0].controller.start_again()?;
     told(world.second(), &json!({}))?;
     ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");
