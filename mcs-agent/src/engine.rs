@@ -34,6 +34,7 @@ use crate::{
     model::{
         AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
         Ejections, EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
+        Unreachable,
     },
     reconcile::{
         DamagedFrontend, MapError, MapReader as _, Maps, Plan, Planned, Pruning, Realized, Step,
@@ -56,8 +57,8 @@ const GROWTH_DELAYS: (Duration, Duration) = (Duration::from_secs(1), Duration::f
 /// Source clusters that this node does not use, by its own findings and as far as their operators allow it.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct OutOfUse {
-    /// Clusters that are silent, and of which no pod answers this node.
-    pub ejected: BTreeSet<Arc<str>>,
+    /// Clusters that are silent, and of which no pod answers this node, in which IP families.
+    pub ejected: BTreeMap<Arc<str>, Unreachable>,
     /// Clusters whose drain is past its deadline.
     pub past_deadline: BTreeSet<Arc<str>>,
 }

@@ -27,7 +27,7 @@ pub use event::{
 };
 pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
-pub use mcs_kube::{ClusterTraffic, ObjectKey, Tiers, Traffic, VIP_RANGES_PROPERTY};
+pub use mcs_kube::{ClusterTraffic, ObjectKey, Tiers, Traffic, Unreachable, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};
 pub use node::{AcceptedVips, NodeContext, NodeFacts};
 pub use object::{

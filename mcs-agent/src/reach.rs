@@ -25,7 +25,7 @@ pub use mcs_kube::reach::ProbePeers;
 pub use self::report::ReachReport;
 use crate::{
     desired::IpFamily,
-    model::{DesiredState, FrontendId, Protocol, Traffic},
+    model::{DesiredState, FrontendId, Protocol, Traffic, Unreachable},
 };
 
 /// How often a round begins. Each agent begins at a moment of its own.
@@ -186,11 +186,18 @@ impl Reach {
         }
     }
 
-    /// Whether several rounds have reached none of a cluster's pods, in either family.
-    pub fn is_silent(&self, cluster: &str) -> bool {
-        let mut ways = self.ways.iter().filter(|(id, _)| *id.0 == *cluster).peekable();
-        ways.peek().is_some()
-            && ways.all(|(_, way)| way.is_whole() == Some(false) && way.counts().0 == 0)
+    /// How a cluster is to be ejected: in the families in which several rounds have reached none of its pods.
+    pub fn silent(&self, cluster: &str) -> Option<Unreachable> {
+        let is_silent =
+            |way: &Way<FrontendId>| way.is_whole() == Some(false) && way.counts().0 == 0;
+        let ways = self.ways.iter().filter(|((of, _), _)| **of == *cluster);
+        let (silent, others): (Vec<_>, Vec<_>) = ways.partition(|(_, way)| is_silent(way));
+        match silent.as_slice() {
+            [] => None,
+            [((_, IpFamily::V4), _)] if !others.is_empty() => Some(Unreachable::EjectedV4),
+            [((_, IpFamily::V6), _)] if !others.is_empty() => Some(Unreachable::EjectedV6),
+            _ => Some(Unreachable::Ejected),
+        }
     }
 
     /// What is known, by source cluster and family.
@@ -325,7 +332,7 @@ mod tests {
         let calm = Traffic::default();
         let urgent = Traffic::parse(r#"{"west":{"unreachable":"eject"}}"#).unwrap();
         rounds(&mut reach, &one, &[Outcome::Answered]);
-        assert!(!reach.is_silent("west") && !reach.is_silent("north"));
+        assert_eq!((reach.silent("west"), reach.silent("north")), (None, None));
         let (mut calm_pauses, mut pauses) = (vec![], vec![]);
         for traffic in [&calm, &urgent, &urgent, &urgent, &urgent, &urgent, &calm] {
             assert_eq!(reach.next().await, ReachEvent::Due);
@@ -352,7 +359,8 @@ mod tests {
                 };
                 reach.note(chosen.into_iter().map(attempt).collect(), now);
             }
-            assert_eq!(reach.is_silent("west"), family == 1, "both families");
+            let expected = [Unreachable::EjectedV4, Unreachable::Ejected][family];
+            assert_eq!(reach.silent("west"), Some(expected));
         }
     }
 

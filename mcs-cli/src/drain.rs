@@ -1,5 +1,6 @@
 //! `mcs drain` and `mcs undrain`: move new connections away from a cluster, and back.
 
+mod alone;
 mod remaining;
 
 use std::{process::ExitCode, time::Duration};
@@ -15,12 +16,15 @@ use mcs_kube::{
     told,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::time::{Instant, sleep};
 
-use self::remaining::Remaining;
+use self::{
+    alone::{Alone, alone},
+    remaining::Remaining,
+};
 use crate::{
-    cluster::{Cluster, IMPORTS, PEERS, PROPERTIES},
+    cluster::{Cluster, PEERS, PROPERTIES},
     fleet,
     kubeconfig::ClusterArgs,
     wait,
@@ -52,11 +56,12 @@ pub(crate) struct DrainCommand {
     #[command(flatten)]
     target: TargetArgs,
 
-    /// Drain it although no other cluster exports some services
+    /// Drain it although no other cluster is known to serve some services
     #[arg(long)]
     force: bool,
 
-    /// After this time, UDP clients leave the cluster too, and agents with --stale-tcp=destroy end TCP connections of sockets
+    /// After this time, unconnected UDP sockets and UDP flows of packets leave the cluster too. Agents with --stale-udp=destroy and
+    /// --stale-tcp=destroy also end sockets that are connected; both are off in the chart
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     deadline: Option<Duration>,
 
@@ -108,8 +113,11 @@ struct Obeyed {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
-    /// Services of the drained cluster that no other cluster exports: the drained cluster continues to serve them.
+    /// Services of the drained cluster with a port for which no other cluster is known to have a ready endpoint: the drained
+    /// cluster continues to serve what nobody else does.
     only_there: Vec<String>,
+    /// Those of which it is not known whether another cluster serves them, with the reason.
+    not_known: Vec<String>,
     /// Its clients that still use the drained cluster. Absent after `undrain`.
     #[serde(skip_serializing_if = "Option::is_none")]
     left: Option<Remaining>,
@@ -151,7 +159,11 @@ fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
     let rows = obeyed.iter().map(|one| {
         let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
         let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Remaining::to_string);
-        vec![one.cluster.to_string(), obeys, one.only_there.len().to_string(), left]
+        let alone = match one.not_known.len() {
+            0 => one.only_there.len().to_string(),
+            unknown => format!("{}, {unknown} of them not known", one.only_there.len()),
+        };
+        vec![one.cluster.to_string(), obeys, alone, left]
     });
     style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE", "CLIENTS LEFT"], rows)
 }
@@ -163,11 +175,11 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     let read = fleet::each(&clusters, async |cluster| {
         let is_reader = cluster.id != *drained;
         let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
-        anyhow::Ok((cluster, peer, only_there(cluster, drained).await?))
+        anyhow::Ok((cluster, peer, alone(cluster, drained).await?))
     });
-    let mut all = fleet::all_of(read.await)?;
+    let all = fleet::all_of(read.await)?;
     if matches!(wish, Wish::Drain { force: false, .. }) {
-        refuse_the_last(drained, all.iter().map(|(cluster, _, only)| (&cluster.id, &only[..])))?;
+        refuse_the_last(drained, all.iter().map(|(cluster, _, alone)| (&cluster.id, &alone[..])))?;
     }
     let drain = match wish {
         Wish::Drain { drain, .. } => Some(drain),
@@ -199,13 +211,19 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
         }
         Wish::Undrain => all.iter().map(|_| None).collect(),
     };
-    let obeyed = all.iter_mut().zip(problems).zip(left).map(
-        |(((cluster, _, only_there), problem), left)| {
+    let obeyed =
+        all.iter().zip(problems).zip(left).map(|(((cluster, _, alone), problem), left)| {
             let problem = problem.map(|error| told(&error));
-            let (cluster, only_there) = (cluster.id.clone(), std::mem::take(only_there));
-            Obeyed { cluster, obeys: problem.is_none(), problem, only_there, left }
-        },
-    );
+            let unknown = alone.iter().filter(|one| one.unknown.is_some());
+            Obeyed {
+                cluster: cluster.id.clone(),
+                obeys: problem.is_none(),
+                problem,
+                only_there: alone.iter().map(|one| one.service.clone()).collect(),
+                not_known: unknown.map(Alone::to_string).collect(),
+                left,
+            }
+        });
     Ok(obeyed.collect())
 }
 
@@ -233,41 +251,22 @@ async fn peer_of(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Strin
     name.with_context(|| format!("cluster {} has no ClusterPeer of {drained}", cluster.id))
 }
 
-/// The services that only this cluster exports.
-async fn only_there(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Vec<String>> {
-    let drained_too = told_traffic(cluster).await?;
-    let is_left = |id: &str| id != drained.as_str() && !drained_too.is_drained(id);
-    let imports = cluster.list(IMPORTS).await?;
-    Ok(imports.iter().filter(|import| is_alone(import, drained, is_left)).map(name).collect())
-}
-
-/// Whether a cluster exports a service, and no remaining cluster does.
-fn is_alone(import: &Value, drained: &ClusterId, is_left: impl Fn(&str) -> bool) -> bool {
-    let clusters = import["status"]["clusters"].as_array().into_iter().flatten();
-    let ids: Vec<_> = clusters.filter_map(|one| one["cluster"].as_str()).collect();
-    ids.contains(&drained.as_str()) && !ids.into_iter().any(is_left)
-}
-
-fn name(object: &Value) -> String {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-    format!("{}/{}", text("namespace"), text("name"))
-}
-
 /// Fails if services would have no other cluster.
 fn refuse_the_last<'a>(
     drained: &ClusterId,
-    clusters: impl Iterator<Item = (&'a ClusterId, &'a [String])>,
+    clusters: impl Iterator<Item = (&'a ClusterId, &'a [Alone])>,
 ) -> anyhow::Result<()> {
     for (cluster, alone) in clusters {
-        let named = alone.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+        let named: Vec<_> = alone.iter().take(NAMED).map(Alone::to_string).collect();
+        let named = named.join(", ");
         let more = match alone.len().saturating_sub(NAMED) {
             0 => String::new(),
             more => format!(" and {more} more"),
         };
         ensure!(
             alone.is_empty(),
-            "nothing was changed: in cluster {cluster}, {drained} alone serves {named}{more}; with --force it goes on serving \
-             them, and is drained for all others"
+            "nothing was changed: for cluster {cluster}, {drained} alone serves {named}{more}; with --force it goes on serving \
+             what no other cluster has a ready endpoint for, and is drained for all others"
         );
     }
     Ok(())
@@ -326,6 +325,9 @@ async fn tells(
         (false, true) if traffic.weight(drained.as_str()) == Some(0) => {
             Err("no: the weight of its ClusterPeer is 0".to_owned())
         }
+        (false, true) if traffic.is_withdrawn(drained.as_str()) => {
+            Err(format!("no: {drained} is silent, and whenStale of its ClusterPeer is withdraw"))
+        }
         (false, true) => Err(format!("no: {drained} itself or the ClusterPeer still says drain")),
     })
 }
@@ -333,26 +335,6 @@ async fn tells(
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn import(clusters: &[&str]) -> Value {
-        let clusters: Vec<_> = clusters.iter().map(|id| json!({"cluster": id})).collect();
-        json!({"metadata": {"namespace": "shop", "name": "web"}, "status": {"clusters": clusters}})
-    }
-
-    #[test]
-    fn a_service_is_alone_if_no_other_cluster_is_left() {
-        let west: ClusterId = "west".parse().unwrap();
-        let is_left = |id: &str| id == "east";
-        for (clusters, alone) in [
-            (&["west"][..], true),
-            (&["west", "south"], true),
-            (&["west", "east"], false),
-            (&["east"], false),
-            (&[], false),
-        ] {
-            assert_eq!(is_alone(&import(clusters), &west, is_left), alone, "{clusters:?}");
-        }
-    }
 
     #[test]
     fn durations_of_flags_are_bounded() {
@@ -363,11 +345,12 @@ mod tests {
     #[test]
     fn the_last_cluster_is_refused_by_the_names_of_services() {
         let [east, west] = ["east", "west"].map(|id| id.parse::<ClusterId>().unwrap());
-        let services: Vec<_> = (0..7).map(|number| format!("shop/web-{number}")).collect();
+        let services: Vec<_> =
+            (0..7).map(|number| Alone::of(&format!("shop/web-{number}"))).collect();
         assert!(refuse_the_last(&west, [(&east, &[][..])].into_iter()).is_ok());
         let error = refuse_the_last(&west, [(&east, &services[..])].into_iter()).unwrap_err();
         let text = error.to_string();
-        assert!(text.contains("in cluster east, west alone serves shop/web-0, "), "{text}");
+        assert!(text.contains("for cluster east, west alone serves shop/web-0, "), "{text}");
         assert!(text.contains("shop/web-4 and 2 more;"), "{text}");
     }
 }

@@ -85,7 +85,7 @@ pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendSta
 pub use health::{ClientFailures, HealthRecord};
 pub use liveness::Liveness;
 pub use socket::{
-    ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, SentPair, SentPairs,
+    ConnectedValue, Connection, Peer, PinKey, ReverseKey, ReverseValue, Sent, SentPair, SentPairs,
     SocketState,
 };
 pub use socket_slot::{NO_WAY, SocketSlot, SocketSlotPlace, TAKER, TagPair, tags};

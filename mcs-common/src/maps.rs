@@ -44,7 +44,7 @@ macro_rules! each_map {
 
             /// The backends of clients by socket.
             AFFINITY "affinity" State LruHash[$crate::AffinityKey, $crate::Affinity] Lru;
-            /// The backends that unconnected UDP sockets have.
+            /// The backends that unconnected UDP sockets have, and which sockets with several were closed.
             UDP_PINS "udp_pins" State LruHash[$crate::PinKey, $crate::BackendRef] Lru;
             /// The VIPs that UDP sockets used.
             UDP_REVERSE "udp_reverse" State LruHash[$crate::ReverseKey, $crate::ReverseValue] Lru;

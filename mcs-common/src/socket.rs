@@ -58,13 +58,39 @@ pub struct SocketState {
     pub current: Connection,
     /// The connection before it.
     pub previous: Connection,
-    /// 1 after the socket has sent to a VIP without connecting, else 0. With 1, `sent_pairs` and
+    /// What the socket has sent to VIPs without connecting: bits of [`Sent`]. Unless it is 0, `sent_pairs` and
     /// `udp_reverse` may have entries for it.
     pub unconnected: u64,
 }
 
 const _: () = assert!(size_of::<SocketState>() == 120);
 crate::pod!(SocketState);
+
+/// [`SocketState::unconnected`]. The upper half is the index of the frontend whose pin `udp_pins` has for this socket, if
+/// that is the only one.
+pub struct Sent;
+
+impl Sent {
+    /// The socket has sent. Earlier versions write this alone.
+    pub const ANY: u64 = 1;
+    /// The socket has pins of several frontends.
+    const SEVERAL: u64 = 2;
+
+    /// The value after another pin.
+    #[inline(always)]
+    #[must_use]
+    pub const fn with_pin(sent: u64, frontend: u32) -> u64 {
+        let only = Self::ANY | (frontend as u64) << 32;
+        if sent == 0 || sent == only { only } else { Self::ANY | Self::SEVERAL }
+    }
+
+    /// The frontend of the only pin that the socket can have; 0 if it has several, or none, or nobody knows.
+    #[inline(always)]
+    #[must_use]
+    pub const fn only_pin(sent: u64) -> u32 {
+        (sent >> 32) as u32
+    }
+}
 
 /// A VIP that an unconnected UDP socket sent to, and the backend that got the datagram.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
@@ -102,7 +128,7 @@ crate::pod!(SentPairs);
 pub struct PinKey {
     /// The socket's cookie (`bpf_get_socket_cookie`).
     pub cookie: u64,
-    /// Index into `states`.
+    /// Index into `states`; [`PinKey::CLOSED`] in the entry that says that the socket is closed and has left pins.
     pub frontend: u32,
     /// Zero.
     pub pad: u32,
@@ -110,6 +136,11 @@ pub struct PinKey {
 
 const _: () = assert!(size_of::<PinKey>() == 16);
 crate::pod!(PinKey);
+
+impl PinKey {
+    /// The frontend of no pin.
+    pub const CLOSED: u32 = 0;
+}
 
 /// Key of the LRU maps `udp_reverse` (an unconnected UDP socket and a backend that it sent to) and
 /// `udp_connected` (a UDP socket and a backend that it connected to).
@@ -150,3 +181,26 @@ pub struct ConnectedValue {
 
 const _: () = assert!(size_of::<ConnectedValue>() == 32);
 crate::pod!(ConnectedValue);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_socket_with_one_pin_names_it() {
+        let after = |pins: &[u32]| pins.iter().fold(0, |sent, pin| Sent::with_pin(sent, *pin));
+        for (pins, expected) in [
+            (&[][..], 0),
+            (&[7], 7),
+            (&[7, 7], 7),
+            (&[7, 8], 0),
+            (&[7, 8, 7], 0),
+            (&[u32::MAX], u32::MAX),
+        ] {
+            assert_eq!(Sent::only_pin(after(pins)), expected, "{pins:?}");
+            assert_eq!(after(pins) == 0, pins.is_empty());
+        }
+        let earlier = Sent::with_pin(Sent::ANY, 7);
+        assert_eq!(Sent::only_pin(earlier), 0, "an earlier version may have added a pin");
+    }
+}

@@ -6,6 +6,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     fmt,
+    net::IpAddr,
     sync::Arc,
 };
 
@@ -33,6 +34,9 @@ pub struct ClusterTraffic {
     /// New clients get other clusters.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub drain: bool,
+    /// The drain is not an operator's: its publisher is silent, and `whenStale` of its ClusterPeer is `withdraw`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub withdrawn: bool,
     /// From this time on, a drain moves UDP clients too, and TCP clients whose connections agents end.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub deadline: Option<Timestamp>,
@@ -77,8 +81,44 @@ impl Drain {
 pub enum Unreachable {
     /// The cluster is silent: nodes that do not reach it eject it.
     Eject,
-    /// This node has ejected it: new clients get other clusters. An agent sets this for itself; no controller writes it.
+    /// This node has ejected it: new clients and UDP clients get other clusters. An agent sets this for itself; no controller
+    /// writes it.
     Ejected,
+    /// The same in IPv4 alone.
+    EjectedV4,
+    /// The same in IPv6 alone.
+    EjectedV6,
+}
+
+impl Unreachable {
+    /// The ejection in the families of either.
+    #[must_use]
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::Eject, one) | (one, Self::Eject) => one,
+            (one, other) if one == other => one,
+            _ => Self::Ejected,
+        }
+    }
+
+    /// Whether this node has ejected the cluster in the family of this address.
+    pub const fn is_ejected(self, ip: IpAddr) -> bool {
+        match self {
+            Self::Eject => false,
+            Self::Ejected => true,
+            Self::EjectedV4 => ip.is_ipv4(),
+            Self::EjectedV6 => ip.is_ipv6(),
+        }
+    }
+
+    /// ` by IPv4`, if this is about one family alone.
+    pub const fn family(self) -> &'static str {
+        match self {
+            Self::Eject | Self::Ejected => "",
+            Self::EjectedV4 => " by IPv4",
+            Self::EjectedV6 => " by IPv6",
+        }
+    }
 }
 
 impl fmt::Display for Traffic {
@@ -88,6 +128,7 @@ impl fmt::Display for Traffic {
             let ClusterTraffic {
                 weight,
                 drain,
+                withdrawn,
                 deadline,
                 is_past_deadline,
                 preferred,
@@ -99,7 +140,7 @@ impl fmt::Display for Traffic {
                 write!(f, " weight {weight}")?;
             }
             if *drain {
-                f.write_str(" drained")?;
+                f.write_str(if *withdrawn { " withdrawn" } else { " drained" })?;
             }
             match deadline.filter(|_| *drain) {
                 Some(_) if *is_past_deadline => f.write_str(" past its deadline")?,
@@ -109,11 +150,11 @@ impl fmt::Display for Traffic {
             if *preferred {
                 f.write_str(" preferred")?;
             }
-            f.write_str(match unreachable {
-                None => "",
-                Some(Unreachable::Eject) => " silent",
-                Some(Unreachable::Ejected) => " ejected",
-            })?;
+            match unreachable {
+                None => {}
+                Some(Unreachable::Eject) => f.write_str(" silent")?,
+                Some(ejected) => write!(f, " ejected{}", ejected.family())?,
+            }
         }
         Ok(())
     }
@@ -170,17 +211,34 @@ impl Traffic {
         self.0.get(cluster).is_some_and(|wanted| wanted.preferred)
     }
 
-    /// Whether new clients get other clusters.
+    /// Whether operators want new clients to get other clusters.
     pub fn is_drained(&self, cluster: &str) -> bool {
-        self.0.get(cluster).is_some_and(|wanted| {
-            let is_ejected = wanted.unreachable == Some(Unreachable::Ejected);
-            wanted.drain || wanted.weight == Some(0) || is_ejected
-        })
+        self.0.get(cluster).is_some_and(|wanted| wanted.drain || wanted.weight == Some(0))
     }
 
-    /// The wish to drain a cluster.
+    /// How this node has ejected a cluster, if it has.
+    pub fn ejected(&self, cluster: &str) -> Option<Unreachable> {
+        self.0.get(cluster)?.unreachable.filter(|found| *found != Unreachable::Eject)
+    }
+
+    /// Whether this node has ejected a cluster in the family of this address.
+    pub fn is_ejected(&self, cluster: &str, ip: IpAddr) -> bool {
+        self.ejected(cluster).is_some_and(|found| found.is_ejected(ip))
+    }
+
+    /// Whether new clients of a family get other clusters.
+    pub fn is_passed_over(&self, cluster: &str, ip: IpAddr) -> bool {
+        self.is_drained(cluster) || self.is_ejected(cluster, ip)
+    }
+
+    /// Whether a cluster is drained only because it is silent.
+    pub fn is_withdrawn(&self, cluster: &str) -> bool {
+        self.0.get(cluster).is_some_and(|wanted| wanted.drain && wanted.withdrawn)
+    }
+
+    /// The wish of operators to drain a cluster.
     pub fn drain(&self, cluster: &str) -> Option<Drain> {
-        let wanted = self.0.get(cluster).filter(|wanted| wanted.drain)?;
+        let wanted = self.0.get(cluster).filter(|wanted| wanted.drain && !wanted.withdrawn)?;
         Some(Drain { deadline: wanted.deadline })
     }
 
@@ -215,11 +273,10 @@ impl Traffic {
         self.0.iter().filter(|(_, wanted)| wanted.unreachable.is_some()).map(|(cluster, _)| cluster)
     }
 
-    /// Marks these clusters as ejected, if their setting allows it.
-    pub fn eject(&mut self, clusters: &BTreeSet<Arc<str>>) {
+    /// Marks these clusters as ejected, if their setting allows it, and no others.
+    pub fn eject(&mut self, clusters: &BTreeMap<Arc<str>, Unreachable>) {
         for (cluster, wanted) in &mut self.0 {
-            let is_ejected = clusters.contains(cluster);
-            let found = if is_ejected { Unreachable::Ejected } else { Unreachable::Eject };
+            let found = clusters.get(cluster).copied().unwrap_or(Unreachable::Eject);
             wanted.unreachable = wanted.unreachable.map(|_| found);
         }
     }
@@ -269,6 +326,17 @@ mod tests {
     }
 
     #[test]
+    fn a_silent_cluster_that_is_withdrawn_is_drained_by_nobody() {
+        let text = r#"{"east":{"drain":true},"west":{"drain":true,"withdrawn":true}}"#;
+        let traffic = Traffic::parse(text).unwrap();
+        assert_eq!(traffic.to_value(), text);
+        assert_eq!(traffic.to_string(), "east drained, west withdrawn");
+        assert!(traffic.is_drained("west"), "new clients get others all the same");
+        assert_eq!(["east", "west"].map(|one| traffic.is_withdrawn(one)), [false, true]);
+        assert_eq!(["east", "west"].map(|one| traffic.drain(one).is_some()), [true, false]);
+    }
+
+    #[test]
     fn the_earlier_of_two_deadlines_counts() {
         let drain = |text: &str| Drain::parse(text).unwrap();
         let (open, later) = (drain("true"), drain("2026-12-01T07:00:00Z"));
@@ -304,12 +372,36 @@ mod tests {
     fn only_a_cluster_that_may_be_ejected_is() {
         let text = r#"{"east":{"weight":9},"north":{"unreachable":"ejected"},"west":{"unreachable":"eject"}}"#;
         let mut traffic = Traffic::parse(text).unwrap();
-        let clusters = |names: &[&str]| names.iter().map(|name| Arc::from(*name)).collect();
-        traffic.eject(&clusters(&["east", "west", "far"]));
+        let clusters = |names: &[&str], how| {
+            names.iter().map(|name| (Arc::from(*name), how)).collect::<BTreeMap<_, _>>()
+        };
+        traffic.eject(&clusters(&["east", "west", "far"], Unreachable::Ejected));
         assert_eq!(traffic.to_string(), "east weight 9, north silent, west ejected");
-        let drained = ["east", "north", "west", "far"].map(|one| traffic.is_drained(one));
-        assert_eq!(drained, [false, false, true, false]);
-        traffic.eject(&clusters(&[]));
+        let (v4, v6) = (IpAddr::from([10, 2, 0, 1]), IpAddr::from([0xfd02, 0, 0, 0, 0, 0, 0, 1]));
+        let passed_over = |traffic: &Traffic, ip| {
+            ["east", "north", "west", "far"].map(|one| traffic.is_passed_over(one, ip))
+        };
+        assert_eq!(passed_over(&traffic, v4), [false, false, true, false]);
+        assert_eq!(passed_over(&traffic, v6), [false, false, true, false]);
+        assert!(!traffic.is_drained("west"), "no operator says so");
+        traffic.eject(&clusters(&["west"], Unreachable::EjectedV4));
+        assert_eq!(traffic.to_string(), "east weight 9, north silent, west ejected by IPv4");
+        assert_eq!(passed_over(&traffic, v4), [false, false, true, false]);
+        assert_eq!(passed_over(&traffic, v6), [false; 4]);
+        traffic.eject(&clusters(&[], Unreachable::Ejected));
         assert_eq!(traffic.to_string(), "east weight 9, north silent, west silent");
+    }
+
+    #[test]
+    fn ejections_of_both_families_are_one_of_the_cluster() {
+        use Unreachable::{Eject, Ejected, EjectedV4, EjectedV6};
+        for (one, other, expected) in [
+            (Eject, EjectedV4, EjectedV4),
+            (EjectedV4, EjectedV4, EjectedV4),
+            (EjectedV4, EjectedV6, Ejected),
+            (EjectedV6, Ejected, Ejected),
+        ] {
+            assert_eq!((one.and(other), other.and(one)), (expected, expected));
+        }
     }
 }

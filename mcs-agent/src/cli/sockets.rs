@@ -1,30 +1,34 @@
-//! `mcs-agent sockets`: how many sockets are connected to which backends.
+//! `mcs-agent sockets`: how many sockets have which backends.
 
 use std::{collections::BTreeMap, net::SocketAddr, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
+use mcs_common::select;
 use serde::Serialize;
 
 use super::{ImportFilter, ReadArgs, Style, or_none, view};
 use crate::{
     loader::Pins,
     model::{FrontendId, ObjectKey},
-    reconcile::{MapContents, NameMap, convert::frontend_key},
-    stale::{self, SocketSlotInUse},
+    reconcile::{
+        MapContents, NameMap,
+        convert::{backend_address, frontend_id, frontend_key},
+    },
+    stale::{self, Sender, SocketSlotInUse},
 };
 
-/// Count the sockets that are connected to each backend through a VIP
+/// Count the sockets that have each backend through a VIP
 ///
-/// The programs translate the destination of these sockets once, at connect(2). `mcs-agent flows` lists what the packet path
-/// translates. A socket counts from its connect(2) until its owner closes it, also if the connection has not come about or has ended. UDP sockets
-/// that send without connect(2) do not count, nor do sockets that find no place in a full table.
+/// SOCKETS: the programs have translated their destination once, at connect(2). Such a socket counts until its owner closes it, also if the connection
+/// has not come about or has ended; sockets that find no place in a full table do not count. UNCONNECTED: UDP sockets that send without connect(2).
+/// Their datagrams go to the backend as long as it serves. `mcs-agent flows` lists what the packet path translates.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
   mcs-agent sockets
   mcs-agent sockets shop/cart
-  mcs-agent sockets -o json | jq 'map(select(.cluster == \"west\").sockets) | add'")]
+  mcs-agent sockets -o json | jq 'map(select(.cluster == \"west\") | .sockets + .unconnected) | add'")]
 pub(super) struct SocketsArgs {
     #[command(flatten)]
     filter: ImportFilter,
@@ -44,7 +48,10 @@ struct Connected {
     backend: SocketAddr,
     /// The backend's source cluster; null if its slice names none, or the backend was removed.
     cluster: Option<String>,
+    /// Those that are connected to it.
     sockets: u64,
+    /// UDP sockets that send to it without connecting.
+    unconnected: u64,
 }
 
 pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
@@ -55,22 +62,33 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
         let state = pins.state();
         let sockets = stale::socket_slots_in_use(&state)
             .with_context(|| format!("cannot read the table of sockets in {}", state.display()))?;
-        let mut all = count(&contents, &sockets);
+        let senders = stale::senders(&state)
+            .with_context(|| format!("cannot read the UDP sockets in {}", state.display()))?;
+        let mut all = count(&contents, &sockets, &senders);
         let maps = (&contents, &pins);
         args.filter.keep(import.as_ref(), maps, &mut all, |one| one.import.as_ref())?;
         Ok(all)
     };
-    let header = ["VIP", "BACKEND", "CLUSTER", "SERVICE", "SOCKETS"];
+    let header = ["VIP", "BACKEND", "CLUSTER", "SERVICE", "SOCKETS", "UNCONNECTED"];
     let print = |all: &Vec<_>, style: Style| style.table(&header, all.iter().map(Connected::row));
     args.read.output.print(read, print)
 }
 
-fn count(contents: &MapContents, sockets: &[SocketSlotInUse]) -> Vec<Connected> {
-    let mut counts = BTreeMap::<Connected, u64>::new();
+fn count(
+    contents: &MapContents,
+    sockets: &[SocketSlotInUse],
+    senders: &[Sender],
+) -> Vec<Connected> {
+    let mut counts = BTreeMap::<Connected, [u64; 2]>::new();
     for socket in sockets {
-        *counts.entry(Connected::of(contents, socket)).or_default() += 1;
+        counts.entry(Connected::of(contents, socket)).or_default()[0] += 1;
     }
-    counts.into_iter().map(|(one, sockets)| Connected { sockets, ..one }).collect()
+    for one in senders.iter().filter_map(|sender| Connected::of_sender(contents, *sender)) {
+        counts.entry(one).or_default()[1] += 1;
+    }
+    let counted =
+        |(one, [sockets, unconnected]): (_, [u64; 2])| Connected { sockets, unconnected, ..one };
+    counts.into_iter().map(counted).collect()
 }
 
 impl Connected {
@@ -89,7 +107,23 @@ impl Connected {
             backend,
             cluster: cluster.filter(|name| !name.is_empty()),
             sockets: 0,
+            unconnected: 0,
         }
+    }
+
+    /// `None` if its backend does not serve any more: its next datagram goes to another one.
+    fn of_sender(contents: &MapContents, Sender { frontend, chosen }: Sender) -> Option<Self> {
+        let backend = select::recall(contents, frontend, chosen)?.backend;
+        let state = contents.states.get(frontend as usize)?;
+        let cluster = contents.name(NameMap::Clusters, backend.cluster).cluster();
+        Some(Self {
+            import: Some(contents.name(NameMap::Services, state.service).import()),
+            frontend: frontend_id(&state.key)?,
+            backend: backend_address(&backend),
+            cluster: Some(cluster).filter(|name| !name.is_empty()),
+            sockets: 0,
+            unconnected: 0,
+        })
     }
 
     fn row(&self) -> Vec<String> {
@@ -99,6 +133,57 @@ impl Connected {
             or_none(self.cluster.as_ref()),
             or_none(self.import.as_ref()),
             self.sockets.to_string(),
+            self.unconnected.to_string(),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_common::BackendRef;
+
+    use super::*;
+    use crate::{
+        model::{Capacity, DesiredState, Protocol},
+        reconcile::fixtures::{desired, frontend, id, maps},
+    };
+
+    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+    const EAST: (&str, &str) = ("10.1.0.1:53", "east");
+    const WEST: (&str, &str) = ("10.2.0.1:53", "west");
+
+    /// A UDP service whose new clients get `backends`, while `also_serving` keeps its present ones.
+    fn dns(backends: &[(&str, &str)], also_serving: &[(&str, &str)]) -> DesiredState {
+        let mut dns = frontend("dns", backends);
+        dns.also_serving = frontend("dns", also_serving).backends;
+        desired([(FrontendId { protocol: Protocol::Udp, ..id("10.0.0.1", 53) }, dns)])
+    }
+
+    #[test]
+    fn who_sends_without_connecting_counts_while_the_backend_serves() {
+        let both = dns(&[EAST, WEST], &[]);
+        let before = maps(CAPACITY, &[&both]).0.contents().clone();
+        let backends = (0..).zip(before.backends.iter());
+        let of_west = |(_, one): &(u32, &_)| backend_address(one).to_string() == WEST.0;
+        let (id, west) = backends.into_iter().find(of_west).unwrap();
+        let chosen = BackendRef { id, generation: west.generation };
+        let sender = Sender { frontend: west.frontend, chosen };
+        let senders = [sender, sender, Sender { frontend: west.frontend + 1, chosen }];
+        for (now, expected) in [
+            (both.clone(), 2),
+            // Drained: who has it keeps it.
+            (dns(&[EAST], &[WEST]), 2),
+            // Past the deadline.
+            (dns(&[EAST], &[]), 0),
+        ] {
+            let contents = maps(CAPACITY, &[&both, &now]).0.contents().clone();
+            let found = count(&contents, &[], &senders);
+            assert_eq!(found.iter().map(|one| one.unconnected).sum::<u64>(), expected, "{now:?}");
+            for one in found {
+                let cluster = one.cluster.as_deref();
+                assert_eq!((cluster, &*one.backend.to_string()), (Some("west"), WEST.0));
+                assert_eq!(one.import, Some(ObjectKey::new("demo", "dns")));
+            }
+        }
     }
 }

@@ -300,9 +300,10 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     if !report.ejections.is_empty() {
         let of = |state| report.ejections.iter().filter(|one| one.state == state).count();
         print(&format!(
-            "Passive health: {} backends do not answer, {} are half open (`mcs-agent backends`)",
+            "Passive health: {} backends do not answer, {} are half open, {} answer the agent and no client (`mcs-agent backends`)",
             of(EjectionState::Ejected),
             of(EjectionState::HalfOpen),
+            of(EjectionState::AnswersAgent),
         ))?;
     }
     print(&addresses(report))?;

@@ -87,6 +87,7 @@ impl Claim {
                     selection::select(
                         candidates,
                         port.protocol,
+                        self.affinity_seconds.is_some(),
                         preferences,
                         node,
                         context,

@@ -19,7 +19,7 @@ pub enum Fate {
     Terminating,
     /// It is not on this node (`internalTrafficPolicy: Local`).
     OtherNode,
-    /// Its cluster is drained, and another one has a ready endpoint.
+    /// Its cluster is drained, of weight 0, withdrawn or ejected, and another one has a ready endpoint.
     Drained,
     /// It did not answer clients of this node (passive health).
     Ejected,
@@ -70,7 +70,7 @@ impl Fate {
             Self::Terminating => "they terminate, and others are ready",
             Self::OtherNode => "internalTrafficPolicy is Local, and they are not on this node",
             Self::Drained => {
-                "their cluster is drained, or silent and out of reach, and another one has a ready endpoint"
+                "their cluster is out of use (drained, of weight 0, withdrawn or ejected), and another one has a ready endpoint"
             }
             Self::Ejected => "they do not answer clients of this node (passive health)",
             Self::OtherTier => "preferred clusters have a usable endpoint",
@@ -95,7 +95,7 @@ impl Fate {
 /// A preference would have kept nothing, so the rules use the next choice.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fallback {
-    /// Drained clusters serve.
+    /// Clusters that are out of use serve.
     DrainedServe,
     /// Another tier than the first serves. The text says which tiers are empty, and which tier serves.
     TierEmpty(String),
@@ -107,7 +107,7 @@ impl fmt::Display for Fallback {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::DrainedServe => {
-                "no other cluster has a ready endpoint, so drained clusters serve it"
+                "no other cluster has a ready endpoint, so clusters that are out of use serve it"
             }
             Self::TierEmpty(what) => what,
             Self::TerminatingServe => "all endpoints that serve it terminate",

@@ -133,7 +133,9 @@ impl Preference {
                 Fate::OtherNode
             }),
             Self::NotDrained => recorder.step(candidates, |candidates| {
-                let stays = |one: &Candidate<'_>| !node.facts.traffic.is_drained(one.cluster);
+                let traffic = &node.facts.traffic;
+                let stays =
+                    |one: &Candidate<'_>| !traffic.is_passed_over(one.cluster, one.address.ip());
                 if candidates.iter().any(|one| stays(one) && is_ready(one)) {
                     candidates.retain(stays);
                 }

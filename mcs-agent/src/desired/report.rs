@@ -70,7 +70,9 @@ fn why_some_refuse(first: FrontendId, others: usize) -> String {
 }
 
 fn who_serves(drained: FrontendId) -> String {
-    format!("no other cluster has a ready endpoint for {drained}, so drained clusters serve it")
+    format!(
+        "no other cluster has a ready endpoint for {drained}, so clusters that are out of use serve it"
+    )
 }
 
 fn first_problem(assigned: &AssignedImport<'_>) -> Option<String> {
@@ -177,7 +179,7 @@ mod tests {
         let (state, message) = outcome(&[1], |assigned| {
             assigned.drain_ignored = assigned.frontends.first().map(|(id, _)| *id);
         });
-        let told = "no other cluster has a ready endpoint for 10.0.0.1:80/TCP, so drained clusters serve it";
+        let told = "no other cluster has a ready endpoint for 10.0.0.1:80/TCP, so clusters that are out of use serve it";
         assert_eq!((state, &*message), (ImportState::Ready, told));
     }
 

@@ -25,10 +25,12 @@ pub(super) struct Selection {
 }
 
 /// Selects the backends of a port and their slots, and lists the other endpoints that serve: endpoints of other zones or
-/// nodes, of drained clusters, ejected endpoints, and endpoints that terminate while others are ready.
+/// nodes, of drained clusters, ejected endpoints, and endpoints that terminate while others are ready. `sticky`: clients
+/// return to the backend that they had.
 pub(super) fn select(
     mut candidates: Vec<Candidate<'_>>,
     protocol: Protocol,
+    sticky: bool,
     preferences: &Preferences,
     node: &NodeContext,
     spill: &mut SpillContext<'_>,
@@ -39,9 +41,15 @@ pub(super) fn select(
         candidate::keep_one_per_address(candidates);
         Fate::Duplicate
     });
-    let answers = |candidate: &&Candidate<'_>| {
-        candidate.conditions().answers() && !node.facts.traffic.is_past_deadline(candidate.cluster)
+    let traffic = &node.facts.traffic;
+    // A TCP connection to a cluster that this node does not reach may go on all the same. Of UDP nobody would notice.
+    let is_left = |candidate: &Candidate<'_>| {
+        traffic.is_past_deadline(candidate.cluster)
+            || (protocol == Protocol::Udp
+                && traffic.is_ejected(candidate.cluster, candidate.address.ip()))
     };
+    let answers =
+        |candidate: &&Candidate<'_>| candidate.conditions().answers() && !is_left(candidate);
     let mut others = match protocol {
         // A TCP connection keeps its backend in any case, unless the agent destroys sockets.
         Protocol::Tcp if !node.stale_tcp => Vec::new(),
@@ -54,7 +62,8 @@ pub(super) fn select(
     let dead: Vec<_> =
         if ejects { candidates.iter().filter(is_dead).copied().collect() } else { vec![] };
     let shares = preferences.keep(&mut candidates, node, spill, recorder);
-    let ignores_drain = candidates.iter().any(|one| node.facts.traffic.is_drained(one.cluster));
+    let ignores_drain =
+        candidates.iter().any(|one| traffic.is_passed_over(one.cluster, one.address.ip()));
     if ignores_drain {
         recorder.falls_back(|| Fallback::DrainedServe);
     }
@@ -62,8 +71,8 @@ pub(super) fn select(
         recorder.falls_back(|| Fallback::TerminatingServe);
     }
     let counts = match shares.as_slice() {
-        [] => slots::by_weight(&candidates, node).filter(|_| !ignores_drain),
-        shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node)),
+        [] => slots::by_weight(&candidates, node, sticky).filter(|_| !ignores_drain),
+        shares => Some(slots::by_share(&candidates, shares, !ignores_drain, node, sticky)),
     };
     let counts = slots::with_half_open(counts, &candidates, |one| {
         ejects && state(one) == Some(EjectionState::HalfOpen)
@@ -97,7 +106,7 @@ mod tests {
         traffic_policy::TrafficPolicy,
     };
     use crate::model::{
-        Endpoint, FrontendId, Traffic,
+        Endpoint, FrontendId, Traffic, Unreachable,
         fixture::{endpoint, key, knowing, node},
     };
 
@@ -122,7 +131,7 @@ mod tests {
             frontend: FrontendId { ip: [10, 0, 0, 1].into(), port: 80, protocol },
         };
         let selection =
-            select(numbered(&endpoints), protocol, &policy.into(), node, spill, &mut ());
+            select(numbered(&endpoints), protocol, false, &policy.into(), node, spill, &mut ());
         [selection.backends, selection.also_serving]
             .map(|list| list.iter().map(|b| b.address.port()).collect())
     }
@@ -169,6 +178,23 @@ mod tests {
             let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &drained, &endpoints);
             assert_eq!(found, [vec![1], others], "past its deadline: {past}");
             let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &drained, &endpoints[1..]);
+            assert_eq!(found, [vec![1], vec![]], "nobody else serves");
+        }
+        for how in [Unreachable::Eject, Unreachable::Ejected, Unreachable::EjectedV6] {
+            let silent = knowing(node(), |facts| {
+                facts.traffic = Traffic::parse(r#"{"west":{"unreachable":"eject"}}"#).unwrap();
+                facts.traffic.eject(&[("west".into(), how)].into());
+            });
+            // IPv4 is not concerned.
+            let is_used = matches!(how, Unreachable::Eject | Unreachable::EjectedV6);
+            let expected = if is_used { [vec![1, 2], vec![]] } else { [vec![1], vec![]] };
+            let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &silent, &endpoints);
+            assert_eq!(found, expected, "{how:?}");
+            let destroying = NodeContext { stale_tcp: true, ..silent.clone() };
+            let [_, kept] =
+                selected(Protocol::Tcp, TrafficPolicy::Cluster, &destroying, &endpoints);
+            assert_eq!(kept, if is_used { vec![] } else { vec![2] }, "TCP connections go on");
+            let found = selected(Protocol::Udp, TrafficPolicy::Cluster, &silent, &endpoints[1..]);
             assert_eq!(found, [vec![1], vec![]], "nobody else serves");
         }
         let unknown = NodeContext { node_name: None, ..node() };

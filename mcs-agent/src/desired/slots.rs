@@ -12,6 +12,8 @@ use crate::model::{NodeContext, TierShare, Traffic};
 const PER_BACKEND: u64 = 8;
 /// Slots that a frontend with few backends may have: enough for shares that are right to 1 %.
 const FEW: u64 = 128;
+/// The same with session affinity, if it takes so many for a slot of each backend.
+const STICKY: u64 = 1024;
 /// From this number of slots on, one slot more or less for a backend makes little difference.
 const MANY: u64 = 4;
 /// Slots of other backends for one of a backend that is half open.
@@ -27,8 +29,13 @@ struct Cluster {
 /// The slots of each candidate, in their order. `None`: no cluster has a weight, so each candidate gets one.
 ///
 /// The share of a cluster follows from its weight alone, and its endpoints get equal parts of the share. If a cluster has
-/// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node.
-pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Option<Vec<u32>> {
+/// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node. If clients are
+/// `sticky`, by session affinity, each endpoint gets one: without a slot it would lose its clients.
+pub(super) fn by_weight(
+    candidates: &[Candidate<'_>],
+    node: &NodeContext,
+    sticky: bool,
+) -> Option<Vec<u32>> {
     if !has_weights(candidates, node) {
         return None;
     }
@@ -37,7 +44,7 @@ pub(super) fn by_weight(candidates: &[Candidate<'_>], node: &NodeContext) -> Opt
         indices.entry(candidate.cluster).or_default().push(index);
     }
     let weighed = indices.into_iter().map(|(cluster, indices)| (weight(cluster, node), indices));
-    Some(share_out(weighed.collect(), candidates, node))
+    Some(share_out(weighed.collect(), candidates, node, sticky))
 }
 
 /// The slots of [`by_weight`] with one slot for each candidate that is half open, as long as others have more.
@@ -64,6 +71,7 @@ pub(super) fn by_share(
     tiers: &[TierShare],
     weighs: bool,
     node: &NodeContext,
+    sticky: bool,
 ) -> Vec<u32> {
     let weighs = weighs && has_weights(candidates, node);
     let mut all: Vec<(u64, Vec<usize>)> = Vec::new();
@@ -78,7 +86,7 @@ pub(super) fn by_share(
         let share = |cluster| u64::from(tier.share) * weight(cluster, node) / sum;
         all.extend(indices.into_iter().map(|(cluster, indices)| (share(cluster), indices)));
     }
-    share_out(all, candidates, node)
+    share_out(all, candidates, node, sticky)
 }
 
 fn has_weights(candidates: &[Candidate<'_>], node: &NodeContext) -> bool {
@@ -95,6 +103,7 @@ fn share_out(
     weighed: Vec<(u64, Vec<usize>)>,
     candidates: &[Candidate<'_>],
     node: &NodeContext,
+    sticky: bool,
 ) -> Vec<u32> {
     let clusters: Vec<Cluster> = weighed
         .iter()
@@ -102,8 +111,9 @@ fn share_out(
         .collect();
     let mut slots = vec![0; candidates.len()];
     for (((_, mut indices), cluster), slots_of_all) in
-        weighed.into_iter().zip(&clusters).zip(slots_of(&clusters))
+        weighed.into_iter().zip(&clusters).zip(slots_of(&clusters, sticky))
     {
+        let slots_of_all = if sticky { slots_of_all.max(cluster.backends) } else { slots_of_all };
         let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
         indices.sort_by_cached_key(|index| rank(&candidates[*index], node));
         for (nth, index) in (0..).zip(indices) {
@@ -125,11 +135,12 @@ const fn greatest_common_divisor(a: u32, b: u32) -> u32 {
 /// The slots of all backends of each cluster: the smallest numbers that give each cluster its share, and its backends equal
 /// parts. The shares are right to 0.1 % if a few slots suffice, else to 1 %. If no number of slots gives both, the largest
 /// number gives the shares alone.
-fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
+fn slots_of(clusters: &[Cluster], sticky: bool) -> Vec<u64> {
     let backends: u64 = clusters.iter().map(|cluster| cluster.backends).sum();
     let weights: u64 = clusters.iter().map(|cluster| cluster.weight).sum();
     let few = FEW / backends.max(1);
     let most = PER_BACKEND.max(few);
+    let most_of_all = if sticky { most.max(STICKY / backends.max(1)) } else { most };
     let slots = |factor| largest_remainder(clusters, weights, backends * factor);
     let is_right = |per_mille: u64, all: &[u64]| {
         let total: u64 = all.iter().sum();
@@ -142,7 +153,7 @@ fn slots_of(clusters: &[Cluster]) -> Vec<u64> {
     };
     let right_to =
         |per_mille, most| (1..=most).map(slots).find(|slots: &Vec<u64>| is_right(per_mille, slots));
-    right_to(1, few).or_else(|| right_to(10, most)).unwrap_or_else(|| slots(most))
+    right_to(1, few).or_else(|| right_to(10, most_of_all)).unwrap_or_else(|| slots(most_of_all))
 }
 
 /// Shares out `total` slots by weight. Each cluster gets its whole slots, and the largest fractions get one more.
@@ -197,8 +208,12 @@ mod tests {
 
     /// The slots of each cluster's endpoints.
     fn slots(clusters: &[(Option<u32>, usize)]) -> Option<Vec<Vec<u32>>> {
+        slots_if(clusters, false)
+    }
+
+    fn slots_if(clusters: &[(Option<u32>, usize)], sticky: bool) -> Option<Vec<Vec<u32>>> {
         let (node, endpoints) = site(clusters);
-        let slots = by_weight(&numbered(&endpoints), &node)?;
+        let slots = by_weight(&numbered(&endpoints), &node, sticky)?;
         let mut by_cluster: BTreeMap<Arc<str>, Vec<u32>> = BTreeMap::new();
         for ((cluster, _), slots) in endpoints.iter().zip(slots) {
             by_cluster.entry(Arc::clone(cluster)).or_default().push(slots);
@@ -235,11 +250,31 @@ mod tests {
         let (node, endpoints) = site(&clusters);
         let of_node = |name: &str| {
             let node = NodeContext { node_name: Some(name.to_owned()), ..node.clone() };
-            by_weight(&numbered(&endpoints), &node)
+            by_weight(&numbered(&endpoints), &node, false)
         };
         let different =
             (0..20).map(|n| of_node(&format!("node-{n}"))).filter(|one| *one != of_node("a"));
         assert!(different.count() > 10);
+    }
+
+    #[test]
+    fn clients_with_affinity_lose_no_endpoint_to_weights() {
+        for (clusters, percent) in [
+            (vec![(Some(99), 4), (Some(1), 3)], 2.0),
+            (vec![(Some(1000), 4), (Some(1), 3)], 1.0),
+            (vec![(Some(99), 50), (Some(1), 10)], 2.0),
+            // Too many for the share: all of them have a slot, and the cluster gets more.
+            (vec![(Some(99), 100), (Some(1), 400)], 11.0),
+        ] {
+            let slots = slots_if(&clusters, true).unwrap();
+            assert!(slots.iter().flatten().all(|count| *count > 0), "{clusters:?}: {slots:?}");
+            let total: u32 = slots.iter().flatten().sum();
+            let share = f64::from(slots[1].iter().sum::<u32>()) * 100.0 / f64::from(total);
+            assert!(share <= percent, "{clusters:?}: {share} %");
+            assert!(total <= 4_500, "{total} slots");
+        }
+        let few = [(Some(90), 2), (Some(10), 2)];
+        assert_eq!(slots_if(&few, true), slots(&few), "nothing more where it needs nothing");
     }
 
     proptest! {

@@ -52,12 +52,14 @@ codes! {
     NoUsableEndpoint "no-usable-endpoint" Wrong "the fates of the endpoints above say why; make a pod ready in one of the clusters";
     /// Another tier of clusters than the first serves.
     TierEmpty "tier-empty" Note "nothing to do for clients; the fates of the tier's endpoints say why it is empty";
-    /// Every cluster with a ready endpoint is drained.
-    AllDrained "all-drained" Note "make a pod of another cluster ready before the maintenance, or end the drain";
+    /// Every cluster with a ready endpoint is out of use.
+    AllDrained "all-drained" Note "make a pod of another cluster ready, or end the drain or the weight of 0";
     /// All endpoints that are used terminate.
     AllTerminating "all-terminating" Note "new clients still get pods that are about to end: make another pod ready";
     /// A source cluster gives no sign of life.
     PeerSilent "peer-silent" Note "is the controller of that cluster up, and does it reach the mailbox? `mcs status` says so of each cluster";
+    /// Backends answer the agent, and no client of this node.
+    ClientsUnanswered "clients-unanswered" Wrong "is there a network policy, or do routes and firewalls of the pod ranges let nodes pass and not pods? `mcs-agent explain --probe` for a pod tries it";
     /// The maps lack what the rules want.
     NotWritten "not-written" Wrong "the agent has not written it: `mcs-agent status` says what is pending; start the agent if it does not run";
     /// The maps lead to an endpoint that the rules do not want.

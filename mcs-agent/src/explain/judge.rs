@@ -14,7 +14,7 @@ use super::{
 use crate::{
     agent::Report,
     desired::{Explanation, Fallback, Fate},
-    model::{ImportState, Kind, ObjectKey, Rejection, RejectionReason},
+    model::{EjectionState, ImportState, Kind, ObjectKey, Rejection, RejectionReason, Unreachable},
     reconcile::MapView,
 };
 
@@ -90,12 +90,14 @@ impl Judge<'_> {
         let clusters: BTreeSet<_> = explanation.slices.iter().map(|one| &one.cluster).collect();
         let silent = clusters.into_iter().filter(|cluster| traffic.may_eject(cluster));
         let told = silent.map(|cluster| {
-            let does = if traffic.is_drained(cluster) {
+            let ejected = traffic.ejected(cluster);
+            let does = if traffic.is_drained(cluster) || ejected.is_some() {
                 "new clients get other clusters"
             } else {
                 "its endpoints are used as it told them last, until this node reaches none of its pods"
             };
-            Finding::new(Code::PeerSilent, format!("{cluster} gives no sign of life: {does}"))
+            let family = ejected.map_or("", Unreachable::family);
+            Finding::new(Code::PeerSilent, format!("{cluster} gives no sign of life: {does}{family}"))
         });
         told.collect()
     }
@@ -146,6 +148,20 @@ impl Judge<'_> {
             let what = format!("{}: {key} has no such port; it has {has}", self.target);
             findings.push(Finding::new(Code::UnknownPort, what));
         }
+        findings.extend(self.unanswered(key));
+    }
+
+    /// The backends of an import that answer the agent, and no client of this node, by passive health.
+    fn unanswered(&self, key: &ObjectKey) -> Option<Finding> {
+        let ejections = self.report.into_iter().flat_map(|report| &report.ejections);
+        let of_key = ejections.filter(|one| one.import == *key);
+        let alone = of_key.filter(|one| one.state == EjectionState::AnswersAgent);
+        let backends: Vec<_> = alone.map(|one| one.backend.to_string()).collect();
+        (!backends.is_empty()).then(|| {
+            let what =
+                format!("{}: no client of this node gets an answer", list(backends.into_iter()));
+            Finding::new(Code::ClientsUnanswered, what)
+        })
     }
 
     /// The rules use some endpoints that the maps do not have: `fate` says why.

@@ -32,6 +32,8 @@ pub enum EjectionState {
     Ejected,
     /// The backend has one slot, until it answers a client.
     HalfOpen,
+    /// New clients get it: it answers the agent, and no client of this node.
+    AnswersAgent,
 }
 
 /// The verdicts of this node, by import and address. The rules decide which of them count.
@@ -54,7 +56,8 @@ impl Ejections {
 impl<'a> FromIterator<&'a Ejection> for Ejections {
     fn from_iter<I: IntoIterator<Item = &'a Ejection>>(ejections: I) -> Self {
         let mut all: BTreeMap<_, BTreeMap<_, _>> = BTreeMap::new();
-        for Ejection { import, backend, state, .. } in ejections {
+        let acted_on = |one: &&Ejection| one.state != EjectionState::AnswersAgent;
+        for Ejection { import, backend, state, .. } in ejections.into_iter().filter(acted_on) {
             all.entry(import.clone()).or_default().insert(*backend, *state);
         }
         Self(Arc::new(all))
@@ -98,6 +101,7 @@ impl fmt::Display for Ejection {
             EjectionState::Ejected if *used => " does not answer, and is needed",
             EjectionState::Ejected => " ejected",
             EjectionState::HalfOpen => " half open",
+            EjectionState::AnswersAgent => " answers the agent, and no client of this node",
         })?;
         if *times > 1 { write!(f, ", {times} times lately") } else { Ok(()) }
     }

@@ -30,6 +30,8 @@ const EJECTED: u64 = 30 * SECOND;
 const MOST_TIMES: u32 = 10;
 /// Ejections are forgotten this long after the last one ended.
 const FORGET: u64 = 600 * SECOND;
+/// What the agent alone was answered is remembered this long.
+const ALONE: u64 = 60 * SECOND;
 /// With this many ejected backends of a cluster, and none that answers, the other ones are ejected too.
 const OF_CLUSTER: usize = 3;
 
@@ -72,6 +74,8 @@ struct Memory {
     answered: u64,
     /// The first failure that counts, while the backend fails or is ejected.
     failing: Option<u64>,
+    /// When it failed, and answered the agent all the same.
+    alone: Option<u64>,
     is_watched: bool,
 }
 
@@ -96,12 +100,13 @@ enum What {
     Cluster { cluster: Arc<str>, port: u16, backends: usize },
     HalfOpen { backend: SocketAddr },
     Answers { backend: SocketAddr },
+    AnswersAgent { backend: SocketAddr },
 }
 
 impl VerdictChange {
-    /// Whether clients lose a backend by it.
+    /// Whether clients lose connections or a backend.
     pub const fn is_loss(&self) -> bool {
-        matches!(self.what, What::Ejected { .. } | What::Cluster { .. })
+        matches!(self.what, What::Ejected { .. } | What::Cluster { .. } | What::AnswersAgent { .. })
     }
 }
 
@@ -118,6 +123,10 @@ impl fmt::Display for VerdictChange {
             ),
             What::HalfOpen { backend } => write!(f, "backend {backend} is half open"),
             What::Answers { backend } => write!(f, "backend {backend} answers again"),
+            What::AnswersAgent { backend } => write!(
+                f,
+                "backend {backend} answers this agent, and no client of this node: a network policy, or a way that pods alone lack"
+            ),
         }
     }
 }
@@ -223,8 +232,12 @@ impl Verdicts {
         }
         // A client cannot make the agent connect all the time.
         (memory.settled, memory.failing) = (now + WINDOW, None);
-        if confirmation == Confirmation::Answers && memory.return_if_half_open(now) {
-            changes.add(import, What::Answers { backend: *address });
+        if confirmation == Confirmation::Answers {
+            if memory.return_if_half_open(now) {
+                changes.add(import, What::Answers { backend: *address });
+            } else if memory.alone.replace(now).is_none() {
+                changes.add(import, What::AnswersAgent { backend: *address });
+            }
         }
         changes.0
     }
@@ -267,6 +280,7 @@ impl Verdicts {
         let of = |(import, backends): (&ObjectKey, &BTreeMap<SocketAddr, Memory>)| {
             let ejection = |(backend, memory): (&SocketAddr, &Memory)| {
                 let state = match memory.stage {
+                    Stage::Well { .. } if memory.alone.is_some() => EjectionState::AnswersAgent,
                     Stage::Well { .. } => return None,
                     Stage::Ejected { .. } => EjectionState::Ejected,
                     Stage::HalfOpen { .. } => EjectionState::HalfOpen,
@@ -304,6 +318,7 @@ impl Memory {
             settled: 0,
             answered: 0,
             failing: None,
+            alone: None,
             is_watched: true,
         }
     }
@@ -319,6 +334,8 @@ impl Memory {
         self.is_watched = true;
         let answered = records.iter().map(|record| record.answered_ns).max().unwrap_or_default();
         self.answered = self.answered.max(answered);
+        let answers_clients = self.alone.take_if(|at| *at < self.answered).is_some();
+        self.alone.take_if(|at| now >= *at + ALONE);
         let needed = match self.stage {
             Stage::Ejected { .. } => return false,
             // Without the agent's own connect one client would decide.
@@ -331,6 +348,7 @@ impl Memory {
         self.failing = answers_since.and_then(|since| failing(now, records, known(since), needed));
         matches!(self.stage, Stage::HalfOpen { since } if self.answered > since)
             && self.return_if_half_open(now)
+            || answers_clients
     }
 
     const fn is_suspect(&self) -> bool {
@@ -345,6 +363,7 @@ impl Memory {
     }
 
     fn eject(&mut self, now: u64, backend: SocketAddr) -> What {
+        self.alone = None;
         self.times = (self.times + 1).min(MOST_TIMES);
         let time = EJECTED * u64::from(self.times);
         self.stage = Stage::Ejected { until: now + time };

@@ -21,12 +21,14 @@ use crate::{
 pub struct Pass {
     /// Sockets destroyed.
     pub destroyed: u64,
-    /// Sockets that were closed before, or are out of reach. They are no longer listed.
+    /// Sockets that were closed before. They are no longer listed.
     pub closed_before: u64,
     /// Every error, with its namespace or socket.
     pub failures: Vec<String>,
     /// UDP connections of which it found no socket.
     pub unmatched: Unmatched,
+    /// Connections of sockets in network namespaces that were not found.
+    pub out_of_reach: u64,
     /// Network namespaces that were found.
     pub namespaces: usize,
     /// Processes whose namespace the agent cannot see.
@@ -63,6 +65,7 @@ pub fn destroy(
         list: Connections::open(state)?,
         wanted: connections.iter().map(|connection| (connection.key, connection.value)).collect(),
         port: only(connections.iter().map(|connection| connection.key.backend.port)),
+        entered: Some(HashSet::new()),
         result: Pass::default(),
     };
     let found = NetNamespaces::find();
@@ -74,6 +77,7 @@ pub fn destroy(
             pass.result.failures.push(format!("cannot look into a network namespace: {error}"));
         }
     }
+    pass.leave_out_of_reach();
     pass.unlist_unmatched(unmatched_before)?;
     Ok(Pass {
         namespaces: found.namespaces.len(),
@@ -90,6 +94,8 @@ struct PassInProgress {
     wanted: HashMap<ReverseKey, ConnectedValue>,
     /// The port of all backends, if it is the same.
     port: Option<u16>,
+    /// The cookies of the network namespaces that were entered; `None` if the kernel does not tell.
+    entered: Option<HashSet<u64>>,
     result: Pass,
 }
 
@@ -97,6 +103,11 @@ impl PassInProgress {
     fn visit(&mut self, namespace: &NetNamespace) -> io::Result<()> {
         namespace.enter()?;
         let cookie = namespace_cookie()?;
+        if let (Some(cookie), Some(entered)) = (cookie, &mut self.entered) {
+            entered.insert(cookie);
+        } else {
+            self.entered = None;
+        }
         let is_here = |value: &ConnectedValue| cookie.is_none_or(|own| own == value.netns_cookie);
         if !self.wanted.values().any(is_here) {
             return Ok(());
@@ -144,6 +155,16 @@ impl PassInProgress {
             self.list.remove(&connection.key)?;
         }
         diag.destroy(socket)
+    }
+
+    /// Sockets in namespaces that were not entered stay as they are, and are looked for again at the next pass. A socket whose
+    /// namespace was removed is closed, and no longer listed.
+    fn leave_out_of_reach(&mut self) {
+        if let Some(entered) = &self.entered {
+            let before = self.wanted.len();
+            self.wanted.retain(|_, value| entered.contains(&value.netns_cookie));
+            self.result.out_of_reach = (before - self.wanted.len()) as u64;
+        }
     }
 
     fn unlist_unmatched(&mut self, unmatched_before: &Unmatched) -> io::Result<()> {

@@ -19,13 +19,20 @@ pub struct StaleReport {
     pub closed: usize,
     /// Sockets destroyed since the agent started.
     pub destroyed: u64,
-    /// Sockets that had been closed before, or were out of reach.
+    /// Sockets that had been closed before.
     pub gone: u64,
+    /// Sockets that the latest pass left connected, since it did not find their network namespaces.
+    #[serde(default)]
+    pub out_of_reach: u64,
     /// Sockets and namespaces where that failed.
     pub failed: u64,
     /// Microseconds that the latest pass took.
     pub pass_micros: u64,
 }
+
+/// Why sockets stay connected that the agent wants to destroy.
+pub(super) const NOT_FOUND: &str = "their network namespaces were found neither in /run/netns or /run/docker/netns nor by a process \
+                                    (chart: staleUdp.namespaces)";
 
 impl StaleReport {
     /// Whether they are destroyed.
@@ -38,6 +45,7 @@ impl StaleReport {
         self.closed = pass.unseen_processes;
         self.destroyed += pass.destroyed;
         self.gone += pass.closed_before;
+        self.out_of_reach = pass.out_of_reach;
         self.failed += pass.failures.len() as u64;
         self.pass_micros = u64::try_from(pass.took.as_micros()).unwrap_or(u64::MAX);
     }
@@ -51,7 +59,7 @@ impl fmt::Display for StaleReport {
                 write!(f, "sockets stay connected to removed backends: {obstacle}")
             }
             None => {
-                let Self { namespaces, closed, destroyed, failed, .. } = self;
+                let Self { namespaces, closed, destroyed, failed, out_of_reach, .. } = self;
                 write!(
                     f,
                     "sockets connected to removed backends are destroyed, in {namespaces} network \
@@ -63,6 +71,9 @@ impl fmt::Display for StaleReport {
                         "; {closed} processes do not show theirs without CAP_SYS_PTRACE, unless it \
                          has a name in /run/netns"
                     )?;
+                }
+                if *out_of_reach > 0 {
+                    write!(f, "; {out_of_reach} stay connected: {NOT_FOUND}")?;
                 }
                 Ok(())
             }
@@ -91,6 +102,13 @@ mod tests {
                 "sockets connected to removed backends are destroyed, in 3 network namespaces: 0 \
                  so far, 0 failures; 2 processes do not show theirs without CAP_SYS_PTRACE, unless \
                  it has a name in /run/netns",
+            ),
+            (
+                StaleReport { out_of_reach: 2, ..done.clone() },
+                true,
+                "sockets connected to removed backends are destroyed, in 3 network namespaces: 0 \
+                 so far, 0 failures; 2 stay connected: their network namespaces were found neither in \
+                 /run/netns or /run/docker/netns nor by a process (chart: staleUdp.namespaces)",
             ),
             (
                 StaleReport { obstacle, ..done },

@@ -6,6 +6,7 @@ use tokio::time::{Instant, sleep_until};
 
 use super::{
     Connection, Connections, NetNamespaces, Pass, StaleReport, Unmatched, destroy, probe,
+    report::NOT_FOUND,
     thread::{Work, begin},
 };
 use crate::{engine::throttle::Throttle, model::Protocol};
@@ -166,6 +167,12 @@ impl StaleSockets {
         }
         for failure in &pass.failures {
             tracing::warn!("{failure}");
+        }
+        if pass.out_of_reach > self.report.out_of_reach {
+            let (left, protocol) = (pass.out_of_reach, self.protocol);
+            tracing::warn!(
+                "{left} {protocol} sockets stay connected to removed backends: {NOT_FOUND}"
+            );
         }
         self.report.add(&pass);
         self.unmatched = pass.unmatched;

@@ -22,6 +22,8 @@ use crate::{
 pub(super) struct Remaining {
     /// Sockets connected to it.
     sockets: u64,
+    /// UDP sockets that send to it without connecting.
+    unconnected: u64,
     /// Open flows of the packet path to it.
     flows: u64,
     /// The nodes with such sockets or flows.
@@ -34,14 +36,51 @@ pub(super) struct Remaining {
 #[derive(Deserialize)]
 struct Connected {
     backend: SocketAddr,
+    cluster: Option<String>,
     sockets: u64,
+    unconnected: u64,
 }
 
 /// The fields of `mcs-agent flows -o json` that are read.
 #[derive(Deserialize)]
 struct Flow {
     backend: SocketAddr,
+    cluster: Option<String>,
     state: String,
+}
+
+/// What a node has to do with the drained cluster.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
+struct OnNode {
+    sockets: u64,
+    unconnected: u64,
+    flows: u64,
+}
+
+/// The drained cluster, and where its pods are.
+struct Drained<'a> {
+    cluster: &'a str,
+    /// The maps forget the cluster of a TCP backend that gets no new clients. The slices stay.
+    addresses: HashSet<IpAddr>,
+}
+
+impl Drained<'_> {
+    fn has(&self, backend: SocketAddr, cluster: Option<&String>) -> bool {
+        self.addresses.contains(&backend.ip()) || cluster.is_some_and(|one| one == self.cluster)
+    }
+
+    fn clients(&self, sockets: &[Connected], flows: &[Flow]) -> OnNode {
+        let mut found = OnNode::default();
+        for one in sockets.iter().filter(|one| self.has(one.backend, one.cluster.as_ref())) {
+            found.sockets += one.sockets;
+            found.unconnected += one.unconnected;
+        }
+        let is_open = |flow: &&Flow| flow.state != "closed";
+        let flows = flows.iter().filter(is_open);
+        let flows = flows.filter(|flow| self.has(flow.backend, flow.cluster.as_ref()));
+        found.flows = flows.count() as u64;
+        found
+    }
 }
 
 impl Remaining {
@@ -53,19 +92,20 @@ impl Remaining {
     }
 
     async fn try_in_cluster(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Self> {
-        // The maps forget the cluster of a TCP backend that gets no new clients. The slices stay.
         let selector = format!("{}={drained}", well_known::SOURCE_CLUSTER);
         let slices = cluster.list_in(SLICES, None, &selector).await?;
-        let addresses: HashSet<IpAddr> = slices.iter().flat_map(addresses).collect();
+        let addresses = slices.iter().flat_map(addresses).collect();
+        let drained = Drained { cluster: drained.as_str(), addresses };
         let pods = agent_pod::pods(cluster, None).await?;
         ensure!(!pods.is_empty(), "no pod of the agent was found");
-        let ask = async |pod: &AgentPod| on_node(cluster, pod, &addresses).await;
+        let ask = async |pod: &AgentPod| on_node(cluster, pod, &drained).await;
         let mut left = Self::default();
         for (pod, answer) in agent_pod::ask_each(&pods, ask).await {
             match answer {
-                Ok((0, 0)) => {}
-                Ok((sockets, flows)) => {
+                Ok(found) if found == OnNode::default() => {}
+                Ok(OnNode { sockets, unconnected, flows }) => {
                     left.sockets += sockets;
+                    left.unconnected += unconnected;
                     left.flows += flows;
                     left.nodes.insert(pod.node.clone());
                 }
@@ -82,19 +122,20 @@ impl Remaining {
 }
 
 impl fmt::Display for Remaining {
-    /// `3 sockets, 1 flow on 2 nodes; 1 agent not asked`.
+    /// `3 sockets, 2 unconnected UDP sockets, 1 flow on 2 nodes; not asked: node n3: no answer`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |count: u64, what: &str| {
             let plural = if count == 1 { "" } else { "s" };
             format!("{count} {what}{plural}")
         };
-        let Self { sockets, flows, nodes, unasked } = self;
+        let Self { sockets, unconnected, flows, nodes, unasked } = self;
         match nodes.len() as u64 {
             0 => f.write_str("none")?,
             nodes => write!(
                 f,
-                "{}, {} on {}",
+                "{}, {}, {} on {}",
                 counted(*sockets, "socket"),
+                counted(*unconnected, "unconnected UDP socket"),
                 counted(*flows, "flow"),
                 counted(nodes, "node")
             )?,
@@ -106,18 +147,14 @@ impl fmt::Display for Remaining {
     }
 }
 
-/// The sockets and flows on a node that lead to one of these addresses.
 async fn on_node(
     cluster: &Cluster,
     pod: &AgentPod,
-    addresses: &HashSet<IpAddr>,
-) -> anyhow::Result<(u64, u64)> {
+    drained: &Drained<'_>,
+) -> anyhow::Result<OnNode> {
     let sockets: Vec<Connected> = pod.read(cluster, &["sockets"]).await?;
     let flows: Vec<Flow> = pod.read(cluster, &["flows"]).await?;
-    let leads_there = |backend: &SocketAddr| addresses.contains(&backend.ip());
-    let sockets = sockets.iter().filter(|one| leads_there(&one.backend)).map(|one| one.sockets);
-    let flows = flows.iter().filter(|one| leads_there(&one.backend) && one.state != "closed");
-    Ok((sockets.sum(), flows.count() as u64))
+    Ok(drained.clients(&sockets, &flows))
 }
 
 fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {
@@ -128,6 +165,8 @@ fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -135,10 +174,33 @@ mod tests {
         let mut left = Remaining::default();
         assert_eq!((left.to_string(), left.is_none()), ("none".to_owned(), true));
         left = Remaining { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
-        assert_eq!(left.to_string(), "3 sockets, 1 flow on 2 nodes");
+        assert_eq!(left.to_string(), "3 sockets, 0 unconnected UDP sockets, 1 flow on 2 nodes");
         left.unasked.push("node n3: no answer".to_owned());
         assert!(left.to_string().ends_with("; not asked: node n3: no answer"));
         let unasked = Remaining { unasked: left.unasked, ..Remaining::default() };
         assert!(!unasked.is_none(), "nobody knows");
+    }
+
+    #[test]
+    fn clients_of_every_kind_count() {
+        let drained = Drained { cluster: "west", addresses: ["10.2.0.1".parse().unwrap()].into() };
+        let sockets = |backend: &str, cluster: Value, counts: [u64; 2]| json!({"backend": backend, "cluster": cluster, "sockets": counts[0], "unconnected": counts[1]});
+        let flow = |backend: &str, cluster: Value, state: &str| json!({"backend": backend, "cluster": cluster, "state": state});
+        let sockets: Vec<Connected> = serde_json::from_value(json!([
+            sockets("10.2.0.1:53", Value::Null, [1, 0]),
+            // The only client: it sends, and its pod is in no slice any more.
+            sockets("10.2.0.2:53", json!("west"), [0, 2]),
+            sockets("10.1.0.1:53", json!("east"), [4, 8]),
+        ]))
+        .unwrap();
+        let flows: Vec<Flow> = serde_json::from_value(json!([
+            flow("10.2.0.1:53", Value::Null, "replied"),
+            flow("10.2.0.3:53", json!("west"), "unreplied"),
+            flow("10.2.0.1:80", json!("west"), "closed"),
+            flow("10.1.0.1:53", json!("east"), "replied"),
+        ]))
+        .unwrap();
+        let found = drained.clients(&sockets, &flows);
+        assert_eq!(found, OnNode { sockets: 1, unconnected: 2, flows: 2 });
     }
 }

@@ -1,17 +1,17 @@
-//! close(2), and the end of a process: the socket's slot is free.
+//! close(2), and the end of a process: the socket's slot is free, and its pin goes.
 
 use core::ptr;
 
 use aya_ebpf::{helpers::bpf_get_socket_cookie, programs::SockContext};
 use mcs_common::{Address, select::Tables as _};
 
-use super::{context::ALLOW, table};
+use super::{context::ALLOW, state, table};
 use crate::maps::ConfigMaps;
 
 const AF_INET6: u32 = 10;
 const IPPROTO_TCP: u32 = 6;
 
-/// Frees the slot of a socket that is closed.
+/// Frees the slot of a socket that is closed, and removes the pin of one that has sent without connecting.
 ///
 /// A TCP socket with a peer that is no backend has none: most sockets that a server accepts get no cookie here, which
 /// takes an atomic operation. (One that was disconnected from its VIP and then connected elsewhere keeps its slot; the
@@ -23,7 +23,11 @@ pub(crate) fn release(ctx: &SockContext) -> i32 {
         return ALLOW;
     }
     // SAFETY: the helper takes the context itself.
-    table::release(unsafe { bpf_get_socket_cookie(ctx.sock.cast()) });
+    let cookie = unsafe { bpf_get_socket_cookie(ctx.sock.cast()) };
+    table::release(cookie);
+    if !is_tcp {
+        state::closed(ctx.sock, cookie);
+    }
     ALLOW
 }
 

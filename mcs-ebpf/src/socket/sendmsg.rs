@@ -1,6 +1,5 @@
 //! sendto(2), sendmsg(2) and sendmmsg(2) with a destination: a datagram to a VIP goes to a backend.
 
-use aya_ebpf::bindings::BPF_NOEXIST;
 use mcs_common::{
     Connection, Counter, Peer, PinKey, Refusal,
     select::{Choice, FrontendMatch, recall},
@@ -103,11 +102,7 @@ fn pinned<F: HookFamily>(
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },
-        // Another thread with this socket may have inserted a pin at the same time. The next
-        // datagram uses the pin in the map.
-        None => {
-            let _ = UDP_PINS.insert(key, choice.chosen, BPF_NOEXIST.into());
-        }
+        None => state::add_pin(ctx, key, choice.chosen),
     }
     Some(choice)
 }

@@ -15,14 +15,14 @@
 use core::{hint::cold_path, ptr};
 
 use aya_ebpf::{
-    bindings::{BPF_ANY, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock},
+    bindings::{BPF_ANY, BPF_NOEXIST, BPF_SK_STORAGE_GET_F_CREATE, bpf_sock},
     btf_maps::SkStorage,
     helpers::generated::bpf_sk_storage_get,
 };
 use bytemuck::Pod;
 use mcs_common::{
-    Address, BackendRef, ConnectedValue, Connection, Counter, Peer, ReverseKey, ReverseValue,
-    SentPair, SocketState,
+    Address, BackendRef, ConnectedValue, Connection, Counter, Peer, PinKey, ReverseKey,
+    ReverseValue, Sent, SentPair, SocketState,
 };
 
 use super::{
@@ -31,7 +31,7 @@ use super::{
 };
 use crate::{
     counters::count,
-    maps::{SENT_PAIRS, SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_REVERSE},
+    maps::{SENT_PAIRS, SOCKETS, STORAGE_FALLBACK, UDP_CONNECTED, UDP_PINS, UDP_REVERSE},
 };
 
 /// The value of an unused connection: its backend's id is 0.
@@ -148,8 +148,39 @@ pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -
 #[inline(always)]
 pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
     match get_or_create(ctx) {
-        Some(state) => state.unconnected = 1,
+        Some(state) => state.unconnected |= Sent::ANY,
         None => storage_failed(),
+    }
+}
+
+/// Adds a pin, and remembers it for the end of the socket.
+#[inline(always)]
+pub(crate) fn add_pin<F: HookFamily>(ctx: &SocketContext<F>, key: PinKey, chosen: BackendRef) {
+    // Another thread with this socket may have inserted a pin at the same time. The next datagram uses the pin in the
+    // map.
+    let _ = UDP_PINS.insert(key, chosen, BPF_NOEXIST.into());
+    if let Some(state) = get_or_create(ctx) {
+        state.unconnected = Sent::with_pin(state.unconnected, key.frontend);
+    }
+}
+
+/// Removes the pin of a socket that is closed. Several pins stay, with an entry that says so: the agent counts the sockets
+/// that have pins.
+#[inline(always)]
+pub(crate) fn closed(socket: *mut bpf_sock, cookie: u64) {
+    let Some(state) = storage(&SOCKETS, socket, 0) else { return };
+    let sent = state.unconnected;
+    if sent == 0 {
+        return;
+    }
+    let key = PinKey { cookie, frontend: Sent::only_pin(sent), pad: 0 };
+    if key.frontend == PinKey::CLOSED {
+        let none = BackendRef { id: 0, generation: 0 };
+        // It fails as in `remember_reverse`. The socket then counts until its pins are evicted.
+        let _ = UDP_PINS.insert(key, none, BPF_ANY.into());
+    } else {
+        // An absent entry counts as success.
+        let _ = UDP_PINS.remove(key);
     }
 }
 

@@ -13,18 +13,25 @@ impl Control {
         let traffic = &self.engine.node().facts.traffic;
         self.reach.hurry(traffic);
         // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
+        let how = |cluster: &str| match (before.ejected.get(cluster), self.reach.silent(cluster)) {
+            (Some(before), Some(now)) => Some(before.and(now)),
+            (before, now) => before.copied().or(now),
+        };
         let ejected = traffic
             .ejectable()
-            .filter(|cluster| before.ejected.contains(*cluster) || self.reach.is_silent(cluster))
-            .cloned()
+            .filter_map(|cluster| Some((cluster.clone(), how(cluster)?)))
             .collect();
         let now = OutOfUse { ejected, past_deadline: traffic.past_deadline(Timestamp::now()) };
-        for cluster in now.ejected.difference(&before.ejected) {
+        for (cluster, how) in
+            now.ejected.iter().filter(|(id, how)| before.ejected.get(*id) != Some(how))
+        {
+            let family = how.family();
             tracing::warn!(
-                "cluster {cluster} is silent, and none of its pods answers this node: new clients get other clusters"
+                "cluster {cluster} is silent, and none of its pods answers this node{family}: new clients and UDP clients get \
+                 other clusters"
             );
         }
-        for cluster in before.ejected.difference(&now.ejected) {
+        for cluster in before.ejected.keys().filter(|id| !now.ejected.contains_key(*id)) {
             tracing::info!("new clients get cluster {cluster} again");
         }
         for cluster in now.past_deadline.difference(&before.past_deadline) {

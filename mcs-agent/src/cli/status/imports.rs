@@ -43,7 +43,7 @@ pub(super) fn print_tables(
     Ok(())
 }
 
-/// Prints some imports that drained clusters serve, since no other cluster can, and how many more there are.
+/// Prints some imports that clusters out of use serve, since no other cluster can, and how many more there are.
 fn print_drained(imports: &[Arc<ImportReport>], style: Style) -> anyhow::Result<()> {
     let is_drained = |import: &&Arc<ImportReport>| {
         import.state == ImportState::Ready && !import.message.is_empty()
@@ -52,7 +52,7 @@ fn print_drained(imports: &[Arc<ImportReport>], style: Style) -> anyhow::Result<
     if drained.is_empty() {
         return Ok(());
     }
-    print("\nServiceImports that drained clusters serve:")?;
+    print("\nServiceImports that clusters out of use serve:")?;
     let rows = drained.iter().take(LISTED).map(|import| row(import, &import.state.to_string()));
     style.table(&["NAME", "STATE", "WHY"], rows)?;
     match drained.len().checked_sub(LISTED) {

@@ -276,6 +276,37 @@ fn a_cluster_none_of_whose_backends_answers_is_ejected() {
 }
 
 #[test]
+fn a_backend_that_answers_the_agent_alone_is_named_until_it_answers_a_client() {
+    for answers in [true, false] {
+        let mut world = World::new(true, 2);
+        let alone = |world: &World| world.with(EjectionState::AnswersAgent);
+        world.dies(0);
+        world.observe();
+        world.confirm(Confirmation::Answers);
+        assert_eq!((alone(&world), world.out()), (vec![0], vec![]), "it stays in use");
+        assert!(world.log.last().unwrap().to_string().contains("no client of this node"));
+        let said = world.log.len();
+        world.now += WINDOW + 1;
+        world.dies(0);
+        world.observe();
+        world.confirm(Confirmation::Answers);
+        assert_eq!((alone(&world), world.log.len()), (vec![0], said), "said once");
+        world.now += if answers { SECOND } else { ALONE };
+        if answers {
+            world.answers(0);
+        }
+        world.observe();
+        assert_eq!(alone(&world), [0; 0], "answers: {answers}");
+        assert_eq!(world.log.len() > said, answers);
+    }
+    let mut world = World::new(true, 2);
+    world.dies(0);
+    world.observe();
+    world.confirm(Confirmation::Unknown);
+    assert_eq!(world.with(EjectionState::AnswersAgent), [0; 0], "nobody was asked");
+}
+
+#[test]
 fn what_is_not_asked_for_any_more_is_forgotten() {
     let mut world = World::new(false, 2);
     world.dies(0);

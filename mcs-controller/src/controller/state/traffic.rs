@@ -104,8 +104,8 @@ fn of_peer(peer: &Peer, told: &Traffic, now: Instant) -> ClusterTraffic {
     let cluster = object.cluster.as_str();
     let former = told.drain(cluster);
     let is_stale = peer.is_fresh(now).map(|is_fresh| !is_fresh);
-    let is_withdrawn =
-        object.when_stale == WhenStale::Withdraw && is_stale.unwrap_or(former.is_some());
+    let is_withdrawn = object.when_stale == WhenStale::Withdraw
+        && is_stale.unwrap_or_else(|| told.is_withdrawn(cluster));
     let drain = Drain::and(object.drain, peer.view.drain_or(former));
     ClusterTraffic {
         weight: object.weight,

@@ -23,7 +23,7 @@ const CLUSTERS: [(&str, &[&str], &str); 3] = [
     (
         r#"{"east":{"drain":true},"west":{"drain":true}}"#,
         &["all-drained"],
-        "drained clusters serve it",
+        "clusters that are out of use serve it",
     ),
     (r#"{"west":{"unreachable":"eject"}}"#, &["peer-silent"], "west gives no sign of life"),
 ];

@@ -8,7 +8,7 @@ use mcs_tests::{
     api_server::rights,
     client::Family,
     cluster::cluster_property,
-    manifests::{Aside, Frontends, Protocol, Service},
+    manifests::{Frontends, Protocol, Service},
     suite::{Suite, is_full},
     wait,
 };
@@ -50,9 +50,8 @@ const EJECTION: Duration = Duration::from_secs(90);
 /// Also what a node does that reaches no pod of a silent cluster, with `--full`: it takes a minute.
 fn ejects(world: &mut World) -> anyhow::Result<()> {
     let target = world.fresh("ejected").with(&[11]);
-    let silent = pod_addresses(NO_POD);
-    let service = target.service.endpoints("west", silent);
-    let kept = service.clone().aside(Aside::Draining, silent);
+    let ejected = target.service.clone();
+    let service = target.service.endpoints("west", pod_addresses(NO_POD));
     let traffic = |value: &str| cluster_property("traffic.clusterset.mcs-agent.io", value);
     let api = &world.east.api;
     let objects: Vec<_> = [service.import()].into_iter().chain(service.slices()).collect();
@@ -74,7 +73,8 @@ fn ejects(world: &mut World) -> anyhow::Result<()> {
             ensure!(says("ejected")(&report), "it reports {}", report["node"]["traffic"]);
             Ok(())
         })?;
-        site.wait_for(&kept)?;
+        // UDP clients leave it too: nothing would tell them.
+        site.wait_for(&ejected)?;
     }
     api.delete(&traffic(""))?;
     site.wait_for(&service)?;

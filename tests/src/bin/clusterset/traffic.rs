@@ -16,7 +16,7 @@ use crate::{
     events::wait_for_event,
     objects, peering,
     silence::{follows_again, imported_service},
-    world::{POD_RANGES, World},
+    world::{POD_RANGES, World, slice_of},
 };
 
 /// A publisher that lives renews its Lease once in this time, or a little later.
@@ -191,6 +191,25 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     let text = String::from_utf8_lossy(&refused.stderr).into_owned();
     ensure!(refused.status.code() == Some(1) && text.contains("nothing was changed"), "{text}");
     told(second, &json!({}))?;
+
+    // Both export it. An export without a ready pod serves nobody.
+    let is_alone = || {
+        let output = run("drain", &[second], &["--force"])?;
+        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let obeyed: Value = serde_json::from_slice(&output.stdout)?;
+        ensure!(run("undrain", &[second], &[])?.status.success());
+        told(second, &json!({}))?;
+        let alone = obeyed[0]["only_there"].as_array().context("no list")?;
+        Ok(alone.contains(&json!(format!("{namespace}/{}", objects::NAME))))
+    };
+    let of_first = ["10.77.9.17", "10.77.9.18"];
+    second.export(&objects::service(&namespace), Some(&slice_of(&namespace, 1, 1)))?;
+    second.wait_for_addresses(&namespace, &[of_first[0], of_first[1], "10.77.9.33"])?;
+    ensure!(!is_alone()?, "c2 serves it too");
+    second.api().apply(&slice_of(&namespace, 1, 0))?;
+    second.wait_for_addresses(&namespace, &of_first)?;
+    ensure!(is_alone()?, "c2 exports it, and has no pod");
+    second.unexport(&namespace)?;
     first.unexport(&namespace)
 }
 
@@ -212,7 +231,7 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
         thread::sleep(Duration::from_millis(500));
     }
     world.clusters[0].controller.kill()?;
-    told_within(STALE, world.second(), &json!({"c1": {"drain": true}}))?;
+    told_within(STALE, world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
     treat(world, "eject-unreachable")?;
     told(world.second(), &json!({"c1": {"unreachable": "eject"}}))?;
     // The next controller waits as long as the former one did.
@@ -220,7 +239,7 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     treat(world, "keep")?;
     told(world.second(), &json!({}))?;
     treat(world, "withdraw")?;
-    told_within(STALE, world.second(), &json!({"c1": {"drain": true}}))?;
+    told_within(STALE, world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
     world.clusters[0].controller.start_again()?;
     told(world.second(), &json!({}))?;
     ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");

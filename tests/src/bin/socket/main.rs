@@ -22,6 +22,7 @@ mod passive;
 mod reconnect;
 mod refusal;
 mod restart;
+mod senders;
 mod slots;
 mod storage;
 mod tcp;
@@ -41,6 +42,7 @@ fn main() -> ExitCode {
     tcp::cases(&mut suite);
     udp::cases(&mut suite);
     pairs::cases(&mut suite);
+    senders::cases(&mut suite);
     earlier::cases(&mut suite);
     reconnect::cases(&mut suite);
     refusal::cases(&mut suite);

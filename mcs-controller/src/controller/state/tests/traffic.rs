@@ -119,7 +119,7 @@ fn what_is_not_known_stays_as_it_was_told() {
 fn a_silent_peer_is_treated_as_its_operator_wants() {
     let later = Instant::now() + Duration::from_hours(1);
     for (when_stale, silent) in
-        [("keep", ""), ("eject-unreachable", "west silent"), ("withdraw", "west drained")]
+        [("keep", ""), ("eject-unreachable", "west silent"), ("withdraw", "west withdrawn")]
     {
         let mut first = state();
         peer(&mut first, &json!({"whenStale": when_stale}));
