@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use kube::api::ListParams;
 use mcs_kube::{
     one_line,
     program::{self, OutputArgs, Style},
@@ -22,7 +23,7 @@ use self::{
     ready::{Ready, by_cluster},
 };
 use crate::{
-    cluster::{Cluster, EXPORTS, IMPORTS, SLICES},
+    cluster::{Cluster, EXPORTS, IMPORTS, PEERS, SLICES},
     contexts,
     exit::UNASKED,
     fleet,
@@ -35,10 +36,11 @@ use mcs_controller::clusterset::{ConditionType, well_known};
 ///
 /// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
 /// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
-/// conflicts, and exports without import. Without kubeconfigs it asks the clusters of all contexts.
+/// conflicts, and exports without import. PEER NOT READ has the peers that a cluster cannot read: what it has of them stays as it was.
+/// Without kubeconfigs it asks the clusters of all contexts.
 ///
 /// Exits with 0 if every import is ready, has a ready endpoint and is served on every node whose agent does not leave it alone
-/// by design, with 1 if not, with 3 if clusters or agents could not be asked and nothing is wrong elsewhere.
+/// by design, with 1 if not, with 3 if clusters or agents could not be asked, or cannot read a peer, and nothing is wrong elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -67,6 +69,8 @@ struct Services {
     services: Vec<Service>,
     /// The clusters and agents that did not answer, with the reason.
     unasked: Vec<String>,
+    /// The peers that clusters cannot read, with the reason: what was imported from them may be old.
+    unread: Vec<String>,
 }
 
 /// A service in one cluster.
@@ -96,7 +100,8 @@ struct Service {
 pub(super) fn run(command: &ServicesCommand) -> anyhow::Result<ExitCode> {
     let read = || program::block_on(read_all(command));
     let found = command.output.show(read, table)?;
-    Ok(match (found.services.iter().any(|one| one.is_wrong), found.unasked.is_empty()) {
+    let is_whole = found.unasked.is_empty() && found.unread.is_empty();
+    Ok(match (found.services.iter().any(|one| one.is_wrong), is_whole) {
         (true, _) => ExitCode::FAILURE,
         (false, false) => UNASKED.into(),
         (false, true) => ExitCode::SUCCESS,
@@ -116,7 +121,10 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
     });
     for (cluster, views, found) in read.await {
         match found {
-            Ok(found) => all.services.extend(found),
+            Ok((found, unread)) => {
+                all.services.extend(found);
+                all.unread.extend(unread);
+            }
             Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
         }
         let unasked = views.into_iter().flat_map(|views| views.unasked);
@@ -132,7 +140,7 @@ async fn read(
     cluster: &Cluster,
     namespace: Option<&str>,
     views: Option<&AgentViews>,
-) -> anyhow::Result<Vec<Service>> {
+) -> anyhow::Result<(Vec<Service>, Vec<String>)> {
     let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
     let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
     let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
@@ -142,7 +150,20 @@ async fn read(
         let (export, import) = (exports.get(key), imports.get(key));
         Service::of(cluster.id.as_str(), key, export, import, ready.remove(key), views)
     };
-    Ok(names.into_iter().map(service).collect())
+    // Who may read services alone sees no peers.
+    let peers = cluster.list_if_readable(PEERS, None, &ListParams::default()).await?;
+    let unread = peers.iter().filter_map(|peer| unread(cluster.id.as_str(), peer));
+    Ok((names.into_iter().map(service).collect(), unread.collect()))
+}
+
+/// Why a cluster does not read a peer, if its controller says so.
+fn unread(cluster: &str, peer: &Value) -> Option<String> {
+    let why = ["Connected", "Synced", "Fresh"].into_iter().find_map(|name| {
+        let condition = condition(peer, name).filter(|one| one["status"] == "False")?;
+        Some(format!("{name} is False: {}", condition["message"].as_str().unwrap_or_default()))
+    })?;
+    let id = peer["spec"]["clusterId"].as_str().unwrap_or_default();
+    Some(one_line(&format!("{cluster}: peer {id}: {why}")))
 }
 
 fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
@@ -234,11 +255,13 @@ fn table(all: &Services, style: Style) -> anyhow::Result<()> {
     }
     header.push("PROBLEMS");
     style.table(&header, rows)?;
-    if all.unasked.is_empty() {
-        return Ok(());
+    for (head, lines) in [("PEER NOT READ", &all.unread), ("NOT ASKED", &all.unasked)] {
+        if !lines.is_empty() {
+            program::print("")?;
+            style.table(&[head], lines.iter().map(|one| vec![one.clone()]))?;
+        }
     }
-    program::print("")?;
-    style.table(&["NOT ASKED"], all.unasked.iter().map(|one| vec![one.clone()]))
+    Ok(())
 }
 
 #[cfg(test)]
@@ -246,6 +269,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_peer_that_cannot_be_read_is_told() {
+        let peer = |connected: &str, synced: &str| {
+            let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "401"});
+            let conditions = json!([one("Connected", connected), one("Synced", synced)]);
+            json!({"spec": {"clusterId": "west"}, "status": {"conditions": conditions}})
+        };
+        assert_eq!(unread("east", &peer("True", "True")), None);
+        assert_eq!(unread("east", &peer("Unknown", "Unknown")), None, "it has just begun");
+        let said = unread("east", &peer("False", "False")).unwrap();
+        assert_eq!(said, "east: peer west: Connected is False: 401");
+        assert!(unread("east", &peer("True", "False")).unwrap().contains("Synced is False"));
+    }
 
     #[test]
     fn a_service_says_what_is_wrong_with_it() {
