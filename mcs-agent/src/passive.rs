@@ -155,7 +155,11 @@ impl Passive {
         let confirmation = match attempt.outcome {
             Outcome::Answered => Confirmation::Answers,
             // That says nothing of the backend.
-            Outcome::Failed | Outcome::Unresolved => Confirmation::Unknown,
+            Outcome::Failed
+            | Outcome::Unresolved
+            | Outcome::DnsEmpty
+            | Outcome::DnsFailed
+            | Outcome::DnsSilent => Confirmation::Unknown,
             Outcome::Refused | Outcome::Timeout | Outcome::Unreachable => Confirmation::Dead,
         };
         let suspect = (import, attempt.address);

@@ -75,7 +75,7 @@ pub(crate) fn is_ready(pod: &Value) -> bool {
     condition(pod, "Ready").is_some_and(|ready| ready["status"] == "True")
 }
 
-/// Why a pod is not ready, by the kubelet and by the last line of the agent before it ended.
+/// Why a pod is not ready, by the scheduler, by the kubelet, and by the last line of the agent before it ended.
 pub(crate) fn obstacle(pod: &Value) -> String {
     let name = pod["metadata"]["name"].as_str().unwrap_or_default();
     let statuses = ["initContainerStatuses", "containerStatuses"];
@@ -92,7 +92,12 @@ pub(crate) fn obstacle(pod: &Value) -> String {
         let message = line.or(waiting["message"].as_str()).unwrap_or_default();
         Some(format!("{reason} {message}"))
     });
-    match reason {
+    let unscheduled = condition(pod, "PodScheduled").filter(|one| one["status"] == "False");
+    let unscheduled = unscheduled.map(|one| {
+        let text = |field: &str| one[field].as_str().unwrap_or_default();
+        format!("{} {}", text("reason"), text("message"))
+    });
+    match reason.or(unscheduled) {
         Some(reason) => format!("pod {name}: {}", reason.trim_end()),
         None => format!("pod {name} is not ready"),
     }
@@ -178,6 +183,11 @@ mod tests {
             pod("d", "n2", "Running", "False"),
             pending,
         ]);
+        let mut unscheduled = pod("h", "n4", "Pending", "False");
+        unscheduled["status"]["conditions"] = json!([
+            {"type": "PodScheduled", "status": "False", "reason": "Unschedulable", "message": "0/3 nodes"},
+        ]);
+        assert_eq!(obstacle(&unscheduled), "pod h: Unschedulable 0/3 nodes");
         let found: Vec<_> = found.iter().map(|one| (&*one.name, one.obstacle.as_deref())).collect();
         assert_eq!(found, [("b", None), ("d", Some("pod d is not ready"))]);
     }

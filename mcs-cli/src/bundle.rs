@@ -1,6 +1,7 @@
 //! `mcs bundle`: an archive of diagnostic data.
 
 mod archive;
+mod events;
 mod mask;
 mod sources;
 
@@ -17,8 +18,8 @@ use crate::{contexts, exit::UNASKED, kubeconfig::ClusterArgs};
 
 /// Collect status, services, flows, logs and objects of all clusters in one archive, for somebody who looks for a fault
 ///
-/// For each cluster: `mcs status`, the objects of the Multi-Cluster Services API and of this project, the pods of agents and
-/// controllers with their logs, and from the agent of each node its report, imports, frontends in the maps, and flows. It reads
+/// For each cluster: `mcs status`, the objects of the Multi-Cluster Services API and of this project with the Events about them, the
+/// configuration of CoreDNS, the pods of agents and controllers with their logs, and from the agent of each node its report, imports, frontends in the maps, and flows. It reads
 /// no Secret, and leaves out the values of variables other than MCS_*. What cannot be read is a line in `failures.txt`, and the rest is collected all the same.
 /// Without kubeconfigs it collects from the clusters of all contexts.
 ///

@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod agents;
 mod dns;
+mod ids;
 mod others;
 mod peers;
 pub(crate) mod pods;
@@ -87,6 +88,9 @@ struct Finding {
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
+    /// The node of the pod that has tried it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    node: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<Probe>,
 }
@@ -103,6 +107,7 @@ impl Finding {
             skipped: false,
             message: String::new(),
             peer: None,
+            node: None,
             probes: vec![],
         };
         finding.message = match result {
@@ -209,6 +214,8 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
             Err(error) => findings.push(Finding::new(&kubeconfig, API_SERVER, Err(error))),
         }
     }
+    let (clusters, alike) = ids::sift(clusters).await;
+    findings.extend(alike);
     let namespace = &command.probe.namespace;
     let known = fleet::each(&clusters, async |cluster| peers::Known::of(cluster, namespace).await);
     let known = known.await;

@@ -226,15 +226,9 @@ impl Cluster {
         found.with_context(|| format!("cluster {}: {} {name}", self.id, kind.2))
     }
 
-    /// A ClusterProperty.
-    pub(super) async fn property_object(&self, name: &str) -> anyhow::Result<Option<Value>> {
-        let found = property(&self.client().await?, name).await;
-        found.with_context(|| format!("cluster {}: ClusterProperty {name}", self.id))
-    }
-
     /// The value of a ClusterProperty.
     pub(super) async fn property(&self, name: &str) -> anyhow::Result<Option<String>> {
-        Ok(self.property_object(name).await?.map(|property| value(&property)))
+        Ok(self.get(PROPERTIES, None, name).await?.map(|property| value(&property)))
     }
 
     /// The objects of a kind without namespace.
@@ -261,6 +255,19 @@ impl Cluster {
     ) -> anyhow::Result<Vec<Value>> {
         match self.list_in(kind, namespace, selector).await {
             Err(error) if is_absent(&error) => Ok(vec![]),
+            listed => listed,
+        }
+    }
+
+    /// The objects of a kind as a query asks for them; none if the API server lacks the type, or the caller may not list it.
+    pub(super) async fn list_if_readable(
+        &self,
+        kind: Kind,
+        namespace: Option<&str>,
+        params: &ListParams,
+    ) -> anyhow::Result<Vec<Value>> {
+        match self.list_by(kind, namespace, params).await {
+            Err(error) if has_code(&error, &[403, 404]) => Ok(vec![]),
             listed => listed,
         }
     }
@@ -314,8 +321,13 @@ impl Cluster {
 
 /// Whether the API server lacks the type or the object.
 fn is_absent(error: &anyhow::Error) -> bool {
+    has_code(error, &[404])
+}
+
+/// Whether an API server has answered with one of these codes.
+fn has_code(error: &anyhow::Error, codes: &[u16]) -> bool {
     error.chain().any(|cause| match cause.downcast_ref() {
-        Some(kube::Error::Api(status)) => status.code == 404,
+        Some(kube::Error::Api(status)) => codes.contains(&status.code),
         _ => false,
     })
 }
@@ -328,19 +340,25 @@ fn typed(kind: Kind, object: &mut Value) {
     object["kind"] = json!(name);
 }
 
-/// An object, if it and its type exist.
+/// An object, if it and its type exist. A ClusterProperty is that of the first version that has one.
 async fn get(
     client: &Client,
     kind: Kind,
     namespace: Option<&str>,
     name: &str,
 ) -> anyhow::Result<Option<Value>> {
-    match api(client.clone(), kind, namespace).get(name).await {
-        Ok(found) => Ok(Some(serde_json::to_value(found)?)),
-        // An API server that lacks the group answers in plain text.
-        Err(kube::Error::Api(status)) if status.code == 404 => Ok(None),
-        Err(error) => Err(error.into()),
+    let (group, version, singular, plural) = kind;
+    let versions = if kind == PROPERTIES { &MCS_VERSIONS[..] } else { &[version] };
+    for &version in versions {
+        let kind = (group, version, singular, plural);
+        match api(client.clone(), kind, namespace).get(name).await {
+            Ok(found) => return Ok(Some(serde_json::to_value(found)?)),
+            // An API server that lacks the group answers in plain text.
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(error.into()),
+        }
     }
+    Ok(None)
 }
 
 fn api(client: Client, kind: Kind, namespace: Option<&str>) -> Api<DynamicObject> {
@@ -362,21 +380,9 @@ pub(super) struct NoId;
 
 /// The id in the ClusterProperty.
 async fn id(client: &Client) -> anyhow::Result<ClusterId> {
-    let property = timeout(ANSWERS, property(client, ID_PROPERTY)).await;
+    let property = timeout(ANSWERS, get(client, PROPERTIES, None, ID_PROPERTY)).await;
     let property = property.map_err(|_| anyhow!("no answer within {} s", ANSWERS.as_secs()))?;
     Ok(value(&property?.ok_or(NoId)?).parse()?)
-}
-
-/// A ClusterProperty, in the first version that has one.
-async fn property(client: &Client, name: &str) -> anyhow::Result<Option<Value>> {
-    let (group, _, kind, plural) = PROPERTIES;
-    for version in MCS_VERSIONS {
-        let found = get(client, (group, version, kind, plural), None, name).await?;
-        if found.is_some() {
-            return Ok(found);
-        }
-    }
-    Ok(None)
 }
 
 /// The value of a ClusterProperty.
@@ -386,13 +392,52 @@ fn value(property: &Value) -> String {
 
 /// The containers of a Deployment's pods.
 pub(super) fn containers(deployment: &Value) -> impl Iterator<Item = &Value> {
-    let containers = deployment["spec"]["template"]["spec"]["containers"].as_array();
-    containers.into_iter().flatten()
+    containers_of(&deployment["spec"]["template"]["spec"])
+}
+
+/// The containers in the spec of a pod.
+pub(super) fn containers_of(spec: &Value) -> impl Iterator<Item = &Value> {
+    spec["containers"].as_array().into_iter().flatten()
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
+    use mcs_kube::testing::{ScriptedAnswer, ScriptedServer, kubeconfig};
+    use tempfile::NamedTempFile;
+
     use super::*;
+
+    /// A cluster whose API server gives these answers, in this order. Its kubeconfig is a file.
+    pub(crate) async fn scripted(
+        id: &str,
+        answers: impl IntoIterator<Item = ScriptedAnswer>,
+    ) -> (Cluster, ScriptedServer, NamedTempFile) {
+        let server = ScriptedServer::play(answers).await;
+        let (config, file) = kubeconfig(&format!("http://{}", server.address));
+        let (access, url) = ApiAccess::new(Some(config)).await.unwrap();
+        (Cluster::by(access, url, id.parse().unwrap()), server, file)
+    }
+
+    /// The answer with this object.
+    pub(crate) fn object(object: Value) -> ScriptedAnswer {
+        ScriptedAnswer::watch([object])
+    }
+
+    #[tokio::test]
+    async fn a_property_is_that_of_the_first_version_that_has_one() {
+        let answers = [
+            ScriptedAnswer::page(404, "404 page not found"),
+            object(json!({"metadata": {"name": "p"}, "spec": {"value": "shop"}})),
+            ScriptedAnswer::error(404),
+        ];
+        let (cluster, mut server, _file) = scripted("east", answers).await;
+        assert_eq!(cluster.property("p").await.unwrap().as_deref(), Some("shop"));
+        assert!(cluster.get(NODES, None, "n").await.unwrap().is_none());
+        let path = "/apis/about.k8s.io/v1beta1/clusterproperties/p";
+        assert!(server.asked().await.starts_with(path));
+        assert!(server.asked().await.starts_with(&path.replace("beta", "alpha")));
+        assert!(server.asked().await.starts_with("/api/v1/nodes/n"), "it has one version");
+    }
 
     #[test]
     fn only_an_api_server_that_answers_so_lacks_a_type() {

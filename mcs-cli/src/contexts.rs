@@ -35,18 +35,16 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
     }
     let open = async |argument: &KubeconfigArg| {
         let cluster = Cluster::open(argument).await?;
-        let uid = if given.is_empty() { cluster.uid().await.ok() } else { None };
-        anyhow::Ok((cluster, uid))
+        let identity = if given.is_empty() { Some(Identity::of(&cluster).await) } else { None };
+        anyhow::Ok((cluster, identity))
     };
     let (mut identities, mut skipped) = (Vec::<Identity>::new(), Vec::new());
     for (argument, opened) in all.iter().zip(fleet::each(&all, open).await) {
         match opened {
-            Ok((cluster, uid)) => {
-                let (id, server) = (cluster.id.to_string(), cluster.server.clone());
-                let identity = Identity { id, uid, server };
-                let is_known = identities.iter().any(|other| other.is_of_one(&identity));
-                if !(given.is_empty() && is_known) {
-                    identities.push(identity);
+            Ok((cluster, identity)) => {
+                let is_known = |own: &Identity| identities.iter().any(|one| one.is_of_one(own));
+                if !identity.as_ref().is_some_and(is_known) {
+                    identities.extend(identity);
                     contexts.clusters.push(cluster);
                 }
             }
@@ -69,17 +67,22 @@ pub(crate) async fn open(given: &[KubeconfigArg]) -> anyhow::Result<Contexts> {
 }
 
 /// The identity of a cluster.
-struct Identity {
-    id: String,
+pub(crate) struct Identity {
+    pub(crate) id: String,
     /// The uid of namespace `kube-system`; absent without the right to read it.
-    uid: Option<String>,
-    server: String,
+    pub(crate) uid: Option<String>,
+    pub(crate) server: String,
 }
 
 impl Identity {
+    pub(crate) async fn of(cluster: &Cluster) -> Self {
+        let (id, server) = (cluster.id.to_string(), cluster.server.clone());
+        Self { id, uid: cluster.uid().await.ok(), server }
+    }
+
     /// Whether both identify one cluster. One URL can lead to several clusters, by tunnels, and one cluster can have
     /// several URLs.
-    fn is_of_one(&self, other: &Self) -> bool {
+    pub(crate) fn is_of_one(&self, other: &Self) -> bool {
         self.id == other.id
             && match (&self.uid, &other.uid) {
                 (Some(own), Some(other)) => own == other,

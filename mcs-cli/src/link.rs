@@ -95,7 +95,7 @@ pub(super) struct LinkCommand {
     with: Vec<String>,
 
     /// The pod ranges of a cluster, with commas between them; repeatable. Endpoints outside are refused [default: what the
-    /// ClusterPeers of others have, or podSubnet of kubeadm, or else the ranges that its nodes have now]
+    /// ClusterPeers of others have, or objects of the CNI, or podSubnet of kubeadm, or else the ranges that its nodes have now]
     #[arg(long, value_name = "ID=CIDR", value_parser = pair::<RangeList>)]
     pod_cidr: Vec<(ClusterId, RangeList)>,
 
@@ -420,13 +420,7 @@ async fn link_clusters(
         let linked = link_one(command, direction).await;
         linked.unwrap_or_else(|error| failed(command, direction, &error))
     });
-    let linked = linked.await;
-    if hub.is_some() {
-        let sound = directions.iter().zip(&linked).filter(|(_, linked)| linked.left.is_empty());
-        let sound: Vec<_> = sound.map(|(direction, _)| direction).collect();
-        hub::take_pairs(&command.link, &publishers, &sound).await?;
-    }
-    done.extend(linked);
+    done.extend(linked.await);
     Ok(done)
 }
 
@@ -445,6 +439,15 @@ async fn link_one(command: &LinkCommand, direction: &Direction<'_>) -> anyhow::R
     if command.rotate {
         // Only tokens change, so notes on ranges and URLs would not be new.
         done.warning = credentials.and_then(|credentials| credentials.warning);
+    }
+    if !publisher.is_at_home()
+        && let Err(error) = hub::take_pair(&command.link, direction).await
+    {
+        done.left.push(format!(
+            "run `link` again: {}, and what an earlier version has made for that stays: {}",
+            direction.text(),
+            told(&error)
+        ));
     }
     Ok(done)
 }
@@ -477,8 +480,46 @@ fn secret_name(publisher: &ClusterId) -> String {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
+    use mcs_kube::testing::ScriptedAnswer;
+    use serde_json::json;
 
     use super::*;
+    use crate::{
+        cluster::tests::{object, scripted},
+        link::former::Former,
+        pod_ranges::PodRanges,
+    };
+
+    #[tokio::test]
+    async fn a_pair_whose_former_account_stays_is_told_and_the_others_go_on() {
+        let command = LinkCommand::of(LinkArgs::new(vec![], None), TokenArgs::default());
+        // The hub is asked for a binding of each pair, and the reader takes a ClusterPeer of each.
+        let bindings = [ScriptedAnswer::error(403), ScriptedAnswer::error(404)];
+        let (hub, _hub_server, _hub_file) = scripted("hub", bindings).await;
+        let peer = || object(json!({"metadata": {"name": "p"}}));
+        let (west, _west_server, _west_file) = scripted("west", [peer(), peer()]).await;
+        let mut left = Vec::new();
+        for id in ["east", "south"] {
+            let (cluster, _server, _file) = scripted(id, []).await;
+            let ranges = vec!["10.1.0.0/16".parse().unwrap()];
+            let publisher = Publisher {
+                cluster: &cluster,
+                uid: "u".to_owned(),
+                mailbox: Mailbox::of(&cluster, Some(&hub), &command.link),
+                pods: PodRanges { ranges, are_given: true, warning: None },
+            };
+            let former = Former::default();
+            let direction =
+                Direction { reader: &west, publisher: &publisher, former, others: vec![] };
+            left.push(link_one(&command, &direction).await.unwrap().left);
+        }
+        let [east, south] = &*left else { panic!("{left:?}") };
+        assert!(
+            east[0].contains("cluster west reads east, and what an earlier version"),
+            "{east:?}"
+        );
+        assert!(south.is_empty(), "{south:?}");
+    }
 
     #[test]
     fn a_cluster_that_was_away_for_a_month_needs_no_link() {

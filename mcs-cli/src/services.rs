@@ -9,6 +9,7 @@ use std::{
 };
 
 use clap::Args;
+use kube::api::ListParams;
 use mcs_kube::{
     one_line,
     program::{self, OutputArgs, Style},
@@ -22,7 +23,7 @@ use self::{
     ready::{Ready, by_cluster},
 };
 use crate::{
-    cluster::{Cluster, EXPORTS, IMPORTS, SLICES},
+    cluster::{Cluster, EXPORTS, IMPORTS, PEERS, SLICES},
     contexts,
     exit::UNASKED,
     fleet,
@@ -36,10 +37,11 @@ use mcs_controller::clusterset::{ConditionType, well_known};
 ///
 /// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
 /// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
-/// conflicts, and exports without import. NOT USED lists ClusterProperties with a value that cannot be used. Without kubeconfigs it asks the clusters of all contexts.
+/// conflicts, and exports without import. NOT USED lists ClusterProperties with a value that cannot be used. PEER NOT READ has the
+/// peers that a cluster cannot read: what it has of them stays as it was. Without kubeconfigs it asks the clusters of all contexts.
 ///
 /// Exits with 0 if every import is ready, has a ready endpoint for each port and is served on every node whose agent does not leave it alone
-/// by design, with 1 if not, with 3 if clusters or agents could not be asked and nothing is wrong elsewhere.
+/// by design, with 1 if not, with 3 if clusters or agents could not be asked, or cannot read a peer, and nothing is wrong elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -70,6 +72,8 @@ struct Services {
     unasked: Vec<String>,
     /// The ClusterProperties that cannot be used, with the reason.
     settings: Vec<String>,
+    /// The peers that clusters cannot read, with the reason: what was imported from them may be old.
+    unread: Vec<String>,
 }
 
 /// A service in one cluster.
@@ -99,7 +103,8 @@ struct Service {
 pub(super) fn run(command: &ServicesCommand) -> anyhow::Result<ExitCode> {
     let read = || program::block_on(read_all(command));
     let found = command.output.show(read, table)?;
-    Ok(match (found.services.iter().any(|one| one.is_wrong), found.unasked.is_empty()) {
+    let is_whole = found.unasked.is_empty() && found.unread.is_empty();
+    Ok(match (found.services.iter().any(|one| one.is_wrong), is_whole) {
         (true, _) => ExitCode::FAILURE,
         (false, false) => UNASKED.into(),
         (false, true) => ExitCode::SUCCESS,
@@ -119,9 +124,10 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
     });
     for (cluster, views, found) in read.await {
         match found {
-            Ok((found, settings)) => {
-                all.services.extend(found);
-                all.settings.extend(settings.iter().map(|one| format!("{}: {one}", cluster.id)));
+            Ok(found) => {
+                all.services.extend(found.services);
+                all.settings.extend(found.settings);
+                all.unread.extend(found.unread);
             }
             Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
         }
@@ -138,7 +144,7 @@ async fn read(
     cluster: &Cluster,
     namespace: Option<&str>,
     views: Option<&AgentViews>,
-) -> anyhow::Result<(Vec<Service>, Vec<String>)> {
+) -> anyhow::Result<Services> {
     let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
     let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
     let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
@@ -150,7 +156,26 @@ async fn read(
     };
     // A caller without the right to read them gets the other results.
     let settings = settings::problems(cluster).await.unwrap_or_default();
-    Ok((names.into_iter().map(service).collect(), settings))
+    let settings = settings.iter().map(|one| format!("{}: {one}", cluster.id));
+    // Who may read services alone sees no peers.
+    let peers = cluster.list_if_readable(PEERS, None, &ListParams::default()).await?;
+    let unread = peers.iter().filter_map(|peer| unread(cluster.id.as_str(), peer));
+    Ok(Services {
+        services: names.into_iter().map(service).collect(),
+        unasked: vec![],
+        settings: settings.collect(),
+        unread: unread.collect(),
+    })
+}
+
+/// Why a cluster does not read a peer, if its controller says so.
+fn unread(cluster: &str, peer: &Value) -> Option<String> {
+    let why = ["Connected", "Synced", "Fresh"].into_iter().find_map(|name| {
+        let condition = condition(peer, name).filter(|one| one["status"] == "False")?;
+        Some(format!("{name} is False: {}", condition["message"].as_str().unwrap_or_default()))
+    })?;
+    let id = peer["spec"]["clusterId"].as_str().unwrap_or_default();
+    Some(one_line(&format!("{cluster}: peer {id}: {why}")))
 }
 
 fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
@@ -242,10 +267,15 @@ fn table(all: &Services, style: Style) -> anyhow::Result<()> {
     }
     header.push("PROBLEMS");
     style.table(&header, rows)?;
-    for (header, lines) in [("NOT USED", &all.settings), ("NOT ASKED", &all.unasked)] {
+    let lists = [
+        ("NOT USED", &all.settings),
+        ("PEER NOT READ", &all.unread),
+        ("NOT ASKED", &all.unasked),
+    ];
+    for (head, lines) in lists {
         if !lines.is_empty() {
             program::print("")?;
-            style.table(&[header], lines.iter().map(|one| vec![one.clone()]))?;
+            style.table(&[head], lines.iter().map(|one| vec![one.clone()]))?;
         }
     }
     Ok(())
@@ -256,6 +286,20 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_peer_that_cannot_be_read_is_told() {
+        let peer = |connected: &str, synced: &str| {
+            let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "401"});
+            let conditions = json!([one("Connected", connected), one("Synced", synced)]);
+            json!({"spec": {"clusterId": "west"}, "status": {"conditions": conditions}})
+        };
+        assert_eq!(unread("east", &peer("True", "True")), None);
+        assert_eq!(unread("east", &peer("Unknown", "Unknown")), None, "it has just begun");
+        let said = unread("east", &peer("False", "False")).unwrap();
+        assert_eq!(said, "east: peer west: Connected is False: 401");
+        assert!(unread("east", &peer("True", "False")).unwrap().contains("Synced is False"));
+    }
 
     #[test]
     fn a_service_says_what_is_wrong_with_it() {

@@ -12,7 +12,9 @@ use clap::Args;
 use futures_util::{Stream, StreamExt as _, stream};
 use mcs_kube::{
     one_line_of,
-    program::{self, Signals, TraceFormat, growing_row, has_reader, print, trace_duration},
+    program::{
+        self, Signals, TraceFormat, growing_row, has_reader, print, terminal_width, trace_duration,
+    },
     told,
 };
 use serde_json::{Map, Value};
@@ -40,7 +42,8 @@ const CELL: usize = 128;
 /// Show each decision of the agents as it is made: which backend a connect gets, or why it is refused
 ///
 /// Runs `mcs-agent trace` in the agent's pod of every node, by kubectl: of all contexts, or of the given ones. It takes the
-/// rights to list pods and to exec into the agent's. Names of pods are shown where pods may be listed.
+/// rights to list pods and to exec into the agent's. Names of pods are shown where pods may be listed. The table is cut at 80 columns
+/// on a terminal alone.
 ///
 /// Exits with 0 if it ends as asked, with 1 if an agent does not trace or ends it, with 3 if a cluster could not be asked.
 #[derive(Debug, Args)]
@@ -280,9 +283,7 @@ impl Printer<'_> {
         let heads = ["UTC", "NODE", "SERVICE", "BACKEND OR REASON", "CLIENT"].map(str::to_owned);
         match self.command.output {
             TraceFormat::Json => Ok(()),
-            TraceFormat::Table | TraceFormat::Wide => {
-                print(&growing_row(COLUMNS, &heads, self.command.output == TraceFormat::Wide))
-            }
+            format => print(&growing_row(COLUMNS, &heads, is_uncut(format, terminal_width()))),
         }
     }
 
@@ -315,13 +316,18 @@ impl Printer<'_> {
         }
         match self.command.output {
             TraceFormat::Json => print(&serde_json::to_string(&event)?),
-            TraceFormat::Table | TraceFormat::Wide => {
+            format => {
                 let has_several = self.nodes.iter().any(|other| other.cluster.id != cluster.id);
-                let is_wide = self.command.output == TraceFormat::Wide;
-                print(&growing_row(COLUMNS, &row(&event, has_several), is_wide))
+                let is_uncut = is_uncut(format, terminal_width());
+                print(&growing_row(COLUMNS, &row(&event, has_several), is_uncut))
             }
         }
     }
+}
+
+/// Whether cells keep their whole text. A file has no width, and whoever searches it needs whole names.
+fn is_uncut(format: TraceFormat, terminal: Option<u16>) -> bool {
+    format == TraceFormat::Wide || terminal.is_none()
 }
 
 /// The cells of an event.
@@ -389,6 +395,8 @@ mod tests {
         }));
         let cells = row(&translated, true);
         assert_eq!(cells[1..4], ["east/n1", "shop/cart:80", "10.20.1.5:8080 west"]);
-        assert!(growing_row(COLUMNS, &cells, false).chars().count() <= 80);
+        let line = |terminal| growing_row(COLUMNS, &cells, is_uncut(TraceFormat::Table, terminal));
+        assert!(line(Some(200)).chars().count() <= 80);
+        assert!(line(None).ends_with(&cells[4]), "a file has the client's name");
     }
 }

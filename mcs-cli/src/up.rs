@@ -44,7 +44,7 @@ use crate::{
     kubeconfig::{ClusterArgs, KubeconfigArg},
     link, progress,
     status::condition,
-    wait,
+    wait::{self, Waiting},
 };
 
 /// The time limit for controllers to read each other.
@@ -111,7 +111,8 @@ enum DraftFormat {
 
 pub(crate) fn up(command: &UpCommand) -> anyhow::Result<ExitCode> {
     program::block_on(async {
-        let mut plan = Plan::of(command).await?;
+        let mut waiting = Waiting::new("it looks at the chart and at each cluster");
+        let mut plan = waiting.during(Plan::of(command)).await?;
         if let Some(DraftFormat::Yaml) = command.output {
             draft(&mut plan).await?;
             return Ok(ExitCode::SUCCESS);
@@ -239,7 +240,9 @@ impl Work {
         let clusters = members.iter().map(|(member, _)| &member.cluster);
         let clusters: Vec<_> = clusters.filter(|one| places.contains_key(&one.id)).collect();
         link.retain(|id| places.contains_key(id) || hub.as_ref().is_some_and(|hub| hub.id == *id));
-        let left = match link::begin(link, links, &clusters, hub.as_ref()).await {
+        let mut waiting = Waiting::new("API servers take the accounts and ClusterPeers of links");
+        let linked = link::begin(link, links, &clusters, hub.as_ref());
+        let left = match waiting.during(linked).await {
             Ok(left) => left,
             Err(error) => {
                 let why = format!("not linked: {}", told(&error));
@@ -348,11 +351,11 @@ async fn draft_of(
     release: &Release,
     draft: &Draft,
 ) -> anyhow::Result<()> {
-    member.types.draft(draft, &member.kubeconfig).await?;
+    member.types.draft_files(draft, &member.kubeconfig).await?;
     draft.object(
         json!({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}),
     )?;
-    for own in &chart.types {
+    for own in member.types.of_chart(chart) {
         draft.object(own.clone())?;
     }
     draft.text_of(&release.draft(chart, &member.cluster, &member.kubeconfig).await?);

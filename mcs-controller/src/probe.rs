@@ -1,6 +1,8 @@
 //! `mcs probe`: whether endpoints of other clusters answer where it runs. `mcs check` runs it in pods of the controller's
 //! image, as `mcs probe`.
 
+mod lookup;
+
 use std::{
     fmt, fs, net::SocketAddr, path::PathBuf, process::ExitCode, str::FromStr, time::Duration,
 };
@@ -191,7 +193,10 @@ async fn connect(target: &Target, limit: Duration) -> Outcome {
             let found = timeout(limit, tokio::net::lookup_host(name)).await;
             match found.ok().and_then(Result::ok).and_then(|mut found| found.next()) {
                 Some(address) => address,
-                None => return Outcome::Unresolved,
+                None => {
+                    let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+                    return lookup::failure(host, limit).await;
+                }
             }
         }
     };

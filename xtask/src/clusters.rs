@@ -1,13 +1,16 @@
 //! `cargo xtask clusters`: real Kubernetes clusters on this machine.
 
 use std::{
+    fmt::Write as _,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::{Context as _, Result};
 use clap::{Subcommand, ValueEnum};
-use mcs_tests::cluster::{self, Claim, ClusterSet, Kubectl, Kubernetes, Observer, Plan, Programs};
+use mcs_tests::cluster::{
+    self, Claim, Cluster, ClusterSet, Kubectl, Kubernetes, Observer, Plan, Programs,
+};
 
 use crate::{
     interrupt::{INTERRUPTED, Interrupt},
@@ -204,12 +207,30 @@ fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
          kubectl get pods -A\n\
          \n\
          {clusters} load $(cargo xtask image | tail -n 1)\n\
-         kubectl apply -f deploy/kustomize/base/namespace.yaml\n\
-         helm install mcs-agent deploy/helm/mcs-agent --namespace mcs-system\n\
-         \n\
+         {}\n\
          {clusters} down\n",
-        kubectl?, helm?,
+        kubectl?,
+        helm?,
+        install(clusters, &cluster::clusters(set).collect::<Vec<_>>()),
     ))
+}
+
+/// How to make a clusterset, or to install the agent in the one cluster. Nodes do not have the ranges of their pods.
+fn install(command: &str, clusters: &[Cluster]) -> String {
+    if clusters.len() < 2 {
+        return "kubectl apply -f deploy/kustomize/base/namespace.yaml\n\
+                helm install mcs-agent deploy/helm/mcs-agent --namespace mcs-system\n"
+            .to_owned();
+    }
+    let mut text = "target/container/mcs up --chart deploy/helm/mcs".to_owned();
+    for cluster in clusters {
+        let ranges = cluster.pods().map(|range| range.to_string()).join(",");
+        let _ = write!(text, " \\\n  --pod-cidr {cluster}={ranges}");
+    }
+    for cluster in clusters {
+        let _ = write!(text, " \\\n  $({command} kubeconfig {})", cluster.number);
+    }
+    text + "\n"
 }
 
 /// Shows progress, and stops at Ctrl-C.
@@ -225,5 +246,22 @@ impl Observer for Terminal {
 
     fn check(&self) -> Result<()> {
         self.interrupt.check()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_to_try_makes_a_clusterset_of_several_clusters() {
+        let clusters: Vec<_> = ClusterSet::DEVELOPMENT.clusters(2).collect();
+        let text = install("cargo xtask clusters", &clusters);
+        assert!(text.starts_with("target/container/mcs up --chart deploy/helm/mcs "), "{text}");
+        for part in ["--pod-cidr c1=", "--pod-cidr c2=", "kubeconfig 1)", "kubeconfig 2)\n"] {
+            assert!(text.contains(part), "{part}: {text}");
+        }
+        let alone = install("cargo xtask clusters", &clusters[..1]);
+        assert!(alone.contains("helm install mcs-agent") && !alone.contains("mcs up"), "{alone}");
     }
 }

@@ -172,6 +172,17 @@ impl Chart {
                 env!("CARGO_PKG_VERSION")
             );
         }
+        // `mcs up` compares the versions of types by this annotation.
+        let expected =
+            format!("    clusterset.mcs-agent.io/version: {}", env!("CARGO_PKG_VERSION"));
+        for file in fs::read_dir(workspace.root.join(&path).join("crds")).into_iter().flatten() {
+            let file = file?.path();
+            ensure!(
+                fs::read_to_string(&file)?.lines().any(|line| line == expected),
+                "{} lacks the annotation{expected}",
+                file.display()
+            );
+        }
         let image = format!("mcs-agent:{}", env!("CARGO_PKG_VERSION"));
         let names_image = chart.lines().any(|line| line.trim().ends_with(&image));
         ensure!(names_image, "{path}/Chart.yaml lists another image than {image}");

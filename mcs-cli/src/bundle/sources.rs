@@ -8,12 +8,13 @@ use kube::{Api, api::LogParams};
 use mcs_kube::told;
 use serde_json::Value;
 
-use super::archive::Archive;
+use super::{archive::Archive, events};
 use crate::{
     agent_pod::{self, AgentPod},
     cluster::{
         Cluster, EXPORTED, EXPORTS, IMPORTS, Kind, LEASES, NODES, PEERS, PODS, PROPERTIES, SLICES,
     },
+    dns::Sources,
     status,
     tool::said_last,
 };
@@ -82,7 +83,22 @@ pub(super) async fn collect(
         leases.into_iter().filter(is_ours).collect()
     });
     objects(archive, &format!("{id}/objects/leases.json"), leases)?;
+    objects(archive, &format!("{id}/objects/events.json"), events::of(cluster).await)?;
+    corefiles(cluster, id, archive).await?;
     ask_agents(cluster, id, archive).await
+}
+
+/// Adds the texts that configure the DNS of the cluster.
+async fn corefiles(cluster: &Cluster, id: &str, archive: &mut Archive) -> anyhow::Result<()> {
+    match Sources::of(cluster).await {
+        Ok(sources) => {
+            for (name, text) in sources.texts() {
+                archive.text(&format!("{id}/dns/{name}"), text)?;
+            }
+        }
+        Err(error) => archive.fail(&format!("{id}/dns"), &told(&error)),
+    }
+    Ok(())
 }
 
 /// Takes the values of variables from a pod, but those of this project: others can hold passwords, as in the URL of a proxy.

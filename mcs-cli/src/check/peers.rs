@@ -1,11 +1,12 @@
 //! Whether the peers of a cluster are healthy, and are the clusters that `check` knows.
 
 use ipnet::IpNet;
+use kube::api::ListParams;
 use serde_json::Value;
 
 use super::{Warning, addresses::ranges, listed};
 use crate::{
-    cluster::{Cluster, DEPLOYMENTS, PEERS},
+    cluster::{Cluster, DEPLOYMENTS, NAMESPACES, PEERS},
     pod_ranges::{PodRanges, joined},
     status,
 };
@@ -25,7 +26,10 @@ impl Known {
         let given = deployment.ok().flatten().map(|deployment| ranges(&deployment, "--pod-cidr"));
         let pods = match given.filter(|given| !given.is_empty()) {
             Some(given) => given,
-            None => PodRanges::of(cluster).await.map(|pods| pods.ranges).unwrap_or_default(),
+            None => {
+                let found = PodRanges::of_kubernetes(cluster).await;
+                found.map(|pods| pods.ranges).unwrap_or_default()
+            }
         };
         Self { id: cluster.id.clone(), uid: cluster.uid().await.ok(), pods }
     }
@@ -81,13 +85,32 @@ pub(super) async fn checks(
         let advice = "there is no ClusterPeer: run `mcs link` with the kubeconfigs of all clusters";
         all.push(("peers", Err(anyhow::anyhow!(advice))));
     }
-    all.push(("namespaces", namespaces(&peers)));
+    let missing: Vec<_> = peers.iter().flat_map(status::missing_namespaces).collect();
+    let there = match missing.is_empty() {
+        true => Ok(vec![]),
+        false => cluster.list_if_readable(NAMESPACES, None, &ListParams::default()).await,
+    };
+    all.push(("namespaces", there.and_then(|there| namespaces(missing, &there))));
     all
 }
 
-/// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them.
-fn namespaces(peers: &[Value]) -> anyhow::Result<String> {
-    let missing: Vec<_> = peers.iter().flat_map(status::missing_namespaces).collect();
+/// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them. One that is
+/// being deleted takes no import any more, and may stay so for long. `missing`: what ClusterPeers say. `there`: the namespaces.
+fn namespaces(mut missing: Vec<String>, there: &[Value]) -> anyhow::Result<String> {
+    let ending = there.iter().filter(|one| one["metadata"]["deletionTimestamp"].is_string());
+    let names = ending.filter_map(|one| one["metadata"]["name"].as_str());
+    let is_meant = |name: &&str| {
+        let mut words = missing.iter().flat_map(|text| text.split([' ', ',', ';']));
+        words.any(|word| word.split_once('/').is_some_and(|(namespace, _)| namespace == *name))
+    };
+    let ending: Vec<_> = names.filter(is_meant).collect();
+    if !ending.is_empty() {
+        let ending = ending.join(", ");
+        missing.push(format!(
+            "Terminating, so that no import is made in it: namespace {ending}. Its conditions say what keeps it; make it again once it \
+             is gone"
+        ));
+    }
     anyhow::ensure!(missing.is_empty(), Warning(listed(&missing)));
     Ok("there is one for each service of the peers".to_owned())
 }
@@ -109,6 +132,28 @@ mod tests {
 
     fn ranges(texts: &[&str]) -> Vec<IpNet> {
         texts.iter().map(|text| text.parse().unwrap()).collect()
+    }
+
+    #[test]
+    fn a_namespace_that_is_being_deleted_is_told() {
+        let missing = || vec!["west: does not import them: shop/web, bank/pay".to_owned()];
+        let namespace = |name: &str, deleted: Value| json!({"metadata": {"name": name, "deletionTimestamp": deleted}});
+        let ending = json!("2026-01-02T03:04:05Z");
+        let there = [
+            namespace("shop", ending.clone()),
+            namespace("hop", ending),
+            namespace("bank", Value::Null),
+        ];
+        let said = namespaces(missing(), &there).unwrap_err();
+        assert!(said.is::<Warning>());
+        assert!(
+            said.to_string()
+                .contains("; Terminating, so that no import is made in it: namespace shop."),
+            "{said}"
+        );
+        let said = namespaces(missing(), &there[2..]).unwrap_err().to_string();
+        assert!(!said.contains("Terminating"), "{said}");
+        assert!(namespaces(vec![], &there).is_ok());
     }
 
     #[test]

@@ -123,24 +123,26 @@ pub(super) async fn checks(
             let outcomes = probe::probe(&targets, LIMIT, Duration::ZERO).await;
             // Beside a cluster, this machine has none of its pods' addresses.
             let sources = if cluster.is_own { probe::ask(&ask, LIMIT).await } else { Vec::new() };
-            Ok(Found { outcomes, sources })
+            Ok((Found { outcomes, sources }, None))
         }
     };
-    let finding = |target: &Target, message: anyhow::Result<String>| {
-        let message = message.map_err(|error| error.context(target.name.clone()));
-        let message = message.map(|message| format!("{}: {message}", target.name));
+    let finding = |target: &Target, node: Option<&String>, message: anyhow::Result<String>| {
+        let message = named(target.name.clone(), node, message);
         Finding {
             peer: Some(target.name.clone()),
+            node: node.cloned(),
             ..Finding::new(cluster.id.as_str(), "pods", message)
         }
     };
-    let Found { outcomes, sources } = match found {
+    let (Found { outcomes, sources }, node) = match found {
         Ok(found) => found,
         Err(reason) => {
-            let skipped = |target| Finding { skipped: true, ..finding(target, Ok(reason.clone())) };
+            let skipped =
+                |target| Finding { skipped: true, ..finding(target, None, Ok(reason.clone())) };
             return Ok(targets.iter().map(skipped).collect());
         }
     };
+    let node = node.as_ref();
     let mut outcomes = outcomes.into_iter();
     let mut findings: Vec<_> = targets
         .iter()
@@ -149,12 +151,14 @@ pub(super) async fn checks(
             let probes: Vec<_> =
                 probes.map(|(endpoint, outcome)| Probe { endpoint, outcome }).collect();
             let skipped = probes.is_empty();
-            Finding { skipped, probes: probes.clone(), ..finding(target, judge(target, &probes)) }
+            let judged = judge(target, &probes);
+            let node = node.filter(|_| !skipped);
+            Finding { skipped, probes, ..finding(target, node, judged) }
         })
         .collect();
-    let named = services.iter().zip(outcomes);
-    findings.extend(named.map(|(service, outcome)| {
-        Finding::new(cluster.id.as_str(), "by name", by_name::judge(service, outcome))
+    findings.extend(services.iter().zip(outcomes).map(|(service, outcome)| {
+        let judged = named(service.name.clone(), node, by_name::judge(service, outcome));
+        Finding { node: node.cloned(), ..Finding::new(cluster.id.as_str(), "by name", judged) }
     }));
     let asked = asked.get(..sources.len()).unwrap_or_default();
     findings.extend(source::seen(asked, &sources).into_iter().map(|seen| Finding {
@@ -163,6 +167,20 @@ pub(super) async fn checks(
         ..Finding::new(cluster.id.as_str(), "source address", Ok(seen.text))
     }));
     Ok(findings)
+}
+
+/// A message about a peer or a service, with the node from which it was tried: another node can have other routes.
+fn named(
+    who: String,
+    node: Option<&String>,
+    message: anyhow::Result<String>,
+) -> anyhow::Result<String> {
+    let from = node.map(|node| format!(" from node {node}")).unwrap_or_default();
+    let who = who + &from;
+    match message {
+        Ok(message) => Ok(format!("{who}: {message}")),
+        Err(error) => Err(error.context(who)),
+    }
 }
 
 /// The peers of a cluster, with endpoints that the cluster has imported from each.
@@ -268,6 +286,18 @@ mod tests {
             "{message}"
         );
         assert!(judged(&[], None).unwrap().contains("nothing is probed"));
+    }
+
+    #[test]
+    fn a_row_names_the_node_that_has_tried() {
+        let node = "n1".to_owned();
+        let message = named("west".to_owned(), Some(&node), judged(&[Outcome::Answered], None));
+        assert!(message.unwrap().starts_with("west from node n1: 1 of 1 pods"));
+        let error = named("west".to_owned(), Some(&node), judged(&[Outcome::Timeout], None));
+        let error = mcs_kube::told(&error.unwrap_err());
+        assert!(error.starts_with("west from node n1: 1 of 1 pods are not reached"), "{error}");
+        let here = named("west".to_owned(), None, judged(&[], None)).unwrap();
+        assert!(here.starts_with("west: no ready endpoint"), "{here}");
     }
 
     #[test]

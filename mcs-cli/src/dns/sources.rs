@@ -121,6 +121,16 @@ impl Sources {
         Ok(Self { main, custom, own, caches })
     }
 
+    /// Each text, with a name for a file.
+    pub(crate) fn texts(&self) -> impl Iterator<Item = (String, &str)> {
+        let caches = self.caches.iter().map(|cache| &cache.source);
+        let all = std::iter::once(&self.main).chain(&self.custom).chain(caches);
+        all.filter_map(|source| {
+            let Source { namespace, name, key, .. } = source;
+            Some((format!("{namespace}-{name}-{key}"), source.text()?))
+        })
+    }
+
     /// The files with server blocks that CoreDNS reads, parsed.
     ///
     /// # Errors

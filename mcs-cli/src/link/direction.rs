@@ -76,7 +76,7 @@ pub(super) struct Direction<'a> {
     pub(super) publisher: &'a Publisher<'a>,
     pub(super) former: Former,
     /// The ranges that the other readers' ClusterPeers have for the publisher.
-    others: Vec<IpNet>,
+    pub(super) others: Vec<IpNet>,
 }
 
 impl Direction<'_> {

@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 
-use anyhow::{bail, ensure};
+use anyhow::bail;
 use ipnet::IpNet;
 use k8s_openapi::ByteString;
 use serde_json::{Value, from_value};
@@ -135,10 +135,7 @@ impl PodRanges {
         let is_same =
             kept.len() == self.ranges.len() && kept.iter().all(|range| self.ranges.contains(range));
         if self.are_given || kept.is_empty() || is_same {
-            ensure!(
-                !self.ranges.is_empty(),
-                "the pod range of cluster {id} is unknown: give --pod-cidr {id}=CIDR"
-            );
+            self.ensure_known(id)?;
             return Ok(self);
         }
         let (had, found) = (joined(&kept), joined(&self.ranges));

@@ -261,35 +261,23 @@ async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> a
     hub.apply(CLUSTER_BINDINGS, binding).await
 }
 
-/// Deletes the objects of an earlier version for each pair of clusters: an account in the publisher's mailbox, and the
+/// Deletes the objects of an earlier version for one pair of clusters: an account in the publisher's mailbox, and the
 /// reader's Secret.
-pub(super) async fn take_pairs(
-    link: &LinkArgs,
-    publishers: &[Publisher<'_>],
-    directions: &[&Direction<'_>],
-) -> anyhow::Result<()> {
-    for publisher in publishers {
-        let accounts = pairs(&publisher.mailbox).await?;
-        let is_linked = |account: &&String| {
-            let reads = |one: &&Direction<'_>| {
-                one.reader.id.as_str() == **account
-                    && one.publisher.cluster.id == publisher.cluster.id
-            };
-            directions.iter().any(reads)
-        };
-        for account in accounts.iter().filter(is_linked) {
-            take_rights(&publisher.mailbox, account).await?;
-        }
+pub(super) async fn take_pair(link: &LinkArgs, direction: &Direction<'_>) -> anyhow::Result<()> {
+    let Direction { reader, publisher, former, .. } = direction;
+    let Mailbox { host, namespace } = &publisher.mailbox;
+    let account = reader.id.as_str();
+    let binding = host.get(BINDINGS, Some(namespace), account).await?;
+    if binding.is_some_and(|binding| is_of_pair(&binding)) {
+        take_rights(&publisher.mailbox, account).await?;
     }
-    for Direction { reader, publisher, former, .. } in directions {
-        let name = secret_name(&publisher.cluster.id);
-        let is_ours = |secret: &Value| {
-            secret["metadata"]["name"] == *name
-                && secret["metadata"]["labels"][well_known::MANAGED_BY] == well_known::CONTROLLER
-        };
-        if former.secret.as_ref().is_some_and(is_ours) {
-            reader.delete(SECRETS, Some(&link.namespace), &name).await?;
-        }
+    let name = secret_name(&publisher.cluster.id);
+    let is_ours = |secret: &Value| {
+        secret["metadata"]["name"] == *name
+            && secret["metadata"]["labels"][well_known::MANAGED_BY] == well_known::CONTROLLER
+    };
+    if former.secret.as_ref().is_some_and(is_ours) {
+        reader.delete(SECRETS, Some(&link.namespace), &name).await?;
     }
     Ok(())
 }
@@ -375,11 +363,17 @@ async fn let_publish_no_longer(
     Ok(Linked { left, ..done(link, id, mailbox, Some(note)) })
 }
 
-/// The accounts that may read only this mailbox. Earlier versions created one for each pair of clusters.
+/// Whether a binding is that of an account which may read only this mailbox. Earlier versions created one for each pair of
+/// clusters.
+fn is_of_pair(binding: &Value) -> bool {
+    binding["roleRef"]["name"] == READER
+}
+
+/// The accounts that may read only this mailbox.
 async fn pairs(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
     let Mailbox { host, namespace } = mailbox;
     let bindings = host.list_in(BINDINGS, Some(namespace), "").await?;
-    let of_readers = bindings.iter().filter(|binding| binding["roleRef"]["name"] == READER);
+    let of_readers = bindings.iter().filter(|binding| is_of_pair(binding));
     let names = of_readers.filter_map(|binding| binding["metadata"]["name"].as_str());
     Ok(names.map(str::to_owned).collect())
 }

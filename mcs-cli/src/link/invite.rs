@@ -147,7 +147,11 @@ async fn invited(command: &InviteCommand) -> anyhow::Result<String> {
     let mailbox = Mailbox { host: &cluster, namespace: command.mailbox.clone() };
     let publisher = Publisher::of(&cluster, mailbox, command.pod_cidr.clone()).await?;
     let PodRanges { ranges, warning, .. } = publisher.pods.clone();
-    ensure!(!ranges.is_empty(), "the pod range of cluster {id} is unknown: give --pod-cidr CIDR");
+    let seen = warning.clone().unwrap_or_default();
+    ensure!(
+        !ranges.is_empty(),
+        "the pod range of cluster {id} is unknown: give --pod-cidr CIDR. {seen}"
+    );
     let vips = ranges_of(&cluster, &command.namespace).await?.vips;
     let facts = Facts {
         cluster: id.clone(),
@@ -193,7 +197,7 @@ async fn joined_by(command: &JoinCommand) -> anyhow::Result<Linked> {
 /// The identity and ranges of the joining cluster.
 async fn own<'a>(cluster: &'a Cluster, namespace: &str) -> anyhow::Result<Own<'a>> {
     let Ranges { vips, services, mut pods } = ranges_of(cluster, namespace).await?;
-    pods.extend(PodRanges::of(cluster).await?.ranges);
+    pods.extend(PodRanges::of_kubernetes(cluster).await?.ranges);
     let peers = cluster.list(PEERS).await?.into_iter().map(|peer| {
         let id = peer["spec"]["clusterId"].as_str().unwrap_or_default().to_owned();
         (id, pod_cidrs(&peer))

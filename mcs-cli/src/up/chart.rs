@@ -126,6 +126,18 @@ impl Chart {
 mod tests {
     use super::*;
 
+    impl Chart {
+        pub(in crate::up) fn with_types(types: Vec<Value>) -> Self {
+            Self {
+                reference: "mcs".to_owned(),
+                pinned: None,
+                name: "mcs".to_owned(),
+                version: "0.2.0".to_owned(),
+                types,
+            }
+        }
+    }
+
     #[test]
     fn without_a_flag_the_chart_has_the_version_of_the_program() {
         #[derive(clap::Parser)]
@@ -146,9 +158,7 @@ mod tests {
         let chart = |pinned: Option<&str>| Chart {
             reference: "oci://example/mcs".to_owned(),
             pinned: pinned.map(str::to_owned),
-            name: "mcs".to_owned(),
-            version: "0.2.0".to_owned(),
-            types: vec![],
+            ..Chart::with_types(vec![])
         };
         let words = |chart: &Chart| {
             let command = chart.helm(&["show", "chart"]);

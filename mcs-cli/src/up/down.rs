@@ -172,7 +172,7 @@ async fn remove(one: &Leaving, with_dns: bool, done: &mut Vec<String>) -> anyhow
     say("unlinked".to_owned())?;
     if let Err(late) = withdrawn(cluster).await {
         // They are deleted below, when nothing serves them any more.
-        progress::say(id, &told(&late))?;
+        print(&told(&late))?;
     }
     if with_dns {
         say(dns::undo(cluster).await?.join("; "))?;
@@ -210,7 +210,7 @@ async fn withdrawn(cluster: &Cluster) -> anyhow::Result<()> {
     wait::patiently(end, async || {
         let imports = cluster.list_in_if_served(IMPORTS, None, &ours()).await?;
         let from = sources(&imports, cluster.id.as_str());
-        let late = || format!("imports still have endpoints of {}", joined(&from));
+        let late = || format!("{}: imports still have endpoints of {}", cluster.id, joined(&from));
         Ok(from.is_empty().then_some(()).ok_or_else(late))
     })
     .await

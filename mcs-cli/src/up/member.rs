@@ -32,8 +32,8 @@ pub(crate) struct MemberArgs {
     #[arg(long, value_name = "NAME")]
     clusterset: Option<String>,
 
-    /// The pod ranges of a cluster, with commas between them; repeatable [default: those in the ClusterPeers of the others, or
-    /// podSubnet of kubeadm, or else the ranges of its nodes]
+    /// The pod ranges of a cluster, with commas between them; repeatable [default: those in the ClusterPeers of the others, or in
+    /// objects of the CNI, or podSubnet of kubeadm, or else the ranges of its nodes]
     #[arg(long, value_name = "ID=CIDR", value_parser = link::pair::<RangeList>)]
     pub(super) pod_cidr: Vec<(ClusterId, RangeList)>,
 
@@ -113,13 +113,10 @@ impl Member {
             self.pods = link::ranges_in(peers, id);
         }
         if self.pods.is_empty() {
-            self.pods = PodRanges::of(&self.cluster).await?.ranges;
+            let found = PodRanges::of(&self.cluster).await?;
+            found.ensure_known(id)?;
+            self.pods = found.ranges;
         }
-        ensure!(
-            !self.pods.is_empty(),
-            "neither its peers, nor kubeadm, nor its nodes say which addresses the pods of cluster {id} have: give --pod-cidr \
-             {id}=CIDR"
-        );
         Ok(())
     }
 
@@ -146,7 +143,8 @@ impl Member {
         };
         if let Some(range) = self.pods.iter().find(overlaps) {
             bail!(
-                "pods of cluster {} and of cluster {} have addresses of {range}: a flat network gives every cluster ranges of its own",
+                "pods of cluster {} and of cluster {} have addresses of {range}: a flat network gives every cluster ranges of its own. If \
+                 the pods of one have other ranges, give them by --pod-cidr",
                 one.id,
                 two.id
             );
@@ -218,7 +216,7 @@ pub(super) struct Properties {
 
 impl Properties {
     async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
-        let Some(id) = cluster.property_object(ID_PROPERTY).await? else {
+        let Some(id) = cluster.get(PROPERTIES, None, ID_PROPERTY).await? else {
             return Ok(Self { id: None, clusterset: None, are_of_others: false });
         };
         let manager = &id["metadata"]["labels"][well_known::MANAGED_BY];

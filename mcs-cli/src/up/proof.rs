@@ -362,6 +362,7 @@ async fn attempt(
     let errand = Errand { targets, ask: ask.to_vec(), wait: ATTEMPT, node };
     run_pod(cluster, &ProbeArgs::in_namespace(CONTROLLERS), &errand)
         .await?
+        .map(|(found, _)| found)
         .map_err(|why| anyhow!(why))
 }
 

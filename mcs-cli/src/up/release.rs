@@ -11,10 +11,12 @@ use super::{
     pending::{self, Pending},
 };
 use crate::{
+    agent_pod::{is_ready, obstacle},
     check,
-    cluster::Cluster,
+    cluster::{Cluster, PODS},
     kubeconfig::KubeconfigArg,
     tool::{output, run, tool},
+    wait::Waiting,
 };
 
 /// The release, and the namespace of the agents.
@@ -22,6 +24,8 @@ pub(super) const RELEASE: &str = "mcs";
 pub(super) const NAMESPACE: &str = "mcs-system";
 /// The time limit for the release's pods to be ready.
 const READY_WITHIN: &str = "5m";
+/// The pods of the release.
+const PODS_OF_RELEASE: &str = "app.kubernetes.io/name in (mcs-agent,mcs-controller)";
 /// The changed values of a plan that are shown.
 const SHOWN: usize = 12;
 
@@ -128,7 +132,13 @@ impl Release {
         }
         let mut helm = upgrade(chart, kubeconfig, &self.values)?;
         helm.args(["--install", "--create-namespace", "--wait", "--timeout", READY_WITHIN]);
-        let Err(error) = run(helm).await else { return Ok(()) };
+        let id = &cluster.id;
+        let mut waiting = Waiting::new(&format!("{id}: helm has made no pod of the release yet"));
+        let look = async || {
+            let pods = cluster.list_in(PODS, None, PODS_OF_RELEASE).await.ok()?;
+            Some(format!("{id}: helm waits for pods of the release: {}", unready(&pods)?))
+        };
+        let Err(error) = waiting.watch(run(helm), look).await else { return Ok(()) };
         // The kubelet's messages about the agents' pods are the useful ones.
         match check::agents::on_every_node(cluster).await {
             Err(agents) => bail!("{error:#}; agents: {agents:#}"),
@@ -159,6 +169,20 @@ impl Release {
         };
         let former = if former.is_null() { String::new() } else { former.to_string() };
         output(helm, former.as_bytes()).await
+    }
+}
+
+/// How many of these pods are not ready, and why not. `None`: there is no pod.
+fn unready(pods: &[Value]) -> Option<String> {
+    let unready: Vec<_> = pods.iter().filter(|pod| !is_ready(pod)).collect();
+    let (count, all) = (unready.len(), pods.len());
+    // A pod that cannot start says more than one that has just begun.
+    let obstacles: Vec<_> = unready.into_iter().map(obstacle).collect();
+    let worst = obstacles.iter().find(|one| !one.ends_with("is not ready")).or(obstacles.first());
+    match worst {
+        _ if all == 0 => None,
+        None => Some(format!("all {all} are ready")),
+        Some(worst) => Some(format!("{count} of {all} are not ready; {worst}")),
     }
 }
 
@@ -292,7 +316,14 @@ pub(super) async fn uninstall(cluster: &Cluster, kubeconfig: &KubeconfigArg) -> 
     helm.kill_on_drop(false);
     helm.args(["uninstall", RELEASE, "--namespace", NAMESPACE, "--ignore-not-found"]);
     helm.args(["--wait", "--timeout", READY_WITHIN]);
-    run(helm).await
+    let id = &cluster.id;
+    let mut waiting =
+        Waiting::new(&format!("{id}: helm takes the release away, and agents clean their nodes"));
+    let look = async || {
+        let pods = cluster.list_in(PODS, None, PODS_OF_RELEASE).await.ok()?;
+        Some(format!("{id}: helm takes the release away: {} pods are left", pods.len()))
+    };
+    waiting.watch(run(helm), look).await
 }
 
 #[cfg(test)]
@@ -300,6 +331,25 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_wait_for_helm_names_the_pod_that_cannot_start() {
+        let pod = |name: &str, ready: &str, status: Value| {
+            let mut pod = json!({"metadata": {"name": name}, "status": status});
+            pod["status"]["conditions"] = json!([{"type": "Ready", "status": ready}]);
+            pod
+        };
+        let waiting = json!({"reason": "ErrImagePull", "message": "manifest unknown"});
+        let waiting = json!({"containerStatuses": [{"state": {"waiting": waiting}}]});
+        let all =
+            [pod("a", "True", json!({})), pod("b", "False", json!({})), pod("c", "False", waiting)];
+        let expected = "2 of 3 are not ready; pod c: ErrImagePull manifest unknown";
+        assert_eq!(unready(&all).as_deref(), Some(expected));
+        let expected = "1 of 2 are not ready; pod b is not ready";
+        assert_eq!(unready(&all[..2]).as_deref(), Some(expected));
+        assert_eq!(unready(&all[..1]).as_deref(), Some("all 1 are ready"));
+        assert_eq!(unready(&[]), None);
+    }
 
     #[test]
     fn a_plan_shows_each_value_that_changes() {

@@ -7,7 +7,8 @@ use serde_json::Value;
 use super::release::NAMESPACE;
 use crate::{
     cluster::{
-        CONFIG_MAPS, Cluster, EXPORTS, ID_PROPERTY, Kind, LEASES, NAMESPACES, PEERS, SERVICES,
+        CONFIG_MAPS, Cluster, EXPORTS, ID_PROPERTY, Kind, LEASES, NAMESPACES, PEERS, PROPERTIES,
+        SERVICES,
     },
     dns,
     kubeconfig::KubeconfigArg,
@@ -63,7 +64,7 @@ async fn found(cluster: &Cluster) -> anyhow::Result<Vec<(String, String)>> {
         (VIP_RANGES_PROPERTY, ": agents that are installed alone refuse other addresses"),
         (TRAFFIC_PROPERTY, ": agents that are installed alone follow it"),
     ] {
-        if cluster.property_object(name).await?.is_some() {
+        if cluster.get(PROPERTIES, None, name).await?.is_some() {
             let how = format!("kubectl delete clusterproperty {name}");
             add(format!("ClusterProperty {name}{why}"), &how);
         }

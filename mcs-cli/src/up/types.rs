@@ -3,6 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use anyhow::Context as _;
+use mcs_controller::clusterset::well_known;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -13,7 +14,7 @@ use crate::{
     draft::Draft,
     fleet,
     kubeconfig::KubeconfigArg,
-    tool::{output, run, tool},
+    tool::{output, tool},
     wait,
 };
 
@@ -51,8 +52,8 @@ pub(super) struct Types {
     files: Vec<String>,
     /// The chart's types to apply.
     own: Vec<Value>,
-    /// The chart's types that are newer in the cluster.
-    newer: Vec<String>,
+    /// The kinds of the chart's types that are newer in the cluster, with their version if it is known.
+    newer: Vec<(String, Option<String>)>,
 }
 
 /// What becomes of one type of the chart.
@@ -60,8 +61,8 @@ pub(super) struct Types {
 enum Own {
     Apply,
     Keep,
-    /// The one in the cluster is of a later chart.
-    Newer,
+    /// The one in the cluster is of a later chart, of this version if that is known.
+    Newer(Option<String>),
 }
 
 impl Types {
@@ -84,23 +85,22 @@ impl Types {
         Ok(types)
     }
 
-    /// Compares the chart's types with those of the cluster. `former`: the version of the release.
+    /// Compares the chart's types with those of the cluster. `release`: the version of the release.
     pub(super) async fn compare(
         &mut self,
         chart: &Chart,
         cluster: &Cluster,
-        former: Option<&str>,
+        release: Option<&str>,
     ) -> anyhow::Result<()> {
-        let order = former.map(|former| order(&chart.version, former));
         let found = fleet::each(&chart.types, async |own: &Value| {
             let name = own["metadata"]["name"].as_str().unwrap_or_default();
             anyhow::Ok((own, cluster.get(DEFINITIONS, None, name).await?))
         });
         for (own, there) in fleet::all_of(found.await)? {
-            match fate(there.as_ref(), own, order) {
+            match fate(there.as_ref(), own, &chart.version, release) {
                 Own::Apply => self.own.push(own.clone()),
                 Own::Keep => {}
-                Own::Newer => self.newer.push(kind(own)),
+                Own::Newer(version) => self.newer.push((kind(own), version)),
             }
         }
         Ok(())
@@ -121,8 +121,13 @@ impl Types {
         if !own.is_empty() {
             all.push(format!("apply {}", own.join(", ")));
         }
-        if !self.newer.is_empty() {
-            let newer = self.newer.join(", ");
+        let newer = self.newer.iter().map(|(kind, version)| match version {
+            Some(version) => format!("{kind} ({version})"),
+            None => kind.clone(),
+        });
+        let newer: Vec<_> = newer.collect();
+        if !newer.is_empty() {
+            let newer = newer.join(", ");
             all.push(format!("leave {newer}, which the cluster has of a later chart"));
         }
         if all.is_empty() { "left as they are".to_owned() } else { all.join("; ") }
@@ -134,11 +139,7 @@ impl Types {
         cluster: &Cluster,
         kubeconfig: &KubeconfigArg,
     ) -> anyhow::Result<()> {
-        for file in &self.files {
-            let mut kubectl = tool("kubectl", "--context", kubeconfig)?;
-            kubectl.args(["apply", "--server-side", "--filename", file]);
-            run(kubectl).await?;
-        }
+        self.each_file(kubeconfig, &["apply", "--server-side"]).await?;
         if !self.own.is_empty() {
             let list = json!({"apiVersion": "v1", "kind": "List", "items": self.own});
             let mut kubectl = tool("kubectl", "--context", kubeconfig)?;
@@ -153,18 +154,38 @@ impl Types {
         wait::until(Instant::now() + SERVED_WITHIN, served).await
     }
 
-    /// Prints what [`Types::install`] would apply.
-    pub(super) async fn draft(
+    /// Prints the files that [`Types::install`] would apply.
+    pub(super) async fn draft_files(
         &self,
         draft: &Draft,
         kubeconfig: &KubeconfigArg,
     ) -> anyhow::Result<()> {
-        for file in &self.files {
-            let mut kubectl = tool("kubectl", "--context", kubeconfig)?;
-            kubectl.args(["create", "--dry-run=client", "--output", "yaml", "--filename", file]);
-            draft.text_of(&output(kubectl, &[]).await?);
+        let verb = ["create", "--dry-run=client", "--output", "yaml"];
+        for text in self.each_file(kubeconfig, &verb).await? {
+            draft.text_of(&text);
         }
         Ok(())
+    }
+
+    /// The chart's types for a dry run. Those that are newer in the cluster are not among them.
+    pub(super) fn of_chart<'a>(&self, chart: &'a Chart) -> impl Iterator<Item = &'a Value> {
+        let newer: Vec<_> = self.newer.iter().map(|(kind, _)| kind.clone()).collect();
+        chart.types.iter().filter(move |own| !newer.contains(&kind(own)))
+    }
+
+    /// kubectl with a verb and each of the files, one after the other. Returns its outputs.
+    async fn each_file(
+        &self,
+        kubeconfig: &KubeconfigArg,
+        verb: &[&str],
+    ) -> anyhow::Result<Vec<Vec<u8>>> {
+        let mut outputs = Vec::new();
+        for file in &self.files {
+            let mut kubectl = tool("kubectl", "--context", kubeconfig)?;
+            kubectl.args(verb).args(["--filename", file]);
+            outputs.push(output(kubectl, &[]).await?);
+        }
+        Ok(outputs)
     }
 }
 
@@ -182,20 +203,22 @@ fn kind(definition: &Value) -> String {
     definition["spec"]["names"]["kind"].as_str().unwrap_or_default().to_owned()
 }
 
-/// `order`: how the chart's version compares with that of the release, if there is a release.
-fn fate(there: Option<&Value>, own: &Value, order: Option<Ordering>) -> Own {
+/// `chart`: the version of the chart with this type. `release`: that of the release, if there is one.
+fn fate(there: Option<&Value>, own: &Value, chart: &str, release: Option<&str>) -> Own {
     let Some(there) = there else { return Own::Apply };
     let has_more = !fields(there).is_subset(&fields(own));
     if has(&there["spec"], &own["spec"]) && !has_more {
         return Own::Keep;
     }
-    let is_newer = match order {
-        Some(Ordering::Less) => true,
-        Some(Ordering::Greater) => false,
-        // Somebody else may have applied a later chart's.
-        Some(Ordering::Equal) | None => has_more,
-    };
-    if is_newer { Own::Newer } else { Own::Apply }
+    let applied = there["metadata"]["annotations"][well_known::SOFTWARE].as_str();
+    let known = applied.into_iter().chain(release).max_by(|one, other| order(one, other));
+    match known.map(|known| order(chart, known)) {
+        Some(Ordering::Less) => Own::Newer(known.map(str::to_owned)),
+        Some(Ordering::Greater) if applied.is_some() => Own::Apply,
+        // Somebody else may have applied a later chart's type: a release does not say of which version its types are.
+        _ if has_more => Own::Newer(None),
+        _ => Own::Apply,
+    }
 }
 
 /// Whether everything of `own` is there. The API server adds defaults.
@@ -259,15 +282,45 @@ mod tests {
 
     #[test]
     fn types_do_not_go_backwards() {
-        let (old, new) = (definition(&["a"]), definition(&["a", "b"]));
-        assert_eq!(fate(None, &old, None), Own::Apply);
-        assert_eq!(fate(Some(&old), &new, None), Own::Apply);
-        assert_eq!(fate(Some(&new), &old, None), Own::Newer, "nobody knows the release");
-        assert_eq!(fate(Some(&new), &old, Some(Ordering::Less)), Own::Newer);
-        assert_eq!(fate(Some(&new), &old, Some(Ordering::Greater)), Own::Apply, "b is no more");
-        let mut stored = new.clone();
+        let (few, more) = (definition(&["a"]), definition(&["a", "b"]));
+        let of = |version: &str, definition: &Value| {
+            let mut there = definition.clone();
+            there["metadata"]["annotations"] = json!({(well_known::SOFTWARE): version});
+            there
+        };
+        let fate = |there: Option<&Value>, own, release| fate(there, own, "0.5.0", release);
+        let newer = |version: &str| Own::Newer(Some(version.to_owned()));
+        assert_eq!(fate(None, &few, None), Own::Apply);
+        assert_eq!(fate(Some(&few), &more, None), Own::Apply);
+        // Nobody has noted of which version the type is.
+        for release in [None, Some("0.4.0"), Some("0.5.0")] {
+            assert_eq!(fate(Some(&more), &few, release), Own::Newer(None), "{release:?}");
+        }
+        assert_eq!(fate(Some(&more), &few, Some("0.6.0")), newer("0.6.0"));
+        // A later one can also have fewer fields, or other rules alone.
+        assert_eq!(fate(Some(&of("0.10.0", &few)), &more, Some("0.4.0")), newer("0.10.0"));
+        assert_eq!(fate(Some(&of("0.4.0", &few)), &more, Some("0.6.0")), newer("0.6.0"));
+        assert_eq!(
+            fate(Some(&of("0.4.0", &more)), &few, Some("0.4.0")),
+            Own::Apply,
+            "b is no more"
+        );
+        assert_eq!(fate(Some(&of("0.5.0", &more)), &few, None), Own::Newer(None));
+        let mut stored = of("0.6.0", &more);
         stored["spec"]["conversion"] = json!({"strategy": "None"});
-        assert_eq!(fate(Some(&stored), &new, None), Own::Keep, "the API server adds defaults");
+        assert_eq!(fate(Some(&stored), &more, None), Own::Keep, "the API server adds defaults");
+    }
+
+    #[test]
+    fn newer_types_are_told_and_no_part_of_a_dry_run() {
+        let own = |kind: &str| json!({"spec": {"names": {"kind": kind}}});
+        let newer = vec![("ClusterPeer".to_owned(), Some("0.6.0".to_owned()))];
+        let types = Types { own: vec![own("ExportRule")], newer, ..Types::default() };
+        let expected =
+            "apply ExportRule; leave ClusterPeer (0.6.0), which the cluster has of a later chart";
+        assert_eq!(types.text(), expected);
+        let chart = Chart::with_types(vec![own("ClusterPeer"), own("ExportRule")]);
+        assert_eq!(types.of_chart(&chart).map(kind).collect::<Vec<_>>(), ["ExportRule"]);
     }
 
     #[test]
@@ -277,7 +330,13 @@ mod tests {
         let own = all.iter().find(|one| one.is_object()).unwrap();
         assert_eq!(kind(own), "ClusterPeer");
         assert!(fields(own).contains("v1alpha1.spec.namespaces.allow"), "{:?}", fields(own));
-        assert_eq!(fate(Some(own), own, None), Own::Keep);
+        assert_eq!(fate(Some(own), own, "0.5.0", None), Own::Keep);
+        let version = &own["metadata"]["annotations"][well_known::SOFTWARE];
+        assert_eq!(
+            version,
+            env!("CARGO_PKG_VERSION"),
+            "a test of the annotation that `mcs up` reads"
+        );
     }
 
     #[test]

@@ -94,7 +94,7 @@ pub const RELEASED: &str = "clusterset.mcs-agent.io/released";
 pub const CLUSTERSET: &str = "clusterset.mcs-agent.io/clusterset";
 /// Annotation of that Lease: the ranges of the clusterset's VIPs, with commas between.
 pub const VIP_RANGES: &str = "clusterset.mcs-agent.io/vip-ranges";
-/// Annotation of that Lease: the version of the controller.
+/// Annotation of that Lease: the version of the controller. Of the chart's types: the version of the chart.
 pub const SOFTWARE: &str = "clusterset.mcs-agent.io/version";
 /// Annotation of that Lease: where the controller says which source address it sees, with commas between.
 pub const CONTROLLERS: &str = "clusterset.mcs-agent.io/controllers";

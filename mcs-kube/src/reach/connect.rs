@@ -29,8 +29,14 @@ pub enum Outcome {
     Unreachable,
     /// This machine does not let the connection begin.
     Failed,
-    /// No name server knows the name.
+    /// The name server knows no such name (NXDOMAIN).
     Unresolved,
+    /// It knows the name, and no address of it.
+    DnsEmpty,
+    /// It answers with an error, such as SERVFAIL.
+    DnsFailed,
+    /// No name server answers.
+    DnsSilent,
 }
 
 impl Outcome {
@@ -48,6 +54,9 @@ impl Outcome {
             Self::Unreachable => "is unreachable",
             Self::Failed => "cannot be tried",
             Self::Unresolved => "is no name that DNS knows",
+            Self::DnsEmpty => "has no address in DNS",
+            Self::DnsFailed => "cannot be looked up: DNS answers with an error, such as SERVFAIL",
+            Self::DnsSilent => "cannot be looked up: DNS does not answer",
         }
     }
 

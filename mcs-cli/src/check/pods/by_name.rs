@@ -53,17 +53,32 @@ fn service(import: &Value) -> Option<Service> {
 
 /// The finding about a service, by the outcome. An error is advice.
 pub(super) fn judge(service: &Service, outcome: Outcome) -> anyhow::Result<String> {
-    let Service { name, target } = service;
+    let target = &service.target;
     let advice = match outcome {
-        Outcome::Answered => return Ok(format!("{name} answers by its name, {target}")),
-        Outcome::Unresolved => "the DNS server of pods does not know the name: see the checks of dns, and deploy/dns".to_owned(),
-        Outcome::Refused => "the agent has no endpoint for it that it can use: `mcs-agent services` in a pod of the agent says why; or its pods refuse"
-            .to_owned(),
-        Outcome::Timeout | Outcome::Unreachable | Outcome::Failed => "no agent serves its ClusterSetIP on that node, or pods do not reach its \
+        Outcome::Answered => return Ok(format!("it answers by its name, {target}")),
+        Outcome::Unresolved => {
+            "the DNS server of pods does not know the name: see the checks of dns, and deploy/dns"
+        }
+        Outcome::DnsEmpty => {
+            "the import has no address in DNS: see its spec.ips, and the finding of imports"
+        }
+        Outcome::DnsFailed => {
+            "the DNS server of pods cannot read ServiceImports or EndpointSlices: see its log and its rights \
+             (ClusterRole system:coredns), and the checks of dns"
+        }
+        Outcome::DnsSilent => {
+            "the DNS server of pods is not there or not ready: see kubectl get pods --namespace kube-system --selector \
+             k8s-app=kube-dns; or the network to it loses packets"
+        }
+        Outcome::Refused => {
+            "the agent has no endpoint for it that it can use: `mcs-agent services` in a pod of the agent says why; or its pods refuse"
+        }
+        Outcome::Timeout | Outcome::Unreachable | Outcome::Failed => {
+            "no agent serves its ClusterSetIP on that node, or pods do not reach its \
              endpoints: `mcs-agent status` there lists rejected imports, such as those outside --vip-cidr"
-            .to_owned(),
+        }
     };
-    bail!("{name}: {target} {}: {advice}", outcome.text())
+    bail!("{target} {}: {advice}", outcome.text())
 }
 
 #[cfg(test)]
@@ -90,12 +105,17 @@ mod tests {
         let service = Service { name: "shop/web".to_owned(), target: "web:80".to_owned() };
         assert!(judge(&service, Outcome::Answered).is_ok());
         for (outcome, expected) in [
-            (Outcome::Unresolved, "DNS"),
+            (Outcome::Unresolved, "does not know the name"),
+            (Outcome::DnsFailed, "SERVFAIL: the DNS server of pods cannot read"),
+            (Outcome::DnsSilent, "DNS does not answer: the DNS server of pods is not there"),
+            (Outcome::DnsEmpty, "has no address in DNS"),
             (Outcome::Refused, "no endpoint"),
             (Outcome::Timeout, "--vip-cidr"),
         ] {
             let error = judge(&service, outcome).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
+            let is_unknown = outcome == Outcome::Unresolved;
+            assert_eq!(error.contains("does not know the name"), is_unknown, "{error}");
         }
     }
 }

@@ -11,7 +11,10 @@ use tokio::{
 };
 
 use super::ProbeArgs;
-use crate::cluster::{Cluster, DEPLOYMENTS, PODS};
+use crate::{
+    cluster::{Cluster, DEPLOYMENTS, PODS},
+    wait::Waiting,
+};
 use mcs_controller::{
     apply::{Action, Request},
     clusterset::well_known,
@@ -47,12 +50,12 @@ pub(crate) struct Errand<'a> {
     pub(crate) node: Option<&'a str>,
 }
 
-/// Probes targets in a pod of the cluster. The inner error: no pod could be created.
+/// Probes targets in a pod of the cluster. Returns the pod's node too, if it has one. The inner error: no pod could be created.
 pub(crate) async fn run_pod(
     cluster: &Cluster,
     args: &ProbeArgs,
     errand: &Errand<'_>,
-) -> anyhow::Result<Result<Found, String>> {
+) -> anyhow::Result<Result<(Found, Option<String>), String>> {
     let namespace = &args.namespace;
     for right in RIGHTS {
         if !cluster.may(Some(namespace), right).await? {
@@ -182,29 +185,37 @@ async fn found(
     namespace: &str,
     name: &str,
     errand: &Errand<'_>,
-) -> anyhow::Result<Found> {
+) -> anyhow::Result<(Found, Option<String>)> {
     let end = Instant::now() + LIMIT;
+    let mut waiting = Waiting::new(&format!("{}: pod {namespace}/{name}", cluster.id));
     loop {
-        let pod = cluster.get(PODS, Some(namespace), name).await?;
+        let pod = waiting.during(cluster.get(PODS, Some(namespace), name)).await?;
         let pod =
             pod.with_context(|| format!("somebody has deleted the pod {namespace}/{name}"))?;
         let status = &pod["status"];
+        let node = pod["spec"]["nodeName"].as_str();
         let container = &status["containerStatuses"][0]["state"];
         if let Some(text) = container["terminated"]["message"].as_str()
             && let Ok(found) = serde_json::from_str::<Found>(text)
             && found.outcomes.len() == errand.targets.len()
             && found.sources.len() == errand.ask.len()
         {
-            return Ok(found);
+            return Ok((found, node.map(str::to_owned)));
         }
         let has_ended = status["phase"] == "Failed" || status["phase"] == "Succeeded";
         if has_ended || Instant::now() > end {
             let what = if has_ended { "has failed" } else { "does not run" };
             bail!(
-                "the pod {namespace}/{name} that probes pods of peers {what}: {}. Mend that, or give --probe-image",
+                "the pod {namespace}/{name} that probes pods of peers {what} on node {}: {}. Mend that, or give --probe-image",
+                node.unwrap_or("-"),
                 reason(status)
             );
         }
+        let state = match container["running"].is_null() {
+            true => reason(status),
+            false => "it connects".to_owned(),
+        };
+        waiting.note(format!("{}: pod {namespace}/{name}: {state}", cluster.id));
         sleep(PAUSE).await;
     }
 }

@@ -56,6 +56,7 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     // From a Corefile without the block on.
     run(&mut dns(world, "undo")?)?;
     let without = members.each_ref().map(corefile);
+    names_pods_without_ranges(world, &chart)?;
     writes_nothing(world, &chart)?;
     one_fails_alone(world, &chart)?;
     let begin = Instant::now();
@@ -90,6 +91,29 @@ fn makes_a_clusterset(world: &mut World) -> anyhow::Result<()> {
     }
     // Other cases ask by name too.
     run(&mut dns(world, "apply")?).map(drop)
+}
+
+/// Where nothing says which ranges pods have, `up` says what to give, and which addresses pods have now.
+fn names_pods_without_ranges(world: &World, chart: &Path) -> anyhow::Result<()> {
+    for member in &world.members {
+        let nodes = member.kubectl.get(&["nodes"])?;
+        let mut nodes = nodes["items"].as_array().into_iter().flatten();
+        if nodes.any(|node| node["spec"]["podCIDRs"].is_array()) {
+            tell(
+                "nodes have the ranges of their pods: what `mcs up` says without ranges is not tried",
+            );
+            return Ok(());
+        }
+    }
+    let mut up = mcs(world, &["up"])?;
+    let output = up.args(["--dry-run", "--chart"]).arg(chart).output()?;
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    ensure!(!output.status.success(), "{said}");
+    for member in &world.members {
+        ensure!(said.contains(&format!("give --pod-cidr {}=CIDR", member.name)), "{said}");
+    }
+    ensure!(said.contains("Its pods have addresses of "), "{said}");
+    Ok(())
 }
 
 /// A dry run prints all objects, no credentials, and changes none.
@@ -356,6 +380,9 @@ fn check(world: &World) -> anyhow::Result<()> {
         tell(format!("{}: {}", finding["cluster"], finding["message"]));
         let probes = finding["probes"].as_array().context("no probes")?;
         ensure!(probes.iter().all(|probe| probe["outcome"] == "answered"), "{finding}");
+        let node = finding["node"].as_str().context("no node")?;
+        let names_it = finding["message"].to_string().contains(&format!("from node {node}"));
+        ensure!(names_it, "{finding}");
     }
     let named = findings.iter().filter(|one| one["check"] == "by name").count();
     ensure!(named == 2, "{findings:?}");
