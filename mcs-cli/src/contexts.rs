@@ -89,6 +89,12 @@ impl Identity {
                 _ => self.server == other.server,
             }
     }
+
+    /// Whether both may identify one cluster: nothing that is known says otherwise.
+    pub(crate) fn may_be_of_one(&self, other: &Self) -> bool {
+        self.is_of_one(other)
+            || (self.id == other.id && (self.uid.is_none() || other.uid.is_none()))
+    }
 }
 
 #[cfg(test)]
@@ -108,5 +114,8 @@ mod tests {
         assert!(!east.is_of_one(&of("west", Some("1"), "https://localhost:6443")));
         assert!(east.is_of_one(&of("east", None, "https://localhost:6443")));
         assert!(!east.is_of_one(&of("east", None, "https://east")));
+        assert!(east.may_be_of_one(&of("east", None, "https://east")));
+        assert!(!east.may_be_of_one(&of("east", Some("2"), "https://east")));
+        assert!(!east.may_be_of_one(&of("west", None, "https://east")));
     }
 }

@@ -175,7 +175,12 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     let read = fleet::each(&clusters, async |cluster| {
         let is_reader = cluster.id != *drained;
         let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
-        anyhow::Ok((cluster, peer, alone(cluster, drained).await?))
+        // Who undrains takes nothing from anybody.
+        let alone = match wish {
+            Wish::Drain { .. } => alone(cluster, drained).await?,
+            Wish::Undrain => vec![],
+        };
+        anyhow::Ok((cluster, peer, alone))
     });
     let all = fleet::all_of(read.await)?;
     if matches!(wish, Wish::Drain { force: false, .. }) {

@@ -267,11 +267,8 @@ fn table(all: &Services, style: Style) -> anyhow::Result<()> {
     }
     header.push("PROBLEMS");
     style.table(&header, rows)?;
-    let lists = [
-        ("NOT USED", &all.settings),
-        ("PEER NOT READ", &all.unread),
-        ("NOT ASKED", &all.unasked),
-    ];
+    let lists =
+        [("NOT USED", &all.settings), ("PEER NOT READ", &all.unread), ("NOT ASKED", &all.unasked)];
     for (head, lines) in lists {
         if !lines.is_empty() {
             program::print("")?;

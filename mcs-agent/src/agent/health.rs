@@ -26,6 +26,8 @@ pub enum Check {
     Hooks,
     /// Devices have the programs that belong on them.
     Devices,
+    /// No packet to a VIP leaves the node.
+    Guard,
     /// The pins and the cgroup are in place.
     Places,
     /// The maps contain the desired state.
@@ -44,12 +46,13 @@ pub enum Check {
 
 impl Check {
     /// Every check, in the order of the output.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Sync,
         Self::Source,
         Self::Programs,
         Self::Hooks,
         Self::Devices,
+        Self::Guard,
         Self::Places,
         Self::Maps,
         Self::Addresses,
@@ -60,10 +63,10 @@ impl Check {
     ];
 
     /// Whether readiness needs this check. It ignores an unreachable API server: otherwise one outage marks the
-    /// pods of all nodes unready. It ignores what tenants write, and the way to other
+    /// pods of all nodes unready. It ignores what tenants write, programs of others, and the way to other
     /// clusters.
     pub const fn is_of_readiness(self) -> bool {
-        !matches!(self, Self::Source | Self::Imports | Self::Capacity | Self::Reach)
+        !matches!(self, Self::Source | Self::Guard | Self::Imports | Self::Capacity | Self::Reach)
     }
 
     /// The name in `/readyz` and the metrics.
@@ -74,6 +77,7 @@ impl Check {
             Self::Programs => "programs",
             Self::Hooks => "hooks",
             Self::Devices => "devices",
+            Self::Guard => "guard",
             Self::Places => "places",
             Self::Maps => "maps",
             Self::Addresses => "addresses",
@@ -157,6 +161,9 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     }
     for failing in report.tc.failings(&attachments.links) {
         fail(Check::Devices, failing);
+    }
+    for unguarded in report.tc.unguarded() {
+        fail(Check::Guard, unguarded);
     }
     for problem in &report.repairs.problems {
         fail(Check::Places, problem.clone());

@@ -34,6 +34,9 @@ pub enum EjectionState {
     HalfOpen,
     /// New clients get it: it answers the agent, and no client of this node.
     AnswersAgent,
+    /// A state of a later version, which this one reads in a report.
+    #[serde(other)]
+    Unknown,
 }
 
 /// The verdicts of this node, by import and address. The rules decide which of them count.
@@ -102,6 +105,7 @@ impl fmt::Display for Ejection {
             EjectionState::Ejected => " ejected",
             EjectionState::HalfOpen => " half open",
             EjectionState::AnswersAgent => " answers the agent, and no client of this node",
+            EjectionState::Unknown => " in a state that this version does not know",
         })?;
         if *times > 1 { write!(f, ", {times} times lately") } else { Ok(()) }
     }

@@ -118,18 +118,17 @@ impl Netlink {
     /// other devices, and does not say so: only what is listed is certain.
     pub async fn qdiscs(&self) -> Result<BTreeMap<u32, Qdisc>, NetlinkError> {
         let request = RouteNetlinkMessage::GetQueueDiscipline(TcMessage::default());
-        let listed = list(&self.handle, request).await;
-        let listed = listed.map_err(|error| NetlinkError::new("list the qdiscs", error))?;
-        let qdiscs = listed.iter().filter_map(|message| {
+        let qdiscs = list(&self.handle, request, |message| {
             let RouteNetlinkMessage::NewQueueDiscipline(message) = message else { return None };
-            let kind = match kind(message) {
+            let kind = match kind(&message) {
                 CLSACT => Qdisc::Clsact,
                 INGRESS => Qdisc::Ingress,
                 _ => return None,
             };
             Some((message.header.index.cast_unsigned(), kind))
         });
-        Ok(qdiscs.collect())
+        let qdiscs = qdiscs.await.map_err(|error| NetlinkError::new("list the qdiscs", error))?;
+        Ok(qdiscs.into_iter().collect())
     }
 
     /// Adds a clsact qdisc to a device. `false` if there is one already.
@@ -161,12 +160,11 @@ impl Netlink {
             |error| NetlinkError::new(format!("list the {} filters", direction.name()), error);
         let header = TcHeader { parent: direction.parent(), ..header(index) };
         let request = RouteNetlinkMessage::GetTrafficFilter(TcMessage::from_parts(header, vec![]));
-        let listed = list(&self.handle, request).await.map_err(error)?;
-        let filters = listed.iter().filter_map(|message| match message {
-            RouteNetlinkMessage::NewTrafficFilter(message) => filter(message, index, direction),
+        let listed = list(&self.handle, request, |message| match message {
+            RouteNetlinkMessage::NewTrafficFilter(message) => filter(&message, index, direction),
             _ => None,
         });
-        Ok(filters.collect())
+        listed.await.map_err(error)
     }
 
     /// Adds a filter.

@@ -16,13 +16,11 @@ use crate::devices::{Device, LinkType};
 pub(super) async fn devices(handle: &Handle) -> Result<Vec<Device>, NetlinkError> {
     let mut request = LinkMessage::default();
     request.attributes.push(LinkAttribute::ExtMask(vec![LinkExtentMask::SkipStats]));
-    let listed = list(handle, RouteNetlinkMessage::GetLink(request)).await;
-    let listed = listed.map_err(|error| NetlinkError::new("list the network devices", error))?;
-    let devices = listed.iter().filter_map(|message| match message {
-        RouteNetlinkMessage::NewLink(message) => device(message),
+    let listed = list(handle, RouteNetlinkMessage::GetLink(request), |message| match message {
+        RouteNetlinkMessage::NewLink(message) => device(&message),
         _ => None,
     });
-    Ok(devices.collect())
+    listed.await.map_err(|error| NetlinkError::new("list the network devices", error))
 }
 
 /// The device of this index; `None` if there is none.

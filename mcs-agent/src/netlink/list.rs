@@ -2,7 +2,7 @@
 
 use std::io;
 
-use futures_util::StreamExt as _;
+use futures_util::{Stream, StreamExt as _};
 use rtnetlink::{
     Handle,
     packet_core::{NLM_F_DUMP, NLM_F_DUMP_INTR, NLM_F_REQUEST, NetlinkMessage, NetlinkPayload},
@@ -14,21 +14,22 @@ use super::into_io;
 /// How often an interrupted list is asked for again.
 const ATTEMPTS: usize = 8;
 
-/// What the kernel lists in answer to a request.
+/// What `take` makes of each object that the kernel lists in answer to a request.
 ///
 /// The kernel sends a long list in several messages. It marks a list whose objects changed meanwhile (`NLM_F_DUMP_INTR`), and
 /// such a list may lack objects that nobody touched; then this asks again. Lists of qdiscs and, in Linux 6.6 to 6.8, of
 /// devices lack the mark: what is absent from one of those need not be absent.
-pub(super) async fn list(
+pub(super) async fn list<T>(
     handle: &Handle,
     request: RouteNetlinkMessage,
-) -> io::Result<Vec<RouteNetlinkMessage>> {
+    take: impl Fn(RouteNetlinkMessage) -> Option<T>,
+) -> io::Result<Vec<T>> {
     let mut attempt = 1;
     loop {
         let mut message = NetlinkMessage::from(request.clone());
         message.header.flags = NLM_F_REQUEST | NLM_F_DUMP;
         let answers = handle.clone().request(message).map_err(into_io)?;
-        match whole_list(answers).await {
+        match whole_list(answers, &take).await {
             Err(error) if error.kind() == io::ErrorKind::Interrupted && attempt < ATTEMPTS => {
                 attempt += 1;
             }
@@ -37,15 +38,19 @@ pub(super) async fn list(
     }
 }
 
-async fn whole_list(
-    mut answers: impl futures_util::Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + Unpin,
-) -> io::Result<Vec<RouteNetlinkMessage>> {
-    let mut all = Vec::new();
+/// Reads up to the end in any case: the kernel refuses another list while one is under way.
+async fn whole_list<T>(
+    mut answers: impl Stream<Item = NetlinkMessage<RouteNetlinkMessage>> + Unpin,
+    take: impl Fn(RouteNetlinkMessage) -> Option<T>,
+) -> io::Result<Vec<T>> {
+    let (mut all, mut flags) = (Vec::new(), 0);
     while let Some(answer) = answers.next().await {
-        uninterrupted(answer.header.flags)?;
+        flags |= answer.header.flags;
         match answer.payload {
-            NetlinkPayload::InnerMessage(message) => all.push(message),
-            NetlinkPayload::Done(done) => return ended(done.code).map(|()| all),
+            NetlinkPayload::InnerMessage(message) => all.extend(take(message)),
+            NetlinkPayload::Done(done) => {
+                return ended(done.code).and_then(|()| uninterrupted(flags)).map(|()| all);
+            }
             NetlinkPayload::Error(error) => return Err(error.to_io()),
             NetlinkPayload::Overrun(_) => return Err(io::Error::from_raw_os_error(libc::ENOBUFS)),
             _ => {}
@@ -109,7 +114,7 @@ mod tests {
             (vec![item(0)], Err(io::ErrorKind::ConnectionReset)),
         ];
         for (number, (answers, expected)) in cases.into_iter().enumerate() {
-            let listed = whole_list(stream::iter(answers)).await;
+            let listed = whole_list(stream::iter(answers), Some).await;
             let listed = listed.map(|all| all.len()).map_err(|error| error.kind());
             assert_eq!(listed, expected, "case {number}");
         }

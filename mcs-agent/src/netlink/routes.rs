@@ -18,15 +18,14 @@ pub(super) async fn default_routes(handle: &Handle) -> Result<(BTreeSet<u32>, bo
     for family in [AddressFamily::Inet, AddressFamily::Inet6] {
         let mut request = RouteMessage::default();
         request.header.address_family = family;
-        let listed = list(handle, RouteNetlinkMessage::GetRoute(request)).await;
-        for message in listed.map_err(|error| NetlinkError::new("list the routes", error))? {
-            if let RouteNetlinkMessage::NewRoute(route) = message
-                && is_default(&route)
-            {
-                let mut found = devices_of(&route).peekable();
-                has_hidden |= found.peek().is_none();
-                devices.extend(found);
-            }
+        // A node can have a hundred thousand routes.
+        let listed = list(handle, RouteNetlinkMessage::GetRoute(request), |message| {
+            let RouteNetlinkMessage::NewRoute(route) = message else { return None };
+            is_default(&route).then(|| devices_of(&route).collect::<Vec<_>>())
+        });
+        for found in listed.await.map_err(|error| NetlinkError::new("list the routes", error))? {
+            has_hidden |= found.is_empty();
+            devices.extend(found);
         }
     }
     Ok((devices, has_hidden))

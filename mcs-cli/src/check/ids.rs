@@ -22,7 +22,8 @@ fn sifted(identities: &[Identity]) -> (Vec<usize>, Vec<Finding>) {
     let mut of_id: BTreeMap<&str, Vec<(usize, &Identity)>> = BTreeMap::new();
     for (place, identity) in identities.iter().enumerate() {
         let known = of_id.entry(&identity.id).or_default();
-        if !known.iter().any(|(_, other)| other.is_of_one(identity)) {
+        // Who may not read the uids cannot tell two clusters from one with two URLs.
+        if !known.iter().any(|(_, other)| other.may_be_of_one(identity)) {
             known.push((place, identity));
         }
     }

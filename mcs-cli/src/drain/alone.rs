@@ -182,8 +182,10 @@ fn served(slice: &Value, counts: &dyn Fn(&Value) -> bool) -> Vec<Port> {
     if !endpoints.any(counts) {
         return vec![];
     }
-    let ports = slice["ports"].as_array().into_iter().flatten().map(named);
-    ports.map(|(name, protocol)| (name, protocol, family)).collect()
+    let ports: Vec<_> = slice["ports"].as_array().into_iter().flatten().map(named).collect();
+    // A headless Service without ports has such slices.
+    let ports = if ports.is_empty() { vec![<(String, String)>::default()] } else { ports };
+    ports.into_iter().map(|(name, protocol)| (name, protocol, family)).collect()
 }
 
 /// The name and protocol of a port.

@@ -6,25 +6,26 @@ use serde_json::Value;
 
 use crate::cluster::{CONFIG_MAPS, Cluster, Kind};
 
-/// Calico's pools, in the group of its types and in that of its API server.
-const CALICO_POOLS: [Kind; 2] = [
-    ("crd.projectcalico.org", "v1", "IPPool", "ippools"),
-    ("projectcalico.org", "v3", "IPPool", "ippools"),
-];
+/// Calico's pools, in the group of its types.
+const CALICO_POOLS: Kind = ("crd.projectcalico.org", "v1", "IPPool", "ippools");
+/// The same in the group of Calico's own API server, which may be down.
+const CALICO_SERVED_POOLS: Kind = ("projectcalico.org", "v3", "IPPool", "ippools");
 const CILIUM_POOLS: Kind = ("cilium.io", "v2alpha1", "CiliumPodIPPool", "ciliumpodippools");
 
 /// The ranges of Calico, Cilium or flannel; none if the cluster has another CNI, if that one takes the ranges of nodes, or if the
 /// caller may not read its objects.
 pub(super) async fn ranges(cluster: &Cluster) -> anyhow::Result<Vec<IpNet>> {
     let mut found = Vec::new();
-    for kind in CALICO_POOLS {
-        let pools = cluster.list_if_readable(kind, None, &ListParams::default()).await?;
-        found.extend(pools.iter().flat_map(of_calico));
+    let all = ListParams::default();
+    let mut pools = cluster.list_if_readable(CALICO_POOLS, None, &all).await?;
+    if pools.is_empty() {
+        let served = cluster.list_if_readable(CALICO_SERVED_POOLS, None, &all).await;
+        pools = served.unwrap_or_default();
     }
+    found.extend(pools.iter().flat_map(of_calico));
     for config in configs(cluster, "cilium-config").await? {
         match config["data"]["ipam"].as_str() {
             Some("multi-pool") => {
-                let all = ListParams::default();
                 let pools = cluster.list_if_readable(CILIUM_POOLS, None, &all).await?;
                 found.extend(pools.iter().flat_map(of_cilium_pool));
             }

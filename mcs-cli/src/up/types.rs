@@ -207,10 +207,11 @@ fn kind(definition: &Value) -> String {
 fn fate(there: Option<&Value>, own: &Value, chart: &str, release: Option<&str>) -> Own {
     let Some(there) = there else { return Own::Apply };
     let has_more = !fields(there).is_subset(&fields(own));
-    if has(&there["spec"], &own["spec"]) && !has_more {
-        return Own::Keep;
-    }
     let applied = there["metadata"]["annotations"][well_known::SOFTWARE].as_str();
+    if has(&there["spec"], &own["spec"]) && !has_more {
+        // Without the version a later chart could not tell that it may take a field away.
+        return if applied.is_some() { Own::Keep } else { Own::Apply };
+    }
     let known = applied.into_iter().chain(release).max_by(|one, other| order(one, other));
     match known.map(|known| order(chart, known)) {
         Some(Ordering::Less) => Own::Newer(known.map(str::to_owned)),

@@ -50,8 +50,8 @@ pub(crate) const NOT_REDIRECTED: i32 = 0;
 /// The mark of an answer: any number that other users of the control block are unlikely to leave there.
 const ANSWER: u32 = 0x6d63_7361;
 
-/// The bit of `tc_index` that marks a passed packet: the highest of its 16.
-const PASSED: u32 = 0x8000;
+/// The mark of a passed packet, in the 16 bits of `tc_index`: any number that other programs are unlikely to leave there.
+const PASSED: u32 = 0x6d63;
 
 /// The kernel could not read or write the packet at this offset.
 pub(crate) struct OutOfBounds;
@@ -218,21 +218,19 @@ impl<L: LinkLayer> Frame<L> {
     }
 
     /// Marks the packet as one that `from_pod` passes unchanged, for [`is_passed`](Self::is_passed) at an uplink. The mark is
-    /// in `tc_index`, which the kernel leaves as it is on the way through a node.
+    /// in `tc_index`. The kernel leaves it as it is on the way through a node, unless a later program of the device accepts
+    /// the packet (`TC_ACT_OK`) instead of leaving it to the next one.
     #[inline(always)]
     pub(crate) fn mark_passed(&self) {
         // SAFETY: as in `device`.
-        unsafe {
-            let tc_index = &raw mut (*self.ctx.skb.skb).tc_index;
-            tc_index.write_volatile(tc_index.read_volatile() | PASSED);
-        }
+        unsafe { (&raw mut (*self.ctx.skb.skb).tc_index).write_volatile(PASSED) };
     }
 
     /// Whether `from_pod` has passed the packet unchanged.
     #[inline(always)]
     pub(crate) fn is_passed(&self) -> bool {
         // SAFETY: as in `device`.
-        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).tc_index) & PASSED != 0 }
+        unsafe { ptr::read_volatile(&raw const (*self.ctx.skb.skb).tc_index) == PASSED }
     }
 
     /// Swaps the link addresses and redirects the packet to its device: out of it, or with `BPF_F_INGRESS` into

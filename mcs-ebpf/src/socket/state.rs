@@ -148,7 +148,12 @@ pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -
 #[inline(always)]
 pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
     match get_or_create(ctx) {
-        Some(state) => state.unconnected |= Sent::ANY,
+        // Only the first time: a later store could undo that of a thread which adds a pin.
+        Some(state) => {
+            if state.unconnected == 0 {
+                state.unconnected = Sent::ANY;
+            }
+        }
         None => storage_failed(),
     }
 }
@@ -164,11 +169,21 @@ pub(crate) fn add_pin<F: HookFamily>(ctx: &SocketContext<F>, key: PinKey, chosen
     }
 }
 
-/// Removes the pin of a socket that is closed. Several pins stay, with an entry that says so: the agent counts the sockets
+#[inline(always)]
+fn forget_connected(cookie: u64, connection: &Connection) {
+    if connection.chosen.id != 0 {
+        // An absent entry counts as success.
+        let _ = UDP_CONNECTED.remove(ReverseKey { cookie, backend: connection.backend });
+    }
+}
+
+/// Removes the connections and the pin of a socket that is closed. Several pins stay, with an entry that says so: the agent counts the sockets
 /// that have pins.
 #[inline(always)]
 pub(crate) fn closed(socket: *mut bpf_sock, cookie: u64) {
     let Some(state) = storage(&SOCKETS, socket, 0) else { return };
+    forget_connected(cookie, &state.current);
+    forget_connected(cookie, &state.previous);
     let sent = state.unconnected;
     if sent == 0 {
         return;

@@ -17,6 +17,8 @@ use bytemuck::{Pod, Zeroable};
 const PROTOCOL: i16 = 16;
 /// Both ways to say that the next program decides: `TC_ACT_UNSPEC` and `TCX_NEXT`.
 const NEXT: i32 = -1;
+/// `TC_ACT_OK`: no later program decides.
+const ACCEPT: i32 = 0;
 /// The number of address pairs that have a counter.
 const PAIRS: u32 = 256;
 
@@ -78,7 +80,7 @@ pub struct Counter {
 impl Counter {
     /// Attaches one by tcx. It is removed when this is dropped.
     pub fn by_tcx(netns: &Namespace, device: &str, way: Way, order: Order) -> anyhow::Result<Self> {
-        let (map, program) = load()?;
+        let (map, program) = load(NEXT)?;
         let index = netns.index(device)?;
         let link = netns.run(|| program.attach_to_interface(index, way.tcx(), order))??;
         Ok(Self { map, _link: Some(link) })
@@ -92,17 +94,19 @@ impl Counter {
         way: Way,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        Self::filter(netns, device, way, directory, ("add", &["prio", "9"]))
+        Self::filter(netns, device, way, directory, ("add", &["prio", "9"], NEXT))
     }
 
-    /// The same at priority 1 and handle 1, in the place of the filter that has them.
+    /// Attaches one that takes every packet from later ones, at priority 1 and handle 1, in the place of the filter that
+    /// has them.
     pub fn by_first_filter(
         netns: &Namespace,
         device: &str,
         way: Way,
         directory: &Path,
     ) -> anyhow::Result<Self> {
-        Self::filter(netns, device, way, directory, ("replace", &["prio", "1", "handle", "1"]))
+        let place = ["prio", "1", "handle", "1"];
+        Self::filter(netns, device, way, directory, ("replace", &place, ACCEPT))
     }
 
     fn filter(
@@ -110,9 +114,9 @@ impl Counter {
         device: &str,
         way: Way,
         directory: &Path,
-        (verb, place): (&str, &[&str]),
+        (verb, place, verdict): (&str, &[&str], i32),
     ) -> anyhow::Result<Self> {
-        let (map, program) = load()?;
+        let (map, program) = load(verdict)?;
         let pin: PathBuf = directory.join(format!("{device}_{}", way.name()));
         program.pin(&pin)?;
         let pin = pin.display().to_string();
@@ -128,13 +132,14 @@ impl Counter {
     }
 }
 
-fn load() -> io::Result<(Map<Pair, u64>, Program)> {
+fn load(verdict: i32) -> io::Result<(Map<Pair, u64>, Program)> {
     let map = Map::create(MapKind::Hash, PAIRS)?;
-    let program = Program::load(ProgramType::BPF_PROG_TYPE_SCHED_CLS, None, &program(&map))?;
+    let program =
+        Program::load(ProgramType::BPF_PROG_TYPE_SCHED_CLS, None, &program(&map, verdict))?;
     Ok((map, program))
 }
 
-fn program(map: &Map<Pair, u64>) -> Vec<Instruction> {
+fn program(map: &Map<Pair, u64>, verdict: i32) -> Vec<Instruction> {
     const ETHERNET: i32 = 14;
     const IPV4: i32 = 0x0800_u16.to_be() as i32;
     const IPV6: i32 = 0x86dd_u16.to_be() as i32;
@@ -179,7 +184,7 @@ fn program(map: &Map<Pair, u64>) -> Vec<Instruction> {
         instruction(code::ADD_CONSTANT, 3, 0, 0, ONE.into()),
         instruction(code::MOVE_CONSTANT, 4, 0, 0, 0),
         instruction(code::CALL, 0, 0, 0, helper::MAP_UPDATE_ELEM),
-        instruction(code::MOVE_CONSTANT, 0, 0, 0, NEXT),
+        instruction(code::MOVE_CONSTANT, 0, 0, 0, verdict),
         instruction(code::EXIT, 0, 0, 0, 0),
     ]
 }

@@ -26,6 +26,7 @@ fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
 /// A pod's device, one that is left alone, and an uplink.
 pub(crate) fn report() -> TcReport {
     TcReport {
+        hidden_default_route: false,
         mode: TcMode::Auto,
         attach: Mechanism::Tcx,
         looked: true,

@@ -23,13 +23,34 @@ pub struct TcReport {
     /// How many programs the agent has attached again after another process detached them.
     #[serde(default)]
     pub repairs: u64,
+    /// Whether a default route names no device, and no uplink is guarded.
+    #[serde(default)]
+    pub hidden_default_route: bool,
     /// Every device that the flags name, or that the agent chooses by default.
     pub devices: Vec<DeviceReport>,
 }
 
 impl TcReport {
     pub(super) const fn new(mode: TcMode, attach: Mechanism) -> Self {
-        Self { mode, attach, looked: false, problem: None, repairs: 0, devices: Vec::new() }
+        Self {
+            mode,
+            attach,
+            looked: false,
+            problem: None,
+            repairs: 0,
+            hidden_default_route: false,
+            devices: Vec::new(),
+        }
+    }
+
+    /// Why packets to VIPs may leave the node.
+    pub fn unguarded(&self) -> Vec<String> {
+        let hidden = self.hidden_default_route.then(|| {
+            "a default route leads to a nexthop object whose device is unknown, and packets to VIPs may leave by it: name the \
+             device with --uplinks=DEVICE"
+                .to_owned()
+        });
+        hidden.into_iter().chain(self.devices.iter().filter_map(DeviceReport::unguarded)).collect()
     }
 
     /// The failings of the packet path.
@@ -90,17 +111,21 @@ impl DeviceReport {
     /// The failings of this device.
     pub fn failings(&self, links: &[TcLink]) -> Vec<String> {
         let error = self.error.iter().map(|error| format!("{}: {error}", self.name));
-        let is_guard = self.role == Role::Uplink && !self.hooks.is_empty();
-        let ahead = self.ahead.iter().filter(|_| is_guard).map(|ahead| {
-            format!("{}: {ahead} runs before the guard, so packets to VIPs may leave", self.name)
-        });
         let detached = self.detached(links).map(|hook| {
             format!(
                 "{hook} is not attached to {}: the agent attaches it again within seconds",
                 self.name
             )
         });
-        error.chain(ahead).chain(detached).collect()
+        error.chain(detached).collect()
+    }
+
+    /// Why packets to VIPs may leave by this uplink, although it has its program.
+    fn unguarded(&self) -> Option<String> {
+        let is_guard = self.role == Role::Uplink && !self.hooks.is_empty();
+        let ahead = self.ahead.as_ref().filter(|_| is_guard)?;
+        let name = &self.name;
+        Some(format!("{name}: {ahead} runs before the guard, so packets to VIPs may leave"))
     }
 
     /// The hooks that the agent attached by tcx and that are no longer attached. Filters are not checked: they are
@@ -134,9 +159,10 @@ mod tests {
         for device in &mut report.devices {
             device.ahead = Some("the eBPF program x".to_owned());
         }
-        let ahead = report.failings(&links());
-        let ahead: Vec<_> = ahead.iter().filter(|one| one.contains("before the guard")).collect();
+        let ahead = report.unguarded();
         assert!(matches!(&*ahead, [one] if one.starts_with("eth0: ")), "{ahead:?}");
+        report.hidden_default_route = true;
+        assert_eq!(report.unguarded().len(), 2);
         report.looked = false;
         let said = report.failings(&links()).join("; ");
         assert!(

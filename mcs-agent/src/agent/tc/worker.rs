@@ -76,8 +76,8 @@ struct Inspection {
     devices: Vec<DeviceReport>,
     /// How many programs and pins this check restored after another process removed them.
     repairs: u64,
-    /// Why no uplink is guarded, if one should be.
-    problem: Option<String>,
+    /// Whether a default route names no device, and no uplink is guarded.
+    hidden_default_route: bool,
 }
 
 struct Watcher {
@@ -129,6 +129,13 @@ impl Watcher {
                     );
                     repairs += hooks.len() as u64;
                 }
+                if !found.overtaken.is_empty() && is.error.is_none() {
+                    tracing::warn!(
+                        "{}: a filter of others came before ours; attached again before it",
+                        is.name
+                    );
+                    repairs += found.overtaken.len() as u64;
+                }
                 devices.push(is);
             }
         }
@@ -143,13 +150,9 @@ impl Watcher {
         }
         self.attacher.collect().await?;
         let is_guarded = devices.iter().any(|device| device.role == Role::Uplink);
-        let is_hidden = present.has_hidden_default && self.options.wants_uplinks() && !is_guarded;
-        let problem = is_hidden.then(|| {
-            "a default route leads to a nexthop object whose device is unknown, and packets to VIPs may leave by it: name the \
-             device with --uplinks=DEVICE"
-                .to_owned()
-        });
-        Ok(Inspection { devices, repairs, problem })
+        let hidden_default_route =
+            present.has_hidden_default && self.options.wants_uplinks() && !is_guarded;
+        Ok(Inspection { devices, repairs, hidden_default_route })
     }
 
     /// Gives a device exactly these programs. `None` if it was removed meanwhile.
@@ -261,21 +264,21 @@ fn listen() -> Option<Events> {
 }
 
 fn publish(report: &watch::Sender<TcReport>, inspected: Result<Inspection, TcError>) {
-    let (devices, repairs, problem) = match inspected {
-        Ok(Inspection { devices, repairs, problem }) => (Some(devices), repairs, problem),
-        Err(error) => (None, 0, Some(format!("{:#}", anyhow::Error::new(error)))),
+    let (found, problem) = match inspected {
+        Ok(found) => (Some(found), None),
+        Err(error) => (None, Some(format!("{:#}", anyhow::Error::new(error)))),
     };
     report.send_if_modified(|report| {
         if problem.is_some() && report.problem != problem {
             tracing::warn!("{}; trying again", problem.as_deref().unwrap_or_default());
         }
-        let now = TcReport {
-            looked: report.looked || devices.is_some(),
-            problem,
-            repairs: report.repairs + repairs,
-            devices: devices.unwrap_or_else(|| report.devices.clone()),
-            ..*report
-        };
+        let mut now = TcReport { problem, ..report.clone() };
+        if let Some(found) = found {
+            now.looked = true;
+            now.repairs += found.repairs;
+            now.hidden_default_route = found.hidden_default_route;
+            now.devices = found.devices;
+        }
         let is_new = *report != now;
         *report = now;
         is_new
@@ -344,7 +347,7 @@ mod tests {
                 let source = io::Error::from_raw_os_error(libc::ENOBUFS);
                 return Err(TcError::Bpf { action: "list programs".to_owned(), source });
             }
-            Ok(Inspection { devices: Vec::new(), repairs: 0, problem: None })
+            Ok(Inspection { devices: Vec::new(), repairs: 0, hidden_default_route: false })
         };
         let until_done = async { done.wait_for(|done| *done == Some(7)).await.map(drop) };
         let kept = async {

@@ -2,14 +2,14 @@
 
 use std::{
     cmp::Reverse,
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, btree_map::Entry},
     io,
     sync::Arc,
 };
 
 use super::{
     Classifiers, Mechanism, TcError, TcHook,
-    clsact::Clsact,
+    clsact::{Clsact, HANDLE},
     hook::{Position, is_ours_by_name},
     tcx::{self, TcxLinks},
 };
@@ -41,6 +41,8 @@ pub struct DevicePrograms {
     pub unpinned: Vec<TcHook>,
     /// Second filters for a hook that has one.
     spare: Vec<FilterPlace>,
+    /// Filters of ours that a newer filter of others of the same priority precedes, which should be the first.
+    pub overtaken: Vec<TcHook>,
     qdisc: Option<Qdisc>,
     filters: Vec<Filter>,
     /// A program that no agent has loaded, and its place.
@@ -73,6 +75,14 @@ impl DevicePrograms {
     /// Whether any program of ours is attached.
     pub fn has_any(&self) -> bool {
         !self.links.is_empty() || !self.places.is_empty()
+    }
+
+    /// The filters of a side that run before the one in this place, in their order.
+    fn before(&self, place: FilterPlace) -> impl Iterator<Item = &Filter> {
+        let of_side = self.filters.iter();
+        let of_side = of_side
+            .filter(move |filter| filter.place.direction == place.direction && filter.chain == 0);
+        of_side.take_while(move |filter| filter.place != place)
     }
 
     /// Whether the program of this name is attached.
@@ -157,8 +167,11 @@ impl TcAttacher {
         }
         for filter in &found.filters {
             if let Some(hook) = self.clsact.hook(filter) {
-                let former = found.places.insert(hook, (filter.place, filter.program));
-                found.spare.extend(former.map(|(place, _)| place));
+                match found.places.entry(hook) {
+                    // The first one runs first.
+                    Entry::Occupied(_) => found.spare.push(filter.place),
+                    Entry::Vacant(entry) => drop(entry.insert((filter.place, filter.program))),
+                }
             } else if let Some(id) = filter.program
                 && found.foreign.is_none()
             {
@@ -167,6 +180,7 @@ impl TcAttacher {
             }
         }
         found.ahead = self.ahead(&found, &entries)?;
+        found.overtaken = self.overtaken(&found)?;
         Ok(found)
     }
 
@@ -188,7 +202,7 @@ impl TcAttacher {
                 }
                 Mechanism::Clsact => {
                     let Some((place, _)) = found.places.get(&hook) else { continue };
-                    (of_tcx, Some(place.priority))
+                    (of_tcx, Some(*place))
                 }
             };
             for entry in earlier {
@@ -198,18 +212,38 @@ impl TcAttacher {
                     return Ok(ahead);
                 }
             }
-            let filters = found.filters.iter().filter(|filter| {
-                filter.place.direction == direction
-                    && filter.chain == 0
-                    && ours.is_some_and(|ours| filter.place.priority < ours)
-            });
-            if let Some(filter) = filters.into_iter().next() {
+            let before = ours.map(|ours| found.before(ours)).into_iter().flatten();
+            // A newer filter of ours comes before those of its priority.
+            let mut before = before
+                .filter(|filter| ours.is_some_and(|ours| filter.place.priority < ours.priority));
+            if let Some(filter) = before.next() {
                 let (kind, priority) = (&filter.kind, filter.place.priority);
                 let side = direction.name();
                 return Ok(Some(format!("the {kind} filter of priority {priority} ({side})")));
             }
         }
         Ok(None)
+    }
+
+    /// The filters that should be the first, and that others of the same priority precede: the latest runs first.
+    fn overtaken(&self, found: &DevicePrograms) -> Result<Vec<TcHook>, TcError> {
+        let mut overtaken = Vec::new();
+        for (hook, (place, _)) in &found.places {
+            if self.mechanism != Mechanism::Clsact || hook.position() != Position::First {
+                continue;
+            }
+            let of_others = found.before(*place).filter(|filter| {
+                filter.place.priority == place.priority && self.clsact.hook(filter).is_none()
+            });
+            for program in of_others.filter_map(|filter| filter.program) {
+                // Another agent's filter stays in front, or the two would overtake each other for ever.
+                if foreign_program(program, "")?.is_some() {
+                    overtaken.push(*hook);
+                    break;
+                }
+            }
+        }
+        Ok(overtaken)
     }
 
     fn inspect_tcx(
@@ -278,6 +312,11 @@ impl TcAttacher {
                 None => self.links.attach(hook, index, classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
+                Some((place, _)) if place.handle < HANDLE || found.overtaken.contains(&hook) => {
+                    let filters = &found.filters;
+                    self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
+                    self.clsact.netlink.remove_filter(*place).await?;
+                }
                 Some((_, Some(program))) if *program == classifier.id => {}
                 Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
                 None => {

@@ -15,9 +15,9 @@ use crate::{
     netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter, Qdisc},
 };
 
-/// "mcs": the handle of our filters, or the first free one above. The kernel gives 1 to a filter without a handle, and so
-/// the `tc filter replace ... prio 1 handle 1` of Cilium and others replaced ours.
-const HANDLE: u32 = 0x006d_6373;
+/// "mcs": the handle of our filters, or the first free one above. Lower ones are those of former versions: the kernel gave
+/// them 1, and so the `tc filter replace ... prio 1 handle 1` of Cilium and others replaced ours.
+pub(super) const HANDLE: u32 = 0x006d_6373;
 
 /// The filters of this agent: their names begin with the path of its directory.
 #[derive(Clone, Debug)]

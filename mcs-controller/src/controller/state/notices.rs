@@ -135,8 +135,9 @@ impl State {
             ("NamespaceFound", "no cluster lacks its namespace any more"),
         );
         let valid = turn(
+            // One reason covers several values.
             [former, written].map(|all| having(all, ConditionType::Valid, ConditionStatus::False)),
-            |one| &one.reason,
+            |one| &one.message,
             ("Valid", "the Service can be exported"),
         );
         for (is_warning, reason, note) in valid.into_iter().chain(conflict).chain(import) {

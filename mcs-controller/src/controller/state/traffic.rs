@@ -104,11 +104,13 @@ fn of_peer(peer: &Peer, told: &Traffic, now: Instant) -> ClusterTraffic {
     let cluster = object.cluster.as_str();
     let former = told.drain(cluster);
     let is_stale = peer.is_fresh(now).map(|is_fresh| !is_fresh);
-    let is_withdrawn = object.when_stale == WhenStale::Withdraw
-        && is_stale.unwrap_or_else(|| told.is_withdrawn(cluster));
+    // A controller before `withdrawn` told of a drain alone.
+    let was_drained = told.0.get(cluster).is_some_and(|told| told.drain);
+    let is_withdrawn = object.when_stale == WhenStale::Withdraw && is_stale.unwrap_or(was_drained);
     let drain = Drain::and(object.drain, peer.view.drain_or(former));
     ClusterTraffic {
         weight: object.weight,
+        withdrawn: is_withdrawn && drain.is_none(),
         unreachable: (object.when_stale == WhenStale::EjectUnreachable
             && is_stale.unwrap_or_else(|| told.may_eject(cluster)))
         .then_some(Unreachable::Eject),

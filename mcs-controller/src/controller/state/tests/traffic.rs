@@ -134,8 +134,9 @@ fn a_silent_peer_is_treated_as_its_operator_wants() {
         of_traffic(&mut next, "traffic", told);
         peer(&mut next, &json!({"whenStale": when_stale}));
         assert_eq!(super::traffic::told(&mut next), "", "{when_stale}: not known");
-        assert_eq!(told_at(&mut next, later), "", "{when_stale}: still silent");
         says(&mut next, 1, "false");
+        assert_eq!(super::traffic::told(&mut next), "", "{when_stale}: its old Lease is read");
+        assert_eq!(told_at(&mut next, later), "", "{when_stale}: still silent");
         says(&mut next, 2, "false");
         let ended = next.traffic_property(Instant::now()).map(|traffic| traffic.to_string());
         assert_eq!(ended, (!silent.is_empty()).then(String::new), "{when_stale}: it is back");
