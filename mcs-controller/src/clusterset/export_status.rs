@@ -456,7 +456,7 @@ mod tests {
         assert!(message.contains(spill) && message.contains(wish::PASSIVE_HEALTH), "{message}");
         let (_, reason, message) = with(&[(spill, "70"), (selectors, "[{}]")]);
         assert_eq!(reason, "InvalidClusterSelector");
-        assert!(message.contains(spill) && message.contains("selector"), "{message}");
+        assert!(message.contains(spill) && message.contains("propertySelector"), "{message}");
     }
 
     #[test]
