@@ -266,12 +266,8 @@ mod tests {
             (slice("east", "IPv4", "web", &[READY]), "shop/web"),
             (slice("south", "IPv4", "http", &[READY]), "shop/web"),
         ] {
-            let exporters = &["west", "east"];
-            assert_eq!(
-                said(exporters, vec![west(), other.clone()], four, &[]),
-                expected,
-                "{other}"
-            );
+            let exporters = ["west", &source(&other)];
+            assert_eq!(said(&exporters, vec![west(), other], four, &[]), expected);
         }
         let east = || slice("east", "IPv4", "http", &[READY]);
         assert_eq!(said(&["east"], vec![east()], four, &[]), "-", "west does not export it");

@@ -208,8 +208,13 @@ fn clients_alone(world: &mut World) -> anyhow::Result<()> {
     let failures = load_from(world, &BOTH, web.tcp(Family::V4));
     rule("delete")?;
     assert!(failures?.len() > 20);
-    assert_eq!(ejections(&site)?, []);
-    Ok(())
+    // It stays in use, and is named.
+    let alone = backend(EAST[1], Family::V4, TCP.1).to_string();
+    wait::until("the pod that answers the agent and no client", || {
+        let found = ejections(&site)?;
+        ensure!(found == [(alone.clone(), "answers_agent".to_owned())], "{found:?}");
+        Ok(())
+    })
 }
 
 /// A tenant connects to closed ports of its own service. Another one has the same pods.
