@@ -7,10 +7,10 @@ use std::{collections::BTreeSet, net::IpAddr, str::FromStr};
 use anyhow::ensure;
 use ipnet::IpNet;
 use kube::api::ListParams;
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::clusterset::{ClusterId, well_known};
 use serde_json::Value;
 
-use super::cluster::{CONFIG_MAPS, Cluster, NODES, PODS, containers_of};
+use super::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, NODES, PODS, containers, containers_of};
 
 /// The pods that are looked at where nothing says which ranges they have, and the networks of theirs that are named.
 const PODS_LOOKED_AT: u32 = 500;
@@ -26,12 +26,20 @@ pub(super) struct PodRanges {
 }
 
 impl PodRanges {
-    /// The ranges from the CNI, kubeadm or the nodes of a cluster, with a warning if they may be incomplete. Without ranges the
-    /// warning says which addresses its pods have.
+    /// The ranges from the controller's flag, the CNI, kubeadm or the nodes of a cluster, with a warning if they may be incomplete.
+    /// Without ranges the warning says which addresses its pods have.
     pub(super) async fn of(cluster: &Cluster) -> anyhow::Result<Self> {
-        let of_cni = cni::ranges(cluster).await?;
-        if !of_cni.is_empty() {
-            return Ok(Self { ranges: of_cni, ..Self::default() });
+        let named = format!("metadata.name={}", well_known::CONTROLLER);
+        let named = ListParams::default().fields(&named);
+        let namespace = Some(well_known::CONTROLLER);
+        let controllers = cluster.list_if_readable(DEPLOYMENTS, namespace, &named).await?;
+        let mut ranges: Vec<_> =
+            controllers.iter().flat_map(|one| of_flag(one, "--pod-cidr")).collect();
+        if ranges.is_empty() {
+            ranges = cni::ranges(cluster).await?;
+        }
+        if !ranges.is_empty() {
+            return Ok(Self { ranges, ..Self::default() });
         }
         let found = Self::of_kubernetes(cluster).await?;
         if !found.ranges.is_empty() {
@@ -71,7 +79,7 @@ impl PodRanges {
         let seen = self.warning.as_ref().map(|seen| format!(". {seen}")).unwrap_or_default();
         ensure!(
             !self.ranges.is_empty(),
-            "neither its peers, nor its CNI, nor kubeadm, nor its nodes say which addresses the pods of cluster {id} have: give \
+            "neither its peers, nor its controller, nor its CNI, nor kubeadm, nor its nodes say which addresses the pods of cluster {id} have: give \
              --pod-cidr {id}=CIDR, or {id}=CIDR,CIDR for two families{seen}"
         );
         Ok(())
@@ -87,6 +95,14 @@ fn of_manager(pod: &Value, nodes: &[IpNet]) -> Option<Vec<IpNet>> {
         listed(words.find_map(|word| word.strip_prefix("--cluster-cidr="))?).collect();
     let is_in = |node: &IpNet| all.iter().any(|range| range.contains(node));
     (!nodes.is_empty() && nodes.iter().all(is_in)).then_some(all)
+}
+
+/// The ranges that a flag of a Deployment gives, once or several times.
+pub(super) fn of_flag(deployment: &Value, flag: &str) -> Vec<IpNet> {
+    let words = containers(deployment).filter_map(|one| one["args"].as_array()).flatten();
+    let words = words.filter_map(Value::as_str);
+    let values = words.filter_map(|word| word.strip_prefix(flag)?.strip_prefix('='));
+    values.flat_map(listed).collect()
 }
 
 /// Which addresses these pods have, in a sentence: networks of the size that a node often has.
@@ -148,9 +164,11 @@ pub(super) fn joined(ranges: &[IpNet]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::ScriptedAnswer;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::tests::scripted;
 
     #[test]
     fn a_flag_has_the_ranges_of_both_families() {
@@ -174,6 +192,42 @@ mod tests {
         assert_eq!(of(&["10.1.3.0/24", "10.9.0.0/24"]), None, "another range is in use");
         assert_eq!(of(&[]), None, "nodes have no ranges");
         assert_eq!(of_manager(&json!({}), &["10.1.3.0/24".parse().unwrap()]), None);
+    }
+
+    #[test]
+    fn ranges_can_be_in_one_flag_or_in_several() {
+        let args = json!(["run", "--pod-cidr=10.1.0.0/16", "--pod-cidr=10.2.0.0/16,fd00::/48"]);
+        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
+        let found = joined(&of_flag(&deployment, "--pod-cidr"));
+        assert_eq!(found, "10.1.0.0/16,10.2.0.0/16,fd00::/48");
+        assert!(of_flag(&json!({}), "--pod-cidr").is_empty());
+    }
+
+    #[tokio::test]
+    async fn the_flag_of_the_controller_comes_first() {
+        let args = json!(["run", "--pod-cidr=10.1.0.0/16"]);
+        let controller = json!({"metadata": {"name": "mcs-controller"}, "spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
+        let answers = [ScriptedAnswer::list("1", [controller])];
+        let (cluster, mut server, _file) = scripted("east", answers).await;
+        let found = PodRanges::of(&cluster).await.unwrap();
+        assert_eq!(joined(&found.ranges), "10.1.0.0/16");
+        assert!(server.asked().await.contains("/namespaces/mcs-controller/deployments?"));
+    }
+
+    #[tokio::test]
+    async fn a_caller_who_may_not_see_objects_of_the_cni_gets_the_ranges_of_nodes() {
+        let node = json!({"metadata": {"name": "n"}, "spec": {"podCIDRs": ["10.1.3.0/24"]}});
+        // The controller, four lists of objects of CNIs, kubeadm, the nodes, and the controller manager.
+        let refused = (0..5).map(|_| ScriptedAnswer::error(403));
+        let rest = [
+            ScriptedAnswer::error(404),
+            ScriptedAnswer::list("1", [node]),
+            ScriptedAnswer::error(403),
+        ];
+        let (cluster, _server, _file) = scripted("east", refused.chain(rest)).await;
+        let found = PodRanges::of(&cluster).await.unwrap();
+        assert_eq!(joined(&found.ranges), "10.1.3.0/24");
+        assert!(found.warning.unwrap().contains("endpoints on new nodes would be refused"));
     }
 
     #[test]

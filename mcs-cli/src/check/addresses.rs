@@ -6,7 +6,10 @@ use mcs_kube::{Decoder, ObjectKey};
 use serde_json::Value;
 
 use super::arguments;
-use crate::cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES};
+use crate::{
+    cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
+    pod_ranges::of_flag,
+};
 use mcs_controller::{
     clusterset::{VipRanges, well_known},
     objects::{NodeDecoder, RangeDecoder},
@@ -31,13 +34,13 @@ pub(crate) async fn ranges_of(cluster: &Cluster, namespace: &str) -> anyhow::Res
     let deployment = deployment.unwrap_or_default();
     let property = cluster.property(well_known::CLUSTERSET_PROPERTY).await?;
     let vips = vips_of(&deployment, property.as_deref());
-    let mut services = ranges(&deployment, "--service-cidr");
+    let mut services = of_flag(&deployment, "--service-cidr");
     if services.is_empty() {
         // Kubernetes before 1.33 has no ServiceCIDRs.
         let ranges = cluster.list_if_served(SERVICE_RANGES).await?;
         services = decoded::<RangeDecoder>(&ranges).flatten().collect();
     }
-    let mut pods = ranges(&deployment, "--pod-cidr");
+    let mut pods = of_flag(&deployment, "--pod-cidr");
     if pods.is_empty() {
         let nodes = cluster.list(NODES).await?;
         pods = decoded::<NodeDecoder>(&nodes).flat_map(|node| node.pod_ranges).collect();
@@ -65,21 +68,11 @@ fn decoded<D: Decoder>(objects: &[Value]) -> impl Iterator<Item = D::Value> {
     })
 }
 
-/// The values of a flag, as the chart writes it.
-fn values<'a>(deployment: &'a Value, flag: &str) -> impl Iterator<Item = &'a str> {
-    arguments(deployment)
-        .filter_map(move |argument| argument.strip_prefix(flag)?.strip_prefix('='))
-        .flat_map(|values| values.split(','))
-}
-
-pub(super) fn ranges(deployment: &Value, flag: &str) -> Vec<IpNet> {
-    values(deployment, flag).filter_map(|value| value.parse().ok()).collect()
-}
-
 fn vips_of(deployment: &Value, property: Option<&str>) -> VipRanges {
-    let given = values(deployment, "--clusterset").next().or(property);
+    let mut given = arguments(deployment).filter_map(|one| one.strip_prefix("--clusterset="));
+    let given = given.next().or(property);
     let mut vips = VipRanges::for_clusterset(given.unwrap_or(well_known::UNNAMED_CLUSTERSET));
-    for range in ranges(deployment, "--vip-cidr") {
+    for range in of_flag(deployment, "--vip-cidr") {
         match range {
             IpNet::V4(range) => vips.v4 = range,
             IpNet::V6(range) => vips.v6 = range,
@@ -122,14 +115,5 @@ mod tests {
         let found = verdict(&vips, &nets(&["10.9.96.0/24"]), &[]).unwrap_err().to_string();
         assert!(found.contains("10.9.96.0/24 of this cluster's Services"), "{found}");
         assert!(verdict(&vips, &[], &[]).unwrap().contains("--service-cidr"));
-    }
-    #[test]
-    fn ranges_can_be_in_one_flag_or_in_several() {
-        let args = json!(["run", "--pod-cidr=10.1.0.0/16", "--pod-cidr=10.2.0.0/16,fd00::/48"]);
-        let deployment = json!({"spec": {"template": {"spec": {"containers": [{"args": args}]}}}});
-        let expected = ["10.1.0.0/16", "10.2.0.0/16", "fd00::/48"];
-        let expected: Vec<IpNet> = expected.iter().map(|range| range.parse().unwrap()).collect();
-        assert_eq!(ranges(&deployment, "--pod-cidr"), expected);
-        assert!(ranges(&json!({}), "--pod-cidr").is_empty());
     }
 }

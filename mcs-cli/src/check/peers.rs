@@ -4,10 +4,10 @@ use ipnet::IpNet;
 use kube::api::ListParams;
 use serde_json::Value;
 
-use super::{Warning, addresses::ranges, listed};
+use super::{Warning, listed};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NAMESPACES, PEERS},
-    pod_ranges::{PodRanges, joined},
+    pod_ranges::{PodRanges, joined, of_flag},
     status,
 };
 use mcs_controller::clusterset::{ClusterId, well_known};
@@ -23,7 +23,7 @@ pub(super) struct Known {
 impl Known {
     pub(super) async fn of(cluster: &Cluster, namespace: &str) -> Self {
         let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
-        let given = deployment.ok().flatten().map(|deployment| ranges(&deployment, "--pod-cidr"));
+        let given = deployment.ok().flatten().map(|deployment| of_flag(&deployment, "--pod-cidr"));
         let pods = match given.filter(|given| !given.is_empty()) {
             Some(given) => given,
             None => {

@@ -137,13 +137,13 @@ fn writes_nothing(world: &World, chart: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// helm fails in the second cluster. The first one is installed and says so, and nothing is linked with the second.
+/// helm fails in the second cluster, after some seconds in which `up` says what it waits for. The first one is installed and says so, and nothing is linked with the second.
 fn one_fails_alone(world: &World, chart: &Path) -> anyhow::Result<()> {
     let [first, second] = &world.members;
     let directory = world.clusters.directory.join("failing");
     let kubeconfig = second.kubectl.kubeconfig().display().to_string();
     let script = format!(
-        "case \"$*\" in *{kubeconfig}*--wait*) echo 'Error: no disk' >&2; exit 1;; esac\nexec {} \"$@\"\n",
+        "case \"$*\" in *{kubeconfig}*--wait*) sleep 7; echo 'Error: no disk' >&2; exit 1;; esac\nexec {} \"$@\"\n",
         world.clusters.programs.find("helm")?.display()
     );
     let mut command = up(world, chart)?;
@@ -157,6 +157,7 @@ fn one_fails_alone(world: &World, chart: &Path) -> anyhow::Result<()> {
     };
     ensure!(row(first, "done") && row(second, "FAILED"), "{said}");
     ensure!(said.contains(&format!("{}: the first cluster is proven", first.name)), "{said}");
+    ensure!(said.contains(&format!("mcs: waits: {}: helm ", second.name)), "{said}");
     let peers = first.kubectl.get(&["clusterpeers"])?;
     ensure!(peers["items"].as_array().is_some_and(Vec::is_empty), "{peers}");
     Ok(())
