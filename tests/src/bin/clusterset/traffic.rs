@@ -1,9 +1,6 @@
 //! Weights and drains of source clusters: what operators write in one cluster, agents are told in others.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
