@@ -4,7 +4,7 @@ use std::{
     fmt,
     io::{self, BufRead as _, BufReader, Read as _, Write as _},
     net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
-    os::fd::{AsFd, AsRawFd as _, OwnedFd},
+    os::fd::{AsFd, OwnedFd},
     time::Duration,
 };
 
@@ -119,8 +119,11 @@ pub fn disconnect(socket: impl AsFd) -> io::Result<()> {
 }
 
 /// setsockopt(2) of an option that no crate has.
+#[cfg(feature = "suites")]
 #[expect(unsafe_code, reason = "setsockopt(2)")]
 pub fn set_option(socket: impl AsFd, level: i32, name: i32, value: &[u8]) -> anyhow::Result<()> {
+    use std::os::fd::AsRawFd as _;
+
     let length = value.len().try_into()?;
     let fd = socket.as_fd().as_raw_fd();
     // SAFETY: the kernel reads that many bytes of the value.
