@@ -42,7 +42,7 @@ const NAMED: usize = 5;
 /// Send new connections elsewhere than to one cluster, for all services.
 ///
 /// If the cluster itself is among those that are given, it tells all others, and every cluster that imports from it obeys.
-/// Otherwise only the given clusters obey, each by its ClusterPeer. Existing TCP connections, connected UDP sockets and flows go
+/// Otherwise only the given clusters obey, each by its ClusterPeer. TCP connections, UDP sockets and flows that exist go
 /// on. A service that no other cluster serves is served by the drained one all the same. Waits until the given clusters
 /// have told their agents, and says which clients are left: the command asks the agent of every node, by kubectl. Exits with 1
 /// if a cluster has not told its agents within a minute, or has clients left after `--until-idle`.
@@ -177,7 +177,7 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
         let peer = if is_reader { Some(peer_of(cluster, drained).await?) } else { None };
         // Who undrains takes nothing from anybody.
         let alone = match wish {
-            Wish::Drain { .. } => alone(cluster, drained).await?,
+            Wish::Drain { .. } => alone(cluster, drained, told_traffic(cluster).await?).await?,
             Wish::Undrain => vec![],
         };
         anyhow::Ok((cluster, peer, alone))

@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, net::SocketAddr, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
-use mcs_common::select;
 use serde::Serialize;
 
 use super::{ImportFilter, ReadArgs, Style, or_none, view};
@@ -113,7 +112,7 @@ impl Connected {
 
     /// `None` if its backend does not serve any more: its next datagram goes to another one.
     fn of_sender(contents: &MapContents, Sender { frontend, chosen }: Sender) -> Option<Self> {
-        let backend = select::recall(contents, frontend, chosen)?.backend;
+        let backend = contents.remembered(frontend, chosen)?;
         let state = contents.states.get(frontend as usize)?;
         let cluster = contents.name(NameMap::Clusters, backend.cluster).cluster();
         Some(Self {

@@ -4,8 +4,9 @@ use std::{collections::BTreeMap, sync::Arc};
 
 use bytemuck::Zeroable;
 use mcs_common::{
-    Address, AddressKinds, BackendRecord, BackendState, FrontendKey, FrontendState, VipMode,
-    select::{Arrays, Tables},
+    Address, AddressKinds, BackendRecord, BackendRef, BackendState, FrontendKey, FrontendState,
+    VipMode,
+    select::{self, Arrays, Tables},
 };
 
 use super::{NameMap, NameRecord, OfNameMaps, Step, pages::Pages};
@@ -88,6 +89,11 @@ impl MapContents {
     /// An entry of a map of names. Entry 0, and any that was never written, is no name.
     pub fn name(&self, map: NameMap, id: u32) -> NameRecord {
         self.names[map as usize].get(id as usize).copied().unwrap_or(Zeroable::zeroed())
+    }
+
+    /// The backend that a UDP client remembers, if it still serves the frontend.
+    pub fn remembered(&self, frontend: u32, chosen: BackendRef) -> Option<BackendRecord> {
+        select::recall(self, frontend, chosen).map(|choice| choice.backend)
     }
 
     /// Does to this copy what the step does to the maps.

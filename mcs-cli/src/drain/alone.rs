@@ -10,7 +10,6 @@ use mcs_controller::clusterset::{ClusterId, well_known};
 use mcs_kube::Traffic;
 use serde_json::Value;
 
-use super::told_traffic;
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, SLICES},
     status::condition,
@@ -58,9 +57,12 @@ struct Known<'a> {
 /// A port by its name and protocol, which slices and imports share, and an IP family.
 type Port = (String, String, &'static str);
 
-/// The services that the drained cluster serves alone, by what this cluster knows.
-pub(super) async fn alone(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Vec<Alone>> {
-    let traffic = told_traffic(cluster).await?;
+/// The services that the drained cluster serves alone, by what this cluster knows. `traffic`: what its agents are told.
+pub(super) async fn alone(
+    cluster: &Cluster,
+    drained: &ClusterId,
+    traffic: Traffic,
+) -> anyhow::Result<Vec<Alone>> {
     let peers = cluster.list_if_served(PEERS).await?;
     let mut slices = BTreeMap::<_, Vec<Value>>::new();
     for slice in cluster.list_in(SLICES, None, well_known::SERVICE_NAME).await? {

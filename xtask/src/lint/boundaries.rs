@@ -107,6 +107,7 @@ const VALUES: &[&str] = &[
     "Tier",
     "Tiers",
     "Traffic",
+    "Unreachable",
     "VIP_RANGES_PROPERTY",
     "dns_name",
     "duration",
