@@ -27,6 +27,7 @@ pub struct Traffic(pub BTreeMap<Arc<str>, ClusterTraffic>);
 
 /// The settings for one source cluster.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[expect(clippy::struct_excessive_bools, reason = "each is said or not")]
 pub struct ClusterTraffic {
     /// Its share of new clients in proportion to other clusters: 0 to [`Traffic::MOST_WEIGHT`].
     #[serde(default, skip_serializing_if = "Option::is_none")]

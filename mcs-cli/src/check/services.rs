@@ -1,5 +1,7 @@
 //! Whether services are exported and imported as their owners intend.
 
+use std::collections::BTreeMap;
+
 use anyhow::bail;
 use serde_json::Value;
 
@@ -70,15 +72,21 @@ fn summary(
     problem: impl Fn(&Value) -> Option<Problem>,
     doubt: impl Fn(&Value) -> Option<Problem>,
 ) -> anyhow::Result<String> {
-    let told = |problems: Vec<String>| {
-        let [count, of] = [problems.len(), objects.len()];
-        (count > 0).then(|| format!("{count} of {of} {kind}: {}", listed(&problems)))
+    let told = |mut problems: Vec<Problem>| {
+        // What few objects have comes first: the message names some alone.
+        let mut shares = BTreeMap::<_, usize>::new();
+        for one in &problems {
+            *shares.entry(one.reason.clone()).or_default() += 1;
+        }
+        problems.sort_by_key(|one| shares.get(&one.reason).copied());
+        let named: Vec<_> = problems.iter().map(ToString::to_string).collect();
+        let [count, of] = [named.len(), objects.len()];
+        (count > 0).then(|| format!("{count} of {of} {kind}: {}", listed(&named)))
     };
-    let named = |one: Problem| one.to_string();
-    if let Some(failures) = told(objects.iter().filter_map(problem).map(named).collect()) {
+    if let Some(failures) = told(objects.iter().filter_map(problem).collect()) {
         bail!(failures);
     }
-    if let Some(doubts) = told(objects.iter().filter_map(doubt).map(named).collect()) {
+    if let Some(doubts) = told(objects.iter().filter_map(doubt).collect()) {
         return Err(Warning(doubts).into());
     }
     Ok(format!("{} {kind}, each as it should be", objects.len()))
@@ -121,6 +129,20 @@ mod tests {
         ]);
         let error = of_imports(&[object("cart", &none)], &[]).unwrap_err().to_string();
         assert_eq!(error, "1 of 1 ServiceImports: shop/cart: NoneReady: 0 of 2");
+    }
+
+    #[test]
+    fn what_few_objects_have_is_named_first() {
+        let of = |name: &str, reason: &str| {
+            object(
+                name,
+                &json!([{ "type": "Ready", "status": "False", "reason": reason, "message": "" }]),
+            )
+        };
+        let all = [of("a", "Pending"), of("b", "Pending"), of("c", "Refused")];
+        let error = of_imports(&all, &[]).unwrap_err().to_string();
+        let place = |name: &str| error.find(name).unwrap();
+        assert!(place("shop/c") < place("shop/a") && place("shop/a") < place("shop/b"), "{error}");
     }
 
     #[test]

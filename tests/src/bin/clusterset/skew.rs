@@ -152,11 +152,15 @@ fn restart(world: &mut World, number: usize, version: Version) -> anyhow::Result
 /// it, and a publisher of this version does not lift the restriction.
 fn demanding(world: &mut World) -> anyhow::Result<()> {
     let (namespace, _) = imported_service(world)?;
-    // A reader takes nothing away before it has seen a publisher renew its Lease.
-    let peer = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/c1";
-    wait::until("a sign of life of the publisher", || {
-        let found = conditions(&world.second().api().get(peer)?);
-        ensure!(found.iter().any(|one| one.starts_with("Fresh=True")), "{found:?}");
+    // A reader takes nothing away before it has seen a publisher renew its Lease. A condition may be of the reader before.
+    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{MAILBOX}/leases");
+    let renewed = || -> anyhow::Result<Value> {
+        let leases = world.first().api().get(&path)?;
+        Ok(leases["items"][0]["spec"]["renewTime"].clone())
+    };
+    let former = renewed()?;
+    wait::within(2 * wait::PATIENCE, "a sign of life of the publisher", || {
+        ensure!(renewed()? != former, "it is still {former}");
         Ok(())
     })?;
     world.clusters[0].controller.kill()?;
