@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
-    cluster::{Cluster, conditions},
+    cluster::Cluster,
     controller::{Controller, MAILBOX, Version},
     objects::{NAME, service},
     silence::{follows_again, imported_service, stays},
