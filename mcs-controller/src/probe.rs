@@ -191,13 +191,12 @@ async fn connect(target: &Target, limit: Duration) -> Outcome {
         Target::Address(address) => *address,
         Target::Name(name) => {
             let found = timeout(limit, tokio::net::lookup_host(name)).await;
-            match found.ok().and_then(Result::ok).and_then(|mut found| found.next()) {
-                Some(address) => address,
-                None => {
-                    let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
-                    return lookup::failure(host, limit).await;
-                }
-            }
+            let found = found.ok().and_then(Result::ok).and_then(|mut found| found.next());
+            let Some(address) = found else {
+                let host = name.rsplit_once(':').map_or(&**name, |(host, _)| host);
+                return lookup::failure(host, limit).await;
+            };
+            address
         }
     };
     reach::connect(address, limit).await.outcome

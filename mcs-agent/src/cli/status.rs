@@ -298,13 +298,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         print(&format!("Source clusters: {}", report.node.traffic))?;
     }
     if !report.ejections.is_empty() {
-        let of = |state| report.ejections.iter().filter(|one| one.state == state).count();
-        print(&format!(
-            "Passive health: {} backends do not answer, {} are half open, {} answer the agent and no client (`mcs-agent backends`)",
-            of(EjectionState::Ejected),
-            of(EjectionState::HalfOpen),
-            of(EjectionState::AnswersAgent),
-        ))?;
+        print(&ejections(report))?;
     }
     print(&addresses(report))?;
     print(&format!(
@@ -369,6 +363,16 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
         print(&format!("Flows: {flows}"))?;
     }
     repairs::lines(report).iter().try_for_each(|line| print(line))
+}
+
+fn ejections(report: &Report) -> String {
+    let of = |state| report.ejections.iter().filter(|one| one.state == state).count();
+    format!(
+        "Passive health: {} backends do not answer, {} are half open, {} answer the agent and no client (`mcs-agent backends`)",
+        of(EjectionState::Ejected),
+        of(EjectionState::HalfOpen),
+        of(EjectionState::AnswersAgent),
+    )
 }
 
 fn print_objects(report: &Report, style: Style) -> anyhow::Result<()> {

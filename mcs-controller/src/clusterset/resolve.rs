@@ -393,7 +393,9 @@ fn with_endpoints(mut ready: Condition, counted: Option<&Condition>) -> Conditio
             Condition::PORT_NOT_READY => "no endpoint is ready for one of its ports",
             _ => "no endpoint is ready",
         };
-        ready.message.push_str(&format!(", but {what}: see condition EndpointsReady"));
+        ready.message += ", but ";
+        ready.message += what;
+        ready.message += ": see condition EndpointsReady";
     }
     ready
 }

@@ -152,7 +152,7 @@ fn handle(direction: Direction, priority: u16, filters: &[Filter]) -> u32 {
             (place.direction, place.priority, place.handle) == (direction, priority, *handle)
         })
     };
-    (HANDLE..).find(|handle| !is_taken(handle)).unwrap_or(HANDLE)
+    (HANDLE..u32::MAX).find(|handle| !is_taken(handle)).unwrap_or(HANDLE)
 }
 
 #[cfg(test)]
