@@ -66,6 +66,7 @@ pub(super) struct ServicesCommand {
 
 /// The result. `services -o json`: fields are added, never renamed.
 #[derive(Debug, Default, Serialize)]
+#[expect(clippy::struct_field_names, reason = "the names in JSON")]
 struct Services {
     services: Vec<Service>,
     /// The clusters and agents that did not answer, with the reason.

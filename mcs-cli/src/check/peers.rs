@@ -24,12 +24,11 @@ impl Known {
     pub(super) async fn of(cluster: &Cluster, namespace: &str) -> Self {
         let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
         let given = deployment.ok().flatten().map(|deployment| of_flag(&deployment, "--pod-cidr"));
-        let pods = match given.filter(|given| !given.is_empty()) {
-            Some(given) => given,
-            None => {
-                let found = PodRanges::of_kubernetes(cluster).await;
-                found.map(|pods| pods.ranges).unwrap_or_default()
-            }
+        let pods = if let Some(given) = given.filter(|given| !given.is_empty()) {
+            given
+        } else {
+            let found = PodRanges::of_kubernetes(cluster).await;
+            found.map(|pods| pods.ranges).unwrap_or_default()
         };
         Self { id: cluster.id.clone(), uid: cluster.uid().await.ok(), pods }
     }
@@ -86,9 +85,10 @@ pub(super) async fn checks(
         all.push(("peers", Err(anyhow::anyhow!(advice))));
     }
     let missing: Vec<_> = peers.iter().flat_map(status::missing_namespaces).collect();
-    let there = match missing.is_empty() {
-        true => Ok(vec![]),
-        false => cluster.list_if_readable(NAMESPACES, None, &ListParams::default()).await,
+    let there = if missing.is_empty() {
+        Ok(vec![])
+    } else {
+        cluster.list_if_readable(NAMESPACES, None, &ListParams::default()).await
     };
     all.push(("namespaces", there.and_then(|there| namespaces(missing, &there))));
     all

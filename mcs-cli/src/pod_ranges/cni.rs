@@ -22,7 +22,7 @@ pub(super) async fn ranges(cluster: &Cluster) -> anyhow::Result<Vec<IpNet>> {
         let served = cluster.list_if_readable(CALICO_SERVED_POOLS, None, &all).await;
         pools = served.unwrap_or_default();
     }
-    found.extend(pools.iter().flat_map(of_calico));
+    found.extend(pools.iter().filter_map(of_calico));
     for config in configs(cluster, "cilium-config").await? {
         match config["data"]["ipam"].as_str() {
             Some("multi-pool") => {

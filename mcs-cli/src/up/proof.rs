@@ -349,7 +349,7 @@ async fn named(cluster: &Cluster, target: &str) -> anyhow::Result<()> {
         progress::say(cluster.id.as_str(), &said)?;
         Ok(Err(format!("{said}: `mcs check` says what is missing")))
     };
-    wait::until(Instant::now() + NAMED_WITHIN, answer).await
+    Box::pin(wait::until(Instant::now() + NAMED_WITHIN, answer)).await
 }
 
 async fn attempt(

@@ -211,10 +211,8 @@ async fn found(
                 reason(status)
             );
         }
-        let state = match container["running"].is_null() {
-            true => reason(status),
-            false => "it connects".to_owned(),
-        };
+        let state =
+            if container["running"].is_null() { reason(status) } else { "it connects".to_owned() };
         waiting.note(format!("{}: pod {namespace}/{name}: {state}", cluster.id));
         sleep(PAUSE).await;
     }

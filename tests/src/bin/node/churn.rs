@@ -38,7 +38,7 @@ fn stay_as_they_are(world: &World, by: Mechanism) -> anyhow::Result<()> {
              link set gone{pair}p up\n"
         )
     };
-    node.ip(&(0..PAIRS).map(make).collect::<String>())?;
+    node.ip(&(0..PAIRS).map(make).collect::<Vec<_>>().concat())?;
     let ours = place.another_pod(&world.run, Layout::Routed)?;
     let foreign = place.another_pod(&world.run, Layout::Routed)?;
     node.output("tc", &["qdisc", "add", "dev", &foreign.device, "clsact"])?;
@@ -57,8 +57,9 @@ fn stay_as_they_are(world: &World, by: Mechanism) -> anyhow::Result<()> {
     wait::until("the devices to be looked at", as_they_are)?;
 
     for first in (0..PAIRS).step_by(AT_A_TIME) {
-        let pairs = first..first + AT_A_TIME;
-        bench.node().ip(&pairs.map(|pair| format!("link del gone{pair}\n")).collect::<String>())?;
+        let gone: Vec<_> =
+            (first..first + AT_A_TIME).map(|pair| format!("link del gone{pair}")).collect();
+        bench.node().ip(&gone.join("\n"))?;
         as_they_are().with_context(|| format!("after {first} pairs"))?;
     }
     reaches(&ours, &bench.target)?;
