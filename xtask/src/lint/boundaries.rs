@@ -102,6 +102,7 @@ const CONTROLLER_RULES: &[Rule] = &[
 const VALUES: &[&str] = &[
     "Address",
     "ClusterTraffic",
+    "Drain",
     "ObjectKey",
     "SERVICE_NAME_LABEL",
     "Tier",
@@ -116,6 +117,7 @@ const VALUES: &[&str] = &[
     "program",
     "reach",
     "text",
+    "wish",
 ];
 
 /// Maps in memory and faults on purpose, with the file that declares their module. The release build has none of them.
