@@ -40,7 +40,7 @@ fn stay_as_they_are(world: &World, by: Mechanism) -> anyhow::Result<()> {
     };
     node.ip(&(0..PAIRS).map(make).collect::<Vec<_>>().concat())?;
     let ours = place.another_pod(&world.run, Layout::Routed)?;
-    let foreign = place.another_pod(&world.run, Layout::Routed)?;
+    let foreign = place.pod_of(&world.run, Layout::Routed, 101)?;
     node.output("tc", &["qdisc", "add", "dev", &foreign.device, "clsact"])?;
     let pins = BpfDirectory::create(&world.run, "owner")?;
     let _owner = Counter::by_filter(node, &foreign.device, Way::Egress, pins.path())?;

@@ -120,7 +120,12 @@ impl Place {
 
     /// Makes a pod that goes when it is dropped. It has no servers.
     pub(crate) fn another_pod(&self, run: &Run, layout: Layout) -> anyhow::Result<Pod> {
-        Pod::create(run, &self.node, layout, self.first, 100)
+        self.pod_of(run, layout, 100)
+    }
+
+    /// The same with this number in its address.
+    pub(crate) fn pod_of(&self, run: &Run, layout: Layout, host: u8) -> anyhow::Result<Pod> {
+        Pod::create(run, &self.node, layout, self.first, host)
     }
 
     fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
