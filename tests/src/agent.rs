@@ -377,10 +377,11 @@ fn frontend(value: &Value) -> anyhow::Result<Frontend> {
     Ok(((ip, port, protocol), backends))
 }
 
-/// Whether a status has no fault, but that objects do not fit.
+/// Whether a status has no fault of the agent: objects need not fit, and programs of others may be in front.
 pub fn works(status: &Value) -> bool {
-    let is_of_room = |one: &Value| {
-        one.as_str().is_some_and(|text| text.contains("do not fit into --max-memory"))
+    let of_others = ["do not fit into --max-memory", "runs before the guard"];
+    let is_of_others = |one: &Value| {
+        one.as_str().is_some_and(|text| of_others.iter().any(|words| text.contains(words)))
     };
-    status["degraded"].as_array().is_some_and(|faults| faults.iter().all(is_of_room))
+    status["degraded"].as_array().is_some_and(|faults| faults.iter().all(is_of_others))
 }

@@ -231,13 +231,15 @@ impl Api {
         self.ask(&Method::DELETE, &path, None).map(drop)
     }
 
-    /// Deletes an object, which is gone when this returns.
+    /// Deletes an object, which is gone when this returns. Somebody else may have made another one by then.
     pub fn delete(&self, object: &Value) -> anyhow::Result<()> {
         let path = path_of(object)?;
+        let uid = self.get(&path).map(|found| found["metadata"]["uid"].clone()).unwrap_or_default();
         self.ask(&Method::DELETE, &path, None)?;
         wait::until(&format!("{path} to be gone"), || match self.get(&path) {
             Err(error) if code(&error) == Some(404) => Ok(()),
             Err(error) => Err(error),
+            Ok(found) if found["metadata"]["uid"] != uid => Ok(()),
             Ok(_) => bail!("it is still there"),
         })
     }

@@ -233,10 +233,10 @@ impl TcAttacher {
                 continue;
             }
             let of_others = found.before(*place).filter(|filter| {
-                filter.place.priority == place.priority && self.clsact.hook(filter).is_none()
+                // Another agent's filter stays in front, or the two would overtake each other for ever.
+                filter.place.priority == place.priority && !is_of_an_agent(filter)
             });
             for program in of_others.filter_map(|filter| filter.program) {
-                // Another agent's filter stays in front, or the two would overtake each other for ever.
                 if foreign_program(program, "")?.is_some() {
                     overtaken.push(*hook);
                     break;
@@ -401,6 +401,12 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
     let error = |error| TcError::bpf("detach programs from devices", error);
     programs += pins.tc().remove_links().map_err(error)?;
     Ok(DetachOutcome { programs, elsewhere: clsact.has_others()? })
+}
+
+/// Whether this agent or another one has added a filter, by its name: the directory of an agent, and a hook.
+fn is_of_an_agent(filter: &Filter) -> bool {
+    let name = filter.name.as_deref().and_then(|name| name.rsplit('/').next());
+    name.is_some_and(|name| TcHook::named(name).is_some())
 }
 
 /// Describes a program, unless an agent loaded it or it is gone. Without `CAP_SYS_ADMIN` the kernel tells no names;
