@@ -49,7 +49,7 @@ impl Netlink {
     pub fn open() -> Result<Self, NetlinkError> {
         let (mut connection, handle, _) = rtnetlink::new_connection()
             .map_err(|error| NetlinkError::new("open a netlink socket", error))?;
-        // The end of a list says whether it is whole, and an answer that lacks shows that the socket has broken.
+        // The end of a list says whether it is whole. Without an acknowledgement the socket has broken.
         connection.set_forward_done(true);
         connection.set_forward_ack(true);
         tokio::spawn(connection);

@@ -77,14 +77,6 @@ impl DevicePrograms {
         !self.links.is_empty() || !self.places.is_empty()
     }
 
-    /// The filters of a side that run before the one in this place, in their order.
-    fn before(&self, place: FilterPlace) -> impl Iterator<Item = &Filter> {
-        let of_side = self.filters.iter();
-        let of_side = of_side
-            .filter(move |filter| filter.place.direction == place.direction && filter.chain == 0);
-        of_side.take_while(move |filter| filter.place != place)
-    }
-
     /// Whether the program of this name is attached.
     pub fn has(&self, hook: &str) -> bool {
         self.links.keys().chain(self.places.keys()).any(|found| found.name() == hook)
@@ -202,7 +194,7 @@ impl TcAttacher {
                 }
                 Mechanism::Clsact => {
                     let Some((place, _)) = found.places.get(&hook) else { continue };
-                    (of_tcx, Some(*place))
+                    (of_tcx, Some(place.priority))
                 }
             };
             for entry in earlier {
@@ -212,11 +204,12 @@ impl TcAttacher {
                     return Ok(ahead);
                 }
             }
-            let before = ours.map(|ours| found.before(ours)).into_iter().flatten();
-            // A newer filter of ours comes before those of its priority.
-            let mut before = before
-                .filter(|filter| ours.is_some_and(|ours| filter.place.priority < ours.priority));
-            if let Some(filter) = before.next() {
+            let filters = found.filters.iter().filter(|filter| {
+                filter.place.direction == direction
+                    && filter.chain == 0
+                    && ours.is_some_and(|ours| filter.place.priority < ours)
+            });
+            if let Some(filter) = filters.into_iter().next() {
                 let (kind, priority) = (&filter.kind, filter.place.priority);
                 let side = direction.name();
                 return Ok(Some(format!("the {kind} filter of priority {priority} ({side})")));
@@ -232,9 +225,13 @@ impl TcAttacher {
             if self.mechanism != Mechanism::Clsact || hook.position() != Position::First {
                 continue;
             }
-            let of_others = found.before(*place).filter(|filter| {
-                // Another agent's filter stays in front, or the two would overtake each other for ever.
-                filter.place.priority == place.priority && !is_of_an_agent(filter)
+            // The kernel lists them in the order in which they run.
+            let earlier = found.filters.iter().take_while(|filter| filter.place != *place);
+            let of_others = earlier.filter(|filter| {
+                let FilterPlace { direction, priority, .. } = filter.place;
+                (direction, priority, filter.chain) == (place.direction, place.priority, 0)
+                    // Another agent's filter stays in front, or the two would overtake each other for ever.
+                    && !is_of_an_agent(filter)
             });
             for program in of_others.filter_map(|filter| filter.program) {
                 if foreign_program(program, "")?.is_some() {
