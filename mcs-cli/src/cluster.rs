@@ -253,10 +253,7 @@ impl Cluster {
         namespace: Option<&str>,
         selector: &str,
     ) -> anyhow::Result<Vec<Value>> {
-        match self.list_in(kind, namespace, selector).await {
-            Err(error) if is_absent(&error) => Ok(vec![]),
-            listed => listed,
-        }
+        none_if(&[404], self.list_in(kind, namespace, selector).await)
     }
 
     /// The objects of a kind as a query asks for them; none if the API server lacks the type, or the caller may not list it.
@@ -266,10 +263,7 @@ impl Cluster {
         namespace: Option<&str>,
         params: &ListParams,
     ) -> anyhow::Result<Vec<Value>> {
-        match self.list_by(kind, namespace, params).await {
-            Err(error) if has_code(&error, &[403, 404]) => Ok(vec![]),
-            listed => listed,
-        }
+        none_if(&[403, 404], self.list_by(kind, namespace, params).await)
     }
 
     /// Whether the API server serves a kind. An answer that says neither is an error.
@@ -322,6 +316,11 @@ impl Cluster {
 /// Whether the API server lacks the type or the object.
 fn is_absent(error: &anyhow::Error) -> bool {
     has_code(error, &[404])
+}
+
+/// No objects instead of an answer with one of these codes.
+fn none_if(codes: &[u16], listed: anyhow::Result<Vec<Value>>) -> anyhow::Result<Vec<Value>> {
+    listed.or_else(|error| if has_code(&error, codes) { Ok(vec![]) } else { Err(error) })
 }
 
 /// Whether an API server has answered with one of these codes.

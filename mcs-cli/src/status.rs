@@ -190,7 +190,8 @@ pub(super) fn condition<'a>(object: &'a Value, name: &str) -> Option<&'a Value> 
     conditions.iter().find(|condition| condition["type"] == name)
 }
 
-fn text(value: &Value) -> String {
+/// A text; empty for anything else.
+pub(super) fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().to_owned()
 }
 

@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::{
     cluster::{Cluster, IMPORTS, PEERS, SLICES},
-    status::condition,
+    status::{condition, text},
 };
 
 /// A service of which nobody but the drained cluster is known to serve each port in each IP family.
@@ -212,10 +212,6 @@ fn source(slice: &Value) -> String {
 
 fn label(object: &Value, name: &str) -> String {
     text(&object["metadata"]["labels"][name])
-}
-
-fn text(value: &Value) -> String {
-    value.as_str().unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]

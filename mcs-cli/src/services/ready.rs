@@ -7,6 +7,8 @@ use serde_json::Value;
 
 use mcs_controller::clusterset::well_known;
 
+use crate::status::text;
+
 /// The endpoints of one source cluster. A pod with addresses of two families counts once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
 pub(super) struct Ready {
@@ -25,7 +27,6 @@ pub(super) fn by_cluster(
     let wanted: BTreeMap<_, _> = wanted.collect();
     for slice in slices {
         let metadata = &slice["metadata"];
-        let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let label = |name: &str| text(&metadata["labels"][name]);
         let service = (text(&metadata["namespace"]), label(well_known::SERVICE_NAME));
         let wanted = wanted.get(&service).filter(|wanted| !wanted.is_empty());
