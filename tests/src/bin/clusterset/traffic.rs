@@ -227,6 +227,8 @@ fn silent(world: &mut World) -> anyhow::Result<()> {
     world.clusters[1].controller.restart_with(&[])?;
     treat(world, "keep")?;
     told(world.second(), &json!({}))?;
+    treat(world, "withdraw")?;
+    told_within(STALE, world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
     world.clusters[0].controller.start_again()?;
     told(world.second(), &json!({}))?;
     ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");
