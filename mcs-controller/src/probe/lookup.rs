@@ -6,16 +6,15 @@ use std::{
     time::Duration,
 };
 
+use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, RCODE, TYPE};
 use tokio::{net::UdpSocket, time::timeout};
 
 use super::Outcome;
 
 const RESOLV_CONF: &str = "/etc/resolv.conf";
 const PORT: u16 = 53;
-/// The types of questions: A and AAAA.
-const KINDS: [u16; 2] = [1, 28];
-const NO_ERROR: u8 = 0;
-const NXDOMAIN: u8 = 3;
+/// The most bytes of an answer to a question without EDNS (RFC 1035, 4.2.1).
+const LONGEST: usize = 512;
 
 /// Why the system has no address for a name. Search domains do not count: the name is whole.
 pub(super) async fn failure(name: &str, limit: Duration) -> Outcome {
@@ -32,7 +31,7 @@ async fn failure_at(
 ) -> Outcome {
     for server in servers {
         let asked = async {
-            let answers = [ask(server, name, KINDS[0]).await?, ask(server, name, KINDS[1]).await?];
+            let answers = [ask(server, name, TYPE::A).await?, ask(server, name, TYPE::AAAA).await?];
             Some(judged(answers))
         };
         if let Ok(Some(outcome)) = timeout(limit, asked).await {
@@ -51,21 +50,20 @@ fn servers(resolv_conf: &str) -> Vec<IpAddr> {
 /// A server's answer to one question.
 #[derive(Clone, Copy)]
 struct Answer {
-    /// The RCODE.
-    code: u8,
+    code: RCODE,
     /// Whether it has records.
     has_records: bool,
 }
 
 /// By the answers for both families.
 fn judged(answers: [Answer; 2]) -> Outcome {
-    let is_error = |answer: &Answer| ![NO_ERROR, NXDOMAIN].contains(&answer.code);
+    let is_error = |answer: &Answer| ![RCODE::NoError, RCODE::NameError].contains(&answer.code);
     if answers.iter().any(is_error) {
         Outcome::DnsFailed
     } else if answers.iter().any(|answer| answer.has_records) {
         // It has answered this question, and the system's came to nothing in time.
         Outcome::DnsSilent
-    } else if answers.iter().any(|answer| answer.code == NXDOMAIN) {
+    } else if answers.iter().any(|answer| answer.code == RCODE::NameError) {
         Outcome::Unresolved
     } else {
         Outcome::DnsEmpty
@@ -73,61 +71,61 @@ fn judged(answers: [Answer; 2]) -> Outcome {
 }
 
 /// `None`: no sound answer.
-async fn ask(server: SocketAddr, name: &str, kind: u16) -> Option<Answer> {
+async fn ask(server: SocketAddr, name: &str, kind: TYPE) -> Option<Answer> {
     let any: IpAddr =
         if server.is_ipv4() { Ipv4Addr::UNSPECIFIED.into() } else { Ipv6Addr::UNSPECIFIED.into() };
     let socket = UdpSocket::bind((any, 0)).await.ok()?;
     socket.connect(server).await.ok()?;
-    let query = query(fastrand::u16(..), name, kind)?;
-    socket.send(&query).await.ok()?;
-    let mut answer = [0; 512];
+    let id = fastrand::u16(..);
+    socket.send(&query(id, name, kind)?).await.ok()?;
+    let mut answer = [0; LONGEST];
     let length = socket.recv(&mut answer).await.ok()?;
-    read(&query, answer.get(..length)?)
+    read(id, answer.get(..length)?)
 }
 
 /// A question for records of one type. `None`: the name cannot be asked for.
-fn query(id: u16, name: &str, kind: u16) -> Option<Vec<u8>> {
-    // One question, and recursion is desired.
-    let mut query = [id, 0x0100, 1, 0, 0, 0].map(u16::to_be_bytes).concat();
-    for label in name.trim_end_matches('.').split('.') {
-        let length = u8::try_from(label.len()).ok().filter(|length| (1..64).contains(length))?;
-        query.push(length);
-        query.extend(label.as_bytes());
-    }
-    query.push(0);
-    query.extend(kind.to_be_bytes());
-    // The class IN.
-    query.extend(1_u16.to_be_bytes());
-    Some(query)
+fn query(id: u16, name: &str, kind: TYPE) -> Option<Vec<u8>> {
+    let name = Name::new(name.trim_end_matches('.')).ok()?;
+    let mut query = Packet::new_query(id);
+    query.set_flags(PacketFlag::RECURSION_DESIRED);
+    let (qtype, qclass) = (QTYPE::TYPE(kind), QCLASS::CLASS(CLASS::IN));
+    query.questions.push(Question::new(name, qtype, qclass, false));
+    query.build_bytes_vec().ok()
 }
 
-fn read(query: &[u8], answer: &[u8]) -> Option<Answer> {
-    let [id @ .., flags, code, _, _, records, more, _, _, _, _] = answer.get(..12)? else {
-        return None;
-    };
-    let is_answer = query.get(..2) == Some(id) && flags & 0x80 != 0;
-    is_answer.then(|| Answer { code: code & 0x0f, has_records: (*records, *more) != (0, 0) })
+fn read(id: u16, answer: &[u8]) -> Option<Answer> {
+    let answer = Packet::parse(answer).ok()?;
+    let is_answer = answer.id() == id && answer.has_flags(PacketFlag::RESPONSE);
+    is_answer.then(|| Answer { code: answer.rcode(), has_records: !answer.answers.is_empty() })
 }
 
 #[cfg(test)]
 mod tests {
     use mcs_kube::program;
+    use simple_dns::{
+        ResourceRecord,
+        rdata::{A, RData},
+    };
 
     use super::*;
 
     const LIMIT: Duration = Duration::from_millis(500);
 
     /// What is made of a server that answers each question with this code and number of records.
-    fn outcome(code: u8, records: u8) -> Outcome {
+    fn outcome(code: RCODE, records: usize) -> Outcome {
         program::block_on(async move {
             let socket = UdpSocket::bind("127.0.0.1:0").await?;
             let server = socket.local_addr()?;
             let serve = async {
-                let mut question = [0; 512];
+                let mut question = [0; LONGEST];
                 while let Ok((length, from)) = socket.recv_from(&mut question).await {
-                    let mut answer = question[..length].to_vec();
-                    (answer[2], answer[3], answer[7]) = (0x81, 0x80 | code, records);
-                    socket.send_to(&answer, from).await.unwrap();
+                    let mut answer = Packet::parse(&question[..length]).unwrap().into_reply();
+                    let name = answer.questions[0].qname.clone();
+                    let address = RData::A(A { address: 1 });
+                    let record = ResourceRecord::new(name, CLASS::IN, 5, address);
+                    answer.answers = vec![record; records];
+                    *answer.rcode_mut() = code;
+                    socket.send_to(&answer.build_bytes_vec().unwrap(), from).await.unwrap();
                 }
             };
             tokio::select! {
@@ -140,11 +138,11 @@ mod tests {
 
     #[test]
     fn an_error_of_dns_is_no_missing_name() {
-        assert_eq!(outcome(NXDOMAIN, 0), Outcome::Unresolved);
-        assert_eq!(outcome(2, 0), Outcome::DnsFailed, "SERVFAIL");
-        assert_eq!(outcome(5, 0), Outcome::DnsFailed, "REFUSED");
-        assert_eq!(outcome(NO_ERROR, 0), Outcome::DnsEmpty);
-        assert_eq!(outcome(NO_ERROR, 1), Outcome::DnsSilent);
+        assert_eq!(outcome(RCODE::NameError, 0), Outcome::Unresolved);
+        assert_eq!(outcome(RCODE::ServerFailure, 0), Outcome::DnsFailed);
+        assert_eq!(outcome(RCODE::Refused, 0), Outcome::DnsFailed);
+        assert_eq!(outcome(RCODE::NoError, 0), Outcome::DnsEmpty);
+        assert_eq!(outcome(RCODE::NoError, 1), Outcome::DnsSilent);
     }
 
     #[test]
@@ -158,13 +156,19 @@ mod tests {
     }
 
     #[test]
-    fn a_query_has_the_labels_of_the_name() {
-        let query = query(0x1234, "a.bc.", 1).unwrap();
-        assert_eq!(query[..6], [0x12, 0x34, 1, 0, 0, 1]);
-        assert_eq!(query[12..], *b"\x01a\x02bc\x00\x00\x01\x00\x01");
-        assert!(super::query(1, "a..b", 1).is_none());
-        assert!(super::query(1, &"x".repeat(64), 1).is_none());
-        assert!(read(&query, b"\x12\x35\x81\x80\0\0\0\0\0\0\0\0").is_none(), "another question");
+    fn an_answer_is_one_to_this_question() {
+        let query = query(0x1234, "a.bc.", TYPE::A).unwrap();
+        let reply = Packet::parse(&query).unwrap().into_reply();
+        assert_eq!(reply.questions[0].qname.to_string(), "a.bc");
+        assert!(super::query(1, &"x".repeat(64), TYPE::A).is_none());
+        let answer = reply.build_bytes_vec().unwrap();
+        assert!(read(0x1234, &answer).is_some());
+        assert!(read(0x1235, &answer).is_none(), "to another question");
+        assert!(read(0x1234, &query).is_none(), "a question");
+    }
+
+    #[test]
+    fn servers_are_addresses() {
         let found = servers("search a\nnameserver 10.96.0.10\n nameserver fd00::a\nnameserver x\n");
         assert_eq!(found.len(), 2);
     }
