@@ -14,6 +14,8 @@ const NARROW: Subnet = Subnet(42);
 const HOP: Subnet = Subnet(41);
 /// The least that IPv6 allows.
 pub const NARROW_MTU: u32 = 1280;
+/// For how many nodes there are subnets of their own.
+const NODES: u8 = 38;
 
 /// Where a remote pod is.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -117,15 +119,15 @@ impl Backbone {
     }
 
     /// Makes a node whose default route leads over its interface `uplink` to the router. `number`
-    /// counts nodes. Their pods are in four subnets; the first one is returned.
+    /// counts nodes. Their pods are in four subnets; the first one is returned. A later node has the subnets of one that has
+    /// gone: there are no more than 38 at once, beside the one of number 0.
     pub fn node(&self, run: &Run, role: &str, number: u8) -> anyhow::Result<(Node, Subnet)> {
         let node = Node::named(run, role)?;
         answer_freely(&node.netns)?;
         for which in ["all", "default"] {
             node.netns.sysctl(&format!("ipv4/conf/{which}/rp_filter"), "1")?;
         }
-        // From the 39th node on the numbers begin again at 0, which nothing else has up to the 48th.
-        let pods = Subnet(100_u8.wrapping_add(4_u8.wrapping_mul(number)));
+        let pods = Subnet(100 + 4 * place(number));
         let link_to = uplink(number);
         link(&node.netns, "uplink", &self.router, role, link_to)?;
         node.netns.ip(&format!(
@@ -140,7 +142,12 @@ impl Backbone {
 
 /// The link of a node to the first router, which is host 2.
 const fn uplink(number: u8) -> Subnet {
-    Subnet(50 + number)
+    Subnet(50 + place(number))
+}
+
+/// Which subnets the node with this number has.
+const fn place(number: u8) -> u8 {
+    if number == 0 { 0 } else { 1 + (number - 1) % NODES }
 }
 
 /// Refusals and other errors are not held back for being many.
