@@ -22,6 +22,7 @@ mod merge;
 mod name;
 mod namespaces;
 mod property;
+mod readiness;
 mod refused;
 mod resolve;
 mod selectors;
@@ -44,7 +45,7 @@ pub use export::{Audience, Export, ExportSource, Selection, Timestamp};
 pub use export_state::ExportState;
 pub use export_status::{
     Publication, export_conditions, is_exportable, is_named_as_lacking, misnamed_conditions,
-    not_imported, of_audience, of_derived, over_limit_conditions,
+    not_imported, of_audience, of_derived, over_limit_conditions, while_unread,
 };
 pub use import::{EndpointSliceObjects, Import, ImportStatus};
 pub use import_state::ImportState;

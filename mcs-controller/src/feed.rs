@@ -5,7 +5,7 @@ use mcs_kube::{Decoder, ResourceEvent, WatchTarget, WatchedObject};
 /// The state of one watched resource.
 #[derive(Default, Debug)]
 pub struct Feed {
-    /// Plural and group, for the log.
+    /// Plural and group, for people.
     resource: String,
     /// The API version of the latest list.
     pub version: Option<String>,
@@ -63,9 +63,14 @@ impl Feed {
     pub fn record_and_log<D: Decoder>(&mut self, event: &ResourceEvent<D>) {
         let former = self.failure.clone();
         self.record(event);
-        if let Some(reason) = self.failure.as_ref().filter(|_| self.failure != former) {
-            tracing::warn!("cannot read {}: {reason}", self.resource);
+        if let Some(problem) = self.problem().filter(|_| self.failure != former) {
+            tracing::warn!("{problem}");
         }
+    }
+
+    /// Why the resource cannot be read now, with its name.
+    pub fn problem(&self) -> Option<String> {
+        Some(format!("cannot read {}: {}", self.resource, self.failure.as_ref()?))
     }
 
     /// Records the state of the resource after an event.

@@ -329,6 +329,12 @@ impl OwnCluster {
         self.feeds.iter().all(|feed| feed.synced)
     }
 
+    /// Why what this cluster exports cannot be read now.
+    pub fn exports_problem(&self) -> Option<String> {
+        let resources = [OwnResource::Exports, OwnResource::Services, OwnResource::Slices];
+        resources.into_iter().find_map(|resource| self.feed(resource).problem())
+    }
+
     const fn feed(&self, resource: OwnResource) -> &Feed {
         &self.feeds[resource as usize]
     }

@@ -13,6 +13,8 @@ pub struct Condition {
     pub reason: String,
     /// `message`.
     pub message: String,
+    /// `observedGeneration` of a ServiceExport: the spec that was judged.
+    pub generation: Option<i64>,
 }
 
 /// `type` of a condition.
@@ -88,7 +90,7 @@ impl fmt::Display for ConditionStatus {
     }
 }
 
-/// Whether two lists of conditions differ only in messages and counts.
+/// Whether two lists of conditions differ only in messages, counts and generations.
 pub fn differ_in_words(one: &[Condition], other: &[Condition]) -> bool {
     let turns = |all: &[Condition]| -> Vec<_> {
         // `Accepted` follows `EndpointsReady` and `Ready`.
@@ -111,7 +113,8 @@ impl Condition {
         reason: impl Into<String>,
         message: impl Into<String>,
     ) -> Self {
-        Self { condition_type, status, reason: reason.into(), message: message.into() }
+        let (reason, message) = (reason.into(), message.into());
+        Self { condition_type, status, reason, message, generation: None }
     }
 }
 

@@ -26,6 +26,8 @@ pub enum Publication {
     Partly(String),
     /// It is in the mailbox, but the Lease is not renewed, for this reason.
     Silent(String),
+    /// What is exported cannot be read in this cluster, for this reason.
+    Unread(String),
 }
 
 /// The reason of `Valid` for an export beyond the limits of its namespace.
@@ -130,6 +132,26 @@ pub fn of_audience(mut conditions: Vec<Condition>, misnamed: &[String]) -> Vec<C
     conditions
 }
 
+/// The conditions of an export while a cluster that contributes to its import is unread: what that one disagrees about is
+/// not known. `former`: the present conditions.
+#[must_use]
+pub fn while_unread(mut conditions: Vec<Condition>, former: &[Condition]) -> Vec<Condition> {
+    let is_conflict = |one: &&Condition| one.condition_type == ConflictCondition;
+    let former = former.iter().find(is_conflict);
+    for now in conditions.iter_mut().filter(|one| is_conflict(&&**one)) {
+        let has_conflict = now.status == True;
+        match former {
+            Some(former) if former.status == True || !has_conflict => now.clone_from(former),
+            None if !has_conflict => {
+                let message = "a cluster that exports the service was not read yet";
+                *now = Condition::new(ConflictCondition, Unknown, "Pending", message);
+            }
+            _ => {}
+        }
+    }
+    conditions
+}
+
 /// The conditions of an export of a Service that stands for an import. Its slices are of other clusters, and are not
 /// exported again.
 #[must_use]
@@ -230,6 +252,14 @@ fn ready(audience: &Audience, publication: &Publication) -> Condition {
             bounded(format!(
                 "other clusters have had no sign of life of this one for more than a minute, and keep what they have \
                  imported: {reason}"
+            )),
+        ),
+        Publication::Unread(reason) => Condition::new(
+            Ready,
+            Unknown,
+            "NotRead",
+            bounded(format!(
+                "changes here have not reached other clusters for more than a minute: {reason}"
             )),
         ),
     }

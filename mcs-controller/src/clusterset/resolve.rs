@@ -12,14 +12,15 @@ use mcs_kube::Tiers;
 use super::{
     Actual, ActualDerived, ActualImport, ActualSlice, ClusterId, Condition, ConditionStatus,
     ConditionType, Conflict, CopyRules, EndpointRules, EndpointSliceObjects, Export, Import,
-    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, NoFreeVip, Owner,
-    Properties, Refused, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier,
-    SourceSlice, Stamp, VipRanges, VipsInUse, acceptance,
+    ImportStatus, ImportedSlice, IpFamily, LostVip, Merged, NamespaceRules, Owner, Properties,
+    Refused, Rejection, Selectors, ServiceName, ServiceSpec, ServiceType, SliceCopier, SourceSlice,
+    Stamp, VipRanges, VipsInUse, acceptance,
     endpoints::Endpoints,
     export_status::{import_conflict, in_import},
     memo::Copied,
     merge,
-    vips::{SharedVip, VipSources},
+    readiness::{of_silent, readiness, with_endpoints},
+    vips::VipSources,
     well_known,
 };
 
@@ -78,6 +79,8 @@ pub struct Known<'a> {
     /// Incomplete clusters: they may export more than is known, because a list or their publication is incomplete. Former
     /// peers are not among them.
     pub incomplete: &'a BTreeSet<ClusterId>,
+    /// Clusters that give no sign of life: what they contribute is old.
+    pub silent: &'a BTreeSet<ClusterId>,
     /// VIPs that the import loses.
     pub lost: &'a [LostVip],
     /// The known ClusterProperties of each cluster.
@@ -102,6 +105,8 @@ pub struct Wanted {
     pub rules: BTreeMap<ClusterId, Arc<EndpointRules>>,
     /// What the clusters disagree about.
     pub conflicts: Vec<Conflict>,
+    /// Whether a cluster that contributes is unread: it may disagree about more.
+    pub has_unread: bool,
     /// The number of rejected endpoints by cluster and reason.
     pub rejected: BTreeMap<(ClusterId, Rejection), usize>,
     /// Whether peers export the service to this cluster, which lacks the namespace.
@@ -148,6 +153,7 @@ impl Wanted {
             keep: known.incomplete.clone(),
             rules: BTreeMap::new(),
             conflicts: vec![],
+            has_unread: false,
             rejected: BTreeMap::new(),
             lacks_namespace: false,
             needs_namespace: false,
@@ -268,11 +274,11 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         said(current, ConditionType::EndpointsReady)
     };
     let accepted = acceptance::of_own(&ready, counted.as_ref());
-    let ready = with_endpoints(ready, counted.as_ref());
+    let clusters: BTreeSet<_> =
+        merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();
+    let ready = with_endpoints(of_silent(ready, &clusters, known.silent), counted.as_ref());
     let is_ready = ready.status == ConditionStatus::True;
     let ready = known.refused.condition().filter(|_| is_ready).unwrap_or(ready);
-    let clusters =
-        merged.contributions.into_keys().chain(record.clusters.iter().cloned()).collect();
     let (tiers, unresolved) = tiers(importer, known, &merged.spec, &clusters, &record, current);
     import.tiers.clone_from(&tiers);
     let conditions = [ready].into_iter().chain(conflict).chain(counted).chain(unresolved);
@@ -289,6 +295,7 @@ fn decide(importer: &Importer, known: &Known<'_>, actual: &Actual, in_use: &Vips
         keep: known.incomplete.clone(),
         rules: BTreeMap::new(),
         conflicts,
+        has_unread: !record.clusters.is_empty(),
         rejected,
         lacks_namespace: false,
         needs_namespace: false,
@@ -382,22 +389,6 @@ fn is_past(slices: &BTreeMap<Arc<str>, WantedSlice>, actual: &Actual) -> bool {
 /// The present import.
 fn said(current: Option<&ActualImport>, condition_type: ConditionType) -> Option<Condition> {
     current.and_then(|current| current.status.condition(condition_type)).cloned()
-}
-
-/// A usable import without endpoints says so in `Ready`, where people look first.
-fn with_endpoints(mut ready: Condition, counted: Option<&Condition>) -> Condition {
-    let is_fault = |counted: &&Condition| counted.status == ConditionStatus::False;
-    let Some(counted) = counted.filter(is_fault) else { return ready };
-    if ready.status == ConditionStatus::True {
-        let what = match &*counted.reason {
-            Condition::PORT_NOT_READY => "no endpoint is ready for one of its ports",
-            _ => "no endpoint is ready",
-        };
-        ready.message += ", but ";
-        ready.message += what;
-        ready.message += ": see condition EndpointsReady";
-    }
-    ready
 }
 
 impl Importer {
@@ -570,33 +561,6 @@ fn import(
     let ready =
         readiness(&spec, supported, problem, vips.first_lost(&ips), vips.shared(name, &ips));
     (Import { name: name.clone(), ips, spec, has_derived_service: false, tiers: None }, ready)
-}
-
-fn readiness(
-    spec: &ServiceSpec,
-    supported: bool,
-    problem: Option<NoFreeVip>,
-    lost: Option<LostVip>,
-    shared: Option<SharedVip>,
-) -> Condition {
-    let (status, reason, message) = if !supported {
-        let families: Vec<_> = spec.ip_families.iter().map(ToString::to_string).collect();
-        let message =
-            format!("the Services of this cluster have no addresses of {}", families.join(", "));
-        (ConditionStatus::False, "IPFamilyNotSupported", message)
-    } else if let Some(problem) = problem {
-        (ConditionStatus::False, "Pending", problem.to_string())
-    } else if let Some(lost) = lost {
-        (ConditionStatus::False, LostVip::REASON, lost.to_string())
-    } else if let Some(shared) = shared {
-        (ConditionStatus::False, "AddressShared", shared.to_string())
-    } else {
-        let message =
-            "the import has its addresses, and all slices that its clusters have published"
-                .to_owned();
-        (ConditionStatus::True, "Ready", message)
-    };
-    Condition::new(ConditionType::Ready, status, reason, message)
 }
 
 #[cfg(test)]

@@ -65,6 +65,7 @@ mod tests {
             status,
             reason: "R".to_owned(),
             message: String::new(),
+            generation: None,
         };
         let (begin, mut acceptances) = (Instant::now(), Acceptances::default());
         let mut is_written = |status, seconds, is_sent: bool| {

@@ -24,7 +24,7 @@ const REST: u32 = 9;
 const LONGEST_REST: Duration = Duration::from_millis(500);
 
 /// The peer that has changed a service; `None`: this cluster, or several clusters.
-type Cause = Option<ClusterId>;
+pub(super) type Cause = Option<ClusterId>;
 
 /// A queue of services. A service is at most once in each lane, and not handed out while it is busy.
 #[derive(Debug, Default)]
@@ -224,6 +224,12 @@ impl Queue {
     /// Whether every service was handed out since it was added.
     pub(super) fn is_drained(&self) -> bool {
         self.lanes.values().all(|lane| lane.waiting.is_empty())
+    }
+
+    /// Whether every service of a lane was handed out, and its writes have ended. Those that wait for a time do not count.
+    pub(super) fn is_idle(&self, cause: &Cause) -> bool {
+        let lane = self.lanes.get(cause);
+        lane.is_none_or(|lane| lane.busy == 0 && lane.waiting.is_empty())
     }
 
     /// Every service that waits for any reason, or whose writes are under way.

@@ -52,7 +52,7 @@ use super::{
 };
 use crate::{
     apply::{ApplyError, ImportPace, Sent, WriteBudgets},
-    clusterset::{ImportState, ServiceName},
+    clusterset::{ImportState, Publication, ServiceName},
     leases::{Election, PublisherIdentity, PublisherTerm},
     mailbox::{MailboxWrite, Scope},
     names::{Answer, Question},
@@ -60,7 +60,7 @@ use crate::{
     peers::{PeerName, peers_target, secrets_target, token::Renewals},
     rights::{Right, Rights},
     server::Published,
-    status::{EventBudget, Failures, OwnMailbox},
+    status::{EventBudget, Failures, Liveness},
 };
 
 /// How many updates may wait while the control task is busy.
@@ -138,7 +138,9 @@ struct Control {
     /// The ClusterPeers whose status the API server does not take now.
     status_failures: Failures<PeerName>,
     /// Those of the own mailbox's Lease.
-    lease_renewals: OwnMailbox,
+    lease_renewals: Liveness,
+    /// Whether what this cluster exports is read.
+    own_reads: Liveness,
     rounds: Rounds,
     rights: Rights,
     /// The ClusterProperties for agents that are being written.
@@ -259,7 +261,8 @@ impl Control {
             measured_tokens: BTreeSet::new(),
             measured_services: BTreeSet::new(),
             status_failures: Failures::default(),
-            lease_renewals: OwnMailbox::new(now),
+            lease_renewals: Liveness::new(now),
+            own_reads: Liveness::new(now),
             rounds: Rounds::since(now),
             rights: Rights::since(now),
             property_writes: PropertyWrites::default(),
@@ -369,18 +372,27 @@ impl Control {
         self.published.metrics.leader.set(leads.into());
         if leads {
             tracing::info!("this replica leads");
-            self.lease_renewals = OwnMailbox::new(Instant::now());
+            self.lease_renewals = Liveness::new(Instant::now());
             self.propagation = Propagation::since(Timestamp::now());
             self.rounds.lead(Instant::now());
             self.published.metrics.set_names(self.rounds.names.is_answered());
             self.rights = Rights::since(Instant::now());
             self.state.lead();
+            self.note_silence(Instant::now());
         } else {
             self.published.metrics.stand_by();
             self.measured_tokens.clear();
             self.measured_services.clear();
             tracing::info!("another replica leads");
         }
+    }
+
+    fn note_silence(&mut self, now: Instant) {
+        let unread = self.own_reads.silence(now);
+        let unread = unread.map(|reason| Publication::Unread(reason.to_owned()));
+        let silent = self.lease_renewals.silence(now);
+        let silent = silent.map(|reason| Publication::Silent(reason.to_owned()));
+        self.state.note_silence(unread.or(silent));
     }
 
     fn watch_own_mailbox(&self) -> Connection {
@@ -400,6 +412,7 @@ impl Control {
         }
         self.show(now);
         self.ask_for_names(now);
+        self.own_reads.note(self.state.own.exports_problem().as_deref(), now);
         if !self.is_leader {
             return;
         }
@@ -411,6 +424,8 @@ impl Control {
             self.state.imports.add(name.clone());
         }
         self.state.note_lacking();
+        self.state.note_silent(now);
+        self.state.note_tried();
         if now >= self.tell_again_at {
             self.tell_again_at = now + EVENT_INTERVAL;
             self.tell_settings_again();
@@ -418,7 +433,7 @@ impl Control {
             let notices = self.state.take_notices();
             self.tell(notices);
         }
-        self.state.note_silence(self.lease_renewals.silence(now));
+        self.note_silence(now);
         self.judge_misnamed();
         self.renew_tokens(now);
         self.probe_peers(now);

@@ -37,7 +37,7 @@ use crate::{
     names::{QUESTIONS, Question},
     objects::Membership,
     own_cluster::OwnCluster,
-    peers::{PeerName, Peers},
+    peers::{Peer, PeerName, Peers},
     status::Notice,
 };
 
@@ -90,10 +90,14 @@ pub(super) struct State {
     withheld: HashMap<ServiceName, BTreeMap<MailboxObject, String>>,
     /// What the API server of this cluster refuses.
     refusals: Refusals,
+    /// The peers of whose services everything was written, or tried, in this term as leader.
+    tried: BTreeSet<PeerName>,
     /// What each namespace may export.
     shares: Shares,
-    /// Why readers have no sign of life of this cluster.
-    silence: Option<String>,
+    /// Why readers have no sign of life of this cluster, or hear nothing new.
+    silence: Option<Publication>,
+    /// The clusters that give no sign of life. Their imports say so.
+    silent: BTreeSet<ClusterId>,
     /// The states of the imports.
     import_states: ImportStates,
     /// The states of the exports.
@@ -104,6 +108,8 @@ pub(super) struct State {
     has_slice_objects: Option<bool>,
     /// Whether ServiceImports have no `status.clusterSelectorResults` (KEP-5939).
     lacks_selector_results: bool,
+    /// Whether conditions of ServiceExports have no `observedGeneration`.
+    lacks_generation: bool,
     /// Derived Services that the controller may not delete, each until it tries again.
     kept_derived: HashMap<ServiceName, Instant>,
     /// The number of rejected endpoints of each service, by source cluster and reason.
@@ -143,14 +149,17 @@ impl State {
             publication_errors: HashMap::new(),
             withheld: HashMap::new(),
             refusals: Refusals::default(),
+            tried: BTreeSet::new(),
             shares: Shares::new(settings.namespace_limits()),
             settings,
             silence: None,
+            silent: BTreeSet::new(),
             import_states: ImportStates::default(),
             export_states: States::default(),
             lacking: None,
             has_slice_objects: None,
             lacks_selector_results: false,
+            lacks_generation: false,
             kept_derived: HashMap::new(),
             rejected: HashMap::new(),
             left_alone: BTreeSet::new(),
@@ -385,6 +394,30 @@ impl State {
         self.kept_derived.insert(name, now + KEPT_DERIVED);
     }
 
+    /// Records which clusters give no sign of life, and queues what is imported from those that begin or end to.
+    pub(super) fn note_silent(&mut self, now: Instant) {
+        let peers = self.peers.by_cluster(&self.cluster).into_iter();
+        // A replica that starts does not know: what the ClusterPeer says counts.
+        let was_silent = |peer: &Peer| {
+            let mut said = peer.object.status.conditions.iter();
+            self.silent.contains(&peer.object.cluster)
+                || said.any(|one| one.condition_type == "Fresh" && one.status == "False")
+        };
+        let is_silent =
+            |peer: &&Peer| peer.is_fresh(now).map_or_else(|| was_silent(peer), |fresh| !fresh);
+        let silent: BTreeSet<_> =
+            peers.filter(is_silent).map(|peer| peer.object.cluster.clone()).collect();
+        let former = std::mem::replace(&mut self.silent, silent);
+        for cluster in former.symmetric_difference(&self.silent).cloned().collect::<Vec<_>>() {
+            let of_cluster = |name: &&ServiceName| self.own.is_imported_from(name, &cluster);
+            let imported: Vec<_> = self.own.imported().filter(of_cluster).cloned().collect();
+            for name in imported {
+                self.causes.add(&name, &cluster);
+                self.imports.add_of(Some(cluster.clone()), name);
+            }
+        }
+    }
+
     /// Ends what waits for a time: retries of derived Services, lost VIPs, and the grace times of deleted peers and
     /// ExportRules.
     pub(super) fn forget(&mut self, now: Instant) {
@@ -434,6 +467,15 @@ impl State {
         }
     }
 
+    /// The definition of ServiceExport has no `observedGeneration` of conditions: nobody sees which spec they are about.
+    pub(super) fn leave_out_generation(&mut self) {
+        if !std::mem::replace(&mut self.lacks_generation, true) {
+            tracing::info!(
+                "conditions of ServiceExports of this cluster have no observedGeneration"
+            );
+        }
+    }
+
     /// What this cluster should have in common with all others.
     pub(super) fn membership(&self) -> Membership {
         let VipRanges { v4, v6 } = self.vip_ranges();
@@ -456,6 +498,7 @@ impl State {
         self.import_states = ImportStates::default();
         self.export_states = States::default();
         self.lacking = None;
+        self.tried.clear();
         self.queue_all();
     }
 

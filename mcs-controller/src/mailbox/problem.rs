@@ -36,7 +36,7 @@ pub enum MailboxProblem {
     OtherUid(String),
     /// A later Lease was there before: a backup was restored, or a publisher that was replaced writes it.
     Past,
-    /// The publisher has not published everything yet.
+    /// The publisher has not published everything yet, or not everything was read yet.
     Incomplete,
     /// The mailbox has another number of services than the publisher says.
     Count {
@@ -71,7 +71,9 @@ impl fmt::Display for MailboxProblem {
                 f,
                 "spec.limits.{limit} is {most}: {services} ExportedServices and {slices} slices are left out"
             ),
-            Self::Incomplete => f.write_str("the publisher has not published everything yet"),
+            Self::Incomplete => f.write_str(
+                "the publisher says that it has not published everything: it has just begun, or cannot read its own cluster",
+            ),
             Self::Count { seen, said } => {
                 write!(f, "the mailbox has {seen} ExportedServices, and the publisher says {said}")
             }

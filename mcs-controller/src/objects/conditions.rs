@@ -22,20 +22,31 @@ fn decode_one(condition: &v1::Condition) -> Option<Condition> {
         _ => ConditionStatus::Unknown,
     };
     let (reason, message) = (condition.reason.clone(), condition.message.clone());
-    Some(Condition { condition_type, status, reason, message })
+    Some(Condition {
+        condition_type,
+        status,
+        reason,
+        message,
+        generation: condition.observed_generation,
+    })
 }
 
 /// The conditions as written. A time stays while the status of its condition does.
 pub(super) fn encode(conditions: &[Condition], former: &[v1::Condition], now: Timestamp) -> Value {
     let encoded = conditions.iter().map(|condition| {
-        let Condition { condition_type, status, reason, message } = condition;
+        let Condition { condition_type, status, reason, message, generation } = condition;
         let (name, status) = (condition_type.to_string(), status.to_string());
         let same = former.iter().find(|former| former.type_ == name && former.status == status);
         let since = same.map_or_else(|| seconds(now), |same| seconds(same.last_transition_time.0));
-        json!({
+        let mut encoded = json!({
             "type": name, "status": status, "reason": reason, "message": message,
             "lastTransitionTime": since,
-        })
+        });
+        // An API server takes no null.
+        if let Some(generation) = generation {
+            encoded["observedGeneration"] = json!(generation);
+        }
+        encoded
     });
     encoded.collect()
 }

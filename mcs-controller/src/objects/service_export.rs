@@ -24,6 +24,8 @@ pub struct ExportObject {
     pub is_made: bool,
     /// `metadata.uid`.
     pub uid: String,
+    /// `metadata.generation`.
+    pub generation: Option<i64>,
     /// The audience.
     pub audience: Audience,
     /// The names in it that no cluster can have.
@@ -75,6 +77,7 @@ impl Decoder for ExportDecoder {
             created: Timestamp(created),
             is_made: writer.as_deref() == Some(well_known::CONTROLLER),
             uid: metadata.uid.unwrap_or_default(),
+            generation: metadata.generation,
             labels: map(spec.exported_labels),
             annotations: exported,
             audience,

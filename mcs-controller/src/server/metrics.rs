@@ -293,6 +293,9 @@ mod tests {
                 last_transition_time: "2026-01-02T03:04:05Z".to_owned(),
                 ..condition("Fresh", "True")
             }],
+            services: Some(1),
+            endpoints: Some(1),
+            refused_endpoints: Some(0),
             token_expires: Some("2026-01-02T03:04:05Z".to_owned()),
             ..ClusterPeerStatus::default()
         };
@@ -405,6 +408,12 @@ mod tests {
                 assert_eq!(served, expected, "{status}: {text}");
             }
         }
+        let counts = |metrics: &Metrics, number| {
+            let status = ClusterPeerStatus { services: number, ..Default::default() };
+            metrics.peers.set("west", &status);
+            metrics.text().unwrap().contains("mcs_controller_peer_services{")
+        };
+        assert_eq!([Some(0), None].map(|number| counts(&metrics, number)), [true, false]);
     }
 
     /// Alerts of a replica that waits for its turn would fire for ever: nobody changes its gauges.

@@ -141,7 +141,9 @@ impl View {
             &["Cluster", "Health", "Services", "Endpoints", "Refused", "Last contact", "Why"];
         let none = "No other cluster is linked: `mcs link` does it.";
         Table::new("Clusters", columns, none, &peers, |((mark, word), name, cluster, status)| {
-            let number = |number: Option<u32>| Cell::Text(number.unwrap_or_default().to_string());
+            let number = |number: Option<u32>| {
+                Cell::Text(number.map_or_else(|| "-".to_owned(), |number| number.to_string()))
+            };
             let cluster = cluster.as_ref().map_or_else(|| name.to_string(), ToString::to_string);
             let failing =
                 failing(status).map(|one| format!("{}: {}", one.condition_type, one.message));

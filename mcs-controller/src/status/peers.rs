@@ -40,6 +40,8 @@ pub struct PeerNotes<'a> {
     pub without_namespace: Vec<&'a ServiceName>,
     /// What the API server of this cluster refuses of its services.
     pub refused: Option<String>,
+    /// Whether this replica has written everything of its services, or tried to.
+    pub has_tried: bool,
 }
 
 /// The status of every peer as it should be, without times.
@@ -91,7 +93,7 @@ fn status(
         accepted(peer),
         connected(peer, notes),
         synced(peer, notes),
-        written(notes),
+        written(peer, notes),
         within_limits(peer),
         fresh(peer, now),
         identity(peer, own),
@@ -102,11 +104,14 @@ fn status(
     for condition in &mut conditions {
         condition.observed_generation = peer.object.version.generation;
     }
+    // 0 would be a statement.
+    let is_read = peer.view.counts() || !believed.is_empty();
+    let has_judged = notes.has_tried || !notes.rejected.is_empty();
     ClusterPeerStatus {
         conditions,
-        services: Some(count(believed.len())),
-        endpoints: Some(count(peer.view.endpoints())),
-        refused_endpoints: Some(count(notes.rejected.values().sum())),
+        services: is_read.then(|| count(believed.len())),
+        endpoints: is_read.then(|| count(peer.view.endpoints())),
+        refused_endpoints: has_judged.then(|| count(notes.rejected.values().sum())),
         token_expires: peer.token.as_ref().map(|token| token.expires.to_string()),
         #[cfg(feature = "next")]
         moon: Some("full".to_owned()),
@@ -189,7 +194,7 @@ mod tests {
     use crate::{
         clusterset::{Reserved, fixture::name},
         mailbox::MailboxEvent,
-        objects::{PublisherLease, publisher_lease},
+        objects::{PublisherLease, complete_lease, publisher_lease},
     };
 
     #[test]
@@ -250,14 +255,72 @@ mod tests {
 
     /// The condition of the peer west after so many seconds.
     fn found(peers: &Peers, kind: &str, seconds: u64) -> PeerCondition {
+        let status = status_of(peers, &PeerNotes::default(), seconds);
+        status.conditions.into_iter().find(|one| one.condition_type == kind).unwrap()
+    }
+
+    /// The status of the peer west after so many seconds.
+    fn status_of(peers: &Peers, notes: &PeerNotes<'_>, seconds: u64) -> ClusterPeerStatus {
         let now = Instant::now() + Duration::from_secs(seconds);
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
-        let notes = |_: &PeerName, _: &Peer| PeerNotes::default();
-        let statuses = peer_statuses(peers, &own, &ranges, &membership, notes, now);
-        let conditions = &statuses[0].1.conditions;
-        conditions.iter().find(|one| one.condition_type == kind).unwrap().clone()
+        status(&peers.all()["west"], (&own, &ranges, &membership), notes, now)
+    }
+
+    fn of_west(peers: &mut Peers, event: MailboxEvent) {
+        let number = peers.all()["west"].number;
+        peers.apply_mailbox(&"west".into(), number, event);
+    }
+
+    #[test]
+    fn what_was_not_read_yet_is_neither_a_fault_nor_nothing() {
+        let mut peers = west();
+        let said = |peers: &Peers| {
+            let status = status_of(peers, &PeerNotes::default(), 0);
+            let synced = found(peers, "Synced", 0);
+            let counts = [status.services, status.endpoints, status.refused_endpoints];
+            (format!("{}/{}", synced.status, synced.reason), counts)
+        };
+        assert_eq!(said(&peers), ("Unknown/Pending".to_owned(), [None; 3]));
+        let version = || "v1".to_owned();
+        let nothing = ResourceEvent::Listed { version: version(), objects: vec![] };
+        of_west(&mut peers, MailboxEvent::Services(nothing));
+        let begins = PublisherLease { complete: false, ..complete_lease("west", 0, 1) };
+        let lease = publisher_lease("m", &begins, Timestamp::UNIX_EPOCH);
+        let objects = vec![serde_json::from_value(lease).unwrap()];
+        let lease = ResourceEvent::Listed { version: version(), objects };
+        of_west(&mut peers, MailboxEvent::Lease(lease));
+        assert_eq!(said(&peers), ("False/Incomplete".to_owned(), [None; 3]), "it says so");
+        let nothing = ResourceEvent::Listed { version: version(), objects: vec![] };
+        of_west(&mut peers, MailboxEvent::Slices(nothing));
+        assert_eq!(said(&peers).1, [Some(0), Some(0), None]);
+    }
+
+    #[test]
+    fn a_new_leader_keeps_what_was_said_of_refusals_until_it_has_tried() {
+        let written = |former: &str, has_tried| {
+            let condition = json!({
+                "type": "ImportsWritten", "status": former, "reason": "Former", "message": "words",
+                "lastTransitionTime": "2026-01-02T03:04:05Z",
+            });
+            let mut peers = west();
+            let spec = json!({"clusterId": "west", "kubeconfigSecretRef": {"name": "west"}, "podCIDRs": ["10.2.0.0/16"]});
+            let status = json!({"conditions": [condition]});
+            let object = json!({"metadata": {"name": "west"}, "spec": spec, "status": status});
+            let object = serde_json::from_value(object).unwrap();
+            peers.apply(ResourceEvent::Changed(object), &Reserved::default());
+            let notes = PeerNotes { has_tried, ..PeerNotes::default() };
+            let status = status_of(&peers, &notes, 0);
+            assert_eq!(status.refused_endpoints, has_tried.then_some(0));
+            let mut conditions = status.conditions.into_iter();
+            let found = conditions.find(|one| one.condition_type == "ImportsWritten").unwrap();
+            format!("{}/{}", found.status, found.reason)
+        };
+        assert_eq!(written("False", false), "False/Former");
+        assert_eq!(written("True", false), "True/Former");
+        assert_eq!(written("Unknown", false), "Unknown/Pending");
+        assert_eq!(written("False", true), "True/Written");
     }
 
     #[test]
@@ -282,9 +345,7 @@ mod tests {
             let said = PublisherLease { cluster: "west".to_owned(), ..PublisherLease::default() };
             let lease = publisher_lease("m", &said, Timestamp::from_second(second).unwrap());
             let lease = serde_json::from_value(lease).unwrap();
-            let number = peers.all()["west"].number;
-            let event = MailboxEvent::Lease(ResourceEvent::Changed(lease));
-            peers.apply_mailbox(&"west".into(), number, event);
+            of_west(peers, MailboxEvent::Lease(ResourceEvent::Changed(lease)));
         };
         assert_eq!(fresh(&peers, 1), is("Unknown", "Pending"));
         renew(&mut peers, 1000);
@@ -320,6 +381,8 @@ mod tests {
         assert_eq!(disjoint("10.2.3.0/24", "192.0.2.1"), ["OverlapsOwn"; 2]);
         assert_eq!(disjoint("10.0.0.0/8", "192.0.2.1"), ["OverlapsOwn"; 2]);
         assert_eq!(disjoint("10.1.0.0/16", "10.2.0.9"), ["OverlapsOwn"; 2], "a node says so");
+        let unknown = found(&peers, "CIDRsDisjoint", 0);
+        assert_eq!((&*unknown.status, &*unknown.reason), ("Unknown", "OwnRangesUnknown"));
     }
 
     #[test]

@@ -12,6 +12,7 @@ use crate::clusterset::{
 pub(crate) struct World {
     pub(crate) exports: Vec<(Export, Vec<Arc<SourceSlice>>)>,
     pub(crate) incomplete: BTreeSet<ClusterId>,
+    pub(crate) silent: BTreeSet<ClusterId>,
     pub(crate) has_namespace: bool,
     /// When the exports were written.
     pub(crate) stamp: Stamp,
@@ -29,6 +30,7 @@ impl World {
         Self {
             exports,
             incomplete: BTreeSet::new(),
+            silent: BTreeSet::new(),
             has_namespace: true,
             stamp: Stamp::NONE,
             properties: BTreeMap::new(),
@@ -71,6 +73,7 @@ impl World {
             has_namespace: self.has_namespace,
             exports: &exports,
             incomplete: &self.incomplete,
+            silent: &self.silent,
             lost: &[],
             properties: &self.properties,
             refused: &self.refused,
@@ -640,6 +643,26 @@ fn an_import_counts_as_before_while_a_cluster_that_contributes_is_unread() {
     let world = world.incomplete(&["c2"]);
     assert_eq!(counted(&world, &there), before);
     assert_eq!(counted(&world.incomplete(&[]), &there), "True/Ready: 1 of 1 ready: c1 1 of 1");
+}
+
+#[test]
+fn an_import_names_the_silent_clusters_that_contribute_to_it() {
+    let ready = |silent: &[&str], change: &dyn Fn(&mut World)| {
+        let mut world = two();
+        change(&mut world);
+        world.silent = silent.iter().map(|id| cluster(id)).collect();
+        present(&world.wanted()).1.conditions[0].message.clone()
+    };
+    let plain = ready(&[], &|_| ());
+    assert_eq!(ready(&["c3"], &|_| ()), plain, "it exports nothing");
+    assert_eq!(ready(&["c2"], &|_| ()), format!("{plain}, as of the last sign of life of c2"));
+    let without_endpoints = |world: &mut World| {
+        for (_, slices) in &mut world.exports {
+            slices.clear();
+        }
+    };
+    let message = ready(&["c2"], &without_endpoints);
+    assert!(message.contains("of c2, but no endpoint is ready"), "{message}");
 }
 
 #[test]

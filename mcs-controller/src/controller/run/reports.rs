@@ -9,7 +9,7 @@ use jiff::Timestamp;
 
 use super::{Control, TaskResult};
 use crate::{
-    clusterset::{ExportState, well_known},
+    clusterset::{ClusterId, ExportState, well_known},
     objects::ClusterPeerStatus,
     peers::{Peer, PeerName},
     server::PeerBounds,
@@ -44,11 +44,18 @@ impl Control {
         let state = &self.state;
         let rejected = state.rejected();
         let waiting = state.import_states().without_namespace();
+        let untold = self.untold_traffic(now);
+        let refused = |cluster: &ClusterId| {
+            let untold = self.untold_of(cluster, untold.as_ref());
+            let told: Vec<_> = state.refused_of(cluster).into_iter().chain(untold).collect();
+            (!told.is_empty()).then(|| told.join(" "))
+        };
         let notes = |name: &PeerName, peer: &Peer| PeerNotes {
             rejected: rejected.get(&peer.object.cluster).cloned().unwrap_or_default(),
             token_problem: self.token_failures.reason(&peer.object.secret.name),
             without_namespace: peer.exports_of(waiting),
-            refused: state.refused_of(&peer.object.cluster),
+            refused: refused(&peer.object.cluster),
+            has_tried: state.has_tried(name),
             ways: self.settings.probe_period().map(|_| self.rounds.reach.of(name)),
             masqueraded: self.rounds.sources.masqueraded(name),
             has_probed: self.rounds.has_begun,

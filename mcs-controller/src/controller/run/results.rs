@@ -10,8 +10,9 @@ use crate::{
     apply::ApplyError, clusterset::ServiceName, peers::PeerName, plan::Write, status::Turn,
 };
 
-/// The fields that definitions of ServiceImport may lack.
-const FIELDS: [&str; 3] = ["endpointSliceObjects", "clusterSelectorResults", ".status.conditions"];
+/// The fields that definitions of ServiceImport and ServiceExport may lack.
+const FIELDS: [&str; 4] =
+    ["endpointSliceObjects", "clusterSelectorResults", "observedGeneration", ".status.conditions"];
 
 impl Control {
     /// Notes how a write has ended.
@@ -105,6 +106,8 @@ impl Control {
             }
             if error.is_unknown_field("clusterSelectorResults") {
                 self.state.leave_out_selector_results();
+            } else if error.is_unknown_field("observedGeneration") {
+                self.state.leave_out_generation();
             } else if error.is_unknown_field(".status.conditions") {
                 if self.acceptances.note_no_conditions() {
                     tracing::warn!(
@@ -183,9 +186,11 @@ impl Control {
         match (turn, problem) {
             (Turn::Fails, Some(problem)) => {
                 tracing::warn!("{problem}; ClusterProperty {name} stays as agents last read it");
+                self.tell_untold(name, &format!("agents go by what it says: {problem}"));
             }
             (Turn::Recovered, _) => {
                 tracing::info!("agents are told by ClusterProperty {name} again");
+                self.tell_told(name);
             }
             _ => {}
         }

@@ -12,9 +12,10 @@ use serde_json::{Value, from_value, json};
 use super::*;
 use crate::{
     apply::{own_request, send_plan},
-    clusterset::{Stamp, fixture},
+    clusterset::{ConditionType, Stamp, fixture, well_known},
     mailbox::MailboxEvent,
-    objects::mailbox_slice,
+    objects::{ClusterPeerStatus, mailbox_slice},
+    own_cluster::OwnEvent,
     plan::{Sending, Write},
 };
 
@@ -228,4 +229,75 @@ async fn a_plan_ends_when_another_replica_leads() {
     });
     assert_eq!((&*sent.made, &*sent.unsent), (&writes[..1], &writes[1..]));
     assert!(sent.failure.is_none());
+}
+
+/// A weight that the API server keeps from the agents does nothing.
+#[tokio::test]
+async fn what_agents_are_not_told_is_said_on_what_asks_for_it() {
+    let both = [("south", "mcs-south"), ("west", "mcs-west")];
+    let (mut control, _updates) = with_peers(&hub(), &both).await;
+    let mut west = peer("west", "mcs-west");
+    west["spec"]["weight"] = json!(10);
+    control.take(Update::Peers(listed([peer("south", "mcs-south"), west])));
+    let name = well_known::WEIGHT_PROPERTY;
+    let weight = json!({"metadata": {"name": name, "uid": "u"}, "spec": {"value": "90"}});
+    let weight = ResourceEvent::Changed(from_value(weight).unwrap());
+    control.take(Update::Own(OwnEvent::Properties(weight)));
+    let now = Instant::now();
+    let written = |control: &Control| {
+        let of = |(_, status): (PeerName, ClusterPeerStatus)| {
+            let mut conditions = status.conditions.into_iter();
+            let found = conditions.find(|one| one.condition_type == "ImportsWritten").unwrap();
+            (found.status, found.message)
+        };
+        control.statuses(now).into_iter().map(of).collect::<Vec<_>>()
+    };
+    // The events that are written.
+    let events = |control: &mut Control| {
+        let before = control.tasks.len();
+        control.note_settings(now);
+        control.tasks.len() - before
+    };
+    assert_eq!(events(&mut control), 0, "it is on its way");
+    let result = |result| TaskResult::Property(mcs_kube::TRAFFIC_PROPERTY, String::new(), result);
+    control.finish(result(Err(ApplyError::Silent)));
+    let [south, west] = &*written(&control) else { panic!("{:?}", written(&control)) };
+    assert_eq!((&*south.0, &*west.0), ("Unknown", "False"));
+    assert!(west.1.contains("agents go by what they were told of west before"), "{}", west.1);
+    assert_eq!([events(&mut control), events(&mut control)], [1, 0], "on the weight, once");
+    control.finish(result(Ok(None)));
+    assert_eq!([events(&mut control), events(&mut control)], [1, 0], "and its end");
+    assert_eq!(written(&control)[1].0, "Unknown");
+}
+
+#[tokio::test]
+async fn exports_that_cannot_be_read_say_so_after_a_minute() {
+    let mut control = control().await;
+    control.lead(true);
+    let metadata = json!({"namespace": "shop", "name": "web"});
+    let service = json!({"metadata": metadata, "spec": {"clusterIP": "10.96.0.1"}});
+    let service = ResourceEvent::Changed(from_value(service).unwrap());
+    let export = ResourceEvent::Changed(from_value(json!({"metadata": metadata})).unwrap());
+    let slices =
+        ResourceEvent::Failing { reason: "403".to_owned(), is_forbidden: true, last_heard: None };
+    for event in [OwnEvent::Services(service), OwnEvent::Exports(export), OwnEvent::Slices(slices)]
+    {
+        control.take(Update::Own(event));
+    }
+    let name = ServiceName::new("shop", "web").unwrap();
+    let ready = |control: &mut Control| {
+        control.tick();
+        let writes = control.state.plan_and_note(&name);
+        let conditions = writes.into_iter().find_map(|write| match write {
+            Write::SetExportConditions(_, conditions) => Some(conditions),
+            _ => None,
+        });
+        let mut conditions = conditions.unwrap().into_iter();
+        conditions.find(|one| one.condition_type == ConditionType::Ready).unwrap().reason
+    };
+    assert_eq!(ready(&mut control), "Pending");
+    control.own_reads = Liveness::new(Instant::now() - Duration::from_secs(61));
+    assert_eq!(ready(&mut control), "NotRead");
+    control.take(Update::Own(OwnEvent::Slices(ResourceEvent::Recovered)));
+    assert_eq!(ready(&mut control), "Pending");
 }

@@ -179,8 +179,9 @@ impl Control {
             return;
         }
         self.note_properties(self.state.own.published_properties().1);
-        self.note_settings();
-        let traffic = self.state.traffic_property(Instant::now()).map(|traffic| traffic.to_value());
+        let now = Instant::now();
+        self.note_settings(now);
+        let traffic = self.state.traffic_property(now).map(|traffic| traffic.to_value());
         self.write_property(TRAFFIC_PROPERTY, traffic);
         let ranges = self.state.vip_ranges_property();
         self.note_untold(VIP_RANGES_PROPERTY, "read", ranges.as_ref().err().cloned());

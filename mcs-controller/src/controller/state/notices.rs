@@ -121,6 +121,8 @@ impl State {
         });
         let (Some(written), Some(export)) = (written, self.own.export_object(name)) else { return };
         let former = actual.export_conditions.as_deref().unwrap_or_default();
+        // An export that is not valid is compared with no other, and nobody imports it.
+        let is_valid = written.iter().any(|one| one.condition_type == ConditionType::Conflict);
         let conflict = turn(
             [former, written]
                 .map(|all| having(all, ConditionType::Conflict, ConditionStatus::True)),
@@ -140,7 +142,9 @@ impl State {
             |one| &one.message,
             ("Valid", "the Service can be exported"),
         );
-        for (is_warning, reason, note) in valid.into_iter().chain(conflict).chain(import) {
+        let others = conflict.into_iter().chain(import);
+        let others = others.filter(|(is_warning, ..)| *is_warning || is_valid);
+        for (is_warning, reason, note) in valid.into_iter().chain(others) {
             let regarding =
                 regarding("ServiceExport", self.own.export_version(), name, export.uid.clone());
             self.notices.push(Notice { regarding, is_warning, reason, note });

@@ -12,7 +12,7 @@ use crate::{
     clusterset::{
         Actual, ClusterId, ExportState, ImportState, Importer, Known, KnownExport, LostVip,
         Selection, ServiceName, SourceRules, Stamp, Wanted, WantedImport, export_conditions,
-        is_exportable, of_audience, of_derived, over_limit_conditions, resolve,
+        is_exportable, of_audience, of_derived, over_limit_conditions, resolve, while_unread,
     },
     mailbox::Outgoing,
     plan::{Write, plan, plan_export},
@@ -45,14 +45,24 @@ impl State {
             } else {
                 export_conditions(&export, rules, &publication, &wanted.conflicts)
             };
+            if wanted.has_unread {
+                let former = actual.export_conditions.as_deref();
+                conditions = while_unread(conditions, former.unwrap_or_default());
+            }
             if outgoing.is_some() {
                 conditions.extend(self.not_imported(&export, &actual));
             }
-            let misnamed = self.own.export_object(name).map(|export| &*export.misnamed_audience);
-            let conditions = of_audience(conditions, misnamed.unwrap_or_default());
-            let is_derived = self.own.is_derived(name);
-            wanted.export_conditions =
-                Some(if is_derived { of_derived(conditions) } else { conditions });
+            let object = self.own.export_object(name);
+            let misnamed = object.map(|export| &*export.misnamed_audience);
+            let mut conditions = of_audience(conditions, misnamed.unwrap_or_default());
+            if self.own.is_derived(name) {
+                conditions = of_derived(conditions);
+            }
+            let generation = object.and_then(|export| export.generation);
+            for condition in &mut conditions {
+                condition.generation = generation.filter(|_| !self.lacks_generation);
+            }
+            wanted.export_conditions = Some(conditions);
         }
         if let (false, WantedImport::Present(_, status)) =
             (self.has_slice_objects != Some(false), &mut wanted.import)
@@ -77,7 +87,11 @@ impl State {
         let Planned { name, actual, wanted, lost, writes } = planned;
         self.import_states.note(&name, ImportState::of(&wanted));
         self.export_states.note(&name, wanted.export_conditions.as_deref().map(ExportState::of));
-        self.note_rejected(&name, &wanted.rejected);
+        if matches!(wanted.import, WantedImport::Present(..)) {
+            self.note_rejected(&name, &wanted.rejected);
+        } else {
+            self.rejected.remove(&name);
+        }
         self.note_left_alone(&name, &wanted);
         self.note_lost(&name, &lost, &wanted);
         if wanted.lacks_vips() {
@@ -161,6 +175,7 @@ impl State {
             has_namespace: self.own.has_namespace(name.namespace()),
             exports: &exports,
             incomplete: &incomplete,
+            silent: &self.silent,
             lost,
             properties: &properties,
             refused: self.refusals.of(name),

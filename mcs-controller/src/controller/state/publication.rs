@@ -27,7 +27,7 @@ impl State {
             return error.clone();
         }
         if let Some(silence) = &self.silence {
-            return Publication::Silent(silence.clone());
+            return silence.clone();
         }
         // A change is on its way; the service stays published.
         if self.own_mailbox.seen().contains_key(name) || outgoing.is_none() {
@@ -97,12 +97,12 @@ impl State {
         self.queue_all();
     }
 
-    /// Records why readers get no sign of life of this cluster. The conditions of exports report it.
-    pub(in crate::controller) fn note_silence(&mut self, silence: Option<&str>) {
-        if self.silence.as_deref() == silence {
+    /// Records why readers get no sign of life of this cluster, or hear nothing new. The conditions of exports report it.
+    pub(in crate::controller) fn note_silence(&mut self, silence: Option<Publication>) {
+        if self.silence == silence {
             return;
         }
-        self.silence = silence.map(str::to_owned);
+        self.silence = silence;
         for name in self.own.exported() {
             self.imports.add(name.clone());
         }
@@ -114,6 +114,7 @@ impl State {
         Statement {
             complete: self.is_own_mailbox()
                 && self.own_mailbox.unreadable().is_none()
+                && !matches!(self.silence, Some(Publication::Unread(_)))
                 && self.unanswered.is_empty(),
             services: self.outgoing.len() - self.missing.len(),
             refused: Arc::clone(&self.missing),

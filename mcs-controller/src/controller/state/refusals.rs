@@ -1,12 +1,16 @@
 //! What API servers refuse: the status of imports and of exports says so, and an Event does.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::{
+    collections::{BTreeMap, BTreeSet, HashMap},
+    sync::Arc,
+};
 
 use super::State;
 use crate::{
     apply::Sent,
     clusterset::{ClusterId, Refused, ServiceName, ServiceObject},
     mailbox::{MailboxObject, MailboxWrite, Withheld, unknown_demands},
+    peers::{Peer, PeerName},
     plan::Write,
     status::Notice,
 };
@@ -61,6 +65,22 @@ impl State {
         self.refusals.told(self.refusals.0.keys().filter(is_meant))
     }
 
+    /// Notes the peers of whose services no write is left. Until then nobody knows what is refused.
+    pub(in crate::controller) fn note_tried(&mut self) {
+        let is_over = self.is_synced() && self.imports.is_idle(&None);
+        let has_tried = |(name, peer): &(&PeerName, &Peer)| {
+            let is_over = || is_over && self.imports.is_idle(&Some(peer.object.cluster.clone()));
+            peer.view.is_listed() && (self.tried.contains(*name) || is_over())
+        };
+        let tried = self.peers.all().iter().filter(has_tried);
+        self.tried = tried.map(|(name, _)| Arc::clone(name)).collect();
+    }
+
+    /// Whether everything of a peer's services was written, or tried, in this term as leader.
+    pub(in crate::controller) fn has_tried(&self, peer: &PeerName) -> bool {
+        self.tried.contains(peer)
+    }
+
     /// Forgets what the API server has refused and nobody plans any more.
     pub(super) fn note_planned_objects(&mut self, name: &ServiceName, writes: &[Write]) {
         let Some(refused) = self.refusals.0.get_mut(name) else { return };
@@ -76,7 +96,7 @@ impl State {
 
     fn end_refusals(&mut self, name: &ServiceName) {
         if self.refusals.of(name).is_empty() && self.refusals.0.remove(name).is_some() {
-            let note = "the API server takes every object of it again".to_owned();
+            let note = "nothing of it is refused any more".to_owned();
             self.tell_of_service(name, false, "Written", note);
         }
     }

@@ -3,6 +3,7 @@
 mod forbidden;
 mod namespaces;
 mod neighbours;
+mod said;
 mod selectors;
 mod traffic;
 mod vip_ranges;
@@ -559,12 +560,13 @@ fn exports_say_that_readers_hear_nothing_of_this_cluster() {
         let ready = &conditions.unwrap()[1];
         (ready.status, ready.reason.clone(), ready.message.clone())
     };
-    state.note_silence(Some("403"));
+    let silent = || Some(Publication::Silent("403".to_owned()));
+    state.note_silence(silent());
     assert_eq!(state.imports.next(), Some(name.clone()));
     let (status, reason, message) = ready(&mut state);
     assert_eq!((status, &*reason), (crate::clusterset::ConditionStatus::Unknown, "NotRenewed"));
     assert!(message.ends_with(": 403"), "{message}");
-    state.note_silence(Some("403"));
+    state.note_silence(silent());
     assert_eq!(state.imports.next(), None, "nothing has turned");
     state.note_silence(None);
     assert_eq!(state.imports.next(), Some(name.clone()));

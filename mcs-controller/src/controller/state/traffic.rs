@@ -16,12 +16,21 @@ use crate::{
 impl State {
     /// The new value for agents, if it differs from the present one.
     pub(in crate::controller) fn traffic_property(&self, now: Instant) -> Option<Traffic> {
-        let told = match self.own.property(TRAFFIC_PROPERTY) {
-            None => Some(Traffic::default()),
-            Some(value) => Traffic::parse(value).ok(),
-        };
+        let told = self.told();
         let wanted = self.traffic(told.as_ref().unwrap_or(&Traffic::default()), now);
         (told.as_ref() != Some(&wanted)).then_some(wanted)
+    }
+
+    /// What agents were told. `None`: they cannot read it.
+    fn told(&self) -> Option<Traffic> {
+        let value = self.own.property(TRAFFIC_PROPERTY);
+        value.map_or_else(|| Some(Traffic::default()), |value| Traffic::parse(value).ok())
+    }
+
+    /// Whether agents were told this of a cluster.
+    pub(in crate::controller) fn is_told(&self, wanted: &Traffic, cluster: &ClusterId) -> bool {
+        let of = |traffic: &Traffic| traffic.0.get(cluster.as_str()).copied().unwrap_or_default();
+        self.told().is_some_and(|told| of(&told) == of(wanted))
     }
 
     /// Why a ClusterProperty of this cluster, one of [`SETTINGS`](crate::clusterset::SETTINGS), cannot be used.

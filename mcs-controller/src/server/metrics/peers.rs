@@ -146,16 +146,18 @@ impl PeerMetrics {
             };
             self.conditions.with_label_values(&labels).set(holds);
         }
-        let count = |number: Option<u32>| i64::from(number.unwrap_or_default());
-        self.services.with_label_values(&[peer]).set(count(status.services));
-        self.endpoints.with_label_values(&[peer]).set(count(status.endpoints));
-        self.refused.with_label_values(&[peer]).set(count(status.refused_endpoints));
         let expires =
             status.token_expires.as_deref().and_then(|time| time.parse::<Timestamp>().ok());
-        match expires {
-            Some(time) => self.token_expires.with_label_values(&[peer]).set(time.as_second()),
-            None => {
-                let _ = self.token_expires.remove_label_values(&[peer]);
+        for (gauge, value) in [
+            (&self.services, status.services.map(i64::from)),
+            (&self.endpoints, status.endpoints.map(i64::from)),
+            (&self.refused, status.refused_endpoints.map(i64::from)),
+            (&self.token_expires, expires.map(Timestamp::as_second)),
+        ] {
+            match value {
+                Some(value) => gauge.with_label_values(&[peer]).set(value),
+                // An error means that the peer never had the metric.
+                None => drop(gauge.remove_label_values(&[peer])),
             }
         }
     }

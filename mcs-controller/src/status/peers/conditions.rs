@@ -120,6 +120,18 @@ pub(in crate::status) fn condition(
     }
 }
 
+/// The condition that the API server has already, if it says something: a new leader keeps it until it knows better.
+fn former(peer: &Peer, kind: &str) -> Option<PeerCondition> {
+    let former = peer.object.status.conditions.iter().find(|one| one.condition_type == kind);
+    let former = former.filter(|one| one.status != "Unknown")?;
+    Some(condition(kind, Some(former.status == "True"), &former.reason, &former.message))
+}
+
+/// A condition of what the mailbox has, before everything of it was listed.
+fn unread(kind: &str) -> PeerCondition {
+    condition(kind, None, "Pending", "the mailbox was not read yet")
+}
+
 pub(super) fn of_broken(error: &str) -> String {
     format!(
         "{error}. The controller has started since, and knows no spec of before: what was imported stays as it is, and nothing \
@@ -176,7 +188,7 @@ pub(super) fn connected(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
                 condition(kind, Some(true), TOKEN_NOT_RENEWED, message)
             }
         },
-        None => condition(kind, None, "Pending", "the mailbox is being read"),
+        None => unread(kind),
     }
 }
 
@@ -206,6 +218,12 @@ pub(super) fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
             );
             condition(kind, Some(true), NAMESPACES_MISSING, message)
         }
+        // Nobody says that something is missing.
+        Some(MailboxProblem::Incomplete)
+            if peer.view.lease().is_none_or(|lease| lease.complete) =>
+        {
+            unread(kind)
+        }
         Some(problem) => {
             let reason = match problem {
                 MailboxProblem::Unreadable { .. } => "Unreadable",
@@ -223,11 +241,16 @@ pub(super) fn synced(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
 }
 
 /// Whether the API server of this cluster takes what is imported.
-pub(super) fn written(notes: &PeerNotes<'_>) -> PeerCondition {
+pub(super) fn written(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
     let kind = "ImportsWritten";
     match &notes.refused {
-        None => condition(kind, Some(true), "Written", "no object of its imports is refused"),
         Some(told) => condition(kind, Some(false), "Refused", told),
+        None if notes.has_tried => {
+            condition(kind, Some(true), "Written", "no object of its imports is refused")
+        }
+        None => former(peer, kind).unwrap_or_else(|| {
+            condition(kind, None, "Pending", "its imports were not written yet")
+        }),
     }
 }
 
@@ -244,7 +267,7 @@ pub(super) fn within_limits(peer: &Peer) -> PeerCondition {
             let message = "the mailbox has no more than spec.limits allows".to_owned();
             condition(kind, Some(true), "WithinLimits", message)
         }
-        None => condition(kind, None, "Pending", "the mailbox is being read"),
+        None => unread(kind),
     }
 }
 
@@ -316,6 +339,11 @@ pub(super) fn disjoint(
             let message = "spec.podCIDRs is empty: endpoints can have any address".to_owned();
             condition(kind, None, "NoRanges", message)
         }
+        None if own_ranges.pods.is_empty() => {
+            let message = "the ranges of this cluster's pods are not known, so nothing was compared with them: give them with \
+                           --pod-cidr (chart: podCidrs). No other cluster that is known has addresses of these ranges";
+            condition(kind, None, "OwnRangesUnknown", message)
+        }
         None => {
             let message = "no other cluster that is known has addresses of these ranges".to_owned();
             condition(kind, Some(true), "Disjoint", message)
@@ -337,12 +365,9 @@ pub(super) fn reachable(peer: &Peer, notes: &PeerNotes<'_>) -> PeerCondition {
         let reason = if is_dead { "NotReached" } else { "PartlyReached" };
         return condition(kind, Some(false), reason, problems.join(". "));
     }
-    // A new leader keeps the former condition until it has probed.
     let is_known = notes.has_probed && ways.iter().all(|(_, way)| way.is_whole().is_some());
-    let former = peer.object.status.conditions.iter().find(|one| one.condition_type == kind);
-    if let Some(former) = former.filter(|one| !is_known && one.status != "Unknown") {
-        let is_reached = Some(former.status == "True");
-        return condition(kind, is_reached, &former.reason, former.message.clone());
+    if let Some(former) = former(peer, kind).filter(|_| !is_known) {
+        return former;
     }
     if notes.has_probed && ways.is_empty() {
         let message =

@@ -1,6 +1,6 @@
 //! Exports that nobody names: ExportRules, and namespaces that an importing cluster lacks.
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use mcs_tests::{api_server::rights, suite::Suite, wait};
 use serde_json::json;
 
@@ -26,8 +26,25 @@ fn rule_exports(world: &mut World) -> anyhow::Result<()> {
     exporter.api().apply_all([&service, &slice_of(&namespace, 0, 1)])?;
     let mut public =
         namespaced("clusterset.mcs-agent.io/v1alpha1", "ExportRule", &namespace, "by-label");
-    public["spec"] = json!({ "serviceSelector": { "matchLabels": { "tier": "public" } } });
+    let more = json!([
+        { "key": "tier", "operator": "NotIn", "values": ["internal"] },
+        { "key": "hidden", "operator": "DoesNotExist" },
+    ]);
+    let selector = json!({ "matchLabels": { "tier": "public" }, "matchExpressions": more });
+    public["spec"] = json!({ "serviceSelector": selector });
     wait::until("the rights of a developer", || tenant.apply(&public))?;
+    let mut wrong = public.clone();
+    wrong["metadata"]["name"] = json!("wrong");
+    for (operator, values) in [("In", json!([])), ("NotIn", json!(null)), ("Exists", json!(["x"]))]
+    {
+        let mut expression = json!({ "key": "tier", "operator": operator });
+        if !values.is_null() {
+            expression["values"] = values;
+        }
+        wrong["spec"] = json!({ "serviceSelector": { "matchExpressions": [expression] } });
+        let answer = tenant.apply(&wrong).err().context("it is taken")?;
+        ensure!(format!("{answer:#}").contains("In and NotIn need values"), "{answer:#}");
+    }
     world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
     exporter.wait_for_conditions(&namespace, &["Valid=True/Valid", "Ready=True/Exported"])?;
     service["metadata"]["labels"] = json!({ "tier": "private" });

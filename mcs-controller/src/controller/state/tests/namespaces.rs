@@ -4,7 +4,7 @@ use super::*;
 use crate::clusterset::ConditionType;
 
 /// This cluster with the peer west, which exports `shop/web`.
-fn with_west() -> State {
+pub(super) fn with_west() -> State {
     let mut state = state();
     let peer = object(json!({"metadata": {"name": "west"}, "spec": {
         "clusterId": "west", "kubeconfigSecretRef": {"name": "west"},
@@ -30,13 +30,13 @@ fn with_west() -> State {
     state
 }
 
-fn of_west(state: &mut State, event: MailboxEvent) {
+pub(super) fn of_west(state: &mut State, event: MailboxEvent) {
     let number = state.peers.all()["west"].number;
     state.update(Update::Mailbox(MailboxId::Peer("west".into(), number), event));
 }
 
 /// West reads its own mailbox, and renews the Lease, which says that it lacks these namespaces.
-fn west_says(state: &mut State, second: u32, services: usize, lacking: &[&str]) {
+pub(super) fn west_says(state: &mut State, second: u32, services: usize, lacking: &[&str]) {
     let lease = crate::objects::PublisherLease {
         lacking: Arc::new(lacking.iter().map(|&namespace| namespace.into()).collect()),
         ..complete_lease("west", services, second.into())
@@ -48,7 +48,7 @@ fn west_says(state: &mut State, second: u32, services: usize, lacking: &[&str]) 
 }
 
 /// Plans what waits, as the control task does.
-fn drain(state: &mut State) -> Vec<Write> {
+pub(super) fn drain(state: &mut State) -> Vec<Write> {
     let mut writes = vec![];
     while let Some(name) = state.imports.next() {
         writes.extend(state.plan_and_note(&name));

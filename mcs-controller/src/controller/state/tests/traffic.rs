@@ -158,3 +158,20 @@ fn an_event_about_a_value_names_the_property_that_has_it() {
     assert_eq!((regarding.kind, &*regarding.uid), ("ClusterProperty", "u7"));
     assert_eq!(regarding.namespace, None);
 }
+
+#[test]
+fn what_agents_were_not_told_is_known_of_each_cluster() {
+    let mut state = state();
+    peer(&mut state, &json!({"weight": 10}));
+    of_traffic(&mut state, "weight", "90");
+    let now = Instant::now();
+    let wanted = state.traffic_property(now).unwrap();
+    let told = |state: &State| {
+        ["east", "west", "north"].map(|id| state.is_told(&wanted, &id.parse().unwrap()))
+    };
+    assert_eq!(told(&state), [false, false, true]);
+    of_traffic(&mut state, "traffic", r#"{"west":{"weight":10}}"#);
+    assert_eq!(told(&state), [false, true, true]);
+    of_traffic(&mut state, "traffic", "[");
+    assert_eq!(told(&state), [false; 3], "agents cannot read it");
+}

@@ -1,42 +1,42 @@
-//! Whether this cluster's readers get a sign of life: the renewals of the Lease of its own mailbox.
+//! What this cluster's readers need all the time: that the Lease of its mailbox is renewed, and that what it exports is read.
 
 use std::time::{Duration, Instant};
 
 use super::{Failures, Turn};
 
-/// After this time without a renewal, the conditions of exports report it. A publisher renews its Lease every 10 s.
+/// After this time without success, the conditions of exports report it. A publisher renews its Lease every 10 s.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// The renewals of the Lease while this replica leads.
+/// The renewals of the Lease while this replica leads, or the reads.
 #[derive(Debug)]
-pub struct OwnMailbox {
-    /// When it was last renewed, or when this replica began to lead.
-    renewed: Instant,
+pub struct Liveness {
+    /// The last success, or the beginning.
+    latest: Instant,
     failures: Failures<()>,
     /// The reason in the conditions of exports. A later reason does not change all exports again.
     silence: Option<String>,
 }
 
-impl OwnMailbox {
-    /// Begins a term as leader.
+impl Liveness {
+    /// Begins, as for a term as leader.
     pub fn new(now: Instant) -> Self {
-        Self { renewed: now, failures: Failures::default(), silence: None }
+        Self { latest: now, failures: Failures::default(), silence: None }
     }
 
-    /// Records the result of a renewal.
+    /// Records a success or a failure.
     pub fn note(&mut self, error: Option<&str>, now: Instant) -> Turn {
         if error.is_none() {
-            self.renewed = now;
+            self.latest = now;
         }
         self.failures.note((), error)
     }
 
-    /// The time since the last renewal.
+    /// The time since the last success.
     pub fn age(&self, now: Instant) -> Duration {
-        now.saturating_duration_since(self.renewed)
+        now.saturating_duration_since(self.latest)
     }
 
-    /// Why readers have had no sign of life of this cluster for more than a minute.
+    /// Why there was no success for more than a minute.
     pub fn silence(&mut self, now: Instant) -> Option<&str> {
         if self.age(now) <= PATIENCE {
             self.silence = None;
@@ -56,7 +56,7 @@ mod tests {
     fn silence_begins_after_a_minute_and_ends_with_a_renewal() {
         let begin = Instant::now();
         let at = |seconds| begin + Duration::from_secs(seconds);
-        let mut mailbox = OwnMailbox::new(begin);
+        let mut mailbox = Liveness::new(begin);
         assert_eq!(mailbox.note(Some("no answer"), at(20)), Turn::Fails);
         assert_eq!(mailbox.silence(at(60)), None);
         assert_eq!(mailbox.age(at(60)), PATIENCE);
