@@ -20,7 +20,7 @@
 //! | `Local` without `--node-name` and `--cluster-id` | every client is refused |
 //! | slice of another address type, or with a cluster name too long | the slice is not used |
 //! | port or endpoint of a slice | that port or endpoint is not used |
-//! | more VIPs or frontends than fit | VIPs and frontends in force stay; new ones of the younger imports are rejected first |
+//! | more VIPs or frontends than fit | VIPs and frontends in force stay; new ones of the younger imports are rejected first; a VIP without its frontends refuses |
 //! | more endpoints than fit | weights do not count; a frontend keeps the backends that it has, and the room of those that it ejects, and gets no more; a frontend without backends refuses |
 //! | more source clusters than fit | the backends of clusters that are not in force are not used |
 

@@ -337,7 +337,7 @@ impl Engine {
         }
         let served = &self.rules.desired().vips;
         self.departed.remove_served(served);
-        let room = self.node.capacity.frontends.max(self.realized.capacity().frontends) as usize;
+        let room = self.node.capacity.vips.max(self.realized.capacity().vips) as usize;
         self.departed.limit(room.saturating_sub(served.len()));
         self.rules.set_departed(self.departed.departures());
     }

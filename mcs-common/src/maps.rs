@@ -19,7 +19,7 @@ macro_rules! each_map {
     ($then:ident) => {
         $then! {
             /// The mode of each VIP, a value of [`VipMode`](crate::VipMode).
-            VIPS "vips" Config Hash[$crate::Address, u32] Frontends;
+            VIPS "vips" Config Hash[$crate::Address, u32] Vips;
             /// Indices into [`STATES`].
             FRONTENDS "frontends" Config Hash[$crate::FrontendKey, u32] Frontends;
             /// Frontends by index. Index 0 is never used.
@@ -132,6 +132,8 @@ pub enum Kind {
 /// How many entries a map has.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Entries {
+    /// One for each VIP.
+    Vips,
     /// One for each frontend.
     Frontends,
     /// One for each index of a frontend.

@@ -160,7 +160,7 @@ mod tests {
 
     #[test]
     fn what_the_agent_has_written_meanwhile_is_no_repair() {
-        let capacity = Capacity { frontends: 8, endpoints: 8, clusters: 2, imports: 8 };
+        let capacity = Capacity { vips: 8, frontends: 8, endpoints: 8, clusters: 2, imports: 8 };
         let (realized, mut maps) = (Realized::empty(capacity), MemoryMaps::new(capacity));
         let [own, foreign] = [1, 2].map(mcs_common::Address::from_v4_word);
         for vip in [own, foreign] {

@@ -211,7 +211,8 @@ pub(in crate::agent) mod fixture {
 
     /// That of a healthy agent with one import.
     pub(in crate::agent) fn report() -> Report {
-        let capacity = json!({"frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
+        let capacity =
+            json!({"vips": 1, "frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
         let text = json!({
             "agent": {"version": "1", "pid": 7, "host": "n1", "started": 100, "updated": 100},
             "synced": true,

@@ -147,7 +147,8 @@ mod tests {
         reconcile::fixtures::{desired, frontend, id, maps},
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+    const CAPACITY: Capacity =
+        Capacity { vips: 4, frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
     const EAST: (&str, &str) = ("10.1.0.1:53", "east");
     const WEST: (&str, &str) = ("10.2.0.1:53", "west");
 

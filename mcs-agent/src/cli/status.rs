@@ -334,7 +334,7 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
          maps use {} KiB, state maps {} KiB; --max-memory {} allows {} frontends, {} endpoints, {} \
          clusters",
         usage.vips,
-        room.frontends,
+        room.vips,
         usage.frontends,
         room.frontends,
         usage.endpoints,

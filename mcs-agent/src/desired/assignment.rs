@@ -10,26 +10,26 @@ use super::{
     problem::ObjectProblem,
     quota::{Limit, Quota},
 };
-use crate::model::{DesiredState, FrontendId, ObjectKey, RejectionReason};
+use crate::model::{Capacity, DesiredState, FrontendId, ObjectKey, RejectionReason};
 
 /// Sorts by age, then namespace and name: the order of precedence. An import without a creation time comes last.
 pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
     claimants.sort_by_key(|(import, _)| (import.created.is_none(), import.created, &import.key));
 }
 
-/// Assigns VIPs and frontends to the claimants, which are sorted by precedence. `max_frontends`
-/// limits the VIPs and the frontends; each claim gets a problem for what does not fit. VIPs and
-/// frontends in force come before new ones.
+/// Assigns VIPs and frontends to the claimants, which are sorted by precedence. The capacity limits both; each claim gets a
+/// problem for what does not fit. VIPs and frontends in force come before new ones. A VIP whose frontends do not fit is
+/// assigned without them, so that its clients are refused.
 ///
 /// This limits the imports in the maps too: the maps hold an import only if it has a frontend.
 ///
 /// Returns every VIP with the first import that claims it. All imports that claim a VIP share it.
 pub(super) fn assign(
     claimants: &mut [Claimant<'_>],
-    max_frontends: u32,
+    capacity: Capacity,
     in_force: &DesiredState,
 ) -> BTreeMap<IpAddr, ObjectKey> {
-    let mut assigner = Assigner::new(claimants, max_frontends, in_force);
+    let mut assigner = Assigner::new(claimants, capacity, in_force);
     for (index, (_, claim)) in claimants.iter_mut().enumerate() {
         assigner.assign(index, claim);
     }
@@ -75,17 +75,18 @@ struct Assigner {
 }
 
 impl Assigner {
-    fn new(claimants: &[Claimant<'_>], max_frontends: u32, in_force: &DesiredState) -> Self {
-        let limit = |noun, wanted| Limit::new(max_frontends, noun, wanted);
+    fn new(claimants: &[Claimant<'_>], capacity: Capacity, in_force: &DesiredState) -> Self {
         let holders = holders(claimants);
         let vips: BTreeSet<IpAddr> =
             claimants.iter().flat_map(|(_, claim)| &claim.vips).copied().collect();
         let frontends = holders.keys().filter(|id| in_force.frontends.contains_key(id)).copied();
+        let vip_limit = Limit::new(capacity.vips, "ClusterSetIPs", vips.len());
+        let frontend_limit = Limit::new(capacity.frontends, "frontends", holders.len());
         Self {
             claimants: claimants.iter().map(|(import, _)| import.key.clone()).collect(),
             vips: BTreeMap::new(),
-            vip_quota: Quota::new(limit("ClusterSetIPs", vips.len()), &vips & &in_force.vips),
-            frontend_quota: Quota::new(limit("frontends", holders.len()), frontends.collect()),
+            vip_quota: Quota::new(vip_limit, &vips & &in_force.vips),
+            frontend_quota: Quota::new(frontend_limit, frontends.collect()),
             holders,
         }
     }
@@ -151,10 +152,15 @@ mod tests {
     use crate::{
         desired::{claim::evaluate, coverage::Coverage},
         model::{
-            NodeContext, ServiceImport,
+            self, NodeContext, ServiceImport,
             fixture::{import, key},
         },
     };
+
+    /// Room for so many VIPs and frontends.
+    fn room(vips: u32, frontends: u32) -> model::Capacity {
+        model::Capacity { vips, frontends, ..model::Capacity::NONE }
+    }
 
     fn claimants(imports: &[ServiceImport]) -> Vec<Claimant<'_>> {
         let (node, in_force) = (NodeContext::default(), DesiredState::default());
@@ -172,9 +178,17 @@ mod tests {
     type Row = (String, Vec<String>, bool, Vec<RejectionReason>);
 
     /// The claimants in order of precedence.
-    fn outcome(imports: &[ServiceImport], max: u32) -> Vec<Row> {
+    fn outcome(imports: &[ServiceImport], room: model::Capacity) -> Vec<Row> {
+        outcome_after(imports, room, &DesiredState::default())
+    }
+
+    fn outcome_after(
+        imports: &[ServiceImport],
+        room: model::Capacity,
+        in_force: &DesiredState,
+    ) -> Vec<Row> {
         let mut claimants = claimants(imports);
-        assign(&mut claimants, max, &DesiredState::default());
+        assign(&mut claimants, room, in_force);
         let rows = claimants.into_iter().map(|(import, Claim { assigned, problems, .. })| {
             (
                 import.key.name.to_string(),
@@ -220,7 +234,7 @@ mod tests {
             import("shop/bare").created(5).ip("10.0.0.1"),
         ];
         assert_eq!(
-            outcome(&imports, 100),
+            outcome(&imports, room(100, 100)),
             [
                 row("old", &["10.0.0.1:80/TCP", "10.0.0.1:443/TCP"], true, &[]),
                 row("new", &["10.0.0.2:80/TCP"], true, &[FrontendTaken]),
@@ -230,7 +244,7 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let vips = assign(&mut claimants, 100, &DesiredState::default());
+        let vips = assign(&mut claimants, room(100, 100), &DesiredState::default());
         assert_eq!(
             claimants[1].1.problems[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which goes first: one with slices before \
@@ -254,7 +268,7 @@ mod tests {
             import("shop/d").created(4).ip("10.0.0.1").port("h", 80).port("x", 81),
         ];
         assert_eq!(
-            outcome(&imports, 3),
+            outcome(&imports, room(3, 3)),
             [
                 row("a", &["10.0.0.1:80/TCP", "10.0.0.1:443/TCP"], true, &[]),
                 row("b", &["10.0.0.2:80/TCP"], true, &[Capacity]),
@@ -262,9 +276,10 @@ mod tests {
                 row("d", &[], true, &[FrontendTaken, Capacity]),
             ]
         );
-        assert_eq!(outcome(&imports, 7).iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
+        let all = outcome(&imports, room(4, 7));
+        assert_eq!(all.iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let vips = assign(&mut claimants, 3, &DesiredState::default());
+        let vips = assign(&mut claimants, room(3, 3), &DesiredState::default());
         assert_eq!(vips.len(), 3);
         let messages: Vec<&str> =
             claimants[2].1.problems.iter().map(|problem| problem.message.as_str()).collect();
@@ -276,6 +291,31 @@ mod tests {
                 "ClusterSetIP 10.0.0.4 does not fit: 4 ClusterSetIPs are wanted and --max-memory \
                  has room for 3; raise it in proportion",
             ]
+        );
+    }
+
+    #[test]
+    fn a_vip_without_room_for_its_frontends_refuses_until_there_is() {
+        let web = |name: &str, last: u8| {
+            import(name).created(last.into()).ip(&format!("10.0.0.{last}")).port("h", 80)
+        };
+        let imports = [web("shop/a", 1), web("shop/b", 2), web("shop/c", 3), web("shop/d", 4)];
+        let refused = |name: &str| row(name, &[], true, &[Capacity]);
+        let nowhere = |name: &str| row(name, &[], false, &[Capacity]);
+        assert_eq!(
+            outcome(&imports, room(3, 1)),
+            [row("a", &["10.0.0.1:80/TCP"], true, &[]), refused("b"), refused("c"), nowhere("d")]
+        );
+        // `d` had its VIP before: it keeps it, and a frontend that goes is the oldest one's.
+        let ip = |last: u8| IpAddr::from([10, 0, 0, last]);
+        let in_force = DesiredState { vips: [1, 3, 4].map(ip).into(), ..DesiredState::default() };
+        assert_eq!(
+            outcome_after(&imports[1..], room(2, 1), &in_force),
+            [nowhere("b"), row("c", &["10.0.0.3:80/TCP"], true, &[]), refused("d")]
+        );
+        assert_eq!(
+            outcome_after(&imports[1..], room(3, 1), &in_force),
+            [row("b", &["10.0.0.2:80/TCP"], true, &[]), refused("c"), refused("d")]
         );
     }
 }

@@ -45,7 +45,7 @@ pub(super) fn evaluate(
     let mut results = ObjectResults::default();
     let mut claimants = claimants(snapshot, node, in_force, &mut results);
     assignment::sort(&mut claimants);
-    let vips = assignment::assign(&mut claimants, node.capacity.frontends, in_force);
+    let vips = assignment::assign(&mut claimants, node.capacity, in_force);
     let mut imports = Vec::with_capacity(claimants.len());
     for (import, claim) in &claimants {
         imports.push(claim.select_backends(import, snapshot, &vips, node, spills, &mut ()));

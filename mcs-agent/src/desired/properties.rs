@@ -163,9 +163,12 @@ fn events() -> impl Strategy<Value = Vec<ObjectEvent>> {
 }
 
 fn nodes() -> impl Strategy<Value = NodeContext> {
-    let capacity = (0_u32..6, 0_u32..12, 0_u32..4).prop_map(|(frontends, endpoints, clusters)| {
-        Capacity { frontends, endpoints, clusters, imports: frontends }
-    });
+    let capacity = (0_u32..4, 0_u32..6, 0_u32..12, 0_u32..4).prop_map(
+        |(refused, frontends, endpoints, clusters)| {
+            let vips = frontends + refused;
+            Capacity { vips, frontends, endpoints, clusters, imports: frontends }
+        },
+    );
     (
         option::of(text(&["n1"])),
         option::of(text(&["z1"])),
@@ -322,7 +325,7 @@ proptest! {
         let backends = || frontends.values().flat_map(|frontend| &frontend.backends);
         let clusters: BTreeSet<&str> = backends().map(|backend| &*backend.cluster).collect();
         let fits = |count: usize, allowed: u32| count <= allowed as usize;
-        prop_assert!(fits(vips.len(), node.capacity.frontends));
+        prop_assert!(fits(vips.len(), node.capacity.vips));
         prop_assert!(fits(frontends.len(), node.capacity.frontends));
         prop_assert!(fits(frontends.values().map(Frontend::slot_count).sum(), node.capacity.endpoints));
         prop_assert!(fits(clusters.len(), node.capacity.clusters));

@@ -258,31 +258,34 @@ fn local_without_identity_refuses_every_client() {
 #[test]
 fn what_exceeds_the_capacity_affects_nothing_else() {
     let node = NodeContext {
-        capacity: Capacity { frontends: 2, endpoints: 2, clusters: 2, imports: 2 },
+        capacity: Capacity { vips: 3, frontends: 2, endpoints: 2, clusters: 2, imports: 2 },
         ..plain_node()
     };
-    let objects: [Object; 5] = [
+    let objects: [Object; 6] = [
         web().created(1).into(),
         east().address("10.1.0.1").into(),
         import("shop/big").created(2).ip("10.0.0.2").port("http", 80).into(),
         slice("shop/big", "big").port("http", 1).address("10.3.0.1").address("10.3.0.2").into(),
         import("shop/late").created(3).ip("10.0.0.3").port("http", 80).into(),
+        import("shop/last").created(4).ip("10.0.0.4").port("http", 80).into(),
     ];
     let desired = compute(&snapshot(objects), &node, &DesiredState::default());
     assert_eq!(
         frontends(&desired),
         ["10.0.0.1:80/TCP -> east/10.1.0.1:8080", "10.0.0.2:80/TCP ->"]
     );
-    assert_eq!(vips(&desired), ["10.0.0.1", "10.0.0.2"]);
-    let actual: Vec<_> = ["shop/web", "shop/big", "shop/late"]
+    assert_eq!(vips(&desired), ["10.0.0.1", "10.0.0.2", "10.0.0.3"]);
+    let actual: Vec<_> = ["shop/web", "shop/big", "shop/late", "shop/last"]
         .map(|import| report(&desired, import))
         .into_iter()
         .collect();
     assert_eq!(actual[0], (ImportState::Ready, String::new()));
     assert_eq!(actual[1].0, ImportState::Refusing);
     assert!(actual[1].1.contains("--max-memory has room for 2"), "{}", actual[1].1);
-    assert_eq!(actual[2].0, ImportState::Rejected);
+    assert_eq!(actual[2].0, ImportState::Refusing, "its clients are refused");
     assert!(actual[2].1.contains("--max-memory has room for 2"), "{}", actual[2].1);
+    assert_eq!(actual[3].0, ImportState::Rejected);
+    assert!(actual[3].1.contains("--max-memory has room for 3"), "{}", actual[3].1);
 }
 
 #[test]

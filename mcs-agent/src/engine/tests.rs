@@ -24,8 +24,9 @@ use crate::{
     reconcile::{MapContents, Pruning, plan},
 };
 
-const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1, imports: 1 };
-const BOUND: Capacity = Capacity { frontends: 32, endpoints: 256, clusters: 8, imports: 32 };
+const SMALL: Capacity = Capacity { vips: 1, frontends: 1, endpoints: 2, clusters: 1, imports: 1 };
+const BOUND: Capacity =
+    Capacity { vips: 32, frontends: 32, endpoints: 256, clusters: 8, imports: 32 };
 
 /// An engine, its maps, and a clock that stands still unless a test moves it.
 struct World {
@@ -113,6 +114,13 @@ fn apply_slice(slice: EndpointSlice) -> ObjectEvent {
     ObjectEvent::Apply(Object::Slice(slice))
 }
 
+fn delete(number: usize) -> ObjectEvent {
+    ObjectEvent::Delete(ObjectRef {
+        kind: Kind::ServiceImport,
+        key: key(&format!("shop/web-{number}")),
+    })
+}
+
 /// The complete lists of these imports, each with a slice of `endpoints` endpoints.
 fn lists(numbers: std::ops::Range<usize>, endpoints: usize) -> [ObjectEvent; 2] {
     let imports = numbers.clone().map(|number| Object::Import(web(number))).collect();
@@ -162,7 +170,7 @@ fn a_long_plan_is_written_in_parts() {
 fn the_first_lists_wait_for_larger_maps() {
     let mut world = World::new(SMALL);
     world.take(lists(0..3, 4));
-    let capacity = Capacity { frontends: 4, endpoints: 16, clusters: 1, imports: 4 };
+    let capacity = Capacity { vips: 4, frontends: 4, endpoints: 16, clusters: 1, imports: 4 };
     for _ in 0..2 {
         let round = world.reconcile_once();
         assert!(matches!(round.outcome, Outcome::Growing) && !round.became_synced, "{round:?}");
@@ -220,9 +228,28 @@ fn a_growth_that_fails_is_tried_again_ever_later_and_other_changes_go_on() {
     assert_eq!(world.engine.not_grown(), None);
 }
 
+#[test]
+fn maps_grow_for_vips_that_are_refused_for_want_of_frontends() {
+    let mut world = World::new(SMALL);
+    let capacity = Capacity { vips: 4, frontends: 2, ..BOUND };
+    world.engine.set_node(NodeContext { capacity, ..plain_node() });
+    let served = |world: &World| -> Vec<String> {
+        world.engine.realized().in_force().frontends.keys().map(ToString::to_string).collect()
+    };
+    world.take(lists(0..4, 2));
+    world.settle();
+    assert_eq!(served(&world), ["10.0.0.1:80/TCP", "10.0.0.2:80/TCP"]);
+    assert_eq!(world.maps.contents().vips.len(), 4, "the others are refused");
+    assert_eq!((world.maps.capacity().vips, world.maps.capacity().frontends), (4, 2));
+    world.take([delete(0)]);
+    world.settle();
+    assert_eq!(served(&world), ["10.0.0.2:80/TCP", "10.0.0.3:80/TCP"]);
+}
+
 /// Room for 16 endpoints, of which 14 are there.
 fn almost_full() -> World {
-    let mut world = World::new(Capacity { frontends: 8, endpoints: 16, clusters: 4, imports: 8 });
+    let mut world =
+        World::new(Capacity { vips: 8, frontends: 8, endpoints: 16, clusters: 4, imports: 8 });
     world.take(lists(0..2, 7));
     world.settle();
     assert_eq!(world.maps.growths, 0);
@@ -286,7 +313,8 @@ fn larger_maps_that_nobody_needs_any_more_are_not_asked_for() {
 
 #[test]
 fn a_vip_is_inserted_only_with_its_frontends() {
-    let mut world = World::new(Capacity { frontends: 8, endpoints: 2, clusters: 1, imports: 8 });
+    let mut world =
+        World::new(Capacity { vips: 8, frontends: 8, endpoints: 2, clusters: 1, imports: 8 });
     world.take(lists(0..0, 0));
     world.settle();
     world.take([apply_import(web(0)), apply_slice(pods(0, 1, 3))]);
@@ -437,7 +465,8 @@ fn steady() -> ObjectEvent {
 
 #[test]
 fn a_kept_backend_survives_a_restart_and_larger_maps() {
-    let mut former = World::new(Capacity { frontends: 4, endpoints: 4, clusters: 1, imports: 4 });
+    let mut former =
+        World::new(Capacity { vips: 4, frontends: 4, endpoints: 4, clusters: 1, imports: 4 });
     former.take(lists(0..0, 0));
     former.take(draining());
     former.take([steady()]);

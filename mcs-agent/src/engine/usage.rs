@@ -61,7 +61,8 @@ impl Usage {
     pub(super) fn capacity(self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
-            frontends: count((self.vips + self.handed_back + self.gone).max(self.frontends)),
+            vips: count(self.vips + self.handed_back + self.gone),
+            frontends: count(self.frontends),
             endpoints: count(self.endpoints),
             clusters: count(self.clusters),
             imports: count(self.imports),

@@ -79,6 +79,14 @@ impl Judge<'_> {
             let what = format!("{ip} is {departure}: {}", departure.meaning());
             return Some(Finding::new(Code::Departed, what));
         }
+        let lacks_room =
+            |report: &Report| report.rejection_counts.contains_key(&RejectionReason::Capacity);
+        if self.maps.vips.contains(&ip) && self.report.is_some_and(lacks_room) {
+            let what = format!(
+                "the maps have {ip} without a port: `mcs-agent status` lists what does not fit"
+            );
+            return Some(Finding::new(Code::NoRoom, what));
+        }
         let what = format!("no ServiceImport has {ip}");
         Some(Finding::new(Code::UnknownVip, what))
     }
@@ -140,7 +148,7 @@ impl Judge<'_> {
         if self.known == Knowledge::Rules && explanation.slices.is_empty() && !has_backends {
             findings.push(Finding::new(Code::NoSlices, format!("{key} has no EndpointSlice")));
         }
-        if self.target.port.is_some() && self.frontends.is_empty() {
+        if self.target.port.is_some() && self.frontends.is_empty() && self.no_room(key).is_none() {
             let ports = explanation.frontends.iter().map(|(id, _)| (id.port, id.protocol));
             let ports: BTreeSet<_> = ports.collect();
             let has = list(ports.iter().map(|(port, protocol)| format!("{port}/{protocol}")));

@@ -56,6 +56,7 @@ impl Sizes {
     fn entries(self, entries: Entries) -> u32 {
         let Self { capacity, flows, socket_slot_bits, figure_rows } = self;
         match entries {
+            Entries::Vips => capacity.vips,
             Entries::Frontends => capacity.frontends,
             Entries::States => capacity.state_entries(),
             Entries::SlotPairs => capacity.slot_entries() / 2,
@@ -150,7 +151,8 @@ fn map_at(path: &Path) -> io::Result<Option<MapInfo>> {
 /// The capacity of the config maps that are pinned in a directory; `None` if one is missing.
 pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
     let entries = |name| map_at(&directory.join(name)).map(|map| Some(map?.max_entries()));
-    let (Some(frontends), Some(slot_pairs), Some(clusters), Some(services)) = (
+    let (Some(vips), Some(frontends), Some(slot_pairs), Some(clusters), Some(services)) = (
+        entries(maps::VIPS)?,
         entries(maps::FRONTENDS)?,
         entries(maps::SLOTS)?,
         entries(maps::CLUSTERS)?,
@@ -159,6 +161,7 @@ pub(super) fn capacity(directory: &Path) -> io::Result<Option<Capacity>> {
         return Ok(None);
     };
     Ok(Some(Capacity {
+        vips,
         frontends,
         endpoints: Capacity::endpoints_of(slot_pairs.saturating_mul(2)),
         clusters: clusters / 2,

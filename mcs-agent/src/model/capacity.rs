@@ -6,7 +6,10 @@ use serde::{Deserialize, Serialize};
 /// entries of a config map when it creates the map.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
 pub struct Capacity {
-    /// Frontends; also the number of VIPs.
+    /// VIPs. Those without a frontend are refused. An earlier agent had as many as frontends, and did not count them.
+    #[serde(default)]
+    pub vips: u32,
+    /// Frontends.
     pub frontends: u32,
     /// Slots of all frontends: one for each backend, or several.
     pub endpoints: u32,
@@ -25,20 +28,21 @@ const SPARE_NAMES: u32 = 64;
 impl Default for Capacity {
     /// The capacity of the first maps. They grow later.
     fn default() -> Self {
-        Self { frontends: 1_024, endpoints: 4_096, clusters: 64, imports: 1_024 }
+        Self { vips: 1_024, frontends: 1_024, endpoints: 4_096, clusters: 64, imports: 1_024 }
     }
 }
 
 impl Capacity {
     /// The limit of 32-bit indices.
     pub const MOST: Self = Self {
+        vips: u32::MAX / 4,
         frontends: u32::MAX / 4,
         endpoints: u32::MAX / 4,
         clusters: u32::MAX / 4,
         imports: u32::MAX / 4,
     };
     /// Zero of everything.
-    pub const NONE: Self = Self { frontends: 0, endpoints: 0, clusters: 0, imports: 0 };
+    pub const NONE: Self = Self { vips: 0, frontends: 0, endpoints: 0, clusters: 0, imports: 0 };
 
     /// Entries of `states`. Index 0 is never used.
     pub const fn state_entries(self) -> u32 {
@@ -72,7 +76,7 @@ impl Capacity {
     /// The number is a power of two: larger maps take over all hints, and a bucket then becomes whole buckets. With any other
     /// number each growth would set parts of buckets, and maps that grow often would hint at every address.
     pub const fn hint_buckets(self) -> u32 {
-        let few_share = self.frontends.saturating_add(self.backend_entries()).saturating_mul(8);
+        let few_share = self.vips.saturating_add(self.backend_entries()).saturating_mul(8);
         match few_share.checked_next_power_of_two() {
             Some(buckets) => buckets,
             None => 1 << 31,
@@ -136,6 +140,7 @@ impl Capacity {
 
     fn with(self, other: Self, of: fn(u32, u32) -> u32) -> Self {
         Self {
+            vips: of(self.vips, other.vips),
             frontends: of(self.frontends, other.frontends),
             endpoints: of(self.endpoints, other.endpoints),
             clusters: of(self.clusters, other.clusters),
@@ -169,7 +174,7 @@ mod tests {
     use super::*;
 
     const fn capacity(frontends: u32, endpoints: u32, clusters: u32) -> Capacity {
-        Capacity { frontends, endpoints, clusters, imports: 0 }
+        Capacity { vips: frontends, frontends, endpoints, clusters, imports: 0 }
     }
 
     #[test]

@@ -53,7 +53,7 @@ mod tests {
 
     #[test]
     fn every_step_is_written() {
-        let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
+        let capacity = Capacity { vips: 1, frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
         let mut maps = MemoryMaps::new(capacity);
         let mut realized = Realized::empty(capacity);
         let mut go = |desired: &DesiredState| go(desired, &mut maps, &mut realized);

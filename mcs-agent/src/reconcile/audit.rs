@@ -171,7 +171,8 @@ mod tests {
         testing::MemoryMaps,
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 2, imports: 8 };
+    const CAPACITY: Capacity =
+        Capacity { vips: 8, frontends: 8, endpoints: 16, clusters: 2, imports: 8 };
 
     fn world() -> (MemoryMaps, MapContents) {
         let wanted = desired([

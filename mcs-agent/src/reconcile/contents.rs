@@ -35,10 +35,9 @@ pub struct MapContents {
 impl MapContents {
     /// Whether maps of this capacity have all the places that are in use here.
     pub fn fits(&self, capacity: Capacity) -> bool {
-        let frontends = capacity.frontends as usize;
         let names = NameMap::ALL.map(|map| (self.names[map as usize].len(), map.entries(capacity)));
-        self.vips.len() <= frontends
-            && self.frontends.len() <= frontends
+        self.vips.len() <= capacity.vips as usize
+            && self.frontends.len() <= capacity.frontends as usize
             && [
                 (self.states.len(), capacity.state_entries()),
                 (self.slots.len(), capacity.slot_entries()),
@@ -62,19 +61,18 @@ impl MapContents {
         let slots = Step::WriteSlots { block: 0, ids };
         let states = used(&self.states, capacity.state_entries())
             .map(|(index, state)| Step::WriteState { index, state: state.into() });
-        let room = capacity.frontends as usize;
         let frontends = self
             .frontends
             .iter()
             .filter(move |(_, index)| **index < capacity.state_entries())
-            .take(room)
+            .take(capacity.frontends as usize)
             .map(|(key, index)| Step::InsertFrontend { key: *key, index: *index });
         let served = self.vips_of_mode(|mode| mode == VipMode::SERVED);
         let departed = self.vips_of_mode(|mode| mode != VipMode::SERVED);
         let vips = served.map(|(vip, _)| Step::InsertVip(vip));
         let vips = vips.chain(departed.map(|(vip, mode)| Step::SetVipMode { vip, mode }));
         let arrays = names.chain(backends).chain([slots]).chain(states);
-        arrays.chain(frontends).chain(vips.take(room))
+        arrays.chain(frontends).chain(vips.take(capacity.vips as usize))
     }
 
     /// The VIPs whose mode is one of these.
@@ -195,14 +193,14 @@ mod tests {
 
     #[test]
     fn each_map_has_as_many_places_as_its_capacity_says() {
-        let capacity = Capacity { frontends: 2, endpoints: 4, clusters: 1, imports: 2 };
+        let capacity = Capacity { vips: 3, frontends: 2, endpoints: 4, clusters: 1, imports: 2 };
         let one_more: [(Write, u32); 7] = [
             (
                 |all| {
                     let vip = IpAddr::from([10, 0, 0, u8::try_from(all.vips.len()).unwrap()]);
                     Arc::make_mut(&mut all.vips).insert(vip.into(), VipMode::SERVED);
                 },
-                2,
+                3,
             ),
             (
                 |all| {

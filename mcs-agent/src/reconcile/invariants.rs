@@ -135,7 +135,7 @@ fn contents_after(mut world: World, events: &[Event], last: &DesiredState) -> St
 /// Five backends, each alone in the middle of nowhere: the longest run of free slots is 10.
 #[test]
 fn blocks_move_where_no_run_is_long_enough() {
-    let capacity = Capacity { frontends: 6, endpoints: 16, clusters: 1, imports: 6 };
+    let capacity = Capacity { vips: 6, frontends: 6, endpoints: 16, clusters: 1, imports: 6 };
     let one = |id| (id, frontend("web", &[("10.1.0.1:80", "")]));
     let scattered: [FrontendId; 5] = script::frontends()[..5].try_into().expect("five");
     let scattered = fixtures::desired(scattered.map(one));

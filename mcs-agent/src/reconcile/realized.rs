@@ -99,7 +99,8 @@ impl Realized {
     pub fn used(&self) -> Capacity {
         let count = |count| u32::try_from(count).unwrap_or(u32::MAX);
         Capacity {
-            frontends: count(self.contents.vips.len().max(self.contents.frontends.len())),
+            vips: count(self.contents.vips.len()),
+            frontends: count(self.contents.frontends.len()),
             endpoints: self.slots.saturating_add(self.kept_backends()),
             clusters: 0,
             imports: self.allocations.names[NameMap::Services as usize].used(),

@@ -373,7 +373,8 @@ mod tests {
         },
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+    const CAPACITY: Capacity =
+        Capacity { vips: 4, frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
 
     fn contents() -> MapContents {
         let both = [("10.1.0.1:8080", "east"), ("10.1.0.2:8080", "")];

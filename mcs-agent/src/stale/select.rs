@@ -52,7 +52,8 @@ mod tests {
         reconcile::{Maps as _, Planned, Pruning, Step, apply, plan, testing::MemoryMaps},
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+    const CAPACITY: Capacity =
+        Capacity { vips: 4, frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
 
     fn peer(text: &str) -> Peer {
         let address: SocketAddr = text.parse().unwrap();

@@ -11,7 +11,8 @@ use mcs_agent::{
 use serde::Deserialize;
 
 /// Small, so that freed ids and slots are reused soon.
-const CAPACITY: Capacity = Capacity { frontends: 16, endpoints: 32, clusters: 4, imports: 16 };
+const CAPACITY: Capacity =
+    Capacity { vips: 16, frontends: 16, endpoints: 32, clusters: 4, imports: 16 };
 
 /// A node and the flags of its agent.
 #[derive(Clone, Debug)]
@@ -34,6 +35,7 @@ struct Description {
     service_cidr: Option<BTreeSet<IpNet>>,
     pod_cidr: BTreeSet<IpNet>,
     api_server: BTreeSet<IpAddr>,
+    vips: Option<u32>,
     frontends: Option<u32>,
     endpoints: Option<u32>,
     clusters: Option<u32>,
@@ -86,6 +88,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
         vip_cidrs: node.vip_cidr,
         node_addresses: node.addresses,
         capacity: Capacity {
+            vips: node.vips.or(node.frontends).unwrap_or(CAPACITY.vips),
             frontends: node.frontends.unwrap_or(CAPACITY.frontends),
             endpoints: node.endpoints.unwrap_or(CAPACITY.endpoints),
             clusters: node.clusters.unwrap_or(CAPACITY.clusters),

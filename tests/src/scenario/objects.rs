@@ -102,13 +102,14 @@ pub(super) struct Story {
 }
 
 /// Room for everything that these objects can ask for, or hardly for any.
-const AMPLE: Capacity = Capacity { frontends: 256, endpoints: 4096, clusters: 16, imports: 256 };
+const AMPLE: Capacity =
+    Capacity { vips: 256, frontends: 256, endpoints: 4096, clusters: 16, imports: 256 };
 
 impl Story {
     pub(super) fn any() -> impl Strategy<Value = Self> {
         let tight =
             (4..12_u32, 4..16_u32, 1..4_u32).prop_map(|(frontends, endpoints, clusters)| {
-                Capacity { frontends, endpoints, clusters, imports: frontends }
+                Capacity { vips: frontends, frontends, endpoints, clusters, imports: frontends }
             });
         let capacity = prop_oneof![Just(AMPLE), tight];
         let faults = prop_oneof![3 => Just(0_u16), 1 => Just(100)];

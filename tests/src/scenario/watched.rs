@@ -146,7 +146,7 @@ mod tests {
 
     /// What comes of these writes when the plan was to refuse.
     fn verdict(steps: &[Step]) -> anyhow::Result<()> {
-        let capacity = Capacity { frontends: 2, endpoints: 2, clusters: 1, imports: 2 };
+        let capacity = Capacity { vips: 2, frontends: 2, endpoints: 2, clusters: 1, imports: 2 };
         let maps = MemoryMaps::with_contents(capacity, dump());
         let mut maps = Watched::new(maps)?;
         let (realized, _) = Realized::restore(dump(), capacity);

@@ -19,6 +19,7 @@ impl Control {
                 self.engine.has_grown(capacity);
                 self.grown_at = Some(seconds_since_epoch());
                 tracing::info!(
+                    vips = capacity.vips,
                     frontends = capacity.frontends,
                     endpoints = capacity.endpoints,
                     clusters = capacity.clusters,

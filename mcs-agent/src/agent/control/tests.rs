@@ -16,7 +16,7 @@ use crate::{
     reconcile::{MapContents, Maps as _, Step, compare},
 };
 
-const SMALL: Capacity = Capacity { frontends: 1, endpoints: 2, clusters: 1, imports: 1 };
+const SMALL: Capacity = Capacity { vips: 1, frontends: 1, endpoints: 2, clusters: 1, imports: 1 };
 
 struct World {
     site: Site,

@@ -327,10 +327,9 @@ fn tampering(families: &mut Families, report: &Report) -> Result<()> {
     )
 }
 
-/// The number of VIPs has the limit of frontends: each VIP has at least one frontend.
 fn by_resource(capacity: Capacity) -> [([&'static str; 1], f64); 4] {
     [
-        ("vips", capacity.frontends),
+        ("vips", capacity.vips),
         ("frontends", capacity.frontends),
         ("endpoints", capacity.endpoints),
         ("clusters", capacity.clusters),

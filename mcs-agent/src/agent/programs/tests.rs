@@ -9,8 +9,9 @@ use crate::{
     reconcile::fixtures::{desired, frontend, id, maps},
 };
 
-const SMALL: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 2, imports: 8 };
-const LARGE: Capacity = Capacity { frontends: 16, endpoints: 64, clusters: 4, imports: 16 };
+const SMALL: Capacity = Capacity { vips: 8, frontends: 8, endpoints: 16, clusters: 2, imports: 8 };
+const LARGE: Capacity =
+    Capacity { vips: 16, frontends: 16, endpoints: 64, clusters: 4, imports: 16 };
 
 /// What maps hold that lead one frontend to one backend.
 fn contents() -> MapContents {

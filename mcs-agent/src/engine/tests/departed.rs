@@ -15,13 +15,6 @@ fn node(world: &mut World) {
     world.engine.set_node(node);
 }
 
-fn delete(number: usize) -> ObjectEvent {
-    ObjectEvent::Delete(ObjectRef {
-        kind: Kind::ServiceImport,
-        key: key(&format!("shop/web-{number}")),
-    })
-}
-
 fn ip(number: usize) -> IpAddr {
     format!("10.0.0.{}", number + 1).parse().expect("an address")
 }
@@ -149,7 +142,7 @@ fn an_import_that_returns_is_served_at_once() {
 fn those_that_are_served_go_first_and_the_oldest_go() {
     let mut world = World::new(BOUND);
     node(&mut world);
-    let count = BOUND.frontends as usize;
+    let count = BOUND.vips as usize;
     world.take(lists(0..count, 1));
     world.settle();
     for number in [2, 1, 0] {
@@ -195,7 +188,8 @@ fn another_agent_goes_on_and_the_time_starts_anew() {
 
 #[test]
 fn larger_maps_keep_them() {
-    let mut world = World::new(Capacity { frontends: 2, endpoints: 8, clusters: 2, imports: 2 });
+    let mut world =
+        World::new(Capacity { vips: 2, frontends: 2, endpoints: 8, clusters: 2, imports: 2 });
     node(&mut world);
     world.take(lists(0..2, 1));
     world.settle();

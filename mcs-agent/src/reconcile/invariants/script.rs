@@ -43,7 +43,7 @@ pub(super) fn frontends() -> Vec<FrontendId> {
 
 /// Holds all that can be wanted.
 pub(super) fn capacity() -> Capacity {
-    Capacity { frontends: 12, endpoints: 216, clusters: 2, imports: 12 }
+    Capacity { vips: 12, frontends: 12, endpoints: 216, clusters: 2, imports: 12 }
 }
 
 /// Holds each of these, and no more.
@@ -55,8 +55,9 @@ pub(super) fn tight(desired: &[DesiredState]) -> Capacity {
         let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
         backends.map(|backend| &*backend.cluster).collect::<BTreeSet<_>>().len()
     };
-    let frontends = max(|desired| desired.frontends.len().max(desired.vips.len()));
+    let frontends = max(|desired| desired.frontends.len());
     Capacity {
+        vips: max(|desired| desired.vips.len()),
         frontends,
         endpoints: max(|desired| desired.frontends.values().map(Frontend::slot_count).sum()),
         clusters: max(clusters),

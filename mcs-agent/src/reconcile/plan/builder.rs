@@ -158,7 +158,7 @@ impl<'a> PlanBuilder<'a> {
     pub(super) fn insert_vips(&mut self) {
         for vip in self.desired.vips.iter().map(|ip| Address::from(*ip)) {
             let contents = self.realized.contents();
-            let has_room = contents.vips.len() < self.realized.capacity().frontends as usize;
+            let has_room = contents.vips.len() < self.realized.capacity().vips as usize;
             match contents.vip(&vip) {
                 Some(VipMode::SERVED) => {}
                 Some(_) => self.push(Step::SetVipMode { vip, mode: VipMode::SERVED }),

@@ -40,9 +40,8 @@ impl Shortage {
     pub fn more_than(self, have: Capacity) -> Capacity {
         let one_more = |count: u32| count.saturating_add(1);
         match self {
-            Self::Frontends | Self::Vips => {
-                Capacity { frontends: one_more(have.frontends), ..Capacity::NONE }
-            }
+            Self::Vips => Capacity { vips: one_more(have.vips), ..Capacity::NONE },
+            Self::Frontends => Capacity { frontends: one_more(have.frontends), ..Capacity::NONE },
             Self::Services => Capacity { imports: one_more(have.imports), ..Capacity::NONE },
             Self::Endpoints | Self::Slots => {
                 Capacity { endpoints: one_more(have.endpoints), ..Capacity::NONE }

@@ -12,7 +12,7 @@ use crate::{
     },
 };
 
-const ROOMY: Capacity = Capacity { frontends: 8, endpoints: 16, clusters: 4, imports: 8 };
+const ROOMY: Capacity = Capacity { vips: 8, frontends: 8, endpoints: 16, clusters: 4, imports: 8 };
 
 #[test]
 fn a_new_frontend_is_whole_before_its_vip_appears() {
@@ -240,7 +240,7 @@ fn an_insertion_that_keeps_failing_holds_up_no_change() {
 
 #[test]
 fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
-    let capacity = Capacity { frontends: 2, endpoints: 3, clusters: 1, imports: 2 };
+    let capacity = Capacity { vips: 2, frontends: 2, endpoints: 3, clusters: 1, imports: 2 };
     let fits = (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east")]));
     let many = frontend("web", &[("10.1.0.1:80", ""), ("10.1.0.2:80", ""), ("10.1.0.3:80", "")]);
     let clusters = frontend("web", &[("10.1.0.1:80", "west"), ("10.1.0.2:80", "north")]);
@@ -287,7 +287,7 @@ fn what_does_not_fit_is_deferred_and_the_rest_goes_on() {
 fn a_vip_too_many_is_deferred() {
     let vips = ["10.0.0.1", "10.0.0.2", "10.0.0.3"].map(address).into();
     let wanted = DesiredState { vips, ..DesiredState::default() };
-    let capacity = Capacity { frontends: 2, endpoints: 1, clusters: 1, imports: 2 };
+    let capacity = Capacity { vips: 2, frontends: 3, endpoints: 1, clusters: 1, imports: 2 };
     let plan = plan(&wanted, &Realized::empty(capacity), Pruning::On);
     let messages: Vec<String> = plan.deferred.iter().map(ToString::to_string).collect();
     assert_eq!(
@@ -298,7 +298,7 @@ fn a_vip_too_many_is_deferred() {
 
 #[test]
 fn full_maps_can_be_replaced_for_ever() {
-    let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
+    let capacity = Capacity { vips: 1, frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
     let (mut maps, mut realized) = maps(capacity, &[]);
     for n in 0..20_u8 {
         let name = format!("name-{n}");
@@ -317,7 +317,7 @@ fn full_maps_can_be_replaced_for_ever() {
 /// Half of the backends move from one frontend to the other, none stays.
 #[test]
 fn what_shrinks_makes_room_for_what_grows() {
-    let capacity = Capacity { frontends: 2, endpoints: 8, clusters: 1, imports: 2 };
+    let capacity = Capacity { vips: 2, frontends: 2, endpoints: 8, clusters: 1, imports: 2 };
     let wanted = |a: (u8, u8), b: (u8, u8)| {
         let of =
             |(network, count)| Frontend { backends: pods(network, count), ..frontend("web", &[]) };
@@ -421,7 +421,7 @@ fn a_backend_of_tcp_is_not_kept() {
 
 #[test]
 fn kept_backends_make_room_and_those_first_that_no_longer_serve() {
-    let capacity = Capacity { frontends: 2, endpoints: 4, clusters: 2, imports: 2 };
+    let capacity = Capacity { vips: 2, frontends: 2, endpoints: 4, clusters: 2, imports: 2 };
     let udp = dns(&[ONE, TWO, THREE], &[]);
     let with = |udp: &DesiredState, network| {
         let web = Frontend { backends: pods(network, 3), ..frontend("web", &[]) };

@@ -112,7 +112,7 @@ mod tests {
             (id("10.0.0.1", 80), frontend("web", &[("10.1.0.1:80", "east"), ("10.1.0.2:80", "")])),
             (id("fd00::1", 80), frontend("shop", &[])),
         ]);
-        let capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+        let capacity = Capacity { vips: 4, frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
         assert_eq!(maps(capacity, &[&wanted]).1.in_force(), wanted);
     }
 }

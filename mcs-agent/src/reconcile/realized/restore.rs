@@ -153,7 +153,8 @@ mod tests {
         },
     };
 
-    const CAPACITY: Capacity = Capacity { frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
+    const CAPACITY: Capacity =
+        Capacity { vips: 4, frontends: 4, endpoints: 8, clusters: 2, imports: 4 };
 
     /// `10.0.0.1:80` with backends 1 and 2 and `10.0.0.1:81` with backend 3.
     fn two() -> DesiredState {
@@ -252,7 +253,7 @@ mod tests {
     #[test]
     fn a_generation_found_is_not_used_again() {
         let (former, new) = (&[("10.1.0.1:80", "")], &[("10.1.0.2:80", "")]);
-        let capacity = Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
+        let capacity = Capacity { vips: 1, frontends: 1, endpoints: 1, clusters: 1, imports: 1 };
         let (mut maps, _) = maps(capacity, &[&web("web", former), &web("web", new)]);
         for generation in 2..10 {
             let found = maps.contents().clone();

@@ -85,8 +85,13 @@ mod tests {
 
     #[test]
     fn some_system_calls_fail_without_effect_and_no_store_does() {
-        let maps =
-            MemoryMaps::new(Capacity { frontends: 1000, endpoints: 1, clusters: 1, imports: 1000 });
+        let maps = MemoryMaps::new(Capacity {
+            vips: 1000,
+            frontends: 1000,
+            endpoints: 1,
+            clusters: 1,
+            imports: 1000,
+        });
         let mut maps = FaultyMaps::new(maps, 100, 1);
         for n in 0..1000_u32 {
             let vip = mcs_common::Address::from_v4_word(n);

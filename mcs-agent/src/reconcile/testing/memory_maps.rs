@@ -89,14 +89,14 @@ impl MemoryMaps {
                 Some(mode) if mode != VipMode::SERVED => {
                     Err(io::Error::from_raw_os_error(libc::EEXIST))
                 }
-                found => hash(self.contents.vips.len(), found.is_some(), capacity),
+                found => hash(self.contents.vips.len(), found.is_some(), capacity.vips),
             },
             Step::SetVipMode { vip, .. } => {
-                hash(self.contents.vips.len(), self.contents.vip(&vip).is_some(), capacity)
+                hash(self.contents.vips.len(), self.contents.vip(&vip).is_some(), capacity.vips)
             }
             Step::InsertFrontend { key, index } => match self.contents.frontends.get(&key) {
                 Some(&found) if found != index => Err(io::Error::from_raw_os_error(libc::EEXIST)),
-                found => hash(self.contents.frontends.len(), found.is_some(), capacity),
+                found => hash(self.contents.frontends.len(), found.is_some(), capacity.frontends),
             },
             Step::WriteName { map, id, .. } => array(id, 1, map.entries(capacity)),
             Step::WriteBackend { id, .. }
@@ -115,9 +115,9 @@ impl MemoryMaps {
     }
 }
 
-/// An insertion into a hash map, both of which hold as many entries as there may be frontends.
-fn hash(len: usize, known: bool, capacity: Capacity) -> io::Result<()> {
-    fits(known || len < capacity.frontends as usize)
+/// An insertion into a hash map.
+fn hash(len: usize, known: bool, entries: u32) -> io::Result<()> {
+    fits(known || len < entries as usize)
 }
 
 /// A write to entries of an array.
@@ -231,8 +231,13 @@ mod tests {
     fn what_is_full_says_so() {
         let key = |port| frontend_key(&id("10.0.0.1", port));
         let insert = |port, index| Step::InsertFrontend { key: key(port), index };
-        let mut maps =
-            MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 });
+        let mut maps = MemoryMaps::new(Capacity {
+            vips: 1,
+            frontends: 1,
+            endpoints: 1,
+            clusters: 1,
+            imports: 1,
+        });
         let cases = [
             (Step::InsertVip(key(80).vip), None),
             (Step::InsertVip(key(80).vip), None),
@@ -259,8 +264,13 @@ mod tests {
 
     #[test]
     fn arrays_read_as_zeros_up_to_their_end() {
-        let maps =
-            MemoryMaps::new(Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 });
+        let maps = MemoryMaps::new(Capacity {
+            vips: 1,
+            frontends: 1,
+            endpoints: 1,
+            clusters: 1,
+            imports: 1,
+        });
         assert_eq!(maps.slot(3), Some(0));
         assert_eq!(maps.slot(4), None);
         assert_eq!(maps.backend(2), Some(Zeroable::zeroed()));

@@ -54,7 +54,8 @@ pub(crate) fn check() -> anyhow::Result<bool> {
 
 fn change(services: u32) -> anyhow::Result<Change> {
     let endpoints = services * ENDPOINTS;
-    let capacity = Capacity { frontends: services, endpoints, clusters: 4, imports: services };
+    let capacity =
+        Capacity { vips: services, frontends: services, endpoints, clusters: 4, imports: services };
     let mut agent = Agent::new(capacity)?;
     let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
     agent.take(objects::lists(imports, slices))?;

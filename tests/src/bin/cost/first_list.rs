@@ -27,8 +27,13 @@ pub(crate) fn check() -> anyhow::Result<bool> {
 
 fn bytes_per_endpoint() -> anyhow::Result<u64> {
     let endpoints = SERVICES * ENDPOINTS;
-    let mut agent =
-        Agent::new(Capacity { frontends: SERVICES, endpoints, clusters: 10, imports: SERVICES })?;
+    let mut agent = Agent::new(Capacity {
+        vips: SERVICES,
+        frontends: SERVICES,
+        endpoints,
+        clusters: 10,
+        imports: SERVICES,
+    })?;
     let before = allocator::begin_peak();
     agent.take(objects::many(SERVICES, ENDPOINTS))?;
     Ok((allocator::calls().peak - before).div_ceil(u64::from(endpoints)))

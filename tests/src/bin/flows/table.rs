@@ -46,7 +46,7 @@ impl Maps {
         pins.prepare(path)?;
         let options = LoadOptions {
             pins,
-            capacity: Capacity { frontends: 16, endpoints: 16, clusters: 4, imports: 16 },
+            capacity: Capacity { vips: 16, frontends: 16, endpoints: 16, clusters: 4, imports: 16 },
             flows: FlowCapacity(flows),
             features: Features::probe()?,
             only_netns: None,

@@ -11,7 +11,7 @@ use std::{
 use anyhow::{Context as _, ensure};
 use mcs_agent::{dataplane::LivenessWriter, loader::Pins};
 use mcs_tests::{
-    client::{Family, ask, connected, identity, still_goes, udp},
+    client::{Family, connected, identity, still_goes},
     manifests::Protocol,
     server::Server,
     site::Site,
@@ -19,7 +19,7 @@ use mcs_tests::{
     wait,
 };
 
-use crate::world::{Network, SETS, Target, World, backends};
+use crate::world::{CLIENTS, Network, SETS, Target, World, answers, backends, by, lead};
 
 /// `status` of an agent that is gone says it.
 const CONTINUES: &str = "leave the ClusterSetIPs alone then (--orphan=release)";
@@ -31,10 +31,6 @@ const SOON: Duration = Duration::from_secs(5);
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of a killed agent let go (--orphan=release)", let_go);
 }
-
-/// Whether a client is in the cgroup of the agent, and so uses the socket path, and its family.
-const CLIENTS: [(bool, Family); 4] =
-    [(true, Family::V4), (true, Family::V6), (false, Family::V4), (false, Family::V6)];
 
 struct Scene {
     // They have to be removed in this order.
@@ -99,10 +95,7 @@ impl Scene {
         let netns = &network.node.netns;
         let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;
         let scene = Self { site, target, network };
-        for family in [Family::V4, Family::V6] {
-            let (vip, via) = (scene.vip(family, Protocol::Tcp).ip(), Network::gateway(family));
-            scene.network.pod.ip(&format!("route replace {vip} via {via}"))?;
-        }
+        lead(&scene.network, &scene.target)?;
         Ok(scene)
     }
 
@@ -110,22 +103,12 @@ impl Scene {
         self.target.of(family, protocol)
     }
 
-    /// Does it in the pod, for one of the paths.
-    fn by<T: Send>(
-        &self,
-        sockets: bool,
-        work: impl FnOnce() -> anyhow::Result<T> + Send,
-    ) -> anyhow::Result<T> {
-        let _in_cgroup = if sockets { Some(self.site.cgroup.visit()?) } else { None };
-        self.network.pod.run(work)?
-    }
-
     /// A connection by each path and family.
     fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
         let mut streams = Vec::new();
         for (sockets, family) in CLIENTS {
             let vip = self.vip(family, Protocol::Tcp);
-            let stream = self.by(sockets, || Ok(connected(family, vip)?))?;
+            let stream = by(&self.site, &self.network, sockets, || Ok(connected(family, vip)?))?;
             let who = identity(&stream)?;
             ensure!(backends(SETS[0]).contains(&who), "{who} answered at {vip}");
             streams.push((stream, vip));
@@ -137,10 +120,7 @@ impl Scene {
     fn who_answers(&self) -> anyhow::Result<BTreeSet<SocketAddr>> {
         let mut who = BTreeSet::new();
         for (sockets, family) in CLIENTS {
-            let (tcp, datagrams) =
-                (self.vip(family, Protocol::Tcp), self.vip(family, Protocol::Udp));
-            who.insert(self.by(sockets, || identity(&connected(family, tcp)?))?);
-            who.insert(self.by(sockets, || Ok(ask(&udp(family)?, datagrams)?.backend))?);
+            who.extend(by(&self.site, &self.network, sockets, || answers(&self.target, family))?);
         }
         Ok(who)
     }

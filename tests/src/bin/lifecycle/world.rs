@@ -1,8 +1,9 @@
 //! What the cases share: a node with a pod, and remote pods behind it.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use mcs_tests::{
+    client::{Family, ask, connected, identity, udp},
     netns::Namespace,
     run::Run,
     server::{Serve, Server},
@@ -58,4 +59,33 @@ impl World {
     pub(crate) fn site(&self, role: &str, flags: &[&str], target: &Target) -> anyhow::Result<Site> {
         Site::start(&self.run, role, &self.network.node.netns, flags, &[&target.service])
     }
+}
+
+/// Whether a client is in the cgroup of the agent, and so uses the socket path, and its family.
+pub(crate) const CLIENTS: [(bool, Family); 4] =
+    [(true, Family::V4), (true, Family::V6), (false, Family::V4), (false, Family::V6)];
+
+/// Does it in the pod, for one of the paths.
+pub(crate) fn by<T: Send>(
+    site: &Site,
+    network: &Network,
+    sockets: bool,
+    work: impl FnOnce() -> anyhow::Result<T> + Send,
+) -> anyhow::Result<T> {
+    let _in_cgroup = if sockets { Some(site.cgroup.visit()?) } else { None };
+    network.pod.run(work)?
+}
+
+/// Lets the pod send packets to the addresses of a service to the node.
+pub(crate) fn lead(network: &Network, target: &Target) -> anyhow::Result<()> {
+    Family::ON_WIRE.into_iter().try_for_each(|family| {
+        let (vip, via) = (target.tcp(family).ip(), Network::gateway(family));
+        network.pod.ip(&format!("route replace {vip} via {via}"))
+    })
+}
+
+/// Who answers a new client, by TCP and by UDP.
+pub(crate) fn answers(target: &Target, family: Family) -> anyhow::Result<[SocketAddr; 2]> {
+    let tcp = identity(&connected(family, target.tcp(family))?)?;
+    Ok([tcp, ask(&udp(family)?, target.udp(family))?.backend])
 }

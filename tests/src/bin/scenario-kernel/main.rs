@@ -24,7 +24,7 @@ use mcs_tests::{
 const EFFORT: Effort = Effort {
     seeds: 1,
     stories: 4,
-    first: Capacity { frontends: 8, endpoints: 16, clusters: 2, imports: 8 },
+    first: Capacity { vips: 8, frontends: 8, endpoints: 16, clusters: 2, imports: 8 },
 };
 
 fn main() -> ExitCode {

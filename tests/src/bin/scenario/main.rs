@@ -8,7 +8,7 @@ use mcs_tests::scenario::{self, Effort};
 const EFFORT: Effort = Effort {
     seeds: 20,
     stories: 256,
-    first: Capacity { frontends: 1, endpoints: 1, clusters: 1, imports: 1 },
+    first: Capacity { vips: 1, frontends: 1, endpoints: 1, clusters: 1, imports: 1 },
 };
 
 fn main() -> ExitCode {
