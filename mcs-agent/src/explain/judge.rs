@@ -79,7 +79,9 @@ impl Judge<'_> {
             let what = format!("{ip} is {departure}: {}", departure.meaning());
             return Some(Finding::new(Code::Departed, what));
         }
-        let what = format!("no ServiceImport has {ip}");
+        let nobody =
+            if self.known == Knowledge::Rules { "ServiceImport" } else { "frontend in the maps" };
+        let what = format!("no {nobody} has {ip}");
         Some(Finding::new(Code::UnknownVip, what))
     }
 
