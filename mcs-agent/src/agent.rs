@@ -36,9 +36,12 @@ use tokio::sync::mpsc;
 pub(crate) use addresses::of_this_node as node_addresses;
 pub use audit::{AuditPass, AuditReport};
 pub use config::{Config, ReadFrom, SocketLb, SourceConfig, TcAttach};
+pub(crate) use health::unfollowed;
 pub use health::{Attachments, Check, age, failings};
 pub use malloc::share_heap;
 pub use repairs::{Repaired, Repairs};
+#[cfg(test)]
+pub(crate) use report::fixture::report as report_fixture;
 pub use report::{AgentInfo, Report};
 pub use run_directory::ReportError;
 pub(crate) use run_directory::{remove_files, run_directory_mark};

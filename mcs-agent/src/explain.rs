@@ -72,8 +72,8 @@ const CLAIMANTS: usize = 8;
 pub(crate) struct Explained {
     /// As it was understood.
     target: String,
-    /// Whether nothing wrong was found.
-    served: bool,
+    /// Whether it is; null if that could not be found out.
+    served: Option<bool>,
     /// What was found, the worst first.
     findings: Vec<Finding>,
     /// Where objects were read; absent if they were not, and the last report is used instead.
@@ -95,7 +95,7 @@ pub(crate) struct Explained {
 pub(super) struct ImportView {
     #[serde(flatten)]
     import: ObjectKey,
-    /// Absent if there is no such import.
+    /// Absent if there is no such import, or if that is not known, as `message` says.
     state: Option<ImportState>,
     /// Why.
     message: String,
@@ -131,7 +131,7 @@ impl Explained {
             .map(|reads| Objects::read(reads, &target.what, &known));
         let (objects, unread) = match objects {
             Some(Ok(objects)) => (Some(objects), None),
-            Some(Err(error)) => (None, Some(format!("{error:#}"))),
+            Some(Err(error)) => (None, Some(format!("{error:#}{}", of_when(report)))),
             None => (None, Some("no report of an agent says where it reads".to_owned())),
         };
         findings.extend(unread.map(|why| Finding::new(Code::SourceUnread, why)));
@@ -166,12 +166,12 @@ impl Explained {
         findings.dedup();
         Self {
             target: target.to_string(),
-            served: findings.iter().all(|finding| finding.severity != Severity::Wrong),
+            served: verdict(findings.iter().map(|finding| finding.severity)),
             findings,
             source: objects.map(|objects| objects.source),
             imports: explained
                 .into_iter()
-                .map(|(key, one)| ImportView::of(key, one, target))
+                .map(|(key, one)| ImportView::of(key, one, target, known))
                 .collect(),
             frontends,
             client,
@@ -198,6 +198,22 @@ impl Explained {
 }
 
 type ExplainedImports = Vec<(ObjectKey, Explanation)>;
+
+/// Whether it is served, by what was found.
+fn verdict(found: impl Iterator<Item = Severity>) -> Option<bool> {
+    match found.min().unwrap_or(Severity::Note) {
+        Severity::Wrong => Some(false),
+        Severity::Unknown => None,
+        Severity::Note => Some(true),
+    }
+}
+
+/// How old what the report says is.
+fn of_when(report: Option<&Report>) -> String {
+    let Some(report) = report else { return String::new() };
+    let lost = agent::unfollowed(&report.source).map(|lost| format!(": {lost}"));
+    format!("; the last report is {} old{}", age(report.agent.updated), lost.unwrap_or_default())
+}
 
 /// Whether an agent keeps the maps up to date.
 fn about_agent(pins: &Pins, left: &Left) -> Vec<Finding> {
@@ -339,8 +355,9 @@ fn put_first(explained: &mut ExplainedImports, target: &Target) {
 }
 
 impl ImportView {
-    fn of(import: ObjectKey, explanation: Explanation, target: &Target) -> Self {
+    fn of(import: ObjectKey, explanation: Explanation, target: &Target, known: Knowledge) -> Self {
         let Explanation { report, ips, ports, mut slices, .. } = explanation;
+        let nobody = || "neither the source nor a report of the agent says".to_owned();
         let spill = report.as_ref().map(|report| report.spill.clone()).unwrap_or_default();
         let (state, message) = report.map(|report| (report.state, report.message)).unzip();
         let named =
@@ -357,7 +374,9 @@ impl ImportView {
         Self {
             import,
             state,
-            message: message.unwrap_or_default(),
+            message: message
+                .or_else(|| (known == Knowledge::Maps).then(nobody))
+                .unwrap_or_default(),
             ips,
             ports: ports
                 .iter()
@@ -387,4 +406,42 @@ fn first(all: &[impl Display], most: usize) -> String {
 /// `a, b, c`.
 fn list(all: impl IntoIterator<Item: Display>) -> String {
     all.into_iter().map(|one| one.to_string()).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::agent::report_fixture;
+
+    #[test]
+    fn only_what_is_known_is_served() {
+        let (wrong, unknown, note) = (Severity::Wrong, Severity::Unknown, Severity::Note);
+        for (found, expected) in [
+            (&[][..], Some(true)),
+            (&[note], Some(true)),
+            (&[note, unknown], None),
+            (&[unknown, wrong], Some(false)),
+        ] {
+            assert_eq!(verdict(found.iter().copied()), expected, "{found:?}");
+        }
+    }
+
+    #[test]
+    fn an_import_that_nobody_knows_is_not_called_absent() {
+        let target: Target = "shop/typo".parse().unwrap();
+        let maps = MapView::default();
+        let view = |known| {
+            let mut all = by_report(&target, None, &[], &maps);
+            let (key, explanation) = all.pop().unwrap();
+            ImportView::of(key, explanation, &target, known).message
+        };
+        assert!(view(Knowledge::Maps).starts_with("neither the source nor a report"));
+        assert_eq!(view(Knowledge::Report), "");
+    }
+
+    #[test]
+    fn a_report_that_stands_in_for_the_source_says_its_age() {
+        assert_eq!(of_when(None), "");
+        assert!(of_when(Some(&report_fixture())).starts_with("; the last report is "));
+    }
 }

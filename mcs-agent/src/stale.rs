@@ -18,7 +18,7 @@ mod socket_slots;
 mod task;
 mod thread;
 
-pub use connections::{Connection, Connections};
+pub use connections::{Connection, Connections, SocketInUse};
 pub use lost_socket_slots::LostSocketSlots;
 pub use namespaces::{NetNamespace, NetNamespaces};
 pub use pass::{Pass, Unmatched, destroy};
@@ -26,5 +26,4 @@ pub use probe::{Obstacle, probe};
 pub use report::StaleReport;
 pub use select::stale_connections;
 pub use senders::{Sender, senders};
-pub use socket_slots::{SocketSlotInUse, socket_slots_in_use};
 pub use task::{StaleEvent, StaleSockets};

@@ -44,8 +44,9 @@ const NAMED: usize = 5;
 /// If the cluster itself is among those that are given, it tells all others, and every cluster that imports from it obeys.
 /// Otherwise only the given clusters obey, each by its ClusterPeer. TCP connections, UDP sockets and flows that exist go
 /// on. A service that no other cluster serves is served by the drained one all the same. Waits until the given clusters
-/// have told their agents, and says which clients are left: the command asks the agent of every node, by kubectl. Exits with 1
-/// if a cluster has not told its agents within a minute, or has clients left after `--until-idle`.
+/// have told their agents, and says which clients are left: the command asks the agent of every node, by kubectl, and says
+/// of which nodes it knows nothing. Exits with 1 if a cluster has not told its agents within a minute, or if after
+/// `--until-idle` clients are left, or are not known to have left.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -65,7 +66,7 @@ pub(crate) struct DrainCommand {
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     deadline: Option<Duration>,
 
-    /// Wait until no node of the given clusters has a client left
+    /// Wait until no node of the given clusters has a client left, as the agent of each says
     #[arg(long)]
     until_idle: bool,
 
@@ -108,13 +109,13 @@ struct TargetArgs {
 #[derive(Debug, Serialize)]
 struct Obeyed {
     cluster: ClusterId,
-    /// Whether its controller has told the agents.
+    /// Whether its controller has told the agents, and each agent that was asked knows of it.
     obeys: bool,
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none")]
     problem: Option<String>,
     /// Services of the drained cluster with a port for which no other cluster is known to have a ready endpoint: the drained
-    /// cluster continues to serve what nobody else does.
+    /// cluster continues to serve what nobody else does. `undrain` does not ask.
     only_there: Vec<String>,
     /// Those of which it is not known whether another cluster serves them, with the reason.
     not_known: Vec<String>,
@@ -156,16 +157,21 @@ fn run(target: &TargetArgs, wish: Wish) -> anyhow::Result<ExitCode> {
 }
 
 fn table(obeyed: &[Obeyed], style: Style) -> anyhow::Result<()> {
-    let rows = obeyed.iter().map(|one| {
-        let obeys = one.problem.clone().unwrap_or_else(|| "yes".to_owned());
-        let left = one.left.as_ref().map_or_else(|| "-".to_owned(), Remaining::to_string);
-        let alone = match one.not_known.len() {
-            0 => one.only_there.len().to_string(),
-            unknown => format!("{}, {unknown} of them not known", one.only_there.len()),
-        };
-        vec![one.cluster.to_string(), obeys, alone, left]
-    });
+    let rows = obeyed.iter().map(Obeyed::row);
     style.table(&["CLUSTER", "OBEYS", "SERVED THERE ALONE", "CLIENTS LEFT"], rows)
+}
+
+impl Obeyed {
+    fn row(&self) -> Vec<String> {
+        let obeys = self.problem.clone().unwrap_or_else(|| "yes".to_owned());
+        let left = self.left.as_ref().map_or_else(|| "-".to_owned(), Remaining::to_string);
+        let alone = match (&self.left, self.not_known.len()) {
+            (None, _) => "-".to_owned(),
+            (_, 0) => self.only_there.len().to_string(),
+            (_, unknown) => format!("{}, {unknown} of them not known", self.only_there.len()),
+        };
+        vec![self.cluster.to_string(), obeys, alone, left]
+    }
 }
 
 async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed>> {
@@ -208,9 +214,9 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     let problems = problems.await;
     let left = match wish {
         Wish::Drain { idle, .. } => {
-            let end = Instant::now() + idle.unwrap_or_default();
+            let idle_by = Instant::now() + idle.unwrap_or_default();
             let left = fleet::each(&all, async |(cluster, ..)| {
-                Some(what_is_left(cluster, drained, end).await)
+                Some(what_is_left(cluster, drained, end, idle_by).await)
             });
             left.await
         }
@@ -218,7 +224,9 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     };
     let obeyed =
         all.iter().zip(problems).zip(left).map(|(((cluster, _, alone), problem), left)| {
-            let problem = problem.map(|error| told(&error));
+            let untold = left.as_ref().and_then(|left| left.untold.first());
+            let untold = untold.map(|node| format!("no: {node}"));
+            let problem = problem.map(|error| told(&error)).or(untold);
             let unknown = alone.iter().filter(|one| one.unknown.is_some());
             Obeyed {
                 cluster: cluster.id.clone(),
@@ -232,11 +240,18 @@ async fn carry_out(target: &TargetArgs, wish: Wish) -> anyhow::Result<Vec<Obeyed
     Ok(obeyed.collect())
 }
 
-/// Counts the remaining clients of a cluster, until there are none or `end`. Reports progress on standard error.
-async fn what_is_left(cluster: &Cluster, drained: &ClusterId, end: Instant) -> Remaining {
+/// Counts the remaining clients of a cluster: until its agents know of the drain or `told_by`, and then until there are none
+/// or `idle_by`. Reports progress on standard error.
+async fn what_is_left(
+    cluster: &Cluster,
+    drained: &ClusterId,
+    told_by: Instant,
+    idle_by: Instant,
+) -> Remaining {
     let mut before = None;
     loop {
         let left = Remaining::in_cluster(cluster, drained).await;
+        let end = if left.untold.is_empty() { idle_by } else { idle_by.max(told_by) };
         if left.is_none() || Instant::now() + PAUSE > end {
             return left;
         }
@@ -345,6 +360,17 @@ mod tests {
     fn durations_of_flags_are_bounded() {
         assert_eq!(parse_duration("30m"), Ok(Duration::from_mins(30)));
         assert!(parse_duration("8761h").is_err() && parse_duration("soon").is_err());
+    }
+
+    #[test]
+    fn what_undrain_does_not_ask_is_not_said() {
+        let row = |left| {
+            let cluster = "east".parse().unwrap();
+            let (only_there, not_known) = (vec![], vec![]);
+            Obeyed { cluster, obeys: true, problem: None, only_there, not_known, left }.row()
+        };
+        assert_eq!(row(None), ["east", "yes", "-", "-"]);
+        assert_eq!(row(Some(Remaining::default())), ["east", "yes", "0", "none"]);
     }
 
     #[test]

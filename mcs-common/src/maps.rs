@@ -48,7 +48,7 @@ macro_rules! each_map {
             UDP_PINS "udp_pins" State LruHash[$crate::PinKey, $crate::BackendRef] Lru;
             /// The VIPs that UDP sockets used.
             UDP_REVERSE "udp_reverse" State LruHash[$crate::ReverseKey, $crate::ReverseValue] Lru;
-            /// The VIPs that UDP sockets are connected to.
+            /// The VIPs that sockets without slot are connected to, of UDP and of TCP.
             UDP_CONNECTED "udp_connected" State LruHash[$crate::ReverseKey, $crate::ConnectedValue] Lru;
             /// What a socket used, for sockets without slot.
             SOCKETS "sockets" State SocketStorage[$crate::SocketState] Fixed(0);

@@ -143,7 +143,7 @@ impl PinKey {
 }
 
 /// Key of the LRU maps `udp_reverse` (an unconnected UDP socket and a backend that it sent to) and
-/// `udp_connected` (a UDP socket and a backend that it connected to).
+/// `udp_connected` (a socket and a backend that it connected to).
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ReverseKey {
@@ -169,18 +169,42 @@ const _: () = assert!(size_of::<ReverseValue>() == 24);
 crate::pod!(ReverseValue);
 
 /// Value of the LRU map `udp_connected`: the VIP that the application connected to. Socket storage cannot
-/// be listed, so the agent finds the sockets of a removed backend here.
+/// be listed, so the agent finds here who is connected to a backend without a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ConnectedValue {
-    /// The VIP and port.
-    pub vip: Peer,
+    vip: Address,
+    vip_port: u16,
+    /// 1 for a socket of TCP. Earlier versions list UDP sockets alone, and write 0.
+    is_tcp: u16,
+    pad: u32,
     /// The cookie of the socket's network namespace.
     pub netns_cookie: u64,
 }
 
 const _: () = assert!(size_of::<ConnectedValue>() == 32);
 crate::pod!(ConnectedValue);
+
+impl ConnectedValue {
+    /// A connection of a socket of TCP, or of UDP.
+    #[inline(always)]
+    #[must_use]
+    pub const fn new(vip: Peer, is_tcp: bool, netns_cookie: u64) -> Self {
+        Self { vip: vip.addr, vip_port: vip.port, is_tcp: is_tcp as u16, pad: 0, netns_cookie }
+    }
+
+    /// The VIP and port.
+    #[must_use]
+    pub const fn vip(&self) -> Peer {
+        Peer::new(self.vip, self.vip_port)
+    }
+
+    /// Whether the socket is one of TCP.
+    #[must_use]
+    pub const fn is_tcp(&self) -> bool {
+        self.is_tcp != 0
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -220,7 +220,7 @@ fn outside_ranges(report: &Report) -> Option<(Check, String)> {
 
 /// One message about all resources that were read and whose changes no longer arrive: if the API server is
 /// unreachable, all of them are lost together.
-fn unfollowed(source: &SourceStatus) -> Option<String> {
+pub(crate) fn unfollowed(source: &SourceStatus) -> Option<String> {
     let lost = source.kinds.iter().filter_map(|kind| Some((&*kind.resource, kind.known_until?)));
     let (resources, known): (Vec<_>, Vec<_>) = lost.unzip();
     let age = age(known.into_iter().min()?);

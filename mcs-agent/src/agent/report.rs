@@ -204,13 +204,13 @@ pub(super) fn seconds_since_epoch() -> u64 {
 }
 
 #[cfg(test)]
-pub(in crate::agent) mod fixture {
+pub(crate) mod fixture {
     use serde_json::json;
 
     use super::*;
 
     /// That of a healthy agent with one import.
-    pub(in crate::agent) fn report() -> Report {
+    pub(crate) fn report() -> Report {
         let capacity =
             json!({"vips": 1, "frontends": 1, "endpoints": 1, "clusters": 1, "imports": 1});
         let text = json!({

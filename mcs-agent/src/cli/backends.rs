@@ -33,13 +33,16 @@ pub(super) fn run(args: &BackendsArgs) -> anyhow::Result<ExitCode> {
         Ok(frontends)
     };
     args.read.output.print(read, |frontends, style| {
-        let report = view::read_report(&pins).ok();
+        let (report, doubt) = view::report_and_doubt(&pins);
         let mut imports = report.iter().flat_map(|report| report.imports.iter());
         let tiered = imports.find(|one| one.import == import && one.has_tiers()).map(|one| &**one);
         let tier = tiered.map(|_| "TIER");
         let header = ["FRONTEND", "BACKEND", "CLUSTER", "SHARE", "ID", "STATE"];
         let header: Vec<_> = header.into_iter().chain(tier).collect();
         style.table(&header, frontends.iter().flat_map(|frontend| rows(frontend, tiered)))?;
+        if let Some(doubt) = doubt {
+            print(&format!("Tiers, passive health, and settings of source clusters: {doubt}"))?;
+        }
         if let Some(tiers) = tiered.and_then(|one| one.tiers.as_ref()) {
             print(&format!("Tiers: {tiers}"))?;
         }

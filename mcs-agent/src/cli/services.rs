@@ -10,7 +10,7 @@ use std::{
 use clap::Args;
 use serde::Serialize;
 
-use super::{NamespaceArg, ReadArgs, Style, view};
+use super::{NamespaceArg, ReadArgs, Style, print, view};
 use crate::{
     loader::Pins,
     model::{Departure, ImportReport, ObjectKey},
@@ -22,8 +22,11 @@ use crate::{
 struct Services {
     /// Every frontend in the maps.
     frontends: Vec<FrontendView>,
-    /// Whether the status file was read. If not, nothing is known of imports without frontend.
+    /// Whether the status file was read and says how things are now. If not, nothing is known of imports without frontend.
     reported: bool,
+    /// Why not: `imports` are then as of another time, or absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    unreported: Option<String>,
     /// Every ServiceImport and its state, from the status file.
     imports: Arc<Vec<Arc<ImportReport>>>,
     /// Addresses that were VIPs, which the maps keep for a while.
@@ -52,13 +55,14 @@ impl Services {
         let mut frontends = view::frontends(view);
         frontends.retain(|frontend| namespace.has(&frontend.import));
         // Without a report, only the imports that have no frontend are missing.
-        let report = view::read_report(pins);
-        let reported = report.is_ok();
+        let (report, unreported) = view::report_and_doubt(pins);
+        let reported = unreported.is_none();
         let imports = report.map(|report| report.imports).unwrap_or_default();
         let of_namespace = imports.iter().filter(|import| namespace.has(&import.import)).cloned();
         // No namespace has an address that departed.
         departed.retain(|_, _| namespace.namespace.is_none());
-        Ok(Self { frontends, reported, imports: Arc::new(of_namespace.collect()), departed })
+        let imports = Arc::new(of_namespace.collect());
+        Ok(Self { frontends, reported, unreported, imports, departed })
     }
 
     fn print(&self, style: Style) -> anyhow::Result<()> {
@@ -91,7 +95,10 @@ impl Services {
         style.table(
             &["NAME", "VIP", "PORT", "PROTOCOL", "AFFINITY", "BACKENDS", "STATE", "REASON"],
             frontends.chain(others).chain(departed),
-        )
+        )?;
+        self.unreported
+            .iter()
+            .try_for_each(|doubt| print(&format!("Reasons, and imports without frontend: {doubt}")))
     }
 }
 

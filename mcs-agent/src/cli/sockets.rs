@@ -4,6 +4,7 @@ use std::{collections::BTreeMap, net::SocketAddr, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
+use mcs_common::BackendRef;
 use serde::Serialize;
 
 use super::{ImportFilter, ReadArgs, Style, or_none, view};
@@ -14,14 +15,16 @@ use crate::{
         MapContents, NameMap,
         convert::{backend_address, frontend_id, frontend_key},
     },
-    stale::{self, Sender, SocketSlotInUse},
+    stale::{self, Connections, Sender, SocketInUse},
 };
 
 /// Count the sockets that have each backend through a VIP
 ///
 /// SOCKETS: the programs have translated their destination once, at connect(2). Such a socket counts until its owner closes it, also if the connection
-/// has not come about or has ended; sockets that find no place in a full table do not count. UNCONNECTED: UDP sockets that send without connect(2).
-/// Their datagrams go to the backend as long as it serves. `mcs-agent flows` lists what the packet path translates.
+/// has not come about or has ended. One of UDP that has connected again can count for both backends; one of MPTCP, or that was closed while no program was
+/// attached, counts until the agent frees its slot. Sockets that had connected before `--socket-lb=off` do not count, nor do those without option memory
+/// (counter `storage_failed`). UNCONNECTED: UDP sockets that send without connect(2). Their datagrams go to the backend as long as it serves. `mcs-agent
+/// flows` lists what the packet path translates.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -59,8 +62,9 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
     let read = || {
         let contents = view::read_maps(&pins)?;
         let state = pins.state();
-        let sockets = stale::socket_slots_in_use(&state)
-            .with_context(|| format!("cannot read the table of sockets in {}", state.display()))?;
+        let sockets = Connections::open(&state)
+            .and_then(|connections| connections.in_use())
+            .with_context(|| format!("cannot read the sockets in {}", state.display()))?;
         let senders = stale::senders(&state)
             .with_context(|| format!("cannot read the UDP sockets in {}", state.display()))?;
         let mut all = count(&contents, &sockets, &senders);
@@ -73,11 +77,7 @@ pub(super) fn run(args: &SocketsArgs) -> anyhow::Result<ExitCode> {
     args.read.output.print(read, print)
 }
 
-fn count(
-    contents: &MapContents,
-    sockets: &[SocketSlotInUse],
-    senders: &[Sender],
-) -> Vec<Connected> {
+fn count(contents: &MapContents, sockets: &[SocketInUse], senders: &[Sender]) -> Vec<Connected> {
     let mut counts = BTreeMap::<Connected, [u64; 2]>::new();
     for socket in sockets {
         counts.entry(Connected::of(contents, socket)).or_default()[0] += 1;
@@ -91,14 +91,22 @@ fn count(
 }
 
 impl Connected {
-    fn of(contents: &MapContents, socket: &SocketSlotInUse) -> Self {
-        let SocketSlotInUse { vip, protocol, backend, id, generation } = *socket;
+    fn of(contents: &MapContents, socket: &SocketInUse) -> Self {
+        let SocketInUse { vip, protocol, backend, chosen } = *socket;
         let frontend = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
-        // Another backend may have the id by now, and another frontend the index.
-        let entry = contents.backends.get(id as usize);
-        let entry = entry.filter(|entry| entry.generation == generation);
+        let key = frontend_key(&frontend);
+        let entry = if let Some(BackendRef { id, generation }) = chosen {
+            // Another backend may have the id by now, and another frontend the index.
+            let entry = contents.backends.get(id as usize);
+            entry.filter(|entry| entry.generation == generation)
+        } else {
+            contents.frontends.get(&key).and_then(|index| {
+                let mut entries = contents.backends.iter().filter(|one| one.frontend == *index);
+                entries.find(|one| backend_address(one) == backend)
+            })
+        };
         let state = entry.and_then(|entry| contents.states.get(entry.frontend as usize));
-        let state = state.filter(|state| state.key == frontend_key(&frontend));
+        let state = state.filter(|state| state.key == key);
         let cluster = entry.map(|entry| contents.name(NameMap::Clusters, entry.cluster).cluster());
         Self {
             import: state.map(|state| contents.name(NameMap::Services, state.service).import()),
@@ -139,8 +147,6 @@ impl Connected {
 
 #[cfg(test)]
 mod tests {
-    use mcs_common::BackendRef;
-
     use super::*;
     use crate::{
         model::{Capacity, DesiredState, Protocol},
@@ -157,6 +163,27 @@ mod tests {
         let mut dns = frontend("dns", backends);
         dns.also_serving = frontend("dns", also_serving).backends;
         desired([(FrontendId { protocol: Protocol::Udp, ..id("10.0.0.1", 53) }, dns)])
+    }
+
+    #[test]
+    fn a_socket_without_slot_has_the_backend_of_its_address() {
+        let contents = maps(CAPACITY, &[&dns(&[EAST], &[WEST])]).0.contents().clone();
+        let socket = |backend: &str, protocol| SocketInUse {
+            vip: "10.0.0.1:53".parse().unwrap(),
+            protocol,
+            backend: backend.parse().unwrap(),
+            chosen: None,
+        };
+        for (backend, protocol, expected) in [
+            (WEST.0, Protocol::Udp, Some("west")),
+            ("10.2.0.9:53", Protocol::Udp, None),
+            (WEST.0, Protocol::Tcp, None),
+        ] {
+            let found = count(&contents, &[socket(backend, protocol)], &[]);
+            assert_eq!((found.len(), found[0].sockets), (1, 1));
+            assert_eq!(found[0].cluster.as_deref(), expected);
+            assert_eq!(found[0].import.is_some(), expected.is_some());
+        }
     }
 
     #[test]

@@ -7,13 +7,16 @@ mod repairs;
 use std::{
     io,
     process::ExitCode,
-    time::{Duration, SystemTime, UNIX_EPOCH},
+    time::{Duration, SystemTime},
 };
 
 use ipnet::IpNet;
 use serde::Serialize;
 
-use super::{ReadArgs, Style, or_none, print, view::Left};
+use super::{
+    ReadArgs, Style, or_none, print,
+    view::{Left, as_of},
+};
 use crate::{
     agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
@@ -21,9 +24,6 @@ use crate::{
     model::{AcceptedVips, EjectionState, KindStatus, Traffic},
     source,
 };
-
-/// An agent that runs writes its status file more often than this.
-const LATEST: Duration = Duration::from_mins(1);
 
 /// `status -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
@@ -76,12 +76,8 @@ impl Status {
                 );
                 match left.report {
                     Ok(found) => {
-                        degraded.extend(outdated(
-                            running,
-                            left.is_former,
-                            &found.agent,
-                            SystemTime::now(),
-                        ));
+                        let as_of = as_of(running, left.is_former, &found.agent, SystemTime::now());
+                        degraded.extend(as_of.map(|as_of| format!("what follows is {as_of}")));
                         report = Some(found);
                     }
                     Err(error) => degraded.push(format!("{error:#}")),
@@ -232,24 +228,6 @@ fn unreported(start: &Start, running: bool, has_reported: bool) -> Option<String
     };
     let age = age(*started);
     Some(format!("mcs-agent {version}, process {pid} on {host}, which started {age} ago, {what}"))
-}
-
-/// Says that the status file by this agent is old, or that of an agent before.
-fn outdated(running: bool, is_former: bool, agent: &AgentInfo, now: SystemTime) -> Option<String> {
-    let AgentInfo { version, pid, host, updated, .. } = agent;
-    let as_of = format!("what follows is as of {} ago", age(*updated));
-    if is_former {
-        return Some(format!(
-            "{as_of}, by the agent before: mcs-agent {version}, process {pid} on {host}"
-        ));
-    }
-    if !running {
-        return Some(as_of);
-    }
-    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(*updated));
-    since
-        .is_ok_and(|since| since > LATEST)
-        .then(|| format!("{as_of}: the agent cannot write its status file; its log says why"))
 }
 
 /// What programs without an agent do.
@@ -421,28 +399,6 @@ mod tests {
     fn agent(pid: u32, started: u64) -> AgentInfo {
         let (version, host) = ("0.1.0".to_owned(), "n1".to_owned());
         AgentInfo { version, pid, host, started, updated: 1000 }
-    }
-
-    #[test]
-    fn a_running_agent_with_an_old_status_file_is_degraded() {
-        let at = |seconds| UNIX_EPOCH + Duration::from_secs(seconds);
-        let outdated = |running, now| outdated(running, false, &agent(7, 900), now);
-        assert_eq!(outdated(true, at(1060)), None);
-        // The clock was set back.
-        assert_eq!(outdated(true, at(900)), None);
-        assert!(outdated(true, at(1061)).unwrap().contains("cannot write its status file"));
-        assert!(outdated(false, at(1000)).is_some());
-    }
-
-    #[test]
-    fn the_report_of_an_agent_before_says_whose_it_is() {
-        for running in [true, false] {
-            let said = outdated(running, true, &agent(7, 900), SystemTime::now()).unwrap();
-            assert!(
-                said.ends_with("by the agent before: mcs-agent 0.1.0, process 7 on n1"),
-                "{said}"
-            );
-        }
     }
 
     #[test]

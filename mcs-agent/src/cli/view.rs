@@ -1,17 +1,23 @@
 //! What the reading commands read: the pinned maps, the agent's report, and their arguments.
 
-use std::io::{self, Write as _};
+use std::{
+    io::{self, Write as _},
+    time::{Duration, SystemTime, UNIX_EPOCH},
+};
 
 use anyhow::{bail, ensure};
 
 use super::suggest;
 use crate::{
-    agent::{Report, Start},
+    agent::{AgentInfo, Report, Start, age, unfollowed},
     dataplane::{KernelMapsReader, read_run_record},
-    loader::Pins,
+    loader::{Pins, is_held},
     model::ObjectKey,
     reconcile::{FrontendView, MapContents, MapError, MapReader as _, MapView},
 };
+
+/// An agent that runs writes its status file more often than this.
+const LATEST: Duration = Duration::from_mins(1);
 
 /// Reads the pinned config maps.
 pub(super) fn read_maps(pins: &Pins) -> anyhow::Result<MapContents> {
@@ -57,7 +63,8 @@ pub(super) fn expect_import(
     if frontends.iter().any(|frontend| frontend.import == *import) {
         return Ok(());
     }
-    let imports = read_report(pins).map(|report| report.imports).unwrap_or_default();
+    let (report, doubt) = report_and_doubt(pins);
+    let imports = report.map(|report| report.imports).unwrap_or_default();
     if let Some(known) = imports.iter().find(|known| known.import == *import) {
         bail!("{import} has no frontend: {}: {}", known.state, known.message);
     }
@@ -65,9 +72,15 @@ pub(super) fn expect_import(
     let known: Vec<_> =
         known.chain(imports.iter().map(|known| &known.import)).map(ToString::to_string).collect();
     let given = import.to_string();
+    let said = match doubt {
+        Some(doubt) => {
+            format!("{import} has no frontend; whether there is such an import: {doubt}")
+        }
+        None => format!("there is no {import}"),
+    };
     match suggest::closest(&given, known.iter().map(String::as_str)) {
-        Some(meant) => bail!("there is no {import}: did you mean {meant}?"),
-        None => bail!("there is no {import}; `mcs-agent services` lists all"),
+        Some(meant) => bail!("{said}: did you mean {meant}?"),
+        None => bail!("{said}; `mcs-agent services` lists all"),
     }
 }
 
@@ -108,4 +121,107 @@ impl Left {
 /// Reads the status file of the agent that these pins name, or of one before it.
 pub(super) fn read_report(pins: &Pins) -> anyhow::Result<Report> {
     Left::read(pins).report
+}
+
+/// The report, and why it does not say how things are now.
+pub(super) fn report_and_doubt(pins: &Pins) -> (Option<Report>, Option<String>) {
+    let Left { report, is_former, .. } = Left::read(pins);
+    match report {
+        Ok(report) => {
+            let running = is_held(pins.root()).unwrap_or(false);
+            let doubt = doubt(&report, running, is_former, SystemTime::now());
+            (Some(report), doubt)
+        }
+        Err(error) => (None, Some(format!("not known: {error:#}"))),
+    }
+}
+
+fn doubt(report: &Report, running: bool, is_former: bool, now: SystemTime) -> Option<String> {
+    let unsynced = || "not known yet: the agent has not read its source".to_owned();
+    as_of(running, is_former, &report.agent, now)
+        .or_else(|| (!report.synced).then(unsynced))
+        .or_else(|| unfollowed(&report.source))
+}
+
+/// Says that the status file by this agent is old, or that of an agent before.
+pub(super) fn as_of(
+    running: bool,
+    is_former: bool,
+    agent: &AgentInfo,
+    now: SystemTime,
+) -> Option<String> {
+    let AgentInfo { version, pid, host, updated, .. } = agent;
+    let as_of = format!("as of {} ago", age(*updated));
+    if is_former {
+        return Some(format!(
+            "{as_of}, by the agent before: mcs-agent {version}, process {pid} on {host}"
+        ));
+    }
+    if !running {
+        return Some(as_of);
+    }
+    let since = now.duration_since(UNIX_EPOCH + Duration::from_secs(*updated));
+    since
+        .is_ok_and(|since| since > LATEST)
+        .then(|| format!("{as_of}: the agent cannot write its status file; its log says why"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::{agent::report_fixture, model::KindStatus};
+
+    fn at(seconds: u64) -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(seconds)
+    }
+
+    fn agent() -> AgentInfo {
+        let (version, host) = ("0.1.0".to_owned(), "n1".to_owned());
+        AgentInfo { version, pid: 7, host, started: 900, updated: 1000 }
+    }
+
+    #[test]
+    fn a_running_agent_with_an_old_status_file_says_so() {
+        let as_of = |running, now| as_of(running, false, &agent(), now);
+        assert_eq!(as_of(true, at(1060)), None);
+        // The clock was set back.
+        assert_eq!(as_of(true, at(900)), None);
+        assert!(as_of(true, at(1061)).unwrap().contains("cannot write its status file"));
+        assert!(as_of(false, at(1000)).is_some());
+    }
+
+    #[test]
+    fn the_report_of_an_agent_before_says_whose_it_is() {
+        for running in [true, false] {
+            let said = as_of(running, true, &agent(), SystemTime::now()).unwrap();
+            assert!(
+                said.ends_with("by the agent before: mcs-agent 0.1.0, process 7 on n1"),
+                "{said}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_report_of_another_time_is_doubted() {
+        let report = |synced, known_until| {
+            let mut report = Report { agent: agent(), synced, ..report_fixture() };
+            let resource = "endpointslices.discovery.k8s.io".to_owned();
+            let kind = KindStatus { resource, version: None, synced: true, known_until };
+            Arc::make_mut(&mut report.source).kinds = vec![kind];
+            report
+        };
+        let lost = report(true, Some(950));
+        for (report, running, is_former, expected) in [
+            (report(true, None), true, false, ""),
+            (report(true, None), false, false, "as of "),
+            (report(true, None), true, true, "by the agent before"),
+            (report(false, None), true, false, "not known yet"),
+            (lost, true, false, "cannot be followed"),
+        ] {
+            let said = doubt(&report, running, is_former, at(1001)).unwrap_or_default();
+            assert!(said.contains(expected) && said.is_empty() == expected.is_empty(), "{said}");
+        }
+    }
 }

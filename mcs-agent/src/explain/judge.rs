@@ -87,7 +87,9 @@ impl Judge<'_> {
             );
             return Some(Finding::new(Code::NoRoom, what));
         }
-        let what = format!("no ServiceImport has {ip}");
+        let nobody =
+            if self.known == Knowledge::Rules { "ServiceImport" } else { "frontend in the maps" };
+        let what = format!("no {nobody} has {ip}");
         Some(Finding::new(Code::UnknownVip, what))
     }
 

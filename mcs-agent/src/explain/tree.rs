@@ -26,8 +26,15 @@ struct Tree {
 /// The tree, with lines of at most `width` columns.
 pub(super) fn of(explained: &Explained, width: usize, all: bool) -> String {
     let mut tree = Tree { text: String::new(), width, all };
-    let verdict = if explained.served { "is served" } else { "is not served as it should be" };
-    tree.line(0, &format!("{} {verdict}", explained.target));
+    let target = &explained.target;
+    tree.line(
+        0,
+        &match explained.served {
+            Some(true) => format!("{target} is served"),
+            Some(false) => format!("{target} is not served as it should be"),
+            None => format!("it could not be found out whether {target} is served"),
+        },
+    );
     for import in &explained.imports {
         tree.import(import);
     }
@@ -60,7 +67,11 @@ impl Tree {
 
     fn import(&mut self, import: &ImportView) {
         let ImportView { import: key, state, message, ips, ports, spill, slices } = import;
-        let state = state.map_or_else(|| "not found".to_owned(), |state| state.to_string());
+        let state = match state {
+            Some(state) => state.to_string(),
+            None if message.is_empty() => "not found".to_owned(),
+            None => "not known".to_owned(),
+        };
         let why = if message.is_empty() { String::new() } else { format!(": {message}") };
         self.line(1, &format!("ServiceImport {key}: {state}{why}"));
         if !ips.is_empty() {

@@ -1,10 +1,10 @@
-//! The connected sockets that the programs list: in the table of sockets, and UDP sockets without a slot in a map.
+//! The connected sockets that the programs list: in the table of sockets, and those without a slot in a map.
 
-use std::{io, path::Path};
+use std::{io, net::SocketAddr, path::Path};
 
-use mcs_common::{ConnectedValue, ReverseKey, SocketSlot, maps};
+use mcs_common::{BackendRef, ConnectedValue, ReverseKey, SocketSlot, maps};
 
-use super::socket_slots::SocketSlots;
+use super::socket_slots::{SocketSlots, address};
 use crate::{bpf::PinnedHash, model::Protocol};
 
 /// A connection of a socket to a VIP, as the programs made it.
@@ -19,9 +19,34 @@ pub struct Connection {
 impl Connection {
     fn of_slot(connection: &SocketSlot) -> Self {
         let &SocketSlot { cookie, netns_cookie, .. } = connection;
+        let is_tcp = may_be(connection, Protocol::Tcp);
         Self {
             key: ReverseKey { cookie, backend: connection.backend() },
-            value: ConnectedValue { vip: connection.vip(), netns_cookie },
+            value: ConnectedValue::new(connection.vip(), is_tcp, netns_cookie),
+        }
+    }
+}
+
+/// A connected socket.
+#[derive(Clone, Copy, Debug)]
+pub struct SocketInUse {
+    /// The destination of the application.
+    pub vip: SocketAddr,
+    /// Of a UDP socket that the agent has destroyed, this is TCP until its owner closes it.
+    pub protocol: Protocol,
+    /// Where the socket is connected to.
+    pub backend: SocketAddr,
+    /// The backend's id and generation; absent for a socket without slot.
+    pub chosen: Option<BackendRef>,
+}
+
+impl SocketInUse {
+    fn of(Connection { key, value }: Connection, chosen: Option<BackendRef>) -> Self {
+        Self {
+            vip: address(&value.vip()),
+            protocol: if value.is_tcp() { Protocol::Tcp } else { Protocol::Udp },
+            backend: address(&key.backend),
+            chosen,
         }
     }
 }
@@ -47,15 +72,30 @@ impl Connections {
     pub fn all(&self, protocol: Protocol) -> io::Result<Vec<Connection>> {
         let in_slots = self.slots.all().filter(|(_, slot)| may_be(slot, protocol));
         let mut all: Vec<_> = in_slots.map(|(_, slot)| Connection::of_slot(&slot)).collect();
-        if protocol == Protocol::Tcp {
-            return Ok(all);
-        }
+        let mut others = self.without_slot()?;
+        others.retain(|one| one.value.is_tcp() == (protocol == Protocol::Tcp));
+        all.append(&mut others);
+        Ok(all)
+    }
+
+    /// Every connection, with its backend's id.
+    pub fn in_use(&self) -> io::Result<Vec<SocketInUse>> {
+        let of_slot = |(_, slot): (u32, SocketSlot)| {
+            SocketInUse::of(Connection::of_slot(&slot), Some(slot.chosen))
+        };
+        let others = self.without_slot()?;
+        let others = others.into_iter().map(|one| SocketInUse::of(one, None));
+        Ok(self.slots.all().map(of_slot).chain(others).collect())
+    }
+
+    fn without_slot(&self) -> io::Result<Vec<Connection>> {
+        let mut found = Vec::new();
         self.others.for_each(|key, value| {
             if !decides(self.slot(&key).as_ref(), &key) {
-                all.push(Connection { key, value });
+                found.push(Connection { key, value });
             }
         })?;
-        Ok(all)
+        Ok(found)
     }
 
     /// Whether a connection is still listed, and to the same VIP.
@@ -64,12 +104,11 @@ impl Connections {
             Some(slot) if decides(Some(&slot), &connection.key) => {
                 Ok(may_be(&slot, protocol) && Connection::of_slot(&slot) == *connection)
             }
-            _ if protocol == Protocol::Tcp => Ok(false),
             _ => Ok(self.others.get(&connection.key)? == Some(connection.value)),
         }
     }
 
-    /// Removes a connection of UDP from the list. An absent one counts as success.
+    /// Removes a connection of UDP from the lists. An absent one counts as success.
     pub fn remove(&mut self, key: &ReverseKey) -> io::Result<()> {
         if let Some((slot, connection)) = self.slots.of(key.cookie)
             && decides(Some(&connection), key)
@@ -126,7 +165,7 @@ mod tests {
             ..SocketSlot::zeroed()
         };
         let key = ReverseKey { cookie: 5, backend };
-        let to = |vip| Connection { key, value: ConnectedValue { vip, netns_cookie: 0 } };
+        let to = |vip| Connection { key, value: ConnectedValue::new(vip, false, 0) };
         assert!(decides(Some(&slot), &key));
         assert_eq!(Connection::of_slot(&slot), to(vip));
         assert_ne!(Connection::of_slot(&slot), to(other_vip));

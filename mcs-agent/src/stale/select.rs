@@ -22,7 +22,7 @@ pub fn stale_connections(
 ) -> Vec<Connection> {
     let mut by_vip = BTreeMap::<SocketAddr, Vec<Connection>>::new();
     for connection in connections {
-        by_vip.entry(address(&connection.value.vip)).or_default().push(connection);
+        by_vip.entry(address(&connection.value.vip())).or_default().push(connection);
     }
     let mut stale = Vec::new();
     for (vip, connections) in by_vip {
@@ -63,7 +63,7 @@ mod tests {
     fn connection(vip: &str, backend: &str) -> Connection {
         Connection {
             key: ReverseKey { cookie: 1, backend: peer(backend) },
-            value: ConnectedValue { vip: peer(vip), netns_cookie: 1 },
+            value: ConnectedValue::new(peer(vip), false, 1),
         }
     }
 
@@ -146,7 +146,7 @@ mod tests {
                 desired,
                 &realized(&history),
             );
-            found.sort_by_key(|stale| (stale.value.vip.port, stale.key.backend.addr));
+            found.sort_by_key(|stale| (stale.value.vip().port, stale.key.backend.addr));
             assert_eq!(found, expected, "{history:?}");
         }
     }

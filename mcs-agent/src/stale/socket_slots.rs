@@ -4,37 +4,7 @@ use std::{io, mem::offset_of, net::SocketAddr, path::Path};
 
 use mcs_common::{Peer, SocketSlot, SocketSlotPlace, TagPair, maps, tags};
 
-use crate::{
-    bpf::{MappedArray, ReadWrite},
-    model::Protocol,
-};
-
-/// A taken slot.
-#[derive(Clone, Copy, Debug)]
-pub struct SocketSlotInUse {
-    /// The destination of the application.
-    pub vip: SocketAddr,
-    /// Of a UDP socket that the agent has destroyed, this is TCP until its owner closes it.
-    pub protocol: Protocol,
-    /// Where the socket is connected to.
-    pub backend: SocketAddr,
-    /// The backend's id.
-    pub id: u32,
-    /// How often that id was used.
-    pub generation: u32,
-}
-
-/// Every taken slot of the table that is pinned in the state directory.
-pub fn socket_slots_in_use(state: &Path) -> io::Result<Vec<SocketSlotInUse>> {
-    let of = |(_, slot): (u32, SocketSlot)| SocketSlotInUse {
-        vip: address(&slot.vip()),
-        protocol: if slot.listed == 0 { Protocol::Tcp } else { Protocol::Udp },
-        backend: address(&slot.backend()),
-        id: slot.chosen.id,
-        generation: slot.chosen.generation,
-    };
-    Ok(SocketSlots::open(state)?.all().map(of).collect())
-}
+use crate::bpf::{MappedArray, ReadWrite};
 
 pub(super) fn address(peer: &Peer) -> SocketAddr {
     SocketAddr::new(peer.addr.to_ip(), peer.port)

@@ -48,8 +48,8 @@ impl fmt::Display for Alone {
 struct Known<'a> {
     drained: &'a str,
     traffic: Traffic,
-    /// The peers that give no sign of life: their slices stay as they were.
-    silent: BTreeSet<String>,
+    /// The peers whose slices do not show that they serve, with the reason.
+    doubtful: BTreeMap<String, String>,
     /// By namespace and name of the service.
     slices: BTreeMap<(String, String), Vec<Value>>,
 }
@@ -69,16 +69,24 @@ pub(super) async fn alone(
         let service = label(&slice, well_known::SERVICE_NAME);
         slices.entry((text(&slice["metadata"]["namespace"]), service)).or_default().push(slice);
     }
-    let silent = peers.iter().filter(|peer| is_silent(peer));
-    let silent = silent.map(|peer| text(&peer["spec"]["clusterId"])).collect();
-    let known = Known { drained: drained.as_str(), traffic, silent, slices };
+    let doubtful = peers.iter().filter_map(doubt).collect();
+    let known = Known { drained: drained.as_str(), traffic, doubtful, slices };
     let imports = cluster.list(IMPORTS).await?;
     Ok(imports.iter().filter_map(|import| known.alone(import)).collect())
 }
 
-/// Whether its publisher is not known to live.
-fn is_silent(peer: &Value) -> bool {
-    condition(peer, "Fresh").is_none_or(|fresh| fresh["status"] != "True")
+/// The cluster of a peer, and why its slices do not show that it serves. Those of a silent one stay as they were.
+fn doubt(peer: &Value) -> Option<(String, String)> {
+    let cluster = text(&peer["spec"]["clusterId"]);
+    let is_fresh = condition(peer, "Fresh").is_some_and(|fresh| fresh["status"] == "True");
+    // With another reason, some of its pods are reached by each family.
+    let is_lost = condition(peer, "PodsReachable").is_some_and(|one| one["reason"] == "NotReached");
+    let why = match (is_fresh, is_lost) {
+        (false, _) => format!("cluster {cluster} is silent"),
+        (_, true) => format!("pods of cluster {cluster} are not reached"),
+        _ => return None,
+    };
+    Some((cluster, why))
 }
 
 impl Known<'_> {
@@ -99,7 +107,8 @@ impl Known<'_> {
             ports.filter(|port| wanted.has(port)).collect::<BTreeSet<Port>>()
         };
         let of_drained = ports(&|cluster| cluster == self.drained, &is_usable);
-        let others = ports(&|cluster| self.is_left(cluster) && !self.is_silent(cluster), &is_ready);
+        let others =
+            ports(&|cluster| self.is_left(cluster) && self.doubt(cluster).is_none(), &is_ready);
         let is_unread = unread(self.drained);
         let of_drained = if is_unread { wanted.all() } else { of_drained };
         let missing: BTreeSet<_> = of_drained.difference(&others).collect();
@@ -113,7 +122,7 @@ impl Known<'_> {
             if unread(cluster) {
                 return Some(format!("there is no EndpointSlice of cluster {cluster}"));
             }
-            self.is_silent(cluster).then(|| format!("cluster {cluster} is silent"))
+            self.doubt(cluster).cloned()
         });
         let ports = if missing.len() == of_drained.len() {
             vec![]
@@ -128,9 +137,9 @@ impl Known<'_> {
         cluster != self.drained && !self.traffic.is_drained(cluster)
     }
 
-    /// Whether a cluster beside the drained one may be dead.
-    fn is_silent(&self, cluster: &str) -> bool {
-        cluster != self.drained && self.silent.contains(cluster)
+    /// Why a cluster beside the drained one may not serve.
+    fn doubt(&self, cluster: &str) -> Option<&String> {
+        self.doubtful.get(cluster).filter(|_| cluster != self.drained)
     }
 }
 
@@ -246,7 +255,10 @@ mod tests {
         let known = Known {
             drained: "west",
             traffic: Traffic::parse(r#"{"south":{"drain":true}}"#).unwrap(),
-            silent: silent.iter().map(|one| (*one).to_owned()).collect(),
+            doubtful: silent
+                .iter()
+                .map(|one| ((*one).to_owned(), format!("cluster {one} is silent")))
+                .collect(),
             slices: [(("shop".to_owned(), "web".to_owned()), slices)].into(),
         };
         known.alone(&import).map_or_else(|| "-".to_owned(), |alone| alone.to_string())
@@ -304,9 +316,24 @@ mod tests {
         );
         assert_eq!(said(exporters, vec![of("east")], four, &[]), "-", "east serves it in any case");
         assert_eq!(said(exporters, vec![of("west"), of("east")], four, &["west"]), "-");
-        let peer =
-            |status: &str| json!({"status": {"conditions": [{"type": "Fresh", "status": status}]}});
-        let silent = ["True", "False", "Unknown"].map(|status| is_silent(&peer(status)));
-        assert_eq!(silent, [false, true, true]);
+        let peer = |fresh: &str, reason: &str| {
+            json!({
+                "spec": {"clusterId": "east"},
+                "status": {"conditions": [
+                    {"type": "Fresh", "status": fresh},
+                    {"type": "PodsReachable", "status": "?", "reason": reason},
+                ]},
+            })
+        };
+        for (fresh, reason, expected) in [
+            ("True", "Reached", ""),
+            ("True", "PartlyReached", ""),
+            ("True", "NotReached", "pods of cluster east are not reached"),
+            ("False", "Reached", "cluster east is silent"),
+            ("Unknown", "Pending", "cluster east is silent"),
+        ] {
+            let found = doubt(&peer(fresh, reason)).map(|(_, why)| why).unwrap_or_default();
+            assert_eq!(found, expected);
+        }
     }
 }

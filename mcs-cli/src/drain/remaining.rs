@@ -1,20 +1,21 @@
 //! The remaining clients of a drained cluster, as the agents of an importing cluster count them.
 
 use std::{
-    collections::{BTreeSet, HashSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fmt,
     net::{IpAddr, SocketAddr},
 };
 
-use anyhow::ensure;
+use anyhow::{Context as _, ensure};
 use mcs_controller::clusterset::{ClusterId, well_known};
-use mcs_kube::told;
+use mcs_kube::{Traffic, told};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use crate::{
     agent_pod::{self, AgentPod},
-    cluster::{Cluster, SLICES},
+    cluster::{Cluster, NODES, SLICES},
+    tool::said_last,
 };
 
 /// Clients on the nodes of one cluster that still use the drained one.
@@ -28,7 +29,9 @@ pub(super) struct Remaining {
     flows: u64,
     /// The nodes with such sockets or flows.
     nodes: BTreeSet<String>,
-    /// The agents that did not answer, with the reason.
+    /// The nodes whose agent goes on sending new clients there, or has not said that it does not, with the reason.
+    pub(super) untold: Vec<String>,
+    /// What is not known: the nodes without an answer, with the reason.
     unasked: Vec<String>,
 }
 
@@ -47,6 +50,45 @@ struct Flow {
     backend: SocketAddr,
     cluster: Option<String>,
     state: String,
+}
+
+/// The fields of `mcs-agent status -o json` that are read.
+#[derive(Deserialize)]
+struct Status {
+    counters: BTreeMap<String, u64>,
+    report: Option<Report>,
+}
+
+#[derive(Deserialize)]
+struct Report {
+    node: Facts,
+    #[serde(default)]
+    pending: Vec<String>,
+}
+
+#[derive(Deserialize)]
+struct Facts {
+    traffic: Traffic,
+}
+
+impl Status {
+    /// Why new clients may still get the cluster.
+    fn untold(&self, drained: &str) -> Option<String> {
+        let Some(Report { node, pending }) = &self.report else {
+            return Some("its agent has no report".to_owned());
+        };
+        if !node.traffic.is_drained(drained) {
+            return Some("its agent does not know of the drain".to_owned());
+        }
+        let first = pending.first()?;
+        Some(format!("its agent has not written it: {first}"))
+    }
+
+    /// Why sockets may be missing in the counts.
+    fn uncounted(&self) -> Option<String> {
+        let lost = self.counters.get("storage_failed").copied().unwrap_or_default();
+        (lost > 0).then(|| format!("it had no memory for {lost} uses of sockets (storage_failed)"))
+    }
 }
 
 /// What a node has to do with the drained cluster.
@@ -101,36 +143,47 @@ impl Remaining {
         let ask = async |pod: &AgentPod| on_node(cluster, pod, &drained).await;
         let mut left = Self::default();
         for (pod, answer) in agent_pod::ask_each(&pods, ask).await {
-            match answer {
-                Ok(found) if found == OnNode::default() => {}
-                Ok(OnNode { sockets, unconnected, flows }) => {
-                    left.sockets += sockets;
-                    left.unconnected += unconnected;
-                    left.flows += flows;
-                    left.nodes.insert(pod.node.clone());
-                }
-                Err(error) => left.unasked.push(format!("node {}: {}", pod.node, told(&error))),
-            }
+            left.add(&pod.node, answer, drained.cluster);
+        }
+        match cluster.list(NODES).await {
+            Ok(nodes) => left.unasked.extend(without_agent(&nodes, &pods)),
+            Err(error) => left.unasked.push(told(&error)),
         }
         Ok(left)
     }
 
-    /// Whether every agent has answered that none remains.
+    fn add(&mut self, node: &str, answer: anyhow::Result<(OnNode, Status)>, drained: &str) {
+        let (found, status) = match answer {
+            Ok(answer) => answer,
+            Err(error) => return self.unasked.push(format!("node {node}: {}", told(&error))),
+        };
+        if found != OnNode::default() {
+            self.sockets += found.sockets;
+            self.unconnected += found.unconnected;
+            self.flows += found.flows;
+            self.nodes.insert(node.to_owned());
+        }
+        self.untold.extend(status.untold(drained).map(|why| format!("node {node}: {why}")));
+        self.unasked.extend(status.uncounted().map(|why| format!("node {node}: {why}")));
+    }
+
+    /// Whether every node has an agent, which has answered that none remains, and that none comes.
     pub(super) fn is_none(&self) -> bool {
         *self == Self::default()
     }
 }
 
 impl fmt::Display for Remaining {
-    /// `3 sockets, 2 unconnected UDP sockets, 1 flow on 2 nodes; not asked: node n3: no answer`.
+    /// `3 sockets, 2 unconnected UDP sockets, 1 flow on 2 nodes; not known: node n3: no answer`.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let counted = |count: u64, what: &str| {
             let plural = if count == 1 { "" } else { "s" };
             format!("{count} {what}{plural}")
         };
-        let Self { sockets, unconnected, flows, nodes, unasked } = self;
+        let Self { sockets, unconnected, flows, nodes, untold, unasked } = self;
         match nodes.len() as u64 {
-            0 => f.write_str("none")?,
+            0 if self.is_none() => f.write_str("none")?,
+            0 => f.write_str("none is known")?,
             nodes => write!(
                 f,
                 "{}, {}, {} on {}",
@@ -140,21 +193,38 @@ impl fmt::Display for Remaining {
                 counted(nodes, "node")
             )?,
         }
-        match unasked.first() {
-            Some(first) => write!(f, "; not asked: {first}"),
-            None => Ok(()),
+        for (what, nodes) in [("new ones may come", untold), ("not known", unasked)] {
+            if let Some(first) = nodes.first() {
+                write!(f, "; {what}: {first}")?;
+            }
+            if nodes.len() > 1 {
+                write!(f, ", and {} more", nodes.len() - 1)?;
+            }
         }
+        Ok(())
     }
+}
+
+/// The nodes without a pod of the agent. One that ran there may have left its programs, and clients with them.
+fn without_agent(nodes: &[Value], pods: &[AgentPod]) -> Vec<String> {
+    let names = nodes.iter().filter_map(|node| node["metadata"]["name"].as_str());
+    let lacking = names.filter(|name| pods.iter().all(|pod| pod.node != *name));
+    lacking.map(|name| format!("node {name}: no pod of the agent")).collect()
 }
 
 async fn on_node(
     cluster: &Cluster,
     pod: &AgentPod,
     drained: &Drained<'_>,
-) -> anyhow::Result<OnNode> {
+) -> anyhow::Result<(OnNode, Status)> {
+    // Before the clients are counted: whom an agent sends there that was told later is among them. The command of a
+    // degraded agent ends with another status than 0.
+    let status = pod.run(cluster, &["status", "--output", "json"]).await?;
+    let status = serde_json::from_slice(&status.stdout)
+        .with_context(|| format!("its status cannot be read: {}", said_last(&status)))?;
     let sockets: Vec<Connected> = pod.read(cluster, &["sockets"]).await?;
     let flows: Vec<Flow> = pod.read(cluster, &["flows"]).await?;
-    Ok(drained.clients(&sockets, &flows))
+    Ok((drained.clients(&sockets, &flows), status))
 }
 
 fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {
@@ -175,10 +245,61 @@ mod tests {
         assert_eq!((left.to_string(), left.is_none()), ("none".to_owned(), true));
         left = Remaining { sockets: 3, flows: 1, nodes: ["n1".into(), "n2".into()].into(), ..left };
         assert_eq!(left.to_string(), "3 sockets, 0 unconnected UDP sockets, 1 flow on 2 nodes");
-        left.unasked.push("node n3: no answer".to_owned());
-        assert!(left.to_string().ends_with("; not asked: node n3: no answer"));
+        left.unasked = ["node n3: no answer", "node n4: no answer"].map(str::to_owned).into();
+        assert!(left.to_string().ends_with("; not known: node n3: no answer, and 1 more"));
         let unasked = Remaining { unasked: left.unasked, ..Remaining::default() };
-        assert!(!unasked.is_none(), "nobody knows");
+        assert!(
+            !unasked.is_none() && unasked.to_string().starts_with("none is known; not known: ")
+        );
+    }
+
+    #[test]
+    fn who_may_have_clients_is_no_none() {
+        let status = |drained: &str, pending: &[&str], failed: u64| {
+            json!({
+                "counters": {"storage_failed": failed},
+                "report": {"node": {"traffic": {drained: {"drain": true}}}, "pending": pending},
+            })
+        };
+        let silent = json!({"degraded": ["no report"], "counters": {}, "report": null});
+        for (status, expected) in [
+            (status("west", &[], 0), "none"),
+            // It has lost its watch, and goes on sending new clients there.
+            (
+                status("south", &[], 0),
+                "none is known; new ones may come: node n1: its agent does not know of the drain",
+            ),
+            (silent, "none is known; new ones may come: node n1: its agent has no report"),
+            (
+                status("west", &["no room"], 0),
+                "none is known; new ones may come: node n1: its agent has not written it: no room",
+            ),
+            (
+                status("west", &[], 3),
+                "none is known; not known: node n1: it had no memory for 3 uses of sockets (storage_failed)",
+            ),
+        ] {
+            let mut left = Remaining::default();
+            left.add(
+                "n1",
+                Ok((OnNode::default(), serde_json::from_value(status).unwrap())),
+                "west",
+            );
+            assert_eq!((&*left.to_string(), left.is_none()), (expected, expected == "none"));
+        }
+    }
+
+    #[test]
+    fn a_node_without_an_agent_is_no_none() {
+        let pod = |node: &str| AgentPod {
+            namespace: "mcs-system".to_owned(),
+            name: format!("mcs-agent-{node}"),
+            node: node.to_owned(),
+            obstacle: None,
+        };
+        let nodes = ["n1", "n2", "n3"].map(|name| json!({"metadata": {"name": name}}));
+        let lacking = without_agent(&nodes, &[pod("n1"), pod("n3"), pod("gone")]);
+        assert_eq!(lacking, ["node n2: no pod of the agent"]);
     }
 
     #[test]

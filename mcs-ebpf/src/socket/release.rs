@@ -1,4 +1,4 @@
-//! close(2), and the end of a process: the socket's slot is free, and its pin goes.
+//! close(2), and the end of a process: the socket's slot is free, and what is listed of it goes.
 
 use core::ptr;
 
@@ -11,7 +11,8 @@ use crate::maps::ConfigMaps;
 const AF_INET6: u32 = 10;
 const IPPROTO_TCP: u32 = 6;
 
-/// Frees the slot of a socket that is closed, and removes the pin of one that has sent without connecting.
+/// Frees the slot of a socket that is closed, or removes its connections without slot, and the pin of one that has sent
+/// without connecting.
 ///
 /// A TCP socket with a peer that is no backend has none: most sockets that a server accepts get no cookie here, which
 /// takes an atomic operation. (One that was disconnected from its VIP and then connected elsewhere keeps its slot; the
@@ -25,9 +26,7 @@ pub(crate) fn release(ctx: &SockContext) -> i32 {
     // SAFETY: the helper takes the context itself.
     let cookie = unsafe { bpf_get_socket_cookie(ctx.sock.cast()) };
     table::release(cookie);
-    if !is_tcp {
-        state::closed(ctx.sock, cookie);
-    }
+    state::closed(ctx.sock, cookie);
     ALLOW
 }
 

@@ -89,25 +89,23 @@ pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Con
             state.previous = state.current;
         }
         state.current = *connection;
-        if ctx.is_udp() {
-            remember_connected(ctx, connection);
-        }
+        remember_connected(ctx, connection);
     } else {
         storage_failed();
         remember_reverse(ctx, &connection.backend, &connection.vip);
     }
 }
 
-/// Lists the connection for the agent, which destroys sockets of removed backends. The agent finds those
-/// with a slot in the table.
+/// Lists the connection for the agent, which counts the sockets of a backend, and destroys those of a removed one. The
+/// agent finds those with a slot in the table.
 ///
 /// Only sockets with storage are listed: `addressing_directly` needs the storage to notice a later
 /// direct connection to the same backend, and then removes the entry.
 #[inline(always)]
 fn remember_connected<F: HookFamily>(ctx: &SocketContext<F>, connection: &Connection) {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: connection.backend };
-    let value = ConnectedValue { vip: connection.vip, netns_cookie: ctx.netns_cookie() };
-    // It fails as in `remember_reverse`. The socket then keeps its backend when that is removed.
+    let value = ConnectedValue::new(connection.vip, !ctx.is_udp(), ctx.netns_cookie());
+    // It fails as in `remember_reverse`. The socket then counts nowhere, and keeps its backend when that is removed.
     let _ = UDP_CONNECTED.insert(key, value, BPF_ANY.into());
 }
 

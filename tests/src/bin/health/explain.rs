@@ -29,7 +29,10 @@ use simple_dns::{
     rdata::{A, RData},
 };
 
-use crate::world::{EMPTY, PODS, WEB, World, pod_address, web, write};
+use crate::{
+    failing::status_file,
+    world::{EMPTY, PODS, WEB, World, pod_address, web, write},
+};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("explain: served, without slices, wrong port, unknown", names);
@@ -304,7 +307,8 @@ fn dns(world: &mut World) -> anyhow::Result<()> {
         let addresses: Vec<_> = answer.iter().map(ToString::to_string).collect();
         ensure!(said["dns"]["addresses"] == json!(addresses), "{said:#}");
     }
-    explain(site, netns, &words, 3, &["dns-silent"])?;
+    let said = explain(site, netns, &words, 3, &["dns-silent"])?;
+    ensure!(said["served"].is_null(), "nobody has said so: {said:#}");
     netns.ip(&format!("address delete {server}/32 dev lo"))
 }
 
@@ -343,5 +347,13 @@ fn without_agent(world: &mut World) -> anyhow::Result<()> {
     ensure!(said["imports"][0]["state"] == "Ready" && said["source"].is_null(), "{said:#}");
     explain(&site, &netns, &[&format!("{WEB}:80")], 1, &found)?;
     fs::rename(&away, site.manifests.path())?;
+    // The maps alone.
+    let file = status_file(&site.agent.config().run_dir)?;
+    fs::rename(&file, file.with_extension("away"))?;
+    let text = tree(&site, &netns, &["default/typo"])?;
+    ensure!(text.contains("ServiceImport default/typo: not known: neither"), "{text}");
+    ensure!(text.contains("unknown [no-report]") && !text.contains("typo is served"), "{text}");
+    let services = process::json(&site.agent.command(&["services", "-o", "json"])?)?;
+    ensure!(services["reported"] == false && services["unreported"].is_string(), "{services:#}");
     Ok(())
 }

@@ -344,7 +344,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The file that the agent writes below its `--run-dir`.
-fn status_file(run_dir: &std::path::Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn status_file(run_dir: &std::path::Path) -> anyhow::Result<PathBuf> {
     let directory = fs::read_dir(run_dir)?.next().context("no run directory")??;
     Ok(directory.path().join("status.json"))
 }
