@@ -33,19 +33,19 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Whether a client is in the cgroup of the agent, and so uses the socket path, and its family.
-const CLIENTS: [(bool, Family); 4] =
+pub(crate) const CLIENTS: [(bool, Family); 4] =
     [(true, Family::V4), (true, Family::V6), (false, Family::V4), (false, Family::V6)];
 
-struct Scene {
+pub(crate) struct Scene {
     // They have to be removed in this order.
-    site: Site,
-    target: Target,
+    pub(crate) site: Site,
+    pub(crate) target: Target,
     network: Network,
 }
 
 fn let_go(world: &mut World) -> anyhow::Result<()> {
     let flags = ["--tc=on", "--orphan=release", "--orphan-after=60"];
-    let mut scene = Scene::begin(world, &flags)?;
+    let mut scene = Scene::begin(world, "orphan", &flags)?;
     let ours = backends(SETS[0]);
     let established = scene.connect_all()?;
     scene.site.agent.kill()?;
@@ -86,18 +86,18 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     go_on(&established)
 }
 
-fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
+pub(crate) fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
     established.iter().try_for_each(|(stream, vip)| {
         still_goes(stream, *vip).with_context(|| format!("an established connection to {vip}"))
     })
 }
 
 impl Scene {
-    fn begin(world: &World, flags: &[&str]) -> anyhow::Result<Self> {
-        let network = world.another("orphan")?;
-        let target = world.target("orphan");
+    pub(crate) fn begin(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Self> {
+        let network = world.another(role)?;
+        let target = world.target(role);
         let netns = &network.node.netns;
-        let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;
+        let site = Site::start(&world.run, role, netns, flags, &[&target.service])?;
         let scene = Self { site, target, network };
         for family in [Family::V4, Family::V6] {
             let (vip, via) = (scene.vip(family, Protocol::Tcp).ip(), Network::gateway(family));
@@ -120,8 +120,8 @@ impl Scene {
         self.network.pod.run(work)?
     }
 
-    /// A connection by each path and family.
-    fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
+    /// A connection of each of [`CLIENTS`].
+    pub(crate) fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
         let mut streams = Vec::new();
         for (sockets, family) in CLIENTS {
             let vip = self.vip(family, Protocol::Tcp);
