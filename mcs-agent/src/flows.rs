@@ -10,6 +10,7 @@ mod connects;
 mod evictions;
 mod migration;
 mod pair;
+mod pins;
 #[cfg(test)]
 mod properties;
 mod scan;
@@ -27,6 +28,7 @@ pub use connects::{Connects, FlowRecords, is_device};
 pub use evictions::EvictionRecord;
 pub use migration::FlowMigration;
 pub use pair::{Connect, FlowEntry, FlowPair, Pairing};
+pub use pins::FlowPins;
 pub use scan::{FlowScan, ScanTotals};
 pub use sweep::{FlowSweep, SweepResult};
 pub use sweeper::FlowSweeper;

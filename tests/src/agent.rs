@@ -203,10 +203,15 @@ impl Agent {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
+    /// Whether it has ended, on its own or because something else ended it.
+    pub fn has_ended(&mut self) -> anyhow::Result<bool> {
+        Ok(self.child.try_wait()?.is_some())
+    }
+
     /// Waits until it has ended, on its own or because something else ended it.
     pub fn wait_until_ended(&mut self) -> anyhow::Result<()> {
         wait::until("the agent to end", || {
-            ensure!(self.child.try_wait()?.is_some(), "it runs");
+            ensure!(self.has_ended()?, "it runs");
             Ok(())
         })
     }

@@ -129,8 +129,8 @@ impl Control {
             // Nobody else sets it.
             let _ = published.figures.set(ImportFigures::new(figures.shared()));
         }
-        let sweeper = FlowSweeper::new(&installed.options.pins.state())
-            .context("cannot open the flow table")?;
+        let sweeper =
+            FlowSweeper::new(&installed.flow_pins()?).context("cannot open the flow table")?;
         let stale = |protocol, is_wanted| {
             StaleSockets::new(protocol, installed.options.pins.state(), is_wanted)
         };

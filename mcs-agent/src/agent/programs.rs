@@ -30,6 +30,7 @@ use super::{
 use crate::{
     bpf::is_withheld,
     dataplane::{FormerFilter, Run},
+    flows::FlowPins,
     loader::{
         CgroupRoot, Classifiers, DirectoryLock, Features, Hook, LoadOptions, Pins, Repair,
         Tampering, Watching, capacity_within, ensure_capable, own_netns_cookie,
@@ -59,6 +60,8 @@ pub(super) struct InstalledPrograms {
     complete: bool,
     /// Whether the pinned hints are right.
     keeps_hints: bool,
+    /// Whether the pinned slots of sockets are right.
+    keeps_slots: bool,
     pub(super) packets: PacketPath,
     /// Absent with `--metrics-imports=0`.
     pub(super) figures: Option<FigurePlaces>,
@@ -124,12 +127,13 @@ impl InstalledPrograms {
             former => former.ok(),
         };
         let keeps_hints = former.as_ref().is_some_and(|run| run.keeps_hints);
-        if !former.is_some_and(|run| run.keeps_slots) {
+        let keeps_slots = former.is_some_and(|run| run.keeps_slots);
+        if !keeps_slots {
             pins.remove_socket_slots()?;
         }
         pins.remove_figures()?;
         let mut programs = Programs::load(&options)?;
-        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+        let mut maps = KernelMaps::open(programs.pins().config(), &programs.pins().hints())?;
         maps.prepare_filter(&match (has_state, keeps_hints) {
             (false, _) => FormerFilter::None,
             (true, false) => FormerFilter::Unknown,
@@ -143,7 +147,7 @@ impl InstalledPrograms {
             // What another agent called a row or column means something else now.
             maps.set_figures(|_| 0, |_| 0).context("cannot write the places of figures")?;
         }
-        let mut liveness = LivenessWriter::open(&pins.alive(), config.release_after)?;
+        let mut liveness = LivenessWriter::open(&programs.pins().alive(), config.release_after)?;
         // Before the programs are attached: a map that is new says that no agent is alive.
         liveness.report(false)?;
         let classifiers = Arc::new(programs.take_classifiers());
@@ -155,6 +159,7 @@ impl InstalledPrograms {
             host,
             complete: !programs.is_staged(),
             keeps_hints,
+            keeps_slots: keeps_slots || config.socket_lb != SocketLb::Off,
             options,
             programs,
             classifiers,
@@ -276,10 +281,15 @@ impl InstalledPrograms {
     /// Attaches the programs, or switches to them, and drops the maps that no program reads any more. A thread does so on
     /// devices, which may have to wait for other processes that change devices.
     async fn switch(&mut self) -> anyhow::Result<()> {
-        let mut flows =
-            FlowMigration::find(&self.options.pins.old_flows(), &self.options.pins.flows());
+        let pins = self.flow_pins()?;
+        let mut flows = FlowMigration::find(&pins);
         flows.copy();
-        EvictionRecord::prepare(&self.options.pins.state()).context("cannot use the flow table")?;
+        EvictionRecord::prepare(&pins).context("cannot use the flow table")?;
+        if self.config.socket_lb == SocketLb::Off {
+            // Before programs that keep them are detached, and no earlier: a start can fail on the way here.
+            self.keeps_slots = false;
+            self.record_run()?;
+        }
         self.attach()?;
         self.packets.attached().await;
         // Flows that began while programs were switched one by one.
@@ -324,13 +334,12 @@ impl InstalledPrograms {
         );
         let options = LoadOptions { capacity, ..self.options.clone() };
         // Before they are replaced, if no program reads them yet.
-        let former = FormerFilter::open(self.programs.hints());
+        let former = FormerFilter::open(&self.programs.pins().hints());
         let load = options.clone();
         let make = move || make(&load, &contents, &former).inspect_err(|_| load.pins.discard_new());
         let loaded = tokio::task::spawn_blocking(make).await.context("the thread has ended")?;
         let (mut programs, maps) = loaded?;
-        self.liveness =
-            LivenessWriter::open(&self.options.pins.alive(), self.config.release_after)?;
+        self.liveness = LivenessWriter::open(&programs.pins().alive(), self.config.release_after)?;
         self.classifiers = Arc::new(programs.take_classifiers());
         programs.take_links(&mut self.programs);
         self.programs = programs;
@@ -442,21 +451,27 @@ impl InstalledPrograms {
     }
 
     /// Records in a map which process runs and where its status file is.
-    fn record_run(&self) -> anyhow::Result<()> {
+    fn record_run(&mut self) -> anyhow::Result<()> {
         let run = Run {
             directory: self.run_directory.clone(),
             host: self.host.clone(),
             pid: u64::from(std::process::id()),
             keeps_hints: self.keeps_hints,
-            keeps_slots: self.config.socket_lb != SocketLb::Off,
+            keeps_slots: self.keeps_slots,
         };
         let directory = self.run_directory.to_string_lossy();
         ensure!(
             directory.len() < Run::max_directory_bytes(),
             "the path {directory} is too long for the map that records it: use a shorter --run-dir"
         );
-        write_run_record(&self.options.pins.run(), &run)
-            .context("cannot record this agent in the maps")
+        write_run_record(&self.programs.pins().run(), &run)
+            .context("cannot record this agent in the maps")?;
+        Ok(self.programs.commit_run()?)
+    }
+
+    /// Where the flow table is pinned.
+    pub(super) fn flow_pins(&self) -> anyhow::Result<FlowPins> {
+        self.programs.pins().flows().context("cannot find the flow table")
     }
 
     /// What the config maps have room for.
@@ -494,7 +509,7 @@ fn make(
     former: &FormerFilter,
 ) -> anyhow::Result<(Programs, KernelMaps)> {
     let programs = Programs::load(options)?;
-    let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+    let mut maps = KernelMaps::open(programs.pins().config(), &programs.pins().hints())?;
     maps.prepare_filter(former)?;
     copy(contents, &mut maps, options.capacity)?;
     Ok((programs, maps))

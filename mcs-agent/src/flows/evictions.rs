@@ -1,10 +1,10 @@
 //! The record of whether the kernel may have evicted flows.
 
-use std::{io, mem::offset_of, path::Path};
+use std::{io, mem::offset_of};
 
-use mcs_common::{FlowEvictions, FlowsUsed, maps};
+use mcs_common::{FlowEvictions, FlowsUsed};
 
-use super::{FlowTable, monotonic_ns, used_flag::FlowsUsedFlag};
+use super::{FlowPins, FlowTable, monotonic_ns, used_flag::FlowsUsedFlag};
 use crate::bpf::{MappedArray, ReadWrite};
 
 /// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
@@ -12,25 +12,31 @@ use crate::bpf::{MappedArray, ReadWrite};
 pub struct EvictionRecord(MappedArray<FlowEvictions, ReadWrite>);
 
 impl EvictionRecord {
-    /// Opens the map in the state directory.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        MappedArray::open(&state.join(maps::FLOW_EVICTIONS)).map(Self)
+    /// Opens the pinned map.
+    pub fn open(pins: &FlowPins) -> io::Result<Self> {
+        MappedArray::open(&pins.evictions).map(Self)
     }
 
-    /// Fits the record to the flow table in the state directory, before the programs use the two together.
+    /// Fits the record to the flow table, before the programs use the two together.
     ///
-    /// If the record is new, or the table has another size than before, flows may have been evicted or left behind:
-    /// unless the table is empty, the record then says that the latest eviction is now. So it does if the table is empty
-    /// although flows were used: the loader makes a table of another shape anew.
-    pub fn prepare(state: &Path) -> io::Result<()> {
-        let table = FlowTable::open(&state.join(maps::FLOWS))?;
+    /// If the record is new, or flows come from another table, some may have been evicted or left behind: unless the table is
+    /// empty, the record then says that the latest eviction is now. So it does if the table is empty although flows were
+    /// used: those of a table of another shape cannot be read.
+    pub fn prepare(pins: &FlowPins) -> io::Result<()> {
+        let table = FlowTable::open(&pins.table)?;
         let cpus = aya::util::nr_cpus().map_err(|(_, error)| error)?;
         let cpus = u32::try_from(cpus).unwrap_or(u32::MAX);
         let limit = FlowEvictions::limit_of(table.capacity().entries(), cpus);
-        let mut record = Self::open(state)?;
+        let mut record = Self::open(pins)?;
         let was = record.get();
-        let is_remade = FlowsUsedFlag::open(state)?.get() != FlowsUsed::NO && table.is_empty()?;
-        if was.limit == limit && !is_remade {
+        let mut used = FlowsUsedFlag::open(pins)?;
+        let is_empty = table.is_empty()?;
+        if !is_empty {
+            // The flag is new where the pinned one was damaged.
+            used.used()?;
+        }
+        let is_remade = is_empty && used.get() != FlowsUsed::NO;
+        if was.limit == limit && !is_remade && pins.former.is_empty() {
             return Ok(());
         }
         let mut entries = 0;

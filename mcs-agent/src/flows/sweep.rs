@@ -1,11 +1,11 @@
 //! One pass over the flow table: it removes the flows that are over and counts the others.
 
-use std::{collections::BTreeSet, io, net::IpAddr, path::Path, time::Instant};
+use std::{collections::BTreeSet, io, net::IpAddr, time::Instant};
 
-use mcs_common::{FlowsUsed, maps};
+use mcs_common::FlowsUsed;
 
 use super::{
-    Connects, EvictionRecord, FlowRecords, FlowScan, FlowTable, FlowUsage, FlowsUsedFlag,
+    Connects, EvictionRecord, FlowPins, FlowRecords, FlowScan, FlowTable, FlowUsage, FlowsUsedFlag,
     ScanTotals,
 };
 
@@ -34,14 +34,14 @@ pub struct SweepResult {
 }
 
 impl FlowSweep {
-    /// Opens the maps in the state directory. If there are flows, the programs look packets up from now on.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        let table = FlowTable::open(&state.join(maps::FLOWS))?;
-        let mut used = FlowsUsedFlag::open(state)?;
+    /// Opens the pinned maps. If there are flows, the programs look packets up from now on.
+    pub fn open(pins: &FlowPins) -> io::Result<Self> {
+        let table = FlowTable::open(&pins.table)?;
+        let mut used = FlowsUsedFlag::open(pins)?;
         if !table.is_empty()? {
             used.used()?;
         }
-        let evictions = EvictionRecord::open(state)?;
+        let evictions = EvictionRecord::open(pins)?;
         Ok(Self { table, used, evictions, forgotten: 0, connects: None })
     }
 

@@ -2,14 +2,13 @@
 
 use std::{
     io,
-    path::Path,
     sync::{Arc, Mutex, PoisonError},
     time::Duration,
 };
 
 use tokio::{task::JoinHandle, time::Instant};
 
-use super::{FlowSweep, SweepResult, monotonic_ns};
+use super::{FlowPins, FlowSweep, SweepResult, monotonic_ns};
 
 /// As long as the shortest timeout of a flow.
 const INTERVAL: Duration = Duration::from_secs(10);
@@ -28,9 +27,9 @@ pub struct FlowSweeper {
 }
 
 impl FlowSweeper {
-    /// Opens the maps in the state directory. The first sweep begins at once.
-    pub fn new(state: &Path) -> io::Result<Self> {
-        let sweep = Arc::new(Mutex::new(FlowSweep::open(state)?));
+    /// Opens the pinned maps. The first sweep begins at once.
+    pub fn new(pins: &FlowPins) -> io::Result<Self> {
+        let sweep = Arc::new(Mutex::new(FlowSweep::open(pins)?));
         Ok(Self { sweep, running: None, at: Instant::now(), is_watched: false })
     }
 

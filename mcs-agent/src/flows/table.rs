@@ -1,7 +1,8 @@
 //! The pinned flow table.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    cmp::Reverse,
+    collections::{BTreeMap, BTreeSet, HashSet},
     io,
     net::SocketAddr,
     path::Path,
@@ -106,23 +107,40 @@ impl FlowTable {
         self.0.remove(key)
     }
 
-    /// Copies the flows of another table that had a packet since `seen_since_ns`: the most recently seen ones
-    /// if there is no room for all. Entries that are in this table stay as they are.
-    pub fn copy_from(&mut self, other: &Self, seen_since_ns: u64) -> io::Result<CopiedFlows> {
-        let mut flows = other.flows()?;
+    /// Copies the flows of other tables that had a packet since `seen_since_ns`: the most recently seen ones
+    /// if there is no room for all. An entry stays as it is if this table has it and its packets came by here of late.
+    pub fn copy_from(&mut self, others: &[Self], seen_since_ns: u64) -> io::Result<CopiedFlows> {
+        let mut flows = Vec::new();
+        for other in others {
+            flows.append(&mut other.flows()?);
+        }
         flows.retain(|flow| flow.last_seen_ns().saturating_add(Flow::TOUCH_NS) >= seen_since_ns);
-        flows.sort_unstable_by_key(FlowPair::last_seen_ns);
+        flows.sort_unstable_by_key(|flow| Reverse(flow.last_seen_ns()));
+        let mut clients = HashSet::new();
+        flows.retain(|flow| clients.insert(flow.client()));
         let left_out = flows.len().saturating_sub(self.capacity().0 as usize);
+        flows.truncate(flows.len() - left_out);
         // The oldest first, so that the kernel evicts it first.
         let mut copied = 0;
-        for flow in &flows[left_out..] {
+        for flow in flows.iter().rev() {
             let mut added = false;
             for entry in flow.entries() {
-                added |= self.add(&entry)?;
+                added |= self.add(&entry)? || self.renew(&entry)?;
             }
             copied += usize::from(added);
         }
         Ok(CopiedFlows { copied, left_out })
+    }
+
+    /// Replaces an entry by one that had packets after it. Programs may write what is replaced: so it is not one that they
+    /// touch now. Returns whether it did.
+    fn renew(&mut self, entry: &FlowEntry) -> io::Result<bool> {
+        let Some(found) = self.get(entry.key)? else { return Ok(false) };
+        let is_stale = found.flow.last_seen_ns + 2 * Flow::TOUCH_NS < entry.flow.last_seen_ns;
+        if is_stale {
+            self.0.set(&entry.key, entry.flow)?;
+        }
+        Ok(is_stale)
     }
 }
 

@@ -1,9 +1,10 @@
 //! The flag that makes packets to pods skip the flow table while it is empty.
 
-use std::{io, path::Path};
+use std::io;
 
-use mcs_common::{FlowsUsed, maps};
+use mcs_common::FlowsUsed;
 
+use super::FlowPins;
 use crate::bpf::{MappedArray, ReadWrite, ReaderBarrier};
 
 /// The map `flows_used`. While it says that there is no flow, the programs do not look packets to pods up.
@@ -14,12 +15,9 @@ pub struct FlowsUsedFlag {
 }
 
 impl FlowsUsedFlag {
-    /// Opens the map in the state directory.
-    pub fn open(state: &Path) -> io::Result<Self> {
-        Ok(Self {
-            used: MappedArray::open(&state.join(maps::FLOWS_USED))?,
-            readers: ReaderBarrier::new()?,
-        })
+    /// Opens the pinned map.
+    pub fn open(pins: &FlowPins) -> io::Result<Self> {
+        Ok(Self { used: MappedArray::open(&pins.used)?, readers: ReaderBarrier::new()? })
     }
 
     /// One of [`FlowsUsed`].

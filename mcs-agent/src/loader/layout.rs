@@ -79,23 +79,13 @@ impl Sizes {
 impl MapLayout {
     /// Whether the map that is pinned at `path` has this shape and size.
     pub(super) fn matches(&self, path: &Path) -> io::Result<bool> {
-        Ok(self.found(path)? == Some(self.entries))
-    }
-
-    /// Whether the map that is pinned at `path` has this shape, but another size.
-    pub(super) fn differs_in_size(&self, path: &Path) -> io::Result<bool> {
-        Ok(self.found(path)?.is_some_and(|entries| entries != self.entries))
-    }
-
-    /// The size of the map that is pinned at `path`, if it has this shape.
-    fn found(&self, path: &Path) -> io::Result<Option<u32>> {
-        let Some(found) = map_at(path)? else { return Ok(None) };
+        let Some(found) = map_at(path)? else { return Ok(false) };
         let (kind, flags) = kernel_kind(self.map.kind);
-        let is_same = found.map_type().is_ok_and(|found| found == kind)
+        Ok(found.map_type().is_ok_and(|found| found == kind)
             && found.key_size() as usize == self.map.key
             && found.value_size() as usize == self.map.value
-            && found.map_flags() == flags;
-        Ok(is_same.then(|| found.max_entries()))
+            && found.map_flags() == flags
+            && found.max_entries() == self.entries)
     }
 
     /// Bytes that the map's entries take. Arrays keep each value at a multiple of 8.

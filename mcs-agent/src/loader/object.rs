@@ -23,14 +23,15 @@ use super::{
     BpffsError, CgroupRoot, HOOKS, Hook, LoadOptions, Pins, Repair, Tampering,
     attach::{self, AttachError, AttachedHook},
     bpffs, ebpf_loader,
-    layout::{self, MapLayout, Sizes},
-    pins::MapPins,
+    layout::{self, Sizes},
+    pins::{MapPins, remove_places},
     program_log::{ProgramLog, ProgramLogError},
+    stage::{finish_commit, stage},
     tc::{Classifier, Classifiers, TcLink, program_names},
     watch::{Watch, Watching},
 };
 use crate::{
-    bpf::{BpfObject, PinState, remove_file},
+    bpf::{BpfObject, PinState},
     flows::FlowCapacity,
     model::Capacity,
 };
@@ -90,7 +91,6 @@ pub struct Programs {
     classifiers: Classifiers,
     /// Where the maps are pinned now.
     at: MapPins,
-    staged: bool,
     maps: Vec<(&'static Map, BpfObject)>,
     /// The attachments, by hook.
     links: BTreeMap<&'static str, BpfObject>,
@@ -102,20 +102,11 @@ impl Programs {
     /// Loads the programs with the pinned maps, or with new ones. The caller completes the address filter before
     /// [`Programs::attach`].
     ///
-    /// If the pinned config maps have another shape (another capacity, another version, a damaged pin) and
-    /// programs may be running with them, this makes new maps in another directory. The attached programs use the old
-    /// maps until [`Programs::attach`].
+    /// Where a pinned map has another shape (another capacity, another version, a damaged pin) and programs may be running
+    /// with it, this makes a new one. The attached programs use the old maps until [`Programs::attach`].
     pub fn load(options: &LoadOptions) -> Result<Self, LoadError> {
         allow_locked_memory();
-        let pins = options.pins.clone();
-        let sizes = options.sizes();
-        let staged = prepare(&pins, sizes)?;
-        let config = if staged { pins.new_config() } else { pins.config() };
-        let hints = filter_pin(&pins, sizes, staged)?;
-        Self::load_at(options, MapPins { pins, config, hints }, staged)
-    }
-
-    fn load_at(options: &LoadOptions, at: MapPins, staged: bool) -> Result<Self, LoadError> {
+        let at = stage(&options.pins, options.sizes())?;
         let object = OBJECT.ok_or(LoadError::NoObject)?;
         fs::create_dir_all(&at.config).map_err(pin_error("make", &at.config))?;
         let mut ebpf = ebpf_loader::load(object, options, &at)
@@ -139,7 +130,6 @@ impl Programs {
             ebpf,
             classifiers: Classifiers { by_name },
             at,
-            staged,
             links: BTreeMap::new(),
             watch: Watch::default(),
             log: None,
@@ -151,20 +141,15 @@ impl Programs {
         std::mem::take(&mut self.classifiers)
     }
 
-    /// Where the config maps of these programs are pinned now.
-    pub fn config(&self) -> &Path {
-        &self.at.config
-    }
-
-    /// Where the address filter of these programs is pinned now.
-    pub fn hints(&self) -> &Path {
-        &self.at.hints
+    /// Where the maps of these programs are pinned now.
+    pub const fn pins(&self) -> &MapPins {
+        &self.at
     }
 
     /// Whether the config maps are new, and the attached programs use others. The caller fills the new maps, then
     /// calls [`Programs::attach`] and [`Programs::commit`].
     pub fn is_staged(&self) -> bool {
-        self.staged
+        self.at.is_staged()
     }
 
     /// Takes the links of the former programs. [`Programs::attach`] updates them.
@@ -252,18 +237,32 @@ impl Programs {
         HOOKS.iter().filter_map(id).collect()
     }
 
-    /// Moves new config maps and a new address filter to the pins of the old ones, which no program reads any more, and
-    /// removes [`Pins::old_flows`].
+    /// Moves new maps to the pins of the old ones, which no program uses any more, and removes what earlier loads staged.
     pub fn commit(&mut self) -> Result<(), LoadError> {
-        let old_flows = self.at.pins.old_flows();
-        remove_file(&old_flows).map_err(pin_error("remove", &old_flows))?;
-        if self.staged {
+        self.settle(|_| true)?;
+        if self.is_staged() {
             self.commit_config()?;
         }
-        let hints = self.at.pins.hints();
-        if self.at.hints != hints {
-            fs::rename(&self.at.hints, &hints).map_err(pin_error("move", &self.at.hints))?;
-            self.at.hints = hints;
+        self.at
+            .pins
+            .remove_staged()
+            .map_err(pin_error("remove what is staged in", self.at.pins.root()))
+    }
+
+    /// Moves a new map that names the owner to the pin of the old one: no program reads it.
+    pub fn commit_run(&mut self) -> Result<(), LoadError> {
+        self.settle(|map| map.name == maps::RUN)
+    }
+
+    /// Pins staged maps in the place of the old ones. They keep their other pins: a load after a kill would find some of those
+    /// that belong together here, and some there.
+    fn settle(&mut self, is_meant: impl Fn(&Map) -> bool) -> Result<(), LoadError> {
+        for (map, held) in self.maps.iter().filter(|(map, _)| is_meant(map)) {
+            let pin = self.at.pins.pin(map);
+            if self.at.staged.contains_key(&pin) {
+                held.pin(&pin, &self.at.pins.scratch()).map_err(pin_error("pin", &pin))?;
+                self.at.staged.remove(&pin);
+            }
         }
         Ok(())
     }
@@ -279,7 +278,6 @@ impl Programs {
         }
         fs::rename(&new, &live).map_err(pin_error("move", &new))?;
         self.at.config = live;
-        self.staged = false;
         pins.remove_former_config(&old).map_err(pin_error("remove", &old))
     }
 
@@ -328,7 +326,7 @@ impl Pins {
     /// Removes the new maps of a failed [`Programs::load`]. The next load removes what this cannot remove.
     pub fn discard_new(&self) {
         let _ = Self::remove_config(&self.new_config());
-        let _ = remove_file(&self.new_hints());
+        let _ = remove_places(&self.hints(), 1);
     }
 
     /// Removes the table of connected sockets: no socket has a slot any more, and each shows its backend.
@@ -344,7 +342,7 @@ impl Pins {
     fn remove_state(&self, names: &[&str]) -> Result<(), LoadError> {
         names.iter().try_for_each(|name| {
             let pin = self.state().join(name);
-            remove_file(&pin).map(drop).map_err(pin_error("remove", &pin))
+            remove_places(&pin, 0).map(drop).map_err(pin_error("remove", &pin))
         })
     }
 
@@ -367,66 +365,6 @@ pub fn state_bytes(flows: FlowCapacity, figure_rows: u32) -> u64 {
 fn allow_locked_memory() {
     let unlimited = Rlimit { current: None, maximum: None };
     let _ = setrlimit(Resource::Memlock, unlimited);
-}
-
-/// Clears what a killed agent left half done, and removes state maps of another shape. Returns whether the config maps
-/// need new pins: programs may run with the pinned ones.
-fn prepare(pins: &Pins, sizes: Sizes) -> Result<bool, LoadError> {
-    finish_commit(pins)?;
-    remove_file(&pins.scratch()).map_err(pin_error("remove", &pins.scratch()))?;
-    let live = pins.config();
-    for leftover in [pins.new_config(), pins.old_config()] {
-        pins.remove_former_config(&leftover).map_err(pin_error("remove", &leftover))?;
-    }
-    // The pinned filter has every bit that was set in the new one.
-    remove_file(&pins.new_hints()).map_err(pin_error("remove", &pins.new_hints()))?;
-    let state = sizes.layouts(Place::State);
-    let slots = state.clone().filter(|layout| layout::SOCKET_SLOTS.contains(&layout.map.name));
-    if !all_match(pins, slots)? {
-        // Both or none: a tag says that a connection is right.
-        pins.remove_socket_slots()?;
-    }
-    // An address filter of another size gets a pin of its own.
-    let in_place = sizes.layouts(Place::Root).filter(|layout| layout.map.name != maps::HINTS);
-    for layout in state.chain(in_place) {
-        let pin = pins.pin(layout.map);
-        let unseen = || pin_error("look at", &pin);
-        if layout.map.name == maps::FLOWS && layout.differs_in_size(&pin).map_err(unseen())? {
-            // This replaces a table that a killed agent was about to move: the pinned one has most of its flows.
-            let old = pins.old_flows();
-            fs::rename(&pin, &old).map_err(pin_error("move", &pin))?;
-        } else if pin.exists() && !layout.matches(&pin).map_err(unseen())? {
-            tracing::warn!(pin = %pin.display(), "replacing a pinned map of another shape");
-            fs::remove_file(&pin).map_err(pin_error("remove", &pin))?;
-        }
-    }
-    let complete = all_match(pins, sizes.layouts(Place::Config))?;
-    Ok(!complete && (live.exists() || pins.has_links()))
-}
-
-/// Whether all these maps are pinned as they should be.
-fn all_match(pins: &Pins, mut layouts: impl Iterator<Item = MapLayout>) -> Result<bool, LoadError> {
-    layouts.try_fold(true, |all, layout| {
-        let pin = pins.pin(layout.map);
-        Ok(all & layout.matches(&pin).map_err(pin_error("look at", &pin))?)
-    })
-}
-
-/// Where the programs find the address filter. Programs with the pinned config maps share the pinned filter: a device
-/// can keep the program of an earlier agent, which must see the bits that are set from now on.
-fn filter_pin(pins: &Pins, sizes: Sizes, staged: bool) -> Result<PathBuf, LoadError> {
-    let hints = sizes.layouts(Place::Root).filter(|layout| layout.map.name == maps::HINTS);
-    let are_shared = !staged && all_match(pins, hints)?;
-    Ok(if are_shared { pins.hints() } else { pins.new_hints() })
-}
-
-/// Finishes the [`Programs::commit`] of a killed agent: the programs run with the new maps.
-fn finish_commit(pins: &Pins) -> Result<(), LoadError> {
-    let (live, new, old) = (pins.config(), pins.new_config(), pins.old_config());
-    if !live.exists() && old.exists() && new.exists() {
-        fs::rename(&new, &live).map_err(pin_error("move", &new))?;
-    }
-    Ok(())
 }
 
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
@@ -456,7 +394,10 @@ fn load_classifier(
     load().map_err(|source| (name, source))
 }
 
-fn pin_error(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LoadError + use<> {
+pub(super) fn pin_error(
+    action: &'static str,
+    path: &Path,
+) -> impl FnOnce(io::Error) -> LoadError + use<> {
     let path = path.to_owned();
     move |source| LoadError::Pin { action, path, source }
 }

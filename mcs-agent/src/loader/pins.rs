@@ -1,6 +1,8 @@
 //! Where everything is pinned, and the removal of all pins.
 
 use std::{
+    collections::{BTreeMap, BTreeSet},
+    ffi::OsStr,
     fs, io,
     os::fd::AsFd as _,
     path::{Path, PathBuf},
@@ -10,7 +12,10 @@ use mcs_common::maps::{self, Map, Place};
 use rustix::fs::{CWD, RenameFlags, renameat_with};
 
 use super::{HOOKS, tc::TcPins};
-use crate::bpf::{detach_link, open_pin, remove_directory, remove_file};
+use crate::{
+    bpf::{detach_link, open_pin, remove_directory, remove_file},
+    flows::FlowPins,
+};
 
 /// Where things are pinned: `<bpffs>/mcs/{run,config,state,links}`. (No dots in names: bpffs refuses
 /// them.)
@@ -22,20 +27,63 @@ pub struct Pins {
 /// Where the maps of some programs are pinned: those of new programs have names of their own until no other program
 /// runs.
 #[derive(Clone, Debug)]
-pub(super) struct MapPins {
+pub struct MapPins {
     pub(super) pins: Pins,
     /// The directory of the config maps.
     pub(super) config: PathBuf,
-    pub(super) hints: PathBuf,
+    /// The other pins that lead to maps of former programs, each with the pin of the new map.
+    pub(super) staged: BTreeMap<PathBuf, PathBuf>,
 }
 
 impl MapPins {
+    /// Those of attached programs.
+    pub fn live(pins: Pins) -> Self {
+        Self { config: pins.config(), pins, staged: BTreeMap::new() }
+    }
+
     pub(super) fn pin(&self, map: &Map) -> PathBuf {
         match map.place {
             Place::Config => self.config.join(map.name),
-            Place::Root if map.name == maps::HINTS => self.hints.clone(),
-            Place::Root | Place::State => self.pins.pin(map),
+            Place::Root | Place::State => self.now(self.pins.pin(map)),
         }
+    }
+
+    fn now(&self, pin: PathBuf) -> PathBuf {
+        self.staged.get(&pin).cloned().unwrap_or(pin)
+    }
+
+    /// Whether the config maps are not those of attached programs.
+    pub(super) fn is_staged(&self) -> bool {
+        self.config != self.pins.config()
+    }
+
+    /// The directory of the config maps.
+    pub fn config(&self) -> &Path {
+        &self.config
+    }
+
+    /// The address filter.
+    pub fn hints(&self) -> PathBuf {
+        self.now(self.pins.hints())
+    }
+
+    /// The map that names the owner of the directory.
+    pub fn run(&self) -> PathBuf {
+        self.now(self.pins.run())
+    }
+
+    /// The map with the agent's sign of life.
+    pub fn alive(&self) -> PathBuf {
+        self.now(self.pins.alive())
+    }
+
+    /// The flow table and what belongs to it. Programs of earlier loads may use the other tables.
+    pub fn flows(&self) -> io::Result<FlowPins> {
+        let FlowPins { table, used, evictions, .. } = FlowPins::in_state(&self.pins.state());
+        let [table, used, evictions] = [table, used, evictions].map(|pin| self.now(pin));
+        let mut former = self.pins.flow_tables()?;
+        former.retain(|other| *other != table);
+        Ok(FlowPins { table, used, evictions, former })
     }
 }
 
@@ -105,11 +153,6 @@ impl Pins {
         self.root.join(maps::HINTS)
     }
 
-    /// A new address filter, which takes the place of [`Pins::hints`] once the programs run with it.
-    pub(super) fn new_hints(&self) -> PathBuf {
-        self.root.join("hints-new")
-    }
-
     /// Whether an earlier agent has left maps that the programs write.
     pub fn has_state(&self) -> bool {
         maps::of(Place::State).any(|map| self.pin(map).exists())
@@ -125,10 +168,10 @@ impl Pins {
         self.state().join(maps::FLOWS)
     }
 
-    /// A flow table of another size, whose flows are moved to the one in [`Pins::flows`]. Programs
-    /// that an earlier agent attached write it.
-    pub fn old_flows(&self) -> PathBuf {
-        self.state().join("flows-old")
+    /// The pinned flow tables. An agent that was killed while it moved flows to a table of another size leaves several.
+    pub fn flow_tables(&self) -> io::Result<Vec<PathBuf>> {
+        let pin = self.flows();
+        Ok(places(&pin)?.into_iter().map(|place| at(&pin, place)).collect())
     }
 
     fn links(&self) -> PathBuf {
@@ -178,6 +221,16 @@ impl Pins {
         Ok(removed)
     }
 
+    /// Removes the maps of loads whose programs may not have taken over, other than config maps.
+    pub(super) fn remove_staged(&self) -> io::Result<()> {
+        self.remove_maps(1).map(drop)
+    }
+
+    fn remove_maps(&self, from: u32) -> io::Result<usize> {
+        let mut maps = maps::of(Place::Root).chain(maps::of(Place::State));
+        maps.try_fold(0, |removed, map| Ok(removed + remove_places(&self.pin(map), from)?))
+    }
+
     /// Removes a directory of config maps. An absent one counts as success.
     pub(super) fn remove_config(directory: &Path) -> io::Result<usize> {
         let names = maps::of(Place::Config).map(|map| map.name);
@@ -208,8 +261,7 @@ impl Pins {
     pub fn clean(&self) -> io::Result<CleanupSummary> {
         let links = self.remove_links()? + self.tc().clean()?;
         remove_directory(&self.links())?;
-        let own = maps::of(Place::Root).chain(maps::of(Place::State)).map(|map| self.pin(map));
-        let mut maps = remove_files(own.chain([self.new_hints(), self.old_flows()]))?;
+        let mut maps = self.remove_maps(0)?;
         for directory in self.all_config() {
             maps += Self::remove_config(&directory)?;
         }
@@ -217,6 +269,36 @@ impl Pins {
         remove_directory(&self.root)?;
         Ok(CleanupSummary { links, maps, foreign: self.root.exists() })
     }
+}
+
+/// The places of a map that has this pin: 0 is the pin itself, each other one that of a load whose programs may not have
+/// taken over everywhere.
+pub(super) fn places(pin: &Path) -> io::Result<BTreeSet<u32>> {
+    let (Some(directory), Some(name)) = (pin.parent(), pin.file_name()) else {
+        return Ok(BTreeSet::new());
+    };
+    let place = |file: &OsStr| match file.to_str()?.strip_prefix(name.to_str()?)? {
+        "" => Some(0),
+        rest => rest.strip_prefix("-new")?.parse().ok(),
+    };
+    match fs::read_dir(directory) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(BTreeSet::new()),
+        files => Ok(files?.flatten().filter_map(|file| place(&file.file_name())).collect()),
+    }
+}
+
+/// Where a map that has this pin is pinned at one of its places.
+pub(super) fn at(pin: &Path, place: u32) -> PathBuf {
+    let mut path = pin.as_os_str().to_owned();
+    if place > 0 {
+        path.push(format!("-new{place}"));
+    }
+    path.into()
+}
+
+/// Unpins a map at every place from this one on. Returns at how many it was.
+pub(super) fn remove_places(pin: &Path, from: u32) -> io::Result<usize> {
+    remove_files(places(pin)?.range(from..).map(|place| at(pin, *place)))
 }
 
 fn remove_files(mut paths: impl Iterator<Item = PathBuf>) -> io::Result<usize> {

@@ -18,10 +18,10 @@ use std::{
 
 use crate::{
     dataplane::{Figures, FormerFilter, Run},
-    flows::SweepResult,
+    flows::{FlowPins, SweepResult},
     loader::{
-        CgroupRoot, Classifiers, DetachOutcome, Hook, LoadError, LoadOptions, Pins, Repair,
-        TcError, Watching,
+        CgroupRoot, Classifiers, DetachOutcome, Hook, LoadError, LoadOptions, MapPins, Pins,
+        Repair, TcError, Watching,
     },
     model::Capacity,
     reconcile::{
@@ -122,7 +122,7 @@ pub(in crate::agent) struct Programs {
     number: u32,
     capacity: Capacity,
     is_staged: bool,
-    pin: PathBuf,
+    pins: MapPins,
     watching: Watching,
 }
 
@@ -135,21 +135,17 @@ impl Programs {
         state.capacity = capacity;
         let empty = PinnedMaps { capacity, contents: Some(MapContents::default()) };
         let is_staged = state.pinned.get_or_insert(empty).capacity != capacity;
-        let (number, pin) = (state.loaded, options.pins.config());
+        let (number, pins) = (state.loaded, MapPins::live(options.pins.clone()));
         drop(state);
-        Ok(Self { kernel, number, capacity, is_staged, pin, watching: Watching::Nothing })
+        Ok(Self { kernel, number, capacity, is_staged, pins, watching: Watching::Nothing })
     }
 
     pub(in crate::agent) fn take_classifiers(&mut self) -> Classifiers {
         Classifiers::default()
     }
 
-    pub(in crate::agent) fn config(&self) -> &Path {
-        &self.pin
-    }
-
-    pub(in crate::agent) fn hints(&self) -> &Path {
-        &self.pin
+    pub(in crate::agent) const fn pins(&self) -> &MapPins {
+        &self.pins
     }
 
     pub(in crate::agent) const fn is_staged(&self) -> bool {
@@ -188,6 +184,10 @@ impl Programs {
         self.kernel.loads("commit")?;
         self.is_staged = false;
         self.kernel.pin(PinnedMaps { capacity: self.capacity, contents: None });
+        Ok(())
+    }
+
+    pub(in crate::agent) fn commit_run(&self) -> Result<(), LoadError> {
         Ok(())
     }
 
@@ -331,8 +331,8 @@ impl FigurePlaces {
 pub(in crate::agent) struct FlowMigration(Arc<Kernel>);
 
 impl FlowMigration {
-    pub(in crate::agent) fn find(_: &Path, new: &Path) -> Self {
-        Self(Kernel::of(new))
+    pub(in crate::agent) fn find(pins: &FlowPins) -> Self {
+        Self(Kernel::of(&pins.table))
     }
 
     pub(in crate::agent) fn copy(&mut self) {
@@ -343,8 +343,8 @@ impl FlowMigration {
 pub(in crate::agent) struct EvictionRecord;
 
 impl EvictionRecord {
-    pub(in crate::agent) fn prepare(state: &Path) -> io::Result<()> {
-        Kernel::of(state).does("prepare evictions")
+    pub(in crate::agent) fn prepare(pins: &FlowPins) -> io::Result<()> {
+        Kernel::of(&pins.table).does("prepare evictions")
     }
 }
 
@@ -352,7 +352,7 @@ impl EvictionRecord {
 pub(in crate::agent) struct FlowSweeper;
 
 impl FlowSweeper {
-    pub(in crate::agent) const fn new(_: &Path) -> io::Result<Self> {
+    pub(in crate::agent) const fn new(_: &FlowPins) -> io::Result<Self> {
         Ok(Self)
     }
 

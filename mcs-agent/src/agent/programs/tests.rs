@@ -78,6 +78,23 @@ async fn an_agent_whose_programs_do_not_load_attaches_nothing() {
 }
 
 #[tokio::test]
+async fn slots_are_kept_until_the_programs_that_keep_them_are_detached() {
+    let mut site = Site::new();
+    let keeps =
+        |site: &Site| read_run_record(&Pins::new(&site.config.bpffs).run()).unwrap().keeps_slots;
+    drop(site.install().await.unwrap());
+    assert!(keeps(&site));
+    site.config.socket_lb = SocketLb::Off;
+    for what in ["record run", "prepare evictions"] {
+        site.kernel.fail(what);
+        assert!(site.install().await.is_err());
+        assert!(keeps(&site), "{what}: the programs are attached and keep them");
+    }
+    drop(site.install().await.unwrap());
+    assert!(!keeps(&site));
+}
+
+#[tokio::test]
 async fn maps_of_another_shape_are_copied_before_the_switch() {
     let site = outgrown(Some(contents()));
     let installed = site.install().await.unwrap();

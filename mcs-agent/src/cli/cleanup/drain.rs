@@ -76,12 +76,10 @@ pub(super) async fn drain(
     }
 }
 
-/// The TCP connections that the programs translate. An agent that was killed while it moved flows to a table of another
-/// size leaves two tables.
+/// The TCP connections that the programs translate.
 fn open_connections(pins: &Pins) -> io::Result<usize> {
     let now_ns = monotonic_ns();
-    let tables = [pins.flows(), pins.old_flows()];
-    tables.iter().filter(|pin| pin.exists()).try_fold(0, |sum, pin| {
+    pins.flow_tables()?.iter().try_fold(0, |sum, pin| {
         let flows = FlowTable::open(pin)?.flows()?;
         Ok(sum + flows.iter().filter(|flow| flow.is_open_connection(now_ns)).count())
     })

@@ -8,6 +8,7 @@ use mcs_tests::{netns::Namespace, run::Run, suite::Suite};
 mod command;
 mod entries;
 mod resize;
+mod stage;
 mod sweep;
 mod table;
 
@@ -22,6 +23,7 @@ fn main() -> ExitCode {
     table::cases(&mut suite);
     sweep::cases(&mut suite);
     resize::cases(&mut suite);
+    stage::cases(&mut suite);
     command::cases(&mut suite);
     suite.main("mcs-flows", |run| {
         let netns = Namespace::create(&run, "node")?;

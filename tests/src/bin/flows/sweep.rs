@@ -33,7 +33,7 @@ fn forgets(world: &mut World) -> anyhow::Result<()> {
     }
     // Of the last one the entry for replies is left: unreplied UDP, whichever entry it is.
     table.remove(&flow(UDP, 4, 0).client())?;
-    let mut sweep = FlowSweep::open(&maps.pins().state())?;
+    let mut sweep = FlowSweep::open(&maps.flow_pins())?;
 
     let usage = sweep.sweep(129 * SECOND, false)?.usage;
     assert_eq!((usage.entries, usage.halves, usage.forgotten), (7, 1, 0));
@@ -72,13 +72,13 @@ fn looks_again(world: &mut World) -> anyhow::Result<()> {
 
 fn gate_follows(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate", 1024)?;
-    let state = maps.pins().state();
-    let gate = FlowsUsedFlag::open(&state)?;
+    let pins = maps.flow_pins();
+    let gate = FlowsUsedFlag::open(&pins)?;
     let mut table = maps.table()?;
     assert_eq!(gate.get(), FlowsUsed::NO);
     // There are flows, and the mark says there are none: a damaged pin.
     add(&mut table, &flow(UDP, 1, 0))?;
-    let mut sweep = FlowSweep::open(&state)?;
+    let mut sweep = FlowSweep::open(&pins)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
     sweep.sweep(SECOND, false)?;
     assert_eq!(gate.get(), FlowsUsed::YES);
@@ -93,9 +93,9 @@ fn gate_follows(world: &mut World) -> anyhow::Result<()> {
 
 fn gate_stays_open(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "gate-open", 1024)?;
-    let state = maps.pins().state();
-    let mut gate = FlowsUsedFlag::open(&state)?;
-    let mut program = FlowsUsedFlag::open(&state)?;
+    let pins = maps.flow_pins();
+    let mut gate = FlowsUsedFlag::open(&pins)?;
+    let mut program = FlowsUsedFlag::open(&pins)?;
     gate.used()?;
     // A program began before the look, and made its flow while the agent waited for it.
     assert!(!gate.end(|| Ok(false))?);
@@ -127,7 +127,7 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
         let flow = flow(UDP, n, last_seen * SECOND);
         flow.entries().try_for_each(|entry| table.add(&entry).map(drop))?;
     }
-    let mut sweep = FlowSweep::open(&maps.pins().state())?;
+    let mut sweep = FlowSweep::open(&maps.flow_pins())?;
     let counting = sweep.sweep(101 * SECOND, false)?.usage;
     // On its way to the last free entry of a CPU, the kernel evicts some early.
     ensure!(counting.entries > 130_000, "{} entries are left", counting.entries);
@@ -149,25 +149,25 @@ fn full_table(world: &mut World) -> anyhow::Result<()> {
 /// The programs count what they add, and a sweep corrects the count.
 fn counts(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "counted", 1024)?;
-    let state = maps.pins().state();
+    let pins = maps.flow_pins();
     let mut table = maps.table()?;
     add(&mut table, &flow(TCP, 1, 0))?;
     // A record that is new, beside a table that is not: flows may have been evicted.
-    EvictionRecord::prepare(&state)?;
-    let mut record = EvictionRecord::open(&state)?;
+    EvictionRecord::prepare(&pins)?;
+    let mut record = EvictionRecord::open(&pins)?;
     let found = record.get();
     assert_eq!(found.entries, 2);
     assert!(found.limit > 0 && found.limit < 2048, "{found:?}");
     assert_ne!(found.latest_ns, 0);
     // Again, with the same table: nothing has changed.
-    EvictionRecord::prepare(&state)?;
+    EvictionRecord::prepare(&pins)?;
     assert_eq!(record.get(), found);
     // Programs have added three flows, one of them during a sweep that has found one flow.
     record.counted(6, 2)?;
     assert_eq!(record.get().entries, 6);
     record.counted(2, 4)?;
     assert_eq!(record.get().entries, 4);
-    let mut sweep = FlowSweep::open(&state)?;
+    let mut sweep = FlowSweep::open(&pins)?;
     sweep.sweep(SECOND, false)?;
     assert_eq!(record.get().entries, 2);
     sweep.sweep(8000 * SECOND, false)?;
@@ -178,9 +178,9 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
 /// Nothing can have been evicted from a new table.
 fn new_table(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "new", 1024)?;
-    let state = maps.pins().state();
-    EvictionRecord::prepare(&state)?;
-    let found = EvictionRecord::open(&state)?.get();
+    let pins = maps.flow_pins();
+    EvictionRecord::prepare(&pins)?;
+    let found = EvictionRecord::open(&pins)?.get();
     assert_eq!((found.entries, found.latest_ns), (0, 0));
     assert!(found.limit > 0, "{found:?}");
     Ok(())
@@ -189,10 +189,10 @@ fn new_table(world: &mut World) -> anyhow::Result<()> {
 /// A table of another shape is made anew, with the same number of entries: the record beside it is not new.
 fn remade_table(world: &mut World) -> anyhow::Result<()> {
     let maps = Maps::create(world, "remade", 1024)?;
-    let state = maps.pins().state();
-    EvictionRecord::prepare(&state)?;
-    FlowsUsedFlag::open(&state)?.used()?;
-    EvictionRecord::prepare(&state)?;
-    assert_ne!(EvictionRecord::open(&state)?.get().latest_ns, 0);
+    let pins = maps.flow_pins();
+    EvictionRecord::prepare(&pins)?;
+    FlowsUsedFlag::open(&pins)?.used()?;
+    EvictionRecord::prepare(&pins)?;
+    assert_ne!(EvictionRecord::open(&pins)?.get().latest_ns, 0);
     Ok(())
 }

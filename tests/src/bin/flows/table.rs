@@ -9,8 +9,8 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_agent::{
-    flows::{FlowCapacity, FlowPair, FlowTable},
-    loader::{Features, LoadOptions, Pins, Programs},
+    flows::{FlowCapacity, FlowPair, FlowPins, FlowTable},
+    loader::{Features, LoadOptions, Pins, Programs, SOCKET_SLOT_BITS},
     model::Capacity,
 };
 use mcs_tests::{bpffs::BpfDirectory, suite::Suite};
@@ -35,38 +35,46 @@ impl Maps {
     pub(crate) fn create(world: &World, role: &str, flows: u32) -> anyhow::Result<Self> {
         let directory = BpfDirectory::create(&world.run, role)?;
         let maps = Self { directory };
-        maps.load(flows)?;
+        maps.pins().prepare(maps.directory.path())?;
+        maps.load(flows)?.commit()?;
         Ok(maps)
     }
 
     /// Loads programs that use them, as a starting agent does.
     pub(crate) fn load(&self, flows: u32) -> anyhow::Result<Programs> {
-        let path = self.directory.path();
-        let pins = self.pins();
-        pins.prepare(path)?;
-        let options = LoadOptions {
-            pins,
-            capacity: Capacity { vips: 16, frontends: 16, endpoints: 16, clusters: 4, imports: 16 },
-            flows: FlowCapacity(flows),
-            features: Features::probe()?,
-            only_netns: None,
-            log_programs: false,
-            trace: false,
-            release_orphans: false,
-            socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
-            figure_rows: 0,
-            tc_hooks: Vec::new(),
-        };
-        Programs::load(&options).context("cannot load the programs")
+        load(&self.pins(), flows, SOCKET_SLOT_BITS)
     }
 
     pub(crate) fn pins(&self) -> Pins {
         Pins::new(self.directory.path())
     }
 
+    pub(crate) fn flow_pins(&self) -> FlowPins {
+        FlowPins::in_state(&self.pins().state())
+    }
+
     pub(crate) fn table(&self) -> anyhow::Result<FlowTable> {
         open(&self.pins().flows())
     }
+}
+
+/// Loads programs as an agent does that has the pinned config maps, with tables of these sizes. Nothing is attached.
+pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> anyhow::Result<Programs> {
+    let small = Capacity { vips: 16, frontends: 16, endpoints: 16, clusters: 4, imports: 16 };
+    let options = LoadOptions {
+        pins: pins.clone(),
+        capacity: pins.capacity()?.unwrap_or(small),
+        flows: FlowCapacity(flows),
+        features: Features::probe()?,
+        only_netns: None,
+        log_programs: false,
+        trace: false,
+        release_orphans: false,
+        socket_slot_bits,
+        figure_rows: 0,
+        tc_hooks: Vec::new(),
+    };
+    Programs::load(&options).context("cannot load the programs")
 }
 
 pub(crate) fn open(pin: &Path) -> anyhow::Result<FlowTable> {

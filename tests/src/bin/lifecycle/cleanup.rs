@@ -214,7 +214,7 @@ fn cleans_up_half_of_it(world: &mut World) -> anyhow::Result<()> {
         } else {
             scene.start_again(&["--tc=on", "--max-flows=1000", "--tc-attach=clsact"])?;
             scene.wait_for_signature()?;
-            &["state/flows-old"]
+            &["state/flows-new1"]
         };
         scene.site.agent.kill()?;
         halfway += usize::from(moves.iter().any(|name| scene.pins().join(name).exists()));

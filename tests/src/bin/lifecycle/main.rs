@@ -23,6 +23,7 @@ mod process;
 mod refusal;
 mod refused;
 mod restart;
+mod rollback;
 mod stale;
 mod steady;
 mod traces;
@@ -43,6 +44,7 @@ fn main() -> ExitCode {
     versions::cases(&mut suite);
     faults::cases(&mut suite);
     refused::cases(&mut suite);
+    rollback::cases(&mut suite);
     stale::cases(&mut suite);
     orphan::cases(&mut suite);
     junk::cases(&mut suite);

@@ -32,16 +32,16 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of a killed agent let go (--orphan=release)", let_go);
 }
 
-struct Scene {
+pub(crate) struct Scene {
     // They have to be removed in this order.
-    site: Site,
-    target: Target,
+    pub(crate) site: Site,
+    pub(crate) target: Target,
     network: Network,
 }
 
 fn let_go(world: &mut World) -> anyhow::Result<()> {
     let flags = ["--tc=on", "--orphan=release", "--orphan-after=60"];
-    let mut scene = Scene::begin(world, &flags)?;
+    let mut scene = Scene::begin(world, "orphan", &flags)?;
     let ours = backends(SETS[0]);
     let established = scene.connect_all()?;
     scene.site.agent.kill()?;
@@ -82,18 +82,18 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
     go_on(&established)
 }
 
-fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
+pub(crate) fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
     established.iter().try_for_each(|(stream, vip)| {
         still_goes(stream, *vip).with_context(|| format!("an established connection to {vip}"))
     })
 }
 
 impl Scene {
-    fn begin(world: &World, flags: &[&str]) -> anyhow::Result<Self> {
-        let network = world.another("orphan")?;
-        let target = world.target("orphan");
+    pub(crate) fn begin(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Self> {
+        let network = world.another(role)?;
+        let target = world.target(role);
         let netns = &network.node.netns;
-        let site = Site::start(&world.run, "orphan", netns, flags, &[&target.service])?;
+        let site = Site::start(&world.run, role, netns, flags, &[&target.service])?;
         let scene = Self { site, target, network };
         lead(&scene.network, &scene.target)?;
         Ok(scene)
@@ -103,8 +103,8 @@ impl Scene {
         self.target.of(family, protocol)
     }
 
-    /// A connection by each path and family.
-    fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
+    /// A connection of each of [`CLIENTS`].
+    pub(crate) fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
         let mut streams = Vec::new();
         for (sockets, family) in CLIENTS {
             let vip = self.vip(family, Protocol::Tcp);

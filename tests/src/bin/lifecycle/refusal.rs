@@ -1,4 +1,4 @@
-//! An operation of bpf(2) that the kernel refuses to a program, always or once. This program plays two parts beside the suite: it
+//! An operation of bpf(2) that the kernel refuses to a program, always or once, or at which it kills it. This program plays two parts beside the suite: it
 //! becomes the program that is refused, and supervises the calls of that one.
 
 #![expect(unsafe_code, reason = "seccomp(2), and its descriptor")]
@@ -24,6 +24,7 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
+    process::{Pid, Signal, kill_process},
 };
 
 /// What the kernel says to an operation of bpf(2).
@@ -31,12 +32,20 @@ use rustix::{
 pub(crate) struct Refusal {
     /// `enum bpf_cmd`.
     operation: u32,
+    /// [`Refusal::KILLED`]: it says nothing any more.
     errno: i32,
     /// Which call is refused, from 1; 0 are all.
     call: u32,
 }
 
 impl Refusal {
+    const KILLED: i32 = 0;
+
+    /// The program is killed before this call, from 1.
+    pub(crate) const fn killed_at(operation: u32, call: u32) -> Self {
+        Self { operation, errno: Self::KILLED, call }
+    }
+
     pub(crate) const fn always(operation: u32, errno: i32) -> Self {
         Self { operation, errno, call: 0 }
     }
@@ -167,6 +176,11 @@ fn supervise(refusal: &str) -> anyhow::Result<()> {
         }
         number += 1;
         let goes_on = call != 0 && call != number;
+        if errno == Refusal::KILLED && !goes_on {
+            let thread = Pid::from_raw(request.pid.try_into()?).context("no caller")?;
+            kill_process(thread, Signal::KILL)?;
+            continue;
+        }
         let flags = if goes_on { libc::SECCOMP_USER_NOTIF_FLAG_CONTINUE } else { 0 };
         let error = if goes_on { 0 } else { -errno };
         let answer =

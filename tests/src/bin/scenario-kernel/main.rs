@@ -75,7 +75,7 @@ impl Backing for PinnedMaps {
         let options = options(self.directory.path(), capacity, self.features);
         let former = FormerFilter::open(&options.pins.hints());
         let mut programs = Programs::load(&options)?;
-        let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+        let mut maps = KernelMaps::open(programs.pins().config(), &programs.pins().hints())?;
         maps.prepare_filter(&former)?;
         for step in self.maps.reader().read_all()?.copy(capacity) {
             maps.write(&step)?;
@@ -106,7 +106,7 @@ fn load(bpffs: &Path, capacity: Capacity, features: Features) -> anyhow::Result<
     let mut programs =
         Programs::load(&options(bpffs, capacity, features)).context("cannot load the programs")?;
     ensure!(!programs.is_staged(), "the pinned maps are not taken over");
-    let mut maps = KernelMaps::open(programs.config(), programs.hints())?;
+    let mut maps = KernelMaps::open(programs.pins().config(), &programs.pins().hints())?;
     maps.prepare_filter(&former)?;
     programs.commit()?;
     Ok(maps)

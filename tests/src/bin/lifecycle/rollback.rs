@@ -1,0 +1,87 @@
+//! Starts with other sizes that are killed, and the return to the former sizes: as an upgrade that fails, and its rollback.
+
+use anyhow::{Context as _, bail, ensure};
+use mcs_tests::{
+    agent::Agent,
+    suite::{Suite, is_full, tell},
+    wait,
+};
+
+use crate::{
+    orphan::{Scene, go_on},
+    refusal::Refusal,
+    world::{CLIENTS, SETS, World},
+};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    suite.case("starts with other sizes that are killed anywhere, and a rollback", rolls_back);
+}
+
+const FLAGS: &[&str] = &["--tc=on", "--max-flows=1024"];
+/// Those of the starts that are killed, one after the other.
+const OTHERS: [&[&str]; 2] = [
+    &["--tc=on", "--max-flows=4096", "--socket-slot-bits=12"],
+    &["--tc=on", "--max-flows=512", "--socket-slot-bits=13"],
+];
+
+/// Operations of bpf(2), and before which of their calls an agent is killed. A start makes them in this order, by and large:
+/// `BPF_MAP_CREATE`, `BPF_OBJ_PIN` of new maps, `BPF_PROG_LOAD`, `BPF_MAP_UPDATE_ELEM` of flows, `BPF_LINK_UPDATE`, and
+/// `BPF_OBJ_PIN` at the commit.
+const KILLS: [(u32, &[u32]); 5] = [
+    (0, &[3, 20]),
+    (5, &[1, 12]),
+    (6, &[1, 3, 6, 8, 10, 12, 14]),
+    (2, &[1, 3]),
+    (29, &[1, 2, 5, 9]),
+];
+
+fn rolls_back(world: &mut World) -> anyhow::Result<()> {
+    let mut scene = Scene::begin(world, "rolled", FLAGS)?;
+    let established = scene.connect_all()?;
+    // From now on packets without a flow go elsewhere.
+    scene.site.apply(&scene.target.clone().with(SETS[1]).service)?;
+    let of_packets: Vec<_> = established
+        .iter()
+        .zip(CLIENTS)
+        .filter(|(_, (sockets, _))| !sockets)
+        .map(|((stream, vip), _)| Ok((stream.try_clone()?, *vip)))
+        .collect::<anyhow::Result<_>>()?;
+    let own = scene.site.agent.binary().to_owned();
+    let (mut killed, mut starts) = (0, 0);
+    for (operation, calls) in KILLS {
+        let last = calls.last().copied().unwrap_or_default();
+        let calls = if is_full() { (1..=last).collect() } else { calls.to_vec() };
+        for call in calls {
+            let refusal = Refusal::killed_at(operation, call);
+            let program = refusal.script(&own, world.run.directory())?;
+            let agent = &mut scene.site.agent;
+            for flags in OTHERS {
+                agent.kill()?;
+                agent.set_binary(&program);
+                agent.start_again(flags)?;
+                agent.set_binary(&own);
+                starts += 1;
+                killed += u32::from(is_killed(agent).with_context(|| refusal.to_string())?);
+                go_on(&of_packets).with_context(|| format!("{refusal}, before the rollback"))?;
+            }
+            agent.replace(FLAGS)?;
+            go_on(&established).with_context(|| refusal.to_string())?;
+        }
+    }
+    tell(format!("{killed} of {starts} starts were killed on the way; every connection went on"));
+    ensure!(killed * 4 > starts * 3, "most of them came through");
+    Ok(())
+}
+
+/// Whether it is killed before it is healthy.
+fn is_killed(agent: &mut Agent) -> anyhow::Result<bool> {
+    wait::until("the agent to be killed or healthy", || {
+        if agent.has_ended()? {
+            return Ok(true);
+        }
+        if agent.is_healthy()? {
+            return Ok(false);
+        }
+        bail!("it starts")
+    })
+}
