@@ -5,6 +5,7 @@
 //! the same code as the agent.
 
 mod departed;
+mod deserted;
 mod pending;
 mod retry;
 mod round;
@@ -22,7 +23,7 @@ use std::{
     time::{Duration, Instant, SystemTime},
 };
 
-use self::{departed::DepartedVips, retry::Retry, throttle::Throttle};
+use self::{departed::DepartedVips, deserted::DesertedFrontends, retry::Retry, throttle::Throttle};
 pub use self::{
     departed::REFUSED_FOR,
     pending::{PendingChanges, Trigger},
@@ -84,6 +85,7 @@ pub struct Engine {
     scope: DesiredChanges,
     realized: Realized,
     departed: DepartedVips,
+    deserted: DesertedFrontends,
     synced: bool,
     pending_changes: PendingChanges,
     why_pending: Vec<String>,
@@ -121,6 +123,7 @@ impl Engine {
             began,
             rules: Rules::default(),
             departed: DepartedVips::restore(&realized.departed()),
+            deserted: DesertedFrontends::default(),
             found: realized.in_force(),
             scope: DesiredChanges::Everything,
             realized,
@@ -316,11 +319,25 @@ impl Engine {
         if self.node.stale_tcp && is_of_tcp {
             round.may_leave_stale.insert(Protocol::Tcp);
         }
+        if self.store.synced() {
+            self.note_deserted(&evaluated.changes, round);
+        }
         self.scope.extend(evaluated.changes);
         if is_full {
             self.note_departures(evaluated.departures);
         }
         is_full
+    }
+
+    /// Notes which frontends no endpoint serves any more, and ends the time for which their clients stay.
+    fn note_deserted(&mut self, changes: &DesiredChanges, round: &mut RoundSummary) {
+        let changes = if self.synced { changes } else { &DesiredChanges::Everything };
+        self.deserted.follow(changes, self.rules.desired(), round.started);
+        let over = self.deserted.expire(round.started);
+        // A backend that was retired for lack of room can have clients too, and no step retires it again.
+        round.may_leave_stale.extend(over.iter().map(|id| id.protocol));
+        self.scope.extend(DesiredChanges::Backends(over));
+        self.rules.set_deserted(Arc::clone(self.deserted.over()));
     }
 
     /// Notes which VIPs are not served any more, and which are served again. Served VIPs have precedence over departed ones
@@ -455,9 +472,11 @@ impl Engine {
         plan_within(&self.scope, self.rules.desired(), &self.realized, pruning, self.most_steps)
     }
 
-    /// When the next round is due without a batch: after a failed round, or when a tier spills or gets its clients back.
+    /// When the next round is due without a batch: after a failed round, when a tier spills or gets its clients back, or when
+    /// clients have stayed long enough where no endpoint serves.
     pub fn retry_at(&self) -> Option<Instant> {
-        [self.retry.at(), self.growth.at(), self.rules.due()].into_iter().flatten().min()
+        let due = [self.retry.at(), self.growth.at(), self.rules.due(), self.deserted.due()];
+        due.into_iter().flatten().min()
     }
 
     /// What the objects ask for.
@@ -534,12 +553,14 @@ fn shortage(plan: &Plan, have: Capacity) -> Capacity {
         .fold(Capacity::NONE, |need, deferred| need.at_least(deferred.shortage.more_than(have)))
 }
 
-/// The protocols of the backends that the plan retires, and of the frontends that it creates or lets serve again. A socket
-/// may have a backend of an import that had the frontend before, or a backend from before all endpoints were lost.
+/// The protocols of the backends that the plan retires, and of the frontends that it deletes, creates or lets serve again. A
+/// socket may have a backend of an import that had the frontend before, or a backend from before all endpoints were lost.
 fn may_leave_stale(plan: &Plan, realized: &Realized) -> impl Iterator<Item = Protocol> {
     plan.steps.iter().filter_map(|step| match step {
         Step::RetireBackend { id } => Protocol::from_number(realized.frontend_of(*id).protocol),
-        Step::InsertFrontend { key, .. } => Protocol::from_number(key.protocol),
+        Step::DeleteFrontend(key) | Step::InsertFrontend { key, .. } => {
+            Protocol::from_number(key.protocol)
+        }
         step => realized.serves_again(step).and_then(|key| Protocol::from_number(key.protocol)),
     })
 }

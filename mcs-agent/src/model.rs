@@ -25,7 +25,7 @@ pub use event::{
     AdoptableGroup, AdoptableObjects, EventBatch, KindStatus, ObjectEvent, SourceProblem,
     SourceStatus,
 };
-pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, Protocol};
+pub use frontend::{Backend, ClusterRun, Frontend, FrontendId, KEPT_FOR, Protocol};
 pub use import_report::{ImportReport, ImportState, LeftAloneReason};
 pub use mcs_kube::{ClusterTraffic, ObjectKey, Tiers, Traffic, Unreachable, VIP_RANGES_PROPERTY};
 pub use memory::{Memory, MemoryError};

@@ -1,6 +1,7 @@
 //! Connected sockets whose backend no longer serves. The kernel would go on sending their data there, since it runs no
-//! hook for them. So the agent destroys these sockets, and their owners get `ECONNABORTED`: sockets of UDP by default,
-//! whose owners would not notice otherwise, and sockets of TCP by choice, which would end by a timeout.
+//! hook for them. So the agent destroys these sockets: sockets of UDP by default, whose owners would not notice otherwise,
+//! and sockets of TCP by choice, which would end by a timeout. The next recv(2) or `SO_ERROR` says `ECONNABORTED`. A UDP
+//! socket has no peer any more: each send(2) says `EDESTADDRREQ`.
 //!
 //! The agent destroys a socket only if the programs have listed its connection, by its cookie, as one to a VIP
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,
@@ -24,6 +25,5 @@ pub use namespaces::{NetNamespace, NetNamespaces};
 pub use pass::{Pass, Unmatched, destroy};
 pub use probe::{Obstacle, probe};
 pub use report::StaleReport;
-pub use select::stale_connections;
 pub use senders::{Sender, senders};
 pub use task::{StaleEvent, StaleSockets};

@@ -55,7 +55,7 @@ use crate::{
     passive::Passive,
     reach::{Reach, ReachEvent},
     source,
-    stale::{LostSocketSlots, StaleEvent, StaleSockets, stale_connections},
+    stale::{LostSocketSlots, StaleEvent, StaleSockets},
     store::{Change, ChangeKind},
     verify::{SocketHooks, Verifier},
 };
@@ -446,9 +446,11 @@ impl Control {
             // Before the source is synced nobody knows which backends were removed.
             StaleEvent::Connections(_) if !self.engine.synced() => {}
             StaleEvent::Connections(connections) => {
-                let (desired, realized) = (self.engine.desired(), self.engine.realized());
-                let stale = stale_connections(protocol, connections, desired, realized);
-                self.stale(protocol).destroy(stale);
+                let stale = match protocol {
+                    Protocol::Tcp => &mut self.stale_tcp,
+                    Protocol::Udp => &mut self.stale_udp,
+                };
+                stale.destroy_stale(connections, self.engine.desired(), self.engine.realized());
             }
         }
     }

@@ -255,8 +255,8 @@ impl From<AdoptArg> for Controller {
 
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
 enum StaleArg {
-    /// Close them: their owners get ECONNABORTED. Needs `CAP_SYS_ADMIN`, and the node's network namespaces
-    /// in /run/netns or its processes in /proc
+    /// Close them: recv(2) says ECONNABORTED, and send(2) of UDP EDESTADDRREQ. Needs `CAP_SYS_ADMIN`, and the node's network
+    /// namespaces in /run/netns or its processes in /proc
     Destroy,
     /// Leave them: they keep sending to it, TCP until a timeout
     Leave,

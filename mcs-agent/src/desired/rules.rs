@@ -3,6 +3,7 @@
 use std::{
     collections::{BTreeMap, BTreeSet},
     net::IpAddr,
+    sync::Arc,
     time::Instant,
 };
 
@@ -51,6 +52,11 @@ impl Rules {
     /// Sets what the programs do with VIPs that are not served any more. A full round clears it.
     pub fn set_departed(&mut self, departed: BTreeMap<IpAddr, Departure>) {
         self.latest.desired.departed = departed;
+    }
+
+    /// Sets the frontends whose clients do not stay any longer. A full round clears it.
+    pub fn set_deserted(&mut self, deserted: Arc<BTreeSet<FrontendId>>) {
+        self.latest.desired.deserted = deserted;
     }
 
     /// The addresses among these that somebody else can have now.

@@ -1,6 +1,7 @@
 //! The engine on maps in memory, with writes and growth that fail, and a clock that tests move.
 
 mod departed;
+mod deserted;
 mod passive;
 mod ranges;
 mod spill;

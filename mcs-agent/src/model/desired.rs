@@ -2,7 +2,7 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     sync::Arc,
 };
 
@@ -17,6 +17,8 @@ pub struct DesiredState {
     pub departed: BTreeMap<IpAddr, Departure>,
     /// The address of each is in `vips`.
     pub frontends: BTreeMap<FrontendId, Frontend>,
+    /// The frontends that no endpoint has served for [`KEPT_FOR`](super::KEPT_FOR): clients do not stay any longer.
+    pub deserted: Arc<BTreeSet<FrontendId>>,
     /// One per ServiceImport, sorted by name.
     pub imports: Arc<Vec<Arc<ImportReport>>>,
     /// Sorted by object.
@@ -29,6 +31,15 @@ impl DesiredState {
         let first = FrontendId { ip, port: 0, protocol: Protocol::Tcp };
         let frontends = self.frontends.range(first..).take_while(move |(id, _)| id.ip == ip);
         frontends.map(|(_, frontend)| frontend)
+    }
+
+    /// Whether the UDP clients of a backend stay with it. This is kube-proxy's rule
+    /// (`pkg/proxy/conntrack/cleanup.go`): what counts is whether the endpoint serves, and not whether new
+    /// clients get it. While no endpoint serves, every client stays where it is, for a while.
+    pub fn keeps(&self, id: &FrontendId, address: SocketAddr) -> bool {
+        self.frontends.get(id).is_some_and(|frontend| {
+            frontend.is_served_by(address) || (!frontend.serves() && !self.deserted.contains(id))
+        })
     }
 
     /// Whether the import has a frontend of this VIP.
@@ -77,6 +88,43 @@ impl DesiredChanges {
         match (self, more) {
             (Self::Backends(ids), Self::Backends(more)) => ids.extend(more),
             (all, _) => *all = Self::Everything,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Backend, Slots};
+
+    #[test]
+    fn clients_stay_with_what_serves_and_for_a_while_where_nothing_does() {
+        let backend = |text: &&str| Backend { address: text.parse().unwrap(), cluster: "".into() };
+        let (selected, other, gone) = ("10.1.0.1:53", "10.1.0.2:53", "10.1.0.3:53");
+        let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol: Protocol::Udp };
+        for (backends, also_serving, is_deserted, expected) in [
+            (vec![selected], vec![], false, [true, false, false]),
+            (vec![selected], vec![other], false, [true, true, false]),
+            (vec![], vec![other], false, [false, true, false]),
+            (vec![], vec![], false, [true, true, true]),
+            (vec![], vec![], true, [false, false, false]),
+        ] {
+            let frontend = Frontend {
+                import: ObjectKey::new("shop", "dns"),
+                port_name: String::new(),
+                affinity_seconds: None,
+                backends: backends.iter().map(backend).collect(),
+                slots: Slots::ONE_EACH,
+                also_serving: also_serving.iter().map(backend).collect(),
+                held: 0,
+            };
+            let desired = DesiredState {
+                frontends: [(id, frontend)].into(),
+                deserted: Arc::new(is_deserted.then_some(id).into_iter().collect()),
+                ..DesiredState::default()
+            };
+            let kept = [selected, other, gone].map(|one| desired.keeps(&id, one.parse().unwrap()));
+            assert_eq!(kept, expected, "{desired:?}");
         }
     }
 }

@@ -4,12 +4,17 @@ use std::{
     fmt, iter,
     net::{IpAddr, SocketAddr},
     sync::Arc,
+    time::Duration,
 };
 
 use mcs_kube::ObjectKey;
 use serde::{Deserialize, Serialize};
 
 use super::slots::Slots;
+
+/// How long clients stay with a backend while no endpoint of its frontend serves, or after its frontend was deleted. It is
+/// the timeout of a UDP flow without replies (`nf_conntrack_udp_timeout`). An empty moment of a roll-out is shorter.
+pub const KEPT_FOR: Duration = Duration::from_secs(30);
 
 /// The protocols that the programs translate.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
@@ -125,12 +130,10 @@ impl Frontend {
         !self.backends.is_empty() || !self.also_serving.is_empty()
     }
 
-    /// Whether the UDP clients of a backend stay with it. This is kube-proxy's rule
-    /// (`pkg/proxy/conntrack/cleanup.go`): what counts is whether the endpoint serves, and not whether new
-    /// clients get it. While no endpoint serves, every client stays where it is.
-    pub fn keeps(&self, address: SocketAddr) -> bool {
+    /// Whether the endpoint with this address serves, whether or not new clients get it.
+    pub fn is_served_by(&self, address: SocketAddr) -> bool {
         let mut serving = [&self.backends, &self.also_serving].into_iter();
-        !self.serves() || serving.any(|list| find(list, address).is_some())
+        serving.any(|list| find(list, address).is_some())
     }
 
     /// The backend with this address, if new clients get it.
@@ -158,33 +161,4 @@ pub struct ClusterRun<'a> {
     pub cluster: &'a Arc<str>,
     /// How many there are.
     pub backends: usize,
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn clients_stay_with_what_serves_and_where_nothing_does() {
-        let backend = |text: &&str| Backend { address: text.parse().unwrap(), cluster: "".into() };
-        let (selected, other, gone) = ("10.1.0.1:53", "10.1.0.2:53", "10.1.0.3:53");
-        for (backends, also_serving, expected) in [
-            (vec![selected], vec![], [true, false, false]),
-            (vec![selected], vec![other], [true, true, false]),
-            (vec![], vec![other], [false, true, false]),
-            (vec![], vec![], [true, true, true]),
-        ] {
-            let frontend = Frontend {
-                import: ObjectKey::new("shop", "dns"),
-                port_name: String::new(),
-                affinity_seconds: None,
-                backends: backends.iter().map(backend).collect(),
-                slots: Slots::ONE_EACH,
-                also_serving: also_serving.iter().map(backend).collect(),
-                held: 0,
-            };
-            let kept = [selected, other, gone].map(|one| frontend.keeps(one.parse().unwrap()));
-            assert_eq!(kept, expected, "{frontend:?}");
-        }
-    }
 }

@@ -43,7 +43,7 @@ impl ConnectedSocket {
 /// The result of [`SocketDiag::destroy`].
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum DestroyOutcome {
-    /// The socket has no peer any more, and its owner gets `ECONNABORTED`.
+    /// The socket has no peer any more. recv(2) says `ECONNABORTED` once, and each send(2) of a UDP socket `EDESTADDRREQ`.
     Destroyed,
     /// There was no socket with that cookie and these addresses any more.
     Closed,

@@ -3,31 +3,51 @@
 use std::{
     collections::{BTreeMap, HashSet},
     net::SocketAddr,
+    time::Instant,
 };
 
 use super::{Connection, socket_slots::address};
 use crate::{
-    model::{DesiredState, FrontendId, Protocol},
+    model::{DesiredState, FrontendId, KEPT_FOR, Protocol},
     reconcile::{Realized, convert},
 };
 
-/// The connections whose backend no longer serves, while another endpoint of their VIP does. As in kube-proxy, zones,
-/// traffic policies and termination do not count. A service without any serving endpoint, or a deleted one, has no stale
-/// connections. A backend that was removed and added again is not stale.
-pub fn stale_connections(
+/// The frontends that connections lead to and that nobody asks for any more, and until when these connections stay.
+#[derive(Debug, Default)]
+pub(super) struct DeletedFrontends(BTreeMap<FrontendId, Instant>);
+
+impl DeletedFrontends {
+    /// When the time of the next one is over.
+    pub(super) fn due(&self, now: Instant) -> Option<Instant> {
+        self.0.values().filter(|until| **until > now).min().copied()
+    }
+}
+
+/// The connections whose backend no longer serves. As in kube-proxy, zones, traffic policies and termination do not count.
+/// The connections of a frontend without any serving endpoint, or of a deleted one, stay for [`KEPT_FOR`]. A backend that
+/// was removed and added again is not stale.
+pub(super) fn stale_connections(
     protocol: Protocol,
     connections: Vec<Connection>,
     desired: &DesiredState,
     realized: &Realized,
+    deleted: &mut DeletedFrontends,
+    now: Instant,
 ) -> Vec<Connection> {
-    let mut by_vip = BTreeMap::<SocketAddr, Vec<Connection>>::new();
+    let mut by_frontend = BTreeMap::<FrontendId, Vec<Connection>>::new();
     for connection in connections {
-        by_vip.entry(address(&connection.value.vip())).or_default().push(connection);
-    }
-    let mut stale = Vec::new();
-    for (vip, connections) in by_vip {
+        let vip = address(&connection.value.vip());
         let id = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
-        let Some(frontend) = desired.frontends.get(&id) else { continue };
+        by_frontend.entry(id).or_default().push(connection);
+    }
+    let absent = by_frontend.keys().filter(|id| !desired.frontends.contains_key(id));
+    let until = |id: &FrontendId| deleted.0.get(id).copied().unwrap_or(now + KEPT_FOR);
+    deleted.0 = absent.map(|id| (*id, until(id))).collect();
+    let mut stale = Vec::new();
+    for (id, connections) in by_frontend {
+        if deleted.0.get(&id).is_some_and(|until| *until > now) {
+            continue;
+        }
         // The agent may not know what the maps hold of the frontend.
         let Some(in_maps) = realized.reachable_backends(&convert::frontend_key(&id)) else {
             continue;
@@ -35,7 +55,7 @@ pub fn stale_connections(
         let in_maps: HashSet<SocketAddr> = in_maps.into_iter().collect();
         let is_stale = |connection: &Connection| {
             let backend = address(&connection.key.backend);
-            !frontend.keeps(backend) && !in_maps.contains(&backend)
+            !desired.keeps(&id, backend) && !in_maps.contains(&backend)
         };
         stale.extend(connections.into_iter().filter(is_stale));
     }
@@ -44,6 +64,8 @@ pub fn stale_connections(
 
 #[cfg(test)]
 mod tests {
+    use std::{sync::Arc, time::Duration};
+
     use mcs_common::{Address, ConnectedValue, Peer, ReverseKey};
 
     use super::*;
@@ -106,6 +128,16 @@ mod tests {
         realized
     }
 
+    /// The connections of UDP that are stale at the first look.
+    fn stale_at_once(
+        connections: Vec<Connection>,
+        desired: &DesiredState,
+        realized: &Realized,
+    ) -> Vec<Connection> {
+        let (mut deleted, now) = (DeletedFrontends::default(), Instant::now());
+        stale_connections(Protocol::Udp, connections, desired, realized, &mut deleted, now)
+    }
+
     #[test]
     fn only_what_no_longer_serves_is_stale() {
         let (a, b) = ("10.1.0.1:53", "10.1.0.2:53");
@@ -116,6 +148,8 @@ mod tests {
         let gone = connection("10.0.0.1:53", b);
         let both = desired(Protocol::Udp, &[a, b]);
         let of_none = desired(Protocol::Udp, &[]);
+        let over = of_none.frontends.keys().copied().collect();
+        let deserted = DesiredState { deserted: Arc::new(over), ..of_none.clone() };
         let of_a_beside_b = beside(of_a.clone(), b);
         let of_none_beside_b = beside(of_none.clone(), b);
         // Nobody says who serves there.
@@ -132,20 +166,19 @@ mod tests {
             (&of_a_beside_b, vec![&both, &of_a_beside_b], vec![]),
             (&of_a_beside_b, vec![&of_a], vec![]),
             (&of_none_beside_b, vec![&of_a, &of_none_beside_b], vec![kept]),
-            // No endpoint serves.
+            // No endpoint serves, or none has served for a while.
             (&of_none, vec![&both, &of_none], vec![]),
+            (&deserted, vec![&both, &of_none], vec![]),
+            (&deserted, vec![&both, &of_none, &deserted], vec![kept, gone]),
+            (&deserted, vec![], vec![kept, gone]),
             // B has not served since before an empty moment.
             (&of_a, vec![&both, &of_none, &of_a], vec![gone]),
             // The import has gone.
             (&none, vec![&of_a, &none], vec![]),
         ];
         for (desired, history, expected) in cases {
-            let mut found = stale_connections(
-                Protocol::Udp,
-                vec![kept, gone, other_port],
-                desired,
-                &realized(&history),
-            );
+            let connections = vec![kept, gone, other_port];
+            let mut found = stale_at_once(connections, desired, &realized(&history));
             found.sort_by_key(|stale| (stale.value.vip().port, stale.key.backend.addr));
             assert_eq!(found, expected, "{history:?}");
         }
@@ -157,7 +190,42 @@ mod tests {
         let mut connection = connection("10.0.0.1:53", "10.1.0.1:53");
         connection.key.backend = Peer::new(mapped, 53);
         let wanted = desired(Protocol::Udp, &["10.1.0.1:53"]);
-        assert_eq!(stale_connections(Protocol::Udp, vec![connection], &wanted, &realized(&[])), []);
+        assert_eq!(stale_at_once(vec![connection], &wanted, &realized(&[])), []);
+    }
+
+    #[test]
+    fn a_deleted_frontend_has_stale_connections_after_a_while() {
+        let a = "10.1.0.1:53";
+        let (of_a, none) = (desired(Protocol::Udp, &[a]), DesiredState::default());
+        let kept = connection("10.0.0.1:53", a);
+        let other = connection("10.0.0.9:53", a);
+        let began = Instant::now();
+        let mut deleted = DeletedFrontends::default();
+        let mut look = |seconds, connections: &[Connection], desired, history: &[&_]| {
+            let (now, realized) = (began + Duration::from_secs(seconds), realized(history));
+            let connections = connections.to_vec();
+            let stale = stale_connections(
+                Protocol::Udp,
+                connections,
+                desired,
+                &realized,
+                &mut deleted,
+                now,
+            );
+            (stale, deleted.due(now).map(|due| (due - began).as_secs()))
+        };
+        assert_eq!(look(0, &[kept], &of_a, &[&of_a]), (vec![], None));
+        assert_eq!(look(1, &[kept], &none, &[&of_a, &none]), (vec![], Some(31)));
+        // It comes back, and goes again.
+        assert_eq!(look(20, &[kept], &of_a, &[&of_a]), (vec![], None));
+        assert_eq!(look(25, &[kept], &none, &[&none]), (vec![], Some(55)));
+        assert_eq!(look(40, &[kept, other], &none, &[&none]), (vec![], Some(55)));
+        // The deletion was not written.
+        assert_eq!(look(55, &[kept, other], &none, &[&of_a]), (vec![], Some(70)));
+        assert_eq!(look(55, &[kept, other], &none, &[&none]), (vec![kept], Some(70)));
+        assert_eq!(look(70, &[kept, other], &none, &[&none]), (vec![kept, other], None));
+        assert_eq!(look(71, &[], &none, &[&none]), (vec![], None));
+        assert_eq!(look(72, &[kept], &none, &[&none]), (vec![], Some(102)), "it is another");
     }
 
     #[test]
@@ -166,9 +234,7 @@ mod tests {
         let mut realized = realized(&[&wanted]);
         let other = desired(Protocol::Udp, &["10.1.0.3:53"]);
         let connection = connection("10.0.0.1:53", "10.1.0.1:53");
-        let stale = |realized: &Realized| {
-            stale_connections(Protocol::Udp, vec![connection], &other, realized)
-        };
+        let stale = |realized: &Realized| stale_at_once(vec![connection], &other, realized);
         let mut maps = MemoryMaps::with_contents(CAPACITY, realized.contents().clone());
         let steps = plan(&other, &realized, Pruning::On).steps;
         for (done, step) in steps.iter().enumerate() {

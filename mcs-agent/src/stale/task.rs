@@ -1,4 +1,5 @@
-//! When passes run: after each change that removes a backend of their protocol.
+//! When passes run: after each change that removes a backend of their protocol, and when clients have stayed long enough
+//! after a frontend was deleted.
 
 use std::{future::pending, io, path::PathBuf, time::Duration};
 
@@ -7,9 +8,14 @@ use tokio::time::{Instant, sleep_until};
 use super::{
     Connection, Connections, NetNamespaces, Pass, StaleReport, Unmatched, destroy, probe,
     report::NOT_FOUND,
+    select::{DeletedFrontends, stale_connections},
     thread::{Work, begin},
 };
-use crate::{engine::throttle::Throttle, model::Protocol};
+use crate::{
+    engine::throttle::Throttle,
+    model::{DesiredState, Protocol},
+    reconcile::Realized,
+};
 
 /// A pass begins this long after a removal: more removals may follow, and connects to the backend that have begun
 /// reach it.
@@ -31,6 +37,7 @@ pub struct StaleSockets {
     throttle: Throttle,
     running: Option<Running>,
     unmatched: Unmatched,
+    deleted: DeletedFrontends,
 }
 
 /// What the thread does.
@@ -43,7 +50,7 @@ enum Running {
 
 /// What [`StaleSockets::next`] waited for.
 pub enum StaleEvent {
-    /// The list of connections was read. The caller passes the stale ones to [`StaleSockets::destroy`].
+    /// The list of connections was read. The caller passes it to [`StaleSockets::destroy_stale`].
     Connections(Vec<Connection>),
     /// The report has changed.
     ReportChanged,
@@ -81,6 +88,7 @@ impl StaleSockets {
             throttle: Throttle::new(RESTS, LONGEST_REST),
             running: None,
             unmatched: Unmatched::default(),
+            deleted: DeletedFrontends::default(),
         }
     }
 
@@ -143,8 +151,22 @@ impl StaleSockets {
         self.at.map(|at| next.map_or(at, |next| at.max(next)))
     }
 
-    /// Begins to destroy the sockets of these connections.
-    pub fn destroy(&mut self, connections: Vec<Connection>) {
+    /// Begins to destroy the sockets of those connections that are stale.
+    pub fn destroy_stale(
+        &mut self,
+        connections: Vec<Connection>,
+        desired: &DesiredState,
+        realized: &Realized,
+    ) {
+        let (now, deleted) = (std::time::Instant::now(), &mut self.deleted);
+        let stale = stale_connections(self.protocol, connections, desired, realized, deleted, now);
+        if let Some(due) = self.deleted.due(now) {
+            self.at_latest(due.duration_since(now));
+        }
+        self.destroy(stale);
+    }
+
+    fn destroy(&mut self, connections: Vec<Connection>) {
         let unmatched = std::mem::take(&mut self.unmatched);
         if connections.is_empty() {
             self.throttle.worked(std::time::Instant::now(), self.began.elapsed());

@@ -349,8 +349,8 @@ pub(crate) const fn opens(flags: u32) -> bool {
 
 /// Whether a packet continues the flow in `scratch`, whose VIP was handed back or is gone.
 ///
-/// A TCP connection goes on until it ends; a SYN begins another. UDP goes on while the backend answers: nobody
-/// tells the agent any more when the backend ends.
+/// A TCP connection goes on until it ends; a SYN begins another. UDP goes on while the backend answers, as if no answer
+/// followed the latest one: nobody tells the agent any more when the backend ends.
 #[inline(always)]
 fn continues_departed(scratch: &mut Scratch, flags: u32) -> bool {
     let protocol = scratch.flow.to.protocol;
@@ -358,8 +358,7 @@ fn continues_departed(scratch: &mut Scratch, flags: u32) -> bool {
         return !opens(flags);
     }
     let OppositeEntry::SameFlow(reply) = find_opposite(scratch) else { return false };
-    let state = FlowState::of(protocol, scratch.flow.seen, reply.seen());
-    tick_ns().saturating_sub(reply.last_seen_ns()) < state.timeout_ns(protocol)
+    tick_ns().saturating_sub(reply.last_seen_ns()) < FlowState::Unreplied.timeout_ns(protocol)
 }
 
 /// Deletes the flow in `scratch`, so that another one can begin with the same tuple.

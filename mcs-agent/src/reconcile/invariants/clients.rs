@@ -32,7 +32,9 @@ impl Clients {
             };
             let clients = self.0.entry(*id).or_default();
             clients.retain(|remembered, address| {
-                stays(contents, found.index, *remembered, *address, frontend)
+                let stays = stays(contents, found.index, *remembered, *address, frontend);
+                assert_eq!(stays, desired.keeps(id, *address), "{address} of {frontend:?}");
+                stays
             });
             for choice in picks(contents, found.state.extent) {
                 clients.insert(choice.chosen, backend_address(&choice.backend));
@@ -50,7 +52,6 @@ fn stays(
     frontend: &Frontend,
 ) -> bool {
     let stays = select::recall(contents, index, remembered).is_some();
-    assert_eq!(stays, frontend.keeps(address), "{address} of {frontend:?}");
     let is_for_new = select::recall_for_new(contents, index, remembered).is_some();
     assert!(!is_for_new || frontend.backend(address).is_some(), "a new client gets {address}");
     stays

@@ -4,6 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet},
     fmt::Debug,
     net::{IpAddr, SocketAddr},
+    sync::Arc,
 };
 
 use bytemuck::{AnyBitPattern, Zeroable};
@@ -183,11 +184,14 @@ fn pruning() -> impl Strategy<Value = Pruning> {
 pub(super) fn desired() -> impl Strategy<Value = DesiredState> {
     let frontends = collection::btree_map(0..frontends().len(), frontend(), 0..=6);
     let more_vips = collection::btree_set(0..VIPS.len(), 0..=1);
-    (frontends, more_vips).prop_map(|(chosen, more_vips)| {
+    (frontends, more_vips, any::<bool>()).prop_map(|(chosen, more_vips, is_late)| {
         let all = frontends_by_index(chosen);
         let more = more_vips.into_iter().map(|vip| VIPS[vip].parse().expect("an address"));
         let vips: BTreeSet<IpAddr> = all.keys().map(|id| id.ip).chain(more).collect();
-        DesiredState { vips, frontends: all, ..DesiredState::default() }
+        let is_deserted =
+            |(id, one): (&FrontendId, &Frontend)| (is_late && !one.serves()).then_some(*id);
+        let deserted = Arc::new(all.iter().filter_map(is_deserted).collect());
+        DesiredState { vips, frontends: all, deserted, ..DesiredState::default() }
     })
 }
 

@@ -98,10 +98,9 @@ impl<'a> PlanBuilder<'a> {
     /// A frontend that is not desired is in the maps only until everything has been read.
     fn keeps(&self, id: u32) -> bool {
         let address = backend_address(&self.realized.backend(id));
-        self.realized.udp_frontend_of(id).is_some_and(|frontend| {
-            let desired = self.desired.frontends.get(&frontend);
-            desired.is_none_or(|desired| !self.pruning.is_on() || desired.keeps(address))
-        })
+        self.realized
+            .udp_frontend_of(id)
+            .is_some_and(|frontend| !self.pruning.is_on() || self.desired.keeps(&frontend, address))
     }
 
     /// Whether new clients are to get this backend.

@@ -1,5 +1,7 @@
 //! Plans for single changes, for maps without room, and for writes that fail on the way.
 
+use std::sync::Arc;
+
 use bytemuck::Zeroable as _;
 
 use super::*;
@@ -387,6 +389,21 @@ fn a_backend_of_udp_that_still_serves_is_kept_and_resumed() {
             "backends: retire backend 3",
         ]
     );
+}
+
+#[test]
+fn where_no_endpoint_has_served_for_a_while_nothing_is_kept() {
+    let empty = dns(&[], &[]);
+    let over = empty.frontends.keys().copied().collect();
+    let deserted = DesiredState { deserted: Arc::new(over), ..empty.clone() };
+    let (mut maps, mut realized) = maps(ROOMY, &[&dns(&[ONE, TWO], &[]), &empty]);
+    assert_eq!(realized.kept_backends(), 2);
+    assert_eq!(plan(&deserted, &realized, Pruning::Off), Plan::default());
+    assert_eq!(
+        go(&deserted, &mut maps, &mut realized),
+        ["backends: retire backend 1", "backends: retire backend 2"]
+    );
+    assert_eq!(plan(&empty, &realized, Pruning::On), Plan::default());
 }
 
 #[test]

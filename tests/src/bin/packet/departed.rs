@@ -13,8 +13,8 @@ use crate::{
     test_flow::{Side, TestFlow},
 };
 
-/// Longer than the timeout of a UDP flow with replies.
-const IDLE: Duration = Duration::from_secs(121);
+/// Longer than the timeout of a UDP flow without replies.
+const IDLE: Duration = Duration::from_secs(31);
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "departed: flows go on", flows_go_on);

@@ -76,7 +76,7 @@ impl Clients {
 }
 
 /// Waits until a blocking read fails, and says how.
-fn end(mut stream: &TcpStream) -> anyhow::Result<ErrorKind> {
+pub(super) fn end(mut stream: &TcpStream) -> anyhow::Result<ErrorKind> {
     stream.set_read_timeout(Some(mcs_tests::wait::scaled(PROMPT)))?;
     match stream.read(&mut [0; 16]) {
         Ok(length) => anyhow::bail!("it read {length} bytes"),
@@ -92,7 +92,7 @@ pub(super) fn destroys(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let clients = world.network.pod.run(|| Clients::begin(&target, &other))??;
 
-    // Endpoints that leave together stay connected: nothing serves instead.
+    // Sockets of endpoints that leave together stay for a moment: nothing serves instead.
     site.apply(&target.clone().with(&[]).service)?;
     std::thread::sleep(Duration::from_millis(500));
     Clients::go_on(&clients.stale).context("where no endpoint serves")?;

@@ -1,0 +1,198 @@
+//! Clients by both paths of a service that loses its only endpoint, and of one whose import is deleted.
+
+use std::{
+    io,
+    net::{SocketAddr, TcpStream, UdpSocket},
+    thread,
+    time::{Duration, Instant},
+};
+
+use anyhow::{Context as _, ensure};
+use mcs_tests::{
+    client::{Family, ask, connected, identity, receive_nameless, still_goes, udp, udp_connected},
+    manifests::Protocol,
+    server::{Server, Servers},
+    site::Site,
+    suite::tell,
+    target::REMOTE,
+    topology::network::Network,
+    wait,
+};
+
+use super::{ENTERS, count, tcp};
+use crate::world::{TCP, Target, UDP, World};
+
+/// The pod that goes.
+const POD: u8 = 11;
+/// How long clients may stay with it.
+const KEPT_FOR: Duration = Duration::from_secs(30);
+/// Until then nobody has lost anything.
+const EARLY: Duration = Duration::from_secs(20);
+/// It is over this long after its time.
+const LATE: Duration = Duration::from_secs(4);
+const INTERVAL: Duration = Duration::from_millis(100);
+
+/// A client that only sends.
+struct Sender {
+    what: String,
+    socket: UdpSocket,
+    /// The destination of each datagram, unless the socket is connected.
+    to: Option<SocketAddr>,
+    /// What send(2) says in the end.
+    expected: i32,
+    /// When it did so.
+    ended: Option<Duration>,
+}
+
+impl Sender {
+    /// A client of the socket path or of the packet path, whose flow the pod has answered.
+    fn begin(
+        family: Family,
+        target: &Target,
+        sockets: bool,
+        is_connected: bool,
+    ) -> anyhow::Result<Self> {
+        let vip = target.udp(family);
+        let socket = if is_connected { udp_connected(family, vip)? } else { udp(family)? };
+        if is_connected {
+            socket.send(b"who are you")?;
+            receive_nameless(&socket)?;
+        } else {
+            ask(&socket, vip)?;
+        }
+        let path = if sockets { "sockets" } else { "packets" };
+        let how = if is_connected { "connected" } else { "unconnected" };
+        let is_destroyed = sockets && is_connected;
+        Ok(Self {
+            what: format!("{}, {family}, {path}, {how}", target.service.name()),
+            socket,
+            to: (!is_connected).then_some(vip),
+            expected: if is_destroyed { libc::EDESTADDRREQ } else { libc::ECONNREFUSED },
+            ended: None,
+        })
+    }
+
+    fn send(&self) -> io::Result<usize> {
+        match self.to {
+            Some(to) => self.socket.send_to(b"a datagram", to),
+            None => self.socket.send(b"a datagram"),
+        }
+    }
+
+    /// Sends once more, and notes when it is over.
+    fn go_on(&mut self, since: Duration) -> anyhow::Result<()> {
+        if let Err(error) = self.send() {
+            let is_right = error.raw_os_error() == Some(self.expected);
+            ensure!(is_right, "{}: {error} after {since:?}", self.what);
+            self.ended.get_or_insert(since);
+        }
+        Ok(())
+    }
+
+    /// A socket that was destroyed says so at each send, and to recv(2) once.
+    fn last_words(&self) -> anyhow::Result<()> {
+        if self.expected == libc::EDESTADDRREQ {
+            for _ in 0..3 {
+                let error = self.send().err().and_then(|error| error.raw_os_error());
+                ensure!(error == Some(self.expected), "{}: {error:?} again", self.what);
+            }
+            let error = self.socket.recv(&mut [0; 16]).err().context("received something")?;
+            let is_right = error.kind() == io::ErrorKind::ConnectionAborted;
+            ensure!(is_right, "{}: {error} instead of ECONNABORTED", self.what);
+        }
+        Ok(())
+    }
+}
+
+/// Every client, sending ten times a second from some time after the change until another.
+fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> anyhow::Result<()> {
+    while began.elapsed() < until {
+        for sender in &mut *senders {
+            sender.go_on(began.elapsed())?;
+        }
+        thread::sleep(INTERVAL);
+    }
+    Ok(())
+}
+
+/// The clients of a service.
+fn begin(
+    network: &Network,
+    site: &Site,
+    target: &Target,
+) -> anyhow::Result<(Vec<Sender>, Vec<(TcpStream, SocketAddr)>)> {
+    let (mut senders, mut streams) = (Vec::new(), Vec::new());
+    for family in Family::ON_WIRE {
+        let (vip, via) = (target.udp(family).ip(), Network::gateway(family));
+        network.pod.ip(&format!("route replace {vip} via {via}"))?;
+        let by_packets = network.pod.run(|| Sender::begin(family, target, false, true))?;
+        senders.push(by_packets?);
+        let _in_cgroup = site.cgroup.visit()?;
+        for is_connected in [true, false] {
+            let begin = || Sender::begin(family, target, true, is_connected);
+            senders.push(network.pod.run(begin)??);
+        }
+        let stream = network.pod.run(|| connected(family, target.tcp(family)))??;
+        identity(&stream)?;
+        streams.push((stream, target.tcp(family)));
+    }
+    Ok((senders, streams))
+}
+
+/// Takes what has arrived at the pod.
+fn arrived(sinks: &[UdpSocket]) -> usize {
+    let taken = |sink: &UdpSocket| std::iter::from_fn(|| sink.recv(&mut [0; 32]).ok()).count();
+    sinks.iter().map(taken).sum()
+}
+
+pub(super) fn ends(world: &mut World) -> anyhow::Result<()> {
+    let network = Network::named(&world.run, "bounded-", &[POD], &[(Server::tcp_echo, TCP.1)])?;
+    let [emptied, deleted] = ["emptied", "deleted"].map(|name| world.target(name).with(&[POD]));
+    let services = [&emptied.service, &deleted.service];
+    let flags = ["--tc=on", "--stale-tcp=destroy"];
+    let netns = &network.node.netns;
+    let site = Site::start_with(&world.run, "bounded", netns, &[ENTERS], &flags, &services)?;
+    let pod = Servers::start(&network.remote, REMOTE.both(POD), &[(Server::udp, UDP.1)])?;
+    let (mut senders, mut streams) = begin(&network, &site, &emptied)?;
+    let (more, more_streams) = begin(&network, &site, &deleted)?;
+    // A new datagram of an unconnected socket follows the VIP, which is nobody's any more.
+    senders.extend(more.into_iter().filter(|sender| sender.to.is_none()));
+    streams.extend(more_streams);
+
+    // The pod answers no more, and another one may have its address.
+    drop(pod);
+    let bind = |ip| UdpSocket::bind((ip, UDP.1));
+    let sinks = network.remote.run(|| REMOTE.both(POD).map(bind))?;
+    let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
+    sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+    let began = Instant::now();
+    site.apply(&emptied.clone().with(&[]).service)?;
+    site.remove(&deleted.service)?;
+
+    send_all(&mut senders, began, EARLY)?;
+    for sender in &senders {
+        ensure!(sender.ended.is_none(), "{} ended after {:?}", sender.what, sender.ended);
+    }
+    let goes = |(stream, vip): &(TcpStream, SocketAddr)| still_goes(stream, *vip);
+    streams.iter().try_for_each(goes).context("a connection that the pod has")?;
+    ensure!(arrived(&sinks) > 0, "nothing arrived meanwhile");
+
+    send_all(&mut senders, began, KEPT_FOR + wait::scaled(LATE))?;
+    arrived(&sinks);
+    send_all(&mut senders, Instant::now(), Duration::from_secs(1))?;
+    let more = arrived(&sinks);
+    for sender in &senders {
+        sender.ended.with_context(|| format!("{} goes on sending to the pod", sender.what))?;
+        sender.last_words()?;
+    }
+    ensure!(more == 0, "{more} datagrams were sent to the pod when it was over");
+    for (stream, _) in &streams {
+        let how = tcp::end(stream)?;
+        ensure!(how == io::ErrorKind::ConnectionAborted, "{how:?} instead of ECONNABORTED");
+    }
+    let ends = || senders.iter().filter_map(|sender| sender.ended);
+    let times = [ends().min(), ends().max()].map(Option::unwrap_or_default);
+    tell(format!("{} senders ended after {:.1?}", senders.len(), times));
+    count(&site.agent, Protocol::Udp, 4)?;
+    count(&site.agent, Protocol::Tcp, streams.len())
+}
