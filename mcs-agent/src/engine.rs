@@ -17,8 +17,8 @@ pub(crate) mod throttle;
 mod usage;
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    collections::{BTreeMap, BTreeSet, HashSet},
+    net::{IpAddr, SocketAddr},
     sync::Arc,
     time::{Duration, Instant, SystemTime},
 };
@@ -34,8 +34,8 @@ use crate::{
     desired::Rules,
     model::{
         AdoptableGroup, AdoptableObjects, Capacity, Departure, DesiredChanges, DesiredState,
-        Ejections, EventBatch, Kind, NodeContext, NodeFacts, Protocol, SourceProblem, SourceStatus,
-        Unreachable,
+        Ejections, EndpointSlice, EventBatch, Kind, NodeContext, NodeFacts, ObjectKey, Protocol,
+        SourceProblem, SourceStatus, Unreachable,
     },
     reconcile::{
         DamagedFrontend, MapError, MapReader as _, Maps, Plan, Planned, Pruning, Realized, Step,
@@ -503,6 +503,11 @@ impl Engine {
         };
         let objects = self.store.snapshot();
         objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()
+    }
+
+    /// The addresses and ports that endpoints of an import have, in whatever condition they are.
+    pub fn endpoints(&self, import: &ObjectKey) -> HashSet<SocketAddr> {
+        self.store.snapshot().slices(import).flat_map(EndpointSlice::addresses).collect()
     }
 
     /// The rules with their latest result.

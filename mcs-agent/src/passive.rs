@@ -7,7 +7,14 @@
 mod verdict;
 mod watch;
 
-use std::{collections::BTreeSet, io, mem, net::SocketAddr, path::Path, pin::Pin, time::Duration};
+use std::{
+    collections::{BTreeSet, HashSet},
+    io, mem,
+    net::SocketAddr,
+    path::Path,
+    pin::Pin,
+    time::Duration,
+};
 
 use futures_util::{StreamExt as _, stream::FuturesUnordered};
 use mcs_kube::reach::{Attempt, Outcome, ProbePeers, connect};
@@ -90,14 +97,16 @@ impl Passive {
         self.watch.is_none() && self.verdicts.is_empty()
     }
 
-    /// Watches these backends from now on. `imports`: all that have passive health.
+    /// Watches these backends from now on. `imports`: all that have passive health. `endpoints`: those of an import, whether
+    /// clients get them or not.
     pub fn follow(
         &mut self,
         state: &Path,
         targets: Targets,
         imports: &[ObjectKey],
+        endpoints: impl Fn(&ObjectKey) -> HashSet<SocketAddr>,
     ) -> io::Result<()> {
-        self.verdicts.retain(&imports.iter().collect());
+        self.verdicts.retain(&imports.iter().collect(), endpoints);
         let watch = match &mut self.watch {
             None if targets.is_empty() => return Ok(()),
             None => self.watch.insert(Watch::open(state)?),

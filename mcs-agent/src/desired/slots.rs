@@ -29,8 +29,8 @@ struct Cluster {
 /// The slots of each candidate, in their order. `None`: no cluster has a weight, so each candidate gets one.
 ///
 /// The share of a cluster follows from its weight alone, and its endpoints get equal parts of the share. If a cluster has
-/// more endpoints than its share has slots, some endpoints get none. Which ones differs from node to node. If clients are
-/// `sticky`, by session affinity, each endpoint gets one: without a slot it would lose its clients.
+/// more endpoints than its share has slots, some endpoints get none, other ones on the node with the next [`turn`]. If clients
+/// are `sticky`, by session affinity, each endpoint gets one: without a slot it would lose its clients.
 pub(super) fn by_weight(
     candidates: &[Candidate<'_>],
     node: &NodeContext,
@@ -109,15 +109,18 @@ fn share_out(
         .iter()
         .map(|(weight, indices)| Cluster { weight: *weight, backends: indices.len() as u64 })
         .collect();
+    let turn = turn(node.node_name.as_deref().unwrap_or_default());
     let mut slots = vec![0; candidates.len()];
-    for (((_, mut indices), cluster), slots_of_all) in
+    for (((_, indices), Cluster { backends, .. }), slots_of_all) in
         weighed.into_iter().zip(&clusters).zip(slots_of(&clusters, sticky))
     {
-        let slots_of_all = if sticky { slots_of_all.max(cluster.backends) } else { slots_of_all };
-        let (each, over) = (slots_of_all / cluster.backends, slots_of_all % cluster.backends);
-        indices.sort_by_cached_key(|index| rank(&candidates[*index], node));
-        for (nth, index) in (0..).zip(indices) {
-            slots[index] = u32::try_from(each + u64::from(nth < over)).unwrap_or(u32::MAX);
+        let slots_of_all = if sticky { slots_of_all.max(*backends) } else { slots_of_all };
+        let (each, over) = (slots_of_all / backends, slots_of_all % backends);
+        // The node with the turn before gives what is over to the endpoints before.
+        let first = turn % backends * over % backends;
+        for (nth, index) in (backends - first..).zip(indices) {
+            let more = u64::from(nth % backends < over);
+            slots[index] = u32::try_from(each + more).unwrap_or(u32::MAX);
         }
     }
     // The totals that were tried are multiples of the number of backends, which can be more than needed.
@@ -169,11 +172,16 @@ fn largest_remainder(clusters: &[Cluster], weights: u64, total: u64) -> Vec<u64>
     slots
 }
 
-/// An order of endpoints that differs from node to node. It does not change when other endpoints come and go.
-fn rank(candidate: &Candidate<'_>, node: &NodeContext) -> u64 {
+/// The turn of a node in giving slots to some endpoints of many. Nodes whose names end in successive numbers, before the
+/// first dot, have successive turns. An agent reads no Node but its own, so between others chance decides.
+fn turn(node_name: &str) -> u64 {
+    let (label, domain) = node_name.split_once('.').unwrap_or((node_name, ""));
+    let stem = label.trim_end_matches(|char: char| char.is_ascii_digit());
+    // The nodes `worker` and `worker2` are such nodes too.
+    let number = label[stem.len()..].parse().unwrap_or(1);
     let mut hasher = DefaultHasher::new();
-    (node.node_name.as_deref(), candidate.address).hash(&mut hasher);
-    hasher.finish()
+    (stem, domain).hash(&mut hasher);
+    hasher.finish().wrapping_add(number)
 }
 
 #[cfg(test)]
@@ -241,20 +249,46 @@ mod tests {
         }
     }
 
-    /// One percent of 160 slots is two: eight of ten endpoints get none, and other ones on another node.
+    /// One percent of 160 slots is two: eight of ten endpoints get none.
     #[test]
     fn a_share_can_be_smaller_than_its_endpoints_are_many() {
-        let clusters = [(Some(99), 10), (Some(1), 10)];
-        let slots = slots(&clusters).unwrap();
+        let slots = slots(&[(Some(99), 10), (Some(1), 10)]).unwrap();
         assert_eq!(slots[1], [0, 0, 0, 0, 0, 0, 0, 0, 1, 1]);
-        let (node, endpoints) = site(&clusters);
-        let of_node = |name: &str| {
-            let node = NodeContext { node_name: Some(name.to_owned()), ..node.clone() };
-            by_weight(&numbered(&endpoints), &node, false)
-        };
-        let different =
-            (0..20).map(|n| of_node(&format!("node-{n}"))).filter(|one| *one != of_node("a"));
-        assert!(different.count() > 10);
+    }
+
+    /// The endpoints of the last cluster that these nodes use together, and how many slots each node has for them.
+    fn used(clusters: &[(Option<u32>, usize)], nodes: &[&str]) -> (usize, usize) {
+        let (node, endpoints) = site(clusters);
+        let last = format!("c{}", clusters.len() - 1);
+        let mut used = std::collections::BTreeSet::new();
+        let mut each = 0;
+        for name in nodes {
+            let node = NodeContext { node_name: Some((*name).to_owned()), ..node.clone() };
+            let slots = by_weight(&numbered(&endpoints), &node, false).unwrap();
+            let of_last = |(nth, count): &(usize, u32)| *endpoints[*nth].0 == *last && *count > 0;
+            let those: Vec<_> = (0..).zip(slots).filter(of_last).map(|(nth, _)| nth).collect();
+            each = those.len();
+            used.extend(those);
+        }
+        (used.len(), each)
+    }
+
+    #[test]
+    fn numbered_nodes_use_all_endpoints_as_far_as_their_slots_suffice() {
+        let (of_four, of_two) = ([(Some(97), 3), (Some(3), 6)], [(Some(99), 10), (Some(1), 10)]);
+        for nodes in [
+            ["c1-node1", "c1-node2", "c1-node3"],
+            ["node-09", "node-10", "node-11"],
+            ["kind-worker", "kind-worker2", "kind-worker3"],
+            ["n8.east.example", "n9.east.example", "n10.east.example"],
+        ] {
+            assert_eq!(used(&of_four, &nodes[..2]), (6, 4), "{nodes:?}");
+            assert_eq!(used(&of_two, &nodes), (6, 2), "{nodes:?}");
+        }
+        // Of others, and of numbers with a gap, as many as chance allows.
+        let nodes: Vec<_> = (0..40).map(|nth| format!("{:x}-a", nth * 7919)).collect();
+        let nodes: Vec<_> = nodes.iter().map(String::as_str).collect();
+        assert_eq!(used(&of_two, &nodes), (10, 2));
     }
 
     #[test]

@@ -1,6 +1,12 @@
 //! Kubernetes objects as the sources read them: ServiceImports and EndpointSlices.
 
-use std::{borrow::Cow, fmt, net::IpAddr, sync::Arc, time::SystemTime};
+use std::{
+    borrow::Cow,
+    fmt,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+    time::SystemTime,
+};
 
 use mcs_kube::{ObjectKey, Tiers};
 use serde::{Deserialize, Serialize};
@@ -189,6 +195,18 @@ impl EndpointSlice {
     /// The import that this slice belongs to.
     pub fn import(&self) -> ObjectKey {
         ObjectKey { namespace: Arc::clone(&self.key.namespace), name: Arc::clone(&self.service) }
+    }
+
+    /// Every address and port that its endpoints have, of any protocol and in any condition.
+    pub fn addresses(&self) -> impl Iterator<Item = SocketAddr> {
+        let ports = self.ports.iter().filter_map(|port| u16::try_from(port.port?).ok());
+        let ip = |one: &Endpoint| match one.address {
+            EndpointAddress::Ip(ip) => Some(ip),
+            EndpointAddress::Absent | EndpointAddress::Other(_) => None,
+        };
+        ports.flat_map(move |port| {
+            self.endpoints.iter().filter_map(ip).map(move |ip| SocketAddr::new(ip, port))
+        })
     }
 
     /// Whether `other` is equal but for `trigger_time`, which no rule reads.

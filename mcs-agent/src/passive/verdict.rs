@@ -2,12 +2,13 @@
 //!
 //! A backend fails if it does not answer three connects of at least two clients within ten seconds, and answers none after
 //! the first of them. A client is a network namespace, or a device in the packet path. The latest two connects of each
-//! client count, so that one client alone ejects nothing. Answers of sockets are recorded from the first failure on. A
+//! client count, so that one client alone ejects nothing. A pod can be a client of both paths. Where the agent connects too,
+//! a namespace and a device count as two clients all the same. Answers of sockets are recorded from the first failure on. A
 //! backend that fails is ejected unless it answers the agent. When its time is over it is half open: one answer to a
 //! client, or to the agent, ends the ejection. One more failure that the agent confirms ejects it again.
 
 use std::{
-    collections::{BTreeMap, BTreeSet},
+    collections::{BTreeMap, BTreeSet, HashSet},
     fmt,
     net::SocketAddr,
     sync::Arc,
@@ -140,9 +141,19 @@ impl Verdicts {
         self.imports.is_empty()
     }
 
-    /// Forgets all other imports.
-    pub(super) fn retain(&mut self, imports: &BTreeSet<&ObjectKey>) {
-        self.imports.retain(|import, _| imports.contains(import));
+    /// Forgets all other imports, and the verdicts about backends that are none of their `endpoints` any more.
+    pub(super) fn retain(
+        &mut self,
+        imports: &BTreeSet<&ObjectKey>,
+        endpoints: impl Fn(&ObjectKey) -> HashSet<SocketAddr>,
+    ) {
+        self.imports.retain(|import, backends| {
+            if imports.contains(import) && backends.values().any(Memory::matters) {
+                let endpoints = endpoints(import);
+                backends.retain(|backend, one| !one.matters() || endpoints.contains(backend));
+            }
+            imports.contains(import) && !backends.is_empty()
+        });
     }
 
     /// Whether answers are to be recorded: a backend fails or has failed.
@@ -345,7 +356,8 @@ impl Memory {
         let settled = self.settled.max(self.answered);
         // Earlier answers were not recorded. The agent's own connect replaces them.
         let known = |since| if confirms { settled } else { settled.max(since) };
-        self.failing = answers_since.and_then(|since| failing(now, records, known(since), needed));
+        let failing = |since| failing(now, records, known(since), needed, confirms);
+        self.failing = answers_since.and_then(failing);
         matches!(self.stage, Stage::HalfOpen { since } if self.answered > since)
             && self.return_if_half_open(now)
             || answers_clients
@@ -378,6 +390,11 @@ impl Memory {
         is_half_open
     }
 
+    /// Whether somebody sees a verdict, or a new endpoint of this address would have one.
+    const fn matters(&self) -> bool {
+        self.times > 0 || self.alone.is_some() || self.failing.is_some()
+    }
+
     const fn is_remembered(&self, now: u64) -> bool {
         match self.stage {
             Stage::Ejected { .. } => true,
@@ -393,21 +410,25 @@ fn failing(
     records: &[HealthRecord],
     settled: u64,
     (failures, clients): (usize, usize),
+    confirms: bool,
 ) -> Option<u64> {
     let counts = |at: &u64| *at > settled && *at + WINDOW >= now;
     let all = records.iter().flat_map(|record| &record.failures);
     let of = |one: &mcs_common::ClientFailures| {
         [one.latest_ns, one.before_ns].map(|at| (one.netns_cookie, at))
     };
-    let (flows, sockets): (Vec<_>, Vec<_>) =
-        all.flat_map(of).filter(|(_, at)| counts(at)).partition(|(client, _)| is_device(*client));
-    // A pod can be a client of both paths.
-    let is_enough = |counted: &&Vec<(u64, u64)>| {
-        let different: BTreeSet<_> = counted.iter().map(|(client, _)| client).collect();
-        counted.len() >= failures && different.len() >= clients
+    let counted: Vec<_> = all.flat_map(of).filter(|(_, at)| counts(at)).collect();
+    let different: BTreeSet<_> = counted.iter().map(|(client, _)| *client).collect();
+    let (devices, namespaces): (Vec<_>, Vec<_>) =
+        different.into_iter().partition(|client| is_device(*client));
+    // A namespace and a device can be one pod, which would decide alone where the agent does not connect.
+    let different = if confirms {
+        devices.len() + namespaces.len()
+    } else {
+        devices.len().max(namespaces.len())
     };
-    let first = |counted: &Vec<(u64, u64)>| counted.iter().map(|(_, at)| *at).min();
-    [sockets, flows].iter().filter(is_enough).filter_map(first).min()
+    let is_enough = counted.len() >= failures && different >= clients;
+    counted.iter().map(|(_, at)| *at).min().filter(|_| is_enough)
 }
 
 #[cfg(test)]

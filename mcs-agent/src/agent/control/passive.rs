@@ -22,9 +22,12 @@ impl Control {
         let targets = targets(self.engine.rules().watchable(), desired, realized);
         let state = self.installed.options.pins.state();
         let begins = self.passive.is_idle();
-        if let Err(error) = self.passive.follow(&state, targets, imports) {
+        let endpoints = |import: &_| self.engine.endpoints(import);
+        if let Err(error) = self.passive.follow(&state, targets, imports, endpoints) {
             self.note_trouble(format!("cannot watch all backends: {error}; trying again"));
         }
+        // No round is due: no endpoint has what was forgotten. A new one of that address must not have its verdict.
+        self.engine.set_ejections(self.passive.ejections().iter().collect());
         if begins && !self.passive.is_idle() && !self.sees_sockets() {
             tracing::warn!("passive health: {NO_SOCKETS}");
         }

@@ -104,18 +104,26 @@ impl World {
 }
 
 #[test]
-fn a_pod_is_no_client_of_two_paths() {
-    let (pod, device, other_device) = (1, 1 << 63 | 1, 1 << 63 | 2);
-    let mut world = World::new(true, 4);
-    for client in [pod, pod, device, device] {
-        world.fails(0, client);
+fn failures_of_both_paths_count_together() {
+    let (pod, other_pod, device, other_device) = (1, 2, 1 << 63 | 1, 1 << 63 | 2);
+    for (confirms, clients, expected) in [
+        (true, vec![pod, pod, device], true),
+        (true, vec![pod, device, device], true),
+        (true, vec![pod, device], false),
+        (true, vec![device, device, device], false),
+        // A pod can be a client of both paths, and no client alone decides.
+        (false, vec![pod, pod, device, device], false),
+        (false, vec![pod, other_pod, device], true),
+        (false, vec![pod, device, other_device], true),
+    ] {
+        let mut world = World::new(confirms, 4);
+        for client in &clients {
+            world.fails(0, *client);
+        }
+        world.observe();
+        world.confirm(Confirmation::Dead);
+        assert_eq!(world.out() == [0], expected, "confirms: {confirms}, {clients:?}");
     }
-    world.observe();
-    assert_eq!(world.confirm(Confirmation::Dead), 0);
-    world.fails(0, other_device);
-    world.observe();
-    assert_eq!(world.confirm(Confirmation::Dead), 1);
-    assert_eq!(world.out(), [0]);
 }
 
 #[test]
@@ -311,9 +319,41 @@ fn what_is_not_asked_for_any_more_is_forgotten() {
     let mut world = World::new(false, 2);
     world.dies(0);
     world.observe();
-    world.verdicts.retain(&[&key("shop/web")].into());
+    let all = |_: &ObjectKey| (0..2).map(address).collect();
+    world.verdicts.retain(&[&key("shop/web")].into(), all);
     assert!(!world.verdicts.is_empty());
-    world.verdicts.retain(&[&key("shop/api")].into());
+    world.verdicts.retain(&[&key("shop/api")].into(), all);
+    assert!(world.verdicts.is_empty());
+}
+
+#[test]
+fn a_verdict_ends_with_its_endpoint() {
+    let without = |gone: &'static [u8]| {
+        move |_: &ObjectKey| (0..4).filter(|one| !gone.contains(one)).map(address).collect()
+    };
+    let web = key("shop/web");
+    let mut world = World::new(true, 4);
+    world.dies(0);
+    world.observe();
+    world.confirm(Confirmation::Dead);
+    world.wait();
+    world.dies(1);
+    world.observe();
+    world.confirm(Confirmation::Dead);
+    world.dies(2);
+    world.observe();
+    world.confirm(Confirmation::Answers);
+    let alone = |world: &World| world.with(EjectionState::AnswersAgent);
+    world.verdicts.retain(&[&web].into(), without(&[]));
+    assert_eq!((world.half_open(), world.out(), alone(&world)), (vec![0], vec![1], vec![2]));
+    // It fails, and its endpoint goes before the agent is answered.
+    world.dies(3);
+    world.observe();
+    let suspect = world.verdicts.suspects();
+    assert_eq!(suspect, [(web.clone(), address(3))]);
+    world.verdicts.retain(&[&web].into(), without(&[0, 1, 2, 3]));
+    assert_eq!(world.verdicts.ejections(), []);
+    assert_eq!(world.verdicts.confirm(world.now, &suspect[0], Confirmation::Dead), []);
     assert!(world.verdicts.is_empty());
 }
 

@@ -27,6 +27,7 @@ use crate::{
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("passive health: a cluster that is lost is ejected", loses_a_cluster);
     suite.case("passive health: a cluster that is lost to packets is ejected", loses_packets);
+    suite.case("passive health: a client of each path eject together what is lost", both_paths);
     suite.case("passive health: what clients alone do not reach stays", clients_alone);
     suite.case("passive health: closed ports of another service", closed_ports);
     suite.case("passive health: what a connect costs", costs);
@@ -128,13 +129,14 @@ fn ejections(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
     Ok(ejections.iter().map(|one| (text(&one["backend"]), text(&one["state"]))).collect())
 }
 
-/// Waits until all pods in the east are ejected, and no others.
-fn until_ejected(site: &Site) -> anyhow::Result<()> {
-    let expected = EAST.map(|pod| backend(pod, Family::V4, TCP.1).to_string());
+/// Waits until these pods are ejected, and no others.
+fn until_ejected(site: &Site, pods: &[u8]) -> anyhow::Result<()> {
+    let expected = pods.iter().map(|pod| backend(*pod, Family::V4, TCP.1).to_string());
     wait::until("the pods in the east to be ejected", || {
         let found = ejections(site)?;
         let ejected = found.iter().filter(|(_, state)| state == "ejected");
-        ensure!(ejected.map(|(backend, _)| backend).eq(&expected), "{found:?}");
+        let ejected = ejected.map(|(backend, _)| backend.clone());
+        ensure!(ejected.eq(expected.clone()), "{found:?}");
         Ok(())
     })
 }
@@ -156,7 +158,7 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
     assert!(!failures.is_empty(), "nothing was lost");
     assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
     assert_eq!(others, Failures::new(), "of another service");
-    until_ejected(&site)?;
+    until_ejected(&site, &EAST)?;
     assert_eq!(ejections(&site)?.len(), EAST.len());
     let said = site.agent.explain(&world.network.node.netns, &["default/lost"], 0, &[])?;
     for pod in EAST {
@@ -186,9 +188,34 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
     let until = failures.iter().max().copied().unwrap_or_default();
     tell(format!("{} connects failed, the last one after {until:.1?}", failures.len()));
     assert!(until < wait::scaled(Duration::from_secs(5)), "{until:?} until no connect failed");
-    until_ejected(&site)?;
+    until_ejected(&site, &EAST)?;
     drop(lost);
     BOTH.iter().try_for_each(|place| world.route(&web, *place, "delete"))?;
+    World::end(site)
+}
+
+/// A pod connects by sockets, and another one, outside of the cgroup, by packets. Then one of the lost pods is deleted.
+fn both_paths(world: &mut World) -> anyhow::Result<()> {
+    ensure_tracepoints()?;
+    let fresh = asking(world.fresh("lost-to-both").with_cluster("west", &WEST));
+    let web = fresh.clone().with_cluster("east", &EAST);
+    let flags = ["--probe-peers=on", "--tc=on", "--tc-devices=pod,other"];
+    let site = world.start("lost-to-both", &flags, &[&web.service])?;
+    world.route(&web, Place::OtherPod, "add")?;
+    let lost: Vec<_> =
+        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let vip = web.tcp(Family::V4);
+    let in_cgroup = site.cgroup.visit()?;
+    assert!(!load_from(world, &[Place::Pod], vip)?.is_empty(), "nothing was lost");
+    drop(in_cgroup);
+    assert_eq!(ejections(&site)?, [], "one client alone");
+    load_from(world, &[Place::OtherPod], vip)?;
+    until_ejected(&site, &EAST)?;
+    site.apply(&fresh.with_cluster("east", &EAST[1..]).service)?;
+    until_ejected(&site, &EAST[1..])?;
+    assert_eq!(ejections(&site)?.len(), EAST.len() - 1, "a verdict is left");
+    drop(lost);
+    world.route(&web, Place::OtherPod, "delete")?;
     World::end(site)
 }
 
