@@ -43,6 +43,8 @@ use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
 
 /// The check of a cluster that does not answer.
 const API_SERVER: &str = "api server";
+/// The check of each ClusterPeer.
+const PEER: &str = "peer";
 /// The greatest age of a publisher's Lease, in seconds, with a margin for clocks.
 const OLDEST_LEASE: i64 = 60;
 /// The flag of a controller whose mailbox is on a hub.
@@ -91,9 +93,6 @@ struct Finding {
     /// The check did not get an answer.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
-    /// Whether the next `check` may know.
-    #[serde(skip)]
-    is_unsettled: bool,
     message: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
@@ -105,8 +104,8 @@ struct Finding {
 }
 
 impl Finding {
-    /// The result of a check. An error is advice, or a [`Warning`], [`Unknown`] or [`Unsettled`]. It counts as unknown if the
-    /// caller lacks a right.
+    /// The result of a check. An error is advice, or a [`Warning`], or [`Unknown`]. It counts as unknown if the caller
+    /// lacks a right.
     fn new(cluster: &str, check: &'static str, result: anyhow::Result<String>) -> Self {
         let mut finding = Self {
             cluster: cluster.to_owned(),
@@ -114,7 +113,6 @@ impl Finding {
             ok: true,
             warning: false,
             skipped: false,
-            is_unsettled: false,
             message: String::new(),
             peer: None,
             node: None,
@@ -128,8 +126,7 @@ impl Finding {
                     format!("not checked, as you may not {right}: let somebody run `check` who may")
                 } else {
                     finding.warning = error.is::<Warning>();
-                    finding.is_unsettled = error.is::<Unsettled>();
-                    finding.skipped = finding.is_unsettled || error.is::<Unknown>();
+                    finding.skipped = error.is::<Unknown>();
                     finding.ok = finding.warning || finding.skipped;
                     told(&error)
                 }
@@ -157,11 +154,6 @@ struct Warning(String);
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
 struct Unknown(String);
-
-/// A check without an answer now.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Unsettled(String);
 
 /// No controller writes any more.
 #[derive(Debug, thiserror::Error)]
@@ -206,9 +198,13 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     Ok(exit_code(&findings).into())
 }
 
-/// A cluster that does not answer is unknown, as what is not known now.
+/// A cluster that does not answer is unknown, as a peer is of which its controller does not say now whether it is read.
 fn exit_code(findings: &[Finding]) -> u8 {
-    let is_unasked = |one: &Finding| one.is_unsettled || (!one.ok && one.check == API_SERVER);
+    let is_unasked = |one: &Finding| match one.check {
+        API_SERVER => !one.ok,
+        PEER => one.skipped,
+        _ => false,
+    };
     if findings.iter().any(|one| !one.ok && !is_unasked(one)) {
         1
     } else if findings.iter().any(is_unasked) {
@@ -280,7 +276,7 @@ async fn check_one(
     }
     let reports = Reports::of(cluster).await;
     let ready = agents::on_every_node(cluster).await;
-    add("agents", ready.and_then(|ready| agents::reported(ready, &reports, Timestamp::now())));
+    add("agents", ready.and_then(|ready| agents::reported(&ready, &reports, Timestamp::now())));
     add("addresses", addresses::vip_ranges(cluster, namespace).await);
     add("settings", settings::check(cluster).await);
     let found = peers::checks(cluster, known).await.into_iter();
@@ -518,18 +514,18 @@ mod tests {
         let find = |check, result| Finding::new("east", check, result);
         let fine = || find("id", Ok(String::new()));
         let skipped = || find("dns version", Err(Unknown("no tag".to_owned()).into()));
-        let unsettled = || find("peer", Err(Unsettled("not yet".to_owned()).into()));
+        let begun = || find(PEER, Err(Unknown("not yet".to_owned()).into()));
         let away = || find(API_SERVER, Err(anyhow::anyhow!("refused")));
         let failed = || find("exports", Err(anyhow::anyhow!("no Service")));
         for (findings, code) in [
             (vec![fine(), skipped()], 0),
-            (vec![skipped(), unsettled()], 3),
+            (vec![skipped(), begun()], 3),
             (vec![fine(), away()], 3),
-            (vec![away(), unsettled(), failed()], 1),
+            (vec![away(), begun(), failed()], 1),
         ] {
             assert_eq!(exit_code(&findings), code, "{findings:?}");
         }
-        assert_eq!(unsettled().result(), "skipped");
+        assert_eq!(begun().result(), "skipped");
     }
 
     #[tokio::test]

@@ -63,7 +63,7 @@ fn result(
 }
 
 /// What ready agents report: readiness leaves out whether an agent follows the API server. `ready`: what is known without them.
-pub(super) fn reported(ready: String, reports: &Reports, now: Timestamp) -> anyhow::Result<String> {
+pub(super) fn reported(ready: &str, reports: &Reports, now: Timestamp) -> anyhow::Result<String> {
     let is_lost = |status: &Status| {
         let kinds = status.report().into_iter().flat_map(|report| &report.source.kinds);
         let mut lost = kinds.filter_map(|kind| kind.known_until);
@@ -142,9 +142,8 @@ mod tests {
             json!({"degraded": degraded, "report": {"source": {"kinds": kinds}}})
         };
         let now = Timestamp::from_second(1000).unwrap();
-        let of = |all: Vec<Value>| {
-            reported("ready".to_owned(), &reports(["n1", "n2"].into_iter().zip(all)), now)
-        };
+        let of =
+            |all: Vec<Value>| reported("ready", &reports(["n1", "n2"].into_iter().zip(all)), now);
         let fine = || status(&[], None);
         assert_eq!(of(vec![fine(), fine()]).unwrap(), "ready; 2 of 2 agents were asked");
         let lost = "slices cannot be followed: as of 1 h ago";

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::Value;
 
-use super::{Unknown, Unsettled, Warning, listed};
+use super::{PEER, Unknown, Warning, listed};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NAMESPACES, PEERS},
     pod_ranges::{PodRanges, joined, of_flag},
@@ -81,7 +81,7 @@ pub(super) async fn checks(
         Err(error) => return vec![("peers", Err(error))],
     };
     let now = Timestamp::now();
-    let mut all: Vec<_> = peers.iter().map(|peer| ("peer", result(peer, known, now))).collect();
+    let mut all: Vec<_> = peers.iter().map(|peer| (PEER, result(peer, known, now))).collect();
     if peers.is_empty() {
         let advice = "there is no ClusterPeer: run `mcs link` with the kubeconfigs of all clusters";
         all.push(("peers", Err(anyhow::anyhow!(advice))));
@@ -139,7 +139,7 @@ fn result(peer: &Value, known: &[Known], now: Timestamp) -> anyhow::Result<Strin
         problems.extend(status::known::older(peer));
         anyhow::bail!("{name}: {}", problems.join("; "));
     }
-    anyhow::ensure!(unknown.is_empty(), Unsettled(format!("{name}: {}", unknown.join("; "))));
+    anyhow::ensure!(unknown.is_empty(), Unknown(format!("{name}: {}", unknown.join("; "))));
     Ok(format!("{name} is connected, synced and fresh"))
 }
 
@@ -212,11 +212,11 @@ mod tests {
         let result = |peer: &Value| result(peer, &[], Timestamp::UNIX_EPOCH);
         assert!(result(&peer("", "", 2)).is_ok());
         let begun = result(&peer("Fresh", "Unknown", 2)).unwrap_err();
-        assert!(begun.is::<Unsettled>(), "{begun}");
+        assert!(begun.is::<Unknown>(), "{begun}");
         let edited = result(&peer("", "", 3)).unwrap_err();
-        assert!(edited.is::<Unsettled>() && edited.to_string().contains("older than its spec"));
+        assert!(edited.is::<Unknown>() && edited.to_string().contains("older than its spec"));
         let failed = result(&peer("Synced", "False", 3)).unwrap_err();
-        assert!(!failed.is::<Unsettled>(), "{failed}");
+        assert!(!failed.is::<Unknown>(), "{failed}");
         let said = failed.to_string();
         assert!(said.starts_with("east: Synced is False: why; its status is older"), "{said}");
     }
