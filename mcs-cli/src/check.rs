@@ -7,6 +7,7 @@ mod ids;
 mod others;
 mod peers;
 pub(crate) mod pods;
+mod reports;
 pub(crate) mod rights;
 mod room;
 mod services;
@@ -24,11 +25,14 @@ use serde::Serialize;
 use serde_json::Value;
 use tokio::signal::ctrl_c;
 
-use self::pods::{Probe, ProbeArgs, Probing, source::Controller};
+use self::{
+    pods::{Probe, ProbeArgs, Probing, source::Controller},
+    reports::Reports,
+};
 use super::{
     cluster::{
         ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS,
-        containers,
+        containers, is_absent,
     },
     exit::UNASKED,
     fleet,
@@ -39,14 +43,18 @@ use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
 
 /// The check of a cluster that does not answer.
 const API_SERVER: &str = "api server";
+/// The check of each ClusterPeer.
+const PEER: &str = "peer";
 /// The greatest age of a publisher's Lease, in seconds, with a margin for clocks.
 const OLDEST_LEASE: i64 = 60;
+/// The flag of a controller whose mailbox is on a hub.
+const MAILBOX_SECRET: &str = "--mailbox-secret";
 
 /// Check that clusters can export to and import from each other.
 ///
 /// Asks each cluster for its id, types, rights, controller, agents, settings, peers, exports, imports and DNS, and connects to a few pods of
 /// each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
-/// clusters do not answer and nothing is missing in the others.
+/// clusters do not answer, or it is not known whether a peer is read now, and nothing is missing elsewhere. Warnings, and what you may not ask (`skipped`), leave it 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -145,7 +153,16 @@ struct Warning(String);
 /// A check without an answer.
 #[derive(Debug, thiserror::Error)]
 #[error("{0}")]
-struct Unknown(&'static str);
+struct Unknown(String);
+
+/// No controller writes any more.
+#[derive(Debug, thiserror::Error)]
+#[error("{what}")]
+struct Silent {
+    what: String,
+    /// When one did.
+    since: String,
+}
 
 /// The first of many, and the number of the others.
 fn listed(all: &[String]) -> String {
@@ -178,13 +195,23 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
         })
     };
     let findings = command.output.show(read, |findings, style| table(findings, style))?;
-    let failed: Vec<_> = findings.iter().filter(|finding| !finding.ok).collect();
-    Ok(match failed.is_empty() {
-        true => ExitCode::SUCCESS,
-        // The clusters that answered have no failure.
-        false if failed.iter().all(|finding| finding.check == API_SERVER) => UNASKED.into(),
-        false => ExitCode::FAILURE,
-    })
+    Ok(exit_code(&findings).into())
+}
+
+/// A cluster that does not answer is unknown, as a peer is of which its controller does not say now whether it is read.
+fn exit_code(findings: &[Finding]) -> u8 {
+    let is_unasked = |one: &Finding| match one.check {
+        API_SERVER => !one.ok,
+        PEER => one.skipped,
+        _ => false,
+    };
+    if findings.iter().any(|one| !one.ok && !is_unasked(one)) {
+        1
+    } else if findings.iter().any(is_unasked) {
+        UNASKED
+    } else {
+        0
+    }
 }
 
 /// Failures come first.
@@ -240,15 +267,23 @@ async fn check_one(
     add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
     add("types", types(cluster).await);
     add("rights", rights::of_controller(cluster, namespace).await);
-    add("controller", controller(cluster, command).await);
+    let controller = controller(cluster, command).await;
+    let silent = controller.as_ref().err().and_then(|error| error.downcast_ref::<Silent>());
+    let since = silent.map(|silent| silent.since.clone());
+    add("controller", controller);
     if let Some(result) = others::cilium(cluster).await {
         add("other controllers", result);
     }
-    add("agents", agents::on_every_node(cluster).await);
+    let reports = Reports::of(cluster).await;
+    let ready = agents::on_every_node(cluster).await;
+    add("agents", ready.and_then(|ready| agents::reported(&ready, &reports, Timestamp::now())));
     add("addresses", addresses::vip_ranges(cluster, namespace).await);
     add("settings", settings::check(cluster).await);
     let found = peers::checks(cluster, known).await.into_iter();
-    let found = found.chain(services::checks(cluster).await);
+    let found = found.chain(services::checks(cluster, &reports).await);
+    // Whether there are peers is no controller's word.
+    let since = |check| since.as_deref().filter(|_| check != "peers");
+    let found = found.map(|(check, result)| (check, as_of(since(check), result)));
     for (check, result) in found.chain(dns::checks(cluster).await) {
         add(check, result);
     }
@@ -257,6 +292,16 @@ async fn check_one(
         Err(error) => add("pods", Err(error)),
     }
     findings
+}
+
+/// What controllers have written, if none has since that time.
+fn as_of(since: Option<&str>, result: anyhow::Result<String>) -> anyhow::Result<String> {
+    let Some(since) = since else { return result };
+    let as_of = format!("as of {since}, when a controller wrote last");
+    match result {
+        Ok(message) => Err(Unknown(format!("{as_of}: {message}")).into()),
+        Err(error) => Err(error.context(as_of)),
+    }
 }
 
 /// A type, and the advice if the API server does not serve it.
@@ -273,9 +318,10 @@ pub(crate) const API_TYPES: [TypeNeeded; 3] = [
 pub(crate) async fn serves(cluster: &Cluster, types: &[TypeNeeded]) -> anyhow::Result<()> {
     for (kind, advice) in types {
         let (group, version, _, plural) = kind;
-        let served = cluster.ensure_served(*kind).await;
-        served
-            .with_context(|| format!("{plural}.{group} cannot be read as {version}: {advice}"))?;
+        cluster.ensure_served(*kind).await.map_err(|error| {
+            let advice = if is_absent(&error) { format!(": {advice}") } else { String::new() };
+            error.context(format!("{plural}.{group} cannot be read as {version}{advice}"))
+        })?;
     }
     Ok(())
 }
@@ -289,17 +335,21 @@ async fn types(cluster: &Cluster) -> anyhow::Result<String> {
 /// Whether the controller runs: by the Lease of the mailbox, or by the leader's Lease if the mailbox is on a hub.
 async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
     let namespace = &command.probe.namespace;
-    if command.mailbox_secret.is_some() || publishes_on_hub(cluster, namespace).await {
+    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
+    let known = deployment.as_ref().ok().and_then(Option::as_ref);
+    if command.mailbox_secret.is_some() || known.is_some_and(has_hub) {
         let lease = lease(cluster, namespace, well_known::CONTROLLER).await?;
-        anyhow::ensure!(
-            lease["spec"]["holderIdentity"].as_str().is_some_and(|holder| !holder.is_empty()),
-            "no replica of the controller writes: see its log"
-        );
+        ensure_led(&lease)?;
         ensure_renewed(&lease, Timestamp::now())?;
-        return on_hub(cluster, command).await;
+        let named = known.and_then(|known| argument(known, MAILBOX_SECRET));
+        return on_hub(cluster, command, named.unwrap_or("mailbox")).await;
     }
     let mailbox = &command.mailbox;
-    let lease = lease(cluster, mailbox, well_known::PUBLISHER_LEASE).await?;
+    let lease = match (lease(cluster, mailbox, well_known::PUBLISHER_LEASE).await, deployment) {
+        // The mailbox may be on a hub, for all that the caller may read.
+        (Err(_), Err(unread)) => return Err(unread),
+        (lease, _) => lease?,
+    };
     let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
     anyhow::ensure!(
         holder == cluster.id.as_str(),
@@ -310,8 +360,9 @@ async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result
     Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
 }
 
-/// Checks the mailbox on a hub from within the cluster: by the times of the token, and the conditions of the exports.
-async fn on_hub(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
+/// Checks the mailbox on a hub from within the cluster: by the times of the token, and the conditions of the exports. `named`: the
+/// Secret of the Deployment.
+async fn on_hub(cluster: &Cluster, command: &CheckCommand, named: &str) -> anyhow::Result<String> {
     let silent = cluster.list(EXPORTS).await?;
     let silent = silent.iter().find_map(|export| {
         status::condition(export, "Ready").filter(|ready| ready["reason"] == "NotRenewed")
@@ -320,7 +371,7 @@ async fn on_hub(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<Str
         let message = silent["message"].as_str().unwrap_or_default();
         bail!("it runs, and cannot renew the Lease of its mailbox on the hub: {message}");
     }
-    let name = command.mailbox_secret.as_deref().unwrap_or("mailbox");
+    let name = command.mailbox_secret.as_deref().unwrap_or(named);
     // A caller without the right to read Secrets gets the other results.
     let secret = cluster.get(SECRETS, Some(&command.probe.namespace), name).await.ok().flatten();
     match secret.as_ref().and_then(TokenClaims::of_secret) {
@@ -341,17 +392,16 @@ fn mailbox_token(token: &TokenClaims, secret: &str, now: Timestamp) -> anyhow::R
     ))
 }
 
-/// Whether the mailbox is on a hub, by the Deployment. A caller who may not read it has a mailbox in the cluster, or names
-/// the Secret.
-async fn publishes_on_hub(cluster: &Cluster, namespace: &str) -> bool {
-    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
-    deployment.ok().flatten().is_some_and(|deployment| has_hub(&deployment))
-}
-
+/// Whether the mailbox is on a hub, by the Deployment.
 fn has_hub(deployment: &Value) -> bool {
     arguments(deployment).any(|argument| {
-        argument.starts_with("--mailbox-secret") || argument.starts_with("--mailbox-kubeconfig")
+        argument.starts_with(MAILBOX_SECRET) || argument.starts_with("--mailbox-kubeconfig")
     })
+}
+
+/// The value of a flag, if a Deployment gives it.
+fn argument<'a>(deployment: &'a Value, flag: &str) -> Option<&'a str> {
+    arguments(deployment).find_map(|argument| argument.strip_prefix(flag)?.strip_prefix('='))
 }
 
 /// The arguments of a Deployment's containers.
@@ -366,22 +416,39 @@ async fn lease(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result
     })
 }
 
+fn ensure_led(lease: &Value) -> anyhow::Result<()> {
+    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
+    anyhow::ensure!(
+        !holder.is_empty(),
+        Silent {
+            what: "no replica of the controller writes: see its log".to_owned(),
+            since: lease["spec"]["renewTime"].as_str().unwrap_or("some time").to_owned(),
+        }
+    );
+    Ok(())
+}
+
 fn ensure_renewed(lease: &Value, now: Timestamp) -> anyhow::Result<()> {
     let renewed = lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
     let renewed: Timestamp = renewed.context("the Lease of the controller has no time")?;
     let age = now.as_second() - renewed.as_second();
     anyhow::ensure!(
         age <= OLDEST_LEASE,
-        "the controller has not renewed its Lease for {age} s: see its log"
+        Silent {
+            what: format!("the controller has not renewed its Lease for {age} s: see its log"),
+            since: renewed.to_string(),
+        }
     );
     Ok(())
 }
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::ScriptedAnswer;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::tests::{object, scripted};
 
     #[test]
     fn a_deployment_says_whether_the_mailbox_is_on_a_hub() {
@@ -391,6 +458,8 @@ mod tests {
         };
         assert!(has_hub(&deployment("--mailbox-secret=mailbox")));
         assert!(has_hub(&deployment("--mailbox-kubeconfig=/hub.conf")));
+        let named = deployment("--mailbox-secret=mine");
+        assert_eq!(argument(&named, MAILBOX_SECRET), Some("mine"));
         assert!(!has_hub(&deployment("--mailbox=mcs-mailbox")));
         assert!(!has_hub(&json!({})));
     }
@@ -420,6 +489,72 @@ mod tests {
         };
         assert!(after(OLDEST_LEASE).is_ok());
         assert!(after(86_400).unwrap_err().to_string().contains("86400 s"));
+        let since = |error: &anyhow::Error| error.downcast_ref::<Silent>().unwrap().since.clone();
+        assert_eq!(since(&after(86_400).unwrap_err()), "2026-01-02T03:04:05Z");
+        let left = json!({"spec": {"renewTime": "2026-01-02T03:04:05Z", "holderIdentity": ""}});
+        assert_eq!(since(&ensure_led(&left).unwrap_err()), "2026-01-02T03:04:05Z");
+    }
+
+    #[test]
+    fn what_a_silent_controller_has_written_is_of_then() {
+        let of = |result| Finding::new("east", "imports", as_of(Some("T"), result));
+        let fine = of(Ok("12 ServiceImports".to_owned()));
+        let expected = "as of T, when a controller wrote last: 12 ServiceImports";
+        assert_eq!((fine.result(), &*fine.message), ("skipped", expected));
+        let warned = of(Err(Warning("a port".to_owned()).into()));
+        assert_eq!(warned.result(), "warning");
+        let failed = of(Err(anyhow::anyhow!("no address")));
+        let expected = "as of T, when a controller wrote last: no address";
+        assert_eq!((failed.result(), &*failed.message), ("FAILED", expected));
+        assert_eq!(as_of(None, Ok("fine".to_owned())).unwrap(), "fine");
+    }
+
+    #[test]
+    fn what_is_not_known_now_is_no_success() {
+        let find = |check, result| Finding::new("east", check, result);
+        let fine = || find("id", Ok(String::new()));
+        let skipped = || find("dns version", Err(Unknown("no tag".to_owned()).into()));
+        let begun = || find(PEER, Err(Unknown("not yet".to_owned()).into()));
+        let away = || find(API_SERVER, Err(anyhow::anyhow!("refused")));
+        let failed = || find("exports", Err(anyhow::anyhow!("no Service")));
+        for (findings, code) in [
+            (vec![fine(), skipped()], 0),
+            (vec![skipped(), begun()], 3),
+            (vec![fine(), away()], 3),
+            (vec![away(), begun(), failed()], 1),
+        ] {
+            assert_eq!(exit_code(&findings), code, "{findings:?}");
+        }
+        assert_eq!(begun().result(), "skipped");
+    }
+
+    #[tokio::test]
+    async fn who_may_not_see_the_controller_does_not_learn_that_there_is_none() {
+        let command = CheckCommand::augment_args(clap::Command::new("check"));
+        let command = command.try_get_matches_from(["check"]).unwrap();
+        let command = <CheckCommand as clap::FromArgMatches>::from_arg_matches(&command).unwrap();
+        let of = async |answers: Vec<ScriptedAnswer>| {
+            let (cluster, _server, _file) = scripted("east", answers).await;
+            controller(&cluster, &command).await.map_err(|error| told(&error))
+        };
+        let absent = || ScriptedAnswer::error(404);
+        let error = of(vec![absent(), absent()]).await.unwrap_err();
+        assert!(error.contains("is the controller installed"), "{error}");
+        let error = of(vec![ScriptedAnswer::error(403), absent()]).await.unwrap_err();
+        assert!(error.contains("Deployment mcs-controller"), "{error}");
+        let now = Timestamp::now().to_string();
+        let lease = json!({"spec": {"holderIdentity": "east", "renewTime": now}});
+        let runs = of(vec![ScriptedAnswer::error(403), object(lease)]).await.unwrap();
+        assert!(runs.starts_with("it runs"), "{runs}");
+    }
+
+    #[tokio::test]
+    async fn crds_are_missing_only_if_the_api_server_says_so() {
+        for (code, is_advised) in [(404, true), (500, false), (403, false)] {
+            let (cluster, _server, _file) = scripted("east", [ScriptedAnswer::error(code)]).await;
+            let error = told(&types(&cluster).await.unwrap_err());
+            assert_eq!(error.contains("install the CRDs"), is_advised, "{error}");
+        }
     }
 
     #[test]

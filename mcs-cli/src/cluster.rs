@@ -314,7 +314,7 @@ impl Cluster {
 }
 
 /// Whether the API server lacks the type or the object.
-fn is_absent(error: &anyhow::Error) -> bool {
+pub(super) fn is_absent(error: &anyhow::Error) -> bool {
     has_code(error, &[404])
 }
 

@@ -1,7 +1,7 @@
 //! `mcs services`: the imports of clusters, with ready endpoints by source cluster, and the nodes that serve them.
 
 mod nodes;
-mod ready;
+pub(crate) mod ready;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -9,7 +9,7 @@ use std::{
 };
 
 use clap::Args;
-use kube::api::ListParams;
+use jiff::Timestamp;
 use mcs_kube::{
     one_line,
     program::{self, OutputArgs, Style},
@@ -29,7 +29,7 @@ use crate::{
     fleet,
     kubeconfig::ClusterArgs,
     settings,
-    status::{condition, service::judged},
+    status::{self, condition, service::judged},
 };
 use mcs_controller::clusterset::{ConditionType, well_known};
 
@@ -38,10 +38,11 @@ use mcs_controller::clusterset::{ConditionType, well_known};
 /// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
 /// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
 /// conflicts, and exports without import. NOT USED lists ClusterProperties with a value that cannot be used. PEER NOT READ has the
-/// peers that a cluster cannot read: what it has of them stays as it was. Without kubeconfigs it asks the clusters of all contexts.
+/// peers that a cluster cannot read, or of which it is not known: what it has of them stays as it was. NOT ASKED has the clusters and agents
+/// that did not answer, and what you may not read. Without kubeconfigs it asks the clusters of all contexts.
 ///
 /// Exits with 0 if every import is ready, has a ready endpoint for each port and is served on every node whose agent does not leave it alone
-/// by design, with 1 if not, with 3 if clusters or agents could not be asked, or cannot read a peer, and nothing is wrong elsewhere.
+/// by design, with 1 if not, with 3 if PEER NOT READ or NOT ASKED has something, and nothing is wrong elsewhere.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -69,11 +70,11 @@ pub(super) struct ServicesCommand {
 #[expect(clippy::struct_field_names, reason = "the names in JSON")]
 struct Services {
     services: Vec<Service>,
-    /// The clusters and agents that did not answer, with the reason.
+    /// The clusters and agents that did not answer, and what the caller may not read, with the reason.
     unasked: Vec<String>,
     /// The ClusterProperties that cannot be used, with the reason.
     settings: Vec<String>,
-    /// The peers that clusters cannot read, with the reason: what was imported from them may be old.
+    /// The peers that clusters cannot read, or of which it is not known, with the reason: what was imported from them may be old.
     unread: Vec<String>,
 }
 
@@ -129,6 +130,7 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
                 all.services.extend(found.services);
                 all.settings.extend(found.settings);
                 all.unread.extend(found.unread);
+                all.unasked.extend(found.unasked);
             }
             Err(error) => all.unasked.push(format!("{}: {}", cluster.id, told(&error))),
         }
@@ -149,41 +151,56 @@ async fn read(
     let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
     let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
     let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
-    let mut ready = by_cluster(&slices, &imports);
+    let mut ready = by_cluster(&slices, imports.values());
     let names: BTreeSet<_> = exports.keys().chain(imports.keys()).collect();
     let service = |key: &(String, String)| {
         let (export, import) = (exports.get(key), imports.get(key));
         Service::of(cluster.id.as_str(), key, export, import, ready.remove(key), views)
     };
-    // A caller without the right to read them gets the other results.
-    let settings = settings::problems(cluster).await.unwrap_or_default();
-    let settings = settings.iter().map(|one| format!("{}: {one}", cluster.id));
-    // Who may read services alone sees no peers.
-    let peers = cluster.list_if_readable(PEERS, None, &ListParams::default()).await?;
-    let unread = peers.iter().filter_map(|peer| unread(cluster.id.as_str(), peer));
+    let (id, mut unasked) = (cluster.id.as_str(), Vec::new());
+    // A caller without the right to read these gets the other results.
+    let mut or_unasked = |what: &str, read: anyhow::Result<_>| {
+        read.unwrap_or_else(|error| {
+            unasked.push(format!("{id}: {what}: {}", told(&error)));
+            vec![]
+        })
+    };
+    let settings =
+        or_unasked("whether its settings can be used", settings::problems(cluster).await);
+    let peers = cluster.list_if_served(PEERS).await;
+    let now = Timestamp::now();
+    let peers = peers.map(|peers| peers.iter().filter_map(|peer| unread(id, peer, now)).collect());
+    let unread = or_unasked("whether it reads its peers", peers);
     Ok(Services {
         services: names.into_iter().map(service).collect(),
-        unasked: vec![],
-        settings: settings.collect(),
-        unread: unread.collect(),
+        unasked,
+        settings: settings.iter().map(|one| format!("{id}: {one}")).collect(),
+        unread,
     })
 }
 
-/// Why a cluster does not read a peer, if its controller says so.
-fn unread(cluster: &str, peer: &Value) -> Option<String> {
-    let why = ["Connected", "Synced", "Fresh"].into_iter().find_map(|name| {
-        let condition = condition(peer, name).filter(|one| one["status"] == "False")?;
-        Some(format!("{name} is False: {}", condition["message"].as_str().unwrap_or_default()))
-    })?;
+/// Why a cluster does not read a peer, or why that is not known, as far as its controller says.
+fn unread(cluster: &str, peer: &Value, now: Timestamp) -> Option<String> {
+    let is_false = |name: &&str| condition(peer, name).is_some_and(|one| one["status"] == "False");
+    let failing = ["Connected", "Synced", "Fresh"].into_iter().find(is_false);
+    let why = match failing.and_then(|name| Some((name, condition(peer, name)?))) {
+        Some((name, one)) => format!("{name} is False: {}", status::text(&one["message"])),
+        // Other problems cost nothing that was imported.
+        None if peer["status"]["conditions"].is_null() => status::problems(peer).pop()?,
+        None => status::known::unknown(peer, now).into_iter().next()?,
+    };
     let id = peer["spec"]["clusterId"].as_str().unwrap_or_default();
     Some(one_line(&format!("{cluster}: peer {id}: {why}")))
 }
 
-fn by_name(objects: Vec<Value>) -> BTreeMap<(String, String), Value> {
+/// Namespace and name.
+type Key = (String, String);
+
+fn by_name(objects: Vec<Value>) -> BTreeMap<Key, Value> {
     objects.into_iter().map(|object| (key_of(&object), object)).collect()
 }
 
-fn key_of(object: &Value) -> (String, String) {
+pub(crate) fn key_of(object: &Value) -> Key {
     let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
     (text("namespace"), text("name"))
 }
@@ -207,19 +224,29 @@ impl Service {
         let kind = import.and_then(|import| import["spec"]["type"].as_str());
         // An import without address is served by DNS only.
         let has_address = kind == Some("ClusterSetIP") && !status.addresses.is_empty();
-        let nodes = views.filter(|_| has_address).map(|views| views.of(key));
+        let nodes = views.filter(|_| has_address).and_then(|views| views.of(key));
+        let mut ready = ready.unwrap_or_default();
+        // One without slices has no endpoint here.
+        for cluster in &status.clusters {
+            ready.entry(cluster.clone()).or_default();
+        }
         // The other conditions of this controller's imports report the same problem.
         let accepted = import.and_then(|import| condition(import, ConditionType::Accepted.name()));
         let refused = accepted.filter(|one| one["status"] != "True" && problems.is_empty());
         problems.extend(refused.and_then(|one| one["message"].as_str()).map(str::to_owned));
+        let unready = import.and_then(status::unready);
+        if problems.is_empty() {
+            problems.extend(unready.iter().map(|unready| unready.message.clone()));
+        }
         problems.extend(nodes.iter().flat_map(|nodes| nodes.reasons.iter().cloned()));
         let is_wrong = import.is_none()
-            || is_false(ConditionType::Ready)
+            || unready.is_some()
             || is_false(ConditionType::EndpointsReady)
             || is_false(ConditionType::Accepted)
             || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
         // Other controllers need not write condition `Ready`.
-        let is_silent = import.is_some_and(|import| condition(import, "Ready").is_none());
+        let is_silent = import
+            .is_some_and(|import| condition(import, "Ready").is_none() && !status::is_own(import));
         let import = if is_silent { "-".to_owned() } else { status.import };
         Self {
             cluster: cluster.to_owned(),
@@ -229,7 +256,7 @@ impl Service {
             addresses: status.addresses,
             import,
             export: status.export,
-            ready: ready.unwrap_or_default(),
+            ready,
             nodes,
             problems: problems.iter().map(|problem| one_line(problem)).collect(),
             is_wrong,
@@ -281,22 +308,39 @@ fn table(all: &Services, style: Style) -> anyhow::Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::ScriptedAnswer;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::tests::scripted;
 
     #[test]
-    fn a_peer_that_cannot_be_read_is_told() {
-        let peer = |connected: &str, synced: &str| {
-            let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "message": "401"});
-            let conditions = json!([one("Connected", connected), one("Synced", synced)]);
-            json!({"spec": {"clusterId": "west"}, "status": {"conditions": conditions}})
+    fn a_peer_that_is_not_read_is_told() {
+        let of = |but: &str, status: &str| {
+            let conditions = status::known::tests::conditions(but, status);
+            let peer = json!({"spec": {"clusterId": "west"}, "status": {"conditions": conditions}});
+            unread("east", &peer, Timestamp::UNIX_EPOCH)
         };
-        assert_eq!(unread("east", &peer("True", "True")), None);
-        assert_eq!(unread("east", &peer("Unknown", "Unknown")), None, "it has just begun");
-        let said = unread("east", &peer("False", "False")).unwrap();
-        assert_eq!(said, "east: peer west: Connected is False: 401");
-        assert!(unread("east", &peer("True", "False")).unwrap().contains("Synced is False"));
+        assert_eq!(of("", ""), None);
+        let said = of("Connected", "False").unwrap();
+        assert_eq!(said, "east: peer west: Connected is False: why");
+        assert!(of("Synced", "False").unwrap().contains("Synced is False"));
+        assert!(of("Fresh", "Unknown").unwrap().contains("Fresh is not known yet: why"));
+        assert_eq!(of("Accepted", "False"), None, "the spec of before counts");
+        let new = json!({"spec": {"clusterId": "west"}});
+        let said = unread("east", &new, Timestamp::UNIX_EPOCH).unwrap();
+        assert!(said.contains("no controller has looked at it yet"), "{said}");
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_read_is_told() {
+        let lists = std::iter::repeat_with(|| ScriptedAnswer::list("1", [])).take(3);
+        let refused = std::iter::repeat_with(|| ScriptedAnswer::error(403)).take(2);
+        let (cluster, _server, _file) = scripted("east", lists.chain(refused)).await;
+        let found = read(&cluster, None, None).await.unwrap();
+        let [settings, peers] = &found.unasked[..] else { panic!("{found:?}") };
+        assert!(settings.starts_with("east: whether its settings can be used: "), "{settings}");
+        assert!(peers.starts_with("east: whether it reads its peers: "), "{peers}");
     }
 
     #[test]
@@ -316,6 +360,13 @@ mod tests {
         let none = of(Some(&import(json!([one("Ready", "True"), one(endpoints, "False")]))));
         assert_eq!((none.is_wrong, &*none.problems), (true, &[format!("{endpoints}!")][..]));
         assert_eq!(of(Some(&import(json!([])))).import, "-", "another controller writes it");
+        let mut own = import(json!([]));
+        own["metadata"]["labels"][well_known::MANAGED_BY] = json!(well_known::CONTROLLER);
+        own["status"]["clusters"] = json!([{"cluster": "west"}]);
+        let found = of(Some(&own));
+        assert_eq!((&*found.import, found.is_wrong), ("Pending", true));
+        assert!(found.problems[0].starts_with("no controller has looked at it yet"), "{found:?}");
+        assert_eq!(found.ready(), "west 0/0", "it has no slices");
         assert!(of(None).is_wrong, "it is exported, and not imported");
     }
 }

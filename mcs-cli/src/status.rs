@@ -1,16 +1,18 @@
 //! `mcs status`: the peers of clusters, their exports and imports.
 
+pub(crate) mod known;
 pub(crate) mod service;
 
 use std::{fmt, process::ExitCode};
 
 use clap::Args;
+use jiff::Timestamp;
 use mcs_kube::{
     program::{self, OutputArgs, Style, print},
     told,
 };
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use super::{
     cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
@@ -18,7 +20,7 @@ use super::{
     kubeconfig::{ClusterArgs, KubeconfigArg},
 };
 use mcs_controller::{
-    clusterset::{ConditionType, ServiceName},
+    clusterset::{ConditionType, ServiceName, well_known},
     status::{MASQUERADED, NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
 };
 
@@ -27,8 +29,9 @@ use mcs_controller::{
 /// `-o wide` also shows when the token by which each peer is read expires, unless the controller renews it.
 ///
 /// Exits with 0 if every cluster answers, every peer is connected, synced and fresh, none of its endpoints is refused, every
-/// ServiceExport is exported, and every ServiceImport of the controller is ready; with 3 if clusters do not answer and
-/// nothing is wrong in the others; else with 1. Without kubeconfigs it asks the current context.
+/// ServiceExport is exported, and every ServiceImport of the controller is ready; with 3 if clusters do not answer, or what is said
+/// of a peer is unknown or not of now (`unknown`), and nothing is wrong elsewhere; else with 1. Without kubeconfigs it asks the
+/// current context.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
@@ -73,7 +76,7 @@ pub(super) struct Problem {
     namespace: String,
     name: String,
     pub(super) reason: String,
-    message: String,
+    pub(super) message: String,
 }
 
 /// The status of a ClusterPeer.
@@ -85,13 +88,16 @@ struct PeerStatus {
     synced: String,
     fresh: String,
     pods_reachable: String,
-    services: u64,
-    endpoints: u64,
+    /// Null: the controller does not know.
+    services: Option<u64>,
+    endpoints: Option<u64>,
     /// When the token for it expires, unless it is renewed.
     #[serde(skip_serializing_if = "Option::is_none")]
     token_expires: Option<String>,
     /// False conditions, and rejected endpoints.
     problems: Vec<String>,
+    /// Why it is not known whether the peer is read now.
+    unknown: Vec<String>,
     /// Notes of true conditions: services that wait for a namespace, a token that is not renewed.
     notes: Vec<String>,
 }
@@ -103,11 +109,12 @@ pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
     }
     let read = || program::block_on(read_all(&named));
     let clusters = command.output.show(read, |clusters, style| show(clusters, style))?;
-    let wrong: Vec<_> = clusters.iter().filter(|cluster| !cluster.is_fine()).collect();
-    Ok(match wrong.is_empty() {
-        true => ExitCode::SUCCESS,
-        false if wrong.iter().all(|cluster| cluster.error.is_some()) => UNASKED.into(),
-        false => ExitCode::FAILURE,
+    Ok(if clusters.iter().any(ClusterStatus::is_wrong) {
+        ExitCode::FAILURE
+    } else if clusters.iter().all(ClusterStatus::is_known) {
+        ExitCode::SUCCESS
+    } else {
+        UNASKED.into()
     })
 }
 
@@ -134,28 +141,30 @@ async fn read_all(kubeconfigs: &[KubeconfigArg]) -> anyhow::Result<Vec<ClusterSt
 pub(crate) async fn read(cluster: &Cluster) -> anyhow::Result<ClusterStatus> {
     let exports = cluster.list(EXPORTS).await?;
     let imports = cluster.list(IMPORTS).await?;
-    let of_imports = |kind: ConditionType, status: &str| {
-        imports.iter().filter_map(|import| Problem::if_condition(import, kind, status)).collect()
-    };
+    let conflict = |import| Problem::if_condition(import, ConditionType::ImportConflict, "True");
+    let now = Timestamp::now();
     Ok(ClusterStatus {
         cluster: cluster.id.to_string(),
         server: cluster.server.clone(),
         error: None,
         exports: exports.len(),
         not_exported: exports.iter().filter_map(problem).collect(),
-        not_ready: of_imports(ConditionType::Ready, "False"),
-        conflicts: of_imports(ConditionType::ImportConflict, "True"),
+        not_ready: imports.iter().filter_map(unready).collect(),
+        conflicts: imports.iter().filter_map(conflict).collect(),
         imports: imports.len(),
-        peers: cluster.list(PEERS).await?.iter().map(peer).collect(),
+        peers: cluster.list(PEERS).await?.iter().map(|one| peer(one, now)).collect(),
     })
 }
 
 impl ClusterStatus {
-    fn is_fine(&self) -> bool {
-        self.error.is_none()
-            && self.not_exported.is_empty()
-            && self.not_ready.is_empty()
-            && self.peers.iter().all(|peer| peer.problems.is_empty())
+    fn is_wrong(&self) -> bool {
+        !self.not_exported.is_empty()
+            || !self.not_ready.is_empty()
+            || self.peers.iter().any(|peer| !peer.problems.is_empty())
+    }
+
+    fn is_known(&self) -> bool {
+        self.error.is_none() && self.peers.iter().all(|peer| peer.unknown.is_empty())
     }
 }
 
@@ -167,13 +176,19 @@ impl Problem {
     }
 
     fn of(object: &Value, condition: &Value) -> Self {
+        Self::new(object, &text(&condition["reason"]), text(&condition["message"]))
+    }
+
+    pub(super) fn new(object: &Value, reason: &str, message: String) -> Self {
         let metadata = &object["metadata"];
-        Self {
-            namespace: text(&metadata["namespace"]),
-            name: text(&metadata["name"]),
-            reason: text(&condition["reason"]),
-            message: text(&condition["message"]),
-        }
+        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+        Self { namespace, name, reason: reason.to_owned(), message }
+    }
+
+    /// Nobody has judged the object.
+    fn unseen(object: &Value) -> Self {
+        let message = "no controller has looked at it yet, or the API server refuses its status: see the log of the controller";
+        Self::new(object, "Pending", message.to_owned())
     }
 }
 
@@ -202,8 +217,20 @@ pub(super) fn problem(export: &Value) -> Option<Problem> {
         let holds = condition.is_some_and(|condition| condition["status"] == "True");
         (!holds).then_some(condition)
     })?;
-    let unseen = json!({"reason": "Pending", "message": "no controller has looked at it yet"});
-    Some(Problem::of(export, failing.unwrap_or(&unseen)))
+    Some(failing.map_or_else(|| Problem::unseen(export), |failing| Problem::of(export, failing)))
+}
+
+/// Why a ServiceImport is not ready, as far as its controller has to say it: others need not write condition `Ready`.
+pub(super) fn unready(import: &Value) -> Option<Problem> {
+    match condition(import, ConditionType::Ready.name()) {
+        Some(ready) => (ready["status"] != "True").then(|| Problem::of(import, ready)),
+        None => is_own(import).then(|| Problem::unseen(import)),
+    }
+}
+
+/// Whether the controller of this project writes the import.
+pub(super) fn is_own(import: &Value) -> bool {
+    import["metadata"]["labels"][well_known::MANAGED_BY] == well_known::CONTROLLER
 }
 
 /// The messages of a ClusterPeer's true conditions with these reasons.
@@ -232,7 +259,8 @@ pub(super) fn missing_namespaces(peer: &Value) -> Vec<String> {
 pub(super) fn problems(peer: &Value) -> Vec<String> {
     let status = &peer["status"];
     let Some(conditions) = status["conditions"].as_array() else {
-        return vec!["no controller has looked at it yet: is one running?".to_owned()];
+        let unseen = "no controller has looked at it yet: is one running? Or the API server refuses its status: see the log of the controller";
+        return vec![unseen.to_owned()];
     };
     let failing = conditions.iter().filter(|one| one["status"] == "False");
     let failing =
@@ -247,11 +275,11 @@ pub(super) fn problems(peer: &Value) -> Vec<String> {
     failing.chain(refused).collect()
 }
 
-fn peer(object: &Value) -> PeerStatus {
+fn peer(object: &Value, now: Timestamp) -> PeerStatus {
     let status = |name: &str| {
         condition(object, name).map_or_else(|| "Unknown".to_owned(), |one| text(&one["status"]))
     };
-    let count = |name: &str| object["status"][name].as_u64().unwrap_or_default();
+    let count = |name: &str| object["status"][name].as_u64();
     PeerStatus {
         peer: text(&object["metadata"]["name"]),
         cluster: text(&object["spec"]["clusterId"]),
@@ -263,6 +291,7 @@ fn peer(object: &Value) -> PeerStatus {
         endpoints: count("endpoints"),
         token_expires: object["status"]["tokenExpires"].as_str().map(str::to_owned),
         problems: problems(object),
+        unknown: known::unknown(object, now),
         notes: notes(object),
     }
 }
@@ -280,6 +309,7 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
         ]
     });
     style.table(&["CLUSTER", "API SERVER", "EXPORTED", "IMPORTS", "PEERS", "ERROR"], rows)?;
+    let count = |count: Option<u64>| count.map_or_else(|| "-".to_owned(), |one| one.to_string());
     let rows = clusters.iter().flat_map(|one| {
         one.peers.iter().map(|peer| {
             let mut row = vec![
@@ -289,13 +319,12 @@ fn show(clusters: &[ClusterStatus], style: Style) -> anyhow::Result<()> {
                 peer.synced.clone(),
                 peer.fresh.clone(),
                 peer.pods_reachable.clone(),
-                peer.services.to_string(),
-                peer.endpoints.to_string(),
+                count(peer.services),
+                count(peer.endpoints),
             ];
             row.extend(style.wide.then(|| peer.token_expires.clone().unwrap_or_default()));
-            row.push(
-                peer.problems.iter().chain(&peer.notes).cloned().collect::<Vec<_>>().join("; "),
-            );
+            let said = [&*peer.problems, &*peer.unknown, &*peer.notes].concat();
+            row.push(said.join("; "));
             row
         })
     });
@@ -334,6 +363,8 @@ fn show_problems(
 
 #[cfg(test)]
 mod tests {
+    use serde_json::json;
+
     use super::*;
 
     #[test]
@@ -348,13 +379,50 @@ mod tests {
     }
 
     #[test]
+    fn an_import_is_ready_if_its_controller_says_so() {
+        let import = |manager: &str, conditions: Value| {
+            let import = json!({
+                "metadata": {"labels": {well_known::MANAGED_BY: manager}},
+                "status": {"conditions": conditions},
+            });
+            unready(&import).map(|problem| problem.reason)
+        };
+        let ready = |status: &str| json!([{"type": "Ready", "status": status, "reason": "R"}]);
+        for (own, theirs, conditions) in [
+            (None, None, ready("True")),
+            (Some("R"), Some("R"), ready("False")),
+            (Some("R"), Some("R"), ready("Unknown")),
+            (Some("Pending"), None, json!([])),
+        ] {
+            let found =
+                [well_known::CONTROLLER, "other"].map(|one| import(one, conditions.clone()));
+            assert_eq!(found.each_ref().map(Option::as_deref), [own, theirs], "{conditions}");
+        }
+    }
+
+    #[test]
+    fn a_peer_of_which_nothing_is_known_has_neither_counts_nor_a_success() {
+        let now = "2026-01-02T03:04:05Z".parse().unwrap();
+        let of = |conditions: Value| {
+            let object = json!({"status": {"conditions": conditions, "services": 2}});
+            let peers = vec![peer(&object, now)];
+            ClusterStatus { peers, ..ClusterStatus::default() }
+        };
+        let fine = of(known::tests::conditions("", ""));
+        assert!(fine.is_known() && !fine.is_wrong());
+        assert_eq!((fine.peers[0].services, fine.peers[0].endpoints), (Some(2), None));
+        let begun = of(known::tests::conditions("Fresh", "Unknown"));
+        assert!(!begun.is_known() && !begun.is_wrong());
+    }
+
+    #[test]
     fn a_cluster_that_does_not_answer_is_a_row() {
         let dead = "/nonexistent/east.conf".parse().unwrap();
         let clusters = program::block_on(read_all(&[dead])).unwrap();
         let [cluster] = &*clusters else { panic!("{clusters:?}") };
         assert_eq!(cluster.cluster, "/nonexistent/east.conf");
         assert!(cluster.error.as_ref().is_some_and(|error| error.contains("east.conf")));
-        assert!(!cluster.is_fine());
+        assert!(!cluster.is_known() && !cluster.is_wrong());
     }
 
     #[test]

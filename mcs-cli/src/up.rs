@@ -43,7 +43,10 @@ use crate::{
     fleet::{self, Outcome, Outcomes},
     kubeconfig::{ClusterArgs, KubeconfigArg},
     link, progress,
-    status::condition,
+    status::{
+        condition,
+        known::{READ, older},
+    },
     wait::{self, Waiting},
 };
 
@@ -426,14 +429,16 @@ async fn connected(member: &Member, ids: &[&ClusterId], end: Instant) -> anyhow:
 fn unread(peers: &[Value], id: &ClusterId) -> Option<String> {
     let peer = peers.iter().find(|peer| peer["spec"]["clusterId"] == id.as_str());
     let Some(peer) = peer else { return Some(format!("there is no ClusterPeer of {id}")) };
-    ["Accepted", "Connected", "Synced", "Fresh"].into_iter().find_map(|name| {
+    let unread = READ.into_iter().find_map(|name| {
         let condition = condition(peer, name);
         if condition.is_some_and(|one| one["status"] == "True") {
             return None;
         }
         let message = condition.and_then(|one| one["message"].as_str()).unwrap_or("not told yet");
-        Some(format!("{id} {name}: {message}"))
-    })
+        Some(format!("{name}: {message}"))
+    });
+    let unread = unread.map(|why| format!("{id} {why}"));
+    unread.or_else(|| older(peer).map(|why| format!("{id}: {why}")))
 }
 
 #[cfg(test)]
@@ -456,5 +461,10 @@ mod tests {
         assert_eq!(unread(&[peer("True")], &id), None);
         assert_eq!(unread(&[peer("Unknown")], &id).as_deref(), Some("west Fresh: why"));
         assert!(unread(&[], &id).unwrap().contains("no ClusterPeer"));
+        // What the controller said before the link was changed.
+        let mut changed = peer("True");
+        changed["metadata"]["generation"] = json!(2);
+        changed["status"]["conditions"][0]["observedGeneration"] = json!(1);
+        assert!(unread(&[changed], &id).unwrap().contains("older than its spec"));
     }
 }

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use mcs_kube::{Decoder, ObjectKey};
 use serde_json::Value;
 
-use super::arguments;
+use super::{Unknown, arguments};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
     pod_ranges::of_flag,
@@ -52,13 +52,23 @@ fn verdict(vips: &VipRanges, services: &[IpNet], pods: &[IpNet]) -> anyhow::Resu
     let mut overlaps = vips.overlaps(services, "Services");
     overlaps.extend(vips.overlaps(pods, "pods"));
     ensure!(overlaps.is_empty(), overlaps.join("; "));
-    if services.is_empty() {
-        return Ok("the ranges of this cluster's Services are unknown: give the controller --service-cidr (chart: \
-                   serviceCidrs)"
-            .to_owned());
-    }
+    ensure!(
+        !services.is_empty(),
+        Unknown(
+            "the ranges of this cluster's Services are unknown: give the controller --service-cidr (chart: serviceCidrs)"
+                .to_owned()
+        )
+    );
     let VipRanges { v4, v6 } = vips;
-    Ok(format!("the VIP ranges {v4} and {v6} are apart from this cluster's Services and pods"))
+    let apart = format!("the VIP ranges {v4} and {v6} are apart from this cluster's Services");
+    // Many clusters do not say.
+    Ok(if pods.is_empty() {
+        format!(
+            "{apart}. The ranges of its pods are unknown: give the controller --pod-cidr (chart: podCidrs)"
+        )
+    } else {
+        format!("{apart} and pods")
+    })
 }
 
 fn decoded<D: Decoder>(objects: &[Value]) -> impl Iterator<Item = D::Value> {
@@ -106,7 +116,10 @@ mod tests {
             ("10.9.0.0/16".into(), "fd00:9::/64".into())
         );
         let services = nets(&["10.96.0.0/16"]);
-        assert!(verdict(&vips, &services, &nets(&["10.1.0.0/16"])).is_ok());
+        let fine = verdict(&vips, &services, &nets(&["10.1.0.0/16"])).unwrap();
+        assert!(fine.ends_with("apart from this cluster's Services and pods"), "{fine}");
+        let fine = verdict(&vips, &services, &[]).unwrap();
+        assert!(fine.contains("The ranges of its pods are unknown"), "{fine}");
         let found = verdict(&vips, &services, &nets(&["10.0.0.0/8"])).unwrap_err().to_string();
         assert!(
             found.contains("10.9.0.0/16 overlaps with 10.0.0.0/8 of this cluster's pods"),
@@ -114,6 +127,7 @@ mod tests {
         );
         let found = verdict(&vips, &nets(&["10.9.96.0/24"]), &[]).unwrap_err().to_string();
         assert!(found.contains("10.9.96.0/24 of this cluster's Services"), "{found}");
-        assert!(verdict(&vips, &[], &[]).unwrap().contains("--service-cidr"));
+        let unknown = verdict(&vips, &[], &[]).unwrap_err();
+        assert!(unknown.is::<Unknown>() && unknown.to_string().contains("--service-cidr"));
     }
 }

@@ -38,7 +38,8 @@ async fn version(cluster: &Cluster) -> anyhow::Result<String> {
     })?;
     let found = dns::images(&deployment).find_map(|image| Some((image, dns::version(image)?)));
     let Some((image, version)) = found else {
-        return Err(Unknown("its image has no version as tag: it takes CoreDNS 1.12.2").into());
+        let what = "its image has no version as tag: it takes CoreDNS 1.12.2";
+        return Err(Unknown(what.to_owned()).into());
     };
     ensure!(
         version >= dns::FIRST_VERSION,
@@ -69,13 +70,20 @@ fn is_read(config: &Value, pods: &[Value]) -> anyhow::Result<String> {
     let writes = config["metadata"]["managedFields"].as_array().into_iter().flatten();
     let changed = writes.filter_map(|write| time(&write["time"])).max();
     let started = pods.iter().filter_map(|pod| time(&pod["status"]["startTime"])).min();
-    if let (Some(changed), Some(started)) = (changed, started) {
-        ensure!(
-            started >= changed,
-            "a pod of CoreDNS has run since {started}, and the Corefile was changed at {changed}: kubectl rollout restart \
-             --namespace {SYSTEM} deployment/coredns, or add a line `reload` to the Corefile"
-        );
-    }
+    let (Some(changed), Some(started)) = (changed, started) else {
+        let lacking = if changed.is_none() {
+            "the ConfigMap coredns does not say when it was changed"
+        } else {
+            "no pod with the label k8s-app=kube-dns has started"
+        };
+        let advice = "a line `reload` in the Corefile lets CoreDNS read it again";
+        return Err(Unknown(format!("not known: {lacking}; {advice}")).into());
+    };
+    ensure!(
+        started >= changed,
+        "a pod of CoreDNS has run since {started}, and the Corefile was changed at {changed}: kubectl rollout restart \
+         --namespace {SYSTEM} deployment/coredns, or add a line `reload` to the Corefile"
+    );
     Ok("its pods have started since the Corefile was changed".to_owned())
 }
 
@@ -104,7 +112,8 @@ async fn node_local(cluster: &Cluster, sources: &Sources, domain: &str) -> anyho
     }
     if dns::link_local_nameserver(cluster).await?.is_some() {
         return Err(Unknown(
-            "pods ask a link-local address, that of a DNS cache that mcs does not know: let it send clusterset.local to CoreDNS",
+            "pods ask a link-local address, that of a DNS cache that mcs does not know: let it send clusterset.local to CoreDNS"
+                .to_owned(),
         )
         .into());
     }
@@ -126,6 +135,11 @@ mod tests {
             })
         };
         let pods = [json!({"status": {"startTime": "2026-01-02T00:00:00Z"}})];
+        let unknown = |config: &Value, pods: &[Value]| is_read(config, pods).unwrap_err();
+        let without = config(". {\n  health\n}", "2026-01-01T12:00:00Z");
+        assert!(unknown(&without, &[]).is::<Unknown>(), "no pod");
+        let timeless = json!({"data": {"Corefile": ". {\n  health\n}"}});
+        assert!(unknown(&timeless, &pods).is::<Unknown>());
         let is_read = |corefile, time| is_read(&config(corefile, time), &pods);
         assert!(is_read(". {\n  health\n}", "2026-01-01T12:00:00Z").is_ok());
         assert!(is_read(". {\n  reload 2s\n}", "2026-01-03T00:00:00Z").is_ok());

@@ -1,10 +1,11 @@
 //! Whether the peers of a cluster are healthy, and are the clusters that `check` knows.
 
 use ipnet::IpNet;
+use jiff::Timestamp;
 use kube::api::ListParams;
 use serde_json::Value;
 
-use super::{Warning, listed};
+use super::{PEER, Unknown, Warning, listed};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NAMESPACES, PEERS},
     pod_ranges::{PodRanges, joined, of_flag},
@@ -79,7 +80,8 @@ pub(super) async fn checks(
         Ok(peers) => peers,
         Err(error) => return vec![("peers", Err(error))],
     };
-    let mut all: Vec<_> = peers.iter().map(|peer| ("peer", result(peer, known))).collect();
+    let now = Timestamp::now();
+    let mut all: Vec<_> = peers.iter().map(|peer| (PEER, result(peer, known, now))).collect();
     if peers.is_empty() {
         let advice = "there is no ClusterPeer: run `mcs link` with the kubeconfigs of all clusters";
         all.push(("peers", Err(anyhow::anyhow!(advice))));
@@ -90,13 +92,23 @@ pub(super) async fn checks(
     } else {
         cluster.list_if_readable(NAMESPACES, None, &ListParams::default()).await
     };
-    all.push(("namespaces", there.and_then(|there| namespaces(missing, &there))));
+    let is_synced =
+        |peer: &Value| status::condition(peer, "Synced").is_some_and(|one| one["status"] == "True");
+    let unread: Vec<_> = peers.iter().filter(|peer| !is_synced(peer)).collect();
+    let unread: Vec<_> =
+        unread.iter().map(|peer| status::text(&peer["spec"]["clusterId"])).collect();
+    all.push(("namespaces", there.and_then(|there| namespaces(missing, &there, &unread))));
     all
 }
 
 /// Whether services of peers wait for a namespace of this cluster. KEP-1645 lets a cluster have only some of them. One that is
 /// being deleted takes no import any more, and may stay so for long. `missing`: what ClusterPeers say. `there`: the namespaces.
-fn namespaces(mut missing: Vec<String>, there: &[Value]) -> anyhow::Result<String> {
+/// `unread`: the peers whose services are not all known.
+fn namespaces(
+    mut missing: Vec<String>,
+    there: &[Value],
+    unread: &[String],
+) -> anyhow::Result<String> {
     let ending = there.iter().filter(|one| one["metadata"]["deletionTimestamp"].is_string());
     let names = ending.filter_map(|one| one["metadata"]["name"].as_str());
     let is_meant = |name: &&str| {
@@ -112,15 +124,22 @@ fn namespaces(mut missing: Vec<String>, there: &[Value]) -> anyhow::Result<Strin
         ));
     }
     anyhow::ensure!(missing.is_empty(), Warning(listed(&missing)));
+    let what = "whether services wait for a namespace is not known of peers that are not synced";
+    anyhow::ensure!(unread.is_empty(), Unknown(format!("{what}: {}", listed(unread))));
     Ok("there is one for each service of the peers".to_owned())
 }
 
-fn result(peer: &Value, known: &[Known]) -> anyhow::Result<String> {
+fn result(peer: &Value, known: &[Known], now: Timestamp) -> anyhow::Result<String> {
     let name = peer["metadata"]["name"].as_str().unwrap_or_default();
     let cluster = known.iter().find(|cluster| peer["spec"]["clusterId"] == *cluster.id.as_str());
     let mut problems = status::problems(peer);
     problems.extend(cluster.map(|cluster| cluster.differences(peer)).unwrap_or_default());
-    anyhow::ensure!(problems.is_empty(), "{name}: {}", problems.join("; "));
+    let unknown = status::known::unknown(peer, now);
+    if !problems.is_empty() {
+        problems.extend(status::known::older(peer));
+        anyhow::bail!("{name}: {}", problems.join("; "));
+    }
+    anyhow::ensure!(unknown.is_empty(), Unknown(format!("{name}: {}", unknown.join("; "))));
     Ok(format!("{name} is connected, synced and fresh"))
 }
 
@@ -144,16 +163,19 @@ mod tests {
             namespace("hop", ending),
             namespace("bank", Value::Null),
         ];
-        let said = namespaces(missing(), &there).unwrap_err();
+        let said = namespaces(missing(), &there, &[]).unwrap_err();
         assert!(said.is::<Warning>());
         assert!(
             said.to_string()
                 .contains("; Terminating, so that no import is made in it: namespace shop."),
             "{said}"
         );
-        let said = namespaces(missing(), &there[2..]).unwrap_err().to_string();
+        let said = namespaces(missing(), &there[2..], &[]).unwrap_err().to_string();
         assert!(!said.contains("Terminating"), "{said}");
-        assert!(namespaces(vec![], &there).is_ok());
+        assert!(namespaces(vec![], &there, &[]).is_ok());
+        let unread = ["east".to_owned()];
+        let said = namespaces(vec![], &there, &unread).unwrap_err();
+        assert!(said.is::<Unknown>() && said.to_string().ends_with("not synced: east"), "{said}");
     }
 
     #[test]
@@ -166,14 +188,36 @@ mod tests {
         let peer = json!({
             "metadata": {"name": "east"},
             "spec": {"clusterId": "east", "clusterUid": "u1", "podCIDRs": ["10.1.0.0/17", "10.1.128.0/17"]},
-            "status": {"conditions": []},
+            "status": {"conditions": status::known::tests::conditions("", "")},
         });
-        let result = |known: Known| result(&peer, &[known]).map_err(|error| error.to_string());
+        let at = Timestamp::UNIX_EPOCH;
+        let result = |known: Known| result(&peer, &[known], at).map_err(|error| error.to_string());
         assert!(result(known(Some("u1"), &["10.1.0.0/16"])).is_ok(), "the two are one range");
         assert!(result(known(None, &[])).is_ok(), "nobody knows");
         let error = result(known(Some("u2"), &[])).unwrap_err();
         assert!(error.contains("its clusterUid is u1") && error.contains("--replace"), "{error}");
         let error = result(known(Some("u1"), &["10.5.0.0/24", "10.1.3.0/24"])).unwrap_err();
         assert!(error.contains("has pods of 10.5.0.0/24, and podCIDRs are 10.1.0.0/17"), "{error}");
+    }
+
+    #[test]
+    fn a_peer_of_which_not_all_is_known_is_no_success() {
+        let peer = |but: &str, status: &str, generation: u64| {
+            let conditions = status::known::tests::conditions(but, status);
+            json!({
+                "metadata": {"name": "east", "generation": generation},
+                "status": {"conditions": conditions},
+            })
+        };
+        let result = |peer: &Value| result(peer, &[], Timestamp::UNIX_EPOCH);
+        assert!(result(&peer("", "", 2)).is_ok());
+        let begun = result(&peer("Fresh", "Unknown", 2)).unwrap_err();
+        assert!(begun.is::<Unknown>(), "{begun}");
+        let edited = result(&peer("", "", 3)).unwrap_err();
+        assert!(edited.is::<Unknown>() && edited.to_string().contains("older than its spec"));
+        let failed = result(&peer("Synced", "False", 3)).unwrap_err();
+        assert!(!failed.is::<Unknown>(), "{failed}");
+        let said = failed.to_string();
+        assert!(said.starts_with("east: Synced is False: why; its status is older"), "{said}");
     }
 }

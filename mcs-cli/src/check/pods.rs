@@ -101,7 +101,11 @@ pub(super) async fn checks(
     let default = if cluster.is_own { From::Here } else { From::Pod };
     let from = args.from.unwrap_or(default);
     if from == From::Off {
-        return Ok(vec![]);
+        let told = Ok("pods, names and source addresses were not tried: --probe=off".to_owned());
+        return Ok(vec![Finding {
+            skipped: true,
+            ..Finding::new(cluster.id.as_str(), "pods", told)
+        }]);
     }
     let targets = targets(cluster).await?;
     let endpoints = targets.iter().flat_map(|target| &target.endpoints);
@@ -137,9 +141,15 @@ pub(super) async fn checks(
     let (Found { outcomes, sources }, node) = match found {
         Ok(found) => found,
         Err(reason) => {
+            let names = services.into_iter().map(|service| ("by name", service.name));
+            let others = source::clusters(&asked).map(|by| ("source address", by.to_string()));
+            let untried = names.chain(others).map(|(check, what)| {
+                let told = Ok(format!("{what}: {reason}"));
+                Finding { skipped: true, ..Finding::new(cluster.id.as_str(), check, told) }
+            });
             let skipped =
                 |target| Finding { skipped: true, ..finding(target, None, Ok(reason.clone())) };
-            return Ok(targets.iter().map(skipped).collect());
+            return Ok(targets.iter().map(skipped).chain(untried).collect());
         }
     };
     let node = node.as_ref();

@@ -39,7 +39,7 @@ pub(super) struct Nodes {
     pub(super) left_alone: Vec<String>,
     /// No agent answered.
     pub(super) unknown: Vec<String>,
-    /// Why agents do not serve it, or leave it alone.
+    /// Why agents do not serve it or all of it, or leave it alone.
     #[serde(skip)]
     pub(super) reasons: Vec<String>,
 }
@@ -50,6 +50,9 @@ struct Listed {
     /// Absent: an older agent, whose list is empty before its first report.
     #[serde(default)]
     reported: Option<bool>,
+    /// Why what it has reported does not count.
+    #[serde(default)]
+    why: Option<String>,
     imports: Vec<ListedImport>,
 }
 
@@ -87,8 +90,12 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
             }
         }
     }
-    // A caller who may not list nodes sees only nodes with an agent.
-    for node in cluster.list(NODES).await.unwrap_or_default() {
+    let nodes = cluster.list(NODES).await.unwrap_or_else(|error| {
+        let unseen = format!("nodes without agent are not seen: {}", told(&error));
+        views.unasked.push(unseen);
+        vec![]
+    });
+    for node in nodes {
         let name = node["metadata"]["name"].as_str().unwrap_or_default();
         if !pods.iter().any(|pod| pod.node == name) {
             views.unknown.push(name.to_owned());
@@ -107,7 +114,7 @@ async fn list(
 
 fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
     let is_reported = listed.reported.unwrap_or(!listed.imports.is_empty());
-    anyhow::ensure!(is_reported, "it has no report yet");
+    anyhow::ensure!(is_reported, "{}", listed.why.as_deref().unwrap_or("it has no report yet"));
     let state = |one: ListedImport| {
         let (key, state) = ((one.import.namespace, one.import.name), one.state);
         (key, Said { state, message: one.message, is_left_alone: one.left_alone.is_some() })
@@ -116,19 +123,25 @@ fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
 }
 
 impl AgentViews {
-    /// The nodes of an import.
-    pub(super) fn of(&self, key: &(String, String)) -> Nodes {
+    /// The nodes of an import, if any is known.
+    pub(super) fn of(&self, key: &(String, String)) -> Option<Nodes> {
+        if self.nodes.is_empty() && self.unknown.is_empty() {
+            return None;
+        }
         let (mut serving, mut without, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         let mut reasons = BTreeMap::<String, usize>::new();
         for (node, imports) in &self.nodes {
             let reason = match imports.get(key) {
-                Some(one) if ["Ready", "Partial"].contains(&&*one.state) => {
-                    serving.push(node.clone());
-                    continue;
-                }
                 Some(one) => {
-                    let list = if one.is_left_alone { &mut left_alone } else { &mut without };
+                    let list = match &*one.state {
+                        "Ready" | "Partial" => &mut serving,
+                        _ if one.is_left_alone => &mut left_alone,
+                        _ => &mut without,
+                    };
                     list.push(node.clone());
+                    if one.state == "Ready" {
+                        continue;
+                    }
                     format!("{}: {}", one.state, one.message)
                 }
                 None => {
@@ -141,7 +154,7 @@ impl AgentViews {
         let total = self.nodes.len();
         let told = |(reason, count): (String, usize)| format!("{count} of {total} nodes: {reason}");
         let reasons = reasons.into_iter().map(told).collect();
-        Nodes { serving, without, left_alone, unknown: self.unknown.clone(), reasons }
+        Some(Nodes { serving, without, left_alone, unknown: self.unknown.clone(), reasons })
     }
 }
 
@@ -159,9 +172,11 @@ impl Nodes {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::ScriptedAnswer;
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::cluster::tests::scripted;
 
     #[test]
     fn nodes_that_do_not_serve_an_import_say_why() {
@@ -175,23 +190,40 @@ mod tests {
             let listed = json!({"frontends": [], "reported": true, "imports": [import]});
             states(serde_json::from_value(listed).unwrap()).unwrap()
         };
-        let nodes = [("n1", "Ready"), ("n2", "Rejected"), ("n3", "Rejected"), ("n6", "LeftAlone")];
+        let nodes = [
+            ("n1", "Ready"),
+            ("n2", "Rejected"),
+            ("n3", "Rejected"),
+            ("n6", "LeftAlone"),
+            ("n7", "Partial"),
+        ];
         let mut nodes: BTreeMap<_, _> =
             nodes.map(|(node, state)| (node.to_owned(), listed(state))).into();
         nodes.insert("n4".to_owned(), BTreeMap::new());
         let views = AgentViews { nodes, unknown: vec!["n5".to_owned()], unasked: vec![] };
-        let found = views.of(&("shop".to_owned(), "cart".to_owned()));
-        assert_eq!((found.text(false), found.text(true)), ("1/6".to_owned(), "n1".to_owned()));
+        let key = ("shop".to_owned(), "cart".to_owned());
+        let found = views.of(&key).unwrap();
+        assert_eq!((found.text(false), found.text(true)), ("2/7".to_owned(), "n1,n7".to_owned()));
         assert_eq!(found.without, ["n2", "n3", "n4"]);
         assert_eq!(found.left_alone, ["n6"]);
         assert_eq!(
             found.reasons,
             [
-                "1 of 5 nodes: LeftAlone: why",
-                "2 of 5 nodes: Rejected: why",
-                "1 of 5 nodes: the agent does not know it"
+                "1 of 6 nodes: LeftAlone: why",
+                "1 of 6 nodes: Partial: why",
+                "2 of 6 nodes: Rejected: why",
+                "1 of 6 nodes: the agent does not know it"
             ]
         );
+        assert!(AgentViews::default().of(&key).is_none(), "nobody was asked");
+    }
+
+    #[tokio::test]
+    async fn what_may_not_be_listed_is_told() {
+        let (cluster, _server, _file) =
+            scripted("east", [ScriptedAnswer::list("1", []), ScriptedAnswer::error(403)]).await;
+        let views = ask(&cluster).await;
+        assert!(views.unasked[0].starts_with("nodes without agent are not seen: "), "{views:?}");
     }
 
     #[test]
@@ -199,6 +231,8 @@ mod tests {
         let of = |listed: Value| states(serde_json::from_value(listed).unwrap());
         assert!(of(json!({"reported": false, "imports": []})).is_err());
         assert!(of(json!({"imports": []})).is_err(), "an older agent");
+        let former = json!({"reported": false, "why": "by the agent before", "imports": []});
+        assert_eq!(of(former).unwrap_err().to_string(), "by the agent before");
         assert!(of(json!({"reported": true, "imports": []})).unwrap().is_empty());
     }
 }

@@ -7,23 +7,27 @@ use serde_json::Value;
 
 use mcs_controller::clusterset::well_known;
 
+use super::{Key, key_of};
 use crate::status::text;
 
 /// The endpoints of one source cluster. A pod with addresses of two families counts once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
-pub(super) struct Ready {
-    pub(super) total: usize,
-    pub(super) ready: usize,
+pub(crate) struct Ready {
+    pub(crate) total: usize,
+    pub(crate) ready: usize,
 }
+
+/// The endpoints of each service, by source cluster.
+pub(crate) type ByService = BTreeMap<Key, BTreeMap<String, Ready>>;
 
 /// The endpoints of each service, by namespace and name, then by source cluster. An endpoint without any port of the import is
 /// not ready for it.
-pub(super) fn by_cluster(
+pub(crate) fn by_cluster<'a>(
     slices: &[Value],
-    imports: &BTreeMap<(String, String), Value>,
-) -> BTreeMap<(String, String), BTreeMap<String, Ready>> {
+    imports: impl IntoIterator<Item = &'a Value>,
+) -> ByService {
     let mut families = BTreeMap::<_, Ready>::new();
-    let wanted = imports.iter().map(|(key, import)| (key, ports_of_import(import)));
+    let wanted = imports.into_iter().map(|import| (key_of(import), ports_of_import(import)));
     let wanted: BTreeMap<_, _> = wanted.collect();
     for slice in slices {
         let metadata = &slice["metadata"];
@@ -39,7 +43,7 @@ pub(super) fn by_cluster(
         let is_ready = |one: &&Value| is_reached && one["conditions"]["ready"] != false;
         counted.ready += endpoints.iter().filter(is_ready).count();
     }
-    let mut all = BTreeMap::<_, BTreeMap<String, Ready>>::new();
+    let mut all = ByService::new();
     for ((service, cluster, _), counted) in families {
         let most = all.entry(service).or_default().entry(cluster).or_default();
         *most = counted.max(*most);
@@ -91,17 +95,17 @@ mod tests {
             slice("west", "IPv4", &[no]),
         ];
         let key = ("shop".to_owned(), "cart".to_owned());
-        let found = &by_cluster(&slices, &BTreeMap::new())[&key];
+        let found = &by_cluster(&slices, [])[&key];
         assert_eq!(found["east"], Ready { total: 3, ready: 2 });
         assert_eq!(found["west"], Ready { total: 1, ready: 0 });
 
         let import = |kind: &str, protocol: &str| {
             let ports = json!([{"name": "http", "port": 80, "protocol": protocol}]);
-            let import = json!({"spec": {"type": kind, "ports": ports}});
-            BTreeMap::from([(key.clone(), import)])
+            let metadata = json!({"namespace": "shop", "name": "cart"});
+            json!({"metadata": metadata, "spec": {"type": kind, "ports": ports}})
         };
         slices[1]["ports"] = json!([]);
-        let of = |import| by_cluster(&slices, &import)[&key]["east"].ready;
+        let of = |import| by_cluster(&slices, [&import])[&key]["east"].ready;
         assert_eq!(of(import("ClusterSetIP", "TCP")), 1, "the port is not there by that name");
         assert_eq!(of(import("ClusterSetIP", "UDP")), 0);
         assert_eq!(of(import("Headless", "TCP")), 2);

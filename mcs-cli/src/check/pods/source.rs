@@ -75,15 +75,22 @@ pub(crate) struct Seen {
     pub(crate) is_unknown: bool,
 }
 
+/// The clusters that are asked.
+pub(crate) fn clusters<'a>(
+    asked: &[(&'a ClusterId, SocketAddr)],
+) -> impl Iterator<Item = &'a ClusterId> + use<'a> {
+    let clusters: BTreeSet<_> = asked.iter().map(|(cluster, _)| *cluster).collect();
+    clusters.into_iter()
+}
+
 /// What each of the asked clusters sees.
 pub(crate) fn seen(asked: &[(&ClusterId, SocketAddr)], answers: &[Option<Source>]) -> Vec<Seen> {
-    let clusters: BTreeSet<_> = asked.iter().map(|(cluster, _)| *cluster).collect();
     let of = |by: &ClusterId| {
         let answers = asked.iter().zip(answers).filter(|((one, _), _)| *one == by);
         let sources: BTreeSet<_> = answers.filter_map(|(_, answer)| *answer).collect();
         Seen { by: by.clone(), text: text(by, &sources), is_unknown: sources.is_empty() }
     };
-    clusters.into_iter().map(of).collect()
+    clusters(asked).map(of).collect()
 }
 
 fn text(by: &ClusterId, sources: &BTreeSet<Source>) -> String {

@@ -107,10 +107,13 @@ fn services(operator: &Operator<'_>) -> anyhow::Result<()> {
         ensure!(found["unasked"] == json!(["c2: node unasked has no agent"]), "{found:#}");
         Ok(())
     })?;
-    let output = operator.run(&["services", "--no-nodes"], false)?;
-    let text = String::from_utf8(output.stdout)?;
-    ensure!(output.status.success() && text.contains("c1 2/2"), "{text}");
-    Ok(())
+    // A controller that has just begun does not know whether its peer is fresh.
+    wait::until("peers that are read", || {
+        let output = operator.run(&["services", "--no-nodes"], false)?;
+        let text = String::from_utf8(output.stdout)?;
+        ensure!(output.status.success() && text.contains("c1 2/2"), "{text}");
+        Ok(())
+    })
 }
 
 fn explain(operator: &Operator<'_>) -> anyhow::Result<()> {
