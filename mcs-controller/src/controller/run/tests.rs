@@ -261,7 +261,8 @@ async fn what_agents_are_not_told_is_said_on_what_asks_for_it() {
     assert_eq!(events(&mut control), 0, "it is on its way");
     let result = |result| TaskResult::Property(mcs_kube::TRAFFIC_PROPERTY, String::new(), result);
     control.finish(result(Err(ApplyError::Silent)));
-    let [south, west] = &*written(&control) else { panic!("{:?}", written(&control)) };
+    let found = written(&control);
+    let [south, west] = &*found else { panic!("{found:?}") };
     assert_eq!((&*south.0, &*west.0), ("Unknown", "False"));
     assert!(west.1.contains("agents go by what they were told of west before"), "{}", west.1);
     assert_eq!([events(&mut control), events(&mut control)], [1, 0], "on the weight, once");

@@ -20,6 +20,10 @@ fn started(conditions: &[[&str; 3]]) -> State {
         "status": {"clusters": [{"cluster": "east"}, {"cluster": "west"}]},
     }));
     let namespace = object(json!({"metadata": {"name": "shop"}}));
+    let spec = json!({"clusterIP": "10.96.0.1", "ipFamilies": ["IPv4"]});
+    let metadata = json!({"namespace": "shop", "name": "web-0"});
+    let service = object(json!({"metadata": metadata, "spec": spec}));
+    state.update(Update::Own(OwnEvent::Services(ResourceEvent::Changed(service))));
     state.update(Update::Own(OwnEvent::Namespaces(ResourceEvent::Changed(namespace))));
     state.update(Update::Own(OwnEvent::Imports(ResourceEvent::Changed(import))));
     let condition = |[kind, status, reason]: &[&str; 3]| {
