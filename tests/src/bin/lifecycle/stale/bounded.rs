@@ -2,7 +2,7 @@
 
 use std::{
     io,
-    net::{SocketAddr, TcpStream, UdpSocket},
+    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
     thread,
     time::{Duration, Instant},
 };
@@ -161,7 +161,7 @@ pub(super) fn ends(world: &mut World) -> anyhow::Result<()> {
 
     // The pod answers no more, and another one may have its address.
     drop(pod);
-    let bind = |ip| UdpSocket::bind((ip, UDP.1));
+    let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
     let sinks = network.remote.run(|| REMOTE.both(POD).map(bind))?;
     let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
     sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
@@ -192,7 +192,7 @@ pub(super) fn ends(world: &mut World) -> anyhow::Result<()> {
     }
     let ends = || senders.iter().filter_map(|sender| sender.ended);
     let times = [ends().min(), ends().max()].map(Option::unwrap_or_default);
-    tell(format!("{} senders ended after {:.1?}", senders.len(), times));
+    tell(format!("{} senders ended after {times:.1?}", senders.len()));
     count(&site.agent, Protocol::Udp, 4)?;
     count(&site.agent, Protocol::Tcp, streams.len())
 }
