@@ -167,7 +167,8 @@ mod tests {
 
     #[test]
     fn a_socket_without_slot_has_the_backend_of_its_address() {
-        let contents = maps(CAPACITY, &[&dns(&[EAST], &[WEST])]).0.contents().clone();
+        let (both, now) = (dns(&[EAST, WEST], &[]), dns(&[EAST], &[WEST]));
+        let contents = maps(CAPACITY, &[&both, &now]).0.contents().clone();
         let socket = |backend: &str, protocol| SocketInUse {
             vip: "10.0.0.1:53".parse().unwrap(),
             protocol,

@@ -85,7 +85,9 @@ const fn text(counter: Counter) -> &'static str {
         Counter::ReceiveReversed => "received datagrams whose source was shown as the VIP",
         Counter::PeerReversed => "peer names shown as the VIP",
         Counter::RefusedNoBackend => "sockets refused: no usable backend",
-        Counter::RefusedUnknownPort => "sockets refused: the VIP has no such port",
+        Counter::RefusedUnknownPort => {
+            "sockets refused: the VIP has no such port, or `--max-memory` no room for it"
+        }
         Counter::RefusedInconsistent => {
             "sockets refused: the maps were in a state that no reader should see"
         }
@@ -112,7 +114,7 @@ const fn text(counter: Counter) -> &'static str {
         Counter::RedirectDropped => "redirects about translated packets",
         Counter::PacketRefusedNoBackend => "packets refused with RST or ICMP: no usable backend",
         Counter::PacketRefusedUnknownPort => {
-            "packets refused with RST or ICMP: the VIP has no such port"
+            "packets refused with RST or ICMP: the VIP has no such port, or `--max-memory` no room for it"
         }
         Counter::PacketRefusedInconsistent => {
             "packets refused with RST or ICMP: the maps were in a state that no reader should see"

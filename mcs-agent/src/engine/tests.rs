@@ -209,7 +209,9 @@ fn a_growth_that_fails_is_tried_again_ever_later_and_other_changes_go_on() {
         for _ in 0..2 {
             let round = world.reconcile();
             assert_eq!(delay(&round), Some(Duration::from_secs(seconds)), "{round:?}");
-            assert_eq!((round.failures.len(), world.engine.retry_at()), (0, Some(due)));
+            assert_eq!(round.failures.len(), 0);
+            // A frontend that no endpoint serves has its own time.
+            assert!(world.engine.retry_at().is_some_and(|at| at <= due));
         }
         let pending = world.engine.why_pending();
         assert!(pending[0].contains("10.0.0.2:80/TCP stays as it is"), "{pending:?}");
