@@ -260,12 +260,17 @@ mod tests {
     }
 
     /// The status of the peer west after so many seconds.
-    fn status_of(peers: &Peers, notes: &PeerNotes<'_>, seconds: u64) -> ClusterPeerStatus {
+    fn status_of<'a>(
+        peers: &'a Peers,
+        notes: &PeerNotes<'a>,
+        seconds: u64,
+    ) -> ClusterPeerStatus {
         let now = Instant::now() + Duration::from_secs(seconds);
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);
         let (own, membership) = ("east".parse().unwrap(), Membership::default());
-        status(&peers.all()["west"], (&own, &ranges, &membership), notes, now)
+        let notes = |_: &PeerName, _: &Peer| notes.clone();
+        peer_statuses(peers, &own, &ranges, &membership, notes, now).remove(0).1
     }
 
     fn of_west(peers: &mut Peers, event: MailboxEvent) {
