@@ -260,11 +260,7 @@ mod tests {
     }
 
     /// The status of the peer west after so many seconds.
-    fn status_of<'a>(
-        peers: &'a Peers,
-        notes: &PeerNotes<'a>,
-        seconds: u64,
-    ) -> ClusterPeerStatus {
+    fn status_of<'a>(peers: &'a Peers, notes: &PeerNotes<'a>, seconds: u64) -> ClusterPeerStatus {
         let now = Instant::now() + Duration::from_secs(seconds);
         let nobody = BTreeMap::new();
         let ranges = OwnRanges::new(&[], &[], &nobody);
