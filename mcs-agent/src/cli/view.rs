@@ -139,6 +139,7 @@ pub(super) fn report_and_doubt(pins: &Pins) -> (Option<Report>, Option<String>) 
 fn doubt(report: &Report, running: bool, is_former: bool, now: SystemTime) -> Option<String> {
     let unsynced = || "not known yet: the agent has not read its source".to_owned();
     as_of(running, is_former, &report.agent, now)
+        .map(|as_of| format!("known {as_of}"))
         .or_else(|| (!report.synced).then(unsynced))
         .or_else(|| unfollowed(&report.source))
 }

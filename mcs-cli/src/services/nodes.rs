@@ -52,7 +52,7 @@ struct Listed {
     reported: Option<bool>,
     /// Why what it has reported does not count.
     #[serde(default)]
-    why: Option<String>,
+    unreported: Option<String>,
     imports: Vec<ListedImport>,
 }
 
@@ -114,7 +114,11 @@ async fn list(
 
 fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
     let is_reported = listed.reported.unwrap_or(!listed.imports.is_empty());
-    anyhow::ensure!(is_reported, "{}", listed.why.as_deref().unwrap_or("it has no report yet"));
+    anyhow::ensure!(
+        is_reported,
+        "{}",
+        listed.unreported.as_deref().unwrap_or("it has no report yet")
+    );
     let state = |one: ListedImport| {
         let (key, state) = ((one.import.namespace, one.import.name), one.state);
         (key, Said { state, message: one.message, is_left_alone: one.left_alone.is_some() })
@@ -231,7 +235,7 @@ mod tests {
         let of = |listed: Value| states(serde_json::from_value(listed).unwrap());
         assert!(of(json!({"reported": false, "imports": []})).is_err());
         assert!(of(json!({"imports": []})).is_err(), "an older agent");
-        let former = json!({"reported": false, "why": "by the agent before", "imports": []});
+        let former = json!({"reported": false, "unreported": "by the agent before", "imports": []});
         assert_eq!(of(former).unwrap_err().to_string(), "by the agent before");
         assert!(of(json!({"reported": true, "imports": []})).unwrap().is_empty());
     }

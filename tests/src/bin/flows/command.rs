@@ -112,7 +112,9 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(lines.len(), 5, "{all}");
     let unknown = flows(&["default/other"])?;
     assert!(
-        unknown.contains("there is no default/other; `mcs-agent services` lists all"),
+        unknown.contains(
+            "default/other has no frontend; whether there is such an import: known as of"
+        ),
         "{unknown}"
     );
     Ok(())
