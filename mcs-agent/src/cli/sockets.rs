@@ -4,7 +4,6 @@ use std::{collections::BTreeMap, net::SocketAddr, process::ExitCode};
 
 use anyhow::Context as _;
 use clap::Args;
-use mcs_common::BackendRef;
 use serde::Serialize;
 
 use super::{ImportFilter, ReadArgs, Style, or_none, view};
@@ -95,7 +94,7 @@ impl Connected {
         let SocketInUse { vip, protocol, backend, chosen } = *socket;
         let frontend = FrontendId { ip: vip.ip(), port: vip.port(), protocol };
         let key = frontend_key(&frontend);
-        let entry = if let Some(BackendRef { id, generation }) = chosen {
+        let entry = if let Some((id, generation)) = chosen {
             // Another backend may have the id by now, and another frontend the index.
             let entry = contents.backends.get(id as usize);
             entry.filter(|entry| entry.generation == generation)
@@ -147,6 +146,8 @@ impl Connected {
 
 #[cfg(test)]
 mod tests {
+    use mcs_common::BackendRef;
+
     use super::*;
     use crate::{
         model::{Capacity, DesiredState, Protocol},

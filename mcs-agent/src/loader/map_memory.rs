@@ -14,7 +14,7 @@ pub fn config_memory(capacity: Capacity) -> Memory {
 /// on top of `--max-memory`, 104 bytes each, and only when they are needed.
 const REFUSED_VIPS: u32 = 65_536;
 
-/// The largest capacity whose config maps take at most `memory`, but for [`REFUSED_VIPS`]. Clusters get a 64th of it, frontends
+/// The largest capacity whose config maps take at most `memory`, but for 65,536 VIPs more than frontends. Clusters get a 64th of it, frontends
 /// three eighths, each with a VIP, and endpoints the rest, so that none takes the room of another.
 pub fn capacity_within(memory: Memory) -> Capacity {
     let clusters = memory.0 / 64;

@@ -4,11 +4,11 @@ use std::{
     collections::BTreeMap,
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
-    path::{Path, PathBuf},
+    path::Path,
 };
 
 use aya::{
-    Ebpf, EbpfError,
+    Ebpf,
     maps::Map as AnyMap,
     programs::{Program, ProgramError, SchedClassifier},
 };
@@ -17,15 +17,15 @@ use mcs_common::{
     maps::{self, Map, Place},
 };
 use rustix::process::{Resource, Rlimit, setrlimit};
-use thiserror::Error;
 
 use super::{
-    BpffsError, CgroupRoot, HOOKS, Hook, LoadOptions, Pins, Repair, Tampering,
-    attach::{self, AttachError, AttachedHook},
+    CgroupRoot, HOOKS, Hook, LoadOptions, Pins, Repair, Tampering,
+    attach::{self, AttachedHook},
     bpffs, ebpf_loader,
     layout::{self, Sizes},
+    load_error::{LoadError, pin_error},
     pins::{MapPins, remove_places},
-    program_log::{ProgramLog, ProgramLogError},
+    program_log::ProgramLog,
     stage::{finish_commit, stage},
     tc::{Classifier, Classifiers, TcLink, program_names},
     watch::{Watch, Watching},
@@ -38,52 +38,6 @@ use crate::{
 
 /// The object that `cargo xtask build` embedded.
 static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
-
-/// Why the programs are not in the kernel.
-#[derive(Debug, Error)]
-pub enum LoadError {
-    /// Built by plain cargo.
-    #[error(
-        "this binary was built without its eBPF programs: run `cargo xtask setup`, then \
-         `cargo xtask build`, and use target/release/mcs-agent"
-    )]
-    NoObject,
-    /// There is no place to pin.
-    #[error(transparent)]
-    Bpffs(#[from] BpffsError),
-    /// A directory or pin cannot be made or removed.
-    #[error("cannot {action} {path}")]
-    Pin {
-        /// What was tried.
-        action: &'static str,
-        /// The directory or pin.
-        path: PathBuf,
-        /// The kernel's error.
-        source: io::Error,
-    },
-    /// Maps could not be made.
-    #[error("cannot make the maps under {path}")]
-    Maps {
-        /// Their directory.
-        path: PathBuf,
-        /// The error of aya.
-        source: Box<EbpfError>,
-    },
-    /// The kernel rejects a program.
-    #[error("the kernel does not take the program {program}")]
-    Program {
-        /// The program's name.
-        program: &'static str,
-        /// The error of aya, with the verifier's log.
-        source: ProgramError,
-    },
-    /// A hook could not be attached.
-    #[error(transparent)]
-    Attach(#[from] AttachError),
-    /// The log of the programs cannot be followed.
-    #[error(transparent)]
-    Log(#[from] ProgramLogError),
-}
 
 /// The loaded programs, with their maps and links.
 pub struct Programs {
@@ -392,12 +346,4 @@ fn load_classifier(
         Ok(Classifier { program, id })
     };
     load().map_err(|source| (name, source))
-}
-
-pub(super) fn pin_error(
-    action: &'static str,
-    path: &Path,
-) -> impl FnOnce(io::Error) -> LoadError + use<> {
-    let path = path.to_owned();
-    move |source| LoadError::Pin { action, path, source }
 }

@@ -10,9 +10,9 @@ use std::{
 use mcs_common::maps::{self, Map, Place};
 
 use super::{
-    LoadError, Pins,
+    Pins,
     layout::{self, MapLayout, Sizes},
-    object::pin_error,
+    load_error::{LoadError, pin_error},
     pins::{MapPins, at, places, remove_places},
 };
 use crate::bpf::remove_file;

@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, path::Path};
 
-use mcs_common::{BackendRef, ConnectedValue, ReverseKey, SocketSlot, maps};
+use mcs_common::{ConnectedValue, ReverseKey, SocketSlot, maps};
 
 use super::socket_slots::{SocketSlots, address};
 use crate::{bpf::PinnedHash, model::Protocol};
@@ -37,11 +37,11 @@ pub struct SocketInUse {
     /// Where the socket is connected to.
     pub backend: SocketAddr,
     /// The backend's id and generation; absent for a socket without slot.
-    pub chosen: Option<BackendRef>,
+    pub chosen: Option<(u32, u32)>,
 }
 
 impl SocketInUse {
-    fn of(Connection { key, value }: Connection, chosen: Option<BackendRef>) -> Self {
+    fn of(Connection { key, value }: Connection, chosen: Option<(u32, u32)>) -> Self {
         Self {
             vip: address(&value.vip()),
             protocol: if value.is_tcp() { Protocol::Tcp } else { Protocol::Udp },
@@ -81,7 +81,8 @@ impl Connections {
     /// Every connection, with its backend's id.
     pub fn in_use(&self) -> io::Result<Vec<SocketInUse>> {
         let of_slot = |(_, slot): (u32, SocketSlot)| {
-            SocketInUse::of(Connection::of_slot(&slot), Some(slot.chosen))
+            let chosen = (slot.chosen.id, slot.chosen.generation);
+            SocketInUse::of(Connection::of_slot(&slot), Some(chosen))
         };
         let others = self.without_slot()?;
         let others = others.into_iter().map(|one| SocketInUse::of(one, None));

@@ -161,6 +161,9 @@ impl Story {
         }
         let mut fresh = self.start(directory.path(), new_maps, Faults::default())?;
         fresh.settle()?;
+        // Clients of frontends that no endpoint serves stay for a while.
+        fresh.wait(REFUSED_FOR);
+        fresh.settle()?;
         let (found, expected) = (agent.view()?.to_string(), fresh.view()?.to_string());
         ensure!(found == expected, "there is\n{found}\ninstead of\n{expected}");
         ensure!(agent.engine.desired() == fresh.engine.desired(), "other things are wanted");

@@ -123,7 +123,7 @@ fn greedy_node(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
     second.api().delete(&node)?;
-    disjoint("True/Disjoint")?;
+    disjoint("Unknown/OwnRangesUnknown")?;
     follows_again(world, &later)?;
     follows_again(world, &namespace)
 }
