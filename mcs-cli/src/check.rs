@@ -512,15 +512,15 @@ mod tests {
     #[test]
     fn what_is_not_known_now_is_no_success() {
         let find = |check, result| Finding::new("east", check, result);
-        let fine = || find("id", Ok(String::new()));
+        let good = || find("id", Ok(String::new()));
         let skipped = || find("dns version", Err(Unknown("no tag".to_owned()).into()));
         let begun = || find(PEER, Err(Unknown("not yet".to_owned()).into()));
         let away = || find(API_SERVER, Err(anyhow::anyhow!("refused")));
         let failed = || find("exports", Err(anyhow::anyhow!("no Service")));
         for (findings, code) in [
-            (vec![fine(), skipped()], 0),
+            (vec![good(), skipped()], 0),
             (vec![skipped(), begun()], 3),
-            (vec![fine(), away()], 3),
+            (vec![good(), away()], 3),
             (vec![away(), begun(), failed()], 1),
         ] {
             assert_eq!(exit_code(&findings), code, "{findings:?}");

@@ -58,10 +58,7 @@ pub(super) struct InstalledPrograms {
     is_returning: bool,
     /// Whether the maps contain everything that the maps of the attached programs contain.
     complete: bool,
-    /// Whether the pinned hints are right.
-    keeps_hints: bool,
-    /// Whether the pinned slots of sockets are right.
-    keeps_slots: bool,
+    keeps: Keeps,
     pub(super) packets: PacketPath,
     /// Absent with `--metrics-imports=0`.
     pub(super) figures: Option<FigurePlaces>,
@@ -69,6 +66,14 @@ pub(super) struct InstalledPrograms {
     lock: DirectoryLock,
     /// The flags.
     pub(super) config: Config,
+}
+
+/// Which pinned maps are right.
+#[derive(Clone, Copy)]
+struct Keeps {
+    hints: bool,
+    /// The slots of sockets.
+    slots: bool,
 }
 
 impl InstalledPrograms {
@@ -158,8 +163,10 @@ impl InstalledPrograms {
             run_directory,
             host,
             complete: !programs.is_staged(),
-            keeps_hints,
-            keeps_slots: keeps_slots || config.socket_lb != SocketLb::Off,
+            keeps: Keeps {
+                hints: keeps_hints,
+                slots: keeps_slots || config.socket_lb != SocketLb::Off,
+            },
             options,
             programs,
             classifiers,
@@ -174,7 +181,7 @@ impl InstalledPrograms {
         installed.follow_program_log()?;
         installed.carry_over();
         // What is written from now on is in the pinned hints only if the maps of the attached programs are written.
-        installed.keeps_hints &= installed.complete;
+        installed.keeps.hints &= installed.complete;
         installed.record_run()?;
         if installed.complete {
             installed.switch().await?;
@@ -287,7 +294,7 @@ impl InstalledPrograms {
         EvictionRecord::prepare(&pins).context("cannot use the flow table")?;
         if self.config.socket_lb == SocketLb::Off {
             // Before programs that keep them are detached, and no earlier: a start can fail on the way here.
-            self.keeps_slots = false;
+            self.keeps.slots = false;
             self.record_run()?;
         }
         self.attach()?;
@@ -295,8 +302,8 @@ impl InstalledPrograms {
         // Flows that began while programs were switched one by one.
         flows.copy();
         self.programs.commit()?;
-        if !self.keeps_hints {
-            self.keeps_hints = true;
+        if !self.keeps.hints {
+            self.keeps.hints = true;
             self.record_run()?;
         }
         Ok(())
@@ -456,8 +463,8 @@ impl InstalledPrograms {
             directory: self.run_directory.clone(),
             host: self.host.clone(),
             pid: u64::from(std::process::id()),
-            keeps_hints: self.keeps_hints,
-            keeps_slots: self.keeps_slots,
+            keeps_hints: self.keeps.hints,
+            keeps_slots: self.keeps.slots,
         };
         let directory = self.run_directory.to_string_lossy();
         ensure!(

@@ -45,7 +45,7 @@ pub(super) fn stage(pins: &Pins, sizes: Sizes) -> Result<MapPins, LoadError> {
             let names = TOGETHER.iter().find(|names| names.contains(&layout.map.name));
             let is_with =
                 |name| names.map_or(name == layout.map.name, |names| names.contains(&name));
-            latest_place(pins, layouts.clone().filter(|other| is_with(other.map.name)))?
+            latest_place(pins, &layouts.clone().filter(|other| is_with(other.map.name)))?
         };
         if place > 0 {
             chosen.staged.insert(pin.clone(), at(&pin, place));
@@ -67,7 +67,7 @@ fn filter_place(pin: &Path, layout: MapLayout, is_config_new: bool) -> Result<u3
 /// short leaves them at two places, but all of them only at the latest.
 fn latest_place(
     pins: &Pins,
-    layouts: impl Iterator<Item = MapLayout> + Clone,
+    layouts: &(impl Iterator<Item = MapLayout> + Clone),
 ) -> Result<u32, LoadError> {
     let mut taken = BTreeSet::new();
     for layout in layouts.clone() {
@@ -79,7 +79,7 @@ fn latest_place(
             return Ok(place);
         }
     }
-    Ok((0..).find(|place| !taken.contains(place)).unwrap_or_default())
+    Ok((0..=u32::MAX).find(|place| !taken.contains(place)).unwrap_or_default())
 }
 
 /// Whether all these maps are as they should be where they are pinned.

@@ -135,23 +135,20 @@ impl AgentViews {
         let (mut serving, mut without, mut left_alone) = (Vec::new(), Vec::new(), Vec::new());
         let mut reasons = BTreeMap::<String, usize>::new();
         for (node, imports) in &self.nodes {
-            let reason = match imports.get(key) {
-                Some(one) => {
-                    let list = match &*one.state {
-                        "Ready" | "Partial" => &mut serving,
-                        _ if one.is_left_alone => &mut left_alone,
-                        _ => &mut without,
-                    };
-                    list.push(node.clone());
-                    if one.state == "Ready" {
-                        continue;
-                    }
-                    format!("{}: {}", one.state, one.message)
+            let reason = if let Some(one) = imports.get(key) {
+                let list = match &*one.state {
+                    "Ready" | "Partial" => &mut serving,
+                    _ if one.is_left_alone => &mut left_alone,
+                    _ => &mut without,
+                };
+                list.push(node.clone());
+                if one.state == "Ready" {
+                    continue;
                 }
-                None => {
-                    without.push(node.clone());
-                    "the agent does not know it".to_owned()
-                }
+                format!("{}: {}", one.state, one.message)
+            } else {
+                without.push(node.clone());
+                "the agent does not know it".to_owned()
             };
             *reasons.entry(one_line(&reason)).or_default() += 1;
         }

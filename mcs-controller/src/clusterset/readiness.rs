@@ -48,7 +48,8 @@ pub(super) fn of_silent(
     if ready.status == ConditionStatus::True && !silent.is_empty() {
         let (named, more) = silent.split_at(silent.len().min(NAMED));
         let more = if more.is_empty() { "" } else { " and more" };
-        ready.message += &format!(", as of the last sign of life of {}{more}", named.join(", "));
+        let named = named.join(", ");
+        ready.message = format!("{}, as of the last sign of life of {named}{more}", ready.message);
     }
     ready
 }

@@ -64,7 +64,7 @@ async fn programs_are_attached_when_all_that_they_read_is_right() {
     // The next agent goes on with the maps and hints.
     drop(installed);
     let again = site.install().await.unwrap();
-    assert!(again.keeps_hints && !again.is_outdated());
+    assert!(again.keeps.hints && !again.is_outdated());
 }
 
 #[tokio::test]

@@ -297,7 +297,8 @@ async fn exports_that_cannot_be_read_say_so_after_a_minute() {
         conditions.find(|one| one.condition_type == ConditionType::Ready).unwrap().reason
     };
     assert_eq!(ready(&mut control), "Pending");
-    control.own_reads = Liveness::new(Instant::now() - Duration::from_secs(61));
+    let minute_ago = Instant::now().checked_sub(Duration::from_secs(61)).unwrap();
+    control.own_reads = Liveness::new(minute_ago);
     assert_eq!(ready(&mut control), "NotRead");
     control.take(Update::Own(OwnEvent::Slices(ResourceEvent::Recovered)));
     assert_eq!(ready(&mut control), "Pending");

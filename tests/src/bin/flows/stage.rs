@@ -42,8 +42,8 @@ fn pinned(pins: &Pins) -> anyhow::Result<BTreeMap<PathBuf, u32>> {
     Ok(found)
 }
 
-fn is_staged(path: &PathBuf) -> bool {
-    path.to_string_lossy().contains("-new")
+fn has_staged(pins: &BTreeMap<PathBuf, u32>) -> bool {
+    pins.keys().any(|pin| pin.to_string_lossy().contains("-new"))
 }
 
 /// Each time the load is one of a start that is killed.
@@ -55,7 +55,7 @@ fn loads(world: &mut World) -> anyhow::Result<()> {
         fs::remove_file(pin(&pins, map))?;
         fs::hard_link(pins.state().join(odd), pin(&pins, map))?;
         let mut before = pinned(&pins)?;
-        ensure!(!before.keys().any(is_staged), "before {}: {before:?}", map.name);
+        ensure!(!has_staged(&before), "before {}: {before:?}", map.name);
         let mut first = None;
         // The last one of another shape than the others, and of one more map.
         for flows in [FLOWS, FLOWS, 4 * FLOWS] {
@@ -77,7 +77,7 @@ fn loads(world: &mut World) -> anyhow::Result<()> {
         let made = first.context("no load")?;
         maps.load(FLOWS)?.commit()?;
         let after = pinned(&pins)?;
-        ensure!(!after.keys().any(is_staged), "after {}: {after:?}", map.name);
+        ensure!(!has_staged(&after), "after {}: {after:?}", map.name);
         let own = pin(&pins, map);
         let staged = own.with_file_name(format!("{}-new1", map.name));
         let is_same = map.name == maps::HINTS || after.get(&own) == made.get(&staged);
@@ -112,7 +112,7 @@ fn is_cut_short(world: &mut World) -> anyhow::Result<()> {
         if settled % 2 == 0 {
             load(&pins, OTHER.0, OTHER.1)?.commit()?;
             let after = pinned(&pins)?;
-            ensure!(!after.keys().any(is_staged), "{settled} settled: {after:?}");
+            ensure!(!has_staged(&after), "{settled} settled: {after:?}");
             for (own, id, _) in &staged {
                 ensure!(after.get(own) == Some(id), "{settled} settled: {} is new", own.display());
             }

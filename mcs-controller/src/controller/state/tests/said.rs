@@ -33,12 +33,12 @@ fn started(conditions: &[[&str; 3]]) -> State {
         })
     };
     let conditions: Vec<_> = conditions.iter().map(condition).collect();
-    exports(&mut state, 1, json!({"conditions": conditions}));
+    exports(&mut state, 1, &json!({"conditions": conditions}));
     state
 }
 
 /// The ServiceExport shop/web-0 is this now.
-fn exports(state: &mut State, generation: i64, status: Value) {
+fn exports(state: &mut State, generation: i64, status: &Value) {
     let metadata = json!({"namespace": "shop", "name": "web-0", "generation": generation});
     let export = object(json!({"metadata": metadata, "status": status}));
     state.update(Update::Own(OwnEvent::Exports(ResourceEvent::Changed(export))));
@@ -193,9 +193,9 @@ fn conditions_of_an_export_say_which_spec_they_are_about() {
         );
         object["status"].clone()
     };
-    exports(&mut state, 1, status(&first));
+    exports(&mut state, 1, &status(&first));
     assert_eq!(written(&mut state), None, "nothing has changed");
-    exports(&mut state, 2, status(&first));
+    exports(&mut state, 2, &status(&first));
     assert_eq!(generations(&written(&mut state).unwrap()), [Some(2); 3]);
     // The definition may lack the field.
     state.leave_out_generation();
@@ -203,7 +203,7 @@ fn conditions_of_an_export_say_which_spec_they_are_about() {
     let bare = written(&mut state).unwrap();
     assert_eq!(generations(&bare), [None; 3]);
     assert!(!status(&bare).to_string().contains("observedGeneration"));
-    exports(&mut state, 3, status(&bare));
+    exports(&mut state, 3, &status(&bare));
     assert_eq!(written(&mut state), None);
 }
 

@@ -115,12 +115,11 @@ fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> anyhow::
     Ok(())
 }
 
+/// Clients by UDP, and TCP connections with their VIPs.
+type Clients = (Vec<Sender>, Vec<(TcpStream, SocketAddr)>);
+
 /// The clients of a service.
-fn begin(
-    network: &Network,
-    site: &Site,
-    target: &Target,
-) -> anyhow::Result<(Vec<Sender>, Vec<(TcpStream, SocketAddr)>)> {
+fn begin(network: &Network, site: &Site, target: &Target) -> anyhow::Result<Clients> {
     let (mut senders, mut streams) = (Vec::new(), Vec::new());
     for family in Family::ON_WIRE {
         let (vip, via) = (target.udp(family).ip(), Network::gateway(family));
