@@ -374,7 +374,10 @@ fn check(world: &World) -> anyhow::Result<()> {
     let output = mcs(world, &["check"])?.args(["-o", "json"]).output()?;
     let findings = process::json_list(&output)?;
     for finding in &findings {
-        ensure!(finding["ok"] == true && finding["skipped"].is_null(), "{finding}");
+        // Kubernetes before 1.33 does not say which addresses Services have.
+        let is_unknown = finding["check"] == "addresses" && finding["cluster"] == "c2";
+        ensure!(finding["ok"] == true, "{finding}");
+        ensure!(is_unknown || finding["skipped"].is_null(), "{finding}");
     }
     let pods: Vec<_> = findings.iter().filter(|one| one["check"] == "pods").collect();
     for finding in &pods {
