@@ -88,13 +88,18 @@ fn is_read(config: &Value, pods: &[Value]) -> anyhow::Result<String> {
 }
 
 async fn rights(cluster: &Cluster) -> anyhow::Result<String> {
-    let allowed =
-        may(cluster, "kube-system:coredns", ("list", MCS_GROUP, "serviceimports")).await?;
+    const ACCOUNT: &str = "kube-system:coredns";
     ensure!(
-        allowed,
+        may(cluster, ACCOUNT, ("list", MCS_GROUP, "serviceimports")).await?,
         "CoreDNS may not list ServiceImports: kubectl apply --filename deploy/dns/coredns-rbac.yaml"
     );
-    Ok("CoreDNS may list ServiceImports".to_owned())
+    // Its pods that run answer with what they have read; the next one never becomes ready.
+    ensure!(
+        may(cluster, ACCOUNT, ("list", "discovery.k8s.io", "endpointslices")).await?,
+        "CoreDNS may not list EndpointSlices, so no new pod of it becomes ready: give this right back to the account \
+         kube-system/coredns, as ClusterRole system:coredns of its installer has it"
+    );
+    Ok("CoreDNS may list ServiceImports and EndpointSlices".to_owned())
 }
 
 async fn node_local(cluster: &Cluster, sources: &Sources, domain: &str) -> anyhow::Result<String> {
