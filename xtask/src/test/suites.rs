@@ -243,7 +243,7 @@ pub(super) const SUITES: &[Suite] = &[
         about: "Clients under load while agents come and go, maps grow and writes fail; with --full for longer",
         extras: &[Extra::OtherVersion],
         company: Company::Alone,
-        budget: 285,
+        budget: 245,
         ..longer("lifecycle")
     },
     Suite {

@@ -1,13 +1,13 @@
 //! Verification: the programs are attached, and run for every process below the cgroup.
 
-use std::{fs::File, thread, time::Duration};
+use std::{fs::File, time::Duration};
 
-use anyhow::{anyhow, ensure};
+use anyhow::ensure;
 use mcs_tests::{
     bpf::{AttachType, Instruction, Program, ProgramType, code, instruction},
     cgroup::Cgroup,
     site::Site,
-    suite::{Suite, tell},
+    suite::tell,
     wait,
 };
 use serde_json::Value;
@@ -16,22 +16,6 @@ use crate::world::World;
 
 /// The agent looks every 30 s.
 const PATIENCE: Duration = Duration::from_secs(45);
-
-pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case(
-        "the attachment is proven from cgroups below, and a program of others before ours is noticed",
-        |world| at_once(world, [is_proven, is_shadowed]),
-    );
-}
-
-/// Each of them waits for an agent of its own.
-fn at_once(world: &World, checks: [fn(&World) -> anyhow::Result<()>; 2]) -> anyhow::Result<()> {
-    thread::scope(|scope| {
-        let checks = checks.map(|check| scope.spawn(move || check(world)));
-        let results = checks.map(|check| check.join().map_err(|_| anyhow!("a check panicked"))?);
-        results.into_iter().collect()
-    })
-}
 
 /// A connect4 program that lets every connection pass, and redirects it to another address if `elsewhere`.
 fn connects(elsewhere: bool) -> anyhow::Result<Program> {
@@ -66,7 +50,7 @@ fn wait_for_verification(
     Ok((found, start.elapsed()))
 }
 
-fn is_proven(world: &World) -> anyhow::Result<()> {
+pub(crate) fn is_proven(world: &World) -> anyhow::Result<()> {
     let target = world.target("proven");
     let mut site = world.site("proven", &[], &target)?;
     site.agent.stop()?;
@@ -107,7 +91,7 @@ fn is_proven(world: &World) -> anyhow::Result<()> {
     })
 }
 
-fn is_shadowed(world: &World) -> anyhow::Result<()> {
+pub(crate) fn is_shadowed(world: &World) -> anyhow::Result<()> {
     let target = world.target("shadowed");
     let mut site = world.site("shadowed", &[], &target)?;
     site.agent.stop()?;

@@ -12,6 +12,7 @@ mod cleanup;
 mod faults;
 mod foreign;
 mod growth;
+mod half_minutes;
 mod junk;
 mod load;
 mod memory;
@@ -51,7 +52,7 @@ fn main() -> ExitCode {
     cleanup::cases(&mut suite);
     foreign::cases(&mut suite);
     audit::cases(&mut suite);
-    attachment::cases(&mut suite);
+    half_minutes::cases(&mut suite);
     steady::cases(&mut suite);
     suite.main("mcs-life", World::begin)
 }

@@ -1,6 +1,6 @@
 //! Sockets that are connected to a backend when it is removed.
 
-mod bounded;
+pub(crate) mod bounded;
 mod clients;
 mod tcp;
 
@@ -36,7 +36,6 @@ const ENTERS: &str = CAPABILITY_FOR_STALE_UDP;
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("UDP sockets of a removed backend are destroyed, and no others", destroys);
     suite.case("UDP sockets stay with backends that serve, and in an empty moment", stays);
-    suite.case("nobody sends to a pod that has gone for longer than 30 s", bounded::ends);
     suite.case("backends that are removed while no agent runs", catches_up);
     suite.case("UDP sockets in a network namespace without a name", sees_processes);
     suite.case("without the right to, stale UDP sockets stay, and status says so", says_why_not);

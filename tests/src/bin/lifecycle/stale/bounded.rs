@@ -144,54 +144,72 @@ fn arrived(sinks: &[UdpSocket]) -> usize {
     sinks.iter().map(taken).sum()
 }
 
-pub(super) fn ends(world: &mut World) -> anyhow::Result<()> {
-    let network = Network::named(&world.run, "bounded-", &[POD], &[(Server::tcp_echo, TCP.1)])?;
-    let [emptied, deleted] = ["emptied", "deleted"].map(|name| world.target(name).with(&[POD]));
-    let services = [&emptied.service, &deleted.service];
-    let flags = ["--tc=on", "--stale-tcp=destroy"];
-    let netns = &network.node.netns;
-    let site = Site::start_with(&world.run, "bounded", netns, &[ENTERS], &flags, &services)?;
-    let pod = Servers::start(&network.remote, REMOTE.both(POD), &[(Server::udp, UDP.1)])?;
-    let (mut senders, mut streams) = begin(&network, &site, &emptied)?;
-    let (more, more_streams) = begin(&network, &site, &deleted)?;
-    // A new datagram of an unconnected socket follows the VIP, which is nobody's any more.
-    senders.extend(more.into_iter().filter(|sender| sender.to.is_none()));
-    streams.extend(more_streams);
+/// A service without endpoints and one that is deleted, and their clients.
+pub(crate) struct Bounded {
+    network: Network,
+    site: Site,
+    services: [Target; 2],
+    pod: Servers,
+    senders: Vec<Sender>,
+    streams: Vec<(TcpStream, SocketAddr)>,
+}
 
-    // The pod answers no more, and another one may have its address.
-    drop(pod);
-    let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
-    let sinks = network.remote.run(|| REMOTE.both(POD).map(bind))?;
-    let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
-    sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
-    let began = Instant::now();
-    site.apply(&emptied.clone().with(&[]).service)?;
-    site.remove(&deleted.service)?;
+impl Bounded {
+    pub(crate) fn begin(world: &World) -> anyhow::Result<Self> {
+        let network = Network::named(&world.run, "bounded-", &[POD], &[(Server::tcp_echo, TCP.1)])?;
+        let services = ["emptied", "deleted"].map(|name| world.target(name).with(&[POD]));
+        let [emptied, deleted] = &services;
+        let both = [&emptied.service, &deleted.service];
+        let flags = ["--tc=on", "--stale-tcp=destroy"];
+        let netns = &network.node.netns;
+        let site = Site::start_with(&world.run, "bounded", netns, &[ENTERS], &flags, &both)?;
+        let pod = Servers::start(&network.remote, REMOTE.both(POD), &[(Server::udp, UDP.1)])?;
+        let (mut senders, mut streams) = begin(&network, &site, emptied)?;
+        let (more, more_streams) = begin(&network, &site, deleted)?;
+        // A new datagram of an unconnected socket follows the VIP, which is nobody's any more.
+        senders.extend(more.into_iter().filter(|sender| sender.to.is_none()));
+        streams.extend(more_streams);
+        Ok(Self { network, site, services, pod, senders, streams })
+    }
 
-    send_all(&mut senders, began, EARLY)?;
-    for sender in &senders {
-        ensure!(sender.ended.is_none(), "{} ended after {:?}", sender.what, sender.ended);
-    }
-    let goes = |(stream, vip): &(TcpStream, SocketAddr)| still_goes(stream, *vip);
-    streams.iter().try_for_each(goes).context("a connection that the pod has")?;
-    ensure!(arrived(&sinks) > 0, "nothing arrived meanwhile");
+    /// Takes half a minute.
+    pub(crate) fn ends(self) -> anyhow::Result<()> {
+        let Self { network, site, services: [emptied, deleted], pod, mut senders, streams } = self;
+        // The pod answers no more, and another one may have its address.
+        drop(pod);
+        let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
+        let sinks = network.remote.run(|| REMOTE.both(POD).map(bind))?;
+        let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
+        sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+        let began = Instant::now();
+        site.apply(&emptied.clone().with(&[]).service)?;
+        site.remove(&deleted.service)?;
 
-    send_all(&mut senders, began, KEPT_FOR + wait::scaled(LATE))?;
-    arrived(&sinks);
-    send_all(&mut senders, Instant::now(), Duration::from_secs(1))?;
-    let more = arrived(&sinks);
-    for sender in &senders {
-        sender.ended.with_context(|| format!("{} goes on sending to the pod", sender.what))?;
-        sender.last_words()?;
+        send_all(&mut senders, began, EARLY)?;
+        for sender in &senders {
+            ensure!(sender.ended.is_none(), "{} ended after {:?}", sender.what, sender.ended);
+        }
+        let goes = |(stream, vip): &(TcpStream, SocketAddr)| still_goes(stream, *vip);
+        streams.iter().try_for_each(goes).context("a connection that the pod has")?;
+        ensure!(arrived(&sinks) > 0, "nothing arrived meanwhile");
+
+        send_all(&mut senders, began, KEPT_FOR + wait::scaled(LATE))?;
+        arrived(&sinks);
+        send_all(&mut senders, Instant::now(), Duration::from_secs(1))?;
+        let more = arrived(&sinks);
+        for sender in &senders {
+            sender.ended.with_context(|| format!("{} goes on sending to the pod", sender.what))?;
+            sender.last_words()?;
+        }
+        ensure!(more == 0, "{more} datagrams were sent to the pod when it was over");
+        for (stream, _) in &streams {
+            let how = tcp::end(stream)?;
+            ensure!(how == io::ErrorKind::ConnectionAborted, "{how:?} instead of ECONNABORTED");
+        }
+        let ends = || senders.iter().filter_map(|sender| sender.ended);
+        let times = [ends().min(), ends().max()].map(Option::unwrap_or_default);
+        tell(format!("{} senders ended after {times:.1?}", senders.len()));
+        count(&site.agent, Protocol::Udp, 4)?;
+        count(&site.agent, Protocol::Tcp, streams.len())
     }
-    ensure!(more == 0, "{more} datagrams were sent to the pod when it was over");
-    for (stream, _) in &streams {
-        let how = tcp::end(stream)?;
-        ensure!(how == io::ErrorKind::ConnectionAborted, "{how:?} instead of ECONNABORTED");
-    }
-    let ends = || senders.iter().filter_map(|sender| sender.ended);
-    let times = [ends().min(), ends().max()].map(Option::unwrap_or_default);
-    tell(format!("{} senders ended after {times:.1?}", senders.len()));
-    count(&site.agent, Protocol::Udp, 4)?;
-    count(&site.agent, Protocol::Tcp, streams.len())
 }
