@@ -191,7 +191,7 @@ fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
         let export = |number, round| exported(HOSTILE, number, round);
         let beside = Beside { what: "a hostile peer", services: SERVICES, export: &export };
         let hostile = propagation(world, samples(), Some(beside))?;
-        many_slices(world, &alone)?;
+        many_slices(world)?;
         over_limit(world)?;
         full_mailbox(world)?;
         renews_its_lease(importer)?;
@@ -301,8 +301,9 @@ fn copied(
 }
 
 /// One service with many slices, which change in turn.
-fn many_slices(world: &World, alone: &Times) -> anyhow::Result<()> {
+fn many_slices(world: &World) -> anyhow::Result<()> {
     let host = world.first();
+    let alone = propagation(world, 2 * samples(), None)?;
     let large = format!("{HOSTILE}-0");
     let name = |number: usize| format!("large-{number:05}");
     let of = |number: usize, round: usize| {
@@ -314,13 +315,13 @@ fn many_slices(world: &World, alone: &Times) -> anyhow::Result<()> {
     exported["spec"]["slices"] = (0..slices()).map(name).collect();
     host.api().apply(&exported)?;
     let beside = Beside { what: "a service of many slices", services: slices(), export: &of };
-    let hostile = propagation(world, 2 * samples(), Some(beside))?;
+    let hostile = propagation(world, 3 * samples(), Some(beside))?;
     for slice in &all {
         host.api().delete(slice)?;
     }
     exported["spec"]["slices"] = json!([]);
     host.api().apply(&exported)?;
-    delays_nobody(alone, &hostile)
+    delays_nobody(&alone, &hostile)
 }
 
 /// A tenant of the quiet peer fills its mailbox, with names that come first. The endpoints of the others follow.
