@@ -72,8 +72,8 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     frame.send_back().unwrap_or_else(|_| drop_counted(Counter::PacketDroppedFailed))
 }
 
-/// Whether a pod says that it has no socket for the UDP reply that the message quotes. The backend may have sent it to a
-/// socket that is connected to it directly and has the port of the flow, since that one's socket was closed.
+/// Whether a pod says that it has no socket for the UDP reply that the message quotes. The flow's socket is closed then. A
+/// socket that is connected to the backend directly may have its port, and gets no reply while the flow lives.
 #[inline(always)]
 fn is_disowned<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
