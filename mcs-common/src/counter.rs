@@ -66,7 +66,7 @@ pub enum Counter {
     PacketDroppedIcmp,
     /// Dropped: the packet or the flow table could not be written.
     PacketDroppedFailed,
-    /// Dropped on an uplink: a packet to a VIP that no hook translated.
+    /// Dropped on an uplink, or answered with a reset: a packet to a VIP that no hook translated.
     LeakPrevented,
     /// A packet to a VIP, of a TCP connection that this node did not begin, passed unchanged.
     PacketPassed,

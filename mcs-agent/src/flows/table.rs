@@ -83,8 +83,9 @@ impl FlowTable {
     /// Returns how many there were.
     ///
     /// A packet between the check and the removal is translated, but the flow is removed all the same: it had no packet for
-    /// minutes. The next packet of the client begins the flow again. Its hash leads to the same backend as long as the
-    /// frontend has the same backends. Until then replies are not translated.
+    /// minutes. The next datagram of the client begins the flow again. Its hash leads to the same backend as long as the
+    /// frontend has the same backends. Until then replies are not translated. A TCP connection ends: the uplink answers its
+    /// next packet with a reset, unless flows may have been evicted.
     pub fn forget(&mut self, flow: &FlowPair, now_ns: u64) -> io::Result<usize> {
         let Some(one) = self.get(flow.first_key())? else { return Ok(0) };
         let flow = FlowPair::new(one, self.get(one.other_key())?);

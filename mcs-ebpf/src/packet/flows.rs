@@ -364,11 +364,18 @@ fn continues_departed(scratch: &mut Scratch, flags: u32) -> bool {
 /// Deletes the flow in `scratch`, so that another one can begin with the same tuple.
 #[inline(always)]
 fn forget(scratch: &mut Scratch) {
-    // An absent entry counts as success. A UDP flow keeps its reply entry: replies still to come must
-    // have the VIP as their source.
-    if scratch.tuple.protocol == protocol::TCP
-        && let OppositeEntry::SameFlow(_) = find_opposite(scratch)
-    {
+    // A UDP flow keeps its reply entry: replies still to come must have the VIP as their source.
+    if scratch.tuple.protocol == protocol::TCP {
+        end(scratch);
+    } else {
+        let _ = FLOWS.remove(&scratch.tuple);
+    }
+}
+
+/// Deletes both entries of the flow in `scratch`. An absent entry counts as success.
+#[inline(always)]
+pub(crate) fn end(scratch: &mut Scratch) {
+    if let OppositeEntry::SameFlow(_) = find_opposite(scratch) {
         let _ = FLOWS.remove(&scratch.opposite_key);
     }
     let _ = FLOWS.remove(&scratch.tuple);

@@ -63,9 +63,27 @@ pub(crate) fn to_vip<F: IpVersion, L: LinkLayer>(
     }
     count(Counter::IcmpTranslated);
     if scratch.flow.flags & FlowFlags::HAIRPIN == 0 {
+        if is_disowned::<F, L>(frame, header, scratch) {
+            scratch.tuple = scratch.inner.reversed();
+            flows::end(scratch);
+        }
         return NEXT;
     }
     frame.send_back().unwrap_or_else(|_| drop_counted(Counter::PacketDroppedFailed))
+}
+
+/// Whether a pod says that it has no socket for the UDP reply that the message quotes. The flow's socket is closed then. A
+/// socket that is connected to the backend directly may have its port, and gets no reply while the flow lives.
+#[inline(always)]
+fn is_disowned<F: IpVersion, L: LinkLayer>(
+    frame: &Frame<L>,
+    header: &IpHeader,
+    scratch: &Scratch,
+) -> bool {
+    scratch.inner.protocol == protocol::UDP
+        // A router, or a rule on the way, knows nothing of sockets.
+        && scratch.inner.dst == scratch.tuple.src
+        && frame.load::<[u8; 2]>(header.l4).is_ok_and(|kind| kind == F::PORT_UNREACHABLE)
 }
 
 /// Decides about an ICMP message that a pod receives.

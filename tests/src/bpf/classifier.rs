@@ -80,7 +80,22 @@ pub struct Counter {
 impl Counter {
     /// Attaches one by tcx. It is removed when this is dropped.
     pub fn by_tcx(netns: &Namespace, device: &str, way: Way, order: Order) -> anyhow::Result<Self> {
-        let (map, program) = load(NEXT)?;
+        Self::tcx(netns, device, way, order, NEXT)
+    }
+
+    /// Attaches one by tcx behind all others. It accepts every packet (`TC_ACT_OK`).
+    pub fn by_accepting(netns: &Namespace, device: &str, way: Way) -> anyhow::Result<Self> {
+        Self::tcx(netns, device, way, Order::Last, ACCEPT)
+    }
+
+    fn tcx(
+        netns: &Namespace,
+        device: &str,
+        way: Way,
+        order: Order,
+        verdict: i32,
+    ) -> anyhow::Result<Self> {
+        let (map, program) = load(verdict)?;
         let index = netns.index(device)?;
         let link = netns.run(|| program.attach_to_interface(index, way.tcx(), order))??;
         Ok(Self { map, _link: Some(link) })

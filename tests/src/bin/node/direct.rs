@@ -8,9 +8,10 @@ use std::{
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    client::{self, Family, ask, still_goes},
+    client::{self, Family, ask, receive_nameless, still_goes},
     suite::Suite,
     topology::{backbone::Distance, pod::Layout},
+    wait,
 };
 use rustix::net::{
     bind,
@@ -24,6 +25,8 @@ use crate::{
 };
 
 const BYTES: usize = 2_000_000;
+/// Longer than one takes.
+const ROUND_TRIP: Duration = Duration::from_millis(200);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "direct traffic, no VIP", passes);
@@ -34,6 +37,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         reuses_port,
     );
     each(suite, &Layout::ALL, "a direct connection and one by VIP from one port", shares_port);
+    each(suite, &Layout::ALL, "a direct socket of UDP with the port of a closed one", frees_port);
 }
 
 /// TCP and UDP to remote pods at both distances, and to the other pod of the node.
@@ -109,6 +113,29 @@ fn shares_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
         still_goes(&by_vip, vip)?;
         for stream in [direct, by_vip] {
             bulk(&stream, BYTES)?;
+        }
+        Ok(())
+    })?
+}
+
+/// The flow of the closed socket takes one reply. The pod's kernel answers it, and the next one arrives.
+fn frees_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+    world.place.pod(layout)?.netns.run(|| {
+        let by_vip = client::udp(family)?;
+        let backend = ask(&by_vip, world.web.udp(family))?.backend;
+        let client = by_vip.local_addr()?;
+        drop(by_vip);
+        let direct = client::udp(family)?;
+        bind(&direct, &client)?;
+        client::connect(&direct, backend)?;
+        let patience = direct.read_timeout()?;
+        direct.set_read_timeout(Some(wait::scaled(ROUND_TRIP)))?;
+        direct.send(b"who are you")?;
+        if receive_nameless(&direct).is_err() {
+            direct.set_read_timeout(patience)?;
+            direct.send(b"who are you")?;
+            let identity = receive_nameless(&direct)?;
+            ensure!(identity == backend, "{backend} says that it is {identity}");
         }
         Ok(())
     })?

@@ -8,6 +8,7 @@ use mcs_tests::suite::Suite;
 use crate::{
     each,
     expect::Expect,
+    family::Family,
     fixture::{Fixture, Hook, Service},
     medium::Medium,
     packet::{Packet, Protocol, flag},
@@ -27,6 +28,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "collision: with a direct connection that was first", direct_first);
     each(suite, "collision: with a direct connection that comes later", direct_later);
     each(suite, "collision: with direct datagrams, which go to the VIP's socket", direct_datagrams);
+    each(suite, "collision: with direct datagrams, once the VIP's socket is closed", closed);
 }
 
 fn service(
@@ -320,4 +322,26 @@ fn direct_datagrams(fixture: &mut Fixture) -> anyhow::Result<()> {
     let of_client = Packet::later(Protocol::Udp, flow.client, flow.pick.address);
     fixture.ignores(Hook::FromPod, of_client)?;
     fixture.carries(&flow, Side::Client, &flow.later(Side::Client))
+}
+
+/// The pod has no socket for the reply as it arrives, and says so to the VIP. The next reply arrives as it is.
+fn closed(fixture: &mut Fixture) -> anyhow::Result<()> {
+    let flow = fixture.open_flow(Protocol::Udp)?;
+    let of_backend = flow.later(Side::Backend);
+    fixture.carries(&flow, Side::Backend, &of_backend)?;
+    let kind = match fixture.family {
+        Family::V4 => (3, 3, [0; 4]),
+        Family::V6 => (1, 4, [0; 4]),
+    };
+    let arrived = flow.translated(Side::Backend, &of_backend).bytes();
+    let error = Packet::icmp(flow.client.ip(), flow.vip.ip(), kind, &arrived);
+    let (client, backend) = (flow.client.ip(), flow.pick.address.ip());
+    let expect = Expect::next(Packet::icmp(client, backend, kind, &of_backend.bytes()))
+        .counts(&[Counter::IcmpTranslated])
+        .writes(move |tables| flow.is_gone(tables));
+    fixture.expect(Hook::FromPod, error, expect)?;
+    fixture.ignores(Hook::ToPod, of_backend)?;
+    // A client of the VIP begins anew.
+    fixture.opens(&flow, &flow.later(Side::Client))?;
+    fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))
 }

@@ -97,5 +97,7 @@ fn gone(fixture: &mut Fixture) -> anyhow::Result<()> {
     }
     let other = Packet::other(client.ip(), vip.ip(), 47, &[1; 24]);
     fixture.expect(Hook::FromPod, &other, Expect::dropped(Counter::PacketDroppedProtocol))?;
-    fixture.expect(Hook::Uplink, &other, Expect::dropped(Counter::LeakPrevented))
+    fixture.expect(Hook::Uplink, &other, Expect::dropped(Counter::LeakPrevented))?;
+    let pieces = Packet::udp(client, vip).payload(&[1; 100]).pieces(&[48]);
+    fixture.expect(Hook::Uplink, &pieces[1], Expect::dropped(Counter::LeakPrevented))
 }

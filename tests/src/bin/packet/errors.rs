@@ -147,9 +147,27 @@ impl Error {
         sent: impl crate::expect::Wire,
         received: impl crate::expect::Wire,
     ) -> anyhow::Result<()> {
+        let (flow, ends_flow) = (self.flow, self.ends_flow());
         let expect =
-            if self.flow.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
-        fixture.expect(self.hook(), sent, expect.counts(&[Counter::IcmpTranslated]))
+            if flow.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
+        let expect = expect.counts(&[Counter::IcmpTranslated]).writes(move |tables| {
+            if ends_flow {
+                flow.is_gone(tables);
+            }
+        });
+        fixture.expect(self.hook(), sent, expect)
+    }
+
+    /// Whether it says that the client has no socket for a datagram of the flow.
+    fn ends_flow(&self) -> bool {
+        let (kind, code, _) = self.kind;
+        let port = match Packet::family_of(self.flow.client.ip()) {
+            Family::V4 => (3, 3),
+            Family::V6 => (1, 4),
+        };
+        let of_client = self.about == Side::Backend && !self.from_router;
+        let has_socket = self.flow.protocol == Protocol::Tcp || self.flow.is_hairpin();
+        of_client && !has_socket && (kind, code) == port
     }
 }
 
@@ -169,8 +187,12 @@ pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
         let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &kinds(fixture.family)) {
             let packet = flow.later(error.about);
-            error.check(fixture, &packet, None).with_context(|| format!("{:?}", error.kind))?;
-            error.check(fixture, &packet.hops(1), None)?;
+            for packet in [packet.clone(), packet.hops(1)] {
+                error.check(fixture, &packet, None).with_context(|| format!("{:?}", error.kind))?;
+                if error.ends_flow() {
+                    fixture.established(&flow)?;
+                }
+            }
         }
     }
     Ok(())

@@ -184,6 +184,13 @@ impl TestFlow {
         }
     }
 
+    /// Expects that both entries are removed.
+    pub(crate) fn is_gone(&self, tables: &mut Tables) {
+        for side in Side::BOTH {
+            tables.flows.remove(&self.key(side));
+        }
+    }
+
     /// Expects that the first fragment of a datagram is remembered.
     pub(crate) fn remembers(&self, tables: &mut Tables, side: Side, packet: &Packet) {
         let (from, to) = self.translated_ends(side);
