@@ -49,3 +49,12 @@ pub struct DeviceList {
     /// Whether the kernel names no device of a default route: it leads to a nexthop object, and `nexthop_compat_mode` is 0.
     pub has_hidden_default: bool,
 }
+
+impl DeviceList {
+    /// A network card: a node without one is a network namespace.
+    pub fn hardware(&self) -> Option<&Device> {
+        let is_hardware =
+            |device: &&Device| device.kind.is_empty() && device.link_type == LinkType::Ethernet;
+        self.devices.iter().find(is_hardware)
+    }
+}

@@ -490,6 +490,13 @@ impl Engine {
         vips.filter(|ip| !self.node.is_in_vip_ranges(*ip)).collect()
     }
 
+    /// A backend with an address that a Service of this cluster can have.
+    pub fn cluster_ip_backend(&self) -> Option<SocketAddr> {
+        let backends = self.desired().frontends.values().flat_map(|frontend| &frontend.backends);
+        let mut addresses = backends.map(|backend| backend.address);
+        addresses.find(|address| self.node.facts.is_service(address.ip()))
+    }
+
     /// How many imports are rejected for the ranges of ClusterSetIPs, if nothing is served. An address of the Service range
     /// does not count: ranges without the Service range leave it to kube-proxy on purpose.
     pub fn imports_outside_ranges(&self) -> usize {
@@ -497,9 +504,8 @@ impl Engine {
         if node.accepted_vips().is_none() || !self.desired().vips.is_empty() {
             return 0;
         }
-        let is_service = |ip| node.facts.service_ranges.is_some() && node.may_be_service(ip);
         let is_outside = |text: &String| {
-            text.parse().is_ok_and(|ip| !node.is_in_vip_ranges(ip) && !is_service(ip))
+            text.parse().is_ok_and(|ip| !node.is_in_vip_ranges(ip) && !node.facts.is_service(ip))
         };
         let objects = self.store.snapshot();
         objects.imports().filter(|import| import.ips.iter().any(is_outside)).count()

@@ -11,7 +11,12 @@ mod probe;
 mod target;
 mod tree;
 
-use std::{collections::BTreeSet, fmt::Display, net::IpAddr, sync::Arc};
+use std::{
+    collections::BTreeSet,
+    fmt::Display,
+    net::{IpAddr, SocketAddr},
+    sync::Arc,
+};
 
 use serde::Serialize;
 
@@ -20,7 +25,7 @@ use self::{
     client::ClientView,
     code::{Code, Finding, Severity},
     dns::DnsView,
-    frontends::FrontendView,
+    frontends::{FrontendView, some},
     judge::{Judge, Knowledge},
     objects::Objects,
     probe::ProbeView,
@@ -33,7 +38,7 @@ use crate::{
     loader::{Pins, is_held},
     model::{
         Backend, DesiredState, Frontend, FrontendId, ImportReport, ImportState, NodeContext,
-        ObjectKey, PassiveHealth, Slots, Spill,
+        NodeFacts, ObjectKey, PassiveHealth, Slots, Spill,
     },
     reconcile::{self, MapView},
 };
@@ -156,6 +161,11 @@ impl Explained {
             Judge { target, frontends: &frontends, maps: view, report, known, imports: &imports };
         findings.extend(judge.judge(&mut explained));
         let client = ClientView::read(pins, report, options, &mut findings);
+        if let (Some(first), Some(report)) = (&client.translates_first, report) {
+            let backends = frontends.iter().flat_map(|frontend| &frontend.backends);
+            let addresses = backends.map(|backend| backend.address);
+            findings.extend(untranslated(first, &report.node, addresses));
+        }
         let own_server = || options.process(client.cgroup.as_deref()).and_then(dns::server_of);
         let server = dns::server_to_ask(own_server, *dns_server, target.is_dns_name);
         let dns = server
@@ -198,6 +208,17 @@ impl Explained {
 }
 
 type ExplainedImports = Vec<(ObjectKey, Explanation)>;
+
+/// Backends that a program of others may have to translate, which runs before ours.
+fn untranslated(
+    first: &str,
+    facts: &NodeFacts,
+    backends: impl Iterator<Item = SocketAddr>,
+) -> Option<Finding> {
+    let services: Vec<_> = backends.filter(|backend| facts.is_service(backend.ip())).collect();
+    let what = format!("{first} runs before ours, and these are Services: {}", some(&services));
+    (!services.is_empty()).then(|| Finding::new(Code::UntranslatedBackend, what))
+}
 
 /// Whether it is served, by what was found.
 fn verdict(found: impl Iterator<Item = Severity>) -> Option<bool> {
@@ -412,6 +433,21 @@ fn list(all: impl IntoIterator<Item: Display>) -> String {
 mod tests {
     use super::*;
     use crate::agent::report_fixture;
+
+    #[test]
+    fn a_service_as_a_backend_is_told_of() {
+        let facts = NodeFacts {
+            service_ranges: Some(["10.96.0.0/16".parse().unwrap()].into()),
+            ..NodeFacts::default()
+        };
+        let told = |backends: &[&str]| {
+            let backends = backends.iter().map(|backend| backend.parse().unwrap());
+            untranslated("program 7", &facts, backends).map(|finding| finding.message)
+        };
+        assert_eq!(told(&["10.1.0.1:80"]), None);
+        let said = told(&["10.1.0.1:80", "10.96.0.1:80"]).unwrap();
+        assert!(said.ends_with("Services: 10.96.0.1:80"), "{said}");
+    }
 
     #[test]
     fn only_what_is_known_is_served() {

@@ -8,6 +8,7 @@ pub mod observer;
 use std::{
     ffi::CString,
     fs, io,
+    net::{Ipv4Addr, SocketAddrV4},
     os::{
         fd::{AsFd, AsRawFd as _, BorrowedFd, FromRawFd as _, OwnedFd, RawFd},
         unix::ffi::OsStrExt as _,
@@ -19,7 +20,10 @@ use anyhow::Context as _;
 use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE, bpf_attr, bpf_cmd, bpf_insn, bpf_map_type};
 pub use aya_obj::generated::{bpf_attach_type as AttachType, bpf_prog_type as ProgramType};
 use bytemuck::{AnyBitPattern, NoUninit, bytes_of_mut};
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::{
+    process::{Resource, Rlimit, setrlimit},
+    system::uname,
+};
 
 /// `BPF_F_QUERY_EFFECTIVE` of include/uapi/linux/bpf.h.
 const BPF_F_QUERY_EFFECTIVE: u32 = 1;
@@ -148,6 +152,18 @@ impl<K: NoUninit, V: AnyBitPattern + NoUninit> Map<K, V> {
     }
 }
 
+/// Whether this kernel is of that release, or a later one.
+pub fn is_kernel(major: u32, minor: u32) -> bool {
+    let release = uname().release().to_string_lossy().into_owned();
+    let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+/// Whether a program can be attached to a cgroup before those that are there, as the agent then attaches its own.
+pub fn has_order_on_cgroups() -> bool {
+    is_kernel(6, 17)
+}
+
 /// A loaded program.
 #[derive(Debug)]
 pub struct Program(OwnedFd);
@@ -171,6 +187,28 @@ impl Program {
         allow_locked_memory();
         // SAFETY: the instructions and the licence outlive the call.
         Ok(Self(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? }))
+    }
+
+    /// Loads one that leads sockets with this IPv4 address elsewhere. The last part of the address is below 128: the constant
+    /// is not negative.
+    pub fn leading(attach: AttachType, from: Ipv4Addr, to: SocketAddrV4) -> io::Result<Self> {
+        // Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
+        const USER_IP4: i16 = 4;
+        const USER_PORT: i16 = 24;
+
+        let word = |ip: &Ipv4Addr| i32::from_ne_bytes(ip.octets());
+        let port = i32::from(to.port().to_be());
+        let program = [
+            instruction(code::LOAD_WORD, 2, 1, USER_IP4, 0),
+            instruction(code::JUMP_IF_OTHER, 2, 0, 4, word(&from)),
+            instruction(code::MOVE_CONSTANT, 2, 0, 0, word(to.ip())),
+            instruction(code::STORE_WORD, 1, 2, USER_IP4, 0),
+            instruction(code::MOVE_CONSTANT, 2, 0, 0, port),
+            instruction(code::STORE_WORD, 1, 2, USER_PORT, 0),
+            instruction(code::MOVE_CONSTANT, 0, 0, 0, 1),
+            instruction(code::EXIT, 0, 0, 0, 0),
+        ];
+        Self::load(ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach), &program)
     }
 
     /// Loads one and returns how many instructions the verifier looked at, which it says in its log

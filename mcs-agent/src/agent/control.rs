@@ -402,6 +402,7 @@ impl Control {
         }
         let programs = || self.installed.hook_programs();
         if self.verifier.continue_round(seconds_since_epoch(), programs).await {
+            self.verifier.note_cluster_ip(|| self.engine.cluster_ip_backend());
             self.report_soon();
         }
     }

@@ -40,7 +40,7 @@ pub enum Check {
     Imports,
     /// What the objects ask for fits into `--max-memory`.
     Capacity,
-    /// This node reaches pods of other clusters.
+    /// This node reaches pods of other clusters, and programs of others translate the backends that are no pods.
     Reach,
 }
 
@@ -183,7 +183,9 @@ pub fn failings(report: &Report, attachments: &Attachments) -> Vec<(Check, Strin
     for problem in report.listeners.iter().filter_map(|listener| listener.problem.as_ref()) {
         fail(Check::Addresses, problem.clone());
     }
-    for problem in report.reach.iter().flatten().filter_map(ReachReport::problem) {
+    let untranslated = report.attachment.as_ref().and_then(AttachmentReport::untranslated);
+    let unreached = report.reach.iter().flatten().filter_map(ReachReport::problem);
+    for problem in unreached.chain(untranslated) {
         fail(Check::Reach, problem);
     }
     failings.extend(outside_ranges(report));
@@ -290,6 +292,15 @@ mod tests {
         assert!(!Check::Reach.is_of_readiness());
         let (_, problem) = failings(&report, &Attachments::default()).remove(0);
         assert!(problem.contains("cluster west by IPv6, such as [fd02::1]:80"), "{problem}");
+
+        report.reach = None;
+        let mut attachment = AttachmentReport {
+            cluster_ip: Some("10.96.0.9:80".parse().unwrap()),
+            ..AttachmentReport::default()
+        };
+        attachment.coverage.translates_first = Some("program 7 (connect4, /)".to_owned());
+        report.attachment = Some(attachment);
+        assert_eq!(failing(&report), [Check::Reach]);
     }
 
     #[test]

@@ -5,7 +5,9 @@ use std::{
     os::fd::{BorrowedFd, OwnedFd},
 };
 
-use aya_obj::generated::{BPF_F_QUERY_EFFECTIVE, bpf_attach_type, bpf_cmd, bpf_link_type};
+use aya_obj::generated::{
+    BPF_F_BEFORE, BPF_F_QUERY_EFFECTIVE, bpf_attach_type, bpf_cmd, bpf_link_type,
+};
 
 use super::{
     link::link_info,
@@ -39,19 +41,35 @@ pub(crate) fn cgroup_link_info(link: BorrowedFd<'_>) -> io::Result<Option<Cgroup
     }))
 }
 
-/// Attaches a program to a cgroup, after the programs that are attached there. aya attaches too, but its
-/// link gives away no descriptor: the link could not be updated, identified or pinned twice.
+/// Attaches a program to a cgroup, after the programs that are attached there; with `first` before them, where the kernel
+/// orders them (Linux 6.17). Programs of cgroups below run before both. aya attaches too, but its link gives away no
+/// descriptor: the link could not be updated, identified or pinned twice.
+///
+/// `BPF_F_PREORDER` would come before cgroups below too. But until 6.18.40 and 7.1.5 the kernel counts wrong where a cgroup
+/// has such a program: an update of any link there replaces another one's program (CVE-2026-72427).
 pub(crate) fn attach_to_cgroup(
     program: BorrowedFd<'_>,
     cgroup: BorrowedFd<'_>,
     attach_type: bpf_attach_type,
+    first: bool,
 ) -> io::Result<OwnedFd> {
-    let mut attr = zeroed_attr();
-    attr.link_create.__bindgen_anon_1.prog_fd = fd_field(program);
-    attr.link_create.__bindgen_anon_2.target_fd = fd_field(cgroup);
-    attr.link_create.attach_type = attach_type as u32;
-    // SAFETY: no pointers; a new link.
-    unsafe { open(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
+    let attach = |flags| {
+        let mut attr = zeroed_attr();
+        attr.link_create.__bindgen_anon_1.prog_fd = fd_field(program);
+        attr.link_create.__bindgen_anon_2.target_fd = fd_field(cgroup);
+        attr.link_create.attach_type = attach_type as u32;
+        attr.link_create.flags = flags;
+        // SAFETY: no pointers; a new link.
+        unsafe { open(bpf_cmd::BPF_LINK_CREATE, &mut attr) }
+    };
+    if first {
+        match attach(BPF_F_BEFORE) {
+            // Earlier kernels take no flags here.
+            Err(error) if error.raw_os_error() == Some(libc::EINVAL) => {}
+            result => return result,
+        }
+    }
+    attach(0)
 }
 
 /// The ids of the programs that run for the sockets of a cgroup at one attach type, in their order: those

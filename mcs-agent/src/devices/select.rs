@@ -341,6 +341,7 @@ mod tests {
         };
         let ppp = "packets to VIPs may leave by it (link type ppp: only Ethernet and devices \
                    without a link header are understood): accept that with --uplinks=!ppp0";
+        assert_eq!(list_devices().hardware().map(|device| &*device.name), Some("eth1"));
         assert_eq!(told("eth0,ppp0"), [ppp]);
         assert!(told("").is_empty());
         assert!(told("!eth0").is_empty());

@@ -72,6 +72,9 @@ pub(super) struct ClientView {
     /// The cgroup that the hooks are attached to.
     #[serde(skip)]
     pub(super) root: Option<PathBuf>,
+    /// A program of others that runs before one of ours that replaces a VIP by a backend.
+    #[serde(skip)]
+    pub(super) translates_first: Option<String>,
     /// The socket hooks.
     pub(super) hooks: Vec<HookView>,
     /// The host side of the client's interface; absent for a client of the host.
@@ -205,6 +208,9 @@ impl ClientView {
             for other in &before {
                 let what = format!("{other} runs before {}", hook.name);
                 findings.push(Finding::new(Code::ForeignFirst, what));
+            }
+            if hook.translates() && self.translates_first.is_none() {
+                self.translates_first = before.first().cloned();
             }
             let runs = Some(running.runs);
             self.hooks.push(HookView { name: hook.name, program, runs, before });

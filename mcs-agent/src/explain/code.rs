@@ -84,6 +84,8 @@ codes! {
     DeviceLeftAlone "device-left-alone" Note "nothing to do for sockets; packets of VMs and gVisor pods are not translated";
     /// A program of others runs before ours.
     ForeignFirst "foreign-first" Note "it may send connections elsewhere: `bpftool prog show id ID` says whose it is";
+    /// A backend has the address of a Service, and a program of others runs before ours.
+    UntranslatedBackend "untranslated-backend" Unknown "if that program translates Services, in the place of kube-proxy, connections time out: from Linux 6.17 on `mcs-agent cleanup` and a start of the agent put ours first; else let exports have pod addresses";
     /// The programs leave every VIP alone.
     Released "released" Wrong "start the agent (--orphan=release)";
     /// No agent runs.

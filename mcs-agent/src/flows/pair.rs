@@ -113,6 +113,14 @@ impl FlowPair {
         now_ns.saturating_sub(self.last_seen_ns()) >= timeout + Flow::TOUCH_NS
     }
 
+    /// Whether a single entry of it may be there on purpose: that for the replies of a backend that a UDP client has left, and
+    /// that of packets that pass untranslated.
+    pub fn is_kept_alone(&self) -> bool {
+        let Flow { flags, .. } = self.one.flow;
+        let is_udp = self.client().protocol == Protocol::Udp.number();
+        flags & FlowFlags::PASSED != 0 || (is_udp && self.one.flow.is_reply())
+    }
+
     /// Whether it is a TCP connection that has not ended and that the programs translate.
     pub fn is_open_connection(&self, now_ns: u64) -> bool {
         let ended = [FlowState::Closed, FlowState::Reset];

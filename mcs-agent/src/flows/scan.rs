@@ -44,11 +44,12 @@ impl FlowScan {
         }
     }
 
-    /// Ends the count: entries without a counterpart are halves.
+    /// Ends the count: entries without a counterpart are halves, but for those that are kept on purpose.
     pub fn finish(self) -> ScanTotals {
         let mut totals = self.totals;
         for flow in self.pairing.rest() {
-            totals.usage.halves += usize::from(!flow.is_due(self.now_ns));
+            let is_lost = !flow.is_due(self.now_ns) && !flow.is_kept_alone();
+            totals.usage.halves += usize::from(is_lost);
             totals.count(&flow, self.now_ns);
         }
         totals

@@ -260,6 +260,11 @@ fn entries_come_together_in_any_order() {
     assert_eq!(pairing.rest().collect::<Vec<_>>(), [FlowPair::new(b_client, None)]);
     let reply_alone = totals([b_reply], SECOND);
     assert_eq!((reply_alone.usage.entries, reply_alone.usage.halves), (1, 1));
+    // The client has another backend now, or a direct connection from the same port.
+    let [_, left_behind] = flow(UDP, 3);
+    let mut given_way = b_reply;
+    given_way.flow.flags |= FlowFlags::PASSED;
+    assert_eq!(totals([left_behind, given_way], SECOND).usage.halves, 0);
 }
 
 /// A flow whose entry for replies was evicted, and whose place another one has taken since.

@@ -52,6 +52,9 @@ pub enum AttachError {
 /// Makes `hook` run `program` at `cgroup`. It updates the link that this agent holds, or that an earlier one has
 /// pinned. If there is none, or it is attached elsewhere, it makes a new one. Returns the link that the caller
 /// pins and holds from now on; `None` if the caller keeps `held`.
+///
+/// An updated link keeps its place among programs of others. With a second link in a better place, both would run for a
+/// moment, and a socket that connects then would lose its VIP: the second one finds a backend, as of a direct connection.
 pub(super) fn attach(
     program: &Program,
     hook: &Hook,
@@ -78,7 +81,7 @@ pub(super) fn attach(
         return Ok(found);
     }
     let program = program.fd().map_err(attach_error)?.as_fd();
-    attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type)
+    attach_to_cgroup(program, cgroup.directory.as_fd(), hook.attach_type, hook.translates())
         .and_then(BpfObject::of_link)
         .map(Some)
         .map_err(|error| attach_error(ProgramError::IOError(error)))

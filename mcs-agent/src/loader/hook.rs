@@ -22,6 +22,18 @@ pub(crate) struct Running {
 }
 
 impl Hook {
+    /// Whether its program replaces a VIP by a backend. It is attached before programs of others, which may have to translate
+    /// the backend: the address of a Service. At the other hooks ours comes last, so that it sees the backend again.
+    pub(crate) const fn translates(&self) -> bool {
+        matches!(
+            self.attach_type,
+            Type::BPF_CGROUP_INET4_CONNECT
+                | Type::BPF_CGROUP_INET6_CONNECT
+                | Type::BPF_CGROUP_UDP4_SENDMSG
+                | Type::BPF_CGROUP_UDP6_SENDMSG
+        )
+    }
+
     /// Asks the kernel whether a program runs at this hook for the sockets of a cgroup.
     pub(crate) fn running(
         &self,

@@ -52,6 +52,12 @@ pub struct NodeFacts {
 }
 
 impl NodeFacts {
+    /// Whether the address is in a known range of Services.
+    pub fn is_service(&self, ip: IpAddr) -> bool {
+        let mut ranges = self.service_ranges.iter().flatten();
+        ranges.any(|range| range.contains(&ip))
+    }
+
     /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods.
     #[must_use]
     pub fn or(mut self, other: Self) -> Self {
@@ -82,8 +88,7 @@ impl NodeContext {
 
     /// Whether a Service of this cluster can have this address. It can while the ranges are unknown.
     pub fn may_be_service(&self, ip: IpAddr) -> bool {
-        let ranges = self.facts.service_ranges.as_ref();
-        ranges.is_none_or(|ranges| ranges.iter().any(|range| range.contains(&ip)))
+        self.facts.service_ranges.is_none() || self.facts.is_service(ip)
     }
 }
 

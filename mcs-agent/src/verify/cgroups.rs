@@ -26,6 +26,9 @@ pub struct CgroupCoverage {
     pub without_named: Vec<String>,
     /// Programs of others that run before ours, each with a cgroup. They may send a connection elsewhere.
     pub before: Vec<String>,
+    /// The first of them that runs before a program of ours that replaces a VIP by a backend.
+    #[serde(default)]
+    pub translates_first: Option<String>,
 }
 
 impl CgroupCoverage {
@@ -79,9 +82,12 @@ impl CgroupWalk {
                 }
             }
             for other in running.before {
+                let what = || format!("program {other} ({}, {})", hook.name, cgroup.display());
+                if hook.translates() && self.coverage.translates_first.is_none() {
+                    self.coverage.translates_first = Some(what());
+                }
                 if self.coverage.before.len() < NAMED && self.known.insert(other) {
-                    let what = format!("program {other} ({}, {})", hook.name, cgroup.display());
-                    self.coverage.before.push(what);
+                    self.coverage.before.push(what());
                 }
             }
         }

@@ -1,5 +1,7 @@
 //! The result of a verification of the socket programs, in the status report.
 
+use std::net::SocketAddr;
+
 use serde::{Deserialize, Serialize};
 
 use super::CgroupCoverage;
@@ -20,6 +22,9 @@ pub struct AttachmentReport {
     /// Why there was no self-test, or what it saw instead of the refusal.
     #[serde(rename = "witness_says")]
     pub self_test_says: Option<String>,
+    /// A backend with the address of a Service, if a program of others runs before ours.
+    #[serde(default)]
+    pub cluster_ip: Option<SocketAddr>,
 }
 
 impl AttachmentReport {
@@ -40,6 +45,16 @@ impl AttachmentReport {
         }
         failings
     }
+
+    /// Why connections to a backend may time out: a program of others that translates Services does not see the backend.
+    pub fn untranslated(&self) -> Option<String> {
+        let (backend, first) = self.cluster_ip.zip(self.coverage.translates_first.as_ref())?;
+        Some(format!(
+            "the backend {backend} has the address of a Service, and {first} runs before our programs: if it translates Services, in \
+             the place of kube-proxy, connections to such backends time out. From Linux 6.17 on `mcs-agent cleanup` and a start of \
+             the agent put ours first; else let exports have pod addresses"
+        ))
+    }
 }
 
 #[cfg(test)]
@@ -58,5 +73,18 @@ mod tests {
         report.coverage.without_named = vec!["connect4 in /a".to_owned()];
         let said = report.failings().join("; ");
         assert!(said.contains("connect4 in /a") && said.contains("read-only"), "{said}");
+    }
+
+    #[test]
+    fn a_service_as_a_backend_needs_ours_first() {
+        let mut report = AttachmentReport {
+            cluster_ip: Some("10.96.0.9:80".parse().unwrap()),
+            ..AttachmentReport::default()
+        };
+        assert_eq!(report.untranslated(), None);
+        report.coverage.translates_first = Some("program 7 (connect4, /)".to_owned());
+        let said = report.untranslated().unwrap();
+        assert!(said.contains("10.96.0.9:80") && said.contains("program 7"), "{said}");
+        assert_eq!(report.failings(), Vec::<String>::new());
     }
 }

@@ -1,7 +1,7 @@
 //! Runs the checks of cgroups and the self-test periodically.
 
 use std::{
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
     path::PathBuf,
     time::{Duration, Instant},
 };
@@ -104,7 +104,8 @@ impl Verifier {
             SelfTestResult::NotRefused(why) => (Some(false), Some(why)),
             SelfTestResult::NotRun(why) => (None, Some(why)),
         };
-        let report = AttachmentReport { at: now, coverage, self_test, self_test_says };
+        let report =
+            AttachmentReport { at: now, coverage, self_test, self_test_says, cluster_ip: None };
         let former = self.report.replace(report.clone());
         for failing in report.failings() {
             if !former.as_ref().is_some_and(|former| former.failings().contains(&failing)) {
@@ -112,6 +113,15 @@ impl Verifier {
             }
         }
         true
+    }
+
+    /// Notes a backend with the address of a Service, if a program of others runs before ours.
+    pub(crate) fn note_cluster_ip(&mut self, find: impl FnOnce() -> Option<SocketAddr>) {
+        if let Some(report) = &mut self.report
+            && report.coverage.translates_first.is_some()
+        {
+            report.cluster_ip = find();
+        }
     }
 
     fn continue_walk(&mut self, programs: impl Fn() -> Vec<(&'static Hook, u32)>) {

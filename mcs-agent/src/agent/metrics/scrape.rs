@@ -355,7 +355,7 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
         ("mcs_flows_limit", "Flows that the table has room for: --max-flows", f64::from(usage.max)),
         (
             "mcs_flows_halved",
-            "Flows that have lost one of their two entries because the table was full",
+            "Flows that have lost one of their two entries because the table was full; of UDP flows that for replies",
             figure(usage.halves),
         ),
         (

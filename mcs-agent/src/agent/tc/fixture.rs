@@ -27,6 +27,7 @@ fn device(name: &str, index: u32, role: Role, hooks: &[&str]) -> DeviceReport {
 pub(crate) fn report() -> TcReport {
     TcReport {
         hidden_default_route: false,
+        no_uplink: None,
         mode: TcMode::Auto,
         attach: Mechanism::Tcx,
         looked: true,

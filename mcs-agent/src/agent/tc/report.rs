@@ -26,6 +26,9 @@ pub struct TcReport {
     /// Whether a default route names no device, and no uplink is guarded.
     #[serde(default)]
     pub hidden_default_route: bool,
+    /// A network card of a node where no device is an uplink.
+    #[serde(default)]
+    pub no_uplink: Option<String>,
     /// Every device that the flags name, or that the agent chooses by default.
     pub devices: Vec<DeviceReport>,
 }
@@ -39,18 +42,41 @@ impl TcReport {
             problem: None,
             repairs: 0,
             hidden_default_route: false,
+            no_uplink: None,
             devices: Vec::new(),
         }
     }
 
-    /// Why packets to VIPs may leave the node.
+    /// Why packets to VIPs may leave the node, or pass by the programs of pods.
     pub fn unguarded(&self) -> Vec<String> {
         let hidden = self.hidden_default_route.then(|| {
             "a default route leads to a nexthop object whose device is unknown, and packets to VIPs may leave by it: name the \
              device with --uplinks=DEVICE"
                 .to_owned()
         });
-        hidden.into_iter().chain(self.devices.iter().filter_map(DeviceReport::unguarded)).collect()
+        let no_uplink = self.no_uplink.as_ref().map(|device| {
+            format!(
+                "no device is an uplink, since no default route leads to one, and packets to VIPs may leave by {device}: \
+                 name the devices that lead off the node with --uplinks, or accept that with --uplinks=none"
+            )
+        });
+        let uplinks = self.devices.iter().filter_map(DeviceReport::unguarded);
+        hidden.into_iter().chain(no_uplink).chain(uplinks).chain(self.passed()).collect()
+    }
+
+    /// The devices of pods where a program of others came after ours. A node can have hundreds: one is named.
+    fn passed(&self) -> Option<String> {
+        let mut devices = self.devices.iter().filter(|device| device.beside.is_some());
+        let DeviceReport { name, beside, .. } = devices.next()?;
+        let others = match devices.count() {
+            0 => String::new(),
+            others => format!(" (and {others} more devices)"),
+        };
+        Some(format!(
+            "{name}{others}: {} came after our programs and may pass packets by them, so that packets from a VIP show its \
+             backend: start the pod anew, take ours off with --tc-devices=!{name}, or set --tc=on if it passes none by",
+            beside.as_deref().unwrap_or_default()
+        ))
     }
 
     /// The failings of the packet path.
@@ -163,6 +189,13 @@ mod tests {
         assert!(matches!(&*ahead, [one] if one.starts_with("eth0: ")), "{ahead:?}");
         report.hidden_default_route = true;
         assert_eq!(report.unguarded().len(), 2);
+        report.no_uplink = Some("eth1".to_owned());
+        assert!(report.unguarded()[1].contains("may leave by eth1"));
+        for device in &mut report.devices[..2] {
+            device.beside = Some("the eBPF program y".to_owned());
+        }
+        let passed = report.unguarded().pop().unwrap();
+        assert!(passed.starts_with("cali1 (and 1 more devices): the eBPF program y"), "{passed}");
         report.looked = false;
         let said = report.failings(&links()).join("; ");
         assert!(

@@ -60,8 +60,8 @@ impl Worker {
             let Some(Order { classifiers, .. }) = first else { return Ok(()) };
             let attacher =
                 TcAttacher::new(&self.pins, classifiers, self.mechanism, self.features.tcx)?;
-            let mut watcher =
-                Watcher { attacher, options: self.options, tenure: Tenure::default() };
+            let tenure = Tenure::new(attacher.is_of_auto());
+            let mut watcher = Watcher { attacher, options: self.options, tenure };
             let check = async |order: Option<&Order>, before: &[DeviceReport]| {
                 watcher.check(order, before).await
             };
@@ -78,6 +78,8 @@ struct Inspection {
     repairs: u64,
     /// Whether a default route names no device, and no uplink is guarded.
     hidden_default_route: bool,
+    /// A network card of a node where no device is an uplink.
+    no_uplink: Option<String>,
 }
 
 struct Watcher {
@@ -102,6 +104,11 @@ impl Watcher {
 
     /// Gives all devices the programs that they should have. `before` is the report of the previous check.
     async fn inspect(&mut self, before: &[DeviceReport]) -> Result<Inspection, TcError> {
+        let is_auto = self.options.mode == TcMode::Auto;
+        if !is_auto {
+            // Before programs are attached where `auto` attaches none: this agent may be killed meanwhile.
+            self.attacher.set_auto(false)?;
+        }
         let known = before.iter().map(|was| was.index);
         let present = self.attacher.list_devices(known).await?;
         let found = self.attacher.inspect_all(&present).await?;
@@ -149,10 +156,16 @@ impl Watcher {
             }
         }
         self.attacher.collect().await?;
-        let is_guarded = devices.iter().any(|device| device.role == Role::Uplink);
-        let hidden_default_route =
-            present.has_hidden_default && self.options.wants_uplinks() && !is_guarded;
-        Ok(Inspection { devices, repairs, hidden_default_route })
+        if is_auto {
+            // Where that fails the next agent judges what this one has attached as if it were new.
+            let _ = self.attacher.set_auto(true);
+        }
+        let has_uplink = devices.iter().any(|device| device.role == Role::Uplink);
+        let lacks_uplink = self.options.wants_uplinks() && !has_uplink;
+        let hidden_default_route = lacks_uplink && present.has_hidden_default;
+        let way_out = present.hardware().filter(|_| lacks_uplink && !hidden_default_route);
+        let no_uplink = way_out.map(|device| device.name.clone());
+        Ok(Inspection { devices, repairs, hidden_default_route, no_uplink })
     }
 
     /// Gives a device exactly these programs. `None` if it was removed meanwhile.
@@ -277,6 +290,7 @@ fn publish(report: &watch::Sender<TcReport>, inspected: Result<Inspection, TcErr
             now.looked = true;
             now.repairs += found.repairs;
             now.hidden_default_route = found.hidden_default_route;
+            now.no_uplink = found.no_uplink;
             now.devices = found.devices;
         }
         let is_new = *report != now;
@@ -347,7 +361,12 @@ mod tests {
                 let source = io::Error::from_raw_os_error(libc::ENOBUFS);
                 return Err(TcError::Bpf { action: "list programs".to_owned(), source });
             }
-            Ok(Inspection { devices: Vec::new(), repairs: 0, hidden_default_route: false })
+            Ok(Inspection {
+                devices: Vec::new(),
+                repairs: 0,
+                hidden_default_route: false,
+                no_uplink: None,
+            })
         };
         let until_done = async { done.wait_for(|done| *done == Some(7)).await.map(drop) };
         let kept = async {

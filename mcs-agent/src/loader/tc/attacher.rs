@@ -8,7 +8,7 @@ use std::{
 };
 
 use super::{
-    Classifiers, Mechanism, TcError, TcHook,
+    Classifiers, Mechanism, TcError, TcHook, TcPins,
     clsact::{Clsact, HANDLE},
     hook::{Position, is_ours_by_name},
     tcx::{self, TcxLinks},
@@ -25,6 +25,7 @@ use crate::{
 pub struct TcAttacher {
     links: TcxLinks,
     clsact: Clsact,
+    pins: TcPins,
     classifiers: Arc<Classifiers>,
     mechanism: Mechanism,
     has_tcx: bool,
@@ -93,7 +94,8 @@ impl TcAttacher {
     ) -> Result<Self, TcError> {
         let clsact = Clsact::new(pins, Netlink::open()?)?;
         let (links, without_filters) = (TcxLinks::new(pins.tc()), BTreeSet::new());
-        Ok(Self { links, clsact, classifiers, mechanism, has_tcx, without_filters })
+        let pins = pins.tc();
+        Ok(Self { links, clsact, pins, classifiers, mechanism, has_tcx, without_filters })
     }
 
     /// All devices, and the devices of default routes. A device of `known` is asked for by its index if the kernel's list
@@ -109,6 +111,18 @@ impl TcAttacher {
             list.devices.extend(netlink.device(index).await?);
         }
         Ok(list)
+    }
+
+    /// Whether `--tc=auto` attached or left the programs that an earlier agent has on devices. An agent before this mark has
+    /// none, so its programs count as those of `--tc=on`.
+    pub fn is_of_auto(&self) -> bool {
+        self.pins.is_auto()
+    }
+
+    /// Notes for the next agent whether `--tc=auto` attached or left the programs on devices.
+    pub fn set_auto(&self, is_auto: bool) -> Result<(), TcError> {
+        let error = |error| TcError::bpf("note the mode of the packet path", error);
+        self.pins.set_auto(is_auto).map_err(error)
     }
 
     /// Uses these programs from now on instead of the former ones.

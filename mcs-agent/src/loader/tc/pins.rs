@@ -33,11 +33,13 @@ pub struct TcLink {
 }
 
 /// The pins of attachments to devices: links of tcx as `tc/<hook>-<index>`. A directory `clsact/<namespace>-<index>`
-/// marks a clsact qdisc that the agent has added.
+/// marks a clsact qdisc that the agent has added. A directory `auto` says that `--tc=auto` has looked at all devices: every
+/// program there is one that it attached or left.
 #[derive(Clone, Debug)]
 pub(crate) struct TcPins {
     links: PathBuf,
     marks: PathBuf,
+    auto: PathBuf,
 }
 
 /// A device in any network namespace.
@@ -67,7 +69,7 @@ struct Pin {
 impl TcPins {
     /// The pins below the directory of links.
     pub(crate) fn new(links: &Path) -> Self {
-        Self { links: links.join("tc"), marks: links.join("clsact") }
+        Self { links: links.join("tc"), marks: links.join("clsact"), auto: links.join("auto") }
     }
 
     fn link(&self, hook: TcHook, device: u32) -> PathBuf {
@@ -174,14 +176,25 @@ impl TcPins {
         Ok(names(&self.marks)?.iter().filter_map(host).collect())
     }
 
+    /// Whether `--tc=auto` attached or left the programs on devices.
+    pub(super) fn is_auto(&self) -> bool {
+        self.auto.is_dir()
+    }
+
+    /// Notes whether it did.
+    pub(super) fn set_auto(&self, is_auto: bool) -> io::Result<()> {
+        if is_auto { make(&self.auto) } else { remove_directory(&self.auto) }
+    }
+
     /// Detaches every link and removes every pin and mark.
     pub(crate) fn clean(&self) -> io::Result<usize> {
         let removed = self.remove_links()?;
         for host in self.marked()? {
             self.remove_mark(host)?;
         }
-        remove_directory(&self.links)?;
-        remove_directory(&self.marks)?;
+        for directory in [&self.links, &self.marks, &self.auto] {
+            remove_directory(directory)?;
+        }
         Ok(removed)
     }
 }

@@ -4,25 +4,20 @@ use std::{
     fs::File,
     io,
     net::{SocketAddr, SocketAddrV4},
-    os::fd::AsFd as _,
 };
 
 use anyhow::Context as _;
 use mcs_tests::{
-    bpf::{AttachType, Link, Program, ProgramType, code, instruction},
+    bpf::{AttachType, Link, Program, has_order_on_cgroups},
     cluster::Node,
     suite::{Suite, skip},
 };
 
 use crate::{clients::Client, member::Member, target::Target, world::World};
 
-// Offsets in `struct bpf_sock_addr` of include/uapi/linux/bpf.h.
-const USER_IP4: i16 = 4;
-const USER_PORT: i16 = 24;
-
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a foreign connect program after ours: ours has the address", after_ours);
-    suite.case("a foreign connect program before ours: it has the address", before_ours);
+    suite.case("a foreign connect program that was there before ours", before_ours);
 }
 
 /// What the foreign program leads to servers of the importer, and the import to those of the
@@ -105,34 +100,25 @@ fn before_ours(world: &mut World) -> anyhow::Result<()> {
     rivals.theirs_has_it()?;
     world.release.ensure(importer)?;
     target.publish(importer, &[exporter])?;
-    // What the other program leaves alone tells when ours is at work.
+    // What the other program leaves alone tells when ours is at work. It is attached first where the kernel can do so.
     let backends = exporter.backends()?;
     for client in &rivals.clients {
         for address in target.udp() {
             client.wait_for("udp", address, |answer| backends.contains(&answer.by))?;
         }
     }
-    rivals.theirs_has_it()?;
+    if has_order_on_cgroups() {
+        rivals.ours_has_it()?;
+    } else {
+        rivals.theirs_has_it()?;
+    }
     drop(links);
     rivals.ours_has_it()?;
     target.withdraw(importer)
 }
 
 fn attach(cgroup: &File, from: SocketAddrV4, to: SocketAddrV4) -> io::Result<Link> {
-    let word = |address: SocketAddrV4| i32::from_ne_bytes(address.ip().octets());
-    let port = i32::from(to.port().to_be());
-    let program = [
-        instruction(code::LOAD_WORD, 2, 1, USER_IP4, 0),
-        // The last part of the address is small: the constant is not negative.
-        instruction(code::JUMP_IF_OTHER, 2, 0, 4, word(from)),
-        instruction(code::MOVE_CONSTANT, 2, 0, 0, word(to)),
-        instruction(code::STORE_WORD, 1, 2, USER_IP4, 0),
-        instruction(code::MOVE_CONSTANT, 2, 0, 0, port),
-        instruction(code::STORE_WORD, 1, 2, USER_PORT, 0),
-        instruction(code::MOVE_CONSTANT, 0, 0, 0, 1),
-        instruction(code::EXIT, 0, 0, 0, 0),
-    ];
-    let kind = ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR;
     let hook = AttachType::BPF_CGROUP_INET4_CONNECT;
-    Program::load(kind, Some(hook), &program)?.attach_to_cgroup(cgroup.as_fd(), hook)
+    // The last part of the address is small.
+    Program::leading(hook, *from.ip(), to)?.attach_to_cgroup(cgroup, hook)
 }

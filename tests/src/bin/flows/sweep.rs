@@ -31,8 +31,8 @@ fn forgets(world: &mut World) -> anyhow::Result<()> {
     for (n, protocol, last_seen) in [(1, UDP, 100), (2, UDP, 200), (3, TCP, 100), (4, UDP, 100)] {
         add(&mut table, &flow(protocol, n, last_seen * SECOND))?;
     }
-    // Of the last one the entry for replies is left: unreplied UDP, whichever entry it is.
-    table.remove(&flow(UDP, 4, 0).client())?;
+    // Of the last one the client's entry is left: unreplied UDP, whichever entry it is.
+    table.remove(&flow(UDP, 4, 0).translated().reversed())?;
     let mut sweep = FlowSweep::open(&maps.flow_pins())?;
 
     let usage = sweep.sweep(129 * SECOND, false)?.usage;

@@ -471,11 +471,11 @@ fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
     bench.restart(by, &["--tc=on"])?;
     reaches(bench.client()?, &bench.target)?;
     bench.site.agent.stop()?;
-    bench.restart(by, &["--tc=off"])?;
-    bench.site.agent.stop()?;
+    // What `on` attached is no reason for `auto` to stay.
     bench.restart(by, &[])?;
     bench.wait_until_left_alone(FIRST, "eBPF program")?;
     misses(bench.client()?, &bench.target)?;
+    reaches(bench.place.peer(Layout::Routed)?, &bench.target)?;
 
     drop(counter);
     if by == Mechanism::Clsact {
@@ -489,7 +489,7 @@ fn stays(world: &World, by: Mechanism) -> anyhow::Result<()> {
     let mut bench = Bench::start(world, by, &[])?;
     let vip = bench.target.tcp(Family::V4);
     let (stream, _) = bench.client()?.netns.run(|| greeted(Family::V4, vip))??;
-    // This agent finds the programs, so they are no part of a pod that is being set up.
+    // This agent finds what `auto` attached, so it is no part of a pod that is being set up.
     bench.site.agent.stop()?;
     bench.restart(by, &[])?;
     let pins = BpfDirectory::create(&world.run, "later")?;
@@ -501,6 +501,8 @@ fn stays(world: &World, by: Mechanism) -> anyhow::Result<()> {
         ensure!(said.contains("eBPF program"), "{device}");
         Ok(())
     })?;
+    let degraded = bench.site.agent.status()?["degraded"].to_string();
+    ensure!(degraded.contains("may pass packets by them"), "{degraded}");
     bulk(&stream, 10_000)?;
     reaches(bench.client()?, &bench.target)
 }

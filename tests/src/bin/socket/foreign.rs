@@ -1,22 +1,30 @@
 //! Foreign programs on the same cgroup.
 
-use std::{fs::File, net::SocketAddr, os::fd::AsFd as _};
+use std::{
+    fs::File,
+    net::{SocketAddr, SocketAddrV4},
+    os::fd::AsFd as _,
+};
 
 use anyhow::ensure;
 use mcs_tests::{
-    bpf::observer::{Hook, Observer, Sight},
-    suite::Suite,
+    bpf::{
+        AttachType, Program, has_order_on_cgroups,
+        observer::{Hook, Observer, Sight},
+    },
+    suite::{Suite, skip},
     wait,
 };
 
 use crate::{
     client::{Family, ask, connected, identity, udp},
-    world::{Place, World},
+    world::{Place, TCP, UDP, World, nowhere, pod_v4},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of others, before and after ours", run_beside);
     suite.case("a program of others that refuses", refuses);
+    suite.case("programs of others that lead a backend on", lead_on);
 }
 
 const HOOKS: [Hook; 4] = [Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Recvmsg4];
@@ -78,7 +86,9 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     // What is received comes the other way: the backend first, then the VIP.
     let [c4, c6, send, received] = vips.map(sight);
     let [b4, b6, to, from] = backends.map(sight);
-    assert_eq!(sights(&before, &since)?, [c4, c6, send, from], "before ours");
+    // Whoever was there before, the kernel attaches first what replaces a VIP (Linux 6.17).
+    let earlier = if has_order_on_cgroups() { [b4, b6, to, from] } else { [c4, c6, send, from] };
+    assert_eq!(sights(&before, &since)?, earlier, "before ours");
     assert_eq!(sights(&after, &never)?, [b4, b6, to, received], "after ours");
 
     // Foreign programs stay when ours are detached.
@@ -109,4 +119,45 @@ fn refuses(world: &mut World) -> anyhow::Result<()> {
         connected(Family::V4, world.web.tcp(Family::V4))?;
         Ok(())
     })
+}
+
+/// A backend that is a Service, which socket programs of others translate, as those of Cilium do in the place of kube-proxy.
+fn lead_on(world: &mut World) -> anyhow::Result<()> {
+    if !has_order_on_cgroups() {
+        return Err(skip("the order of programs on a cgroup needs Linux 6.17"));
+    }
+    let (service, _) = nowhere(9);
+    let target = world.fresh("led-on").with_ips([service.into()]);
+    let mut site = world.start("led-on", &[], &[&target.service])?;
+    site.agent.stop()?;
+    site.agent.cleanup()?;
+    let cgroup = File::open(site.cgroup.path())?;
+    let pod = pod_v4(11);
+    let mut links = Vec::new();
+    for (hook, from, to, port) in [
+        (AttachType::BPF_CGROUP_INET4_CONNECT, service, pod, TCP.1),
+        (AttachType::BPF_CGROUP_INET4_GETPEERNAME, pod, service, TCP.1),
+        (AttachType::BPF_CGROUP_UDP4_SENDMSG, service, pod, UDP.1),
+        (AttachType::BPF_CGROUP_UDP4_RECVMSG, pod, service, UDP.1),
+    ] {
+        let program = Program::leading(hook, from, SocketAddrV4::new(to, port))?;
+        links.push(program.attach_to_cgroup(&cgroup, hook)?);
+    }
+    site.agent.start_again(&[])?;
+    site.agent.wait_until_healthy()?;
+    let in_cgroup = site.cgroup.visit()?;
+    for place in Place::CLIENTS {
+        world.at(place, || {
+            let vip = target.tcp(Family::V4);
+            let stream = connected(Family::V4, vip)?;
+            assert_eq!(identity(&stream)?, SocketAddr::new(pod.into(), TCP.1), "{place}");
+            assert_eq!(stream.peer_addr()?, vip, "{place}");
+            let reply = ask(&udp(Family::V4)?, target.udp(Family::V4))?;
+            assert_eq!(reply.backend, SocketAddr::new(pod.into(), UDP.1), "{place}");
+            assert_eq!(reply.source, target.udp(Family::V4), "{place}");
+            Ok(())
+        })?;
+    }
+    drop(in_cgroup);
+    World::end(site)
 }

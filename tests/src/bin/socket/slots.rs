@@ -24,6 +24,7 @@ use mcs_agent::{
 };
 use mcs_common::maps;
 use mcs_tests::{
+    bpf::is_kernel,
     bpffs::BpfDirectory,
     site::Site,
     suite::{Suite, is_full, skip, tell},
@@ -32,7 +33,6 @@ use mcs_tests::{
 use rustix::{
     net::sockopt::set_socket_reuseaddr,
     process::{Resource, Rlimit, getrlimit, setrlimit},
-    system::uname,
     thread::{UnshareFlags, unshare_unsafe},
 };
 
@@ -354,9 +354,7 @@ fn contend(world: &mut World) -> anyhow::Result<()> {
 /// Whether getpeername(2) holds the socket's lock (`inet_getname`, since Linux 5.16). Without it, a peer that the kernel has
 /// read can be two connects old when the program gets it.
 fn locks_for_names() -> bool {
-    let release = uname().release().to_string_lossy().into_owned();
-    let mut numbers = release.split('.').map(|number| number.parse::<u32>().unwrap_or_default());
-    (numbers.next(), numbers.next()) >= (Some(5), Some(16))
+    is_kernel(5, 16)
 }
 
 /// Every answer is an address that the application has connected to.
