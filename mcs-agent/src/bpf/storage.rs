@@ -26,33 +26,44 @@ const LICENSE: &[u8] = b"Dual MIT/GPL\0";
 /// More than the kernel writes at once (`BPF_SEQ_BUF_SIZE`, kernel/bpf/bpf_iter.c, with the largest pages).
 const ROOM: usize = 8 << 16;
 
-/// Reads the value of every socket in a pinned map. Values that are stored or removed meanwhile may be missed. So may be
-/// another value, if one is removed while the kernel waits for the next read.
-pub(crate) fn for_each_socket<T: Pod>(pin: &Path, take: impl FnMut(T)) -> io::Result<()> {
-    let map = open_pin(pin)?;
-    let program = load(size_of::<T>())?;
-    let link = attach(program.as_fd(), map.as_fd())?;
-    let mut attr = zeroed_attr();
-    attr.iter_create.link_fd = fd_field(link.as_fd());
-    // SAFETY: no pointers; a new descriptor.
-    let mut file = File::from(unsafe { open(bpf_cmd::BPF_ITER_CREATE, &mut attr)? });
-    let (mut values, mut room) = (Vec::new(), vec![0_u8; ROOM]);
-    loop {
-        match file.read(&mut room)? {
-            0 => break,
-            read => values.extend_from_slice(&room[..read]),
-        }
+/// The kernel's iterator over socket storage.
+pub(crate) struct SocketIterator {
+    /// The number of [`ITERATOR`] among the kernel's types.
+    function: u32,
+}
+
+impl SocketIterator {
+    /// Finds it, which takes some 50 ms and memory for the kernel's types meanwhile.
+    pub(crate) fn find() -> io::Result<Self> {
+        let types = Btf::from_sys_fs();
+        let function = types.and_then(|types| types.id_by_type_name_kind(ITERATOR, BtfKind::Func));
+        Ok(Self { function: function.map_err(io::Error::other)? })
     }
-    let values = values.chunks_exact(size_of::<T>());
-    values.map(bytemuck::pod_read_unaligned).for_each(take);
-    Ok(())
+
+    /// Reads the value of every socket in a pinned map. Values that are stored or removed meanwhile may be missed. So may be
+    /// another value, if one is removed while the kernel waits for the next read.
+    pub(crate) fn for_each<T: Pod>(&self, pin: &Path, take: impl FnMut(T)) -> io::Result<()> {
+        let map = open_pin(pin)?;
+        let program = load(self.function, size_of::<T>())?;
+        let link = attach(program.as_fd(), map.as_fd())?;
+        let mut attr = zeroed_attr();
+        attr.iter_create.link_fd = fd_field(link.as_fd());
+        // SAFETY: no pointers; a new descriptor.
+        let mut file = File::from(unsafe { open(bpf_cmd::BPF_ITER_CREATE, &mut attr)? });
+        let (mut values, mut room) = (Vec::new(), vec![0_u8; ROOM]);
+        loop {
+            match file.read(&mut room)? {
+                0 => break,
+                read => values.extend_from_slice(&room[..read]),
+            }
+        }
+        values.chunks_exact(size_of::<T>()).map(bytemuck::pod_read_unaligned).for_each(take);
+        Ok(())
+    }
 }
 
 /// Loads a program that writes the value of the socket that the kernel has come to. aya loads programs of an object alone.
-fn load(value_size: usize) -> io::Result<OwnedFd> {
-    let types = Btf::from_sys_fs();
-    let function = types.and_then(|types| types.id_by_type_name_kind(ITERATOR, BtfKind::Func));
-    let function = function.map_err(io::Error::other)?;
+fn load(function: u32, value_size: usize) -> io::Result<OwnedFd> {
     let value_size = i32::try_from(value_size).map_err(io::Error::other)?;
     // r1 is a `struct bpf_iter__bpf_sk_storage_map`.
     let program = [

@@ -347,18 +347,15 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
 /// How much traffic without a VIP pays, and since when it pays for nothing that has gone.
 fn address_filter(report: &FilterReport) -> String {
     let percent = |buckets| report.density.share(buckets) * 100.0;
-    let mut line = format!(
+    let costs = format!(
         "Address filter: {:.1} % of addresses cost a look-up, {:.1} % as backends",
         percent(report.density.set),
         percent(report.density.backends)
     );
-    if let Some(at) = report.rebuilt_at {
-        line += &format!("; rebuilt {} ago", age(at));
-    }
-    if let Some(problem) = &report.problem {
-        line += &format!("; not rebuilt: {problem}; the agent tries again");
-    }
-    line
+    let rebuilt = report.rebuilt_at.map(|at| format!("rebuilt {} ago", age(at)));
+    let problem = report.problem.as_ref();
+    let problem = problem.map(|why| format!("not rebuilt: {why}; the agent tries again"));
+    [Some(costs), rebuilt, problem].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn ejections(report: &Report) -> String {

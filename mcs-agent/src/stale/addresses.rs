@@ -6,24 +6,24 @@ use mcs_common::{Address, ReverseKey, ReverseValue, SentPairs, SocketState, maps
 
 use super::Connections;
 use crate::{
-    bpf::{PinnedHash, for_each_socket},
+    bpf::{PinnedHash, SocketIterator},
     flows::{FlowEntry, FlowPins, FlowTable},
 };
 
 /// Every address for which the programs may look in what sockets and flows have, of all network namespaces: of the maps
 /// that are pinned in the state directory, and of these flow tables. One that becomes a backend meanwhile may be missed.
 pub fn addresses_in_use(state: &Path, flows: &FlowPins) -> io::Result<Vec<Address>> {
-    let mut found = HashSet::new();
+    let (storage, mut found) = (SocketIterator::find()?, HashSet::new());
     // Twice: a walk misses a value if another one is removed at the wrong instant. And before `udp_reverse`, where the programs
     // put the pairs that leave the storage.
     for _ in 0..2 {
-        for_each_socket(
+        storage.for_each(
             &state.join(maps::SOCKETS),
             |SocketState { current, previous, .. }| {
                 found.extend([current.backend.addr, previous.backend.addr]);
             },
         )?;
-        for_each_socket(&state.join(maps::SENT_PAIRS), |SentPairs { latest, previous }| {
+        storage.for_each(&state.join(maps::SENT_PAIRS), |SentPairs { latest, previous }| {
             found.extend([latest.backend.addr, previous.backend.addr]);
         })?;
     }

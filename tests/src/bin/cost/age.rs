@@ -36,7 +36,8 @@ pub(crate) fn check(figures: &Figures) -> bool {
         let mean = executed + (more.executed - executed) * taken / u64::from(OTHERS);
         within &= mean <= budget.executed;
         let with = format!("{:<14} {}", budget.program, budget.input);
-        println!("{with:<44} {:>12}", format!("{mean} / {}", budget.executed));
+        let cost = format!("{mean} / {}", budget.executed);
+        println!("{with:<44} {cost:>12}");
     }
     println!(
         "\nOn average over addresses, after {ADDRESSES} backends, {PRESENT} at a time. {share} / {MOST} of 1000 other addresses \
