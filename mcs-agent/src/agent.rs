@@ -1,6 +1,7 @@
 //! The running agent: one task takes the changes of the source, runs the engine on them, and repairs what other
 //! processes change. Threads serve health and metrics, and attach programs to devices.
 
+mod address_filter;
 mod addresses;
 mod audit;
 mod config;
@@ -42,7 +43,7 @@ pub use malloc::share_heap;
 pub use repairs::{Repaired, Repairs};
 #[cfg(test)]
 pub(crate) use report::fixture::report as report_fixture;
-pub use report::{AgentInfo, Report};
+pub use report::{AgentInfo, FilterReport, Report};
 pub use run_directory::ReportError;
 pub(crate) use run_directory::{remove_files, run_directory_mark};
 pub use start::Start;

@@ -15,6 +15,7 @@ mod netns;
 mod object;
 mod pin;
 mod program;
+mod storage;
 mod syscall;
 mod tcx;
 
@@ -29,4 +30,5 @@ pub(crate) use link::{detach_link, open_link, update_link};
 pub(crate) use object::{BpfObject, PinState};
 pub(crate) use pin::{is_withheld, open_pin, remove_directory, remove_file, replace_pin};
 pub(crate) use program::program_name;
+pub(crate) use storage::SocketIterator;
 pub(crate) use tcx::{TcxEntry, TcxLinkInfo, attach_by_tcx, query_tcx, tcx_link_info};

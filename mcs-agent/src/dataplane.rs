@@ -12,7 +12,7 @@ mod run;
 mod trace;
 
 pub use crate::bpf::{Access, ReadOnly, ReadWrite};
-pub use address_filter::{AddressFilter, FormerFilter};
+pub use address_filter::{AddressFilter, FilterDensity, FilterWords, FormerFilter};
 pub use affinity::count as count_affinity;
 pub use counters::{Counts, Tally, meaning as counter_meaning, read as read_counters};
 pub use fallback::StorageFallback;

@@ -7,6 +7,7 @@
 //! that was given this backend, and if the kernel shows a socket of that cookie, in that network namespace,
 //! with that backend as its peer.
 
+mod addresses;
 mod connections;
 mod lost_socket_slots;
 mod namespaces;
@@ -19,6 +20,7 @@ mod socket_slots;
 mod task;
 mod thread;
 
+pub use addresses::addresses_in_use;
 pub use connections::{Connection, Connections, SocketInUse};
 pub use lost_socket_slots::LostSocketSlots;
 pub use namespaces::{NetNamespace, NetNamespaces};

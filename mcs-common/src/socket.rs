@@ -168,8 +168,8 @@ pub struct ReverseValue {
 const _: () = assert!(size_of::<ReverseValue>() == 24);
 crate::pod!(ReverseValue);
 
-/// Value of the LRU map `udp_connected`: the VIP that the application connected to. Socket storage cannot
-/// be listed, so the agent finds here who is connected to a backend without a slot.
+/// Value of the LRU map `udp_connected`: the VIP that the application connected to. Socket storage does not
+/// say whose it is, so the agent finds here who is connected to a backend without a slot.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Pod, Zeroable)]
 #[repr(C, align(8))]
 pub struct ConnectedValue {

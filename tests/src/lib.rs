@@ -3,6 +3,8 @@
 //!
 //! All but the scenarios use the real kernel as root, and change nothing that they have not created.
 
+#[cfg(feature = "suites")]
+pub mod aged;
 pub mod agent;
 #[cfg(feature = "suites")]
 pub mod api_server;

@@ -1,7 +1,10 @@
 //! Runs the agent's engine in the process of a test, on the maps of a stopped agent. It changes them faster than an
 //! agent that reads manifests.
 
-use std::time::{Instant, SystemTime};
+use std::{
+    net::IpAddr,
+    time::{Instant, SystemTime},
+};
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_agent::{
@@ -21,6 +24,8 @@ use crate::{
 
 /// Rounds after which a change must have arrived.
 const ROUNDS: usize = 10_000;
+/// Changes after which other backends have the ids of the first ones.
+const CHANGES: usize = 1_000;
 
 /// Which writes to the maps fail.
 #[derive(Clone, Copy, Debug, Default)]
@@ -67,6 +72,23 @@ impl Writer {
             }
         }
         bail!("no end after {ROUNDS} rounds")
+    }
+
+    /// Writes these services in turn until no config map has a backend with one of these addresses.
+    pub fn forget(
+        &mut self,
+        run: &Run,
+        sets: [&Service; 2],
+        gone: &[IpAddr],
+    ) -> anyhow::Result<()> {
+        for set in sets.into_iter().cycle().take(CHANGES) {
+            self.write(&batch(run, [set])?)?;
+            let contents = self.maps.reader().read_all()?;
+            if !contents.backends.iter().any(|one| gone.contains(&one.addr.to_ip())) {
+                return Ok(());
+            }
+        }
+        bail!("the maps still have {gone:?}")
     }
 
     /// How many writes have failed.

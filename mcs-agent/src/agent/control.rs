@@ -29,6 +29,7 @@ use tokio::{
 
 use self::nap::nap;
 use super::{
+    address_filter::FilterRebuilds,
     addresses::{self, AddressReader},
     audit::{Auditor, Compared, Pass},
     config::POLL_INTERVAL,
@@ -91,6 +92,7 @@ pub(super) struct Control {
     stale_udp: StaleSockets,
     stale_tcp: StaleSockets,
     lost_slots: LostSocketSlots,
+    filter: FilterRebuilds,
     reach: Reach,
     passive: Passive,
     trace: TraceServer,
@@ -155,6 +157,7 @@ impl Control {
             stale_udp,
             stale_tcp,
             lost_slots,
+            filter: FilterRebuilds::new(),
             reach: Reach::new(config.probe_peers),
             passive: Passive::new(config.probe_peers),
             trace,
@@ -200,6 +203,10 @@ impl Control {
                 next = self.stale_udp.next() => self.note_stale(Protocol::Udp, next),
                 next = self.stale_tcp.next() => self.note_stale(Protocol::Tcp, next),
                 () = self.lost_slots.next() => {}
+                found = self.filter.found() => {
+                    self.filter.finish(found, &mut self.installed);
+                    self.report_soon();
+                }
                 event = self.reach.next() => match event {
                     ReachEvent::Due => {
                         let own = self.engine.node().facts.cluster_id.as_deref();
@@ -367,6 +374,11 @@ impl Control {
             self.report_soon();
         }
         self.installed.follow_figures(self.engine.realized());
+        // Before, nobody knows how many addresses the filter needs.
+        if self.engine.synced() {
+            let usage = self.engine.usage();
+            self.filter.begin_if_due(&mut self.installed, usage.vips + usage.endpoints);
+        }
         self.watch();
     }
 

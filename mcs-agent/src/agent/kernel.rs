@@ -12,6 +12,7 @@ pub(super) use crate::{
     },
     flows::{EvictionRecord, FlowMigration, FlowSweeper},
     loader::{Programs, detach_all},
+    stale::addresses_in_use,
 };
 #[cfg(not(test))]
 use crate::{
@@ -21,7 +22,8 @@ use crate::{
 #[cfg(test)]
 pub(super) use testing::{
     EvictionRecord, FigurePlaces, FlowMigration, FlowSweeper, KernelMaps, KernelMapsReader,
-    LivenessWriter, Programs, detach_all, pinned_capacity, read_run_record, write_run_record,
+    LivenessWriter, Programs, addresses_in_use, detach_all, pinned_capacity, read_run_record,
+    write_run_record,
 };
 
 /// The capacity of the maps that an earlier agent left.

@@ -20,7 +20,7 @@ use super::{
     tc::TcReport,
 };
 use crate::{
-    dataplane::Run,
+    dataplane::{FilterDensity, Run},
     engine::Usage,
     flows::FlowUsage,
     loader::Features,
@@ -93,6 +93,9 @@ pub struct Report {
     pub state_map_bytes: u64,
     /// The flows of the packet path; absent before the first sweep.
     pub flows: Option<FlowUsage>,
+    /// How much traffic without a VIP pays for VIPs and backends.
+    #[serde(default)]
+    pub address_filter: FilterReport,
     /// UDP sockets that are connected to removed backends.
     #[serde(default)]
     pub stale_udp: StaleReport,
@@ -158,6 +161,18 @@ pub struct AgentInfo {
     pub started: u64,
     /// Seconds since the Unix epoch, of this report.
     pub updated: u64,
+}
+
+/// The address filter.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+pub struct FilterReport {
+    /// How many buckets are set.
+    pub density: FilterDensity,
+    /// When the bits of addresses that have gone were cleared the last time since the agent started, in seconds since the Unix
+    /// epoch.
+    pub rebuilt_at: Option<u64>,
+    /// Why they could not be cleared; tried again.
+    pub problem: Option<String>,
 }
 
 impl AgentInfo {

@@ -213,12 +213,22 @@ impl MappedArray<[u32; 2], ReadWrite> {
 }
 
 impl MappedArray<u64, ReadWrite> {
-    /// Sets bits of entry `index`, before all writes after it that other methods make at once.
-    pub(crate) fn set_bits(&mut self, index: u32, bits: u64) -> io::Result<()> {
+    /// Sets bits of entry `index`, before all writes after it that other methods make at once. Returns the entry before.
+    pub(crate) fn set_bits(&mut self, index: u32, bits: u64) -> io::Result<u64> {
         let word = self.word(index, 0)?;
+        let before = word.load(Ordering::Relaxed);
         // Most bits are set already. Without a write other CPUs keep the cache line.
-        if word.load(Ordering::Relaxed) & bits != bits {
-            word.fetch_or(bits, Ordering::SeqCst);
+        if before & bits == bits {
+            return Ok(before);
+        }
+        Ok(word.fetch_or(bits, Ordering::SeqCst))
+    }
+
+    /// Clears all other bits of entry `index`.
+    pub(crate) fn keep_bits(&mut self, index: u32, bits: u64) -> io::Result<()> {
+        let word = self.word(index, 0)?;
+        if word.load(Ordering::Relaxed) & !bits != 0 {
+            word.fetch_and(bits, Ordering::SeqCst);
         }
         Ok(())
     }

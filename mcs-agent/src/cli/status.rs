@@ -18,7 +18,7 @@ use super::{
     view::{Left, as_of},
 };
 use crate::{
-    agent::{AgentInfo, Attachments, Report, SocketLb, Start, age, failings},
+    agent::{AgentInfo, Attachments, FilterReport, Report, SocketLb, Start, age, failings},
     dataplane::{Counts, SignOfLife, counter_meaning, read_counters},
     loader::{AttachedHook, Pins, TcLink, is_held},
     model::{AcceptedVips, EjectionState, KindStatus, Traffic},
@@ -340,7 +340,22 @@ fn print_report(report: &Report) -> anyhow::Result<()> {
     if let Some(flows) = &report.flows {
         print(&format!("Flows: {flows}"))?;
     }
+    print(&address_filter(&report.address_filter))?;
     repairs::lines(report).iter().try_for_each(|line| print(line))
+}
+
+/// How much traffic without a VIP pays, and since when it pays for nothing that has gone.
+fn address_filter(report: &FilterReport) -> String {
+    let percent = |buckets| report.density.share(buckets) * 100.0;
+    let costs = format!(
+        "Address filter: {:.1} % of addresses cost a look-up, {:.1} % as backends",
+        percent(report.density.set),
+        percent(report.density.backends)
+    );
+    let rebuilt = report.rebuilt_at.map(|at| format!("rebuilt {} ago", age(at)));
+    let problem = report.problem.as_ref();
+    let problem = problem.map(|why| format!("not rebuilt: {why}; the agent tries again"));
+    [Some(costs), rebuilt, problem].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 fn ejections(report: &Report) -> String {
@@ -395,10 +410,22 @@ fn kind_state(kind: &KindStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataplane::FilterDensity;
 
     fn agent(pid: u32, started: u64) -> AgentInfo {
         let (version, host) = ("0.1.0".to_owned(), "n1".to_owned());
         AgentInfo { version, pid, host, started, updated: 1000 }
+    }
+
+    #[test]
+    fn the_address_filter_tells_what_it_costs() {
+        let density = FilterDensity { buckets: 1000, set: 250, backends: 240 };
+        let mut report = FilterReport { density, ..FilterReport::default() };
+        let costs = "Address filter: 25.0 % of addresses cost a look-up, 24.0 % as backends";
+        assert_eq!(address_filter(&report), costs);
+        report.problem = Some("no types".to_owned());
+        let said = format!("{costs}; not rebuilt: no types; the agent tries again");
+        assert_eq!(address_filter(&report), said);
     }
 
     #[test]

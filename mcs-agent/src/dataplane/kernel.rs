@@ -8,7 +8,7 @@ use mcs_common::{
     VipMode, maps, select::Arrays,
 };
 
-use super::address_filter::{AddressFilter, FormerFilter};
+use super::address_filter::{AddressFilter, FilterDensity, FormerFilter};
 use crate::{
     bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     reconcile::{
@@ -83,16 +83,39 @@ impl PinnedMaps<ReadWrite> {
     /// Completes the address filter: for the VIPs and backends in these maps, and for the backends that sockets and flows
     /// of an earlier agent may have.
     pub fn prepare_filter(&mut self, former: &FormerFilter) -> Result<(), MapError> {
-        let error = |error| MapError::reading(maps::HINTS, "all", error);
+        let carried = self.filter.as_mut().map_or(Ok(()), |filter| filter.carry_over(former));
+        carried
+            .and_then(|()| self.allow_all())
+            .map_err(|error| MapError::reading(maps::HINTS, "all", error))
+    }
+
+    /// How many buckets of the address filter are set, once it is prepared.
+    pub fn filter_density(&self) -> FilterDensity {
+        self.filter.as_ref().map(AddressFilter::density).unwrap_or_default()
+    }
+
+    /// Begins a rebuild of the address filter: it keeps the addresses that these maps have from now on.
+    pub fn begin_filter_rebuild(&mut self) -> io::Result<()> {
+        if let Some(filter) = &mut self.filter {
+            filter.begin_rebuild();
+        }
+        self.allow_all()
+    }
+
+    /// Ends a rebuild: the address filter also keeps these addresses, which sockets and flows had after its beginning.
+    /// Returns false if none had begun with these maps.
+    pub fn finish_filter_rebuild(&mut self, in_use: &[Address]) -> io::Result<bool> {
+        self.filter.as_mut().map_or(Ok(false), |filter| filter.finish_rebuild(in_use))
+    }
+
+    /// Sets the bits of all addresses in these maps.
+    fn allow_all(&mut self) -> io::Result<()> {
         let Some(filter) = &mut self.filter else { return Ok(()) };
-        filter.carry_over(former).map_err(error)?;
-        let vips = self.vips.keys().map_err(error)?;
-        vips.iter().try_for_each(|vip| filter.set(vip, AddressKinds::VIP)).map_err(error)?;
+        let vips = self.vips.keys()?;
+        vips.iter().try_for_each(|vip| filter.set(vip, AddressKinds::VIP))?;
+        // Those of retired backends too: a program that has chosen one may not have stored it yet.
         let backends = self.backends.used();
-        backends
-            .iter()
-            .try_for_each(|one| filter.set(&one.addr, AddressKinds::BACKEND))
-            .map_err(error)
+        backends.iter().try_for_each(|one| filter.set(&one.addr, AddressKinds::BACKEND))
     }
 
     fn allow(&mut self, address: &Address, kinds: AddressKinds) -> io::Result<()> {

@@ -108,6 +108,7 @@ impl Control {
             config_map_bytes: config_memory(capacity).0,
             state_map_bytes: state_bytes(config.flows, config.figure_rows()),
             flows: self.flows.clone(),
+            address_filter: self.filter.report(installed),
             stale_udp: self.stale_udp.report().clone(),
             stale_tcp: self.stale_tcp.report().clone(),
             reach: self.reach.report(),

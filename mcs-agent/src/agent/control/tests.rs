@@ -161,6 +161,23 @@ async fn growth_is_reported_and_one_that_fails_is_too() {
 }
 
 #[tokio::test(start_paused = true)]
+async fn a_filter_of_addresses_that_have_gone_is_rebuilt() {
+    let mut world = World::new().await;
+    world.site.kernel.fill_filter(6_400);
+    world.site.kernel.fail("list addresses in use");
+    let report =
+        world.run_until([lists(1)], |report| report.address_filter.problem.is_some()).await;
+    assert_eq!(report.address_filter.density.set, 6_400);
+    let rebuilt = |report: &Report| report.address_filter.rebuilt_at.is_some();
+    let report = world.run_until([], rebuilt).await;
+    assert_eq!((report.address_filter.density.set, &report.address_filter.problem), (0, &None));
+    let steps = ["begin rebuild", "list addresses in use", "finish rebuild"];
+    let mut done = world.site.kernel.take_done();
+    done.retain(|what| steps.contains(&what.as_str()));
+    assert_eq!(done, [&steps[..2], &steps[..]].concat());
+}
+
+#[tokio::test(start_paused = true)]
 async fn what_cannot_be_read_is_reported_as_long_as_it_cannot() {
     let mut world = World::new().await;
     let problem = SourceProblem { place: "web.yaml".to_owned(), message: "cut".to_owned() };

@@ -16,8 +16,10 @@ use std::{
     time::Duration,
 };
 
+use mcs_common::Address;
+
 use crate::{
-    dataplane::{Figures, FormerFilter, Run},
+    dataplane::{Figures, FilterDensity, FormerFilter, Run},
     flows::{FlowPins, SweepResult},
     loader::{
         CgroupRoot, Classifiers, DetachOutcome, Hook, LoadError, LoadOptions, MapPins, Pins,
@@ -48,6 +50,7 @@ struct State {
     capacity: Capacity,
     pinned: Option<PinnedMaps>,
     run: Option<Run>,
+    filter: FilterDensity,
 }
 
 /// The config maps that are pinned.
@@ -93,6 +96,11 @@ impl Kernel {
     /// Pins maps as an earlier agent leaves them.
     pub(in crate::agent) fn pin(&self, maps: PinnedMaps) {
         self.state().pinned = Some(maps);
+    }
+
+    /// Gives the address filter buckets, all of them set.
+    pub(in crate::agent) fn fill_filter(&self, buckets: u32) {
+        self.state().filter = FilterDensity { buckets, set: buckets, backends: buckets };
     }
 
     fn does(&self, what: impl Into<String>) -> io::Result<()> {
@@ -225,6 +233,21 @@ impl KernelMaps {
     ) -> Result<(), MapError> {
         let error = |error| MapError::reading("hints", "all", error);
         self.kernel.does(format!("prepare filter after {former:?}")).map_err(error)
+    }
+
+    pub(in crate::agent) fn filter_density(&self) -> FilterDensity {
+        self.kernel.state().filter
+    }
+
+    pub(in crate::agent) fn begin_filter_rebuild(&mut self) -> io::Result<()> {
+        self.kernel.does("begin rebuild")
+    }
+
+    pub(in crate::agent) fn finish_filter_rebuild(&mut self, _: &[Address]) -> io::Result<bool> {
+        self.kernel.does("finish rebuild")?;
+        let filter = &mut self.kernel.state().filter;
+        *filter = FilterDensity { buckets: filter.buckets, ..FilterDensity::default() };
+        Ok(true)
     }
 
     pub(in crate::agent) fn set_figures(
@@ -361,6 +384,10 @@ impl FlowSweeper {
     pub(in crate::agent) async fn next(&mut self) -> io::Result<SweepResult> {
         future::pending().await
     }
+}
+
+pub(in crate::agent) fn addresses_in_use(_: &Path, flows: &FlowPins) -> io::Result<Vec<Address>> {
+    Kernel::of(&flows.table).does("list addresses in use").map(|()| Vec::new())
 }
 
 pub(in crate::agent) async fn detach_all(_: &Pins) -> Result<DetachOutcome, TcError> {

@@ -50,6 +50,7 @@ pub(in crate::agent) fn scrape(published: &Published, pins: &Pins) -> Result<Str
         source(&mut families, &report)?;
         capacity(&mut families, &report)?;
         flows(&mut families, &report)?;
+        address_filter(&mut families, &report)?;
         stale(&mut families, &report)?;
         reach(&mut families, &report)?;
         tampering(&mut families, &report)?;
@@ -371,6 +372,17 @@ fn flows(families: &mut Families, report: &Report) -> Result<()> {
         "Flows removed because their timeout passed without a packet",
         [],
         [([] as [&str; 0], usage.forgotten)],
+    )
+}
+
+fn address_filter(families: &mut Families, report: &Report) -> Result<()> {
+    let density = report.address_filter.density;
+    families.gauges(
+        "mcs_address_filter_density",
+        "Share of addresses for which programs look further: any of them, or as a backend",
+        ["kind"],
+        [("any", density.set), ("backend", density.backends)]
+            .map(|(kind, buckets)| ([kind], density.share(buckets))),
     )
 }
 

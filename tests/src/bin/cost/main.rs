@@ -6,6 +6,7 @@ use std::{env, fs, path::PathBuf, process::ExitCode};
 use anyhow::Context as _;
 use mcs_agent::loader::Features;
 
+mod age;
 mod agent;
 mod allocator;
 mod budget;
@@ -42,9 +43,10 @@ fn main() -> ExitCode {
 
 /// Whether all is within the budget.
 fn check(elf: &[u8]) -> anyhow::Result<bool> {
-    let programs = report::print(&Figures::measure(elf)?);
+    let figures = Figures::measure(elf)?;
+    let programs = [report::print(&figures), age::check(&figures)];
     let agent = [change::check()?, first_list::check()?];
-    Ok(programs && agent == [true; 2])
+    Ok(programs == [true; 2] && agent == [true; 2])
 }
 
 fn propose(elf: &[u8]) -> anyhow::Result<bool> {

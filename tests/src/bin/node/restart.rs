@@ -4,6 +4,7 @@ use std::{net::SocketAddr, thread, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use mcs_tests::{
+    aged,
     client::{self, Family, ask},
     netns::Settings,
     site::Site,
@@ -12,6 +13,7 @@ use mcs_tests::{
         backbone::Distance,
         pod::{Layout, Pod},
     },
+    writer::{WriteFaults, Writer},
 };
 
 use crate::{
@@ -23,6 +25,7 @@ const BYTES: usize = 5_000_000;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent is killed and comes back", is_killed);
+    suite.case("flows of former backends, when the address filter is rebuilt", are_found);
     suite.case("the node is what it was, with the agent and after it", changes_nothing);
 }
 
@@ -81,6 +84,30 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
         bulk(&client.stream, BYTES).with_context(|| format!("{}, {family}", pod.layout))?;
     }
     Ok(())
+}
+
+/// No config map has the backend any more: without the bit of its address, a reply would show it.
+fn are_found(world: &mut World) -> anyhow::Result<()> {
+    let place = world.new_place(&Layout::CNI.map(|layout| (layout, 1)))?;
+    let target = world.fresh("found");
+    let [first, second, third] =
+        [11, 12, 13].map(|pod| target.clone().with_remote(Distance::Near, &[pod]).service);
+    let flags = [FLAGS, &["--max-memory=64Ki"]].concat();
+    let mut site = Site::start(&world.run, "found", &place.node.netns, &flags, &[&first])?;
+    let mut streams = Vec::new();
+    for pod in place.pods() {
+        for family in Family::ON_WIRE {
+            streams.push(pod.netns.run(|| greeted(family, target.tcp(family)))??.0);
+        }
+    }
+    Writer::take_over(&mut site, WriteFaults::default())?.forget(
+        &world.run,
+        [&second, &third],
+        &Distance::Near.pod(11),
+    )?;
+    site.manifests.write(&second)?;
+    aged::start(&mut site, &flags)?;
+    streams.iter().try_for_each(|stream| bulk(stream, BYTES))
 }
 
 fn changes_nothing(world: &mut World) -> anyhow::Result<()> {

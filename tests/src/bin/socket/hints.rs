@@ -8,26 +8,24 @@ use std::{
 use anyhow::{Context as _, ensure};
 use aya::maps::{Array, Map, MapData};
 use mcs_agent::{
-    dataplane::{KernelMapsReader, Run, read_run_record, write_run_record},
+    dataplane::{Run, read_run_record, write_run_record},
     loader::Pins,
-    reconcile::MapReader as _,
 };
 use mcs_tests::{
+    aged,
     site::Site,
     suite::Suite,
-    writer::{WriteFaults, Writer, batch},
+    writer::{WriteFaults, Writer},
 };
 
 use crate::{
-    client::{Family, connected, receive, udp_connected},
+    client::{Family, connected, receive, udp, udp_connected},
     world::{PODS, Place, TCP, Target, World, backend},
 };
 
-/// Changes after which other backends have the ids of the first ones.
-const CHANGES: usize = 1_000;
-
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("sockets of former backends, when agents find right, no or wrong hints", survive);
+    suite.case("sockets of former backends, when the address filter is rebuilt", are_found);
 }
 
 /// Sockets that use a VIP, of one family.
@@ -102,18 +100,34 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
+/// A rebuild finds former backends wherever the programs keep them: in two slots, in socket storage, and with what
+/// unconnected sockets have sent.
+fn are_found(world: &mut World) -> anyhow::Result<()> {
+    let target = world.fresh("found");
+    let first = target.clone().with(&PODS[..1]);
+    let flags = ["--stale-udp=leave", "--max-memory=64Ki", "--socket-slot-bits=1"];
+    let mut site = world.start("found", &flags, &[&first.service])?;
+    let _in_cgroup = site.cgroup.visit()?;
+    let begin = |family| {
+        // Its reply is read after the rebuild.
+        let unconnected = udp(family)?;
+        unconnected.send_to(b"who are you", target.udp(family))?;
+        anyhow::Ok((Sockets::begin(&target, family)?, unconnected))
+    };
+    let sockets: Vec<_> = world.at(Place::Pod, || Family::ALL.into_iter().map(begin).collect())?;
+    forget_backends(world, &mut site, &target)?;
+    site.manifests.write(&target.clone().with(&PODS[3..5]).service)?;
+    aged::start(&mut site, &flags)?;
+    for (sockets, unconnected) in &sockets {
+        sockets.show_vips(&target)?;
+        assert_eq!(receive(unconnected)?.source, target.udp(sockets.family));
+    }
+    Ok(())
+}
+
 /// Stops the agent, and changes the endpoints until no config map has the first ones.
 fn forget_backends(world: &World, site: &mut Site, target: &Target) -> anyhow::Result<()> {
-    let pins = Pins::new(site.bpffs.path());
-    let mut writer = Writer::take_over(site, WriteFaults::default())?;
-    let maps = KernelMapsReader::open(&pins.config())?;
-    let first = [Family::V4, Family::V6].map(|family| backend(PODS[0], family, TCP.1).ip().into());
+    let first = [Family::V4, Family::V6].map(|family| backend(PODS[0], family, TCP.1).ip());
     let sets = [&PODS[1..3], &PODS[3..5]].map(|set| target.clone().with(set).service);
-    for set in sets.iter().cycle().take(CHANGES) {
-        writer.write(&batch(&world.run, [set])?)?;
-        if !maps.read_all()?.backends.iter().any(|backend| first.contains(&backend.addr)) {
-            return Ok(());
-        }
-    }
-    anyhow::bail!("the maps still have the first backends")
+    Writer::take_over(site, WriteFaults::default())?.forget(&world.run, sets.each_ref(), &first)
 }
