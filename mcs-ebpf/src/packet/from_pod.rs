@@ -103,13 +103,13 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
             flags = read;
             resolve_and_tell(&mut memory, flags)
         }
-        protocol::SCTP if !VipMode::passes(mode) => Err(Counter::PacketRefusedSctp as u32),
+        protocol::SCTP if !VipMode::passes(mode) => Counter::PacketRefusedSctp as u32,
         _ => return drop_or_pass(mode, Counter::PacketDroppedProtocol),
     };
     let Some(scratch) = memory.scratch() else {
         return drop_counted(Counter::PacketDroppedFailed);
     };
-    match answer {
+    match Answer::try_from(answer) {
         Ok(Answer::Pass) => {
             fragments::forget::<F>(&header, scratch);
             NEXT
@@ -122,11 +122,12 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
     }
 }
 
-/// Finds the flow of the packet in the scratch memory, or begins one and tells so. An error is the index of a [`Counter`].
+/// Finds the flow of the packet in the scratch memory, or begins one and tells so. Returns what [`resolve`] does, but never
+/// `Begun`.
 #[inline(always)]
-fn resolve_and_tell(_lent: &mut Memory, flags: u32) -> Result<Answer, u32> {
-    let answer = Answer::try_from(resolve(flags));
-    if answer == Ok(Answer::Begun) { Answer::try_from(begun()) } else { answer }
+fn resolve_and_tell(_lent: &mut Memory, flags: u32) -> u32 {
+    let answer = resolve(flags);
+    if answer == Answer::Begun as u32 { begun() } else { answer }
 }
 
 /// Finds the flow of the packet in the scratch memory, or begins one, and stores it in
@@ -156,12 +157,14 @@ extern "C" fn resolve(flags: u32) -> u32 {
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {
     // SAFETY: `resolve_and_tell` has it lent.
-    Answer::to_scalar(find_in(unsafe { Memory::lent() }.scratch(), flags))
+    let mut memory = unsafe { Memory::lent() };
+    let Some(scratch) = memory.scratch() else { return Counter::PacketDroppedFailed as u32 };
+    Answer::to_scalar(find_in(scratch, flags))
 }
 
+/// What [`find`] does.
 #[inline(always)]
-fn find_in(scratch: Option<&mut Scratch>, flags: u32) -> Result<Answer, Counter> {
-    let scratch = scratch.ok_or(Counter::PacketDroppedFailed)?;
+fn find_in(scratch: &mut Scratch, flags: u32) -> Result<Answer, Counter> {
     if scratch.mode == DIRECT {
         return if flows::is_taken(scratch) {
             Err(Counter::PacketRefusedCollision)
