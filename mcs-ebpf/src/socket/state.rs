@@ -193,10 +193,10 @@ fn forget_connected(cookie: u64, connection: &Connection) {
 pub(crate) fn closed(socket: *mut bpf_sock, cookie: u64) {
     let Some(state) = storage(&SOCKETS, socket, 0) else { return };
     // SAFETY: the pointer is to the socket's value. Nobody else has a socket that is closed.
-    let SocketState { current, previous, unconnected: sent } = unsafe { &*state };
+    let SocketState { current, previous, unconnected } = unsafe { &*state };
     forget_connected(cookie, current);
     forget_connected(cookie, previous);
-    let sent = *sent;
+    let sent = *unconnected;
     if sent == 0 {
         return;
     }
