@@ -70,16 +70,6 @@ static TASK_SCRATCH: LruHashMap<u64, Scratch, 1> = LruHashMap::new();
 #[btf_map(name = "refusals")]
 pub(crate) static REFUSALS: PerCpuArray<RefusalBudget, 1> = PerCpuArray::new();
 
-/// The working memory of the run that begins.
-#[inline(always)]
-pub(crate) fn begin_scratch<'a>() -> Option<&'a mut Scratch> {
-    if SCRATCH_PER_TASK.load() != 0 {
-        cold_path();
-        add_task();
-    }
-    scratch()
-}
-
 /// Sees to it that this task has a value in `task_scratch`. Its first one is this CPU's, because the stack has no room
 /// for any.
 ///
@@ -96,17 +86,44 @@ fn add_task() {
     }
 }
 
-/// The working memory of this run: the CPU's, or the task's.
-#[inline(always)]
-pub(crate) fn scratch<'a>() -> Option<&'a mut Scratch> {
-    let scratch = if SCRATCH_PER_TASK.load() == 0 {
-        SCRATCH.get_ptr_mut(0)
-    } else {
-        TASK_SCRATCH.get_ptr_mut(task())
-    };
-    // SAFETY: the pointer is to the value of this CPU or task. No other run uses it meanwhile, and any
-    // bytes are a `Scratch`.
-    scratch.map(|scratch| unsafe { &mut *scratch })
+/// The working memory of this run: the CPU's, or the task's. Who has it lends it: a global function takes no reference, so
+/// a function that calls one takes `&mut Memory`, and its caller has no reference into the memory meanwhile.
+pub(crate) struct Memory(());
+
+impl Memory {
+    /// The memory of the run that begins.
+    ///
+    /// # Safety
+    /// This run has no other [`Memory`].
+    #[inline(always)]
+    pub(crate) unsafe fn begin() -> Self {
+        if SCRATCH_PER_TASK.load() != 0 {
+            cold_path();
+            add_task();
+        }
+        Self(())
+    }
+
+    /// In a global function, the memory of the function that calls it.
+    ///
+    /// # Safety
+    /// Until the global function returns, its caller has lent its [`Memory`] and uses nothing of it.
+    #[inline(always)]
+    pub(crate) const unsafe fn lent() -> Self {
+        Self(())
+    }
+
+    #[inline(always)]
+    pub(crate) fn scratch(&mut self) -> Option<&mut Scratch> {
+        let scratch = if SCRATCH_PER_TASK.load() == 0 {
+            SCRATCH.get_ptr_mut(0)
+        } else {
+            TASK_SCRATCH.get_ptr_mut(task())
+        };
+        // SAFETY: the pointer is to the value of this CPU or task. No other run uses it meanwhile, and in this run nobody
+        // else: `self` is borrowed. Any bytes are a `Scratch`.
+        scratch.map(|scratch| unsafe { &mut *scratch })
+    }
 }
 
 /// This task on this CPU: a key of `task_scratch`.

@@ -6,6 +6,7 @@
 //! part of the packet, and they keep every kind of checksum right, complete or left to the device.
 
 mod affinity;
+mod answer;
 pub(crate) mod clock;
 mod flows;
 mod fragments;

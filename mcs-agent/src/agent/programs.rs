@@ -121,6 +121,7 @@ impl InstalledPrograms {
             socket_slot_bits: config.socket_slot_bits,
             figure_rows: config.figure_rows(),
             tc_hooks: tc::hooks(&config),
+            needed: Vec::new(),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,
             trace: false,
@@ -339,7 +340,8 @@ impl InstalledPrograms {
             !self.complete || !self.programs.is_staged(),
             "the programs are still being switched to the latest maps"
         );
-        let options = LoadOptions { capacity, ..self.options.clone() };
+        let needed = self.classifiers.loaded();
+        let options = LoadOptions { capacity, needed, ..self.options.clone() };
         // Before they are replaced, if no program reads them yet.
         let former = FormerFilter::open(&self.programs.pins().hints());
         let load = options.clone();
@@ -375,7 +377,8 @@ impl InstalledPrograms {
         );
         // They take the maps that are pinned.
         self.programs.repair_pins()?;
-        let options = LoadOptions { trace: true, ..self.options.clone() };
+        let needed = self.classifiers.loaded();
+        let options = LoadOptions { trace: true, needed, ..self.options.clone() };
         let load = move || Programs::load(&options);
         let mut programs =
             tokio::task::spawn_blocking(load).await.context("the thread has ended")??;

@@ -72,9 +72,8 @@ impl Programs {
         }
         let names = options.tc_hooks.iter().flat_map(|hook| program_names(*hook));
         let by_name = names
-            .map(|name| Ok((name, load_classifier(&mut ebpf, name)?)))
-            .collect::<Result<_, _>>()
-            .map_err(|(program, source)| LoadError::Program { program, source })?;
+            .map(|name| Ok((name, load_variant(&mut ebpf, name, &options.needed)?)))
+            .collect::<Result<_, LoadError>>()?;
         let hold = |map: &'static Map| {
             let pin = at.pin(map);
             Ok((map, BpfObject::open(&pin).map_err(pin_error("hold", &pin))?))
@@ -333,17 +332,67 @@ fn load_hook(program: &mut Program) -> Result<(), ProgramError> {
     }
 }
 
-fn load_classifier(
+/// Loads a program for devices. If the verifier refuses one that no device has by now, the error is what the kernel said.
+fn load_variant(
     ebpf: &mut Ebpf,
     name: &'static str,
-) -> Result<Classifier, (&'static str, ProgramError)> {
-    let mut load = || {
-        let program: &mut SchedClassifier =
-            ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-        program.load()?;
-        let id = program.info()?.id();
-        let program = program.fd()?.as_fd().try_clone_to_owned().map_err(ProgramError::IOError)?;
-        Ok(Classifier { program, id })
-    };
-    load().map_err(|source| (name, source))
+    needed: &[&str],
+) -> Result<Result<Classifier, String>, LoadError> {
+    match load_classifier(ebpf, name) {
+        Ok(classifier) => Ok(Ok(classifier)),
+        Err(ProgramError::LoadError { io_error, verifier_log })
+            if is_of_verifier(&io_error) && !needed.contains(&name) =>
+        {
+            tracing::warn!(
+                "the kernel does not take the program {name}, and the devices that need it get none: \
+                 {io_error}: {}",
+                last_lines(&verifier_log.to_string())
+            );
+            Ok(Err(io_error.to_string()))
+        }
+        Err(source) => Err(LoadError::Program { program: name, source }),
+    }
+}
+
+fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<Classifier, ProgramError> {
+    let program: &mut SchedClassifier =
+        ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
+    program.load()?;
+    let id = program.info()?.id();
+    let program = program.fd()?.as_fd().try_clone_to_owned().map_err(ProgramError::IOError)?;
+    Ok(Classifier { program, id })
+}
+
+/// Whether an error is about this program, and stays. With others, such as ENOMEM, EMFILE and EPERM, no program loads, or
+/// another attempt may succeed.
+fn is_of_verifier(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL | libc::E2BIG))
+}
+
+/// The end of a log, which says why the verifier refuses a program. The rest is thousands of lines.
+fn last_lines(log: &str) -> &str {
+    const LINES: usize = 20;
+    let start = log.rmatch_indices('\n').nth(LINES).map_or(0, |(newline, _)| newline + 1);
+    &log[start..]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shortage_says_nothing_about_a_program() {
+        let is_of_verifier = |errno| is_of_verifier(&io::Error::from_raw_os_error(errno));
+        assert!([libc::EACCES, libc::EINVAL, libc::E2BIG].into_iter().all(is_of_verifier));
+        assert!(![libc::ENOMEM, libc::EMFILE, libc::EPERM].into_iter().any(is_of_verifier));
+    }
+
+    #[test]
+    fn the_end_of_a_log_is_told() {
+        assert_eq!(last_lines("a\nb"), "a\nb");
+        assert_eq!(last_lines(""), "");
+        let log: String = (0..30).map(|line| format!("{line}\n")).collect();
+        let told = last_lines(&log);
+        assert!(told.starts_with("10\n") && told.ends_with("29\n"), "{told}");
+    }
 }

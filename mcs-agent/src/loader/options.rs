@@ -23,6 +23,9 @@ pub struct LoadOptions {
     pub figure_rows: u32,
     /// The hooks of devices whose programs are loaded.
     pub tc_hooks: Vec<TcHook>,
+    /// The programs that devices have by now. The load fails without one of them: its devices would go on with the former
+    /// maps. Another one that the verifier refuses leaves its devices without programs.
+    pub needed: Vec<&'static str>,
     /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
     pub release_orphans: bool,
     /// The programs log each decision. Without it they contain no code for that.

@@ -70,6 +70,17 @@ pub enum TcError {
         /// The side of the device.
         direction: &'static str,
     },
+    /// The kernel refuses the program.
+    #[error(
+        "the kernel does not take the program {program} that the device needs ({said}): the agent's log has the verifier's \
+         words, and --tc-devices=!DEVICE leaves a pod's device alone"
+    )]
+    Refused {
+        /// The program.
+        program: &'static str,
+        /// What the kernel said.
+        said: String,
+    },
     /// The program was not loaded.
     #[error("{hook} was not loaded")]
     NotLoaded {

@@ -14,7 +14,7 @@ use mcs_common::{
     select::{Arrays as _, Choice, recall},
 };
 
-use super::{affinity, clock::tick_ns, header::protocol, rewrite::header_ports};
+use super::{affinity, answer::Answer, clock::tick_ns, header::protocol, rewrite::header_ports};
 use crate::{
     affinity::has_affinity,
     counters::count,
@@ -381,26 +381,17 @@ pub(crate) fn end(scratch: &mut Scratch) {
     let _ = FLOWS.remove(&scratch.tuple);
 }
 
-/// What became of an attempt to begin a flow.
-pub(crate) enum Begun {
-    /// It has begun.
-    New,
-    /// Another CPU has begun it.
-    Known,
-    /// Another flow has the same tuple of replies. Another attempt may succeed.
-    Taken,
-}
-
-/// Begins a flow of a client to the frontend in `scratch`.
+/// Begins a flow of a client to the frontend in `scratch`. It is found if another CPU has begun it meanwhile. Another
+/// attempt may succeed if another flow has the same tuple of replies.
 #[inline(always)]
-pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<Begun, Counter> {
+pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<Answer, Counter> {
     let hash = scratch.tuple.short_hash();
     let mut random = hash;
     let mut port = scratch.tuple.src_port;
     if attempt < BACKEND_ATTEMPTS {
         // Affinity returns the same backend for every attempt.
         if attempt > 0 && has_affinity(&scratch.frontend) {
-            return Ok(Begun::Taken);
+            return Ok(Answer::Again);
         }
         random = random.wrapping_add(attempt.wrapping_mul(u32::MAX / BACKEND_ATTEMPTS));
     } else {
@@ -417,7 +408,7 @@ pub(crate) fn begin(scratch: &mut Scratch, attempt: u32, flags: u32) -> Result<B
     mark_used(now);
     scratch.fill_flow(port, &choice, now);
     if !insert_reply(scratch, now)? {
-        return Ok(Begun::Taken);
+        return Ok(Answer::Again);
     }
     if attempt >= BACKEND_ATTEMPTS {
         count(Counter::FlowPortChanged);
@@ -521,10 +512,10 @@ fn is_alive(scratch: &mut Scratch, reply: FlowPointer, now: u64) -> bool {
 
 /// Inserts the client's entry. If another CPU has begun the same flow meanwhile, its backend is used.
 #[inline(always)]
-fn record(scratch: &mut Scratch) -> Result<Begun, Counter> {
+fn record(scratch: &mut Scratch) -> Result<Answer, Counter> {
     if FLOWS.insert(&scratch.tuple, &scratch.flow, BPF_NOEXIST.into()).is_ok() {
         count(Counter::FlowCreated);
-        return Ok(Begun::New);
+        return Ok(Answer::Begun);
     }
     let Some(first) = find(&scratch.tuple) else { return Err(Counter::PacketDroppedFailed) };
     first.read_to(&mut scratch.spare);
@@ -532,5 +523,5 @@ fn record(scratch: &mut Scratch) -> Result<Begun, Counter> {
         let _ = FLOWS.remove(&scratch.opposite_key);
     }
     first.read(&mut scratch.flow);
-    Ok(Begun::Known)
+    Ok(Answer::Found)
 }

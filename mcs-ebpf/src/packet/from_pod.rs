@@ -9,7 +9,8 @@ use mcs_common::{
 };
 
 use super::{
-    flows::{self, Begun, ClientFlow},
+    answer::Answer,
+    flows::{self, ClientFlow},
     fragments,
     frame::{Frame, IPV4, IPV6, LinkLayer},
     header::{FragmentPosition, IpHeader, protocol},
@@ -24,7 +25,7 @@ use super::{
 use crate::{
     counters::count,
     figures,
-    maps::{ConfigMaps, begin_scratch, scratch},
+    maps::{ConfigMaps, Memory},
     per_cpu::Scratch,
     trace,
 };
@@ -69,12 +70,12 @@ const DIRECT: u32 = u32::MAX;
 
 #[inline(always)]
 fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
-    let Some(scratch) = begin_scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
+    // SAFETY: nothing before this uses the memory.
+    let mut memory = unsafe { Memory::begin() };
+    let Some(scratch) = memory.scratch() else {
+        return drop_counted(Counter::PacketDroppedFailed);
+    };
     scratch.mode = mode;
-    // Read back, so that the verifier does not check all that follows once more for `DIRECT`: Linux 5.10 gives up after a
-    // million instructions.
-    // SAFETY: the pointer is to the field.
-    let mode = unsafe { (&raw const scratch.mode).read_volatile() };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_or_pass(mode, Counter::PacketDroppedMalformed);
     };
@@ -100,27 +101,37 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
                 return drop_or_pass(mode, Counter::PacketDroppedMalformed);
             };
             flags = read;
-            match resolve(flags) {
-                BEGUN => begun(),
-                answer => answer,
-            }
+            resolve_and_tell(&mut memory, flags)
         }
         protocol::SCTP if !VipMode::passes(mode) => Counter::PacketRefusedSctp as u32,
         _ => return drop_or_pass(mode, Counter::PacketDroppedProtocol),
     };
-    if answer == FOUND {
-        translate::<F, L>(frame, &header)
-    } else if answer == PASS {
-        fragments::forget::<F>(&header, scratch);
-        NEXT
-    } else {
-        figures::refused_packet(scratch, answer);
-        refuse::<F, L>(frame, &header, flags, answer)
+    let Some(scratch) = memory.scratch() else {
+        return drop_counted(Counter::PacketDroppedFailed);
+    };
+    match Answer::try_from(answer) {
+        Ok(Answer::Pass) => {
+            fragments::forget::<F>(&header, scratch);
+            NEXT
+        }
+        Ok(_) => translate::<F, L>(frame, &header, scratch),
+        Err(reason) => {
+            figures::refused_packet(scratch, reason);
+            refuse::<F, L>(frame, &header, scratch, flags, reason)
+        }
     }
 }
 
+/// Finds the flow of the packet in the scratch memory, or begins one and tells so. Returns what [`resolve`] does, but never
+/// `Begun`.
+#[inline(always)]
+fn resolve_and_tell(_lent: &mut Memory, flags: u32) -> u32 {
+    let answer = resolve(flags);
+    if answer == Answer::Begun as u32 { begun() } else { answer }
+}
+
 /// Finds the flow of the packet in the scratch memory, or begins one, and stores it in
-/// `Scratch::flow`. Returns [`FOUND`], [`BEGUN`], or the [`Counter`] of the failure.
+/// `Scratch::flow`. Returns an [`Answer`] other than `Again`, or the [`Counter`] of the refusal.
 ///
 /// This is a global function because the verifier checks those once, and not once for each path that
 /// leads here. Before Linux 6.3 it compares every scalar of two states in a program with functions,
@@ -130,54 +141,53 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
 extern "C" fn resolve(flags: u32) -> u32 {
     let mut answer = find(flags);
     for attempt in 0..flows::ATTEMPTS {
-        if answer != AGAIN {
+        if answer != Answer::Again as u32 {
             return answer;
         }
         answer = begin(attempt, flags);
     }
-    if answer == AGAIN { Counter::PacketRefusedCollision as u32 } else { answer }
+    if answer == Answer::Again as u32 { Counter::PacketRefusedCollision as u32 } else { answer }
 }
 
-/// The return value of [`find`] and [`begin`] when there was a flow.
-const FOUND: u32 = u32::MAX;
-/// Their return value when another attempt may begin a flow.
-const AGAIN: u32 = u32::MAX - 1;
-/// The return value of [`find`] when the packet passes unchanged.
-const PASS: u32 = u32::MAX - 2;
-/// The return value of [`begin`] when a flow has begun.
-const BEGUN: u32 = u32::MAX - 3;
-
-/// Stores the packet's flow in `Scratch::flow`, or else its frontend in `Scratch::frontend`. Returns
-/// [`FOUND`], [`AGAIN`], or the [`Counter`] of the failure.
+/// Stores the packet's flow in `Scratch::flow`, or else its frontend in `Scratch::frontend`. Returns an [`Answer`], or the
+/// [`Counter`] of the refusal.
 ///
 /// It is a global function for the reason given at [`resolve`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn find(flags: u32) -> u32 {
-    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    // SAFETY: `resolve_and_tell` has it lent.
+    let mut memory = unsafe { Memory::lent() };
+    let Some(scratch) = memory.scratch() else { return Counter::PacketDroppedFailed as u32 };
+    Answer::to_scalar(find_in(scratch, flags))
+}
+
+/// What [`find`] does.
+#[inline(always)]
+fn find_in(scratch: &mut Scratch, flags: u32) -> Result<Answer, Counter> {
     if scratch.mode == DIRECT {
         return if flows::is_taken(scratch) {
-            Counter::PacketRefusedCollision as u32
+            Err(Counter::PacketRefusedCollision)
         } else {
-            PASS
+            Ok(Answer::Pass)
         };
     }
     match flows::find_for_client(scratch, flags) {
-        ClientFlow::Found => return FOUND,
+        ClientFlow::Found => return Ok(Answer::Found),
         ClientFlow::Unknown
             if scratch.mode == VipMode::SERVED && flows::is_foreign(scratch, flags) =>
         {
             flows::pass(scratch, flags);
             trace::packet(scratch, Counter::PacketPassed as u32);
-            return FOUND;
+            return Ok(Answer::Found);
         }
         ClientFlow::Unknown | ClientFlow::Ended => {}
     }
     if scratch.mode != VipMode::SERVED {
         return if VipMode::passes(scratch.mode) {
-            PASS
+            Ok(Answer::Pass)
         } else {
-            Counter::PacketRefusedGone as u32
+            Err(Counter::PacketRefusedGone)
         };
     }
     let Scratch { tuple, .. } = scratch;
@@ -185,40 +195,37 @@ extern "C" fn find(flags: u32) -> u32 {
     match lookup_port(&ConfigMaps, &key) {
         Lookup::Found(frontend) => {
             scratch.frontend = frontend;
-            AGAIN
+            Ok(Answer::Again)
         }
-        Lookup::Inconsistent => Counter::PacketRefusedInconsistent as u32,
-        Lookup::Miss | Lookup::Gone | Lookup::UnknownPort => {
-            Counter::PacketRefusedUnknownPort as u32
-        }
+        Lookup::Inconsistent => Err(Counter::PacketRefusedInconsistent),
+        Lookup::Miss | Lookup::Gone | Lookup::UnknownPort => Err(Counter::PacketRefusedUnknownPort),
     }
 }
 
-/// Tries to begin a flow to `Scratch::frontend`. Returns what [`find`] returns, or [`BEGUN`].
+/// Tries to begin a flow to `Scratch::frontend`. Returns an [`Answer`], or the [`Counter`] of the refusal.
 ///
 /// It is a global function for the reason given at [`resolve`].
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn begin(attempt: u32, flags: u32) -> u32 {
-    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
-    match flows::begin(scratch, attempt, flags) {
-        Ok(Begun::New) => BEGUN,
-        Ok(Begun::Known) => FOUND,
-        Ok(Begun::Taken) => AGAIN,
-        Err(reason) => reason as u32,
-    }
+    // SAFETY: `resolve_and_tell` has it lent.
+    let mut memory = unsafe { Memory::lent() };
+    let Some(scratch) = memory.scratch() else { return Counter::PacketDroppedFailed as u32 };
+    Answer::to_scalar(flows::begin(scratch, attempt, flags))
 }
 
-/// Counts and tells that the flow in the scratch memory has begun. Returns [`FOUND`].
+/// Counts and tells that the flow in the scratch memory has begun. Returns [`Answer::Found`], or the [`Counter`] of a refusal.
 ///
-/// It is a global function because `begin` has no stack left: Linux 5.10 adds up the frames of all functions on the way there.
+/// This is a global function because `begin` has no stack left: Linux 5.10 adds up the frames of all functions on the way there.
 #[unsafe(no_mangle)]
 #[inline(never)]
 extern "C" fn begun() -> u32 {
-    let Some(scratch) = scratch() else { return Counter::PacketDroppedFailed as u32 };
+    // SAFETY: `resolve_and_tell` has it lent.
+    let mut memory = unsafe { Memory::lent() };
+    let Some(scratch) = memory.scratch() else { return Counter::PacketDroppedFailed as u32 };
     figures::began(scratch);
     trace::flow(scratch);
-    FOUND
+    Answer::Found as u32
 }
 
 /// Counts a packet of a flow. A hairpin's replies are sent by a pod too, so the flow's flags decide.
@@ -230,8 +237,11 @@ fn count_translated(flags: u32) {
 }
 
 #[inline(always)]
-fn translate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, header: &IpHeader) -> i32 {
-    let Some(scratch) = scratch() else { return drop_counted(Counter::PacketDroppedFailed) };
+fn translate<F: IpVersion, L: LinkLayer>(
+    frame: &Frame<L>,
+    header: &IpHeader,
+    scratch: &mut Scratch,
+) -> i32 {
     fragments::remember::<F>(header, scratch);
     let flow = &scratch.flow;
     let passes = flow.flags & FlowFlags::PASSED != 0;

@@ -20,7 +20,7 @@ use super::{
 };
 use crate::{
     counters::{count, count_at},
-    maps::{REFUSALS, scratch},
+    maps::REFUSALS,
     per_cpu::{QUOTED_WORDS, Scratch},
     trace,
 };
@@ -37,10 +37,11 @@ const BURST_NS: u64 = 100 * COST_NS;
 pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     header: &IpHeader,
+    scratch: &mut Scratch,
     flags: u32,
     reason: u32,
 ) -> i32 {
-    answer_into::<F, L>(frame, header, flags, reason, 0)
+    answer_into::<F, L>(frame, header, scratch, flags, reason, 0)
 }
 
 /// Answers a packet that leaves the node as [`refuse`] does. The answer enters the node as if the device had
@@ -49,10 +50,11 @@ pub(crate) fn refuse<F: IpVersion, L: LinkLayer>(
 pub(crate) fn refuse_leaving<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     header: &IpHeader,
+    scratch: &mut Scratch,
     flags: u32,
     reason: u32,
 ) -> i32 {
-    answer_into::<F, L>(frame, header, flags, reason, BPF_F_INGRESS.into())
+    answer_into::<F, L>(frame, header, scratch, flags, reason, BPF_F_INGRESS.into())
 }
 
 /// Answers a packet, by a redirect with these flags.
@@ -60,12 +62,12 @@ pub(crate) fn refuse_leaving<F: IpVersion, L: LinkLayer>(
 fn answer_into<F: IpVersion, L: LinkLayer>(
     frame: &Frame<L>,
     header: &IpHeader,
+    scratch: &mut Scratch,
     flags: u32,
     reason: u32,
     redirect: u64,
 ) -> i32 {
     count_at(reason);
-    let Some(scratch) = scratch() else { return DROP };
     trace::packet(scratch, reason);
     let tcp = header.protocol == protocol::TCP;
     let silent = reason == Counter::PacketDroppedFailed as u32

@@ -16,7 +16,7 @@ use super::{
     transport,
     verdict::{NEXT, drop_counted},
 };
-use crate::{counters::count, maps::begin_scratch};
+use crate::{counters::count, maps::Memory};
 
 /// Decides about a packet that a pod receives.
 #[inline(always)]
@@ -47,7 +47,9 @@ fn decide<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 /// Translates a packet of a flow. A packet that does not parse belongs to no flow and passes.
 #[inline(always)]
 fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
-    let Some(scratch) = begin_scratch() else { return NEXT };
+    // SAFETY: nothing before this uses the memory.
+    let mut memory = unsafe { Memory::begin() };
+    let Some(scratch) = memory.scratch() else { return NEXT };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
     if header.fragment == FragmentPosition::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {

@@ -14,7 +14,7 @@ use super::{
     transport,
     verdict::{NEXT, drop_counted},
 };
-use crate::maps::{ConfigMaps, begin_scratch};
+use crate::maps::{ConfigMaps, Memory};
 
 /// Decides about a packet that leaves the node.
 #[inline(always)]
@@ -52,7 +52,9 @@ fn check_destination<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
 /// Refuses a packet to a VIP. A packet that cannot be answered is dropped.
 #[inline(always)]
 fn refuse<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, reason: Counter) -> i32 {
-    let Some(scratch) = begin_scratch() else { return drop_counted(Counter::LeakPrevented) };
+    // SAFETY: nothing before this uses the memory.
+    let mut memory = unsafe { Memory::begin() };
+    let Some(scratch) = memory.scratch() else { return drop_counted(Counter::LeakPrevented) };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else {
         return drop_counted(Counter::LeakPrevented);
     };
@@ -71,5 +73,5 @@ fn refuse<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, reason: Counter) -> i32 
         protocol::SCTP => 0,
         _ => return drop_counted(Counter::LeakPrevented),
     };
-    refuse_leaving::<F, L>(frame, &header, flags, reason as u32)
+    refuse_leaving::<F, L>(frame, &header, scratch, flags, reason as u32)
 }

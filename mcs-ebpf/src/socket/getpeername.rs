@@ -20,7 +20,7 @@ pub(crate) fn getpeername<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     if let Some(vip) = table::vip(ctx, &peer) {
         return show(ctx, &vip);
     }
-    let mut vip = state::get(ctx).and_then(|state| state::connected_vip(state, &peer));
+    let mut vip = state::get(ctx).and_then(|state| state.connected_vip(&peer));
     if vip.is_none() && state::is_fallback() {
         vip = state::tabled_vip(ctx, &peer);
     }

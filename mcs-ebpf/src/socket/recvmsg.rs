@@ -24,10 +24,10 @@ pub(crate) fn recvmsg<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
     }
     let mut sent = state::is_fallback();
     if let Some(state) = state::get(ctx) {
-        if is_connected && let Some(vip) = state::connected_vip(state, &peer) {
+        if is_connected && let Some(vip) = state.connected_vip(&peer) {
             return show(ctx, &vip);
         }
-        sent |= state.unconnected != 0;
+        sent |= state.has_sent();
     }
     if sent && let Some(vip) = state::sent_vip(ctx, &peer) {
         return show(ctx, &vip);

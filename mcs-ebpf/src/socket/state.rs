@@ -41,30 +41,36 @@ pub(crate) const NOT_CONNECTED: Connection = Connection {
     chosen: BackendRef { id: 0, generation: 0 },
 };
 
+/// A pointer to the state of a socket, which outlives the run of the program.
+#[derive(Clone, Copy)]
+pub(crate) struct StatePointer(*mut SocketState);
+
 /// The socket's state, if the socket ever used a VIP.
 #[inline(always)]
-pub(crate) fn get<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
-    storage(&SOCKETS, ctx.socket(), 0)
+pub(crate) fn get<F: HookFamily>(ctx: &SocketContext<F>) -> Option<StatePointer> {
+    storage(&SOCKETS, ctx.socket(), 0).map(StatePointer)
 }
 
 /// The socket's state, created if it has none.
 #[inline(always)]
-fn get_or_create<'a, F: HookFamily>(ctx: &SocketContext<F>) -> Option<&'a mut SocketState> {
+fn get_or_create<F: HookFamily>(ctx: &SocketContext<F>) -> Option<*mut SocketState> {
     storage(&SOCKETS, ctx.socket(), BPF_SK_STORAGE_GET_F_CREATE.into())
 }
 
 /// The socket's value in a map of socket storage. With `BPF_SK_STORAGE_GET_F_CREATE` in `flags` it is
-/// created if it has none.
+/// created if it has none, of zeros.
+///
+/// It is no reference, because several threads run programs for one socket at once.
 #[inline(always)]
-fn storage<'a, T: Pod>(
+fn storage<T: Pod>(
     map: &'static SkStorage<T>,
     socket: *mut bpf_sock,
     flags: u64,
-) -> Option<&'a mut T> {
+) -> Option<*mut T> {
     let map = ptr::from_ref(map).cast_mut().cast();
-    // SAFETY: the helper returns null or the value of this socket, which outlives the program run
-    // and the kernel zeroes it on creation. Any bytes are a `T`.
-    unsafe { bpf_sk_storage_get(map, socket.cast(), ptr::null_mut(), flags).cast::<T>().as_mut() }
+    // SAFETY: the helper takes a map of socket storage and the hook's socket.
+    let value = unsafe { bpf_sk_storage_get(map, socket.cast(), ptr::null_mut(), flags) };
+    if value.is_null() { None } else { Some(value.cast()) }
 }
 
 /// Remembers that the socket connects to a VIP.
@@ -82,13 +88,16 @@ pub(crate) fn connecting<F: HookFamily>(ctx: &SocketContext<F>, connection: &Con
     if let Some(state) = get_or_create(ctx) {
         // The connect may still fail, and the socket then keeps its peer. That peer is not `current`
         // if the connect before this one failed too.
-        if state.current.chosen.id != 0
-            && state.current.backend != connection.backend
-            && ctx.is_connected_to(&state.current.backend)
-        {
-            state.previous = state.current;
+        // SAFETY: the pointer is to the socket's value.
+        unsafe {
+            if (*state).current.chosen.id != 0
+                && (*state).current.backend != connection.backend
+                && ctx.is_connected_to(&(*state).current.backend)
+            {
+                (*state).previous = (*state).current;
+            }
+            (*state).current = *connection;
         }
-        state.current = *connection;
         remember_connected(ctx, connection);
     } else {
         storage_failed();
@@ -125,10 +134,11 @@ pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -
             }
         }
     }
-    let Some(state) = get(ctx) else { return found };
+    let Some(StatePointer(state)) = get(ctx) else { return found };
     // What the slot has is the latest.
     let has_slot = found.chosen.id != 0;
-    for connection in [&state.previous, &state.current] {
+    // SAFETY: the pointer is to the socket's value.
+    for connection in unsafe { [&(*state).previous, &(*state).current] } {
         if connection.chosen.id != 0 && connection.vip == *vip {
             let is_connected = ctx.is_connected_to(&connection.backend);
             if is_connected || !has_slot {
@@ -147,11 +157,12 @@ pub(crate) fn connection_to<F: HookFamily>(ctx: &SocketContext<F>, vip: &Peer) -
 pub(crate) fn sending<F: HookFamily>(ctx: &SocketContext<F>) {
     match get_or_create(ctx) {
         // Only the first time: a later store could undo that of a thread which adds a pin.
-        Some(state) => {
-            if state.unconnected == 0 {
-                state.unconnected = Sent::ANY;
+        // SAFETY: the pointer is to the socket's value.
+        Some(state) => unsafe {
+            if (*state).unconnected == 0 {
+                (*state).unconnected = Sent::ANY;
             }
-        }
+        },
         None => storage_failed(),
     }
 }
@@ -163,7 +174,8 @@ pub(crate) fn add_pin<F: HookFamily>(ctx: &SocketContext<F>, key: PinKey, chosen
     // map.
     let _ = UDP_PINS.insert(key, chosen, BPF_NOEXIST.into());
     if let Some(state) = get_or_create(ctx) {
-        state.unconnected = Sent::with_pin(state.unconnected, key.frontend);
+        // SAFETY: the pointer is to the socket's value.
+        unsafe { (*state).unconnected = Sent::with_pin((*state).unconnected, key.frontend) };
     }
 }
 
@@ -180,9 +192,11 @@ fn forget_connected(cookie: u64, connection: &Connection) {
 #[inline(always)]
 pub(crate) fn closed(socket: *mut bpf_sock, cookie: u64) {
     let Some(state) = storage(&SOCKETS, socket, 0) else { return };
-    forget_connected(cookie, &state.current);
-    forget_connected(cookie, &state.previous);
-    let sent = state.unconnected;
+    // SAFETY: the pointer is to the socket's value. Nobody else has a socket that is closed.
+    let SocketState { current, previous, unconnected } = unsafe { &*state };
+    forget_connected(cookie, current);
+    forget_connected(cookie, previous);
+    let sent = *unconnected;
     if sent == 0 {
         return;
     }
@@ -205,21 +219,24 @@ pub(crate) fn remember_sent<F: HookFamily>(ctx: &SocketContext<F>, backend: &Pee
         remember_reverse(ctx, backend, vip);
         return;
     };
-    for pair in [&mut pairs.latest, &mut pairs.previous] {
-        if pair.backend == *backend {
-            if pair.vip != *vip {
-                count(Counter::ReverseShared);
-                pair.vip = *vip;
+    // SAFETY: the pointer is to the socket's value.
+    unsafe {
+        for pair in [&raw mut (*pairs).latest, &raw mut (*pairs).previous] {
+            if (*pair).backend == *backend {
+                if (*pair).vip != *vip {
+                    count(Counter::ReverseShared);
+                    (*pair).vip = *vip;
+                }
+                return;
             }
-            return;
         }
+        let SentPair { vip: former, backend: left } = (*pairs).previous;
+        if left.port != 0 {
+            remember_reverse(ctx, &left, &former);
+        }
+        (*pairs).previous = (*pairs).latest;
+        (*pairs).latest = SentPair { vip: *vip, backend: *backend };
     }
-    let SentPair { vip: former, backend: left } = pairs.previous;
-    if left.port != 0 {
-        remember_reverse(ctx, &left, &former);
-    }
-    pairs.previous = pairs.latest;
-    pairs.latest = SentPair { vip: *vip, backend: *backend };
 }
 
 /// Whether `backend` answers this socket for another VIP.
@@ -262,16 +279,20 @@ pub(crate) fn addressing_directly<F: HookFamily>(
     let mut reverse = is_fallback();
     if let Some(state) = get(ctx) {
         if connects {
+            let StatePointer(state) = state;
             // The map may list connections that the socket's state no longer holds.
             let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *destination };
             let _ = UDP_CONNECTED.remove(key);
-            for connection in [&mut state.current, &mut state.previous] {
-                if connection.chosen.id != 0 && connection.backend == *destination {
-                    *connection = NOT_CONNECTED;
+            // SAFETY: the pointer is to the socket's value.
+            unsafe {
+                for connection in [&raw mut (*state).current, &raw mut (*state).previous] {
+                    if (*connection).chosen.id != 0 && (*connection).backend == *destination {
+                        *connection = NOT_CONNECTED;
+                    }
                 }
             }
         }
-        reverse |= state.unconnected != 0;
+        reverse |= state.has_sent();
     }
     // An IPv6 socket with an IPv4 peer runs sendmsg4 with that peer as the destination. A connected
     // socket receives from no other address, so its entry stays.
@@ -287,30 +308,44 @@ pub(crate) fn addressing_directly<F: HookFamily>(
 #[inline(always)]
 fn forget_pairs(socket: *mut bpf_sock, backend: &Peer) {
     if let Some(pairs) = storage(&SENT_PAIRS, socket, 0) {
-        for pair in [&mut pairs.latest, &mut pairs.previous] {
-            if pair.backend == *backend {
-                pair.backend.port = 0;
+        // SAFETY: the pointer is to the socket's value.
+        unsafe {
+            for pair in [&raw mut (*pairs).latest, &raw mut (*pairs).previous] {
+                if (*pair).backend == *backend {
+                    (*pair).backend.port = 0;
+                }
             }
         }
     }
 }
 
-/// The VIP that the application connected to, if the connection went to `peer`.
-#[inline(always)]
-pub(crate) fn connected_vip(state: &SocketState, peer: &Peer) -> Option<Peer> {
-    for connection in [&state.current, &state.previous] {
-        if connection.chosen.id != 0 && connection.backend == *peer {
-            return Some(connection.vip);
-        }
+impl StatePointer {
+    /// Whether the socket has sent to a VIP without connecting.
+    #[inline(always)]
+    pub(crate) fn has_sent(self) -> bool {
+        // SAFETY: the pointer is to the socket's value.
+        unsafe { (*self.0).unconnected != 0 }
     }
-    None
+
+    /// The VIP that the application connected to, if the connection went to `peer`.
+    #[inline(always)]
+    pub(crate) fn connected_vip(self, peer: &Peer) -> Option<Peer> {
+        // SAFETY: the pointer is to the socket's value.
+        for connection in unsafe { [&(*self.0).current, &(*self.0).previous] } {
+            if connection.chosen.id != 0 && connection.backend == *peer {
+                return Some(connection.vip);
+            }
+        }
+        None
+    }
 }
 
 /// The VIP that the application sent to, if the datagram went to `peer`.
 #[inline(always)]
 pub(crate) fn sent_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
     if let Some(pairs) = storage(&SENT_PAIRS, ctx.socket(), 0) {
-        for pair in [&pairs.latest, &pairs.previous] {
+        // SAFETY: the pointer is to the socket's value.
+        for pair in unsafe { [&(*pairs).latest, &(*pairs).previous] } {
             if pair.backend == *peer {
                 return Some(pair.vip);
             }
@@ -319,7 +354,7 @@ pub(crate) fn sent_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Op
     tabled_vip(ctx, peer)
 }
 
-/// As [`sent_vip`] and [`connected_vip`], for what is in `udp_reverse`.
+/// As [`sent_vip`] and [`StatePointer::connected_vip`], for what is in `udp_reverse`.
 #[inline(always)]
 pub(crate) fn tabled_vip<F: HookFamily>(ctx: &SocketContext<F>, peer: &Peer) -> Option<Peer> {
     let key = ReverseKey { cookie: ctx.socket_cookie(), backend: *peer };

@@ -48,6 +48,8 @@ struct State {
     attached: Option<u32>,
     /// The capacity of the programs that were loaded last.
     capacity: Capacity,
+    /// The programs for devices that their load had to make.
+    needed: Vec<&'static str>,
     pinned: Option<PinnedMaps>,
     run: Option<Run>,
     filter: FilterDensity,
@@ -81,6 +83,11 @@ impl Kernel {
     /// The programs that are attached, by the number of their load.
     pub(in crate::agent) fn attached(&self) -> Option<u32> {
         self.state().attached
+    }
+
+    /// The programs for devices that the last load had to make.
+    pub(in crate::agent) fn needed(&self) -> Vec<&'static str> {
+        self.state().needed.clone()
     }
 
     /// Lets this fail the next time.
@@ -141,6 +148,7 @@ impl Programs {
         let mut state = kernel.state();
         state.loaded += 1;
         state.capacity = capacity;
+        state.needed.clone_from(&options.needed);
         let empty = PinnedMaps { capacity, contents: Some(MapContents::default()) };
         let is_staged = state.pinned.get_or_insert(empty).capacity != capacity;
         let (number, pins) = (state.loaded, MapPins::live(options.pins.clone()));
@@ -149,7 +157,7 @@ impl Programs {
     }
 
     pub(in crate::agent) fn take_classifiers(&mut self) -> Classifiers {
-        Classifiers::default()
+        Classifiers::taken_and_refused()
     }
 
     pub(in crate::agent) const fn pins(&self) -> &MapPins {

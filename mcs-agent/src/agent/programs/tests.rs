@@ -178,6 +178,16 @@ async fn growth_switches_to_larger_maps_that_hold_the_same() {
 }
 
 #[tokio::test]
+async fn growth_and_a_trace_need_the_programs_that_devices_have() {
+    let (site, mut installed) = grown().await;
+    assert_eq!(site.kernel.needed(), Vec::<&str>::new(), "a start does without");
+    installed.grow(LARGE, contents()).await.unwrap();
+    assert_eq!(site.kernel.needed(), ["from_pod"]);
+    installed.begin_trace().await.unwrap();
+    assert_eq!(site.kernel.needed(), ["from_pod"]);
+}
+
+#[tokio::test]
 async fn growth_that_fails_leaves_the_former_maps() {
     for what in ["load", "prepare filter after Unknown", "write"] {
         let (site, mut installed) = grown().await;

@@ -282,7 +282,8 @@ impl TcAttacher {
     }
 
     /// Attaches exactly `hooks` to a device, each once. It attaches the missing ones before it detaches others, so that
-    /// no packet passes without a program when the mechanism changes.
+    /// no packet passes without a program when the mechanism changes. If the kernel refuses a program that the device needs,
+    /// the device is left as it is: the programs of a former agent may serve on.
     pub async fn attach_exactly(
         &mut self,
         device: &Device,
@@ -290,6 +291,10 @@ impl TcAttacher {
         found: &DevicePrograms,
     ) -> AttachOutcome {
         let mut attached = Vec::new();
+        let missing = |hook: &TcHook| self.classifiers.get(*hook, &device.link_type).err();
+        if let Some(error) = hooks.iter().find_map(missing) {
+            return AttachOutcome { attached, error: Some(error) };
+        }
         for hook in hooks {
             match self.ensure(device, *hook, found).await {
                 Ok(program_id) => {

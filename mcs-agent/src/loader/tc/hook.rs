@@ -106,16 +106,58 @@ pub(crate) struct Classifier {
     pub(crate) id: u32,
 }
 
-/// The loaded programs of the packet path.
+/// The programs of the packet path. An error is what the kernel said of a program that it refuses.
 #[derive(Debug, Default)]
 pub struct Classifiers {
-    pub(crate) by_name: BTreeMap<&'static str, Classifier>,
+    pub(crate) by_name: BTreeMap<&'static str, Result<Classifier, String>>,
 }
 
 impl Classifiers {
     /// The program for a hook of a device.
     pub(super) fn get(&self, hook: TcHook, link_type: &LinkType) -> Result<&Classifier, TcError> {
-        let not_loaded = TcError::NotLoaded { hook: hook.name() };
-        self.by_name.get(hook.program(link_type)).ok_or(not_loaded)
+        let program = hook.program(link_type);
+        match self.by_name.get(program) {
+            Some(Ok(classifier)) => Ok(classifier),
+            Some(Err(said)) => Err(TcError::Refused { program, said: said.clone() }),
+            None => Err(TcError::NotLoaded { hook: hook.name() }),
+        }
+    }
+
+    /// The programs that the kernel has taken.
+    pub(crate) fn loaded(&self) -> Vec<&'static str> {
+        self.by_name.iter().filter(|(_, loaded)| loaded.is_ok()).map(|(name, _)| *name).collect()
+    }
+}
+
+#[cfg(test)]
+impl Classifiers {
+    /// `from_pod`, with the id 7, and `from_pod_bare`, which the kernel refuses.
+    pub(crate) fn taken_and_refused() -> Self {
+        let program = std::fs::File::open("/dev/null").unwrap().into();
+        Self {
+            by_name: BTreeMap::from([
+                ("from_pod", Ok(Classifier { program, id: 7 })),
+                ("from_pod_bare", Err("too large".to_owned())),
+            ]),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_that_the_kernel_refuses_is_missing_for_its_devices_alone() {
+        let classifiers = Classifiers::taken_and_refused();
+        assert_eq!(classifiers.loaded(), ["from_pod"]);
+        let get = |hook, link_type| classifiers.get(hook, &link_type).map(|found| found.id);
+        assert_eq!(get(TcHook::FromPod, LinkType::Ethernet).unwrap(), 7);
+        let refused = get(TcHook::FromPod, LinkType::Bare).unwrap_err().to_string();
+        assert!(refused.contains("from_pod_bare") && refused.contains("too large"), "{refused}");
+        assert!(matches!(
+            get(TcHook::ToPod, LinkType::Ethernet),
+            Err(TcError::NotLoaded { hook: "to_pod" })
+        ));
     }
 }

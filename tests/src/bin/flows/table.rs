@@ -73,6 +73,7 @@ pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> anyhow::Re
         socket_slot_bits,
         figure_rows: 0,
         tc_hooks: Vec::new(),
+        needed: Vec::new(),
     };
     Programs::load(&options).context("cannot load the programs")
 }

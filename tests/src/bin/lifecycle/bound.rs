@@ -111,7 +111,7 @@ fn is_refused(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Fails unless the service's pods answer clients of each path and family.
-fn serves(site: &Site, network: &Network, target: &Target) -> anyhow::Result<()> {
+pub(crate) fn serves(site: &Site, network: &Network, target: &Target) -> anyhow::Result<()> {
     for (sockets, family) in CLIENTS {
         let who = by(site, network, sockets, || answers(target, family))?;
         ensure!(who.iter().all(|one| backends(SETS[0]).contains(one)), "{who:?} answered");

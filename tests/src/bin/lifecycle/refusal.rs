@@ -1,4 +1,4 @@
-//! An operation of bpf(2) that the kernel refuses to a program, always or once, or at which it kills it. This program plays two parts beside the suite: it
+//! An operation of bpf(2) that the kernel refuses to a program, always, once or for one eBPF program, or at which it kills it. This program plays two parts beside the suite: it
 //! becomes the program that is refused, and supervises the calls of that one.
 
 #![expect(unsafe_code, reason = "seccomp(2), and its descriptor")]
@@ -9,7 +9,11 @@ use std::{
     mem::MaybeUninit,
     os::{
         fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
-        unix::{fs::PermissionsExt as _, net::UnixStream, process::CommandExt as _},
+        unix::{
+            fs::{FileExt as _, PermissionsExt as _},
+            net::UnixStream,
+            process::CommandExt as _,
+        },
     },
     path::{Path, PathBuf},
     process::{Command, ExitCode, Stdio},
@@ -36,6 +40,8 @@ pub(crate) struct Refusal {
     errno: i32,
     /// Which call is refused, from 1; 0 are all.
     call: u32,
+    /// The program whose load alone is refused; empty: every call.
+    program: &'static str,
 }
 
 impl Refusal {
@@ -43,15 +49,20 @@ impl Refusal {
 
     /// The program is killed before this call, from 1.
     pub(crate) const fn killed_at(operation: u32, call: u32) -> Self {
-        Self { operation, errno: Self::KILLED, call }
+        Self { operation, errno: Self::KILLED, call, program: "" }
     }
 
     pub(crate) const fn always(operation: u32, errno: i32) -> Self {
-        Self { operation, errno, call: 0 }
+        Self { operation, errno, call: 0, program: "" }
+    }
+
+    /// The verifier does not take this program.
+    pub(crate) const fn of_program(program: &'static str) -> Self {
+        Self { operation: BPF_PROG_LOAD, errno: libc::E2BIG, call: 0, program }
     }
 
     pub(crate) const fn once(operation: u32, errno: i32, call: u32) -> Self {
-        Self { operation, errno, call }
+        Self { operation, errno, call, program: "" }
     }
 
     /// A script that runs `program` so.
@@ -67,8 +78,8 @@ impl Refusal {
 
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { operation, errno, call } = self;
-        write!(f, "{operation}-{errno}-{call}")
+        let Self { operation, errno, call, program } = self;
+        write!(f, "{operation}-{errno}-{call}-{program}")
     }
 }
 
@@ -79,10 +90,14 @@ impl FromStr for Refusal {
         let mut parts = text.split('-');
         let mut next = || parts.next().context("too few numbers");
         let (operation, errno) = (next()?.parse()?, next()?.parse()?);
-        Ok(Self { operation, errno, call: next()?.parse()? })
+        let call = next()?.parse()?;
+        // One for each process that plays a part.
+        Ok(Self { operation, errno, call, program: next()?.to_owned().leak() })
     }
 }
 
+/// `enum bpf_cmd`.
+const BPF_PROG_LOAD: u32 = 5;
 /// Set for this program when it is to become the program that its arguments name, without an operation.
 const REFUSED: &str = "MCS_TESTS_REFUSED";
 /// Set when it is to supervise that one.
@@ -148,6 +163,8 @@ fn listen(Refusal { operation, .. }: Refusal) -> anyhow::Result<OwnedFd> {
     // SAFETY: the kernel copies the filter.
     let listener = unsafe {
         ensure!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) == 0, "no_new_privs");
+        // The supervisor reads the memory of this process, which Yama forbids otherwise. It fails without Yama.
+        libc::prctl(libc::PR_SET_PTRACER, libc::PR_SET_PTRACER_ANY, 0, 0, 0);
         libc::syscall(libc::SYS_seccomp, mode, flags, &raw const program)
     };
     ensure!(listener >= 0, "seccomp: {}", io::Error::last_os_error());
@@ -157,7 +174,7 @@ fn listen(Refusal { operation, .. }: Refusal) -> anyhow::Result<OwnedFd> {
 
 /// Answers each call, until nobody is left who makes any.
 fn supervise(refusal: &str) -> anyhow::Result<()> {
-    let Refusal { errno, call, .. } = refusal.parse()?;
+    let Refusal { errno, call, program, .. } = refusal.parse()?;
     let calls = receive()?;
     let mut number = 0;
     loop {
@@ -175,7 +192,8 @@ fn supervise(refusal: &str) -> anyhow::Result<()> {
             continue;
         }
         number += 1;
-        let goes_on = call != 0 && call != number;
+        let is_other = !program.is_empty() && program_of(&request)? != program;
+        let goes_on = is_other || (call != 0 && call != number);
         if errno == Refusal::KILLED && !goes_on {
             let thread = Pid::from_raw(request.pid.try_into()?).context("no caller")?;
             kill_process(thread, Signal::KILL)?;
@@ -188,6 +206,17 @@ fn supervise(refusal: &str) -> anyhow::Result<()> {
         // SAFETY: the kernel reads the answer. It fails if the caller was killed meanwhile.
         unsafe { libc::ioctl(fd, libc::SECCOMP_IOCTL_NOTIF_SEND, &raw const answer) };
     }
+}
+
+/// The name of the program that a call loads, as `union bpf_attr` has it.
+fn program_of(request: &libc::seccomp_notif) -> anyhow::Result<String> {
+    /// The offset of `prog_name`.
+    const NAME: u64 = 48;
+    let mut name = [0; 16];
+    let memory = fs::File::open(format!("/proc/{}/mem", request.pid))?;
+    memory.read_exact_at(&mut name, request.data.args[1] + NAME)?;
+    let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
+    Ok(String::from_utf8_lossy(name).into_owned())
 }
 
 /// The descriptor for the calls, from the standard input.

@@ -18,16 +18,18 @@ use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
 use serde_json::Value;
 
 use crate::{
+    bound::serves,
     load::Load,
     refusal::Refusal,
     restart::found,
-    world::{SETS, World},
+    world::{CLIENTS, SETS, World, answers, backends, by, lead},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("bpf(2) is refused to an agent that takes over, under load", takes_over);
     suite.case("one call of bpf(2) is refused to an agent that takes over, under load", once);
     suite.case("bpf(2) is refused to the first agent, and to cleanup", begins_and_cleans_up);
+    suite.case("the kernel does not take one program for devices", one_program);
     suite.case("a running agent may open nothing more, under load", may_open_nothing);
 }
 
@@ -203,6 +205,50 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         site.agent.wait_until_healthy()?;
     }
     site.agent.wait_for(&target.service)
+}
+
+/// Only the devices that need the program have none. What a former agent has attached to them serves on.
+fn one_program(world: &mut World) -> anyhow::Result<()> {
+    let target = world.target("one-program");
+    let mut site = world.site("one-program", FLAGS, &target)?;
+    lead(&world.network, &target)?;
+    let limited = Limited::of(world, &site.agent);
+    for (program, is_needed, is_first) in
+        [("from_pod_bare", false, true), ("from_pod", true, false), ("from_pod", true, true)]
+    {
+        let case = format!("{program}, on an empty node: {is_first}");
+        site.agent.kill()?;
+        if is_first {
+            let cleanup = site.agent.cleanup()?;
+            ensure!(cleanup.status.success(), "{case}: {cleanup:?}");
+        }
+        limited.start(&mut site, Refusal::of_program(program))?;
+        site.agent.wait_for(&target.service).context(case.clone())?;
+        if !is_needed {
+            site.agent.wait_until_healthy().context(case.clone())?;
+        }
+        wait::until("the state of the devices", || {
+            let status = site.agent.status()?;
+            let is_told = |text: &str| status["degraded"].to_string().contains(text);
+            let report = &status["report"];
+            ensure!(report["agent"]["pid"] == site.agent.pid(), "{case}: the report of another");
+            ensure!(report["tc"]["looked"] == true, "{case}: {status}");
+            ensure!(
+                is_told("does not take the program from_pod ") == is_needed,
+                "{case}: {status}"
+            );
+            Ok(())
+        })?;
+        for (sockets, family) in CLIENTS {
+            if sockets || !is_needed || !is_first {
+                let who = by(&site, &world.network, sockets, || answers(&target, family))
+                    .with_context(|| format!("{case}, sockets: {sockets}, {family}"))?;
+                ensure!(who.iter().all(|one| backends(SETS[0]).contains(one)), "{case}: {who:?}");
+            }
+        }
+    }
+    site.agent.replace(FLAGS)?;
+    serves(&site, &world.network, &target)
 }
 
 /// What it cannot read does not count as gone. It goes on once it can.

@@ -120,6 +120,7 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         features,
         only_netns: None,
         tc_hooks: Vec::new(),
+        needed: Vec::new(),
         log_programs: false,
         trace: false,
         release_orphans: false,
