@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long)]
     renew: bool,
     /// Stop a machine that has not finished after this many minutes
-    #[arg(long, value_name = "MINUTES", default_value_t = 40)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     patience: u64,
     /// Use programs that are built without optimisation
     #[arg(long)]
