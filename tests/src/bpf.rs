@@ -4,6 +4,7 @@
 
 pub mod classifier;
 pub mod observer;
+pub mod verification;
 
 use std::{
     ffi::CString,
@@ -176,14 +177,7 @@ impl Program {
         instructions: &[Instruction],
     ) -> io::Result<Self> {
         let instructions: Vec<_> = instructions.iter().map(|instruction| instruction.0).collect();
-        let mut attr = zeroed();
-        // SAFETY: fields of a union of integers.
-        let program = unsafe { &mut attr.__bindgen_anon_3 };
-        program.prog_type = kind as u32;
-        program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
-        program.insns = instructions.as_ptr().addr() as u64;
-        program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
-        program.license = c"GPL".as_ptr().addr() as u64;
+        let mut attr = load_attributes(kind, attach, &instructions)?;
         allow_locked_memory();
         // SAFETY: the instructions and the licence outlive the call.
         Ok(Self(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? }))
@@ -209,33 +203,6 @@ impl Program {
             instruction(code::EXIT, 0, 0, 0, 0),
         ];
         Self::load(ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach), &program)
-    }
-
-    /// Loads one and returns how many instructions the verifier looked at, which it says in its log
-    /// on kernels that tell it nowhere else.
-    pub fn verify(
-        kind: ProgramType,
-        attach: Option<AttachType>,
-        instructions: &[bpf_insn],
-    ) -> io::Result<u32> {
-        const BPF_LOG_STATS: u32 = 4;
-
-        let mut log = vec![0_u8; 4096];
-        let mut attr = zeroed();
-        // SAFETY: fields of a union of integers.
-        let program = unsafe { &mut attr.__bindgen_anon_3 };
-        program.prog_type = kind as u32;
-        program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
-        program.insns = instructions.as_ptr().addr() as u64;
-        program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
-        program.license = c"GPL".as_ptr().addr() as u64;
-        program.log_level = BPF_LOG_STATS;
-        program.log_buf = log.as_mut_ptr().addr() as u64;
-        program.log_size = u32::try_from(log.len()).map_err(io::Error::other)?;
-        // SAFETY: the instructions, the licence and the log outlive the call.
-        drop(unsafe { make(bpf_cmd::BPF_PROG_LOAD, &mut attr)? });
-        let log = String::from_utf8_lossy(&log);
-        processed(&log).ok_or_else(|| io::Error::other(format!("no count in the log: {log}")))
     }
 
     /// Pins it, for programs that take a path.
@@ -440,6 +407,23 @@ fn query(mut attr: bpf_attr) -> io::Result<Vec<u32>> {
     Ok(ids)
 }
 
+/// What every load of a program says. The instructions have to outlive the call.
+fn load_attributes(
+    kind: ProgramType,
+    attach: Option<AttachType>,
+    instructions: &[bpf_insn],
+) -> io::Result<bpf_attr> {
+    let mut attr = zeroed();
+    // SAFETY: fields of a union of integers.
+    let program = unsafe { &mut attr.__bindgen_anon_3 };
+    program.prog_type = kind as u32;
+    program.expected_attach_type = attach.map_or(0, |attach| attach as u32);
+    program.insns = instructions.as_ptr().addr() as u64;
+    program.insn_cnt = u32::try_from(instructions.len()).map_err(io::Error::other)?;
+    program.license = c"GPL".as_ptr().addr() as u64;
+    Ok(attr)
+}
+
 /// Calls bpf(2) with a command that makes an object.
 ///
 /// # Safety
@@ -472,22 +456,4 @@ fn zeroed() -> bpf_attr {
 
 fn number(fd: BorrowedFd<'_>) -> u32 {
     fd.as_raw_fd().cast_unsigned()
-}
-
-/// `N` of `processed N insns`.
-fn processed(log: &str) -> Option<u32> {
-    log.split_once("processed ")?.1.split_once(" insns")?.0.parse().ok()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_log_tells_the_count() {
-        let log = "verification time 37 usec\nstack depth 16\nprocessed 41422 insns (limit \
-                   1000000) max_states_per_insn 4 total_states 3 peak_states 3 mark_read 1\n";
-        assert_eq!(processed(log), Some(41_422));
-        assert_eq!(processed("stack depth 16\n"), None);
-    }
 }

@@ -24,7 +24,7 @@ use aya_obj::generated::{
 
 pub use self::{
     memory::Memory,
-    object::{Map, Object, renumber_maps},
+    object::{Map, Object, Program, renumber_maps},
 };
 
 /// The limit of a run. The agent's programs take far fewer.

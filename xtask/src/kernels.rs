@@ -46,8 +46,8 @@ const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
 
 /// Run the suites on other kernels, and print the matrix
 ///
-/// Debian's kernels are fetched into the cache. qemu boots them side by side, each with two CPUs, 2 GiB of memory and no
-/// network.
+/// Kernels of Debian and Ubuntu are fetched into the cache. qemu boots them side by side, each with two CPUs, 2 GiB of
+/// memory and no network.
 /// A cell shows cases passed, skipped and failed. The reasons of skips, which are what a kernel lacks, are printed below.
 /// Fails unless every suite passes on every kernel.
 #[derive(clap::Args)]
@@ -74,7 +74,7 @@ pub(crate) struct Args {
     #[arg(long)]
     renew: bool,
     /// Stop a machine that has not finished after this many minutes
-    #[arg(long, value_name = "MINUTES", default_value_t = 40)]
+    #[arg(long, value_name = "MINUTES", default_value_t = 60)]
     patience: u64,
     /// Use programs that are built without optimisation
     #[arg(long)]
@@ -195,6 +195,11 @@ impl Runner<'_> {
         let chosen = |name: &str| kernels.is_empty() || kernels.iter().any(|k| k == name);
         let sources = if *kind == Kind::Arm64 { ARM64_SOURCES } else { SOURCES };
         let sources: Vec<_> = sources.iter().filter(|source| chosen(source.name)).collect();
+        ensure!(
+            *kind == Kind::Amd64 || !sources.is_empty(),
+            "none of these kernels is fetched for arm64: {}",
+            kernels.join(", ")
+        );
         if *renew {
             sources.iter().try_for_each(|source| source.install(self.workspace).map(drop))?;
         }
@@ -268,7 +273,7 @@ impl<'a> Progress<'a> {
         }
         let gone = self.start.elapsed();
         let left = self.patience.saturating_sub(gone);
-        eprintln!("{:<5}{}/-{}| {line}", self.kernel, minutes(gone), minutes(left));
+        eprintln!("{:<11}{}/-{}| {line}", self.kernel, minutes(gone), minutes(left));
     }
 }
 

@@ -3,7 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 
 use anyhow::Context as _;
-use aya_obj::generated::{BPF_DW, BPF_LD, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE, bpf_insn};
+use aya_obj::{
+    Function, ProgramSection,
+    generated::{BPF_DW, BPF_LD, BPF_PSEUDO_MAP_FD, BPF_PSEUDO_MAP_VALUE, bpf_insn},
+};
 
 /// A map as an object declares it.
 #[derive(Clone, Debug)]
@@ -20,11 +23,20 @@ pub struct Map {
     pub data: Vec<u8>,
 }
 
-/// An ELF object, linked: each program with the functions that it calls.
+/// A program of an object.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// What hook it is for.
+    pub section: ProgramSection,
+    /// Its instructions, with the functions that it calls.
+    pub function: Function,
+}
+
+/// An ELF object, linked.
 #[derive(Clone, Debug)]
 pub struct Object {
     /// By name.
-    pub programs: BTreeMap<String, Vec<bpf_insn>>,
+    pub programs: BTreeMap<String, Program>,
     /// By the number that represents it in programs.
     pub maps: BTreeMap<u32, Map>,
 }
@@ -64,7 +76,8 @@ impl Object {
             .map(|(name, program)| {
                 let function = object.functions.get(&program.function_key());
                 let function = function.with_context(|| format!("{name} has no code"))?;
-                Ok((name.clone(), function.instructions.clone()))
+                let (section, function) = (program.section.clone(), function.clone());
+                Ok((name.clone(), Program { section, function }))
             })
             .collect::<anyhow::Result<_>>()?;
         let maps = numbered()

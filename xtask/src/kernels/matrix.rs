@@ -64,7 +64,7 @@ impl Matrix<'_> {
         }
         write!(f, "\n{:<NAME_WIDTH$}", "VERIFIED INSTRUCTIONS")?;
         for row in self.rows {
-            write!(f, "{:>10}", row.name)?;
+            write!(f, "{:>12}", row.name)?;
         }
         writeln!(f)?;
         for program in programs {
@@ -72,7 +72,7 @@ impl Matrix<'_> {
             for row in self.rows {
                 let count = row.verified().find(|(name, _)| *name == program);
                 let count = count.map_or_else(|| "-".to_owned(), |(_, count)| count.to_string());
-                write!(f, "{count:>10}")?;
+                write!(f, "{count:>12}")?;
             }
             writeln!(f)?;
         }
@@ -188,8 +188,8 @@ mod tests {
             "5.10.0-46                   1 programs 0 s        0/1/0 0 s",
             "7.2.12                      FAILED                NO END after 0",
             "",
-            "VERIFIED INSTRUCTIONS             5.10       7.2",
-            "connect4                          2131         -",
+            "VERIFIED INSTRUCTIONS               5.10         7.2",
+            "connect4                            2131           -",
             "",
             "skipped on 5.10, packet: no tcx",
             "1 of 2 kernels pass",

@@ -24,7 +24,7 @@ pub(super) enum Remedy {
     GoToolchain,
     /// Programs from the Go module proxy.
     GoBuild(&'static GoModule),
-    /// A kernel of Debian's, unpacked and not installed.
+    /// A kernel of Debian's or Ubuntu's, unpacked and not installed.
     Kernel(&'static Source),
     /// A component of a rustup toolchain, by default of the one that runs xtask.
     RustupComponent { component: &'static str, toolchain: Option<String> },
@@ -37,7 +37,7 @@ impl fmt::Display for Remedy {
             Self::CargoInstall(tool) => write!(f, "cargo install {}", tool.name),
             Self::GoToolchain => f.write_str("module golang.org/toolchain"),
             Self::GoBuild(module) => write!(f, "go build in tests/programs/{}", module.family()),
-            Self::Kernel(source) => write!(f, "a Debian package of {}", source.suite()),
+            Self::Kernel(source) => write!(f, "a package of {}", source.suite()),
             Self::RustupComponent { component, .. } => write!(f, "rustup component {component}"),
         }
     }

@@ -1,5 +1,5 @@
-//! Fetches Debian's kernels, and programs of another architecture, by an apt with separate lists and state: the
-//! machine's sources and packages do not change.
+//! Fetches kernels of Debian and Ubuntu, and programs of another architecture, by an apt with separate lists and state:
+//! the machine's sources and packages do not change.
 
 use std::{
     fs,
@@ -23,29 +23,54 @@ pub(crate) struct Source {
     pub(crate) name: &'static str,
     title: &'static str,
     suite: &'static str,
-    archive: &'static str,
+    archive: Archive,
     architecture: &'static Architecture,
 }
 
+/// An archive of packages.
+#[derive(Clone, Copy, Debug)]
+enum Archive {
+    Debian,
+    DebianSecurity,
+    Ubuntu,
+    UbuntuSecurity,
+}
+
+/// Ubuntu 22.04's first kernel. Its verifier looks at the most instructions: it lacks what Linux 6.3 does better (precision
+/// tracking), and the other kernels have that, also as a fix.
+const UNFIXED: Source = Source::new("5.15", "Linux 5.15", "jammy", Archive::Ubuntu, &AMD64);
 /// From the oldest to the newest.
-pub(crate) const SOURCES: &[Source] = &[
-    Source::new("5.10", "Linux 5.10", "bullseye-security", "debian-security", &AMD64),
-    Source::new("6.1", "Linux 6.1", "bookworm-security", "debian-security", &AMD64),
-    Source::new("6.12", "Linux 6.12", "trixie-security", "debian-security", &AMD64),
-    Source::new("7.2", "Linux 7.2", "forky", "debian", &AMD64),
-];
-/// The same for arm64. Debian's security archive names an arm64 kernel for bullseye that it does not have.
-pub(crate) const ARM64_SOURCES: &[Source] = &[
-    Source::new("5.10", "Linux 5.10, arm64", "bullseye", "debian", &ARM64),
-    Source::new("6.1", "Linux 6.1, arm64", "bookworm-security", "debian-security", &ARM64),
-    Source::new("6.12", "Linux 6.12, arm64", "trixie-security", "debian-security", &ARM64),
-    Source::new("7.2", "Linux 7.2, arm64", "forky", "debian", &ARM64),
-];
+pub(crate) const SOURCES: &[Source] = {
+    use Archive::{Debian, DebianSecurity, UbuntuSecurity};
+    &[
+        Source::new("5.10", "Linux 5.10", "bullseye-security", DebianSecurity, &AMD64),
+        UNFIXED,
+        Source::new("5.15-fixed", "Linux 5.15, fixed", "jammy-security", UbuntuSecurity, &AMD64),
+        Source::new("6.1", "Linux 6.1", "bookworm-security", DebianSecurity, &AMD64),
+        Source::new("6.12", "Linux 6.12", "trixie-security", DebianSecurity, &AMD64),
+        Source::new("7.2", "Linux 7.2", "forky", Debian, &AMD64),
+    ]
+};
+/// Debian's for arm64. Its security archive names an arm64 kernel for bullseye that it does not have.
+pub(crate) const ARM64_SOURCES: &[Source] = {
+    use Archive::{Debian, DebianSecurity};
+    &[
+        Source::new("5.10", "Linux 5.10, arm64", "bullseye", Debian, &ARM64),
+        Source::new("6.1", "Linux 6.1, arm64", "bookworm-security", DebianSecurity, &ARM64),
+        Source::new("6.12", "Linux 6.12, arm64", "trixie-security", DebianSecurity, &ARM64),
+        Source::new("7.2", "Linux 7.2, arm64", "forky", Debian, &ARM64),
+    ]
+};
 /// Where the programs of machines with such a kernel come from.
 const ARM64_PROGRAMS: Source =
-    Source::new("programs", "programs, arm64", "bookworm", "debian", &ARM64);
+    Source::new("programs", "programs, arm64", "bookworm", Archive::Debian, &ARM64);
+/// Where the keys of Ubuntu's archives come from. Debian 12 does not have them.
+const UBUNTU_KEYS: Source =
+    Source::new("ubuntu-keys", "Ubuntu's archive keys", "trixie", Archive::Debian, &AMD64);
+/// A file of [`UBUNTU_KEYS`].
+const UBUNTU_KEYRING: &str = "usr/share/keyrings/ubuntu-archive-keyring.gpg";
 
-/// The kernels, if they are wanted.
+/// The kernels of Debian, if they are wanted. Those of Ubuntu, which few runs take, are fetched by these runs.
 pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
     let item = |source: &'static Source| Item {
         name: source.title,
@@ -53,8 +78,9 @@ pub(super) fn items(workspace: &Workspace, purposes: &[Purpose]) -> Vec<Item> {
         version: &[],
         remedy: Remedy::Kernel(source),
     };
-    let wanted = purposes.contains(&Purpose::Kernels);
-    SOURCES.iter().filter(|_| wanted).map(item).collect()
+    let wanted =
+        |source: &&Source| purposes.contains(&Purpose::Kernels) && !source.archive.is_of_ubuntu();
+    SOURCES.iter().filter(wanted).map(item).collect()
 }
 
 /// A kernel in the cache.
@@ -75,7 +101,7 @@ pub(crate) fn arm64_programs(workspace: &Workspace, packages: &[&str]) -> Result
     let root = directory.join("root");
     if !root.exists() {
         eprintln!("setup: fetching programs for arm64");
-        let apt = Apt::prepare(&ARM64_PROGRAMS, &directory)?;
+        let apt = Apt::prepare(&ARM64_PROGRAMS, &directory, Path::new(DEBIAN_KEYRING))?;
         unpack(&apt.download_with_dependencies(packages)?, &root, |_| Ok(()))?;
     }
     Ok(root)
@@ -86,7 +112,7 @@ impl Source {
         name: &'static str,
         title: &'static str,
         suite: &'static str,
-        archive: &'static str,
+        archive: Archive,
         architecture: &'static Architecture,
     ) -> Self {
         Self { name, title, suite, archive, architecture }
@@ -113,7 +139,7 @@ impl Source {
     /// Puts the newest kernel of the suite into the cache.
     pub(crate) fn install(&self, workspace: &Workspace) -> Result<()> {
         let directory = self.directory(workspace);
-        let apt = Apt::prepare(self, &directory)?;
+        let apt = Apt::prepare(self, &directory, &self.archive.keyring(workspace)?)?;
         let packages = apt.kernel(&self.meta_package())?;
         eprintln!("setup: fetching {} of {}", packages.join(", "), self.suite);
         unpack(&apt.download(&packages)?, &directory.join("root"), list_modules)
@@ -121,7 +147,12 @@ impl Source {
 
     /// The package that depends on the suite's kernel for virtual machines.
     fn meta_package(&self) -> String {
-        format!("linux-image-cloud-{}", self.architecture.name)
+        match self.archive {
+            Archive::Debian | Archive::DebianSecurity => {
+                format!("linux-image-cloud-{}", self.architecture.name)
+            }
+            Archive::Ubuntu | Archive::UbuntuSecurity => "linux-image-virtual".to_owned(),
+        }
     }
 
     fn directory(&self, workspace: &Workspace) -> PathBuf {
@@ -131,6 +162,35 @@ impl Source {
             &AMD64 => kernels.join(self.name),
             other => kernels.join(format!("{}-{}", self.name, other.name)),
         }
+    }
+}
+
+impl Archive {
+    const fn url(self) -> &'static str {
+        match self {
+            Self::Debian => "http://deb.debian.org/debian",
+            Self::DebianSecurity => "http://deb.debian.org/debian-security",
+            Self::Ubuntu => "http://archive.ubuntu.com/ubuntu",
+            Self::UbuntuSecurity => "http://security.ubuntu.com/ubuntu",
+        }
+    }
+
+    const fn is_of_ubuntu(self) -> bool {
+        matches!(self, Self::Ubuntu | Self::UbuntuSecurity)
+    }
+
+    /// The file of the keys that it is signed with, fetched first if it is missing.
+    fn keyring(self, workspace: &Workspace) -> Result<PathBuf> {
+        if !self.is_of_ubuntu() {
+            return Ok(DEBIAN_KEYRING.into());
+        }
+        let directory = UBUNTU_KEYS.directory(workspace);
+        let root = directory.join("root");
+        if !root.exists() {
+            let apt = Apt::prepare(&UBUNTU_KEYS, &directory, Path::new(DEBIAN_KEYRING))?;
+            unpack(&apt.download(&["ubuntu-keyring".to_owned()])?, &root, |_| Ok(()))?;
+        }
+        Ok(root.join(UBUNTU_KEYRING))
     }
 }
 
@@ -153,16 +213,15 @@ struct Apt {
 }
 
 impl Apt {
-    fn prepare(source: &Source, directory: &Path) -> Result<Self> {
+    fn prepare(source: &Source, directory: &Path, keyring: &Path) -> Result<Self> {
         let state = directory.join("apt");
         for part in ["lists/partial", "cache/archives/partial", "packages"] {
             let part = state.join(part);
             fs::create_dir_all(&part).with_context(|| format!("cannot make {}", part.display()))?;
         }
         let Source { suite, archive, architecture, .. } = source;
-        let list = format!(
-            "deb [signed-by={DEBIAN_KEYRING}] http://deb.debian.org/{archive} {suite} main\n"
-        );
+        let list =
+            format!("deb [signed-by={}] {} {suite} main\n", keyring.display(), archive.url());
         let list_file = state.join("sources.list");
         fs::write(&list_file, list)?;
         // No package is installed, so that all there is can be downloaded.
@@ -248,8 +307,10 @@ impl Apt {
 fn kernel_package(line: &str) -> Option<String> {
     let parts = ["linux-base-", "linux-binary-", "linux-image-", "linux-modules-"];
     let is_part = parts.iter().any(|part| line.starts_with(part));
-    let is_meta_package = line.starts_with("linux-image-cloud-");
-    (is_part && !is_meta_package).then(|| line.to_owned())
+    // What depends on a kernel, or is the same one without a signature.
+    let others = ["linux-image-cloud-", "linux-image-unsigned-", "linux-image-virtual"];
+    let is_other = others.iter().any(|other| line.starts_with(other));
+    (is_part && !is_other).then(|| line.to_owned())
 }
 
 /// Puts what the packages have in the place of `root`, once `complete` has added to it.
@@ -309,6 +370,10 @@ mod tests {
             ("linux-image-cloud-arm64", false),
             ("linux-base-7.2.12+deb14-cloud-amd64", true),
             ("linux-base", false),
+            ("linux-image-virtual", false),
+            ("linux-image-5.15.0-25-generic", true),
+            ("linux-modules-5.15.0-25-generic", true),
+            ("linux-image-unsigned-5.15.0-25-generic", false),
             ("  Depends: linux-image-6.1.0-56-cloud-amd64", false),
             ("initramfs-tools", false),
         ];

@@ -223,7 +223,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         name: "kernels",
-        about: "The programs on the oldest and the newest kernel, in virtual machines; with --full more on all five",
+        about: "The programs on the oldest and the newest kernel, in virtual machines; with --full more on all seven",
         root: false,
         needs: &[Purpose::Build, Purpose::Test, Purpose::Kernels],
         work: Work::Verb(&["kernels", "--quick"]),

@@ -61,8 +61,8 @@ impl Figures {
             .iter()
             .map(|budget| {
                 let name = budget.program;
-                let code = object.programs.get(name).with_context(|| format!("no {name}"))?;
-                let instructions = u64::try_from(code.len())?;
+                let program = object.programs.get(name).with_context(|| format!("no {name}"))?;
+                let instructions = u64::try_from(program.function.instructions.len())?;
                 let verified = verified.get(name).map(|count| u64::from(*count));
                 Ok(SizeFigure { budget, instructions, verified })
             })
@@ -79,11 +79,11 @@ impl Figures {
 }
 
 fn execute(object: &Object, budget: &'static Miss) -> anyhow::Result<MissFigure> {
-    let code = object.programs.get(budget.program).context("no such program")?;
+    let program = object.programs.get(budget.program).context("no such program")?;
     let mut memory = Memory::default();
     let mut node = Node::new(object, &mut memory, budget.input)?;
     let context = node.context;
-    let outcome = run(code, &mut memory, &mut node, context)?;
+    let outcome = run(&program.function.instructions, &mut memory, &mut node, context)?;
     ensure!(
         outcome.result & 0xffff_ffff == budget.input.passes(),
         "it does not let it pass: it returned {:#x}",

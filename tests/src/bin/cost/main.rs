@@ -18,7 +18,10 @@ mod kernel;
 mod report;
 mod verifier;
 
-use self::figures::{Figures, GLOBALS};
+use self::{
+    budget::VERIFIED_ON_ANY_KERNEL,
+    figures::{Figures, GLOBALS},
+};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -55,21 +58,30 @@ fn propose(elf: &[u8]) -> anyhow::Result<bool> {
 }
 
 /// Prints for each program how many instructions this kernel's verifier looks at, as the agent loads
-/// it here with `--orphan=release`, which adds some.
+/// it here with `--orphan=release`, which adds some. Returns whether every kernel may look at as many.
 fn verified(elf: &[u8]) -> anyhow::Result<bool> {
     let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
     let have_set_retval = [u8::from(features.set_retval)];
     let have_coarse_clock = [u8::from(features.coarse_clock)];
+    let scratch_per_task = [u8::from(features.preempts_packets)];
     let globals = GLOBALS.map(|(name, value)| match name {
         "HAVE_SET_RETVAL" => (name, have_set_retval.as_slice()),
         "RELEASE_ORPHANS" => (name, [1].as_slice()),
         "HAVE_COARSE_CLOCK" => (name, have_coarse_clock.as_slice()),
+        "SCRATCH_PER_TASK" => (name, scratch_per_task.as_slice()),
         _ => (name, value),
     });
+    let mut is_within = true;
     for (program, count) in verifier::load(elf, &globals)? {
         println!("{program} {count}");
+        if count > VERIFIED_ON_ANY_KERNEL {
+            println!(
+                "{program} is over the budget of {VERIFIED_ON_ANY_KERNEL} (tests/src/bin/cost/budget.rs)"
+            );
+            is_within = false;
+        }
     }
-    Ok(true)
+    Ok(is_within)
 }
 
 fn read_object() -> anyhow::Result<Vec<u8>> {

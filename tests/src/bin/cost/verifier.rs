@@ -5,12 +5,15 @@ use std::{
     os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
 };
 
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use aya::{Btf, Ebpf, EbpfLoader, maps::Map, programs::Program};
-use aya_obj::{ProgramSection, generated::bpf_insn};
+use aya_obj::{ProgramSection, btf::BtfKind, generated::bpf_prog_info};
 use mcs_agent::loader::Features;
 use mcs_tests::{
-    bpf::{self, AttachType, ProgramType},
+    bpf::{
+        self, AttachType, ProgramType,
+        verification::{Draft, open_types, program_info},
+    },
     interpreter::{Object, renumber_maps},
 };
 
@@ -38,19 +41,23 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
             _ => bail!("{name} is of an unknown kind"),
         }
         .with_context(|| format!("the kernel does not take {name}"))?;
-        match program.info()?.verified_instruction_count() {
-            Some(count) => {
+        let info = program_info(program.fd()?)?;
+        ensure!(
+            info.nr_func_info > 0,
+            "the kernel has no types of the functions of {name} (nr_func_info is 0), so it does not verify what the \
+             agent loads: the object has no BTF, or the kernel refused it"
+        );
+        match info.verified_insns {
+            0 => untold.push((name.to_owned(), info)),
+            count => {
                 counts.insert(name.to_owned(), count);
             }
-            None => untold.push(name.to_owned()),
         }
     }
     if !untold.is_empty() {
-        let sections = aya_obj::Object::parse(elf).context("cannot read the object")?.programs;
         let linked = Object::link(elf, globals)?;
-        for name in untold {
-            let section = &sections.get(&name).with_context(|| format!("no {name}"))?.section;
-            let count = ask_log(&object, &linked, &name, section)
+        for (name, info) in untold {
+            let count = ask_log(&object, &linked, types.as_ref(), &name, &info)
                 .with_context(|| format!("cannot read what the verifier says of {name}"))?;
             counts.insert(name, count);
         }
@@ -65,32 +72,59 @@ fn kernel_types() -> anyhow::Result<Option<Btf>> {
     types.transpose().context("cannot read the kernel's types")
 }
 
-/// Loads a program once more, by hand, with the maps of `object`: before Linux 5.16 only the log says
+/// Loads a program once more, by hand, with the maps and the types of `object`: before Linux 5.16 only the log says
 /// the count, and aya shows it of programs alone that are refused.
 fn ask_log(
     object: &Ebpf,
     linked: &Object,
+    types: Option<&Btf>,
     name: &str,
-    section: &ProgramSection,
+    loaded: &bpf_prog_info,
 ) -> anyhow::Result<u32> {
-    let mut code: Vec<bpf_insn> = linked.programs.get(name).context("no such program")?.clone();
+    let program = linked.programs.get(name).context("no such program")?;
+    let mut code = program.function.instructions.clone();
     renumber_maps(&mut code, |number| {
         let map = linked.maps.get(&number).context("no such map")?;
         let map = object.map(&map.name).with_context(|| format!("no map {}", map.name))?;
         Ok(descriptor(map)?.as_raw_fd().cast_unsigned())
     })?;
-    let (kind, attach) = match section {
-        ProgramSection::SchedClassifier => (ProgramType::BPF_PROG_TYPE_SCHED_CLS, None),
+    let (kind, attach, target) = match &program.section {
+        ProgramSection::SchedClassifier => (ProgramType::BPF_PROG_TYPE_SCHED_CLS, None, 0),
         ProgramSection::CgroupSockAddr { attach_type } => {
             let attach = AttachType::from(*attach_type);
-            (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach))
+            (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK_ADDR, Some(attach), 0)
         }
         ProgramSection::CgroupSock { attach_type } => {
-            (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK, Some(AttachType::from(*attach_type)))
+            (ProgramType::BPF_PROG_TYPE_CGROUP_SOCK, Some(AttachType::from(*attach_type)), 0)
+        }
+        ProgramSection::BtfTracePoint => {
+            let types = types.context("the kernel has no types")?;
+            let target =
+                types.id_by_type_name_kind(&format!("btf_trace_{name}"), BtfKind::Typedef)?;
+            (ProgramType::BPF_PROG_TYPE_TRACING, Some(AttachType::BPF_TRACE_RAW_TP), target)
         }
         _ => bail!("a program of an unknown kind"),
     };
-    Ok(bpf::Program::verify(kind, attach, &code)?)
+    let object_types = open_types(loaded.btf_id).context("cannot open the object's types")?;
+    let draft = Draft {
+        kind,
+        attach,
+        target,
+        instructions: &code,
+        types: object_types.as_fd(),
+        functions: &program.function.func_info.func_info,
+    };
+    let (count, again) = draft.verify()?;
+    // Without the types of its functions a program has taken Linux 5.10 26 times the work.
+    ensure!(
+        (again.tag, again.nr_func_info) == (loaded.tag, loaded.nr_func_info),
+        "it is not what aya loads: tag {:x?} instead of {:x?}, {} functions instead of {}",
+        again.tag,
+        loaded.tag,
+        again.nr_func_info,
+        loaded.nr_func_info
+    );
+    Ok(count)
 }
 
 fn descriptor(map: &Map) -> anyhow::Result<BorrowedFd<'_>> {
