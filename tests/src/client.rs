@@ -9,9 +9,12 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use rustix::net::{
-    AddressFamily, Protocol, SocketType, ipproto,
-    sockopt::{Timeout, set_socket_timeout},
+use rustix::{
+    io::Errno,
+    net::{
+        AddressFamily, Protocol, SocketType, ipproto,
+        sockopt::{Timeout, set_socket_timeout},
+    },
 };
 
 use crate::wait;
@@ -103,7 +106,11 @@ pub fn udp(family: Family) -> io::Result<UdpSocket> {
 fn socket(family: Family, kind: SocketType, protocol: Option<Protocol>) -> io::Result<OwnedFd> {
     let socket = rustix::net::socket(family.of_socket(), kind, protocol)?;
     for which in [Timeout::Recv, Timeout::Send] {
-        set_socket_timeout(&socket, which, Some(wait::scaled(TIMEOUT)))?;
+        match set_socket_timeout(&socket, which, Some(wait::scaled(TIMEOUT))) {
+            // A socket of MPTCP on Linux 5.15 has no timeout of sending.
+            Err(Errno::OPNOTSUPP) if protocol == Some(ipproto::MPTCP) => {}
+            set => set?,
+        }
     }
     Ok(socket)
 }
