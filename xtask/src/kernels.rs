@@ -203,6 +203,8 @@ impl Runner<'_> {
         if *renew {
             sources.iter().try_for_each(|source| source.install(self.workspace).map(drop))?;
         }
+        // One after the other: some are fetched by the same keys.
+        sources.iter().try_for_each(|source| source.find_or_install(self.workspace).map(drop))?;
         let mut rows =
             self.boot_at_once(sources.into_iter().map(|source| (source, suites)).collect());
         if chosen(HERE) && *kind == Kind::Amd64 {

@@ -51,6 +51,8 @@ fn untranslate<F: IpVersion, L: LinkLayer>(frame: &Frame<L>) -> i32 {
     let mut memory = unsafe { Memory::begin() };
     let Some(scratch) = memory.scratch() else { return NEXT };
     let Ok(header) = F::parse(frame, frame.l3, false, &mut scratch.tuple) else { return NEXT };
+    let (header, l3) = header.reload(frame.l3, &mut scratch.header);
+    let frame = &frame.at(l3);
     if header.fragment == FragmentPosition::Later {
         return match fragments::follow::<F, L>(frame, &header, scratch) {
             None => NEXT,

@@ -40,7 +40,7 @@ pub(crate) const SIZES: [Size; 18] = [
     size("from_pod", 9040, 29107),
     size("from_pod_bare", 8480, 35913),
     size("to_pod", 5412, 19764),
-    size("to_pod_bare", 5289, 19789),
+    size("to_pod_bare", 5289, 30000),
     size("uplink", 2310, 9514),
     size("uplink_bare", 2199, 13368),
 ];
