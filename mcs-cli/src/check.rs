@@ -10,6 +10,7 @@ pub(crate) mod pods;
 mod reports;
 pub(crate) mod rights;
 mod room;
+mod same_addresses;
 mod services;
 
 use std::{io, process::ExitCode};
@@ -252,6 +253,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let found =
         fleet::each(&clusters, async |cluster| check_one(command, cluster, known, probing).await);
     findings.extend(found.await.into_iter().flatten());
+    findings.extend(same_addresses::finding(&clusters).await);
     Ok(findings)
 }
 

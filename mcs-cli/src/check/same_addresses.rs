@@ -1,0 +1,97 @@
+//! Imports that have another address in another cluster: somebody has changed one, or it was taken there.
+
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+};
+
+use serde_json::Value;
+
+use super::{Finding, Warning, listed};
+use crate::{
+    cluster::{Cluster, IMPORTS},
+    fleet,
+    services::key_of,
+    status,
+};
+
+/// A warning, if clusters differ. Imports that cannot be read are a finding of their cluster.
+pub(super) async fn finding(clusters: &[Cluster]) -> Option<Finding> {
+    let read = fleet::each(clusters, async |cluster| cluster.list(IMPORTS).await).await;
+    let read = clusters.iter().zip(&read);
+    let of_clusters: Vec<_> = read
+        .filter_map(|(cluster, imports)| Some((cluster.id.as_str(), imports.as_deref().ok()?)))
+        .collect();
+    differing(&of_clusters)
+}
+
+fn differing(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
+    // By service and family, each address with its clusters.
+    let mut known = BTreeMap::<_, BTreeMap<IpAddr, BTreeSet<&str>>>::new();
+    for &(cluster, imports) in of_clusters {
+        for import in imports.iter().filter(|import| status::is_own(import)) {
+            let ips = import["spec"]["ips"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let ips = ips.iter().filter_map(|ip| ip.as_str()?.parse::<IpAddr>().ok());
+            for ip in ips {
+                let clusters = known.entry((key_of(import), ip.is_ipv4())).or_default();
+                clusters.entry(ip).or_default().insert(cluster);
+            }
+        }
+    }
+    known.retain(|_, addresses| addresses.len() > 1);
+    let (first, _) = of_clusters.first()?;
+    let services = known.iter().map(|(((namespace, name), _), addresses)| {
+        let told = addresses.iter().map(|(ip, clusters)| {
+            let clusters: Vec<_> = clusters.iter().copied().collect();
+            format!("{ip} in {}", clusters.join(", "))
+        });
+        format!("{namespace}/{name} has {}", told.collect::<Vec<_>>().join(" and "))
+    });
+    let services: Vec<_> = services.collect();
+    let warning = format!(
+        "{}. Names lead to the address of the client's own cluster; an address from another cluster is refused, or is another service's. \
+         Delete the ServiceImport where the address is wrong: the controller makes it again with that of the oldest export, if that is free",
+        listed(&services)
+    );
+    (!services.is_empty())
+        .then(|| Finding::new(first, "same addresses", Err(Warning(warning).into())))
+}
+
+#[cfg(test)]
+mod tests {
+    use mcs_controller::clusterset::well_known;
+    use serde_json::json;
+
+    use super::*;
+
+    fn import(name: &str, ips: &[&str], is_own: bool) -> Value {
+        let writer = if is_own { well_known::CONTROLLER } else { "another" };
+        json!({
+            "metadata": {
+                "namespace": "shop", "name": name,
+                "labels": { well_known::MANAGED_BY: writer },
+            },
+            "spec": { "type": "ClusterSetIP", "ips": ips },
+        })
+    }
+
+    #[test]
+    fn an_address_that_one_cluster_has_alone_is_told() {
+        let east = [
+            import("web", &["241.0.0.1", "fd00::1"], true),
+            import("cart", &["241.0.0.2"], true),
+            import("old", &["241.0.0.3"], false),
+        ];
+        let west = [
+            import("web", &["241.0.0.9", "fd00::1"], true),
+            import("cart", &["241.0.0.2"], true),
+            import("old", &["241.0.0.8"], true),
+        ];
+        let found = differing(&[("east", &east), ("west", &west), ("south", &west)]).unwrap();
+        assert_eq!((&*found.cluster, found.result()), ("east", "warning"));
+        let said = "shop/web has 241.0.0.1 in east and 241.0.0.9 in south, west. ";
+        assert!(found.message.starts_with(said), "{}", found.message);
+        assert!(differing(&[("west", &west), ("south", &west)]).is_none());
+        assert!(differing(&[("east", &east)]).is_none());
+    }
+}
