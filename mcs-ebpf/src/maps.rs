@@ -113,6 +113,7 @@ impl Memory {
         Self(())
     }
 
+    #[expect(clippy::unused_self, reason = "the borrow is what forbids a second reference")]
     #[inline(always)]
     pub(crate) fn scratch(&mut self) -> Option<&mut Scratch> {
         let scratch = if SCRATCH_PER_TASK.load() == 0 {

@@ -23,7 +23,7 @@ use super::{
 const ITERATOR: &str = "bpf_iter_bpf_sk_storage_map";
 /// As that of the other programs: `bpf_seq_write` takes the GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
-/// More than the kernel writes at once (`BPF_SEQ_BUF_SIZE`, kernel/bpf/bpf_iter.c, with the largest pages).
+/// More than the kernel writes at once (`BPF_SEQ_BUF_SIZE`, `kernel/bpf/bpf_iter.c`, with the largest pages).
 const ROOM: usize = 8 << 16;
 
 /// The kernel's iterator over socket storage.
