@@ -1,4 +1,4 @@
-//! Imports that have another address in another cluster: somebody has changed one, or it was taken there.
+//! Imports that have another address in another cluster: somebody has changed one, it was taken there, or it was adopted.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -39,7 +39,7 @@ fn differing(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
         }
     }
     known.retain(|_, addresses| addresses.len() > 1);
-    let (first, _) = of_clusters.first()?;
+    let first = known.values().flat_map(BTreeMap::values).flatten().next().copied()?;
     let services = known.iter().map(|(((namespace, name), _), addresses)| {
         let told = addresses.iter().map(|(ip, clusters)| {
             let clusters: Vec<_> = clusters.iter().copied().collect();
@@ -49,12 +49,13 @@ fn differing(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
     });
     let services: Vec<_> = services.collect();
     let warning = format!(
-        "{}. Names lead to the address of the client's own cluster; an address from another cluster is refused, or is another service's. \
-         Delete the ServiceImport where the address is wrong: the controller makes it again with that of the oldest export, if that is free",
+        "{}. Names lead to the address of the client's own cluster. An address from another cluster is another service's here, or \
+         nobody serves it, and its clients wait. Adopted addresses may differ: leave them. Otherwise delete the ServiceImport where \
+         the address is wrong. The controller makes it again with the address of the oldest export, if that is in its VIP ranges and \
+         free",
         listed(&services)
     );
-    (!services.is_empty())
-        .then(|| Finding::new(first, "same addresses", Err(Warning(warning).into())))
+    Some(Finding::new(first, "same addresses", Err(Warning(warning).into())))
 }
 
 #[cfg(test)]
@@ -93,5 +94,7 @@ mod tests {
         assert!(found.message.starts_with(said), "{}", found.message);
         assert!(differing(&[("west", &west), ("south", &west)]).is_none());
         assert!(differing(&[("east", &east)]).is_none());
+        let found = differing(&[("north", &[]), ("south", &west), ("west", &east)]).unwrap();
+        assert_eq!(found.cluster, "west");
     }
 }
