@@ -23,9 +23,6 @@ use super::{
 const ITERATOR: &str = "bpf_iter_bpf_sk_storage_map";
 /// As that of the other programs: `bpf_seq_write` takes the GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
-/// More than the kernel writes at once (`BPF_SEQ_BUF_SIZE`, `kernel/bpf/bpf_iter.c`, with the largest pages).
-const ROOM: usize = 8 << 16;
-
 /// The kernel's iterator over socket storage.
 pub(crate) struct SocketIterator {
     /// The number of [`ITERATOR`] among the kernel's types.
@@ -40,9 +37,14 @@ impl SocketIterator {
         Ok(Self { function: function.map_err(io::Error::other)? })
     }
 
-    /// Reads the value of every socket in a pinned map. Values that are stored or removed meanwhile may be missed. So may be
-    /// another value, if one is removed while the kernel waits for the next read.
-    pub(crate) fn for_each<T: Pod>(&self, pin: &Path, take: impl FnMut(T)) -> io::Result<()> {
+    /// Reads the value of every socket in a pinned map, `room` bytes at a time. Values that are stored or removed meanwhile may be
+    /// missed. So may be the value at the end of a read, if another one is removed while the kernel waits for the next read.
+    pub(crate) fn for_each<T: Pod>(
+        &self,
+        pin: &Path,
+        room: usize,
+        take: impl FnMut(T),
+    ) -> io::Result<()> {
         let map = open_pin(pin)?;
         let program = load(self.function, size_of::<T>())?;
         let link = attach(program.as_fd(), map.as_fd())?;
@@ -50,7 +52,7 @@ impl SocketIterator {
         attr.iter_create.link_fd = fd_field(link.as_fd());
         // SAFETY: no pointers; a new descriptor.
         let mut file = File::from(unsafe { open(bpf_cmd::BPF_ITER_CREATE, &mut attr)? });
-        let (mut values, mut room) = (Vec::new(), vec![0_u8; ROOM]);
+        let (mut values, mut room) = (Vec::new(), vec![0_u8; room]);
         loop {
             match file.read(&mut room)? {
                 0 => break,

@@ -14,18 +14,23 @@ use crate::{
 /// that are pinned in the state directory, and of these flow tables. One that becomes a backend meanwhile may be missed.
 pub fn addresses_in_use(state: &Path, flows: &FlowPins) -> io::Result<Vec<Address>> {
     let (storage, mut found) = (SocketIterator::find()?, HashSet::new());
-    // Twice: a walk misses a value if another one is removed at the wrong instant. And before `udp_reverse`, where the programs
-    // put the pairs that leave the storage.
-    for _ in 0..2 {
+    // Twice, with reads that end elsewhere: a walk misses the value at the end of a read if another one is removed at that instant.
+    // And before `udp_reverse`, where the programs put the pairs that leave the storage.
+    for room in [8 << 16, 5 << 10] {
         storage.for_each(
             &state.join(maps::SOCKETS),
+            room,
             |SocketState { current, previous, .. }| {
                 found.extend([current.backend.addr, previous.backend.addr]);
             },
         )?;
-        storage.for_each(&state.join(maps::SENT_PAIRS), |SentPairs { latest, previous }| {
-            found.extend([latest.backend.addr, previous.backend.addr]);
-        })?;
+        storage.for_each(
+            &state.join(maps::SENT_PAIRS),
+            room,
+            |SentPairs { latest, previous }| {
+                found.extend([latest.backend.addr, previous.backend.addr]);
+            },
+        )?;
     }
     let connected = Connections::open(state)?.in_use()?;
     found.extend(connected.iter().map(|socket| Address::from(socket.backend.ip())));

@@ -26,7 +26,8 @@ pub struct CgroupCoverage {
     pub without_named: Vec<String>,
     /// Programs of others that run before ours, each with a cgroup. They may send a connection elsewhere.
     pub before: Vec<String>,
-    /// The first of them that runs before a program of ours that replaces a VIP by a backend.
+    /// The first of them that runs everywhere before a program of ours that replaces a VIP by a backend. Ours can come before it;
+    /// they come after the programs of cgroups below in any case.
     #[serde(default)]
     pub translates_first: Option<String>,
 }
@@ -71,6 +72,7 @@ impl CgroupWalk {
 
     fn check(&mut self, cgroup: &Path) -> io::Result<()> {
         let directory = File::open(cgroup)?;
+        let is_root = self.coverage.cgroups == 0;
         let mut lacks = false;
         for (hook, program) in &self.programs {
             let running = hook.running(directory.as_fd(), Some(*program))?;
@@ -83,7 +85,7 @@ impl CgroupWalk {
             }
             for other in running.before {
                 let what = || format!("program {other} ({}, {})", hook.name, cgroup.display());
-                if hook.translates() && self.coverage.translates_first.is_none() {
+                if is_root && hook.translates() && self.coverage.translates_first.is_none() {
                     self.coverage.translates_first = Some(what());
                 }
                 if self.coverage.before.len() < NAMED && self.known.insert(other) {

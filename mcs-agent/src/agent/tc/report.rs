@@ -56,8 +56,8 @@ impl TcReport {
         });
         let no_uplink = self.no_uplink.as_ref().map(|device| {
             format!(
-                "no device is an uplink, since no default route leads to one, and packets to VIPs may leave by {device}: \
-                 name the devices that lead off the node with --uplinks, or accept that with --uplinks=none"
+                "no device is an uplink: no default route leads to one, or --uplinks names none that is there. Packets to VIPs may leave by \
+                 {device}: name the devices that lead off the node with --uplinks, or accept that with --uplinks=none"
             )
         });
         let uplinks = self.devices.iter().filter_map(DeviceReport::unguarded);
