@@ -22,8 +22,6 @@ use super::{
 /// The time from the beginning of a rebuild to the next one. A rebuild takes some 50 ms of CPU time, most of it for the
 /// kernel's types.
 const REST: Duration = Duration::from_secs(30);
-/// The same after one that failed: most causes stay, such as a kernel that lacks something.
-const REST_AFTER_FAILURE: Duration = Duration::from_mins(30);
 
 /// The rebuilds of the address filter, one at a time.
 pub(super) struct FilterRebuilds {
@@ -90,7 +88,6 @@ impl FilterRebuilds {
     }
 
     fn fail(&mut self, error: &io::Error) {
-        self.next = Instant::now() + REST_AFTER_FAILURE;
         let problem = format!("cannot tell which addresses are in use: {error}");
         if self.problem.as_ref() != Some(&problem) {
             tracing::warn!("{problem}; the address filter keeps those of former backends");

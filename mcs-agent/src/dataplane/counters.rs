@@ -145,8 +145,7 @@ const fn text(counter: Counter) -> &'static str {
             "packets dropped because the packet or the flow table could not be written"
         }
         Counter::LeakPrevented => {
-            "packets to a VIP dropped on an uplink: no hook had translated them (a device left alone, or none on the node: macvlan, \
-             ipvlan, SR-IOV)"
+            "packets to a VIP that no hook had translated, on an uplink: dropped, or answered with a reset if they are of TCP and had passed unchanged"
         }
         Counter::PacketPassed => {
             "packets to a VIP left unchanged: of TCP connections that are older than the agent's service of this VIP, and ICMP errors about no flow"
