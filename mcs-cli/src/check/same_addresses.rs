@@ -50,9 +50,9 @@ fn differing(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
     let services: Vec<_> = services.collect();
     let warning = format!(
         "{}. Names lead to the address of the client's own cluster. An address from another cluster is another service's here, or \
-         nobody serves it, and its clients wait. Adopted addresses may differ: leave them. Otherwise delete the ServiceImport where \
-         the address is wrong. The controller makes it again with the address of the oldest export, if that is in its VIP ranges and \
-         free",
+         nobody serves it, and its clients wait. Adopted addresses may differ: leave them. Otherwise delete the \
+         ServiceImport in each of these clusters but the one with the oldest export. Its controller makes it again with the address \
+         that it has there, if that is in its VIP ranges and free",
         listed(&services)
     );
     Some(Finding::new(first, "same addresses", Err(Warning(warning).into())))
