@@ -252,17 +252,21 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let known = (&*known, &*controllers);
     let found =
         fleet::each(&clusters, async |cluster| check_one(command, cluster, known, probing).await);
-    findings.extend(found.await.into_iter().flatten());
-    findings.extend(same_addresses::finding(&clusters).await);
+    let (found, imports): (Vec<_>, Vec<_>) = found.await.into_iter().unzip();
+    findings.extend(found.into_iter().flatten());
+    let ids = clusters.iter().map(|cluster| cluster.id.as_str());
+    let imports: Vec<_> = ids.zip(imports.iter().map(Vec::as_slice)).collect();
+    findings.extend(same_addresses::finding(&imports));
     Ok(findings)
 }
 
+/// Also returns the imports of the cluster.
 async fn check_one(
     command: &CheckCommand,
     cluster: &Cluster,
     (known, controllers): (&[peers::Known], &[Controller]),
     probing: &Probing,
-) -> Vec<Finding> {
+) -> (Vec<Finding>, Vec<Value>) {
     let namespace = &command.probe.namespace;
     let mut findings = Vec::new();
     let mut add = |check, result| findings.push(Finding::new(cluster.id.as_str(), check, result));
@@ -282,7 +286,8 @@ async fn check_one(
     add("addresses", addresses::vip_ranges(cluster, namespace).await);
     add("settings", settings::check(cluster).await);
     let found = peers::checks(cluster, known).await.into_iter();
-    let found = found.chain(services::checks(cluster, &reports).await);
+    let (of_services, imports) = services::checks(cluster, &reports).await;
+    let found = found.chain(of_services);
     // Whether there are peers is no controller's word.
     let since = |check| since.as_deref().filter(|_| check != "peers");
     let found = found.map(|(check, result)| (check, as_of(since(check), result)));
@@ -293,7 +298,7 @@ async fn check_one(
         Ok(found) => findings.extend(found),
         Err(error) => add("pods", Err(error)),
     }
-    findings
+    (findings, imports)
 }
 
 /// What controllers have written, if none has since that time.

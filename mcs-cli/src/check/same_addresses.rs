@@ -8,24 +8,10 @@ use std::{
 use serde_json::Value;
 
 use super::{Finding, Warning, listed};
-use crate::{
-    cluster::{Cluster, IMPORTS},
-    fleet,
-    services::key_of,
-    status,
-};
+use crate::{services::key_of, status};
 
-/// A warning, if clusters differ. Imports that cannot be read are a finding of their cluster.
-pub(super) async fn finding(clusters: &[Cluster]) -> Option<Finding> {
-    let read = fleet::each(clusters, async |cluster| cluster.list(IMPORTS).await).await;
-    let read = clusters.iter().zip(&read);
-    let of_clusters: Vec<_> = read
-        .filter_map(|(cluster, imports)| Some((cluster.id.as_str(), imports.as_deref().ok()?)))
-        .collect();
-    differing(&of_clusters)
-}
-
-fn differing(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
+/// A warning, if clusters differ, which are given with their imports.
+pub(super) fn finding(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
     // By service and family, each address with its clusters.
     let mut known = BTreeMap::<_, BTreeMap<IpAddr, BTreeSet<&str>>>::new();
     for &(cluster, imports) in of_clusters {
@@ -88,13 +74,13 @@ mod tests {
             import("cart", &["241.0.0.2"], true),
             import("old", &["241.0.0.8"], true),
         ];
-        let found = differing(&[("east", &east), ("west", &west), ("south", &west)]).unwrap();
+        let found = finding(&[("east", &east), ("west", &west), ("south", &west)]).unwrap();
         assert_eq!((&*found.cluster, found.result()), ("east", "warning"));
         let said = "shop/web has 241.0.0.1 in east and 241.0.0.9 in south, west. ";
         assert!(found.message.starts_with(said), "{}", found.message);
-        assert!(differing(&[("west", &west), ("south", &west)]).is_none());
-        assert!(differing(&[("east", &east)]).is_none());
-        let found = differing(&[("north", &[]), ("south", &west), ("west", &east)]).unwrap();
+        assert!(finding(&[("west", &west), ("south", &west)]).is_none());
+        assert!(finding(&[("east", &east)]).is_none());
+        let found = finding(&[("north", &[]), ("south", &west), ("west", &east)]).unwrap();
         assert_eq!(found.cluster, "west");
     }
 }

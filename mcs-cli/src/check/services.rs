@@ -18,24 +18,26 @@ use crate::{
     status::{self, Problem, condition, text},
 };
 
-/// The checks and their results.
+/// The checks and their results, and the imports; none if they cannot be read.
 pub(super) async fn checks(
     cluster: &Cluster,
     reports: &Reports,
-) -> Vec<(&'static str, anyhow::Result<String>)> {
+) -> (Vec<(&'static str, anyhow::Result<String>)>, Vec<Value>) {
     let exports = cluster.list(EXPORTS).await;
-    let imports = match cluster.list(IMPORTS).await {
+    let (imports, found) = match cluster.list(IMPORTS).await {
         Ok(imports) => {
             // Who may not list slices has what conditions say.
             let slices = cluster.list_in(SLICES, None, well_known::SERVICE_NAME).await.ok();
             let ready = slices.map(|slices| by_cluster(&slices, &imports));
             let known = exports.as_deref().unwrap_or_default();
             let found = of_imports(&imports, known, ready.as_ref());
-            if imports.is_empty() { found } else { with_room(found, reports) }
+            let found = if imports.is_empty() { found } else { with_room(found, reports) };
+            (imports, found)
         }
-        Err(error) => Err(error),
+        Err(error) => (Vec::new(), Err(error)),
     };
-    vec![("exports", exports.and_then(|exports| of_exports(&exports))), ("imports", imports)]
+    let exports = exports.and_then(|exports| of_exports(&exports));
+    (vec![("exports", exports), ("imports", found)], imports)
 }
 
 fn of_exports(exports: &[Value]) -> anyhow::Result<String> {
