@@ -48,11 +48,18 @@ impl FilterRebuilds {
     }
 
     /// Begins a rebuild if the filter has many more addresses than are `desired`, and than sockets and flows had the last time.
-    pub(super) fn begin_if_due(&mut self, installed: &mut InstalledPrograms, desired: usize) {
-        let needed = self.left.max(u32::try_from(desired).unwrap_or(u32::MAX));
+    /// It asks for `desired` only while the filter is dense.
+    pub(super) fn begin_if_due(
+        &mut self,
+        installed: &mut InstalledPrograms,
+        desired: impl FnOnce() -> usize,
+    ) {
+        let density = installed.maps.filter_density();
+        let is_dense = density.is_dense(self.left)
+            && density.is_dense(u32::try_from(desired()).unwrap_or(u32::MAX));
         let is_due = self.search.is_none() && self.next <= Instant::now();
         // While programs are switched, some use other config maps.
-        if is_due && installed.can_watch() && installed.maps.filter_density().is_dense(needed) {
+        if is_dense && is_due && installed.can_watch() {
             self.next = Instant::now() + REST;
             self.search = begin(installed).inspect_err(|error| self.fail(error)).ok();
         }

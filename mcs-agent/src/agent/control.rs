@@ -376,8 +376,11 @@ impl Control {
         self.installed.follow_figures(self.engine.realized());
         // Before, nobody knows how many addresses the filter needs.
         if self.engine.synced() {
-            let usage = self.engine.usage();
-            self.filter.begin_if_due(&mut self.installed, usage.vips + usage.endpoints);
+            let desired = || {
+                let usage = self.engine.usage();
+                usage.vips + usage.endpoints
+            };
+            self.filter.begin_if_due(&mut self.installed, desired);
         }
         self.watch();
     }

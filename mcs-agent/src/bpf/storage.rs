@@ -23,6 +23,7 @@ use super::{
 const ITERATOR: &str = "bpf_iter_bpf_sk_storage_map";
 /// As that of the other programs: `bpf_seq_write` takes the GPL.
 const LICENSE: &[u8] = b"Dual MIT/GPL\0";
+
 /// The kernel's iterator over socket storage.
 pub(crate) struct SocketIterator {
     /// The number of [`ITERATOR`] among the kernel's types.
