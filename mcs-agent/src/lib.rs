@@ -4,40 +4,19 @@
 //!
 //! ```text
 //!  manifests directory, API server
-//!       |  EventBatch of ObjectEvents                  source/   Kubernetes types end here
+//!       |  EventBatch of ObjectEvents                  core/source/   Kubernetes types end here
 //!       v
-//!  ObjectStore                                         store/
+//!  ObjectStore                                         core/store/
 //!       |  Snapshot, DirtyObjects
 //!       v
-//!  Rules                                               desired/  pure (+ Rejections)
+//!  Rules                                               core/rules/    pure (+ Rejections)
 //!       |  DesiredState, DesiredChanges
 //!       v
-//!  plan                                                reconcile/
+//!  plan                                                core/tables/
 //!       |  Plan: ordered steps, plain data
 //!       v
 //!  apply(Plan, &mut impl Maps)  -->  pinned maps  -->  mcs-ebpf
 //! ```
 
-pub mod agent;
-mod bpf;
-pub mod cli;
-pub mod dataplane;
-pub mod desired;
-pub mod devices;
-pub mod engine;
-mod explain;
-pub mod flows;
-pub mod loader;
-pub mod model;
-pub mod netlink;
-mod node_cleanup;
-pub mod passive;
-mod pods;
-pub mod reach;
-pub mod reconcile;
-
-pub mod source;
-pub mod stale;
-pub mod store;
-mod trace;
-pub mod verify;
+pub mod core;
+pub mod features;

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mcs_agent::cli::main()
+    mcs_agent::core::cli::main(mcs_agent::features::LIST)
 }

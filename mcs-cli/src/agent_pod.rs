@@ -4,6 +4,7 @@ use std::{cmp::Reverse, collections::BTreeMap, process::Output, time::Duration};
 
 use anyhow::{Context as _, ensure};
 use futures_util::{StreamExt as _, stream};
+use mcs_kube::report::Status;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
 use tokio::{process::Command, time::timeout};
@@ -139,6 +140,15 @@ impl AgentPod {
         ensure!(output.status.success(), "{}", said_last(&output));
         Ok(serde_json::from_slice(&output.stdout)?)
     }
+
+    /// What its agent says of itself. The command of a degraded agent ends with another status than 0.
+    pub(crate) async fn status<R: DeserializeOwned>(
+        &self,
+        cluster: &Cluster,
+    ) -> anyhow::Result<Status<R>> {
+        let output = self.run(cluster, &["status", "--output", "json"]).await?;
+        serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(said_last(&output)))
+    }
 }
 
 /// Asks the agents of these pods, a few at a time. The answers are in the order of the pods.
@@ -152,10 +162,35 @@ pub(crate) async fn ask_each<T>(
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use serde_json::json;
 
     use super::*;
+
+    /// The status of a healthy agent, but for what differs.
+    pub(crate) fn status<R: DeserializeOwned>(other: Value) -> Status<R> {
+        let mut status = json!({
+            "degraded": [], "counters": {}, "start": null,
+            "report": {
+                "agent": {"version": "1", "pid": 1, "host": "n", "started": 0, "updated": 0},
+                "source": {"name": "Kubernetes", "kinds": [], "problems": [], "skipped": {}},
+                "node": {"api_servers": []}, "rejections": [], "pending": [],
+            },
+        });
+        merge(&mut status, other);
+        serde_json::from_value(status).unwrap()
+    }
+
+    fn merge(into: &mut Value, other: Value) {
+        match (into, other) {
+            (Value::Object(into), Value::Object(other)) => {
+                for (name, value) in other {
+                    merge(into.entry(name).or_insert(Value::Null), value);
+                }
+            }
+            (into, other) => *into = other,
+        }
+    }
 
     #[test]
     fn a_node_has_the_pod_that_is_ready() {

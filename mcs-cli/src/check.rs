@@ -2,31 +2,39 @@
 
 pub(crate) mod addresses;
 pub(crate) mod agents;
+mod chain;
 mod dns;
 mod ids;
 mod others;
 mod peers;
 pub(crate) mod pods;
+mod reach;
 mod reports;
 pub(crate) mod rights;
-mod room;
 mod same_addresses;
-mod services;
 
-use std::{io, process::ExitCode};
+use std::{collections::BTreeSet, io, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::{
     program::{self, OutputArgs, Style},
+    reasons::{ClusterCheck, Coded as _, Reason},
     told,
 };
 use serde::Serialize;
 use serde_json::Value;
-use tokio::signal::ctrl_c;
+use tokio::{
+    signal::ctrl_c,
+    time::{Instant, sleep_until},
+};
 
 use self::{
+    chain::{
+        Compared, Difference,
+        gather::{self, Reading},
+    },
     pods::{Probe, ProbeArgs, Probing, source::Controller},
     reports::Reports,
 };
@@ -40,21 +48,20 @@ use super::{
     kubeconfig::ClusterArgs,
     settings, status,
 };
-use mcs_controller::{clusterset::well_known, peers::token::TokenClaims};
+use mcs_controller::core::{clusterset::well_known, peers::token::TokenClaims};
 
-/// The check of a cluster that does not answer.
-const API_SERVER: &str = "api server";
-/// The check of each ClusterPeer.
-const PEER: &str = "peer";
 /// The greatest age of a publisher's Lease, in seconds, with a margin for clocks.
 const OLDEST_LEASE: i64 = 60;
+/// How long a link may differ from the one before: objects follow each other within seconds.
+const SETTLES: Duration = Duration::from_secs(5);
 /// The flag of a controller whose mailbox is on a hub.
 const MAILBOX_SECRET: &str = "--mailbox-secret";
 
 /// Check that clusters can export to and import from each other.
 ///
-/// Asks each cluster for its id, types, rights, controller, agents, settings, peers, exports, imports and DNS, and connects to a few pods of
-/// each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
+/// Follows each exported service from its ready pods to the tables of the agents, and names the first link that differs from the one
+/// before, twice within seconds. Asks each cluster for its id, types, rights, controller, agents, settings, peers and DNS, and connects to
+/// a few pods of each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
 /// clusters do not answer, or it is not known whether a peer is read now, and nothing is missing elsewhere. Warnings, and what you may not ask (`skipped`), leave it 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -86,7 +93,7 @@ pub(super) struct CheckCommand {
 struct Finding {
     /// The id of the cluster; its kubeconfig if it does not answer.
     cluster: String,
-    check: &'static str,
+    check: ClusterCheck,
     ok: bool,
     /// It may be on purpose.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
@@ -95,6 +102,8 @@ struct Finding {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     skipped: bool,
     message: String,
+    /// The link to the explanation of the check.
+    see: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
     /// The node of the pod that has tried it.
@@ -102,12 +111,15 @@ struct Finding {
     node: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     probes: Vec<Probe>,
+    /// The services whose chain breaks at this link.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    differences: Vec<Difference>,
 }
 
 impl Finding {
     /// The result of a check. An error is advice, or a [`Warning`], or [`Unknown`]. It counts as unknown if the caller
     /// lacks a right.
-    fn new(cluster: &str, check: &'static str, result: anyhow::Result<String>) -> Self {
+    fn new(cluster: &str, check: ClusterCheck, result: anyhow::Result<String>) -> Self {
         let mut finding = Self {
             cluster: cluster.to_owned(),
             check,
@@ -115,9 +127,11 @@ impl Finding {
             warning: false,
             skipped: false,
             message: String::new(),
+            see: check.link(),
             peer: None,
             node: None,
             probes: vec![],
+            differences: vec![],
         };
         finding.message = match result {
             Ok(message) => message,
@@ -202,8 +216,8 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
 /// A cluster that does not answer is unknown, as a peer is of which its controller does not say now whether it is read.
 fn exit_code(findings: &[Finding]) -> u8 {
     let is_unasked = |one: &Finding| match one.check {
-        API_SERVER => !one.ok,
-        PEER => one.skipped,
+        ClusterCheck::ApiServer => !one.ok,
+        ClusterCheck::Peer => one.skipped,
         _ => false,
     };
     if findings.iter().any(|one| !one.ok && !is_unasked(one)) {
@@ -219,10 +233,25 @@ fn exit_code(findings: &[Finding]) -> u8 {
 fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
-    let rows = sorted.iter().map(|one| {
+    let mut rows = Vec::new();
+    let mut folded = BTreeSet::new();
+    for one in sorted {
         let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
-        vec![cluster, one.check.to_owned(), result, one.message.clone()]
-    });
+        let is_alike = |other: &&Finding| {
+            let of = |one: &Finding| (one.cluster.clone(), one.check, one.result());
+            of(other) == of(one)
+        };
+        let mut message = one.message.clone();
+        if result == "ok" && one.check == ClusterCheck::Reach {
+            if !folded.insert(cluster.clone()) {
+                continue;
+            }
+            let nodes: Vec<_> = findings.iter().filter(is_alike).collect();
+            message = reach::folded(&nodes).unwrap_or(message);
+        }
+        let see = if result == "ok" { String::new() } else { format!("\nsee {}", one.see) };
+        rows.push(vec![cluster, one.check.to_string(), result, format!("{message}{see}")]);
+    }
     style.table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)
 }
 
@@ -239,7 +268,9 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     for (kubeconfig, cluster) in Cluster::open_each(&command.clusters.named()?).await? {
         match cluster {
             Ok(cluster) => clusters.push(cluster),
-            Err(error) => findings.push(Finding::new(&kubeconfig, API_SERVER, Err(error))),
+            Err(error) => {
+                findings.push(Finding::new(&kubeconfig, ClusterCheck::ApiServer, Err(error)));
+            }
         }
     }
     let (clusters, alike) = ids::sift(clusters).await;
@@ -250,55 +281,106 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let controllers =
         fleet::each(&clusters, async |cluster| Controller::of(cluster, namespace).await).await;
     let known = (&*known, &*controllers);
-    let found =
-        fleet::each(&clusters, async |cluster| check_one(command, cluster, known, probing).await);
-    let (found, imports): (Vec<_>, Vec<_>) = found.await.into_iter().unzip();
+    let read = async |cluster: &Cluster| {
+        let mailbox = mailbox(cluster, command).await;
+        (gather::read(cluster, mailbox).await, mailbox)
+    };
+    let (readings, mailboxes): (Vec<_>, Vec<_>) =
+        fleet::each(&clusters, read).await.into_iter().unzip();
+    let (facts, statuses): (Vec<_>, Vec<_>) =
+        readings.into_iter().map(|Reading { facts, statuses }| (facts, statuses)).unzip();
+    let compared = chain::compare(&facts);
+    let begin = Instant::now();
+    let both = clusters.iter().zip(statuses);
+    let found = fleet::each(both, async |(cluster, statuses)| {
+        check_one(command, cluster, Reports::of(statuses), known, probing).await
+    });
+    let (found, silent): (Vec<_>, Vec<_>) = found.await.into_iter().unzip();
+    let mut found: Vec<Vec<Finding>> = found;
+    let compared = if compared.differences.is_empty() {
+        compared
+    } else {
+        sleep_until(begin + SETTLES).await;
+        let differences = &compared.differences;
+        let again = fleet::each(clusters.iter().zip(&mailboxes), async |(cluster, mailbox)| {
+            gather::again(cluster, *mailbox, differences).await
+        });
+        let again = again.await;
+        compared.persisting(chain::compare(&again).differences)
+    };
+    for ((cluster, found), since) in clusters.iter().zip(&mut found).zip(&silent) {
+        found.extend(links(cluster.id.as_str(), &compared, since.as_deref()));
+    }
     findings.extend(found.into_iter().flatten());
-    let ids = clusters.iter().map(|cluster| cluster.id.as_str());
-    let imports: Vec<_> = ids.zip(imports.iter().map(Vec::as_slice)).collect();
+    let imports = clusters.iter().zip(&facts);
+    let imports: Vec<_> =
+        imports.map(|(cluster, facts)| (cluster.id.as_str(), facts.imports())).collect();
     findings.extend(same_addresses::finding(&imports));
     Ok(findings)
 }
 
-/// Also returns the imports of the cluster.
+/// The namespace in which a cluster publishes; none if its mailbox is on a hub.
+async fn mailbox<'a>(cluster: &Cluster, command: &'a CheckCommand) -> Option<&'a str> {
+    let namespace = Some(&*command.probe.namespace);
+    let deployment = cluster.get(DEPLOYMENTS, namespace, well_known::CONTROLLER).await;
+    let is_on_hub = deployment.ok().flatten().is_some_and(|known| has_hub(&known));
+    (!is_on_hub && command.mailbox_secret.is_none()).then_some(&command.mailbox)
+}
+
+/// What each link of a cluster says. `since`: no controller writes since then.
+fn links(cluster: &str, compared: &Compared, since: Option<&str>) -> Vec<Finding> {
+    let others = [ClusterCheck::Peers, ClusterCheck::Namespaces].into_iter();
+    let others = others.filter(|check| !compared.of(cluster, *check).is_empty());
+    let finding = |check| {
+        let is_written = matches!(check, ClusterCheck::Exports | ClusterCheck::Imports);
+        let result = as_of(since.filter(|_| is_written), compared.result(cluster, check));
+        let differences = compared.of(cluster, check);
+        Finding { differences, ..Finding::new(cluster, check, result) }
+    };
+    chain::LINKS.into_iter().chain(others).map(finding).collect()
+}
+
+/// Also says since when no controller of the cluster writes.
 async fn check_one(
     command: &CheckCommand,
     cluster: &Cluster,
+    reports: Reports,
     (known, controllers): (&[peers::Known], &[Controller]),
     probing: &Probing,
-) -> (Vec<Finding>, Vec<Value>) {
+) -> (Vec<Finding>, Option<String>) {
     let namespace = &command.probe.namespace;
     let mut findings = Vec::new();
     let mut add = |check, result| findings.push(Finding::new(cluster.id.as_str(), check, result));
-    add("id", Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
-    add("types", types(cluster).await);
-    add("rights", rights::of_controller(cluster, namespace).await);
+    add(ClusterCheck::Id, Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
+    add(ClusterCheck::Types, types(cluster).await);
+    add(ClusterCheck::Rights, rights::of_controller(cluster, namespace).await);
     let controller = controller(cluster, command).await;
     let silent = controller.as_ref().err().and_then(|error| error.downcast_ref::<Silent>());
     let since = silent.map(|silent| silent.since.clone());
-    add("controller", controller);
-    if let Some(result) = others::cilium(cluster).await {
-        add("other controllers", result);
+    add(ClusterCheck::Controller, controller);
+    if let Some((check, result)) = others::cilium(cluster).await {
+        add(check, result);
     }
-    let reports = Reports::of(cluster).await;
     let ready = agents::on_every_node(cluster).await;
-    add("agents", ready.and_then(|ready| agents::reported(&ready, &reports, Timestamp::now())));
-    add("addresses", addresses::vip_ranges(cluster, namespace).await);
-    add("settings", settings::check(cluster).await);
+    add(
+        ClusterCheck::Agents,
+        ready.and_then(|ready| agents::reported(&ready, &reports, Timestamp::now())),
+    );
+    add(ClusterCheck::Addresses, addresses::vip_ranges(cluster, namespace).await);
+    add(ClusterCheck::Settings, settings::check(cluster).await);
     let found = peers::checks(cluster, known).await.into_iter();
-    let (of_services, imports) = services::checks(cluster, &reports).await;
-    let found = found.chain(of_services);
     // Whether there are peers is no controller's word.
-    let since = |check| since.as_deref().filter(|_| check != "peers");
-    let found = found.map(|(check, result)| (check, as_of(since(check), result)));
+    let told = |check| since.as_deref().filter(|_| check != ClusterCheck::Peers);
+    let found = found.map(|(check, result)| (check, as_of(told(check), result)));
     for (check, result) in found.chain(dns::checks(cluster).await) {
         add(check, result);
     }
     match pods::checks(cluster, &command.probe, probing, controllers).await {
         Ok(found) => findings.extend(found),
-        Err(error) => add("pods", Err(error)),
+        Err(error) => add(ClusterCheck::Pods, Err(error)),
     }
-    (findings, imports)
+    findings.extend(reach::findings(cluster.id.as_str(), &reports));
+    (findings, since)
 }
 
 /// What controllers have written, if none has since that time.
@@ -372,7 +454,8 @@ async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result
 async fn on_hub(cluster: &Cluster, command: &CheckCommand, named: &str) -> anyhow::Result<String> {
     let silent = cluster.list(EXPORTS).await?;
     let silent = silent.iter().find_map(|export| {
-        status::condition(export, "Ready").filter(|ready| ready["reason"] == "NotRenewed")
+        status::condition(export, "Ready")
+            .filter(|ready| ready["reason"] == Reason::NotRenewed.name())
     });
     if let Some(silent) = silent {
         let message = silent["message"].as_str().unwrap_or_default();
@@ -504,7 +587,7 @@ mod tests {
 
     #[test]
     fn what_a_silent_controller_has_written_is_of_then() {
-        let of = |result| Finding::new("east", "imports", as_of(Some("T"), result));
+        let of = |result| Finding::new("east", ClusterCheck::Imports, as_of(Some("T"), result));
         let fine = of(Ok("12 ServiceImports".to_owned()));
         let expected = "as of T, when a controller wrote last: 12 ServiceImports";
         assert_eq!((fine.result(), &*fine.message), ("skipped", expected));
@@ -519,16 +602,17 @@ mod tests {
     #[test]
     fn what_is_not_known_now_is_no_success() {
         let find = |check, result| Finding::new("east", check, result);
-        let good = || find("id", Ok(String::new()));
-        let skipped = || find("dns version", Err(Unknown("no tag".to_owned()).into()));
-        let begun = || find(PEER, Err(Unknown("not yet".to_owned()).into()));
-        let away = || find(API_SERVER, Err(anyhow::anyhow!("refused")));
-        let failed = || find("exports", Err(anyhow::anyhow!("no Service")));
+        let good = || find(ClusterCheck::Id, Ok(String::new()));
+        let skipped = || find(ClusterCheck::DnsVersion, Err(Unknown("no tag".to_owned()).into()));
+        let begun = || find(ClusterCheck::Peer, Err(Unknown("not yet".to_owned()).into()));
+        let away = || find(ClusterCheck::ApiServer, Err(anyhow::anyhow!("refused")));
+        let failed = || find(ClusterCheck::Exports, Err(anyhow::anyhow!("no Service")));
         for (findings, code) in [
             (vec![good(), skipped()], 0),
             (vec![skipped(), begun()], 3),
             (vec![good(), away()], 3),
             (vec![away(), begun(), failed()], 1),
+            (vec![find(ClusterCheck::Types, Err(anyhow::anyhow!("no CRD")))], 1),
         ] {
             assert_eq!(exit_code(&findings), code, "{findings:?}");
         }
@@ -570,7 +654,7 @@ mod tests {
             let status =
                 kube::core::Status { code, message: message.to_owned(), ..Default::default() };
             let error = kube::Error::Api(Box::new(status));
-            anyhow::Error::new(mcs_controller::apply::ApplyError::Refused(error))
+            anyhow::Error::new(mcs_controller::core::apply::ApplyError::Refused(error))
                 .context("Deployment")
         };
         let message = "deployments.apps \"coredns\" is forbidden: User \"operator\" cannot get resource \

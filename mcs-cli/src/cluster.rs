@@ -7,7 +7,10 @@ use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
 };
-use mcs_kube::ApiAccess;
+use mcs_kube::{
+    ApiAccess,
+    objects::{self, EndpointSlice, Object},
+};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
@@ -18,10 +21,12 @@ use crate::{
 };
 
 use mcs_controller::{
-    apply::{Action, Request},
-    clusterset::ClusterId,
-    objects::{FIELD_MANAGER, MCS_VERSIONS},
-    rights::{self, Right},
+    core::{
+        apply::{Action, Request},
+        clusterset::ClusterId,
+        objects::{FIELD_MANAGER, MCS_VERSIONS},
+    },
+    features::rights::{self, Right},
 };
 
 /// The time limit of a cluster's first answer.
@@ -62,6 +67,7 @@ pub(super) const SERVICE_RANGES: Kind = ("networking.k8s.io", "v1", "ServiceCIDR
 pub(super) const PODS: Kind = ("", "v1", "Pod", "pods");
 pub(super) const DAEMON_SETS: Kind = ("apps", "v1", "DaemonSet", "daemonsets");
 pub(super) const DEPLOYMENTS: Kind = ("apps", "v1", "Deployment", "deployments");
+pub(super) const EVENTS: Kind = ("", "v1", "Event", "events");
 pub(super) const SERVICES: Kind = ("", "v1", "Service", "services");
 pub(super) const SLICES: Kind = ("discovery.k8s.io", "v1", "EndpointSlice", "endpointslices");
 
@@ -300,6 +306,15 @@ impl Cluster {
         self.list_by(kind, namespace, &ListParams::default().labels(selector)).await
     }
 
+    /// The EndpointSlices of a namespace, or of all, that have certain labels.
+    pub(super) async fn slices(
+        &self,
+        namespace: Option<&str>,
+        selector: &str,
+    ) -> anyhow::Result<Vec<EndpointSlice>> {
+        Ok(of_type(&self.list_in(SLICES, namespace, selector).await?))
+    }
+
     /// The objects of a kind as a query asks for them.
     pub(super) async fn list_by(
         &self,
@@ -311,6 +326,11 @@ impl Cluster {
         let list = list.with_context(|| format!("cluster {}: {}", self.id, kind.3))?;
         Ok(list.items.into_iter().map(serde_json::to_value).collect::<Result<_, _>>()?)
     }
+}
+
+/// Objects as their type, without those that agents and controllers cannot read.
+pub(super) fn of_type<O: Object>(objects: &[Value]) -> Vec<O> {
+    objects.iter().filter_map(|object| objects::read(object).ok()).collect()
 }
 
 /// Whether the API server lacks the type or the object.

@@ -9,7 +9,7 @@ use anyhow::{Context as _, ensure};
 use clap::Args;
 use jiff::{Timestamp, Unit};
 use kube::api::{Patch, PatchParams};
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 use mcs_kube::{
     Drain, TRAFFIC_PROPERTY, Traffic, duration,
     program::{self, FormatArgs, Style},

@@ -43,7 +43,7 @@ use super::{
     kubeconfig::{self, ClusterArgs, KubeconfigArg},
     pod_ranges::{self, RangeList},
 };
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 
 /// The namespace in which the chart lets a cluster publish.
 pub(crate) const MAILBOX: &str = "mcs-mailbox";
@@ -441,10 +441,10 @@ async fn link_one(command: &LinkCommand, direction: &Direction<'_>) -> anyhow::R
         done.warning = credentials.and_then(|credentials| credentials.warning);
     }
     if !publisher.is_at_home()
-        && let Err(error) = hub::take_pair(&command.link, direction).await
+        && let Err(error) = hub::take_former(&command.link, direction).await
     {
         done.left.push(format!(
-            "run `link` again: {}, and what an earlier version has made for that stays: {}",
+            "run `link` again: {}, and its former Secret stays: {}",
             direction.text(),
             told(&error)
         ));
@@ -491,13 +491,13 @@ mod tests {
     };
 
     #[tokio::test]
-    async fn a_pair_whose_former_account_stays_is_told_and_the_others_go_on() {
+    async fn a_pair_whose_former_secret_stays_is_told_and_the_others_go_on() {
         let command = LinkCommand::of(LinkArgs::new(vec![], None), TokenArgs::default());
-        // The hub is asked for a binding of each pair, and the reader takes a ClusterPeer of each.
-        let bindings = [ScriptedAnswer::error(403), ScriptedAnswer::error(404)];
-        let (hub, _hub_server, _hub_file) = scripted("hub", bindings).await;
-        let peer = || object(json!({"metadata": {"name": "p"}}));
-        let (west, _west_server, _west_file) = scripted("west", [peer(), peer()]).await;
+        let (hub, _hub_server, _hub_file) = scripted("hub", []).await;
+        // The reader takes a ClusterPeer of each pair, and is asked to delete a Secret of each.
+        let done = || object(json!({"metadata": {"name": "p"}}));
+        let answers = [done(), ScriptedAnswer::error(403), done(), done()];
+        let (west, _west_server, _west_file) = scripted("west", answers).await;
         let mut left = Vec::new();
         for id in ["east", "south"] {
             let (cluster, _server, _file) = scripted(id, []).await;
@@ -508,14 +508,17 @@ mod tests {
                 mailbox: Mailbox::of(&cluster, Some(&hub), &command.link),
                 pods: PodRanges { ranges, are_given: true, warning: None },
             };
-            let former = Former::default();
+            let name = secret_name(&cluster.id);
+            let labels = json!({well_known::MANAGED_BY: well_known::CONTROLLER});
+            let secret = json!({"metadata": {"name": name, "labels": labels}});
+            let former = Former { peer: None, secret: Some(secret) };
             let direction =
                 Direction { reader: &west, publisher: &publisher, former, others: vec![] };
             left.push(link_one(&command, &direction).await.unwrap().left);
         }
         let [east, south] = &*left else { panic!("{left:?}") };
         assert!(
-            east[0].contains("cluster west reads east, and what an earlier version"),
+            east[0].contains("cluster west reads east, and its former Secret stays"),
             "{east:?}"
         );
         assert!(south.is_empty(), "{south:?}");

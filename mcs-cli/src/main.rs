@@ -29,7 +29,7 @@ mod wait;
 use std::{env, process::ExitCode};
 
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
-use mcs_controller::probe;
+use mcs_controller::features::probe_command;
 use mcs_kube::{program, program::shell, told};
 
 /// Services that span Kubernetes clusters: link clusters, check them, and see what is imported.
@@ -47,6 +47,7 @@ Examples:
   mcs check east.conf west.conf
   mcs status
   mcs services
+  mcs explain shop/cart
   mcs explain -n shop web-7d9c cart
   mcs trace shop/cart --verdict refused
 
@@ -78,7 +79,7 @@ enum Command {
     Trace(trace::TraceCommand),
     Ui(ui::UiCommand),
     Bundle(bundle::BundleCommand),
-    Probe(probe::ProbeCommand),
+    Probe(probe_command::ProbeCommand),
     Completion(shell::CompletionArgs),
     #[command(hide = true)]
     Man(shell::ManArgs),
@@ -105,7 +106,7 @@ fn main() -> ExitCode {
         Command::Trace(command) => trace::run(&command),
         Command::Ui(command) => ui::run(&command),
         Command::Bundle(command) => bundle::run(&command),
-        Command::Probe(command) => probe::run(&command),
+        Command::Probe(command) => probe_command::run(&command),
         Command::Completion(args) => Ok(shell::complete(&args, command())),
         Command::Man(args) => shell::man(&args, command()),
     };

@@ -7,10 +7,13 @@ use std::{collections::BTreeSet, net::IpAddr, str::FromStr};
 use anyhow::ensure;
 use ipnet::IpNet;
 use kube::api::ListParams;
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
+use mcs_kube::objects::Node;
 use serde_json::Value;
 
-use super::cluster::{CONFIG_MAPS, Cluster, DEPLOYMENTS, NODES, PODS, containers, containers_of};
+use super::cluster::{
+    CONFIG_MAPS, Cluster, DEPLOYMENTS, NODES, PODS, containers, containers_of, of_type,
+};
 
 /// The pods that are looked at where nothing says which ranges they have, and the networks of theirs that are named.
 const PODS_LOOKED_AT: u32 = 500;
@@ -57,9 +60,8 @@ impl PodRanges {
         if !of_kubeadm.is_empty() {
             return Ok(Self { ranges: of_kubeadm, ..Self::default() });
         }
-        let nodes = cluster.list(NODES).await?;
-        let texts = nodes.iter().filter_map(|node| node["spec"]["podCIDRs"].as_array()).flatten();
-        let ranges: Vec<IpNet> = texts.filter_map(|text| text.as_str()?.parse().ok()).collect();
+        let nodes: Vec<Node> = of_type(&cluster.list(NODES).await?);
+        let ranges: Vec<_> = nodes.iter().flat_map(|node| node.spec.pod_ranges()).collect();
         let managers = ListParams::default().labels("component=kube-controller-manager");
         let managers = cluster.list_if_readable(PODS, Some("kube-system"), &managers).await?;
         if let Some(all) = managers.iter().find_map(|pod| of_manager(pod, &ranges)) {

@@ -1,7 +1,8 @@
-//! `mcs services`: the imports of clusters, with ready endpoints by source cluster, and the nodes that serve them.
+//! `mcs services`: the imports of clusters, with ready endpoints by source cluster, and on how many nodes they are served.
 
-mod nodes;
+pub(crate) mod nodes;
 pub(crate) mod ready;
+pub(crate) mod service;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -11,7 +12,7 @@ use std::{
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::{
-    one_line,
+    ObjectKey, one_line,
     program::{self, OutputArgs, Style},
     told,
 };
@@ -20,26 +21,28 @@ use serde_json::Value;
 
 use self::{
     nodes::{AgentViews, Nodes},
-    ready::{Ready, by_cluster},
+    ready::by_cluster,
+    service::{Objects, Service},
 };
 use crate::{
-    cluster::{Cluster, EXPORTS, IMPORTS, PEERS, SLICES},
+    cluster::{Cluster, EXPORTS, IMPORTS, PEERS},
     contexts,
     exit::UNASKED,
     fleet,
     kubeconfig::ClusterArgs,
     settings,
-    status::{self, condition, service::judged},
+    status::{self, condition},
 };
-use mcs_controller::clusterset::{ConditionType, well_known};
+use mcs_controller::core::clusterset::well_known;
 
-/// Show what each cluster imports: which clusters it is ready from, and which nodes serve it
+/// Show what each cluster imports: which clusters it is ready from, and on how many nodes it is served
 ///
-/// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many nodes
-/// the agent serves it; the command asks the agent of every node, by kubectl. PROBLEMS has what controllers and agents refuse,
-/// conflicts, and exports without import. NOT USED lists ClusterProperties with a value that cannot be used. PEER NOT READ has the
-/// peers that a cluster cannot read, or of which it is not known: what it has of them stays as it was. NOT ASKED has the clusters and agents
-/// that did not answer, and what you may not read. Without kubeconfigs it asks the clusters of all contexts.
+/// Each import of each cluster is a row. READY counts the ready endpoints of each source cluster. NODES says on how many
+/// nodes the agent serves it: the command asks the agent of every node, by kubectl. `mcs explain` names the nodes.
+/// PROBLEMS has what controllers and agents refuse, conflicts, and exports without import. NOT USED lists
+/// ClusterProperties with a value that cannot be used. PEER NOT READ has the peers that a cluster cannot read, or of
+/// which it is not known: what it has of them stays as it was. NOT ASKED has the clusters and agents that did not answer,
+/// and what you may not read. Without kubeconfigs it asks the clusters of all contexts.
 ///
 /// Exits with 0 if every import is ready, has a ready endpoint for each port and is served on every node whose agent does not leave it alone
 /// by design, with 1 if not, with 3 if PEER NOT READ or NOT ASKED has something, and nothing is wrong elsewhere.
@@ -78,30 +81,6 @@ struct Services {
     unread: Vec<String>,
 }
 
-/// A service in one cluster.
-#[derive(Debug, Serialize)]
-struct Service {
-    cluster: String,
-    namespace: String,
-    name: String,
-    /// `ClusterSetIP` or `Headless`; empty without import.
-    #[serde(rename = "type")]
-    kind: String,
-    addresses: Vec<String>,
-    /// The reason of the import's most important condition; `none`: exported and not imported.
-    import: String,
-    /// The same for the cluster's own export.
-    export: String,
-    /// The endpoints of each source cluster.
-    ready: BTreeMap<String, Ready>,
-    /// Absent if no agent was asked.
-    nodes: Option<Nodes>,
-    /// The problems.
-    problems: Vec<String>,
-    #[serde(skip)]
-    is_wrong: bool,
-}
-
 pub(super) fn run(command: &ServicesCommand) -> anyhow::Result<ExitCode> {
     let read = || program::block_on(read_all(command));
     let found = command.output.show(read, table)?;
@@ -119,9 +98,11 @@ async fn read_all(command: &ServicesCommand) -> anyhow::Result<Services> {
     for one in contexts.unasked {
         all.unasked.push(format!("{}: {}", one.name, one.error));
     }
+    let namespace = command.namespace.as_deref();
     let read = fleet::each(&contexts.clusters, async |cluster| {
-        let views = if command.no_nodes { None } else { Some(nodes::ask(cluster).await) };
-        let found = read(cluster, command.namespace.as_deref(), views.as_ref()).await;
+        let views =
+            if command.no_nodes { None } else { Some(nodes::ask(cluster, namespace).await) };
+        let found = read(cluster, namespace, views.as_ref()).await;
         (cluster, views, found)
     });
     for (cluster, views, found) in read.await {
@@ -150,12 +131,14 @@ async fn read(
 ) -> anyhow::Result<Services> {
     let exports = by_name(cluster.list_in(EXPORTS, namespace, "").await?);
     let imports = by_name(cluster.list_in(IMPORTS, namespace, "").await?);
-    let slices = cluster.list_in(SLICES, namespace, well_known::SERVICE_NAME).await?;
+    let slices = cluster.slices(namespace, well_known::SERVICE_NAME).await?;
     let mut ready = by_cluster(&slices, imports.values());
     let names: BTreeSet<_> = exports.keys().chain(imports.keys()).collect();
-    let service = |key: &(String, String)| {
+    let service = |key: &ObjectKey| {
         let (export, import) = (exports.get(key), imports.get(key));
-        Service::of(cluster.id.as_str(), key, export, import, ready.remove(key), views)
+        let objects = Objects { export, import, lacks_namespace: false };
+        let ready = Some(ready.remove(key).unwrap_or_default());
+        Service::of(cluster.id.as_str(), key, objects, ready, views)
     };
     let (id, mut unasked) = (cluster.id.as_str(), Vec::new());
     // A caller without the right to read these gets the other results.
@@ -193,94 +176,23 @@ fn unread(cluster: &str, peer: &Value, now: Timestamp) -> Option<String> {
     Some(one_line(&format!("{cluster}: peer {id}: {why}")))
 }
 
-/// Namespace and name.
-type Key = (String, String);
-
-fn by_name(objects: Vec<Value>) -> BTreeMap<Key, Value> {
+fn by_name(objects: Vec<Value>) -> BTreeMap<ObjectKey, Value> {
     objects.into_iter().map(|object| (key_of(&object), object)).collect()
 }
 
-pub(crate) fn key_of(object: &Value) -> Key {
-    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default().to_owned();
-    (text("namespace"), text("name"))
-}
-
-impl Service {
-    fn of(
-        cluster: &str,
-        key: &(String, String),
-        export: Option<&Value>,
-        import: Option<&Value>,
-        ready: Option<BTreeMap<String, Ready>>,
-        views: Option<&AgentViews>,
-    ) -> Self {
-        let (namespace, name) = key;
-        let status = judged(namespace, true, export, import);
-        let mut problems = status.problems;
-        let is_false = |kind: ConditionType| {
-            let condition = import.and_then(|import| condition(import, kind.name()));
-            condition.is_some_and(|condition| condition["status"] == "False")
-        };
-        let kind = import.and_then(|import| import["spec"]["type"].as_str());
-        // An import without address is served by DNS only.
-        let has_address = kind == Some("ClusterSetIP") && !status.addresses.is_empty();
-        let nodes = views.filter(|_| has_address).and_then(|views| views.of(key));
-        let mut ready = ready.unwrap_or_default();
-        // One without slices has no endpoint here.
-        for cluster in &status.clusters {
-            ready.entry(cluster.clone()).or_default();
-        }
-        // The other conditions of this controller's imports report the same problem.
-        let accepted = import.and_then(|import| condition(import, ConditionType::Accepted.name()));
-        let refused = accepted.filter(|one| one["status"] != "True" && problems.is_empty());
-        problems.extend(refused.and_then(|one| one["message"].as_str()).map(str::to_owned));
-        let unready = import.and_then(status::unready);
-        if problems.is_empty() {
-            problems.extend(unready.iter().map(|unready| unready.message.clone()));
-        }
-        problems.extend(nodes.iter().flat_map(|nodes| nodes.reasons.iter().cloned()));
-        let is_wrong = import.is_none()
-            || unready.is_some()
-            || is_false(ConditionType::EndpointsReady)
-            || is_false(ConditionType::Accepted)
-            || nodes.as_ref().is_some_and(|nodes| !nodes.without.is_empty());
-        // Other controllers need not write condition `Ready`.
-        let is_silent = import
-            .is_some_and(|import| condition(import, "Ready").is_none() && !status::is_own(import));
-        let import = if is_silent { "-".to_owned() } else { status.import };
-        Self {
-            cluster: cluster.to_owned(),
-            namespace: namespace.clone(),
-            name: name.clone(),
-            kind: kind.unwrap_or_default().to_owned(),
-            addresses: status.addresses,
-            import,
-            export: status.export,
-            ready,
-            nodes,
-            problems: problems.iter().map(|problem| one_line(problem)).collect(),
-            is_wrong,
-        }
-    }
-
-    /// `east 3/3 west 0/2`.
-    fn ready(&self) -> String {
-        let counts = self.ready.iter().map(|(cluster, ready)| {
-            let cluster = if cluster.is_empty() { "?" } else { cluster };
-            format!("{} {}/{}", one_line(cluster), ready.ready, ready.total)
-        });
-        counts.collect::<Vec<_>>().join(" ")
-    }
+pub(crate) fn key_of(object: &Value) -> ObjectKey {
+    let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+    ObjectKey::new(text("namespace"), text("name"))
 }
 
 fn table(all: &Services, style: Style) -> anyhow::Result<()> {
     let rows = all.services.iter().map(|one| {
-        let nodes = one.nodes.as_ref().map(|nodes| nodes.text(style.wide));
+        let nodes = one.nodes.as_ref().map(Nodes::counted);
         let mut row = vec![
             format!("{}/{}", one.namespace, one.name),
             one.cluster.clone(),
             one.import.clone(),
-            one.ready(),
+            one.sources(),
             nodes.unwrap_or_else(|| "-".to_owned()),
         ];
         if style.wide {
@@ -341,32 +253,5 @@ mod tests {
         let [settings, peers] = &found.unasked[..] else { panic!("{found:?}") };
         assert!(settings.starts_with("east: whether its settings can be used: "), "{settings}");
         assert!(peers.starts_with("east: whether it reads its peers: "), "{peers}");
-    }
-
-    #[test]
-    fn a_service_says_what_is_wrong_with_it() {
-        let one = |kind: &str, status: &str| json!({"type": kind, "status": status, "reason": "R", "message": format!("{kind}!")});
-        let import = |conditions: Value| {
-            json!({
-                "spec": {"type": "ClusterSetIP", "ips": ["241.0.0.1"]},
-                "status": {"conditions": conditions},
-            })
-        };
-        let key = ("shop".to_owned(), "cart".to_owned());
-        let of = |import: Option<&Value>| Service::of("east", &key, None, import, None, None);
-        let fine = of(Some(&import(json!([one("Ready", "True")]))));
-        assert_eq!((&*fine.import, fine.is_wrong, fine.problems.len()), ("R", false, 0));
-        let endpoints = ConditionType::EndpointsReady.name();
-        let none = of(Some(&import(json!([one("Ready", "True"), one(endpoints, "False")]))));
-        assert_eq!((none.is_wrong, &*none.problems), (true, &[format!("{endpoints}!")][..]));
-        assert_eq!(of(Some(&import(json!([])))).import, "-", "another controller writes it");
-        let mut own = import(json!([]));
-        own["metadata"]["labels"][well_known::MANAGED_BY] = json!(well_known::CONTROLLER);
-        own["status"]["clusters"] = json!([{"cluster": "west"}]);
-        let found = of(Some(&own));
-        assert_eq!((&*found.import, found.is_wrong), ("Pending", true));
-        assert!(found.problems[0].starts_with("no controller has looked at it yet"), "{found:?}");
-        assert_eq!(found.ready(), "west 0/0", "it has no slices");
-        assert!(of(None).is_wrong, "it is exported, and not imported");
     }
 }

@@ -1,6 +1,6 @@
 //! The ClusterProperties by which the operator of a cluster sets what clients get, and those that cannot be used.
 
-use mcs_controller::clusterset::{SETTINGS, setting_problem};
+use mcs_controller::features::traffic_property::{SETTINGS, setting_problem};
 use serde_json::Value;
 
 use crate::cluster::{Cluster, PROPERTIES};

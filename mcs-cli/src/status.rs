@@ -1,14 +1,14 @@
 //! `mcs status`: the peers of clusters, their exports and imports.
 
 pub(crate) mod known;
-pub(crate) mod service;
 
-use std::{fmt, process::ExitCode};
+use std::{collections::BTreeSet, fmt, process::ExitCode};
 
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::{
     program::{self, OutputArgs, Style, print},
+    reasons::{self, Coded as _, Reason},
     told,
 };
 use serde::Serialize;
@@ -19,10 +19,7 @@ use super::{
     exit::UNASKED,
     kubeconfig::{ClusterArgs, KubeconfigArg},
 };
-use mcs_controller::{
-    clusterset::{ConditionType, ServiceName, well_known},
-    status::{MASQUERADED, NAMESPACES_MISSING, TOKEN_NOT_RENEWED},
-};
+use mcs_controller::core::clusterset::{ConditionType, well_known};
 
 /// Show the peers of clusters, and how many services they export and import.
 ///
@@ -36,15 +33,10 @@ use mcs_controller::{
 #[command(after_help = "\
 Examples:
   mcs status
-  mcs status east.conf west.conf -o json
-  mcs status east.conf west.conf --service shop/cart")]
+  mcs status east.conf west.conf -o json")]
 pub(super) struct StatusCommand {
     #[command(flatten)]
     clusters: ClusterArgs,
-
-    /// Show one service alone: what each cluster makes of it, and why. Exits with 1 if a cluster does not import it
-    #[arg(long, value_name = "NAMESPACE/NAME", value_parser = service::name)]
-    service: Option<ServiceName>,
 
     #[command(flatten)]
     output: OutputArgs,
@@ -104,9 +96,6 @@ struct PeerStatus {
 
 pub(super) fn run(command: &StatusCommand) -> anyhow::Result<ExitCode> {
     let named = command.clusters.named()?;
-    if let Some(name) = &command.service {
-        return service::run(&named, name, &command.output);
-    }
     let read = || program::block_on(read_all(&named));
     let clusters = command.output.show(read, |clusters, style| show(clusters, style))?;
     Ok(if clusters.iter().any(ClusterStatus::is_wrong) {
@@ -176,19 +165,20 @@ impl Problem {
     }
 
     fn of(object: &Value, condition: &Value) -> Self {
-        Self::new(object, &text(&condition["reason"]), text(&condition["message"]))
+        Self::new(object, text(&condition["reason"]), text(&condition["message"]))
     }
 
-    pub(super) fn new(object: &Value, reason: &str, message: String) -> Self {
+    #[expect(clippy::needless_pass_by_value, reason = "a code, or words")]
+    pub(super) fn new(object: &Value, reason: impl ToString, message: String) -> Self {
         let metadata = &object["metadata"];
         let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
-        Self { namespace, name, reason: reason.to_owned(), message }
+        Self { namespace, name, reason: reason.to_string(), message }
     }
 
     /// Nobody has judged the object.
     fn unseen(object: &Value) -> Self {
         let message = "no controller has looked at it yet, or the API server refuses its status: see the log of the controller";
-        Self::new(object, "Pending", message.to_owned())
+        Self::new(object, Reason::Pending, message.to_owned())
     }
 }
 
@@ -234,24 +224,23 @@ pub(super) fn is_own(import: &Value) -> bool {
 }
 
 /// The messages of a ClusterPeer's true conditions with these reasons.
-fn said(peer: &Value, reasons: &[&str]) -> Vec<String> {
+fn said(peer: &Value, reasons: &[Reason]) -> Vec<String> {
     let conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
     let said = conditions.filter(|one| {
-        let reason = one["reason"].as_str().unwrap_or_default();
-        one["status"] == "True" && reasons.contains(&reason)
+        one["status"] == "True" && reasons.iter().any(|reason| one["reason"] == reason.name())
     });
     said.map(|one| text(&one["message"])).collect()
 }
 
 /// The notes of a ClusterPeer's true conditions.
 fn notes(peer: &Value) -> Vec<String> {
-    said(peer, &[TOKEN_NOT_RENEWED, NAMESPACES_MISSING, MASQUERADED])
+    said(peer, &[Reason::TokenNotRenewed, Reason::NamespacesMissing, Reason::Masqueraded])
 }
 
 /// The note of a ClusterPeer about services whose namespace this cluster lacks.
 pub(super) fn missing_namespaces(peer: &Value) -> Vec<String> {
     let cluster = text(&peer["spec"]["clusterId"]);
-    let missing = said(peer, &[NAMESPACES_MISSING]).into_iter();
+    let missing = said(peer, &[Reason::NamespacesMissing]).into_iter();
     missing.map(|message| format!("{cluster}: {message}")).collect()
 }
 
@@ -263,8 +252,10 @@ pub(super) fn problems(peer: &Value) -> Vec<String> {
         return vec![unseen.to_owned()];
     };
     let failing = conditions.iter().filter(|one| one["status"] == "False");
-    let failing =
-        failing.map(|one| format!("{} is False: {}", text(&one["type"]), text(&one["message"])));
+    let failing = failing.map(|one| {
+        let [kind, message, reason] = ["type", "message", "reason"].map(|of| text(&one[of]));
+        format!("{kind} is False: {message} ({})", reasons::link(&reason))
+    });
     let refused = status["refusedEndpoints"].as_u64().filter(|count| *count > 0);
     let refused = refused.map(|count| {
         format!(
@@ -345,6 +336,8 @@ fn show_problems(
     what: &str,
     problems: impl Fn(&ClusterStatus) -> &Vec<Problem>,
 ) -> anyhow::Result<()> {
+    let links = clusters.iter().flat_map(|one| problems(one).iter().map(|one| &*one.reason));
+    let links: BTreeSet<_> = links.map(reasons::link).collect();
     let rows: Vec<_> = clusters
         .iter()
         .flat_map(|one| {
@@ -358,7 +351,8 @@ fn show_problems(
         return Ok(());
     }
     print("")?;
-    style.table(&["CLUSTER", what, "REASON", "MESSAGE"], rows)
+    style.table(&["CLUSTER", what, "REASON", "MESSAGE"], rows)?;
+    links.iter().try_for_each(|link| print(&format!("see {link}")))
 }
 
 #[cfg(test)]
@@ -440,10 +434,11 @@ mod tests {
         let peer = |status: Value| problems(&json!({"status": status}));
         let conditions = json!([
             {"type": "Connected", "status": "True", "message": "fine"},
-            {"type": "Fresh", "status": "False", "message": "silent"},
+            {"type": "Fresh", "status": "False", "reason": "Stale", "message": "silent"},
             {"type": "CIDRsDisjoint", "status": "Unknown", "message": "no ranges"},
         ]);
-        assert_eq!(peer(json!({"conditions": conditions})), ["Fresh is False: silent"]);
+        let said = format!("Fresh is False: silent ({})", Reason::Stale.link());
+        assert_eq!(peer(json!({"conditions": conditions})), [said]);
         let refused = peer(json!({"conditions": [], "refusedEndpoints": 2}));
         assert!(refused[0].starts_with("2 of its endpoints are refused: "), "{refused:?}");
         assert_eq!(peer(json!({"conditions": [], "refusedEndpoints": 0})), [""; 0]);

@@ -8,16 +8,18 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Args;
+use clap::{Args, ValueEnum as _};
 use futures_util::{Stream, StreamExt as _, stream};
 use mcs_kube::{
     one_line_of,
     program::{
-        self, Signals, TraceFormat, growing_row, has_reader, print, terminal_width, trace_duration,
+        self, Signals, TraceFormat, Verdict, growing_row, has_reader, print, terminal_width,
+        trace_duration,
     },
+    report::{TraceTotals, TraceView},
     told,
 };
-use serde_json::{Map, Value};
+use serde::Serialize;
 use tokio::{
     io::{AsyncBufReadExt as _, AsyncReadExt as _, BufReader, Lines},
     process::{Child, ChildStdout},
@@ -67,8 +69,8 @@ pub(super) struct TraceCommand {
     pod: Option<String>,
 
     /// Only decisions of this kind
-    #[arg(long, value_name = "VERDICT", value_parser = ["translated", "refused", "dropped", "passed"])]
-    verdict: Option<String>,
+    #[arg(long, value_name = "VERDICT")]
+    verdict: Option<Verdict>,
 
     /// End after this time, at most 1h
     #[arg(long = "for", value_name = "DURATION", value_parser = trace_duration, default_value = "5m")]
@@ -204,14 +206,15 @@ fn words(command: &TraceCommand, pod: Option<&str>) -> Vec<String> {
     let mut words: Vec<_> = words.map(str::to_owned).into();
     words.push(format!("--for={}s", command.duration.as_secs().max(1)));
     words.extend(pod.map(|uid| format!("--pod={uid}")));
-    words.extend(command.verdict.as_ref().map(|verdict| format!("--verdict={verdict}")));
+    let verdict = command.verdict.and_then(|verdict| verdict.to_possible_value());
+    words.extend(verdict.map(|verdict| format!("--verdict={}", verdict.get_name())));
     words.extend(command.namespace.as_ref().map(|namespace| format!("--namespace={namespace}")));
     words.extend(command.service.clone());
     words
 }
 
 /// A message of an agent.
-enum Said {
+enum TraceLine {
     Line(String),
     /// The agent has ended, with the reason if that was unexpected.
     Ended(Option<String>),
@@ -232,14 +235,14 @@ impl Trace {
         Ok(Self { child, lines: BufReader::new(stdout).lines() })
     }
 
-    async fn next(&mut self) -> Said {
+    async fn next(&mut self) -> TraceLine {
         match self.lines.next_line().await {
-            Ok(Some(line)) => Said::Line(line),
-            Err(error) => Said::Ended(Some(error.to_string())),
+            Ok(Some(line)) => TraceLine::Line(line),
+            Err(error) => TraceLine::Ended(Some(error.to_string())),
             Ok(None) => match self.child.wait().await {
-                Ok(status) if status.success() => Said::Ended(None),
-                Ok(_) => Said::Ended(Some(self.last_words().await)),
-                Err(error) => Said::Ended(Some(error.to_string())),
+                Ok(status) if status.success() => TraceLine::Ended(None),
+                Ok(_) => TraceLine::Ended(Some(self.last_words().await)),
+                Err(error) => TraceLine::Ended(Some(error.to_string())),
             },
         }
     }
@@ -254,13 +257,13 @@ impl Trace {
     }
 }
 
-fn lines(begun: anyhow::Result<Trace>) -> impl Stream<Item = Said> {
+fn lines(begun: anyhow::Result<Trace>) -> impl Stream<Item = TraceLine> {
     stream::unfold(Some(begun), |state| async move {
         match state? {
-            Err(error) => Some((Said::Ended(Some(told(&error))), None)),
+            Err(error) => Some((TraceLine::Ended(Some(told(&error))), None)),
             Ok(mut trace) => {
                 let said = trace.next().await;
-                let rest = matches!(said, Said::Line(_)).then_some(Ok(trace));
+                let rest = matches!(said, TraceLine::Line(_)).then_some(Ok(trace));
                 Some((said, rest))
             }
         }
@@ -287,33 +290,30 @@ impl Printer<'_> {
         }
     }
 
-    async fn print(&mut self, index: usize, said: Said) -> anyhow::Result<()> {
+    async fn print(&mut self, index: usize, said: TraceLine) -> anyhow::Result<()> {
         let Node { cluster, agent } = &self.nodes[index];
         let line = match said {
-            Said::Line(line) => line,
-            Said::Ended(None) => return Ok(()),
-            Said::Ended(Some(why)) => {
+            TraceLine::Line(line) => line,
+            TraceLine::Ended(None) => return Ok(()),
+            TraceLine::Ended(Some(why)) => {
                 self.failed = true;
                 eprintln!("mcs: {}/{}: {}", cluster.id, agent.node, one_line_of(&why, 1024));
                 return Ok(());
             }
         };
-        let Ok(mut event) = serde_json::from_str::<Map<String, Value>>(&line) else {
-            return Ok(());
-        };
-        if let Some(lost) = event.get("mcs.lost").and_then(Value::as_u64) {
+        if let Ok(TraceTotals { lost, .. }) = serde_json::from_str(&line) {
             self.lost[index] = lost;
             return Ok(());
         }
+        let Ok(view) = serde_json::from_str::<TraceView>(&line) else { return Ok(()) };
         self.shown += 1;
-        event.insert("k8s.cluster.name".to_owned(), cluster.id.to_string().into());
-        event.insert("k8s.node.name".to_owned(), agent.node.clone().into());
-        if let Some(uid) = event.get("k8s.pod.uid").and_then(Value::as_str)
-            && let Some((namespace, name)) = self.names[index].of(uid).await
-        {
-            event.insert("k8s.namespace.name".to_owned(), namespace.into());
-            event.insert("k8s.pod.name".to_owned(), name.into());
-        }
+        let pod = match &view.pod {
+            Some(uid) => self.names[index].of(uid).await,
+            None => None,
+        };
+        let (namespace, name) = pod.unzip();
+        let (cluster_name, node) = (cluster.id.to_string(), agent.node.clone());
+        let event = Event { view, cluster: cluster_name, node, namespace, name };
         match self.command.output {
             TraceFormat::Json => print(&serde_json::to_string(&event)?),
             format => {
@@ -330,47 +330,55 @@ fn is_uncut(format: TraceFormat, terminal: Option<u16>) -> bool {
     format == TraceFormat::Wide || terminal.is_none()
 }
 
+/// A decision, and where it was made. A line of `trace -o json`: fields are added, never renamed.
+#[derive(Serialize)]
+struct Event {
+    #[serde(flatten)]
+    view: TraceView,
+    #[serde(rename = "k8s.cluster.name")]
+    cluster: String,
+    #[serde(rename = "k8s.node.name")]
+    node: String,
+    /// The client's pod.
+    #[serde(rename = "k8s.namespace.name", skip_serializing_if = "Option::is_none")]
+    namespace: Option<String>,
+    #[serde(rename = "k8s.pod.name", skip_serializing_if = "Option::is_none")]
+    name: Option<String>,
+}
+
 /// The cells of an event.
-fn row(event: &Map<String, Value>, has_several: bool) -> [String; 5] {
-    let text = |name: &str| match event.get(name) {
-        None | Some(Value::Null) => None,
-        Some(Value::String(text)) => Some(one_line_of(text, CELL)),
-        Some(other) => Some(other.to_string()),
-    };
-    let join = |separator: &str, names: [&str; 2]| {
-        Some([text(names[0])?, text(names[1])?].join(separator))
-    };
-    let or_none = |text: Option<String>| text.unwrap_or_else(|| "-".to_owned());
-    let time = text("timestamp").and_then(|time| Some(time.get(11..19)?.to_owned()));
-    let node = text("k8s.node.name");
-    let node = if has_several { join("/", ["k8s.cluster.name", "k8s.node.name"]) } else { node };
-    let service = join(":", ["mcs.import", "destination.port"])
-        .or_else(|| join(":", ["destination.address", "destination.port"]));
-    let backend = join(":", ["network.peer.address", "network.peer.port"]).map(|backend| {
-        text("mcs.source_cluster").map_or(backend.clone(), |cluster| format!("{backend} {cluster}"))
-    });
-    let client = join("/", ["k8s.namespace.name", "k8s.pod.name"])
-        .or_else(|| text("k8s.pod.uid"))
-        .or_else(|| join("/", ["thread.name", "process.pid"]))
-        .or_else(|| join(":", ["source.address", "source.port"]));
-    [time, node, service, backend.or_else(|| text("mcs.reason")), client].map(or_none)
+fn row(event: &Event, has_several: bool) -> [String; 5] {
+    let Event { view, cluster, node, namespace, name } = event;
+    let time = view.timestamp.strftime("%H:%M:%S").to_string();
+    let node = if has_several { format!("{cluster}/{node}") } else { node.clone() };
+    let pod = namespace.as_ref().zip(name.as_ref());
+    let client = pod.map(|(namespace, name)| format!("{namespace}/{name}"));
+    let client = client.or_else(|| view.pod.clone()).unwrap_or_else(|| view.client());
+    [time, node, view.service(), view.outcome(), client].map(|text| one_line_of(&text, CELL))
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
 
-    fn event(more: &Value) -> Map<String, Value> {
-        let mut event = json!({
-            "timestamp": "2026-11-26T12:00:01.123Z", "k8s.cluster.name": "east", "k8s.node.name": "n1",
-            "destination.address": "10.99.0.10", "destination.port": 80, "mcs.reason": "refused_unknown_port",
+    fn event(more: Value, pod: Option<&str>) -> Event {
+        let mut view = json!({
+            "timestamp": "2026-11-26T12:00:01.123Z", "destination.address": "10.99.0.10",
+            "destination.port": 80, "mcs.verdict": "refused", "mcs.reason": "refused_unknown_port",
+            "mcs.path": "socket", "network.type": "ipv4",
         });
-        for (name, value) in more.as_object().into_iter().flatten() {
-            event[name] = value.clone();
+        if let (Value::Object(view), Value::Object(more)) = (&mut view, more) {
+            view.extend(more);
         }
-        event.as_object().cloned().unwrap_or_default()
+        Event {
+            view: serde_json::from_value(view).unwrap(),
+            cluster: "east".to_owned(),
+            node: "n1".to_owned(),
+            namespace: pod.map(|_| "shop".to_owned()),
+            name: pod.map(str::to_owned),
+        }
     }
 
     #[test]
@@ -384,15 +392,15 @@ mod tests {
 
     #[test]
     fn a_row_names_what_is_known() {
-        let refused = event(&json!({"thread.name": "cu\u{1b}[31m", "process.pid": 7}));
+        let refused = event(json!({"thread.name": "cu\u{1b}[31m", "process.pid": 7}), None);
         let cells = row(&refused, false);
         assert_eq!(cells[..4], ["12:00:01", "n1", "10.99.0.10:80", "refused_unknown_port"]);
         assert!(!cells[4].contains('\u{1b}') && cells[4].ends_with("/7"), "{cells:?}");
-        let translated = event(&json!({
+        let more = json!({
             "mcs.import": "shop/cart", "network.peer.address": "10.20.1.5", "network.peer.port": 8080,
-            "mcs.source_cluster": "west", "k8s.pod.uid": "0b5b", "k8s.namespace.name": "shop",
-            "k8s.pod.name": format!("web-{}", "x".repeat(60)),
-        }));
+            "mcs.source_cluster": "west", "k8s.pod.uid": "0b5b",
+        });
+        let translated = event(more, Some(&format!("web-{}", "x".repeat(60))));
         let cells = row(&translated, true);
         assert_eq!(cells[1..4], ["east/n1", "shop/cart:80", "10.20.1.5:8080 west"]);
         let line = |terminal| growing_row(COLUMNS, &cells, is_uncut(TraceFormat::Table, terminal));

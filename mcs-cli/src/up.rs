@@ -20,7 +20,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::{Args, ValueEnum};
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::core::clusterset::ClusterId;
 use mcs_kube::{
     program::{self, print, table, terminal_width},
     told,
@@ -397,7 +397,7 @@ async fn install(plan: &Plan, place: usize) -> anyhow::Result<Vec<String>> {
         say("the types are served".to_owned())?;
     }
     member.name_set(&plan.clusterset).await?;
-    if !matches!(release.change, release::Change::Keep { .. }) {
+    if !matches!(release.change, release::ReleaseChange::Keep { .. }) {
         progress::say(id, "helm waits for the agent and the controller, 5 minutes at most")?;
         release.install(&plan.chart, cluster, kubeconfig).await?;
         let from = release.change.former().map(|from| format!("{from} -> ")).unwrap_or_default();

@@ -22,7 +22,7 @@ impl FigureRow {
     /// How many columns count source clusters.
     pub const CLUSTERS: u32 = Self::COLUMNS - Refusal::COUNT;
     /// The column of slices that name no cluster.
-    pub const UNKNOWN_CLUSTER: u32 = 1;
+    pub const UNKNOWN_CLUSTER: u8 = 1;
 }
 
 /// Why a client of an import was refused.

@@ -57,7 +57,6 @@ pub(crate) use eq_by_words;
 mod address;
 mod address_filter;
 mod affinity;
-mod backend;
 mod counter;
 mod figure;
 mod flow;
@@ -75,13 +74,15 @@ mod vip;
 pub use address::Address;
 pub use address_filter::{AddressKinds, BUCKETS_PER_WORD, FilterBucket};
 pub use affinity::{Affinity, AffinityKey, ClientKey};
-pub use backend::{BackendRecord, BackendRef, BackendState, SlotPair};
 pub use counter::Counter;
 pub use figure::{FigureRow, Refusal};
 pub use flow::{
     Flow, FlowEvictions, FlowFlags, FlowState, FlowsUsed, Fragment, FragmentKey, Seen, Tuple,
 };
-pub use frontend::{Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey, FrontendState};
+pub use frontend::{
+    BackendRecord, BackendRef, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
+    FrontendState, SlotPair,
+};
 pub use health::{ClientFailures, HealthRecord};
 pub use liveness::Liveness;
 pub use socket::{

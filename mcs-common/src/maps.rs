@@ -61,9 +61,9 @@ macro_rules! each_map {
             /// Indexed by [`Counter`](crate::Counter).
             COUNTERS "counters" State PerCpuArray[u64] Fixed($crate::Counter::ALL.len() as u32);
             /// Counts by import and source cluster. Row 0 has those of all imports without a row of their own.
-            FIGURES "figures" State PerCpuArray[$crate::FigureRow] Figures;
+            FIGURES "figures" State PerCpuArray[$crate::FigureRow] OfFeature;
             /// The row of each VIP, for refusals. The agent adds and removes entries.
-            FIGURE_VIPS "figure_vips" State SparseHash[$crate::Address, u32] FigureVips;
+            FIGURE_VIPS "figure_vips" State SparseHash[$crate::Address, u32] OfFeature;
             /// 1 after socket storage could not be allocated for a socket of this node, else 0.
             STORAGE_FALLBACK "storage_fallback" State Array[u32] Fixed(1);
             /// The flows of packets.
@@ -154,10 +154,8 @@ pub enum Entries {
     SocketSlots,
     /// One for two slots of sockets.
     SocketSlotPairs,
-    /// One for each import with figures of its own, and one for all others.
-    Figures,
-    /// One for each VIP of an import with figures of its own.
-    FigureVips,
+    /// As many as the feature wants that the map is for. Each agent begins with a new map.
+    OfFeature,
     /// [`fragments`].
     Fragments,
     /// [`LRU_ENTRIES`].

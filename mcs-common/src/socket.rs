@@ -71,7 +71,7 @@ crate::pod!(SocketState);
 pub struct Sent;
 
 impl Sent {
-    /// The socket has sent. Earlier versions write this alone.
+    /// The socket has sent.
     pub const ANY: u64 = 1;
     /// The socket has pins of several frontends.
     const SEVERAL: u64 = 2;
@@ -175,7 +175,7 @@ crate::pod!(ReverseValue);
 pub struct ConnectedValue {
     vip: Address,
     vip_port: u16,
-    /// 1 for a socket of TCP. Earlier versions list UDP sockets alone, and write 0.
+    /// 1 for a socket of TCP, and 0 for one of UDP.
     is_tcp: u16,
     pad: u32,
     /// The cookie of the socket's network namespace.
@@ -224,7 +224,7 @@ mod tests {
             assert_eq!(Sent::only_pin(after(pins)), expected, "{pins:?}");
             assert_eq!(after(pins) == 0, pins.is_empty());
         }
-        let earlier = Sent::with_pin(Sent::ANY, 7);
-        assert_eq!(Sent::only_pin(earlier), 0, "an earlier version may have added a pin");
+        let unknown = Sent::with_pin(Sent::ANY, 7);
+        assert_eq!(Sent::only_pin(unknown), 0, "it may have another pin");
     }
 }

@@ -117,8 +117,8 @@ pub struct SocketSlot {
     /// The port of `backend` in host order.
     pub backend_port: u16,
     /// If the agent destroys the socket when its backend no longer serves, since it is one of UDP: the
-    /// [`SocketSlot::number`] of the connection, or 1 of earlier versions. Else 0. The agent replaces the number by 0
-    /// before a destruction, and no later one.
+    /// [`SocketSlot::number`] of the connection. Else 0. The agent replaces the number by 0 before a destruction, and no later
+    /// one.
     pub listed: u32,
     /// The backend's id and generation.
     pub chosen: BackendRef,

@@ -3,5 +3,5 @@
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    mcs_controller::cli::main()
+    mcs_controller::core::cli::main(mcs_controller::features::ALL)
 }

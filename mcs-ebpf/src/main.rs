@@ -12,16 +12,15 @@ compile_error!("mcs-ebpf is built for BPF alone: run `cargo xtask build`");
 
 mod affinity;
 mod counters;
-mod figures;
+mod features;
 mod maps;
 mod packet;
 mod per_cpu;
 mod socket;
-mod trace;
 
 use aya_ebpf::{
-    macros::{btf_tracepoint, cgroup_sock, cgroup_sock_addr, classifier},
-    programs::{BtfTracePointContext, SockAddrContext, SockContext, TcContext},
+    macros::{cgroup_sock, cgroup_sock_addr, classifier},
+    programs::{SockAddrContext, SockContext, TcContext},
 };
 
 use crate::{
@@ -32,7 +31,7 @@ use crate::{
     socket::{
         connect,
         context::{Hook4, Hook6, SocketContext},
-        getpeername, health, recvmsg, release, sendmsg,
+        getpeername, recvmsg, release, sendmsg,
     },
 };
 
@@ -89,27 +88,6 @@ fn getpeername6(ctx: SockAddrContext) -> i32 {
 #[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
 fn sock_release(ctx: SockContext) -> i32 {
     release::release(&ctx)
-}
-
-/// Records a connect whose backend does not answer. It is attached only while a service asks for passive health.
-#[btf_tracepoint(function = "tcp_retransmit_skb")]
-#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
-fn tcp_retransmit_skb(ctx: BtfTracePointContext) {
-    health::not_answered(&ctx);
-}
-
-/// Records a connect that is reset. It is attached only while a service asks for passive health.
-#[btf_tracepoint(function = "tcp_receive_reset")]
-#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
-fn tcp_receive_reset(ctx: BtfTracePointContext) {
-    health::not_answered(&ctx);
-}
-
-/// Records a connect that is answered. It is attached only while a backend fails.
-#[btf_tracepoint(function = "inet_sock_set_state")]
-#[expect(clippy::needless_pass_by_value, reason = "aya's macro passes the context by value")]
-fn inet_sock_set_state(ctx: BtfTracePointContext) {
-    health::state_changed(&ctx);
 }
 
 /// Translates packets that a pod sends to a VIP: tc ingress of the host side of its interface.

@@ -188,6 +188,8 @@ pub struct ApiConnection {
     pub client: Client,
     /// The server of the client.
     pub(crate) server: Arc<Server>,
+    /// The text of the kubeconfig, if it can be replaced.
+    pub(crate) content: Option<Arc<str>>,
     /// Counts the clients of this process, from 0.
     number: u64,
     /// When the credentials of the exec plugin expire.
@@ -240,6 +242,7 @@ impl ApiAccess {
         let connection = (!needs_plugin).then(|| ApiConnection {
             client,
             server: Server::of(&config),
+            content: content.clone(),
             number: 0,
             expires: None,
         });
@@ -296,20 +299,35 @@ impl ApiAccess {
         }
         let client = client(&config, proxy.as_ref(), &self.servers)?;
         let number = former.map_or(0, |number| number + 1);
-        let made = ApiConnection { client, server: Server::of(&config), number, expires };
+        let server = Server::of(&config);
+        let made = ApiConnection { client, server, content, number, expires };
         *self.lock() = Some(made.clone());
         self.renewals.send_replace(());
         Ok(made)
     }
 
-    /// Returns when the kubeconfig differs from the current connection's. Never for a file.
-    pub async fn replaced(&self) {
+    /// Returns when a kubeconfig other than `used` is to be tried, or is in use. Never for a file.
+    ///
+    /// The watches of a mailbox share a connection. The first that makes a new one must not keep the change from the others.
+    pub async fn replaced(&self, used: Option<&Arc<str>>) {
         let ApiSource::Content(KubeconfigContent { content, .. }) = &self.source else {
             return std::future::pending().await;
         };
-        let mut content = content.clone();
-        if content.wait_for(|content| self.tried().as_ref() != Some(content)).await.is_err() {
-            std::future::pending::<()>().await;
+        let (mut content, mut renewals) = (content.clone(), self.renewals());
+        loop {
+            let new = Some(Arc::clone(&content.borrow_and_update()));
+            let is_in_use = || self.current().is_some_and(|current| current.content == new);
+            if new.as_ref() != used && (*self.tried() != new || is_in_use()) {
+                return;
+            }
+            let changed = tokio::select! {
+                biased;
+                changed = content.changed() => changed,
+                changed = renewals.changed() => changed,
+            };
+            if changed.is_err() {
+                return std::future::pending().await;
+            }
         }
     }
 
@@ -423,6 +441,10 @@ fn client(
     proxy: Option<&Proxy>,
     servers: &watch::Sender<BTreeSet<IpAddr>>,
 ) -> Result<Client, AccessError> {
+    #[cfg(any(test, feature = "testing"))]
+    if let Some(client) = crate::testing::in_memory::client(config, headers_limit) {
+        return Ok(client);
+    }
     let host = config.cluster_url.host().unwrap_or_default();
     if let Ok(ip) = host.trim_start_matches('[').trim_end_matches(']').parse() {
         remember(servers, [ip]);

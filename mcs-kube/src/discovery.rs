@@ -52,6 +52,7 @@ pub async fn follow<U>(
             return;
         }
         tokio::select! {
+            biased;
             () = sleep(pause) => {}
             _ = renewals.changed() => {}
         }

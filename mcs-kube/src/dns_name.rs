@@ -17,6 +17,27 @@ pub fn stem(text: &str) -> Option<&str> {
     text.trim_end_matches('.').strip_suffix(SUFFIX)
 }
 
+/// The namespace, if there is one, the name and the port of `NAME`, `NAMESPACE/NAME` or a name in DNS, with or without `:PORT`.
+#[must_use]
+pub fn parse(text: &str) -> Option<(Option<&str>, &str, Option<u16>)> {
+    let (name, port) = match text.rsplit_once(':') {
+        Some((name, port)) => (name, Some(port.parse().ok().filter(|port| *port != 0)?)),
+        None => (text, None),
+    };
+    let (namespace, name) = match (stem(name), name.split_once('/')) {
+        (Some(dns), _) => {
+            let (name, namespace) = dns.split_once('.').filter(|(_, of)| !of.contains('.'))?;
+            (Some(namespace), name)
+        }
+        (None, Some((namespace, name))) => (Some(namespace), name),
+        (None, None) => (None, name),
+    };
+    let mut names = namespace.into_iter().chain([name]);
+    names
+        .all(|name| !name.is_empty() && !name.contains(['/', ':']))
+        .then_some((namespace, name, port))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -27,5 +48,24 @@ mod tests {
         assert_eq!(name, format!("web.shop.svc.{ZONE}"));
         assert_eq!(stem(&format!("{name}.")), Some("web.shop"));
         assert_eq!(stem("shop/web"), None);
+    }
+
+    #[test]
+    fn a_service_is_named_in_each_way() {
+        let shop = Some("shop");
+        assert_eq!(parse("web"), Some((None, "web", None)));
+        assert_eq!(parse("shop/web:80"), Some((shop, "web", Some(80))));
+        assert_eq!(parse("web.shop.svc.clusterset.local:80"), Some((shop, "web", Some(80))));
+        for wrong in [
+            "",
+            "web:0",
+            "web:x",
+            "a/b/c",
+            "/web",
+            "web.svc.clusterset.local",
+            "a.b.c.svc.clusterset.local",
+        ] {
+            assert_eq!(parse(wrong), None, "{wrong}");
+        }
     }
 }

@@ -1,9 +1,10 @@
 //! Credentials from the exec plugin of a kubeconfig, with a time limit.
 //!
-//! kube runs the plugin in the calling thread and without a limit (checked in 5.0.0), so a plugin that
-//! hangs would stop everything else in it. The protocol is client.authentication.k8s.io.
+//! kube cannot end a plugin that hangs (checked in 5.0.0). It runs the first one in the calling thread, another one for the
+//! client's certificate, and its error has all that a plugin has printed, tokens too. The protocol is
+//! client.authentication.k8s.io.
 
-use std::{io, pin::pin, process::Stdio, time::Duration};
+use std::{pin::pin, process::Stdio, time::Duration};
 
 use jiff::Timestamp;
 use k8s_openapi::ByteString;
@@ -24,28 +25,8 @@ const LONGEST_LINE: usize = 200;
 #[error("the exec plugin {command:?} of the kubeconfig {reason}")]
 pub struct PluginError {
     command: String,
-    reason: PluginFailure,
-}
-
-/// Why a plugin gave no credentials, and what to do.
-#[derive(Debug, Error)]
-enum PluginFailure {
-    #[error("has no command: set users[].user.exec.command")]
-    NoCommand,
-    #[error("cannot be started: {error}{}", hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default())]
-    NotStarted {
-        error: io::Error,
-        /// `installHint` of the kubeconfig.
-        hint: Option<String>,
-    },
-    #[error("did not end within {} s and was killed: run it by hand on this node to see what it waits for", .0.as_secs_f32())]
-    TimedOut(Duration),
-    #[error("failed ({status}): {last_line}")]
-    Failed { status: std::process::ExitStatus, last_line: String },
-    #[error(
-        "printed no ExecCredential with a token or a certificate and key{0}: run it by hand to see what it prints"
-    )]
-    NoCredentials(String),
+    /// And what to do.
+    reason: String,
 }
 
 /// What the plugin prints. client-go accepts YAML too.
@@ -86,7 +67,6 @@ impl Credentials {
     }
 }
 
-/// `user.exec` of a kubeconfig.
 fn base64(pem: String) -> String {
     let encoded = serde_json::to_value(ByteString(pem.into_bytes()));
     encoded.ok().and_then(|value| value.as_str().map(str::to_owned)).unwrap_or_default()
@@ -111,33 +91,36 @@ pub(crate) async fn run(plugin: &ExecConfig) -> Result<Credentials, PluginError>
     run.map_err(named)
 }
 
-async fn run_within(plugin: &ExecConfig, limit: Duration) -> Result<Credentials, PluginFailure> {
-    let mut command = command(plugin).ok_or(PluginFailure::NoCommand)?;
-    let child = command
-        .spawn()
-        .map_err(|error| PluginFailure::NotStarted { error, hint: plugin.install_hint.clone() })?;
+async fn run_within(plugin: &ExecConfig, limit: Duration) -> Result<Credentials, String> {
+    let mut command = command(plugin).ok_or("has no command: set users[].user.exec.command")?;
+    let hint = plugin.install_hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+    let not_started = |error| format!("cannot be started: {error}{hint}");
+    let child = command.spawn().map_err(not_started)?;
     let pid = child.id().and_then(|pid| Pid::from_raw(pid.try_into().ok()?));
     let mut output = pin!(child.wait_with_output());
     // After `output`, so that it is dropped before the child is reaped.
     let group = ProcessGroup(pid);
-    let output = timeout(limit, &mut output).await.map_err(|_| PluginFailure::TimedOut(limit))?;
+    let output = timeout(limit, &mut output).await.map_err(|_| {
+        format!(
+            "did not end within {} s and was killed: run it by hand on this node to see what it waits for",
+            limit.as_secs_f32()
+        )
+    })?;
     group.leave();
-    let output = output.map_err(|error| PluginFailure::NotStarted { error, hint: None })?;
+    let output = output.map_err(|error| format!("cannot be waited for: {error}"))?;
     if !output.status.success() {
-        let last_line = last_line(&output.stderr);
-        return Err(PluginFailure::Failed { status: output.status, last_line });
+        return Err(format!("failed ({}): {}", output.status, last_line(&output.stderr)));
     }
-    let printed: Result<ExecCredential, _> = serde_saphyr::from_slice(&output.stdout);
-    match printed {
+    let why = match serde_saphyr::from_slice(&output.stdout) {
         Ok(ExecCredential { status: Some(credentials) }) if credentials.are_complete() => {
-            Ok(credentials)
+            return Ok(credentials);
         }
-        Ok(_) => Err(PluginFailure::NoCredentials(String::new())),
-        Err(error) => {
-            let first = error.to_string().lines().next().unwrap_or_default().to_owned();
-            Err(PluginFailure::NoCredentials(format!(" ({first})")))
-        }
-    }
+        Ok(_) => String::new(),
+        Err(error) => format!(" ({})", error.to_string().lines().next().unwrap_or_default()),
+    };
+    Err(format!(
+        "printed no ExecCredential with a token or a certificate and key{why}: run it by hand to see what it prints"
+    ))
 }
 
 fn command(plugin: &ExecConfig) -> Option<Command> {
@@ -244,7 +227,7 @@ mod tests {
         let plugin = script(&format!("sleep 600 & echo $! > {}", pid.display()));
         let begin = Instant::now();
         let failure = run_within(&plugin, Duration::from_millis(500)).await.err().unwrap();
-        assert!(failure.to_string().starts_with("did not end within 0.5 s"), "{failure}");
+        assert!(failure.starts_with("did not end within 0.5 s"), "{failure}");
         assert!(begin.elapsed() < Duration::from_secs(5), "{:?}", begin.elapsed());
         wait_until_gone(&pid);
     }

@@ -6,7 +6,7 @@
 //!       |  ApiConnection                       access
 //!       v
 //!  list and watch, with back-off               watch, discovery
-//!       |  WatchedObject, decoded              decoder
+//!       |  WatchedObject, decoded              objects, decoder
 //!       v
 //!  ResourceEvent
 //! ```
@@ -20,13 +20,15 @@ pub mod decoder;
 pub mod discovery;
 pub mod dns_name;
 mod duration;
-pub mod endpoint_slice;
+mod envelope;
 mod exec_plugin;
-pub mod message;
 mod object_key;
+pub mod objects;
 pub mod program;
 pub mod reach;
+pub mod reasons;
 mod record;
+pub mod report;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod text;
@@ -39,12 +41,13 @@ pub mod wish;
 pub use access::{
     AccessError, ApiAccess, ApiConnection, KubeconfigContent, KubeconfigFile, is_unverified,
 };
-pub use decoder::{Decoder, NotDecoded, PropertyDecoder, ReadMessage, WatchedObject};
+pub use decoder::{Decoder, PropertyDecoder, RangeDecoder, WatchedObject};
 pub use duration::duration;
 pub use exec_plugin::PluginError;
 pub use object_key::ObjectKey;
+pub use objects::{EndpointConditions, NamespaceRules, ReadMessage, ServiceType};
 pub use record::{SERVICE_NAME_LABEL, record_of};
-pub use text::{hanging, one_line, one_line_of, told};
+pub use text::{hanging, one_line, one_line_of, shorten, told};
 pub use tiers::{SELECTOR_RESULTS, Tier, Tiers};
 pub use traffic::{ClusterTraffic, Drain, TRAFFIC_PROPERTY, Traffic, Unreachable};
 pub use vip_ranges::{VIP_RANGES_PROPERTY, VipRangeList};

@@ -16,13 +16,18 @@ use std::{
     env,
     ffi::OsStr,
     net::{AddrParseError, SocketAddr},
+    panic::resume_unwind,
     str::FromStr,
+    thread,
     time::Duration,
 };
 
 use anyhow::Context as _;
 use clap::builder::Resettable;
-use tokio::time::{Instant, sleep_until};
+use tokio::{
+    sync::oneshot,
+    time::{Instant, sleep_until},
+};
 
 pub use tracing_subscriber::filter::ParseError;
 
@@ -32,7 +37,7 @@ pub use self::{
     output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
     table::{growing_row, has_reader, input_ended, print, table, takes_output, terminal_width},
-    trace::{TraceFormat, trace_duration},
+    trace::{TraceFormat, Verdict, trace_duration},
 };
 
 /// An address to listen on, or none.
@@ -90,4 +95,49 @@ pub fn block_on<T>(command: impl Future<Output = anyhow::Result<T>>) -> anyhow::
     // Time to finish the write of a file. A running name lookup does not delay the exit further.
     runtime.shutdown_timeout(Duration::from_millis(200));
     result
+}
+
+/// Runs a task on a thread of this name, by [`block_on`]. Returns what waits for its result, and panics if the task has panicked.
+///
+/// # Errors
+/// The thread cannot start.
+pub fn run_on_thread<T: Send + 'static, F: Future<Output = anyhow::Result<T>>>(
+    name: &str,
+    task: impl FnOnce() -> F + Send + 'static,
+) -> anyhow::Result<impl Future<Output = anyhow::Result<T>>> {
+    let (running, ended) = oneshot::channel::<()>();
+    let work = move || {
+        // It is dropped when the thread ends, also by a panic.
+        let _running = running;
+        block_on(task())
+    };
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work);
+    let thread = thread.context("cannot start a thread")?;
+    Ok(async {
+        let _ = ended.await;
+        thread.join().unwrap_or_else(|panic| resume_unwind(panic))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn the_end_of_a_thread_is_told_whether_it_returns_fails_or_panics() {
+        let (end, ending) = oneshot::channel::<()>();
+        let thread = run_on_thread("one", async move || {
+            let _ = ending.await;
+            Ok(thread::current().name().map(str::to_owned))
+        });
+        drop(end);
+        assert_eq!(thread.unwrap().await.unwrap().as_deref(), Some("one"));
+
+        let thread = run_on_thread("two", async || anyhow::bail!("no room"));
+        let result: anyhow::Result<()> = thread.unwrap().await;
+        assert_eq!(result.unwrap_err().to_string(), "no room");
+
+        let thread = run_on_thread::<(), _>("three", async || panic!("the test wants it"));
+        assert!(tokio::spawn(thread.unwrap()).await.unwrap_err().is_panic());
+    }
 }

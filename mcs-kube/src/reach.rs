@@ -4,6 +4,7 @@
 
 mod choice;
 mod connect;
+pub mod dns;
 pub mod source;
 mod way;
 

@@ -1,6 +1,7 @@
 //! A test double of an API server, which gives scripted answers.
 #![expect(clippy::unwrap_used, reason = "it is used by tests alone")]
 
+pub mod in_memory;
 pub mod messages;
 
 use std::{

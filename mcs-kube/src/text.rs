@@ -66,6 +66,16 @@ pub fn hanging(indent: usize, text: &str, width: usize) -> String {
     lines
 }
 
+/// Bytes of a message in a report and in the log. Values in it come from objects and can be of any length.
+const MESSAGE: usize = 500;
+
+/// A message of at most 500 bytes, and an ellipsis if it was longer.
+pub fn shorten(message: &str) -> String {
+    let end = message.floor_char_boundary(MESSAGE);
+    let (kept, cut) = message.split_at(end);
+    if cut.is_empty() { kept.to_owned() } else { format!("{kept}…") }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

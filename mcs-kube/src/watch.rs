@@ -110,6 +110,8 @@ pub struct ResourceWatch<'a, D: Decoder, U> {
     json_once: bool,
     /// The API server of the last connection.
     server: Option<Arc<Server>>,
+    /// Its kubeconfig, if that can be replaced.
+    kubeconfig: Option<Arc<str>>,
     /// The latest resource version.
     resource_version: Option<String>,
     /// Whether the API server cannot list at that version, so that the next list needs the latest state.
@@ -153,6 +155,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
             lists: ListForm::Streamed,
             json_once: false,
             server: None,
+            kubeconfig: None,
             resource_version: None,
             needs_quorum_read: false,
             listed: false,
@@ -206,6 +209,7 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
 
     /// Lists again at another API server: resource versions of two servers are not comparable.
     fn note_server(&mut self, connection: &ApiConnection) {
+        self.kubeconfig.clone_from(&connection.content);
         let former = self.server.replace(Arc::clone(&connection.server));
         if former.is_some_and(|former| former != connection.server) {
             tracing::debug!("the kubeconfig has another server or authority: listing again");
@@ -331,10 +335,11 @@ impl<'a, D: Decoder, U> ResourceWatch<'a, D, U> {
         let mut begin = Instant::now();
         loop {
             let event = tokio::select! {
-                event = timeout(limit, events.next()) => event,
-                () = self.access.replaced() => return Err(WatchError::Replaced),
+                biased;
+                () = self.access.replaced(self.kubeconfig.as_ref()) => return Err(WatchError::Replaced),
                 // The shared connection is pinged, and usually leads to the same server.
                 Ok(()) = renewals.changed(), if is_alone => return Err(WatchError::Renewed),
+                event = timeout(limit, events.next()) => event,
             };
             let Ok(event) = event else {
                 return if is_alone { self.note_quiet(begin) } else { Err(WatchError::Silent) };

@@ -1,4 +1,4 @@
-//! What the owner of a service asks of agents by exported annotations: spill and passive health. Agents obey, and the
+//! What the owner of a service asks of agents by exported annotations: spill, passive health and borders. Agents obey, and the
 //! controller tells the owner what they ignore, by the same functions.
 
 use std::time::Duration;
@@ -11,6 +11,12 @@ pub const SPILL: &str = "traffic.clusterset.mcs-agent.io/spill";
 pub const FAILBACK_DELAY: &str = "traffic.clusterset.mcs-agent.io/failback-delay";
 /// Whether backends that do not answer are ejected: `on` or `off`.
 pub const PASSIVE_HEALTH: &str = "traffic.clusterset.mcs-agent.io/passive-health";
+
+/// Who serves where no cluster that the selectors match can: `all`, `none` or `drain`.
+pub const SELECTORS_FALLBACK: &str = "traffic.clusterset.mcs-agent.io/cluster-selectors-fallback";
+
+/// All of these.
+pub const ALL: [&str; 4] = [SPILL, FAILBACK_DELAY, PASSIVE_HEALTH, SELECTORS_FALLBACK];
 
 /// The largest `min-ready`.
 const MOST_READY: u64 = 1000;
@@ -46,6 +52,30 @@ impl Threshold {
     }
 }
 
+/// The clusters that no selector matches serve nobody.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Border {
+    /// Clients that they have end at once: `none`.
+    Ends,
+    /// Clients that they have stay: `drain`.
+    Drains,
+}
+
+impl Border {
+    /// Reads annotation [`SELECTORS_FALLBACK`]. With a value that is unknown, nobody serves outside of the border: whoever
+    /// writes the annotation wants one.
+    pub fn parse(text: &str) -> Result<Option<Self>, String> {
+        match text {
+            "all" => Ok(None),
+            "none" => Ok(Some(Self::Ends)),
+            "drain" => Ok(Some(Self::Drains)),
+            other => Err(format!(
+                "annotation {SELECTORS_FALLBACK} {other:?} is unknown and counts as none; use all, none or drain"
+            )),
+        }
+    }
+}
+
 /// Reads annotation [`FAILBACK_DELAY`].
 pub fn failback_delay(text: &str) -> Result<Duration, String> {
     let delay = duration(text).filter(|delay| (SHORTEST_DELAY..=LONGEST_DELAY).contains(delay));
@@ -72,7 +102,8 @@ pub fn problems<'a>(annotation: impl Fn(&str) -> Option<&'a str>) -> Vec<String>
     let delay = annotation(FAILBACK_DELAY).filter(|_| spill.is_some() && spill_problem.is_none());
     let delay_problem = delay.and_then(|text| failback_delay(text).err());
     let health = annotation(PASSIVE_HEALTH).and_then(|text| passive_health(text).err());
-    spill_problem.into_iter().chain(delay_problem).chain(health).collect()
+    let border = annotation(SELECTORS_FALLBACK).and_then(|text| Border::parse(text).err());
+    spill_problem.into_iter().chain(delay_problem).chain(health).chain(border).collect()
 }
 
 #[cfg(test)]

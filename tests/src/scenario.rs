@@ -47,29 +47,24 @@ mod messages;
 mod node;
 mod objects;
 mod play;
-mod view;
 mod watched;
 
 use std::{
-    env, fs,
+    env,
     path::{Path, PathBuf},
     process::ExitCode,
 };
 
 use anyhow::Context as _;
 use clap::Parser as _;
-use mcs_agent::model::Capacity;
+use mcs_agent::core::model::Capacity;
 use tempfile::TempDir;
 
 pub use self::watched::Backing;
-use self::{
-    file::Scenario,
-    messages::Answer,
-    objects::Story,
-    play::{Outcomes, play},
-};
+use self::{file::Scenario, messages::Answer, objects::Story, play::play};
 use crate::{
     fuzz::{Regressions, fuzz},
+    script::{Outcomes, files},
     suite::{Args, Suite, tell},
 };
 
@@ -106,7 +101,7 @@ pub fn main<C: 'static, M: Backing + 'static>(
     begin: impl FnOnce() -> anyhow::Result<(C, PathBuf)> + 'static,
     new_maps: fn(&C, Capacity) -> anyhow::Result<M>,
 ) -> ExitCode {
-    let files = match files() {
+    let files = match files("scenarios") {
         Ok(files) => files,
         Err(error) => {
             println!("cannot begin: {error:#}");
@@ -135,15 +130,6 @@ pub fn main<C: 'static, M: Backing + 'static>(
         ));
         begin()
     })
-}
-
-fn files() -> anyhow::Result<Vec<PathBuf>> {
-    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
-    let entries =
-        fs::read_dir(&directory).with_context(|| format!("cannot read {}", directory.display()))?;
-    let mut files = entries.map(|entry| Ok(entry?.path())).collect::<anyhow::Result<Vec<_>>>()?;
-    files.sort();
-    Ok(files)
 }
 
 fn check<M: Backing>(

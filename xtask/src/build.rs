@@ -11,6 +11,7 @@ use anyhow::{Context as _, Result};
 use crate::{
     btf, cross, dwarf, process,
     setup::{self, toolchain},
+    variant::{self, Variant, write_if_changed},
     workspace::{self, Workspace},
 };
 
@@ -125,22 +126,39 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
 
 /// Builds the eBPF object and returns its path.
 pub(crate) fn object(workspace: &Workspace) -> Result<PathBuf> {
-    object_of(workspace, &[], "mcs-ebpf.o")
+    object_in(workspace, &workspace.root, "mcs-ebpf.o")
 }
 
 /// Builds an agent that acts as another version in tests, with longer values in the config maps. Returns its path.
 pub(crate) fn wide(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
-    const FEATURE: &[&str] = &["--features", "wide"];
-    // Nobody measures it, and the agent takes longest to optimise.
-    const QUICK: &[&str] = &["--config", "profile.release.package.mcs-agent.opt-level=1"];
-    let object = object_of(workspace, FEATURE, "mcs-ebpf-wide.o")?;
-    agent_with(workspace, &object, profile, &[FEATURE, QUICK].concat(), "mcs-agent-wide")
+    let object = object_in(workspace, &variant::WIDE.write(workspace)?, "mcs-ebpf-wide.o")?;
+    variant_agent(workspace, &variant::WIDE, &object, profile)
 }
 
-fn object_of(workspace: &Workspace, features: &[&str], name: &str) -> Result<PathBuf> {
+/// Builds an agent with two slots for connected sockets, for tests. Returns its path. The programs are those of every agent,
+/// which tells them how many slots there are.
+pub(crate) fn two_slots(workspace: &Workspace, profile: Profile) -> Result<PathBuf> {
+    variant_agent(workspace, &variant::TWO_SLOTS, &object(workspace)?, profile)
+}
+
+fn variant_agent(
+    workspace: &Workspace,
+    variant: &Variant,
+    object: &Path,
+    profile: Profile,
+) -> Result<PathBuf> {
+    // Nobody measures it, and the agent takes longest to optimise.
+    const QUICK: &[&str] = &["--config", "profile.release.package.mcs-agent.opt-level=1"];
+    let place = variant.write(workspace)?;
+    let name = format!("mcs-agent-{}", variant.name);
+    agent_in(workspace, &place, object, profile, QUICK, &name)
+}
+
+/// Builds the eBPF object of the workspace, or of the copy of it, in this place.
+fn object_in(workspace: &Workspace, place: &Path, name: &str) -> Result<PathBuf> {
     let toolchain = setup::toolchain(workspace)?;
     let mut build = toolchain.cargo(workspace, "build");
-    build.args(["--package", "mcs-ebpf"]).args(features);
+    build.args(["--package", "mcs-ebpf"]).current_dir(place);
     process::run(&mut build).with_context(|| toolchain.suspicion())?;
 
     let linked = toolchain::output(workspace).join("mcs-ebpf");
@@ -160,7 +178,7 @@ pub(crate) fn release(workspace: &Workspace, object: &Path) -> Result<PathBuf> {
 
 /// Builds the agent around `object` and returns its path.
 pub(crate) fn agent(workspace: &Workspace, object: &Path, profile: Profile) -> Result<PathBuf> {
-    agent_with(workspace, object, profile, &[], "mcs-agent")
+    agent_in(workspace, &workspace.root, object, profile, &[], "mcs-agent")
 }
 
 /// Builds a controller that acts as the next version in tests: its objects have fields that the types lack. Returns its
@@ -171,8 +189,8 @@ pub(crate) fn next_controller(
     profile: Profile,
 ) -> Result<PathBuf> {
     let mut build = profile.cargo(workspace);
+    build.current_dir(variant::NEXT.write(workspace)?);
     build.args(["--package", "mcs-agent", "--package", "mcs-controller"]);
-    build.args(["--features", "mcs-controller/next"]);
     // Nobody measures it.
     build.args(["--config", "profile.release.package.mcs-controller.opt-level=1"]);
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
@@ -210,20 +228,22 @@ pub(crate) fn suites(
     profile: Profile,
     binaries: &[&str],
 ) -> Result<()> {
-    binaries_of(workspace, object, profile, "mcs-tests", binaries)
+    // Without the suite that pauses the time of tokio: cargo would build all that uses tokio once more.
+    let package = ["mcs-tests", "--no-default-features", "--features", "suites"];
+    binaries_of(workspace, object, profile, &package, binaries)
 }
 
-/// Builds binaries of a package that drives the agent; [`suite`] says where they are.
+/// Builds binaries of a package that drives the agent, named with its features; [`suite`] says where they are.
 pub(crate) fn binaries_of(
     workspace: &Workspace,
     object: &Path,
     profile: Profile,
-    package: &str,
+    package: &[&str],
     binaries: &[&str],
 ) -> Result<()> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    build.args(["--package", package]);
+    build.arg("--package").args(package);
     build.args(binaries.iter().flat_map(|binary| ["--bin", binary]));
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())
 }
@@ -242,8 +262,9 @@ pub(crate) fn run_suite(
     process::run(&mut command)
 }
 
-fn agent_with(
+fn agent_in(
     workspace: &Workspace,
+    place: &Path,
     object: &Path,
     profile: Profile,
     options: &[&str],
@@ -251,7 +272,7 @@ fn agent_with(
 ) -> Result<PathBuf> {
     announce(workspace, profile);
     let mut build = profile.cargo(workspace);
-    build.args(["--package", "mcs-agent"]).args(options);
+    build.args(["--package", "mcs-agent"]).args(options).current_dir(place);
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     // Another version's program would be written to the same place.
     let program = profile.directory(workspace).join("mcs-agent");
@@ -282,33 +303,4 @@ fn announce(workspace: &Workspace, profile: Profile) {
 
 fn read(file: &Path) -> Result<Vec<u8>> {
     fs::read(file).with_context(|| format!("cannot read {}", file.display()))
-}
-
-/// Keeps the file's time where its content stays, so that cargo does not rebuild the agent.
-fn write_if_changed(file: &Path, content: &[u8]) -> Result<()> {
-    if fs::read(file).is_ok_and(|old| old == content) {
-        return Ok(());
-    }
-    fs::write(file, content).with_context(|| format!("cannot write {}", file.display()))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn an_unchanged_file_is_not_written_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let file = directory.path().join("object");
-        let time = || file.metadata().unwrap().modified().unwrap();
-        write_if_changed(&file, b"one").unwrap();
-        let old = std::time::SystemTime::UNIX_EPOCH;
-        fs::File::options().write(true).open(&file).unwrap().set_modified(old).unwrap();
-
-        write_if_changed(&file, b"one").unwrap();
-        assert_eq!(time(), old);
-        write_if_changed(&file, b"two").unwrap();
-        assert_ne!(time(), old);
-        assert_eq!(fs::read(&file).unwrap(), b"two");
-    }
 }

@@ -16,6 +16,7 @@ use crate::{
     workspace::Workspace,
 };
 
+mod definitions;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -44,10 +45,11 @@ const KUBERNETES: &str = "1.36.0";
 /// The last line of the chart's README that people write.
 const GENERATED: &str = "<!-- `cargo xtask deploy` writes this table from values.yaml. -->\n";
 
-/// Write the manifests in deploy/kustomize and deploy/dns, and the charts' READMEs, from the charts in deploy/helm
+/// Write the types in the controller's chart, and from the charts in deploy/helm the manifests in deploy/kustomize and
+/// deploy/dns, and the charts' READMEs
 ///
-/// The manifests are the charts with their default values, in the namespaces mcs-system and mcs-controller. The READMEs
-/// list the values.
+/// The types are those that the programs read. The manifests are the charts with their default values, in the namespaces
+/// mcs-system and mcs-controller. The READMEs list the values.
 #[derive(clap::Args)]
 pub(crate) struct Args {
     /// Only compare, and exit with 1 if they differ; `cargo xtask lint deploy` does so too
@@ -117,23 +119,29 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         check(workspace)?;
         return Ok(ExitCode::SUCCESS);
     }
+    for (file, text) in definitions::files(&workspace.root)? {
+        write(&file, &text)?;
+    }
     let copies = unchanged(workspace)?;
     for manifest in MANIFESTS {
-        let file = manifest.file(workspace);
-        let text = manifest.render(workspace, &copies)?;
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        println!("{}", file.display());
+        write(&manifest.file(workspace), &manifest.render(workspace, &copies)?)?;
     }
     for chart in CHARTS {
         let (file, text) = chart.readme(workspace)?;
-        fs::write(&file, text).with_context(|| format!("cannot write {}", file.display()))?;
-        println!("{}", file.display());
+        write(&file, &text)?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
+fn write(file: &Path, text: &str) -> Result<()> {
+    fs::write(file, text).with_context(|| format!("cannot write {}", file.display()))?;
+    println!("{}", file.display());
+    Ok(())
+}
+
 /// Fails unless the charts are sound, of this version, and what the manifests are made from.
 pub(crate) fn check(workspace: &Workspace) -> Result<()> {
+    definitions::check(&workspace.root)?;
     let copies = unchanged(workspace)?;
     for chart in CHARTS {
         chart.check(workspace, &copies)?;
@@ -170,17 +178,6 @@ impl Chart {
                 chart.lines().any(|line| line == expected),
                 "{path}/Chart.yaml has another {field} than the workspace, {}",
                 env!("CARGO_PKG_VERSION")
-            );
-        }
-        // `mcs up` compares the versions of types by this annotation.
-        let expected =
-            format!("    clusterset.mcs-agent.io/version: {}", env!("CARGO_PKG_VERSION"));
-        for file in fs::read_dir(workspace.root.join(&path).join("crds")).into_iter().flatten() {
-            let file = file?.path();
-            ensure!(
-                fs::read_to_string(&file)?.lines().any(|line| line == expected),
-                "{} lacks the annotation{expected}",
-                file.display()
             );
         }
         let image = format!("mcs-agent:{}", env!("CARGO_PKG_VERSION"));

@@ -25,8 +25,8 @@ mod elf;
 mod elsewhere;
 
 const NAME: &str = "localhost/mcs-agent";
-/// The largest size of the archive, in bytes: 23 MB for the agent and 20 MB for the controller.
-const LARGEST: u64 = 47_500_000;
+/// The largest size of the archive, in bytes: 26.5 MB for the agent and 21.5 MB for the controller.
+const LARGEST: u64 = 48_000_000;
 
 /// Write the container image, as an OCI archive that containerd, docker and kind load
 ///

@@ -16,8 +16,10 @@ use crate::{
 
 mod boundaries;
 mod circles;
+mod features;
 #[cfg(test)]
 mod links;
+mod reasons;
 
 /// The crates that are compiled for BPF: the programs, and what they share with user space.
 const BPF_CRATES: &[&str] = &["--package", "mcs-ebpf", "--package", "mcs-common"];
@@ -29,6 +31,16 @@ pub(crate) struct Args {
     /// What to check; by default everything but the advisories
     #[arg(value_enum)]
     checks: Vec<Check>,
+    /// With features: take each out of a copy of the tree, in target/lint-features, and check that the rest compiles; one
+    /// by its NAME, or those that have `changed`
+    #[arg(long, value_name = "NAME", num_args = 0..=1, default_missing_value = "all")]
+    delete: Option<String>,
+    /// What `--delete changed` compares with [default: origin/main, main, or the commit before]
+    #[arg(long, value_name = "REF", requires = "delete")]
+    base: Option<String>,
+    /// With reasons: write deploy/reasons.md
+    #[arg(long)]
+    write: bool,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -37,6 +49,10 @@ enum Check {
     Fmt,
     /// Which part of a program may use what: aya, the map ABI, Kubernetes types, unsafe code, clocks; and that no files name each other in imports
     Boundaries,
+    /// That no core names a feature, no feature names another, and few lines outside of a feature know it
+    Features,
+    /// That each code in the table of reasons is raised, seen by a test and explained by a page, and that deploy/reasons.md is current
+    Reasons,
     /// Clippy for user space and for BPF, warnings denied
     Clippy,
     /// Licences, sources and bans of the dependencies
@@ -49,13 +65,28 @@ enum Check {
     Advisories,
 }
 
-const DEFAULT: &[Check] =
-    &[Check::Fmt, Check::Boundaries, Check::Clippy, Check::Deny, Check::Docs, Check::Deploy];
+const DEFAULT: &[Check] = &[
+    Check::Fmt,
+    Check::Boundaries,
+    Check::Features,
+    Check::Reasons,
+    Check::Clippy,
+    Check::Deny,
+    Check::Docs,
+    Check::Deploy,
+];
 
 /// Runs the verb.
 pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     let checks = if args.checks.is_empty() { DEFAULT } else { &args.checks };
-    if checks.iter().any(|check| *check != Check::Boundaries) {
+    ensure!(
+        args.delete.is_none() || checks.contains(&Check::Features),
+        "--delete is for features: cargo xtask lint features --delete"
+    );
+    if checks
+        .iter()
+        .any(|check| !matches!(check, Check::Boundaries | Check::Features | Check::Reasons))
+    {
         setup::ensure(workspace, &[Purpose::Build, Purpose::Lint])?;
     }
     for check in checks {
@@ -65,6 +96,14 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
                 boundaries::check(&workspace.root)?;
                 circles::check(&workspace.root)?;
             }
+            Check::Features => {
+                let features = features::check(&workspace.root)?;
+                if let Some(which) = &args.delete {
+                    setup::ensure(workspace, &[Purpose::Build])?;
+                    features::delete::check(workspace, &features, which, args.base.as_deref())?;
+                }
+            }
+            Check::Reasons => reasons::check(&workspace.root, args.write)?,
             Check::Clippy => clippy(workspace)?,
             Check::Deny => deny(workspace, &["bans", "licenses", "sources"])?,
             Check::Docs => docs(workspace)?,

@@ -4,28 +4,28 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-use crate::workspace::Workspace;
+use crate::{
+    lab::{bench, clusters, demo, kernels, kind},
+    workspace::Workspace,
+};
 
-mod bench;
 mod btf;
 mod build;
-mod clusters;
 mod cost;
 mod cross;
-mod demo;
 mod deploy;
 mod dwarf;
 mod fuzz;
 mod image;
 mod interrupt;
-mod kernels;
-mod kind;
+mod lab;
 mod lint;
 mod process;
 mod release;
 mod screen;
 mod setup;
 mod test;
+mod variant;
 mod version;
 mod workspace;
 

@@ -37,14 +37,14 @@ const MESSAGE_LINES: usize = 4;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Args {
-    /// The suites to run; by default all but kind and mutants
+    /// The suites to run; by default all but kind, features and mutants
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]
     suites: Vec<String>,
     /// Print the suites, whether they need root, and their budgets; run nothing
     #[arg(long)]
     list: bool,
-    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice, kind, and mutants. Without
-    /// budgets
+    /// Try for longer: more kills and changes, all suites on all kernels, the image built twice, kind, each feature
+    /// taken out, and mutants. Without budgets
     #[arg(long)]
     full: bool,
     /// How many suites run side by side, at most

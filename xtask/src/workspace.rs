@@ -7,7 +7,7 @@ use std::{
     process::Command,
 };
 
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, ensure};
 
 use crate::process;
 
@@ -26,6 +26,19 @@ pub(crate) struct Workspace {
     pub(crate) cache: PathBuf,
     /// Where cargo keeps the sources of dependencies.
     pub(crate) cargo_home: PathBuf,
+}
+
+/// The files below a directory that git has or would add, by their paths there.
+pub(crate) fn files(root: &Path) -> Result<Vec<String>> {
+    let mut list = Command::new("git");
+    list.arg("-C").arg(root);
+    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
+    let output = list.output().context("cannot start git")?;
+    ensure!(output.status.success(), "{}: {}", process::describe(&list), output.status);
+    let files = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
+    // git still knows what was just deleted.
+    let files = files.split_terminator('\0').filter(|file| root.join(file).is_file());
+    Ok(files.map(str::to_owned).collect())
 }
 
 impl Workspace {

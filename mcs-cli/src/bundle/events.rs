@@ -3,11 +3,10 @@
 use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, Kind},
+    cluster::{Cluster, EVENTS},
     dns::SYSTEM,
 };
 
-const EVENTS: Kind = ("", "v1", "Event", "events");
 /// The newest ones that are kept of a cluster.
 const MOST: usize = 2000;
 /// The beginnings of the names of this project's namespaces and components, and of the DNS servers of a cluster.

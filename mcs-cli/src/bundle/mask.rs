@@ -127,7 +127,7 @@ mod tests {
     fn what_is_no_address_stays() {
         let mut mask = Mask::default();
         for text in [
-            "2026-01-02T03:04:05Z mcs_agent::engine: v1.30.4 1.2.3",
+            "2026-01-02T03:04:05Z mcs_agent::core::engine: v1.30.4 1.2.3",
             "127.0.0.1:16450 ::1 0.0.0.0 :: std::fmt mcs::be",
             "10.0.0.1234 300.1.1.1 v1.30.4. é::1é",
             "sha256:0123456789abcdef",

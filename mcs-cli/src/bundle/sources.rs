@@ -18,7 +18,7 @@ use crate::{
     status,
     tool::said_last,
 };
-use mcs_controller::clusterset::well_known;
+use mcs_controller::core::clusterset::well_known;
 
 /// The kinds of objects, each with a label selector. Secrets are excluded.
 const OBJECTS: [(Kind, &str); 8] = [

@@ -2,15 +2,15 @@
 
 use anyhow::ensure;
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey};
-use serde_json::Value;
+use mcs_kube::{Decoder, WatchedObject};
+use serde_json::{Value, from_value};
 
 use super::{Unknown, arguments};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
     pod_ranges::of_flag,
 };
-use mcs_controller::{
+use mcs_controller::core::{
     clusterset::{VipRanges, well_known},
     objects::{NodeDecoder, RangeDecoder},
 };
@@ -38,12 +38,12 @@ pub(crate) async fn ranges_of(cluster: &Cluster, namespace: &str) -> anyhow::Res
     if services.is_empty() {
         // Kubernetes before 1.33 has no ServiceCIDRs.
         let ranges = cluster.list_if_served(SERVICE_RANGES).await?;
-        services = decoded::<RangeDecoder>(&ranges).flatten().collect();
+        services = decoded::<RangeDecoder>(ranges).flatten().collect();
     }
     let mut pods = of_flag(&deployment, "--pod-cidr");
     if pods.is_empty() {
         let nodes = cluster.list(NODES).await?;
-        pods = decoded::<NodeDecoder>(&nodes).flat_map(|node| node.pod_ranges).collect();
+        pods = decoded::<NodeDecoder>(nodes).flat_map(|node| node.pod_ranges).collect();
     }
     Ok(Ranges { vips, services, pods })
 }
@@ -71,11 +71,9 @@ fn verdict(vips: &VipRanges, services: &[IpNet], pods: &[IpNet]) -> anyhow::Resu
     })
 }
 
-fn decoded<D: Decoder>(objects: &[Value]) -> impl Iterator<Item = D::Value> {
-    objects.iter().filter_map(|object| {
-        let name = object["metadata"]["name"].as_str().unwrap_or_default().into();
-        D::decode(ObjectKey { namespace: "".into(), name }, object).ok()
-    })
+fn decoded<D: Decoder>(objects: Vec<Value>) -> impl Iterator<Item = D::Value> {
+    let read = |object| from_value::<WatchedObject<D>>(object).ok()?.decoded.ok();
+    objects.into_iter().filter_map(read)
 }
 
 fn vips_of(deployment: &Value, property: Option<&str>) -> VipRanges {

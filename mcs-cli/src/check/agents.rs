@@ -4,11 +4,12 @@ use std::collections::BTreeMap;
 
 use anyhow::ensure;
 use jiff::Timestamp;
+use mcs_kube::report::CommonReport;
 use serde_json::Value;
 
 use super::{
     Warning, listed,
-    reports::{self, Reports, Status},
+    reports::{NodeStatus, Reports},
 };
 use crate::{
     agent_pod::{self, AgentPod, SELECTOR},
@@ -26,7 +27,10 @@ pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     let mut unready: Vec<_> = pods.iter().filter(|pod| pod.obstacle.is_some()).cloned().collect();
     unready.truncate(ASKED);
     // Without an answer its container may not run.
-    let said = agent_pod::ask_each(&unready, async |pod| reports::read(cluster, pod).await).await;
+    let said = agent_pod::ask_each(&unready, async |pod: &AgentPod| {
+        pod.status::<CommonReport>(cluster).await
+    })
+    .await;
     let said = said.into_iter().filter_map(|(pod, said)| {
         let degraded = said.ok()?.degraded.join("; ");
         (!degraded.is_empty()).then_some((&*pod.name, degraded))
@@ -64,16 +68,17 @@ fn result(
 
 /// What ready agents report: readiness leaves out whether an agent follows the API server. `ready`: what is known without them.
 pub(super) fn reported(ready: &str, reports: &Reports, now: Timestamp) -> anyhow::Result<String> {
-    let is_lost = |status: &Status| {
-        let kinds = status.report().into_iter().flat_map(|report| &report.source.kinds);
+    let is_lost = |status: &NodeStatus| {
+        let kinds = status.own_report().into_iter().flat_map(|report| &report.common.source.kinds);
         let mut lost = kinds.filter_map(|kind| kind.known_until);
-        lost.any(|until| now.as_second() - until > LOST)
+        lost.any(|until| now.as_second().saturating_sub_unsigned(until) > LOST)
     };
     let degraded = reports.said.iter().filter(|(_, status)| !status.degraded.is_empty());
     let (lost, others): (Vec<_>, Vec<_>) = degraded.partition(|(_, status)| is_lost(status));
-    let lines = |of: &[&(String, Status)]| {
-        let line =
-            |(node, status): &&(String, Status)| format!("{node}: {}", status.degraded.join("; "));
+    let lines = |of: &[&(String, NodeStatus)]| {
+        let line = |(node, status): &&(String, NodeStatus)| {
+            format!("{node}: {}", status.degraded.join("; "))
+        };
         listed(&of.iter().map(line).collect::<Vec<_>>())
     };
     ensure!(
@@ -138,14 +143,15 @@ mod tests {
     #[test]
     fn a_ready_agent_that_follows_nothing_is_told() {
         let status = |degraded: &[&str], known_until: Option<i64>| {
-            let kinds = json!([{"known_until": null}, {"known_until": known_until}]);
+            let kind = |until| json!({"resource": "r", "synced": true, "known_until": until});
+            let kinds = [kind(None), kind(known_until)];
             json!({"degraded": degraded, "report": {"source": {"kinds": kinds}}})
         };
         let now = Timestamp::from_second(1000).unwrap();
         let of =
             |all: Vec<Value>| reported("ready", &reports(["n1", "n2"].into_iter().zip(all)), now);
         let fine = || status(&[], None);
-        assert_eq!(of(vec![fine(), fine()]).unwrap(), "ready; 2 of 2 agents were asked");
+        assert_eq!(of(vec![fine(), fine()]).unwrap(), "ready; 2 of 2 agents answer");
         let lost = "slices cannot be followed: as of 1 h ago";
         let error = of(vec![fine(), status(&[lost], Some(900))]).unwrap_err();
         assert!(!error.is::<Warning>() && error.to_string().ends_with(&format!("n2: {lost}")));

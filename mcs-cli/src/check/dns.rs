@@ -10,24 +10,24 @@ use crate::{
     corefile::{self, Corefile},
     dns::{self, SYSTEM, Sources, View},
 };
-use mcs_controller::objects::MCS_GROUP;
-use mcs_kube::dns_name::ZONE;
+use mcs_controller::core::objects::MCS_GROUP;
+use mcs_kube::{dns_name::ZONE, reasons::ClusterCheck};
 
 /// The checks and their results.
-pub(super) async fn checks(cluster: &Cluster) -> Vec<(&'static str, anyhow::Result<String>)> {
-    let mut all = vec![("dns version", version(cluster).await)];
+pub(super) async fn checks(cluster: &Cluster) -> Vec<(ClusterCheck, anyhow::Result<String>)> {
+    let mut all = vec![(ClusterCheck::DnsVersion, version(cluster).await)];
     match Sources::of(cluster).await {
         Ok(sources) => {
             let view = sources.view();
             let domain =
                 view.as_ref().map_or("cluster.local", |view| &view.model.domain).to_owned();
-            all.push(("dns configuration", view.and_then(|view| configured(&view))));
-            all.push(("dns restart", restarted(cluster).await));
-            all.push(("node-local dns", node_local(cluster, &sources, &domain).await));
+            all.push((ClusterCheck::DnsConfiguration, view.and_then(|view| configured(&view))));
+            all.push((ClusterCheck::DnsRestart, restarted(cluster).await));
+            all.push((ClusterCheck::NodeLocalDns, node_local(cluster, &sources, &domain).await));
         }
-        Err(error) => all.push(("dns configuration", Err(error))),
+        Err(error) => all.push((ClusterCheck::DnsConfiguration, Err(error))),
     }
-    all.push(("dns rights", rights(cluster).await));
+    all.push((ClusterCheck::DnsRights, rights(cluster).await));
     all
 }
 
@@ -127,9 +127,25 @@ async fn node_local(cluster: &Cluster, sources: &Sources, domain: &str) -> anyho
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::{reasons::Coded as _, testing::ScriptedAnswer};
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::tests::{object, scripted};
+
+    #[tokio::test]
+    async fn each_part_of_dns_has_a_row() {
+        let absent = || ScriptedAnswer::error(404);
+        let none = object(json!({"metadata": {}, "items": []}));
+        let answers = [absent(), absent(), absent(), none].into_iter();
+        let (cluster, _server, _file) =
+            scripted("east", answers.chain((0..8).map(|_| absent()))).await;
+        let found = checks(&cluster).await;
+        let names: Vec<_> = found.iter().map(|(check, _)| check.name()).collect();
+        let expected =
+            ["dns version", "dns configuration", "dns restart", "node-local dns", "dns rights"];
+        assert_eq!(names, expected);
+    }
 
     #[test]
     fn a_pod_that_is_older_than_the_corefile_is_told() {

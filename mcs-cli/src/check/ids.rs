@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::anyhow;
+use mcs_kube::reasons::ClusterCheck;
 
 use super::Finding;
 use crate::{cluster::Cluster, contexts::Identity, fleet};
@@ -18,7 +19,7 @@ pub(super) async fn sift(clusters: Vec<Cluster>) -> (Vec<Cluster>, Vec<Finding>)
 }
 
 /// The places of the clusters that have an id of their own, in order.
-fn sifted(identities: &[Identity]) -> (Vec<usize>, Vec<Finding>) {
+pub(super) fn sifted(identities: &[Identity]) -> (Vec<usize>, Vec<Finding>) {
     let mut of_id: BTreeMap<&str, Vec<(usize, &Identity)>> = BTreeMap::new();
     for (place, identity) in identities.iter().enumerate() {
         let known = of_id.entry(&identity.id).or_default();
@@ -41,7 +42,7 @@ fn sifted(identities: &[Identity]) -> (Vec<usize>, Vec<Finding>) {
             servers.len(),
             servers.join(" and "),
         );
-        findings.push(Finding::new(id, "id", Err(error)));
+        findings.push(Finding::new(id, ClusterCheck::Id, Err(error)));
     }
     kept.sort_unstable();
     (kept, findings)
@@ -68,7 +69,7 @@ mod tests {
         let (kept, findings) = sifted(&all);
         assert_eq!(kept, [0, 2], "west was given twice");
         let [one] = &*findings else { panic!("{findings:?}") };
-        assert_eq!((&*one.cluster, one.check, one.result()), ("east", "id", "FAILED"));
+        assert_eq!((&*one.cluster, one.check, one.result()), ("east", ClusterCheck::Id, "FAILED"));
         assert!(
             one.message.contains("2 clusters have the id east, those at https://b and https://d")
         );

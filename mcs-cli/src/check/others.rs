@@ -2,6 +2,7 @@
 
 use anyhow::bail;
 use kube::api::ListParams;
+use mcs_kube::reasons::ClusterCheck;
 use serde_json::Value;
 
 use super::Warning;
@@ -17,12 +18,13 @@ const POLICY_BINDINGS: Kind = (
 const POLICY: &str = "mcs-imported-objects";
 
 /// The check of Cilium's operator. `None`: it has no part in imports.
-pub(super) async fn cilium(cluster: &Cluster) -> Option<anyhow::Result<String>> {
-    match found(cluster).await {
-        Ok(None) => None,
-        Ok(Some((config, is_guarded))) => Some(judged(&config, is_guarded)),
-        Err(error) => Some(Err(error)),
-    }
+pub(super) async fn cilium(cluster: &Cluster) -> Option<(ClusterCheck, anyhow::Result<String>)> {
+    let result = match found(cluster).await {
+        Ok(None) => return None,
+        Ok(Some((config, is_guarded))) => judged(&config, is_guarded),
+        Err(error) => Err(error),
+    };
+    Some((ClusterCheck::OtherControllers, result))
 }
 
 /// The ConfigMap that turns on its MCS-API, and whether the admission policy is in force.
@@ -56,9 +58,25 @@ fn judged(config: &str, is_guarded: bool) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use mcs_kube::testing::ScriptedAnswer;
     use serde_json::json;
 
     use super::*;
+    use crate::cluster::tests::{object, scripted};
+
+    #[tokio::test]
+    async fn it_has_a_row_where_its_api_is_on() {
+        let config = |value: &str| {
+            let metadata = json!({"namespace": "kube-system", "name": "cilium-config"});
+            json!({"metadata": metadata, "data": {"clustermesh-enable-mcs-api": value}})
+        };
+        for (value, expected) in [("false", None), ("true", Some(ClusterCheck::OtherControllers))] {
+            let configs = object(json!({"metadata": {}, "items": [config(value)]}));
+            let answers = [configs, ScriptedAnswer::error(404)];
+            let (cluster, _server, _file) = scripted("east", answers).await;
+            assert_eq!(cilium(&cluster).await.map(|(check, _)| check), expected, "{value}");
+        }
+    }
 
     #[test]
     fn cilium_is_a_danger_to_imports_without_the_policy() {

@@ -3,15 +3,16 @@
 use ipnet::IpNet;
 use jiff::Timestamp;
 use kube::api::ListParams;
+use mcs_kube::reasons::ClusterCheck;
 use serde_json::Value;
 
-use super::{PEER, Unknown, Warning, listed};
+use super::{Unknown, Warning, listed};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NAMESPACES, PEERS},
     pod_ranges::{PodRanges, joined, of_flag},
     status,
 };
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 
 /// The properties of a cluster, if the caller may read them.
 pub(super) struct Known {
@@ -75,16 +76,17 @@ fn outside(pods: &[IpNet], accepted: &[IpNet]) -> Vec<IpNet> {
 pub(super) async fn checks(
     cluster: &Cluster,
     known: &[Known],
-) -> Vec<(&'static str, anyhow::Result<String>)> {
+) -> Vec<(ClusterCheck, anyhow::Result<String>)> {
     let peers = match cluster.list(PEERS).await {
         Ok(peers) => peers,
-        Err(error) => return vec![("peers", Err(error))],
+        Err(error) => return vec![(ClusterCheck::Peers, Err(error))],
     };
     let now = Timestamp::now();
-    let mut all: Vec<_> = peers.iter().map(|peer| (PEER, result(peer, known, now))).collect();
+    let mut all: Vec<_> =
+        peers.iter().map(|peer| (ClusterCheck::Peer, result(peer, known, now))).collect();
     if peers.is_empty() {
         let advice = "there is no ClusterPeer: run `mcs link` with the kubeconfigs of all clusters";
-        all.push(("peers", Err(anyhow::anyhow!(advice))));
+        all.push((ClusterCheck::Peers, Err(anyhow::anyhow!(advice))));
     }
     let missing: Vec<_> = peers.iter().flat_map(status::missing_namespaces).collect();
     let there = if missing.is_empty() {
@@ -97,7 +99,10 @@ pub(super) async fn checks(
     let unread: Vec<_> = peers.iter().filter(|peer| !is_synced(peer)).collect();
     let unread: Vec<_> =
         unread.iter().map(|peer| status::text(&peer["spec"]["clusterId"])).collect();
-    all.push(("namespaces", there.and_then(|there| namespaces(missing, &there, &unread))));
+    all.push((
+        ClusterCheck::Namespaces,
+        there.and_then(|there| namespaces(missing, &there, &unread)),
+    ));
     all
 }
 
@@ -218,6 +223,7 @@ mod tests {
         let failed = result(&peer("Synced", "False", 3)).unwrap_err();
         assert!(!failed.is::<Unknown>(), "{failed}");
         let said = failed.to_string();
-        assert!(said.starts_with("east: Synced is False: why; its status is older"), "{said}");
+        assert!(said.starts_with("east: Synced is False: why ("), "{said}");
+        assert!(said.contains("; its status is older"), "{said}");
     }
 }

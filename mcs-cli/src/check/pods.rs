@@ -1,6 +1,6 @@
 //! Whether pods of a cluster reach pods of its peers: TCP connections to a few endpoints that were imported.
 
-mod by_name;
+pub(super) mod by_name;
 mod pod;
 mod sample;
 pub(crate) mod source;
@@ -8,6 +8,7 @@ pub(crate) mod source;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use mcs_kube::reasons::ClusterCheck;
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::RwLock;
@@ -16,13 +17,15 @@ pub(crate) use self::pod::{Errand, run_pod};
 use self::{sample::Endpoint, source::Controller};
 use super::Finding;
 use crate::{
-    cluster::{Cluster, PEERS, SLICES},
+    cluster::{Cluster, PEERS, SLICES, of_type},
     status::condition,
 };
 use mcs_controller::{
-    clusterset::well_known,
-    probe::{self, Found, Outcome},
-    reach,
+    core::clusterset::well_known,
+    features::{
+        peer_reach,
+        probe_command::{self, Found, Outcome},
+    },
 };
 
 /// The time limit of an answer.
@@ -81,7 +84,7 @@ pub(super) struct Probe {
 }
 
 /// A peer, and its endpoints to probe.
-struct Target {
+struct PodTarget {
     name: String,
     /// The pod ranges in its ClusterPeer.
     ranges: String,
@@ -104,7 +107,7 @@ pub(super) async fn checks(
         let told = Ok("pods, names and source addresses were not tried: --probe=off".to_owned());
         return Ok(vec![Finding {
             skipped: true,
-            ..Finding::new(cluster.id.as_str(), "pods", told)
+            ..Finding::new(cluster.id.as_str(), ClusterCheck::Pods, told)
         }]);
     }
     let targets = targets(cluster).await?;
@@ -123,26 +126,32 @@ pub(super) async fn checks(
             run_pod(cluster, args, &errand).await?
         }
         _ => {
-            let targets: Vec<_> = addresses.into_iter().map(probe::Target::Address).collect();
-            let outcomes = probe::probe(&targets, LIMIT, Duration::ZERO).await;
+            let targets: Vec<_> =
+                addresses.into_iter().map(probe_command::ProbeTarget::Address).collect();
+            let outcomes = probe_command::probe(&targets, LIMIT, Duration::ZERO).await;
             // Beside a cluster, this machine has none of its pods' addresses.
-            let sources = if cluster.is_own { probe::ask(&ask, LIMIT).await } else { Vec::new() };
-            Ok((Found { outcomes, sources }, None))
+            let (sources, large) = if cluster.is_own {
+                probe_command::ask(&ask, LIMIT).await
+            } else {
+                (Vec::new(), Vec::new())
+            };
+            Ok((Found { outcomes, sources, large }, None))
         }
     };
-    let finding = |target: &Target, node: Option<&String>, message: anyhow::Result<String>| {
+    let finding = |target: &PodTarget, node: Option<&String>, message: anyhow::Result<String>| {
         let message = named(target.name.clone(), node, message);
         Finding {
             peer: Some(target.name.clone()),
             node: node.cloned(),
-            ..Finding::new(cluster.id.as_str(), "pods", message)
+            ..Finding::new(cluster.id.as_str(), ClusterCheck::Pods, message)
         }
     };
-    let (Found { outcomes, sources }, node) = match found {
+    let (Found { outcomes, sources, large }, node) = match found {
         Ok(found) => found,
         Err(reason) => {
-            let names = services.into_iter().map(|service| ("by name", service.name));
-            let others = source::clusters(&asked).map(|by| ("source address", by.to_string()));
+            let names = services.into_iter().map(|service| (ClusterCheck::ByName, service.name));
+            let others =
+                source::clusters(&asked).map(|by| (ClusterCheck::SourceAddress, by.to_string()));
             let untried = names.chain(others).map(|(check, what)| {
                 let told = Ok(format!("{what}: {reason}"));
                 Finding { skipped: true, ..Finding::new(cluster.id.as_str(), check, told) }
@@ -167,16 +176,37 @@ pub(super) async fn checks(
         })
         .collect();
     findings.extend(services.iter().zip(outcomes).map(|(service, outcome)| {
-        let judged = named(service.name.clone(), node, by_name::judge(service, outcome));
-        Finding { node: node.cloned(), ..Finding::new(cluster.id.as_str(), "by name", judged) }
+        let judged = named(service.name.clone(), node, by_name::judge(&service.target, outcome));
+        Finding {
+            node: node.cloned(),
+            ..Finding::new(cluster.id.as_str(), ClusterCheck::ByName, judged)
+        }
     }));
     let asked = asked.get(..sources.len()).unwrap_or_default();
     findings.extend(source::seen(asked, &sources).into_iter().map(|seen| Finding {
         skipped: seen.is_unknown,
         peer: Some(seen.by.to_string()),
-        ..Finding::new(cluster.id.as_str(), "source address", Ok(seen.text))
+        ..Finding::new(cluster.id.as_str(), ClusterCheck::SourceAddress, Ok(seen.text))
+    }));
+    findings.extend(source::large(asked, &large).into_iter().map(|(by, arrives)| {
+        let judged = named(by.to_string(), node, judge_large(arrives));
+        Finding {
+            peer: Some(by.to_string()),
+            node: node.cloned(),
+            ..Finding::new(cluster.id.as_str(), ClusterCheck::LargeAnswers, judged)
+        }
     }));
     Ok(findings)
+}
+
+pub(super) fn judge_large(arrives: bool) -> anyhow::Result<String> {
+    anyhow::ensure!(
+        arrives,
+        "its controller's small answer arrives, and one of 64 KiB does not: full packets are lost. Give the path between the clusters \
+         the MTU that pods have, or pods that of the path; let routers send, and firewalls pass, ICMP \"fragmentation needed\" and \
+         \"packet too big\""
+    );
+    Ok("an answer of 64 KiB arrives".to_owned())
 }
 
 /// A message about a peer or a service, with the node from which it was tried: another node can have other routes.
@@ -194,7 +224,7 @@ fn named(
 }
 
 /// The peers of a cluster, with endpoints that the cluster has imported from each.
-async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
+async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<PodTarget>> {
     let peers = cluster.list(PEERS).await?;
     let share = (ENDPOINTS_OF_CLUSTER / peers.len().max(1)).min(ENDPOINTS_OF_PEER);
     let mut targets = Vec::new();
@@ -203,10 +233,10 @@ async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
         let (source, manager) = (well_known::SOURCE_CLUSTER, well_known::SLICE_MANAGED_BY);
         let id = text(&peer["spec"]["clusterId"]);
         let selector = format!("{source}={id},{manager}={}", well_known::CONTROLLER);
-        let slices = cluster.list_some(SLICES, &selector, SLICES_OF_PEER).await?;
+        let slices = of_type(&cluster.list_some(SLICES, &selector, SLICES_OF_PEER).await?);
         let ranges = peer["spec"]["podCIDRs"].as_array().into_iter().flatten().map(text);
         let disjoint = condition(&peer, "CIDRsDisjoint").filter(|one| one["status"] == "False");
-        targets.push(Target {
+        targets.push(PodTarget {
             name: text(&peer["metadata"]["name"]),
             ranges: ranges.collect::<Vec<_>>().join(", "),
             overlap: disjoint.map(|one| text(&one["message"])),
@@ -217,7 +247,7 @@ async fn targets(cluster: &Cluster) -> anyhow::Result<Vec<Target>> {
 }
 
 /// The finding about a peer, by the outcomes. An error is advice.
-fn judge(target: &Target, probes: &[Probe]) -> anyhow::Result<String> {
+fn judge(target: &PodTarget, probes: &[Probe]) -> anyhow::Result<String> {
     if probes.is_empty() {
         return Ok("no ready endpoint with a TCP port was imported from it, so nothing is probed"
             .to_owned());
@@ -243,7 +273,7 @@ fn judge(target: &Target, probes: &[Probe]) -> anyhow::Result<String> {
 }
 
 /// The advice about unreachable endpoints.
-fn advice(target: &Target, lost: &[&Probe]) -> String {
+fn advice(target: &PodTarget, lost: &[&Probe]) -> String {
     let ranges = &target.ranges;
     if let Some(overlap) = &target.overlap {
         return format!("{overlap}. Give every cluster pod ranges of its own");
@@ -253,7 +283,7 @@ fn advice(target: &Target, lost: &[&Probe]) -> String {
             .to_owned();
     }
     let outcomes: Vec<_> = lost.iter().map(|probe| probe.outcome).collect();
-    reach::advice(ranges, &outcomes)
+    peer_reach::advice(ranges, &outcomes)
 }
 
 impl Probe {
@@ -279,7 +309,7 @@ mod tests {
                 Probe { endpoint: Endpoint { address, zone: Some("b".to_owned()) }, outcome }
             })
             .collect();
-        let target = Target {
+        let target = PodTarget {
             name: "west".to_owned(),
             ranges: "10.2.0.0/16".to_owned(),
             overlap: overlap.map(str::to_owned),
@@ -296,6 +326,19 @@ mod tests {
             "{message}"
         );
         assert!(judged(&[], None).unwrap().contains("nothing is probed"));
+    }
+
+    #[test]
+    fn full_packets_that_are_lost_are_told() {
+        let (west, south) = ("west".parse().unwrap(), "south".parse().unwrap());
+        let at = |ip: &str| format!("{ip}:1").parse().unwrap();
+        let asked = [(&west, at("10.2.0.1")), (&west, at("[fd02::1]")), (&south, at("10.3.0.1"))];
+        let found = source::large(&asked, &[Some(true), Some(false), None]);
+        assert_eq!(found, [(&west, false)], "one family loses them, and of south nothing is known");
+        let told = judge_large(false).unwrap_err().to_string();
+        assert!(told.contains("one of 64 KiB does not: full packets are lost"), "{told}");
+        assert!(judge_large(true).is_ok());
+        assert_eq!(ClusterCheck::LargeAnswers.to_string(), "large answers");
     }
 
     #[test]

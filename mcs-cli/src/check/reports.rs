@@ -1,121 +1,43 @@
-//! What some agents of a cluster report of themselves, by kubectl.
-
-use std::collections::BTreeMap;
+//! What the agents of a cluster report of themselves, by kubectl.
 
 use anyhow::ensure;
-use mcs_kube::told;
-use serde::Deserialize;
-
-use crate::{
-    agent_pod::{self, AgentPod},
-    cluster::Cluster,
-    tool::said_last,
+use mcs_kube::{
+    report::{NodeReport, Status},
+    told,
 };
 
-/// The agents that are asked: as many as at a time.
-const ASKED: usize = 8;
+/// What an agent says of itself.
+pub(super) type NodeStatus = Status<NodeReport>;
 
-/// The fields of `mcs-agent status -o json` that are read.
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Status {
-    pub(super) degraded: Vec<String>,
-    report: Option<Report>,
-    #[serde(default)]
-    start: Option<Start>,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Report {
-    #[serde(default)]
-    agent: Agent,
-    #[serde(default)]
-    pub(super) source: Source,
-    #[serde(default)]
-    pub(super) rejections: Vec<Rejection>,
-    /// All, by reason: the list has a limited number.
-    #[serde(default)]
-    pub(super) rejection_counts: BTreeMap<String, usize>,
-}
-
-#[derive(Debug, Deserialize)]
-struct Start {
-    agent: Agent,
-}
-
-#[derive(PartialEq, Eq, Debug, Default, Deserialize)]
-struct Agent {
-    started: u64,
-    pid: u32,
-    host: String,
-}
-
-#[derive(Debug, Default, Deserialize)]
-pub(super) struct Source {
-    #[serde(default)]
-    pub(super) kinds: Vec<Kind>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Kind {
-    /// When the API server last answered, in seconds since the Unix epoch; absent while the kind is followed.
-    pub(super) known_until: Option<i64>,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Rejection {
-    pub(super) object: Object,
-    pub(super) reason: String,
-    pub(super) message: String,
-}
-
-#[derive(Debug, Deserialize)]
-pub(super) struct Object {
-    pub(super) namespace: String,
-    pub(super) name: String,
-}
-
-impl Status {
-    /// The report of the agent that runs.
-    pub(super) fn report(&self) -> Option<&Report> {
-        let is_own = |report: &&Report| {
-            self.start.as_ref().is_none_or(|start| {
-                start.agent == report.agent || start.agent.started < report.agent.started
-            })
-        };
-        self.report.as_ref().filter(is_own)
-    }
-}
-
-/// The answers of some agents.
+/// The answers of the agents.
 #[derive(Debug, Default)]
 pub(super) struct Reports {
     /// By node.
-    pub(super) said: Vec<(String, Status)>,
-    /// The agents that are ready.
-    ready: usize,
-    /// Why an agent, or all, said nothing.
+    pub(super) said: Vec<(String, NodeStatus)>,
+    /// The agents that were asked.
+    asked: usize,
+    /// Why an agent said nothing.
     why: Option<String>,
 }
 
 impl Reports {
-    /// Asks ready agents.
-    pub(super) async fn of(cluster: &Cluster) -> Self {
-        let mut pods = match agent_pod::pods(cluster, None).await {
-            Ok(pods) => pods,
-            Err(error) => return Self { why: Some(told(&error)), ..Self::default() },
-        };
-        pods.retain(|pod| pod.obstacle.is_none());
-        let mut reports = Self { ready: pods.len(), ..Self::default() };
-        pods.truncate(ASKED);
-        for (pod, said) in agent_pod::ask_each(&pods, async |pod| read(cluster, pod).await).await {
-            reports.note(&pod.node, said);
+    /// What ready agents have said.
+    pub(super) fn of(statuses: Vec<(String, anyhow::Result<NodeStatus>)>) -> Self {
+        let mut reports = Self::default();
+        for (node, said) in statuses {
+            reports.note(&node, said);
         }
         reports
     }
 
-    pub(super) fn note(&mut self, node: &str, said: anyhow::Result<Status>) {
+    fn note(&mut self, node: &str, said: anyhow::Result<NodeStatus>) {
+        self.asked += 1;
         let said = said.and_then(|said| {
-            ensure!(said.report().is_some(), "it has not reported: {}", said.degraded.join("; "));
+            ensure!(
+                said.own_report().is_some(),
+                "it has not reported: {}",
+                said.degraded.join("; ")
+            );
             Ok(said)
         });
         match said {
@@ -124,19 +46,13 @@ impl Reports {
         }
     }
 
-    /// `3 of 12 agents were asked`, or the reason why none has answered.
+    /// `3 of 12 agents answer`, or the reason why none has answered.
     pub(super) fn share(&self) -> Result<String, String> {
         match (self.said.len(), &self.why) {
             (0, why) => Err(why.clone().unwrap_or_else(|| "no agent is ready".to_owned())),
-            (said, _) => Ok(format!("{said} of {} agents were asked", self.ready.max(said))),
+            (said, _) => Ok(format!("{said} of {} agents answer", self.asked)),
         }
     }
-}
-
-/// What the agent of a pod says. One that is degraded ends the command with another status than 0.
-pub(super) async fn read(cluster: &Cluster, pod: &AgentPod) -> anyhow::Result<Status> {
-    let output = pod.run(cluster, &["status", "--output", "json"]).await?;
-    serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(said_last(&output)))
 }
 
 #[cfg(test)]
@@ -144,12 +60,13 @@ pub(super) mod tests {
     use serde_json::{Value, json};
 
     use super::*;
+    use crate::agent_pod::tests::status;
 
-    /// The answers of these nodes.
+    /// The answers of these nodes, which differ in this from a healthy agent's.
     pub(crate) fn reports(said: impl IntoIterator<Item = (&'static str, Value)>) -> Reports {
         let mut reports = Reports::default();
-        for (node, status) in said {
-            reports.note(node, serde_json::from_value(status).map_err(Into::into));
+        for (node, other) in said {
+            reports.note(node, Ok(status(other)));
         }
         reports
     }
@@ -157,7 +74,7 @@ pub(super) mod tests {
     #[test]
     fn the_report_of_an_agent_before_says_nothing() {
         let of = |started: u64, degraded: &[&str]| {
-            let agent = |started: u64| json!({"started": started, "pid": 1, "host": "n"});
+            let agent = |started: u64| json!({"version": "1", "pid": 1, "host": "n", "started": started, "updated": started});
             json!({
                 "degraded": degraded, "report": {"agent": agent(started)}, "start": {"agent": agent(7)},
             })
@@ -168,7 +85,7 @@ pub(super) mod tests {
         let unread = json!({"degraded": ["no such file"], "report": null, "start": null});
         assert!(reports([("n1", unread)]).share().unwrap_err().contains("no such file"));
         let some = reports([("n1", former()), ("n2", of(7, &[]))]);
-        assert_eq!(some.share().unwrap(), "1 of 1 agents were asked");
+        assert_eq!(some.share().unwrap(), "1 of 2 agents answer");
         assert_eq!(Reports::default().share().unwrap_err(), "no agent is ready");
     }
 }

@@ -6,8 +6,8 @@ use kube::{Api, api::PostParams};
 
 use crate::cluster::Cluster;
 use mcs_controller::{
-    clusterset::well_known,
-    rights::{Right, attributes, listed, missing},
+    core::clusterset::well_known,
+    features::rights::{Right, attributes, listed, missing},
 };
 
 /// Whether the controller in that namespace has its rights.

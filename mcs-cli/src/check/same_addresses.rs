@@ -5,6 +5,7 @@ use std::{
     net::IpAddr,
 };
 
+use mcs_kube::reasons::ClusterCheck;
 use serde_json::Value;
 
 use super::{Finding, Warning, listed};
@@ -26,12 +27,12 @@ pub(super) fn finding(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
     }
     known.retain(|_, addresses| addresses.len() > 1);
     let first = known.values().flat_map(BTreeMap::values).flatten().next().copied()?;
-    let services = known.iter().map(|(((namespace, name), _), addresses)| {
+    let services = known.iter().map(|((service, _), addresses)| {
         let told = addresses.iter().map(|(ip, clusters)| {
             let clusters: Vec<_> = clusters.iter().copied().collect();
             format!("{ip} in {}", clusters.join(", "))
         });
-        format!("{namespace}/{name} has {}", told.collect::<Vec<_>>().join(" and "))
+        format!("{service} has {}", told.collect::<Vec<_>>().join(" and "))
     });
     let services: Vec<_> = services.collect();
     let warning = format!(
@@ -41,12 +42,12 @@ pub(super) fn finding(of_clusters: &[(&str, &[Value])]) -> Option<Finding> {
          that it has there, if that is in its VIP ranges and free",
         listed(&services)
     );
-    Some(Finding::new(first, "same addresses", Err(Warning(warning).into())))
+    Some(Finding::new(first, ClusterCheck::SameAddresses, Err(Warning(warning).into())))
 }
 
 #[cfg(test)]
 mod tests {
-    use mcs_controller::clusterset::well_known;
+    use mcs_controller::core::clusterset::well_known;
     use serde_json::json;
 
     use super::*;
@@ -76,6 +77,7 @@ mod tests {
         ];
         let found = finding(&[("east", &east), ("west", &west), ("south", &west)]).unwrap();
         assert_eq!((&*found.cluster, found.result()), ("east", "warning"));
+        assert_eq!(found.check, ClusterCheck::SameAddresses);
         let said = "shop/web has 241.0.0.1 in east and 241.0.0.9 in south, west. ";
         assert!(found.message.starts_with(said), "{}", found.message);
         assert!(finding(&[("west", &west), ("south", &west)]).is_none());

@@ -15,7 +15,7 @@ const LABELS: [&str; 2] = ["labels", "!multicluster.kubernetes.io/source-cluster
 const BLOCK_MARK: &str = "# written by mcs: `mcs dns undo` takes this block out";
 
 /// A change of a text: what takes the place of a range.
-type Change = (Range<usize>, String);
+type Edit = (Range<usize>, String);
 
 /// The Corefile with the block for the zone before all others. In the Corefile of the cluster, imported slices are excluded from
 /// the other blocks (`is_main`); a file that it imports has the block alone.
@@ -73,7 +73,7 @@ pub(crate) fn with_cached_zone(
 /// The result would have changed more.
 pub(crate) fn without_zone(corefile: &Corefile<'_>) -> Result<String, CorefileError> {
     let own = corefile.blocks.iter().filter(|block| is_own(corefile, block));
-    let mut changes: Vec<Change> =
+    let mut changes: Vec<Edit> =
         own.map(|block| (past_line(corefile.text, &block.span), String::new())).collect();
     let others = corefile.blocks.iter().filter(|block| !is_own(corefile, block));
     let sections =
@@ -113,7 +113,7 @@ fn header(port: Option<&str>) -> String {
 }
 
 /// The line with `labels` in a section `kubernetes` without one.
-fn labels(text: &str, section: &Directive) -> Vec<Change> {
+fn labels(text: &str, section: &Directive) -> Vec<Edit> {
     let has_own = |one: &Directive| ["labels", "multicluster"].contains(&one.name());
     if section.inner().iter().any(has_own) {
         return vec![];
@@ -137,7 +137,7 @@ fn labels(text: &str, section: &Directive) -> Vec<Change> {
 }
 
 /// The changes that take the marked line, and the marked braces around it, out of a section.
-fn own_labels(corefile: &Corefile<'_>, section: &Directive) -> Vec<Change> {
+fn own_labels(corefile: &Corefile<'_>, section: &Directive) -> Vec<Edit> {
     let text = corefile.text;
     let Some(body) = &section.body else { return vec![] };
     let labels = body.directives.iter().find(|one| is_own_line(text, one));
@@ -169,7 +169,7 @@ fn is_own(corefile: &Corefile<'_>, block: &Block) -> bool {
 }
 
 /// The text with these changes, if nothing else has changed in it.
-fn changed(corefile: &Corefile<'_>, mut changes: Vec<Change>) -> Result<String, CorefileError> {
+fn changed(corefile: &Corefile<'_>, mut changes: Vec<Edit>) -> Result<String, CorefileError> {
     let eol = if corefile.text.contains("\r\n") { "\r\n" } else { "\n" };
     let mut text = corefile.text.to_owned();
     changes.sort_by_key(|(range, _)| range.start);

@@ -5,7 +5,7 @@ use anyhow::{Context as _, ensure};
 use super::{
     SYSTEM, ensure_version, other,
     sources::{Cache, Source, Sources, link_local_nameserver},
-    write::{Change, restart, write},
+    write::{CorefileChange, restart, write},
 };
 use crate::{
     cluster::{Cluster, DAEMON_SETS, DEPLOYMENTS},
@@ -19,9 +19,9 @@ pub(crate) struct Plan {
     /// The block that answers already.
     answered: Option<String>,
     /// For CoreDNS.
-    change: Option<Change>,
+    change: Option<CorefileChange>,
     /// For the caches that do not send the zone to CoreDNS.
-    caches: Vec<(Cache, Change)>,
+    caches: Vec<(Cache, CorefileChange)>,
     /// Whether CoreDNS is restarted after a change.
     needs_restart: bool,
     /// Notes for the operator.
@@ -67,7 +67,7 @@ impl Plan {
                 ensure_apart(&cache, target)?;
             }
             if let Some(text) = cached(&cache.source, &view.model.domain)? {
-                let change = Change::new(&cache.source, text)?;
+                let change = CorefileChange::new(&cache.source, text)?;
                 caches.push((cache, change));
             }
         }
@@ -109,9 +109,13 @@ fn ensure_apart(cache: &Cache, target: &Source) -> anyhow::Result<()> {
 }
 
 /// The change that adds the block for the zone.
-fn addition(target: &Source, model: &corefile::Model, is_main: bool) -> anyhow::Result<Change> {
+fn addition(
+    target: &Source,
+    model: &corefile::Model,
+    is_main: bool,
+) -> anyhow::Result<CorefileChange> {
     let edited = corefile::with_zone(&target.corefile()?, model, is_main);
-    Change::new(target, edited.with_context(|| target.to_string())?)
+    CorefileChange::new(target, edited.with_context(|| target.to_string())?)
 }
 
 /// The text of a cache with a block for the zone, if it needs one.
@@ -171,7 +175,7 @@ pub(crate) async fn undo(cluster: &Cluster) -> anyhow::Result<Vec<String>> {
 }
 
 /// The change that takes out what `mcs` has written. Adds what stays to the notes.
-fn removal(source: &Source, notes: &mut Vec<String>) -> anyhow::Result<Option<Change>> {
+fn removal(source: &Source, notes: &mut Vec<String>) -> anyhow::Result<Option<CorefileChange>> {
     let former = source.text().unwrap_or_default();
     let corefile = match source.corefile() {
         Ok(corefile) => corefile,
@@ -192,7 +196,7 @@ fn removal(source: &Source, notes: &mut Vec<String>) -> anyhow::Result<Option<Ch
             "the block `{header}` in {source} answers clusterset.local, and `mcs dns apply` did not write it: it stays"
         ));
     }
-    if text == former { Ok(None) } else { Change::removal(source, text).map(Some) }
+    if text == former { Ok(None) } else { CorefileChange::removal(source, text).map(Some) }
 }
 
 async fn restart_coredns(cluster: &Cluster) -> anyhow::Result<String> {
@@ -202,7 +206,7 @@ async fn restart_coredns(cluster: &Cluster) -> anyhow::Result<String> {
 
 async fn write_caches(
     cluster: &Cluster,
-    caches: Vec<(Cache, Change)>,
+    caches: Vec<(Cache, CorefileChange)>,
 ) -> anyhow::Result<Vec<String>> {
     let (caches, changes): (Vec<_>, Vec<_>) = caches.into_iter().unzip();
     let mut done = write(cluster, &changes).await?;

@@ -3,7 +3,7 @@
 use std::net::IpAddr;
 
 use anyhow::Context as _;
-use mcs_controller::objects::FIELD_MANAGER;
+use mcs_controller::core::objects::FIELD_MANAGER;
 use serde_json::Value;
 
 use super::{CUSTOM, SYSTEM};

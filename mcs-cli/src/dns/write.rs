@@ -16,14 +16,14 @@ use crate::{
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 
 /// A text that changes.
-pub(super) struct Change {
+pub(super) struct CorefileChange {
     pub(super) source: Source,
     pub(super) text: String,
     /// Whether it takes out what `mcs` has written.
     is_removal: bool,
 }
 
-impl Change {
+impl CorefileChange {
     /// # Errors
     /// The API server would refuse it.
     pub(super) fn new(source: &Source, text: String) -> anyhow::Result<Self> {
@@ -97,8 +97,11 @@ impl Change {
 }
 
 /// Writes the changes, each ConfigMap at once. A concurrent write of one makes its request fail. Returns what was done.
-pub(super) async fn write(cluster: &Cluster, changes: &[Change]) -> anyhow::Result<Vec<String>> {
-    let mut maps: BTreeMap<_, Vec<&Change>> = BTreeMap::new();
+pub(super) async fn write(
+    cluster: &Cluster,
+    changes: &[CorefileChange],
+) -> anyhow::Result<Vec<String>> {
+    let mut maps: BTreeMap<_, Vec<&CorefileChange>> = BTreeMap::new();
     for change in changes {
         maps.entry((&change.source.namespace, &change.source.name)).or_default().push(change);
     }
@@ -114,8 +117,8 @@ pub(super) async fn write(cluster: &Cluster, changes: &[Change]) -> anyhow::Resu
     Ok(told.collect())
 }
 
-async fn write_map(cluster: &Cluster, changes: &[&Change]) -> anyhow::Result<()> {
-    let Some(Change { source, .. }) = changes.first() else { return Ok(()) };
+async fn write_map(cluster: &Cluster, changes: &[&CorefileChange]) -> anyhow::Result<()> {
+    let Some(CorefileChange { source, .. }) = changes.first() else { return Ok(()) };
     let Source { namespace, name, config, .. } = source;
     let (mut data, mut annotations) = (Map::new(), Map::new());
     for change in changes {
@@ -169,14 +172,14 @@ mod tests {
     const EDITED: &str =
         "clusterset.local:53 {\n    # written by mcs: x\n    errors\n}\n.:53 {\n    errors\n}\n";
 
-    fn change(former: Option<&str>, original: Option<&str>, text: &str) -> Change {
+    fn change(former: Option<&str>, original: Option<&str>, text: &str) -> CorefileChange {
         let annotation = "clusterset.mcs-agent.io/corefile-before";
         let config = json!({
             "metadata": {"annotations": {annotation: original}}, "data": {"Corefile": former},
         });
         let [namespace, name, key] = ["kube-system", "coredns", "Corefile"].map(str::to_owned);
         let source = Source { namespace, name, key, config };
-        Change { source, text: text.to_owned(), is_removal: false }
+        CorefileChange { source, text: text.to_owned(), is_removal: false }
     }
 
     #[test]

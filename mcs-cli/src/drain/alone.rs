@@ -6,12 +6,17 @@ use std::{
     fmt,
 };
 
-use mcs_controller::clusterset::{ClusterId, well_known};
-use mcs_kube::Traffic;
+use mcs_controller::core::clusterset::{ClusterId, well_known};
+use mcs_kube::{
+    Traffic,
+    objects::{
+        Endpoint, EndpointConditions, EndpointSlice, ObjectMeta, ServiceImport, ServicePort,
+    },
+};
 use serde_json::Value;
 
 use crate::{
-    cluster::{Cluster, IMPORTS, PEERS, SLICES},
+    cluster::{Cluster, IMPORTS, PEERS, of_type},
     status::{condition, text},
 };
 
@@ -51,7 +56,7 @@ struct Known<'a> {
     /// The peers whose slices do not show that they serve, with the reason.
     doubtful: BTreeMap<String, String>,
     /// By namespace and name of the service.
-    slices: BTreeMap<(String, String), Vec<Value>>,
+    slices: BTreeMap<(String, String), Vec<EndpointSlice>>,
 }
 
 /// A port by its name and protocol, which slices and imports share, and an IP family.
@@ -64,14 +69,14 @@ pub(super) async fn alone(
     traffic: Traffic,
 ) -> anyhow::Result<Vec<Alone>> {
     let peers = cluster.list_if_served(PEERS).await?;
-    let mut slices = BTreeMap::<_, Vec<Value>>::new();
-    for slice in cluster.list_in(SLICES, None, well_known::SERVICE_NAME).await? {
+    let mut slices = BTreeMap::<_, Vec<EndpointSlice>>::new();
+    for slice in cluster.slices(None, well_known::SERVICE_NAME).await? {
         let service = label(&slice, well_known::SERVICE_NAME);
-        slices.entry((text(&slice["metadata"]["namespace"]), service)).or_default().push(slice);
+        slices.entry((slice.metadata.namespace.clone(), service)).or_default().push(slice);
     }
     let doubtful = peers.iter().filter_map(doubt).collect();
     let known = Known { drained: drained.as_str(), traffic, doubtful, slices };
-    let imports = cluster.list(IMPORTS).await?;
+    let imports: Vec<ServiceImport> = of_type(&cluster.list(IMPORTS).await?);
     Ok(imports.iter().filter_map(|import| known.alone(import)).collect())
 }
 
@@ -90,25 +95,26 @@ fn doubt(peer: &Value) -> Option<(String, String)> {
 }
 
 impl Known<'_> {
-    fn alone(&self, import: &Value) -> Option<Alone> {
-        let metadata = &import["metadata"];
-        let (namespace, name) = (text(&metadata["namespace"]), text(&metadata["name"]));
+    fn alone(&self, import: &ServiceImport) -> Option<Alone> {
+        let ObjectMeta { namespace, name, .. } = import.metadata.clone();
         let service = format!("{namespace}/{name}");
         let slices = self.slices.get(&(namespace, name)).map(Vec::as_slice).unwrap_or_default();
-        let clusters = import["status"]["clusters"].as_array().into_iter().flatten();
-        let exporters: BTreeSet<_> = clusters.map(|one| text(&one["cluster"])).collect();
+        let clusters = import.status.iter().flat_map(|status| &status.clusters);
+        let exporters: BTreeSet<_> = clusters.map(|one| one.cluster.clone()).collect();
         let sources: BTreeSet<_> = slices.iter().map(source).collect();
         // Slices that are not there yet, or not any more, say nothing of their cluster.
         let unread = |cluster: &str| exporters.contains(cluster) && !sources.contains(cluster);
         let wanted = Wanted::of(import);
-        let ports = |is_of: &dyn Fn(&str) -> bool, counts: &dyn Fn(&Value) -> bool| {
+        let ports = |is_of: &dyn Fn(&str) -> bool, counts: &dyn Fn(&Endpoint) -> bool| {
             let slices = slices.iter().filter(|slice| is_of(&source(slice)));
             let ports = slices.flat_map(|slice| served(slice, counts));
             ports.filter(|port| wanted.has(port)).collect::<BTreeSet<Port>>()
         };
         let of_drained = ports(&|cluster| cluster == self.drained, &is_usable);
-        let others =
-            ports(&|cluster| self.is_left(cluster) && self.doubt(cluster).is_none(), &is_ready);
+        let others = ports(
+            &|cluster| self.is_left(cluster) && self.doubt(cluster).is_none(),
+            &Endpoint::is_ready,
+        );
         let is_unread = unread(self.drained);
         let of_drained = if is_unread { wanted.all() } else { of_drained };
         let missing: BTreeSet<_> = of_drained.difference(&others).collect();
@@ -146,18 +152,17 @@ impl Known<'_> {
 /// The ports and IP families of an import; without ports or addresses, as of a headless service, all.
 struct Wanted {
     /// Number, by name and protocol.
-    ports: BTreeMap<(String, String), u64>,
+    ports: BTreeMap<(String, String), i32>,
     families: BTreeSet<&'static str>,
 }
 
 impl Wanted {
-    fn of(import: &Value) -> Self {
-        let list = |field: &str| import["spec"][field].as_array().into_iter().flatten();
-        let port = |one: &Value| (named(one), one["port"].as_u64().unwrap_or_default());
-        let family = |ip: &Value| if text(ip).contains(':') { "IPv6" } else { "IPv4" };
+    fn of(import: &ServiceImport) -> Self {
+        let port = |one: &ServicePort| (owned(one.key()), one.port);
+        let family = |ip: &String| if ip.contains(':') { "IPv6" } else { "IPv4" };
         Self {
-            ports: list("ports").map(port).collect(),
-            families: list("ips").map(family).collect(),
+            ports: import.spec.ports.iter().map(port).collect(),
+            families: import.spec.ips.iter().map(family).collect(),
         }
     }
 
@@ -177,55 +182,48 @@ impl Wanted {
     /// `443/TCP by IPv6`.
     fn name(&self, (name, protocol, family): &Port) -> String {
         let number = self.ports.get(&(name.clone(), protocol.clone()));
-        let port = number.map_or_else(|| name.clone(), u64::to_string);
+        let port = number.map_or_else(|| name.clone(), i32::to_string);
         format!("{port}/{protocol} by {family}")
     }
 }
 
 /// The ports of a slice, if one of its endpoints counts.
-fn served(slice: &Value, counts: &dyn Fn(&Value) -> bool) -> Vec<Port> {
-    let family = match slice["addressType"].as_str() {
-        Some("IPv4") => "IPv4",
-        Some("IPv6") => "IPv6",
+fn served(slice: &EndpointSlice, counts: &dyn Fn(&Endpoint) -> bool) -> Vec<Port> {
+    let family = match &*slice.address_type {
+        "IPv4" => "IPv4",
+        "IPv6" => "IPv6",
         _ => return vec![],
     };
-    let mut endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    if !endpoints.any(counts) {
+    if !slice.endpoints.iter().any(counts) {
         return vec![];
     }
-    let ports: Vec<_> = slice["ports"].as_array().into_iter().flatten().map(named).collect();
+    let ports: Vec<_> = slice.ports.iter().map(|port| owned(port.key())).collect();
     // A headless Service without ports has such slices.
     let ports = if ports.is_empty() { vec![<(String, String)>::default()] } else { ports };
     ports.into_iter().map(|(name, protocol)| (name, protocol, family)).collect()
 }
 
-/// The name and protocol of a port.
-fn named(port: &Value) -> (String, String) {
-    (text(&port["name"]), port["protocol"].as_str().unwrap_or("TCP").to_owned())
-}
-
-/// An absent condition means ready.
-fn is_ready(endpoint: &Value) -> bool {
-    endpoint["conditions"]["ready"] != false
+fn owned((name, protocol): (&str, &str)) -> (String, String) {
+    (name.to_owned(), protocol.to_owned())
 }
 
 /// Whether it serves where no other endpoint is ready: also if it terminates.
-fn is_usable(endpoint: &Value) -> bool {
-    let conditions = &endpoint["conditions"];
-    is_ready(endpoint) || (conditions["serving"] != false && conditions["terminating"] == true)
+fn is_usable(endpoint: &Endpoint) -> bool {
+    let EndpointConditions { serving, terminating, .. } = endpoint.conditions.unwrap_or_default();
+    endpoint.is_ready() || (serving != Some(false) && terminating == Some(true))
 }
 
-fn source(slice: &Value) -> String {
+fn source(slice: &EndpointSlice) -> String {
     label(slice, well_known::SOURCE_CLUSTER)
 }
 
-fn label(object: &Value, name: &str) -> String {
-    text(&object["metadata"]["labels"][name])
+fn label(slice: &EndpointSlice, name: &str) -> String {
+    slice.metadata.label(name).unwrap_or_default().to_owned()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
     use super::*;
 
@@ -234,24 +232,32 @@ mod tests {
     const TERMINATING: [bool; 3] = [false, true, true];
 
     /// A slice of a cluster, its port's name, and the conditions of its endpoints.
-    fn slice(cluster: &str, family: &str, port: &str, endpoints: &[[bool; 3]]) -> Value {
+    fn slice(cluster: &str, family: &str, port: &str, endpoints: &[[bool; 3]]) -> EndpointSlice {
         let endpoint = |[ready, serving, terminating]: &[bool; 3]| json!({"conditions": {"ready": ready, "serving": serving, "terminating": terminating}});
-        json!({
+        let slice = json!({
             "metadata": {"labels": {well_known::SOURCE_CLUSTER: cluster}},
             "addressType": family,
             "ports": [{"name": port, "port": 8080}],
             "endpoints": endpoints.iter().map(endpoint).collect::<Vec<_>>(),
-        })
+        });
+        from_value(slice).unwrap()
     }
 
     /// What is said of the service `shop/web`, which these clusters export; `-`: others serve it.
-    fn said(exporters: &[&str], slices: Vec<Value>, ips: &[&str], silent: &[&str]) -> String {
+    fn said(
+        exporters: &[&str],
+        slices: Vec<EndpointSlice>,
+        ips: &[&str],
+        silent: &[&str],
+    ) -> String {
         let exporters: Vec<_> = exporters.iter().map(|id| json!({"cluster": id})).collect();
+        let port = json!({"name": "http", "port": 80, "protocol": "TCP"});
         let import = json!({
             "metadata": {"namespace": "shop", "name": "web"},
-            "spec": {"ips": ips, "ports": [{"name": "http", "port": 80, "protocol": "TCP"}]},
+            "spec": {"type": "ClusterSetIP", "ips": ips, "ports": [port]},
             "status": {"clusters": exporters},
         });
+        let import = from_value(import).unwrap();
         let known = Known {
             drained: "west",
             traffic: Traffic::parse(r#"{"south":{"drain":true}}"#).unwrap(),

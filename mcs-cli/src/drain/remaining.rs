@@ -1,21 +1,23 @@
 //! The remaining clients of a drained cluster, as the agents of an importing cluster count them.
 
 use std::{
-    collections::{BTreeMap, BTreeSet, HashSet},
+    collections::{BTreeSet, HashSet},
     fmt,
     net::{IpAddr, SocketAddr},
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_controller::clusterset::{ClusterId, well_known};
-use mcs_kube::{Traffic, told};
-use serde::{Deserialize, Serialize};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
+use mcs_kube::{
+    report::{CommonReport, FlowView, SocketCount, Status},
+    told,
+};
+use serde::Serialize;
 use serde_json::Value;
 
 use crate::{
     agent_pod::{self, AgentPod},
-    cluster::{Cluster, NODES, SLICES},
-    tool::said_last,
+    cluster::{Cluster, NODES},
 };
 
 /// Clients on the nodes of one cluster that still use the drained one.
@@ -35,60 +37,22 @@ pub(super) struct Remaining {
     unasked: Vec<String>,
 }
 
-/// The fields of `mcs-agent sockets -o json` that are read.
-#[derive(Deserialize)]
-struct Connected {
-    backend: SocketAddr,
-    cluster: Option<String>,
-    sockets: u64,
-    unconnected: u64,
-}
-
-/// The fields of `mcs-agent flows -o json` that are read.
-#[derive(Deserialize)]
-struct Flow {
-    backend: SocketAddr,
-    cluster: Option<String>,
-    state: String,
-}
-
-/// The fields of `mcs-agent status -o json` that are read.
-#[derive(Deserialize)]
-struct Status {
-    counters: BTreeMap<String, u64>,
-    report: Option<Report>,
-}
-
-#[derive(Deserialize)]
-struct Report {
-    node: Facts,
-    #[serde(default)]
-    pending: Vec<String>,
-}
-
-#[derive(Deserialize)]
-struct Facts {
-    traffic: Traffic,
-}
-
-impl Status {
-    /// Why new clients may still get the cluster.
-    fn untold(&self, drained: &str) -> Option<String> {
-        let Some(Report { node, pending }) = &self.report else {
-            return Some("its agent has no report".to_owned());
-        };
-        if !node.traffic.is_drained(drained) {
-            return Some("its agent does not know of the drain".to_owned());
-        }
-        let first = pending.first()?;
-        Some(format!("its agent has not written it: {first}"))
+/// Why new clients of a node may still get the cluster.
+fn untold(status: &Status, drained: &str) -> Option<String> {
+    let Some(CommonReport { node, pending, .. }) = &status.report else {
+        return Some("its agent has no report".to_owned());
+    };
+    if !node.traffic.is_drained(drained) {
+        return Some("its agent does not know of the drain".to_owned());
     }
+    let first = pending.first()?;
+    Some(format!("its agent has not written it: {first}"))
+}
 
-    /// Why sockets may be missing in the counts.
-    fn uncounted(&self) -> Option<String> {
-        let lost = self.counters.get("storage_failed").copied().unwrap_or_default();
-        (lost > 0).then(|| format!("it had no memory for {lost} uses of sockets (storage_failed)"))
-    }
+/// Why sockets may be missing in the counts of a node.
+fn uncounted(status: &Status) -> Option<String> {
+    let lost = status.counters.get("storage_failed").copied().unwrap_or_default();
+    (lost > 0).then(|| format!("it had no memory for {lost} uses of sockets (storage_failed)"))
 }
 
 /// What a node has to do with the drained cluster.
@@ -111,13 +75,13 @@ impl Drained<'_> {
         self.addresses.contains(&backend.ip()) || cluster.is_some_and(|one| one == self.cluster)
     }
 
-    fn clients(&self, sockets: &[Connected], flows: &[Flow]) -> OnNode {
+    fn clients(&self, sockets: &[SocketCount], flows: &[FlowView]) -> OnNode {
         let mut found = OnNode::default();
         for one in sockets.iter().filter(|one| self.has(one.backend, one.cluster.as_ref())) {
             found.sockets += one.sockets;
             found.unconnected += one.unconnected;
         }
-        let is_open = |flow: &&Flow| flow.state != "closed";
+        let is_open = |flow: &&FlowView| flow.state != "closed";
         let flows = flows.iter().filter(is_open);
         let flows = flows.filter(|flow| self.has(flow.backend, flow.cluster.as_ref()));
         found.flows = flows.count() as u64;
@@ -135,8 +99,10 @@ impl Remaining {
 
     async fn try_in_cluster(cluster: &Cluster, drained: &ClusterId) -> anyhow::Result<Self> {
         let selector = format!("{}={drained}", well_known::SOURCE_CLUSTER);
-        let slices = cluster.list_in(SLICES, None, &selector).await?;
-        let addresses = slices.iter().flat_map(addresses).collect();
+        let slices = cluster.slices(None, &selector).await?;
+        let endpoints = slices.iter().flat_map(|slice| &slice.endpoints);
+        let addresses = endpoints.flat_map(|endpoint| &endpoint.addresses);
+        let addresses = addresses.filter_map(|address| address.parse().ok()).collect();
         let drained = Drained { cluster: drained.as_str(), addresses };
         let pods = agent_pod::pods(cluster, None).await?;
         ensure!(!pods.is_empty(), "no pod of the agent was found");
@@ -163,8 +129,8 @@ impl Remaining {
             self.flows += found.flows;
             self.nodes.insert(node.to_owned());
         }
-        self.untold.extend(status.untold(drained).map(|why| format!("node {node}: {why}")));
-        self.unasked.extend(status.uncounted().map(|why| format!("node {node}: {why}")));
+        self.untold.extend(untold(&status, drained).map(|why| format!("node {node}: {why}")));
+        self.unasked.extend(uncounted(&status).map(|why| format!("node {node}: {why}")));
     }
 
     /// Whether every node has an agent, which has answered that none remains, and that none comes.
@@ -217,20 +183,11 @@ async fn on_node(
     pod: &AgentPod,
     drained: &Drained<'_>,
 ) -> anyhow::Result<(OnNode, Status)> {
-    // Before the clients are counted: whom an agent sends there that was told later is among them. The command of a
-    // degraded agent ends with another status than 0.
-    let status = pod.run(cluster, &["status", "--output", "json"]).await?;
-    let status = serde_json::from_slice(&status.stdout)
-        .with_context(|| format!("its status cannot be read: {}", said_last(&status)))?;
-    let sockets: Vec<Connected> = pod.read(cluster, &["sockets"]).await?;
-    let flows: Vec<Flow> = pod.read(cluster, &["flows"]).await?;
+    // Before the clients are counted: whom an agent sends there that was told later is among them.
+    let status = pod.status(cluster).await.context("its status cannot be read")?;
+    let sockets: Vec<SocketCount> = pod.read(cluster, &["sockets"]).await?;
+    let flows: Vec<FlowView> = pod.read(cluster, &["flows"]).await?;
     Ok((drained.clients(&sockets, &flows), status))
-}
-
-fn addresses(slice: &Value) -> impl Iterator<Item = IpAddr> {
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let addresses = endpoints.filter_map(|one| one["addresses"].as_array()).flatten();
-    addresses.filter_map(|address| address.as_str()?.parse().ok())
 }
 
 #[cfg(test)]
@@ -280,11 +237,7 @@ mod tests {
             ),
         ] {
             let mut left = Remaining::default();
-            left.add(
-                "n1",
-                Ok((OnNode::default(), serde_json::from_value(status).unwrap())),
-                "west",
-            );
+            left.add("n1", Ok((OnNode::default(), agent_pod::tests::status(status))), "west");
             assert_eq!((&*left.to_string(), left.is_none()), (expected, expected == "none"));
         }
     }
@@ -305,16 +258,31 @@ mod tests {
     #[test]
     fn clients_of_every_kind_count() {
         let drained = Drained { cluster: "west", addresses: ["10.2.0.1".parse().unwrap()].into() };
-        let sockets = |backend: &str, cluster: Value, counts: [u64; 2]| json!({"backend": backend, "cluster": cluster, "sockets": counts[0], "unconnected": counts[1]});
-        let flow = |backend: &str, cluster: Value, state: &str| json!({"backend": backend, "cluster": cluster, "state": state});
-        let sockets: Vec<Connected> = serde_json::from_value(json!([
+        let frontend = json!({"ip": "241.0.0.1", "port": 53, "protocol": "UDP"});
+        let of = |backend: &str, cluster: Value, mut more: Value| {
+            more["backend"] = json!(backend);
+            more["cluster"] = cluster;
+            for (name, value) in frontend.as_object().into_iter().flatten() {
+                more[name] = value.clone();
+            }
+            more
+        };
+        let sockets = |backend: &str, cluster: Value, counts: [u64; 2]| {
+            of(backend, cluster, json!({"sockets": counts[0], "unconnected": counts[1]}))
+        };
+        let flow = |backend: &str, cluster: Value, state: &str| {
+            let more =
+                json!({"client": "10.1.0.9:9", "state": state, "idle_seconds": 0, "flags": []});
+            of(backend, cluster, more)
+        };
+        let sockets: Vec<SocketCount> = serde_json::from_value(json!([
             sockets("10.2.0.1:53", Value::Null, [1, 0]),
             // The only client: it sends, and its pod is in no slice any more.
             sockets("10.2.0.2:53", json!("west"), [0, 2]),
             sockets("10.1.0.1:53", json!("east"), [4, 8]),
         ]))
         .unwrap();
-        let flows: Vec<Flow> = serde_json::from_value(json!([
+        let flows: Vec<FlowView> = serde_json::from_value(json!([
             flow("10.2.0.1:53", Value::Null, "replied"),
             flow("10.2.0.3:53", json!("west"), "unreplied"),
             flow("10.2.0.1:80", json!("west"), "closed"),

@@ -3,17 +3,17 @@
 use std::net::IpAddr;
 
 use anyhow::{Context as _, bail};
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::core::clusterset::ClusterId;
 use mcs_kube::{program::suggest, told};
 use serde::Serialize;
 use serde_json::Value;
 
-use super::code::{Code, Finding};
 use crate::{
     cluster::{Cluster, PODS},
     contexts::{Contexts, Unasked},
     fleet,
 };
+use mcs_kube::{program::finding::Finding, reasons::Code};
 
 /// The kubelet names the cgroup of a static pod by this annotation of its mirror pod.
 const STATIC_UID: &str = "kubernetes.io/config.hash";
@@ -196,6 +196,18 @@ mod tests {
     use serde_json::json;
 
     use super::*;
+
+    #[test]
+    fn a_pod_that_does_not_run_is_no_client() {
+        let code = |node: Option<&str>, phase: &str| {
+            let pod = json!({"spec": {"nodeName": node}, "status": {"phase": phase}});
+            Client::of(&"east".parse().unwrap(), &pod).obstacle().map(|one| one.code)
+        };
+        assert_eq!(code(Some("n1"), "Running"), None);
+        for (node, phase) in [(None, "Pending"), (Some("n1"), "Failed")] {
+            assert_eq!(code(node, phase).as_deref(), Some("pod-not-running"));
+        }
+    }
 
     #[test]
     fn not_every_pod_asks_the_dns_server_of_the_cluster() {

@@ -2,13 +2,14 @@
 
 use std::str::FromStr;
 
-use mcs_controller::clusterset::ServiceName;
+use anyhow::Context as _;
+use mcs_controller::core::clusterset::ServiceName;
 use mcs_kube::dns_name;
 
 /// A service, and a port of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub(super) struct Target {
-    /// `None`: the pod's namespace.
+pub(super) struct ServiceTarget {
+    /// `None`: that of `--namespace`, or of the pod.
     namespace: Option<String>,
     name: String,
     port: Option<u16>,
@@ -19,35 +20,32 @@ pub(super) struct Target {
 #[error("write NAME, NAMESPACE/NAME or NAME.NAMESPACE.svc.clusterset.local, with or without :PORT")]
 pub(super) struct TargetError;
 
-impl FromStr for Target {
+impl FromStr for ServiceTarget {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let (name, port) = match text.rsplit_once(':') {
-            Some((name, port)) => (name, Some(port.parse().map_err(|_| TargetError)?)),
-            None => (text, None),
-        };
-        let (namespace, name) = match dns_name::stem(name) {
-            Some(dns) => dns
-                .split_once('.')
-                .map(|(name, namespace)| (Some(namespace), name))
-                .ok_or(TargetError)?,
-            None => match name.split_once('/') {
-                Some((namespace, name)) => (Some(namespace), name),
-                None => (None, name),
-            },
-        };
-        if port == Some(0) || ServiceName::new(namespace.unwrap_or("any"), name).is_err() {
-            return Err(TargetError);
-        }
+        let (namespace, name, port) = dns_name::parse(text).ok_or(TargetError)?;
+        ServiceName::new(namespace.unwrap_or("any"), name).map_err(|_| TargetError)?;
         Ok(Self { namespace: namespace.map(str::to_owned), name: name.to_owned(), port })
     }
 }
 
-impl Target {
-    /// The service for a pod of this namespace.
-    pub(super) fn name_in(&self, namespace: &str) -> anyhow::Result<ServiceName> {
-        Ok(ServiceName::new(self.namespace.as_deref().unwrap_or(namespace), &self.name)?)
+impl ServiceTarget {
+    /// The service; one without namespace is in this one.
+    pub(super) fn name_in(&self, namespace: Option<&str>) -> anyhow::Result<ServiceName> {
+        let namespace = self.namespace.as_deref().or(namespace);
+        let namespace = namespace.with_context(|| {
+            format!(
+                "in which namespace is service {0}? Write NAMESPACE/{0}, or give --namespace",
+                self.name
+            )
+        })?;
+        Ok(ServiceName::new(namespace, &self.name)?)
+    }
+
+    /// Whether one of its ports is meant.
+    pub(super) const fn has_port(&self) -> bool {
+        self.port.is_some()
     }
 
     /// The service as an argument of the agent.
@@ -68,12 +66,14 @@ mod tests {
             ("bank/cart", "bank/cart"),
             ("cart.bank.svc.clusterset.local:80", "bank/cart:80"),
         ] {
-            let target: Target = text.parse().unwrap();
-            let name = target.name_in("shop").unwrap();
+            let target: ServiceTarget = text.parse().unwrap();
+            let name = target.name_in(Some("shop")).unwrap();
             assert_eq!(target.shown(&name), shown);
         }
+        let bare: ServiceTarget = "cart".parse().unwrap();
+        assert!(bare.name_in(None).unwrap_err().to_string().contains("Write NAMESPACE/cart"));
         for wrong in ["", "cart:0", "cart:x", "a/b/c", "Cart", "a.b.c.svc.clusterset.local"] {
-            assert_eq!(wrong.parse::<Target>(), Err(TargetError), "{wrong}");
+            assert_eq!(wrong.parse::<ServiceTarget>(), Err(TargetError), "{wrong}");
         }
     }
 }

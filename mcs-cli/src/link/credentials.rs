@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Mailbox, former, joined};
 use crate::cluster::{ACCOUNTS, BINDINGS, Cluster, ROLES, SECRETS};
-use mcs_controller::{
+use mcs_controller::core::{
     clusterset::{ClusterId, well_known},
     peers::token::{TokenClaims, token_for},
 };

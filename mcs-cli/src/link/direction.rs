@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use anyhow::Context as _;
 use ipnet::IpNet;
 use jiff::Timestamp;
-use mcs_controller::{clusterset::ClusterId, peers::token::TokenClaims};
+use mcs_controller::core::{clusterset::ClusterId, peers::token::TokenClaims};
 use serde_json::Value;
 
 use super::{

@@ -12,7 +12,7 @@ use crate::{
     cluster::{Cluster, PEERS, SECRETS},
     pod_ranges::{PodRanges, joined},
 };
-use mcs_controller::{clusterset::ClusterId, peers::token::TokenClaims};
+use mcs_controller::core::{clusterset::ClusterId, peers::token::TokenClaims};
 
 /// A reader's former objects for a cluster.
 #[derive(Default)]
@@ -282,7 +282,7 @@ mod tests {
             assert_eq!(moved.unwrap(), "10.1.0.0/16", "its mailbox moves to a hub");
         }
         let unclear = linked(former(None, &one), ("u1", "mcs-mailbox", &one), false);
-        assert_eq!(unclear.unwrap(), "10.1.0.0/16", "it was linked by an earlier version");
+        assert_eq!(unclear.unwrap(), "10.1.0.0/16", "nobody has recorded its uid");
         let replaced = linked(former(None, &one), ("u1", "mcs-mailbox", &one), true);
         assert_eq!(replaced.unwrap(), "10.5.0.0/16");
         let new = linked(Former::default(), ("u1", "mcs-mailbox", &one), false);

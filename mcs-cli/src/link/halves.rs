@@ -4,7 +4,7 @@ use std::ptr;
 
 use anyhow::ensure;
 use ipnet::IpNet;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::{
     LinkArgs, Linked, READER,
@@ -16,7 +16,7 @@ use crate::{
     cluster::{Cluster, PEERS, ROLES},
     pod_ranges::PodRanges,
 };
-use mcs_controller::{apply::ApplyError, clusterset::ClusterId};
+use mcs_controller::core::clusterset::ClusterId;
 
 /// The mailbox of a cluster.
 pub(super) struct Mailbox<'a> {
@@ -129,24 +129,6 @@ pub(super) async fn accept(
             "podCIDRs": done.pod_ranges,
         },
     });
-    done.warning = joined(done.warning, apply_peer(reader, peer).await?);
-    Ok(done)
-}
-
-/// Applies a ClusterPeer. Returns a note if the reader's definition is of an earlier version, without the uid.
-async fn apply_peer(reader: &Cluster, mut peer: Value) -> anyhow::Result<Option<String>> {
-    let Err(error) = reader.apply(PEERS, peer.clone()).await else { return Ok(None) };
-    let of_api = error.downcast_ref::<ApplyError>();
-    if !of_api.is_some_and(|error| error.is_unknown_field("clusterUid")) {
-        return Err(error);
-    }
-    if let Some(spec) = peer["spec"].as_object_mut() {
-        spec.remove("clusterUid");
-    }
     reader.apply(PEERS, peer).await?;
-    Ok(Some(format!(
-        "the type ClusterPeer of cluster {} has no spec.clusterUid, so another cluster of an id is not told there: kubectl \
-         apply --filename deploy/helm/mcs-controller/crds, and run `link` again",
-        reader.id
-    )))
+    Ok(done)
 }

@@ -8,20 +8,20 @@ use k8s_openapi::ByteString;
 use serde_json::{Value, json};
 
 use super::{
-    Direction, LinkArgs, LinkCommand, Linked, Mailbox, Publisher, READER,
+    Direction, LinkArgs, LinkCommand, Linked, Mailbox, Publisher,
     credentials::{Credentials, kubeconfig_secret, take_rights},
     joined, secret_name,
     sides::{Pairs, Side},
 };
 use crate::{
     cluster::{
-        BINDINGS, CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, LEASES, NAMESPACES, PEERS,
-        ROLES, SECRETS,
+        CLUSTER_BINDINGS, CLUSTER_ROLES, Cluster, EXPORTED, LEASES, NAMESPACES, PEERS, ROLES,
+        SECRETS,
     },
     fleet,
     kubeconfig::KubeconfigArg,
 };
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 use mcs_kube::told;
 
 /// The name of the hub in place of a cluster id.
@@ -261,16 +261,9 @@ async fn set_reads(hub: &Cluster, id: &ClusterId, reads: &BTreeSet<String>) -> a
     hub.apply(CLUSTER_BINDINGS, binding).await
 }
 
-/// Deletes the objects of an earlier version for one pair of clusters: an account in the publisher's mailbox, and the
-/// reader's Secret.
-pub(super) async fn take_pair(link: &LinkArgs, direction: &Direction<'_>) -> anyhow::Result<()> {
+/// Deletes the Secret with which a reader has read a mailbox that moves to the hub.
+pub(super) async fn take_former(link: &LinkArgs, direction: &Direction<'_>) -> anyhow::Result<()> {
     let Direction { reader, publisher, former, .. } = direction;
-    let Mailbox { host, namespace } = &publisher.mailbox;
-    let account = reader.id.as_str();
-    let binding = host.get(BINDINGS, Some(namespace), account).await?;
-    if binding.is_some_and(|binding| is_of_pair(&binding)) {
-        take_rights(&publisher.mailbox, account).await?;
-    }
     let name = secret_name(&publisher.cluster.id);
     let is_ours = |secret: &Value| {
         secret["metadata"]["name"] == *name
@@ -300,8 +293,7 @@ pub(super) async fn let_out(
     let mut done = Vec::new();
     for side in sides.iter().filter(|side| pairs == Pairs::All || side.is_gone) {
         let mailbox = Mailbox { host: hub, namespace: mailbox(&side.id) };
-        let mut readers: BTreeSet<_> = self::pairs(&mailbox).await?.into_iter().collect();
-        readers.extend(readers_of(&members, &side.id));
+        let readers: BTreeSet<_> = readers_of(&members, &side.id).collect();
         let reads = members.get(side.id.as_str());
         done.push(let_publish_no_longer(link, side, &mailbox, (&readers, reads)).await?);
     }
@@ -361,21 +353,6 @@ async fn let_publish_no_longer(
     let note =
         format!("what cluster {id} has published stays: delete namespace {namespace} of the hub");
     Ok(Linked { left, ..done(link, id, mailbox, Some(note)) })
-}
-
-/// Whether a binding is that of an account which may read only this mailbox. Earlier versions created one for each pair of
-/// clusters.
-fn is_of_pair(binding: &Value) -> bool {
-    binding["roleRef"]["name"] == READER
-}
-
-/// The accounts that may read only this mailbox.
-async fn pairs(mailbox: &Mailbox<'_>) -> anyhow::Result<Vec<String>> {
-    let Mailbox { host, namespace } = mailbox;
-    let bindings = host.list_in(BINDINGS, Some(namespace), "").await?;
-    let of_readers = bindings.iter().filter(|binding| is_of_pair(binding));
-    let names = of_readers.filter_map(|binding| binding["metadata"]["name"].as_str());
-    Ok(names.map(str::to_owned).collect())
 }
 
 fn done(

@@ -27,7 +27,7 @@ use crate::{
     cluster::{Cluster, LEASES},
     pod_ranges::PodRanges,
 };
-use mcs_controller::{
+use mcs_controller::core::{
     clusterset::{ClusterId, well_known},
     peers::token::TokenClaims,
 };
@@ -253,7 +253,7 @@ fn overlap(pods: &[IpNet], others: &[IpNet], id: &ClusterId, whose: &str) -> Opt
 mod tests {
     use super::*;
     use crate::link::credentials::kubeconfig;
-    use mcs_controller::clusterset::VipRanges;
+    use mcs_controller::core::clusterset::VipRanges;
 
     /// `{"sub":"system:serviceaccount:mcs-mailbox:east","iat":1000,"exp":4600}`, in the alphabet of URLs.
     const TOKEN: &str = "e30.eyJzdWIiOiJzeXN0ZW06c2VydmljZWFjY291bnQ6bWNzLW1haWxib3g6ZWFzdCIsImlhdCI6MTAwMCwiZXhwIjo0NjAwfQ.c2ln";

@@ -25,7 +25,7 @@ use crate::{
     kubeconfig::ClusterArgs,
     pod_ranges::PodRanges,
 };
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 
 /// Invite another cluster to import from this one.
 ///

@@ -9,7 +9,7 @@ use super::{
     sides::{Pairs, Side},
 };
 use crate::cluster::{ACCOUNTS, Cluster, PEERS, SECRETS};
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 
 /// Deletes the ClusterPeers of a cluster, the credentials in it, and the accounts by which others read its mailbox. Others keep
 /// what they have from it until they forget it.

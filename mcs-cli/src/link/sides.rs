@@ -1,6 +1,6 @@
 //! The clusters of a link that `mcs unlink` separates, and the pairs of them.
 
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::core::clusterset::ClusterId;
 
 use crate::cluster::Cluster;
 

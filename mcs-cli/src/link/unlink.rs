@@ -18,7 +18,7 @@ use crate::{
     fleet,
     kubeconfig::KubeconfigArg,
 };
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::core::clusterset::ClusterId;
 
 /// The API servers of a link's mailboxes.
 #[derive(Clone, Copy)]
@@ -161,10 +161,7 @@ async fn unlink_one(
 ) -> Linked {
     let (namespace, secret) = (&link.namespace, secret_name(&publisher.id));
     let account = reader.id.as_str();
-    let (host, mailbox, is_on_hub) = match mailboxes {
-        Mailboxes::OnHub(hub) => (hub, hub::mailbox(&publisher.id), true),
-        Mailboxes::AtHome => (publisher.cluster.as_ref(), link.mailbox.clone(), false),
-    };
+    let is_on_hub = matches!(mailboxes, Mailboxes::OnHub(_));
     let mut left = Vec::new();
     let name = &publisher.id;
     match &reader.cluster {
@@ -181,18 +178,21 @@ async fn unlink_one(
             "delete ClusterPeer {name} and Secret {namespace}/{secret} of cluster {account}"
         )),
     }
-    let account_of = format!("{mailbox}/{account}");
-    match host {
-        Some(host) => {
-            // On a hub, the account of an earlier version.
-            let taken = take_rights(&Mailbox { host, namespace: mailbox }, account).await;
+    let account_of = format!("{}/{account}", link.mailbox);
+    match (mailboxes, &publisher.cluster) {
+        // `let_out` ends the rights there.
+        (Mailboxes::OnHub(Some(_)), _) => {}
+        (Mailboxes::OnHub(None), _) => left.push(format!(
+            "run `unlink` again when the hub answers: cluster {account} may still read {} there",
+            hub::mailbox(name)
+        )),
+        (Mailboxes::AtHome, Some(host)) => {
+            let mailbox = Mailbox { host, namespace: link.mailbox.clone() };
+            let taken = take_rights(&mailbox, account).await;
             left.extend(taken.err().map(|error| told(&error)));
         }
-        None if publisher.is_gone && !is_on_hub => {}
-        None if is_on_hub => left.push(format!(
-            "run `unlink` again when the hub answers: cluster {account} may still read {mailbox} there"
-        )),
-        None => left.push(format!(
+        (Mailboxes::AtHome, None) if publisher.is_gone => {}
+        (Mailboxes::AtHome, None) => left.push(format!(
             "delete ServiceAccount {account_of} of cluster {name}, which ends its rights"
         )),
     }

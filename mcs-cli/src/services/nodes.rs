@@ -1,36 +1,36 @@
 //! The nodes that serve an import, by their agents.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
-use mcs_kube::{one_line, told};
-use serde::{Deserialize, Serialize};
+use mcs_kube::{
+    ObjectKey, one_line,
+    report::{ImportList, ImportReport, ImportState},
+    told,
+};
+use serde::Serialize;
 
 use crate::{
     agent_pod::{self, AgentPod},
     cluster::{Cluster, NODES},
 };
 
+/// The imports that an agent knows.
+type Imports = BTreeMap<ObjectKey, Arc<ImportReport>>;
+
 /// The answers of the agents of a cluster.
 #[derive(Debug, Default)]
-pub(super) struct AgentViews {
-    /// The imports of each node, by namespace and name.
-    nodes: BTreeMap<String, BTreeMap<(String, String), Said>>,
+pub(crate) struct AgentViews {
+    /// The imports of each node.
+    nodes: BTreeMap<String, Imports>,
     /// The nodes without an answer, and without an agent.
     unknown: Vec<String>,
     /// Why nodes did not answer.
-    pub(super) unasked: Vec<String>,
-}
-
-#[derive(Debug)]
-struct Said {
-    state: String,
-    message: String,
-    is_left_alone: bool,
+    pub(crate) unasked: Vec<String>,
 }
 
 /// The nodes of a cluster, for one import.
 #[derive(Debug, Serialize)]
-pub(super) struct Nodes {
+pub(crate) struct Nodes {
     /// The agent serves it there.
     pub(super) serving: Vec<String>,
     /// The agent does not.
@@ -44,35 +44,8 @@ pub(super) struct Nodes {
     pub(super) reasons: Vec<String>,
 }
 
-/// The fields of `mcs-agent services -o json` that are read.
-#[derive(Deserialize)]
-struct Listed {
-    /// Absent: an older agent, whose list is empty before its first report.
-    #[serde(default)]
-    reported: Option<bool>,
-    /// Why what it has reported does not count.
-    #[serde(default)]
-    unreported: Option<String>,
-    imports: Vec<ListedImport>,
-}
-
-#[derive(Deserialize)]
-struct ListedImport {
-    import: Key,
-    state: String,
-    message: String,
-    #[serde(default)]
-    left_alone: Option<String>,
-}
-
-#[derive(Deserialize)]
-struct Key {
-    namespace: String,
-    name: String,
-}
-
-/// Asks the agent of every node.
-pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
+/// Asks the agent of every node about the imports of a namespace, or about all.
+pub(crate) async fn ask(cluster: &Cluster, namespace: Option<&str>) -> AgentViews {
     let mut views = AgentViews::default();
     let pods = match agent_pod::pods(cluster, None).await {
         Ok(pods) => pods,
@@ -81,7 +54,10 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
             return views;
         }
     };
-    for (pod, answer) in agent_pod::ask_each(&pods, async |pod| list(cluster, pod).await).await {
+    let mut words = vec!["services"];
+    words.extend(namespace.iter().flat_map(|namespace| ["--namespace", *namespace]));
+    let list = async |pod: &AgentPod| known(&pod.read(cluster, &words).await?);
+    for (pod, answer) in agent_pod::ask_each(&pods, list).await {
         match answer {
             Ok(imports) => _ = views.nodes.insert(pod.node.clone(), imports),
             Err(error) => {
@@ -105,30 +81,15 @@ pub(super) async fn ask(cluster: &Cluster) -> AgentViews {
     views
 }
 
-async fn list(
-    cluster: &Cluster,
-    pod: &AgentPod,
-) -> anyhow::Result<BTreeMap<(String, String), Said>> {
-    states(pod.read(cluster, &["services"]).await?)
-}
-
-fn states(listed: Listed) -> anyhow::Result<BTreeMap<(String, String), Said>> {
-    let is_reported = listed.reported.unwrap_or(!listed.imports.is_empty());
-    anyhow::ensure!(
-        is_reported,
-        "{}",
-        listed.unreported.as_deref().unwrap_or("it has no report yet")
-    );
-    let state = |one: ListedImport| {
-        let (key, state) = ((one.import.namespace, one.import.name), one.state);
-        (key, Said { state, message: one.message, is_left_alone: one.left_alone.is_some() })
-    };
-    Ok(listed.imports.into_iter().map(state).collect())
+fn known(list: &ImportList) -> anyhow::Result<Imports> {
+    let why = list.unreported.as_deref().unwrap_or("it has no report yet");
+    anyhow::ensure!(list.reported, "{why}");
+    Ok(list.imports.iter().map(|one| (one.import.clone(), Arc::clone(one))).collect())
 }
 
 impl AgentViews {
     /// The nodes of an import, if any is known.
-    pub(super) fn of(&self, key: &(String, String)) -> Option<Nodes> {
+    pub(super) fn of(&self, key: &ObjectKey) -> Option<Nodes> {
         if self.nodes.is_empty() && self.unknown.is_empty() {
             return None;
         }
@@ -136,13 +97,13 @@ impl AgentViews {
         let mut reasons = BTreeMap::<String, usize>::new();
         for (node, imports) in &self.nodes {
             let reason = if let Some(one) = imports.get(key) {
-                let list = match &*one.state {
-                    "Ready" | "Partial" => &mut serving,
-                    _ if one.is_left_alone => &mut left_alone,
-                    _ => &mut without,
+                let list = match one.state {
+                    ImportState::Ready | ImportState::Partial => &mut serving,
+                    ImportState::LeftAlone => &mut left_alone,
+                    ImportState::Refusing | ImportState::Rejected => &mut without,
                 };
                 list.push(node.clone());
-                if one.state == "Ready" {
+                if one.state == ImportState::Ready {
                     continue;
                 }
                 format!("{}: {}", one.state, one.message)
@@ -160,14 +121,26 @@ impl AgentViews {
 }
 
 impl Nodes {
-    /// `2/3`, or the names.
-    pub(super) fn text(&self, wide: bool) -> String {
-        if wide {
-            return self.serving.join(",");
-        }
+    /// `2/3`.
+    pub(super) fn counted(&self) -> String {
         let others = [&self.without, &self.left_alone, &self.unknown];
         let total = self.serving.len() + others.map(Vec::len).iter().sum::<usize>();
         format!("{}/{total}", self.serving.len())
+    }
+
+    /// `served on n1, n2; not on n3`.
+    pub(crate) fn named(&self) -> String {
+        let lists = [
+            ("served on", &self.serving),
+            ("not on", &self.without),
+            ("left alone on", &self.left_alone),
+            ("not known of", &self.unknown),
+        ];
+        let lists = lists.into_iter().filter(|(_, nodes)| !nodes.is_empty());
+        lists
+            .map(|(what, nodes)| format!("{what} {}", nodes.join(", ")))
+            .collect::<Vec<_>>()
+            .join("; ")
     }
 }
 
@@ -189,7 +162,7 @@ mod tests {
                 import["left_alone"] = json!("record");
             }
             let listed = json!({"frontends": [], "reported": true, "imports": [import]});
-            states(serde_json::from_value(listed).unwrap()).unwrap()
+            known(&serde_json::from_value(listed).unwrap()).unwrap()
         };
         let nodes = [
             ("n1", "Ready"),
@@ -202,9 +175,11 @@ mod tests {
             nodes.map(|(node, state)| (node.to_owned(), listed(state))).into();
         nodes.insert("n4".to_owned(), BTreeMap::new());
         let views = AgentViews { nodes, unknown: vec!["n5".to_owned()], unasked: vec![] };
-        let key = ("shop".to_owned(), "cart".to_owned());
+        let key = ObjectKey::new("shop", "cart");
         let found = views.of(&key).unwrap();
-        assert_eq!((found.text(false), found.text(true)), ("2/7".to_owned(), "n1,n7".to_owned()));
+        assert_eq!(found.counted(), "2/7");
+        let named = "served on n1, n7; not on n2, n3, n4; left alone on n6; not known of n5";
+        assert_eq!(found.named(), named);
         assert_eq!(found.without, ["n2", "n3", "n4"]);
         assert_eq!(found.left_alone, ["n6"]);
         assert_eq!(
@@ -223,15 +198,14 @@ mod tests {
     async fn what_may_not_be_listed_is_told() {
         let (cluster, _server, _file) =
             scripted("east", [ScriptedAnswer::list("1", []), ScriptedAnswer::error(403)]).await;
-        let views = ask(&cluster).await;
+        let views = ask(&cluster, None).await;
         assert!(views.unasked[0].starts_with("nodes without agent are not seen: "), "{views:?}");
     }
 
     #[test]
     fn an_agent_without_report_is_unknown() {
-        let of = |listed: Value| states(serde_json::from_value(listed).unwrap());
+        let of = |listed: Value| known(&serde_json::from_value(listed).unwrap());
         assert!(of(json!({"reported": false, "imports": []})).is_err());
-        assert!(of(json!({"imports": []})).is_err(), "an older agent");
         let former = json!({"reported": false, "unreported": "by the agent before", "imports": []});
         assert_eq!(of(former).unwrap_err().to_string(), "by the agent before");
         assert!(of(json!({"reported": true, "imports": []})).unwrap().is_empty());

@@ -5,10 +5,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::Serialize;
 use serde_json::Value;
 
-use mcs_controller::clusterset::well_known;
-
-use super::{Key, key_of};
-use crate::status::text;
+use mcs_controller::core::clusterset::well_known;
+use mcs_kube::{
+    ObjectKey,
+    objects::{self, Endpoint, EndpointSlice, ServiceImport, ServicePort, ServiceType},
+};
 
 /// The endpoints of one source cluster. A pod with addresses of two families counts once.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Default, Serialize)]
@@ -18,58 +19,47 @@ pub(crate) struct Ready {
 }
 
 /// The endpoints of each service, by source cluster.
-pub(crate) type ByService = BTreeMap<Key, BTreeMap<String, Ready>>;
+pub(crate) type ByService = BTreeMap<ObjectKey, BTreeMap<String, Ready>>;
 
 /// The endpoints of each service, by namespace and name, then by source cluster. An endpoint without any port of the import is
 /// not ready for it.
 pub(crate) fn by_cluster<'a>(
-    slices: &[Value],
+    slices: &[EndpointSlice],
     imports: impl IntoIterator<Item = &'a Value>,
 ) -> ByService {
     let mut families = BTreeMap::<_, Ready>::new();
-    let wanted = imports.into_iter().map(|import| (key_of(import), ports_of_import(import)));
-    let wanted: BTreeMap<_, _> = wanted.collect();
+    let imports = imports.into_iter().filter_map(|import| objects::read(import).ok());
+    let imports: Vec<ServiceImport> = imports.collect();
+    // Clients of a headless service reach pods at any port.
+    let of_vips = imports.iter().filter(|one| one.spec.service_type == ServiceType::ClusterSetIp);
+    let wanted = of_vips.map(|import| {
+        let ports: BTreeSet<_> = import.spec.ports.iter().map(ServicePort::key).collect();
+        (ObjectKey::new(&*import.metadata.namespace, &*import.metadata.name), ports)
+    });
+    let wanted: BTreeMap<_, _> = wanted.filter(|(_, ports)| !ports.is_empty()).collect();
     for slice in slices {
-        let metadata = &slice["metadata"];
-        let label = |name: &str| text(&metadata["labels"][name]);
-        let service = (text(&metadata["namespace"]), label(well_known::SERVICE_NAME));
-        let wanted = wanted.get(&service).filter(|wanted| !wanted.is_empty());
-        let is_reached = wanted.is_none_or(|wanted| !wanted.is_disjoint(&ports(&slice["ports"])));
+        let label = |name: &str| slice.metadata.label(name).unwrap_or_default();
+        let service = ObjectKey::new(&*slice.metadata.namespace, label(well_known::SERVICE_NAME));
+        let is_reached = wanted
+            .get(&service)
+            .is_none_or(|wanted| slice.ports.iter().any(|port| wanted.contains(&port.key())));
         let cluster = label(well_known::SOURCE_CLUSTER);
-        let counted = families.entry((service, cluster, text(&slice["addressType"]))).or_default();
-        let endpoints = slice["endpoints"].as_array().map(Vec::as_slice).unwrap_or_default();
-        counted.total += endpoints.len();
-        // An absent condition means ready.
-        let is_ready = |one: &&Value| is_reached && one["conditions"]["ready"] != false;
-        counted.ready += endpoints.iter().filter(is_ready).count();
+        let counted = families.entry((service, cluster, &slice.address_type)).or_default();
+        counted.total += slice.endpoints.len();
+        let is_ready = |one: &&Endpoint| is_reached && one.is_ready();
+        counted.ready += slice.endpoints.iter().filter(is_ready).count();
     }
     let mut all = ByService::new();
     for ((service, cluster, _), counted) in families {
-        let most = all.entry(service).or_default().entry(cluster).or_default();
+        let most = all.entry(service).or_default().entry(cluster.to_owned()).or_default();
         *most = counted.max(*most);
     }
     all
 }
 
-/// The ports by which clients of the ClusterSetIP reach endpoints. Clients of a headless service reach pods at any.
-fn ports_of_import(import: &Value) -> BTreeSet<(&str, &str)> {
-    let spec = &import["spec"];
-    if spec["type"] == "ClusterSetIP" { ports(&spec["ports"]) } else { BTreeSet::new() }
-}
-
-/// Name and protocol of each port.
-fn ports(list: &Value) -> BTreeSet<(&str, &str)> {
-    let list = list.as_array().into_iter().flatten();
-    list.map(|port| {
-        let name = port["name"].as_str().unwrap_or_default();
-        (name, port["protocol"].as_str().unwrap_or("TCP"))
-    })
-    .collect()
-}
-
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{from_value, json};
 
     use super::*;
 
@@ -88,13 +78,14 @@ mod tests {
             })
         };
         let [yes, no, unknown] = [json!(true), json!(false), Value::Null];
-        let mut slices = [
+        let mut slices: [EndpointSlice; 4] = [
             slice("east", "IPv4", &[yes.clone(), no.clone()]),
             slice("east", "IPv4", &[unknown]),
             slice("east", "IPv6", std::slice::from_ref(&yes)),
             slice("west", "IPv4", &[no]),
-        ];
-        let key = ("shop".to_owned(), "cart".to_owned());
+        ]
+        .map(|slice| from_value(slice).unwrap());
+        let key = ObjectKey::new("shop", "cart");
         let found = &by_cluster(&slices, [])[&key];
         assert_eq!(found["east"], Ready { total: 3, ready: 2 });
         assert_eq!(found["west"], Ready { total: 1, ready: 0 });
@@ -104,7 +95,7 @@ mod tests {
             let metadata = json!({"namespace": "shop", "name": "cart"});
             json!({"metadata": metadata, "spec": {"type": kind, "ports": ports}})
         };
-        slices[1]["ports"] = json!([]);
+        slices[1].ports.clear();
         let of = |import| by_cluster(&slices, [&import])[&key]["east"].ready;
         assert_eq!(of(import("ClusterSetIP", "TCP")), 1, "the port is not there by that name");
         assert_eq!(of(import("ClusterSetIP", "UDP")), 0);

@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, process::ExitCode, time::Duration};
 
 use anyhow::ensure;
 use clap::Args;
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 use mcs_kube::{
     program::{self, print, table, terminal_width},
     told,

@@ -2,13 +2,14 @@
 
 use std::{
     collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr},
+    net::{IpAddr, Ipv4Addr, SocketAddr},
 };
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use ipnet::IpNet;
-use mcs_controller::clusterset::{ClusterId, well_known};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
+use mcs_kube::objects::{self, EndpointSlice};
 use serde_json::{Value, json};
 
 use super::{chart::ChartArgs, types::Types};
@@ -292,12 +293,10 @@ fn is_of_this_machine(url: &str) -> bool {
 async fn own_url(cluster: &Cluster) -> anyhow::Result<String> {
     let slice = cluster.get(SLICES, Some("default"), "kubernetes").await?;
     let slice = slice.as_ref().and_then(|slice| {
-        let address = slice["endpoints"][0]["addresses"][0].as_str()?.parse::<IpAddr>().ok()?;
-        let port = slice["ports"][0]["port"].as_u64()?;
-        Some(match address {
-            IpAddr::V4(address) => format!("https://{address}:{port}"),
-            IpAddr::V6(address) => format!("https://[{address}]:{port}"),
-        })
+        let slice: EndpointSlice = objects::read(slice).ok()?;
+        let address = slice.endpoints.first()?.address()?.parse().ok()?;
+        let port = u16::try_from(slice.ports.first()?.port?).ok()?;
+        Some(format!("https://{}", SocketAddr::new(address, port)))
     });
     slice.with_context(|| {
         format!(

@@ -1,7 +1,7 @@
 //! The plan of `mcs up`: what is, and what will be. It is printed, and then carried out.
 
 use anyhow::{Context as _, ensure};
-use mcs_controller::clusterset::ClusterId;
+use mcs_controller::core::clusterset::ClusterId;
 use serde_json::Value;
 
 use super::{
@@ -9,7 +9,7 @@ use super::{
     chart::Chart,
     member::{self, Member},
     proof::Proof,
-    release::{Change, Release},
+    release::{Release, ReleaseChange},
 };
 use crate::{
     cluster::Cluster,
@@ -88,7 +88,7 @@ impl Plan {
     pub(super) fn is_installed(&self, place: usize) -> bool {
         let (member, release) = &self.members[place];
         member.types.are_left()
-            && matches!(release.change, Change::Keep { .. })
+            && matches!(release.change, ReleaseChange::Keep { .. })
             && !member.properties.lack_set()
             && member.dns.as_ref().is_none_or(crate::dns::Plan::changes_nothing)
     }

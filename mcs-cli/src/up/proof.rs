@@ -5,8 +5,8 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
 use mcs_controller::{
-    clusterset::{NamespaceRules, well_known},
-    probe::{Found, Outcome},
+    core::clusterset::{NamespaceRules, well_known},
+    features::probe_command::{Found, Outcome},
 };
 use mcs_kube::dns_name;
 use serde_json::{Value, json};
@@ -190,7 +190,7 @@ impl Proof {
                 sources.filter_map(|one| one["cluster"].as_str()).collect();
             Ok(all.is_subset(&sources).then_some(()).ok_or_else(|| {
                 format!(
-                    "cluster {} has imported {service} from {sources:?} alone: `mcs status --service {service}` says why",
+                    "cluster {} has imported {service} from {sources:?} alone: `mcs explain {service}` says why",
                     cluster.id
                 )
             }))

@@ -38,13 +38,13 @@ struct Found {
 
 /// What becomes of a release.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Change {
+pub(super) enum ReleaseChange {
     Install { to: String, values: Vec<String> },
     Upgrade { from: String, to: String, why: String },
     Keep { version: String },
 }
 
-impl Change {
+impl ReleaseChange {
     pub(super) fn text(&self) -> String {
         match self {
             Self::Install { to, values } if values.is_empty() => format!("install {to}"),
@@ -68,7 +68,7 @@ impl Change {
 pub(super) struct Release {
     /// What is set beside the values of an earlier release, as helm takes it.
     values: Vec<String>,
-    pub(super) change: Change,
+    pub(super) change: ReleaseChange,
     /// The record of a helm that is dead.
     dead: Option<Pending>,
 }
@@ -90,10 +90,10 @@ impl Release {
         let to = chart.version.clone();
         let upgrade = |from, why: &str| {
             let (to, why) = (chart.version.clone(), why.to_owned());
-            Change::Upgrade { from, to, why }
+            ReleaseChange::Upgrade { from, to, why }
         };
         let change = match found {
-            None => Change::Install { to, values: values.clone() },
+            None => ReleaseChange::Install { to, values: values.clone() },
             Some(Found { version, .. }) if dead.is_some() => {
                 upgrade(version, "its helm was interrupted")
             }
@@ -109,7 +109,7 @@ impl Release {
                 let then = Rendered::then(chart, kubeconfig, &values).await?;
                 match now.differs(&then, version == to) {
                     Some(why) => upgrade(version, &why),
-                    None => Change::Keep { version },
+                    None => ReleaseChange::Keep { version },
                 }
             }
         };
@@ -379,14 +379,14 @@ mod tests {
 
     #[test]
     fn a_change_is_told_with_its_versions() {
-        let change = Change::Upgrade {
+        let change = ReleaseChange::Upgrade {
             from: "0.4.1".into(),
             to: "0.5.0".into(),
             why: "with the same values".into(),
         };
         assert_eq!(change.text(), "0.4.1 -> 0.5.0; with the same values");
         assert_eq!(change.former(), Some("0.4.1"));
-        let install = Change::Install { to: "0.5.0".into(), values: vec!["a=b".into()] };
+        let install = ReleaseChange::Install { to: "0.5.0".into(), values: vec!["a=b".into()] };
         assert_eq!((install.text().as_str(), install.former()), ("install 0.5.0 with a=b", None));
     }
 }

@@ -1,6 +1,6 @@
 //! What `mcs down` leaves in a cluster, and how to remove it.
 
-use mcs_controller::clusterset::well_known;
+use mcs_controller::core::clusterset::well_known;
 use mcs_kube::{TRAFFIC_PROPERTY, VIP_RANGES_PROPERTY, told};
 use serde_json::Value;
 

@@ -3,7 +3,7 @@
 use std::{cmp::Ordering, collections::BTreeSet, time::Duration};
 
 use anyhow::Context as _;
-use mcs_controller::clusterset::well_known;
+use mcs_controller::core::clusterset::well_known;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 

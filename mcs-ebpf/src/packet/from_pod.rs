@@ -24,10 +24,9 @@ use super::{
 };
 use crate::{
     counters::count,
-    figures,
+    features,
     maps::{ConfigMaps, Memory},
     per_cpu::Scratch,
-    trace,
 };
 
 /// Decides about a packet that a pod sends.
@@ -116,7 +115,7 @@ fn to_vip<F: IpVersion, L: LinkLayer>(frame: &Frame<L>, mode: u32) -> i32 {
         }
         Ok(_) => translate::<F, L>(frame, &header, scratch),
         Err(reason) => {
-            figures::refused_packet(scratch, reason);
+            features::undeliverable(scratch, reason);
             refuse::<F, L>(frame, &header, scratch, flags, reason)
         }
     }
@@ -178,7 +177,7 @@ fn find_in(scratch: &mut Scratch, flags: u32) -> Result<Answer, Counter> {
             if scratch.mode == VipMode::SERVED && flows::is_foreign(scratch, flags) =>
         {
             flows::pass(scratch, flags);
-            trace::packet(scratch, Counter::PacketPassed as u32);
+            features::untranslated(scratch, Counter::PacketPassed as u32);
             return Ok(Answer::Found);
         }
         ClientFlow::Unknown | ClientFlow::Ended => {}
@@ -223,8 +222,7 @@ extern "C" fn begun() -> u32 {
     // SAFETY: `resolve_and_tell` has it lent.
     let mut memory = unsafe { Memory::lent() };
     let Some(scratch) = memory.scratch() else { return Counter::PacketDroppedFailed as u32 };
-    figures::began(scratch);
-    trace::flow(scratch);
+    features::began(scratch);
     Answer::Found as u32
 }
 

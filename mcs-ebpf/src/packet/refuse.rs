@@ -20,9 +20,9 @@ use super::{
 };
 use crate::{
     counters::{count, count_at},
+    features,
     maps::REFUSALS,
     per_cpu::{QUOTED_WORDS, Scratch},
-    trace,
 };
 
 /// The price of one answer, in nanoseconds of credit. It allows each CPU 1,000 answers a second, as
@@ -68,7 +68,7 @@ fn answer_into<F: IpVersion, L: LinkLayer>(
     redirect: u64,
 ) -> i32 {
     count_at(reason);
-    trace::packet(scratch, reason);
+    features::untranslated(scratch, reason);
     let tcp = header.protocol == protocol::TCP;
     let silent = reason == Counter::PacketDroppedFailed as u32
         // A reset is never answered (RFC 9293, 3.10.7.1). A segment that the device is to split has

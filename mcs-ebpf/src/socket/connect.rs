@@ -1,6 +1,6 @@
 //! connect(2), and sendto(2) with TCP fast open: a connection to a VIP goes to a backend.
 
-use mcs_common::{Counter, Peer, Refusal, select::FrontendMatch};
+use mcs_common::{Counter, Peer, select::FrontendMatch};
 
 use super::{
     affinity::choose,
@@ -9,11 +9,7 @@ use super::{
     refuse::refuse,
     state,
 };
-use crate::{
-    counters::count,
-    figures,
-    trace::{self, Decided},
-};
+use crate::{counters::count, features};
 
 /// Sends a connection to a VIP to one of its backends, or refuses it.
 #[inline(always)]
@@ -28,15 +24,13 @@ pub(crate) fn connect<F: HookFamily>(ctx: &SocketContext<F>) -> i32 {
 #[inline(always)]
 fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &FrontendMatch) -> i32 {
     let Some(choice) = choose(ctx, frontend) else {
-        figures::refused(frontend, Refusal::NoBackend);
+        features::no_backend(frontend);
         return refuse(ctx, Counter::RefusedNoBackend);
     };
     let connection = choice.connection(vip);
     state::connecting(ctx, &connection);
     ctx.set_peer(&connection.backend.addr, connection.backend.port);
     count(Counter::ConnectTranslated);
-    figures::connected(frontend, choice.backend.column);
-    let decided = Decided::new(Counter::ConnectTranslated, frontend.index, &choice);
-    trace::connects(ctx, &connection.vip, &decided);
+    features::connected(ctx, &connection.vip, frontend, &choice);
     ALLOW
 }

@@ -10,7 +10,7 @@ use super::{
     refuse::{refuse, refuse_uncounted},
     state,
 };
-use crate::{figures, maps::ConfigMaps};
+use crate::{features, maps::ConfigMaps};
 
 /// The frontend of `destination`, or the program's return value if it has none.
 ///
@@ -42,7 +42,7 @@ pub(crate) fn frontend<F: HookFamily>(
         // It connected before the agent served the VIP, as in `sendmsg`.
         Lookup::UnknownPort if !connects && ctx.is_connected_to(destination) => Err(ALLOW),
         Lookup::UnknownPort => {
-            figures::refused_port(&key.vip);
+            features::unknown_port(&key.vip);
             Err(refuse(ctx, Counter::RefusedUnknownPort))
         }
         Lookup::Inconsistent => Err(refuse(ctx, Counter::RefusedInconsistent)),

@@ -4,7 +4,7 @@ use aya_ebpf::{Global, helpers::bpf_set_retval};
 use mcs_common::Counter;
 
 use super::context::{HookFamily, SocketContext};
-use crate::{counters::count, trace};
+use crate::{counters::count, features};
 
 /// The return value that fails the system call (kernel/bpf/verifier.c, `check_return_code`).
 const REFUSE: i32 = 0;
@@ -19,7 +19,7 @@ static HAVE_SET_RETVAL: Global<u8> = Global::new(0);
 #[inline(always)]
 pub(crate) fn refuse<F: HookFamily>(ctx: &SocketContext<F>, reason: Counter) -> i32 {
     count(reason);
-    trace::refused(ctx, reason);
+    features::refused(ctx, reason);
     refuse_uncounted()
 }
 

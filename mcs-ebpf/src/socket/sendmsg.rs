@@ -1,7 +1,7 @@
 //! sendto(2), sendmsg(2) and sendmmsg(2) with a destination: a datagram to a VIP goes to a backend.
 
 use mcs_common::{
-    Connection, Counter, Peer, PinKey, Refusal,
+    Connection, Counter, Peer, PinKey,
     select::{Choice, FrontendMatch, recall},
 };
 
@@ -14,9 +14,8 @@ use super::{
 };
 use crate::{
     counters::count,
-    figures,
+    features,
     maps::{ConfigMaps, UDP_PINS, load},
-    trace::{self, Decided},
 };
 
 /// How many backends a socket tries. One that already answers it for another VIP is not used if
@@ -44,7 +43,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     let mut by_affinity = false;
     if connection.chosen.id == 0 {
         let Some(choice) = pinned(ctx, &vip, frontend) else {
-            figures::refused(frontend, Refusal::NoBackend);
+            features::no_backend(frontend);
             return refuse(ctx, Counter::RefusedNoBackend);
         };
         connection = choice.connection(vip);
@@ -55,9 +54,7 @@ fn translate<F: HookFamily>(ctx: &SocketContext<F>, vip: Peer, frontend: &Fronte
     state::remember_sent(ctx, &backend, &vip);
     ctx.set_peer(&backend.addr, backend.port);
     count(Counter::SendTranslated);
-    let reason = Counter::SendTranslated as u32;
-    let decided = Decided { reason, frontend: frontend.index, chosen, by_affinity };
-    trace::sends(ctx, &decided);
+    features::sent(ctx, frontend, chosen, by_affinity);
     ALLOW
 }
 
@@ -98,7 +95,7 @@ fn pinned<F: HookFamily>(
         }
     }
     let choice = choose_unshared(ctx, vip, frontend)?;
-    figures::connected(frontend, choice.backend.column);
+    features::pinned(frontend, &choice);
     match pin {
         // SAFETY: as above; one 64-bit store.
         Some(pin) => unsafe { pin.write_volatile(choice.chosen) },

@@ -68,8 +68,13 @@ async fn another_content_leads_to_another_connection() {
     let first = access.connection().await.unwrap();
     assert_eq!(access.connection().await.unwrap().number, first.number);
     sender.send(text("https://10.0.0.2:6443", json!({"token": "b"}))).unwrap();
-    tokio::time::timeout(Duration::from_secs(1), access.replaced()).await.unwrap();
-    assert_eq!(access.connection().await.unwrap().number, 1);
+    // All watches of the connection follow, also those that look after one of them has made another.
+    let replaced =
+        || tokio::time::timeout(Duration::from_secs(1), access.replaced(first.content.as_ref()));
+    replaced().await.unwrap();
+    let second = access.connection().await.unwrap();
+    assert_eq!(second.number, 1);
+    replaced().await.unwrap();
     let expected: BTreeSet<IpAddr> = ["10.0.0.1", "10.0.0.2"].map(|ip| ip.parse().unwrap()).into();
     assert_eq!(*access.servers().borrow(), expected);
     for (user, field) in [
@@ -79,7 +84,11 @@ async fn another_content_leads_to_another_connection() {
         sender.send(text("https://10.0.0.2:6443", user)).unwrap();
         // The former connection goes on.
         assert_eq!(access.connection().await.unwrap().number, 1);
-        assert!(tokio::time::timeout(Duration::ZERO, access.replaced()).await.is_err());
+        assert!(
+            tokio::time::timeout(Duration::ZERO, access.replaced(second.content.as_ref()))
+                .await
+                .is_err()
+        );
         let error = access.renew(&access.connection().await.unwrap()).await.unwrap_err();
         assert!(error.to_string().contains(field), "{error}");
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use clap::ValueEnum;
+use serde::{Deserialize, Serialize};
 
 use crate::duration;
 
@@ -18,6 +19,20 @@ pub enum TraceFormat {
     Wide,
     /// A line for each, for programs; fields are added, never renamed
     Json,
+}
+
+/// What becomes of a client.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Verdict {
+    /// It goes to a backend
+    Translated,
+    /// It fails at once
+    Refused,
+    /// Its packet is dropped without an answer
+    Dropped,
+    /// Its packets pass as they are: its connection is older than the agent's service of the VIP
+    Passed,
 }
 
 /// Reads how long a trace lasts.

@@ -1,4 +1,5 @@
-//! The source address that another pod sees: whether addresses are masqueraded on the way.
+//! The source address that another pod sees: whether addresses are masqueraded on the way. And whether a large answer of it
+//! arrives: a path with a smaller MTU can lose full packets alone.
 
 use std::{
     io,
@@ -15,8 +16,12 @@ use tokio::{
 
 /// Where a controller answers with the source address of the request, and nothing else.
 pub const PATH: &str = "/source";
+/// The query for an answer with [`PADDING`] more bytes.
+pub const LARGE: &str = "large";
+/// They take many full packets.
+pub const PADDING: usize = 64 * 1024;
 /// The most bytes of an answer.
-const MOST_BYTES: u64 = 4096;
+const MOST_BYTES: u64 = 2 * PADDING as u64;
 
 /// Both ends' view of one connection.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
@@ -36,17 +41,27 @@ impl Source {
 
 /// Asks a controller at this address. None if it is not reached, or is none that answers this.
 pub async fn ask(address: SocketAddr, limit: Duration) -> Option<Source> {
-    timeout(limit, converse(address)).await.ok()?.ok()?
+    let (own, answer) = timeout(limit, converse(address, PATH)).await.ok()?.ok()?;
+    seen(&answer).map(|seen| Source { own, seen })
 }
 
-async fn converse(address: SocketAddr) -> io::Result<Option<Source>> {
+/// Whether a large answer arrives of a controller whose small one does. None: it is of a version that has none.
+pub async fn ask_large(address: SocketAddr, limit: Duration) -> Option<bool> {
+    match timeout(limit, converse(address, &format!("{PATH}?{LARGE}"))).await {
+        Ok(Ok((_, answer))) => (answer.len() >= PADDING).then_some(true),
+        Ok(Err(_)) | Err(_) => Some(false),
+    }
+}
+
+/// The address of this end, and the answer.
+async fn converse(address: SocketAddr, path: &str) -> io::Result<(IpAddr, String)> {
     let mut stream = TcpStream::connect(address).await?;
     let own = stream.local_addr()?.ip().to_canonical();
-    let request = format!("GET {PATH} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
+    let request = format!("GET {path} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     let mut answer = String::new();
     stream.take(MOST_BYTES).read_to_string(&mut answer).await?;
-    Ok(seen(&answer).map(|seen| Source { own, seen }))
+    Ok((own, answer))
 }
 
 /// The address in an answer.
@@ -58,7 +73,34 @@ fn seen(answer: &str) -> Option<IpAddr> {
 
 #[cfg(test)]
 mod tests {
+    use tokio::net::TcpListener;
+
     use super::*;
+
+    #[tokio::test]
+    async fn a_large_answer_arrives_or_is_lost() {
+        let limit = Duration::from_millis(500);
+        let asked = async |body: Option<usize>| {
+            let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let address = listener.local_addr().unwrap();
+            let serve = async {
+                let (mut stream, _) = listener.accept().await.unwrap();
+                let _ = stream.read(&mut [0; 512]).await;
+                match body {
+                    Some(bytes) => {
+                        let answer =
+                            format!("HTTP/1.1 200 OK\r\n\r\n10.0.0.1{}", " ".repeat(bytes));
+                        stream.write_all(answer.as_bytes()).await.unwrap();
+                    }
+                    None => tokio::time::sleep(2 * limit).await,
+                }
+            };
+            tokio::join!(ask_large(address, limit), serve).0
+        };
+        assert_eq!(asked(Some(PADDING)).await, Some(true));
+        assert_eq!(asked(Some(0)).await, None, "an earlier version");
+        assert_eq!(asked(None).await, Some(false));
+    }
 
     #[test]
     fn only_an_address_is_an_answer() {

@@ -9,10 +9,8 @@ use serde_json::{Value, json};
 
 use crate::{
     Decoder, Room, WatchedObject,
-    message::{
-        EndpointSlice,
-        envelope::{ListMeta, MAGIC, RawExtension, TypeMeta, Unknown, WatchEvent},
-    },
+    envelope::{ListMeta, MAGIC, RawExtension, TypeMeta, Unknown, WatchEvent},
+    objects::{EndpointSlice, Object},
     watch::{events, kept::KeptObjects},
 };
 
@@ -20,9 +18,9 @@ use crate::{
 /// the same as JSON.
 pub fn captured_slice(notes: &[(&str, &str)]) -> (Vec<u8>, Value) {
     let envelope = Bytes::from_static(include_bytes!("slice.pb"));
-    let mut message = EndpointSlice::read(&Unknown::open(envelope).unwrap().raw).unwrap();
+    let mut message = EndpointSlice::decode(Unknown::open(envelope).unwrap().raw).unwrap();
     let mut object: Value = serde_json::from_str(include_str!("slice.json")).unwrap();
-    let metadata = message.metadata.as_mut().unwrap();
+    let metadata = &mut message.metadata;
     for (key, value) in notes {
         for (name, map) in
             [("labels", &mut metadata.labels), ("annotations", &mut metadata.annotations)]
@@ -72,14 +70,14 @@ pub fn read_list<D: Decoder>(
     in_protobuf: bool,
 ) -> Result<Vec<WatchedObject<D>>, String> {
     let mut kept = KeptObjects::with_room(&Room::Endless);
-    let read = D::MESSAGE.filter(|_| in_protobuf);
+    let read = D::Object::MESSAGE.filter(|_| in_protobuf);
     let list = events::read_list::<D>(answer, read, &mut kept).now_or_never().unwrap();
     list.map_err(|error| error.to_string()).map(|_| kept.finish().0)
 }
 
 /// The objects that a watch is about, until it ends or is wrong, as the shipped reader has them.
 pub fn read_watch<D: Decoder>(answer: &[u8], in_protobuf: bool) -> Vec<WatchedObject<D>> {
-    let read = D::MESSAGE.filter(|_| in_protobuf);
+    let read = D::Object::MESSAGE.filter(|_| in_protobuf);
     let objects = events::read_events::<D>(answer, read)
         .map(Result::ok)
         .take_while(|event| ready(event.is_some()))

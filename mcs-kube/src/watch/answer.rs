@@ -11,7 +11,7 @@ use hyper::{
 use kube::{Client, client::Body, core::Status};
 use prost::bytes::Bytes;
 
-use crate::message::envelope;
+use crate::envelope;
 
 /// The form that kube-proxy and kubelet request too. Types without it arrive as JSON.
 const MESSAGES: HeaderValue =

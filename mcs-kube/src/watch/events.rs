@@ -21,7 +21,9 @@ use super::{
 };
 use crate::{
     access::requests::ManyEvents,
-    decoder::{Decoder, ReadMessage, WatchedObject},
+    decoder::{Decoder, WatchedObject},
+    objects::Object,
+    objects::ReadMessage,
 };
 
 /// A line of the answer to a watch.
@@ -71,11 +73,11 @@ impl Query<'_> {
     async fn ask<D: Decoder>(
         &self,
         request: Result<hyper::Request<Vec<u8>>, kube::core::request::Error>,
-    ) -> kube::Result<(Option<ReadMessage<D::Value>>, impl AsyncBufRead + Unpin + use<D>)> {
+    ) -> kube::Result<(Option<ReadMessage<D::Object>>, impl AsyncBufRead + Unpin + use<D>)> {
         let request = request.map_err(kube::Error::BuildRequest)?;
-        let read = D::MESSAGE.filter(|_| !self.json_alone);
+        let read = D::Object::MESSAGE.filter(|_| !self.json_alone);
         let answer = answer::ask(self.client, request, read.is_some()).await?;
-        Ok((D::MESSAGE.filter(|_| answer.is_protobuf), answer.reader))
+        Ok((D::Object::MESSAGE.filter(|_| answer.is_protobuf), answer.reader))
     }
 }
 
@@ -92,7 +94,7 @@ pub(super) async fn list<D: Decoder>(
 /// Reads a list, in JSON if `read` is `None`.
 pub(crate) async fn read_list<D: Decoder>(
     mut reader: impl AsyncBufRead + Unpin,
-    read: Option<ReadMessage<D::Value>>,
+    read: Option<ReadMessage<D::Object>>,
     kept: &mut KeptObjects<D>,
 ) -> kube::Result<Option<String>> {
     if let Some(read) = read {
@@ -135,7 +137,7 @@ pub(super) async fn watch<D: Decoder>(
 /// Reads the events of a watch, in JSON if `read` is `None`.
 pub(crate) fn read_events<D: Decoder>(
     reader: impl AsyncBufRead + Unpin,
-    read: Option<ReadMessage<D::Value>>,
+    read: Option<ReadMessage<D::Object>>,
 ) -> impl Stream<Item = kube::Result<WatchEvent<WatchedObject<D>>>> {
     stream::unfold((reader, read), async |(mut reader, read)| {
         let event = match read {

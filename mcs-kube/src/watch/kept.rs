@@ -136,19 +136,20 @@ impl Purse {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, from_value, json};
+    use serde_json::{from_value, json};
 
     use super::*;
+    use crate::objects::ClusterProperty;
 
     #[derive(Clone, PartialEq, Debug)]
     struct ByNamespace;
 
     impl Decoder for ByNamespace {
+        type Object = ClusterProperty;
         type Value = usize;
 
-        fn decode(_: ObjectKey, object: &Value) -> Result<usize, String> {
-            let bytes = object["bytes"].as_u64().and_then(|bytes| bytes.try_into().ok());
-            bytes.ok_or_else(String::new)
+        fn convert(_: &ObjectKey, bytes: ClusterProperty) -> Result<usize, String> {
+            bytes.value().and_then(|bytes| bytes.parse().ok()).ok_or_else(String::new)
         }
 
         fn weight(bytes: &usize) -> usize {
@@ -162,7 +163,7 @@ mod tests {
 
     fn object(name: &str, bytes: usize) -> WatchedObject<ByNamespace> {
         let metadata = json!({"namespace": "mailbox", "name": name, "resourceVersion": "1"});
-        from_value(json!({"metadata": metadata, "bytes": bytes})).unwrap()
+        from_value(json!({"metadata": metadata, "spec": {"value": bytes.to_string()}})).unwrap()
     }
 
     /// The names that are kept of a list, and how many are not.

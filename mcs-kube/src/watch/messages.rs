@@ -20,11 +20,9 @@ use prost::{
 
 use super::pieces::{LONGEST, Unreadable};
 use crate::{
-    Decoder, ReadMessage, WatchedObject,
-    message::{
-        Bare,
-        envelope::{ListMeta, MAGIC, Status, TypeMeta, Unknown, WatchEvent},
-    },
+    Decoder, WatchedObject,
+    envelope::{ListMeta, MAGIC, Status, TypeMeta, Unknown, WatchEvent},
+    objects::{Bare, ReadMessage},
 };
 
 /// The bytes of the longest varint.
@@ -33,7 +31,7 @@ const LONGEST_VARINT: usize = 10;
 /// The next event. The end of the answer is an error of kind `UnexpectedEof`.
 pub(super) async fn next<D: Decoder>(
     reader: &mut (impl AsyncBufRead + Unpin),
-    read: ReadMessage<D::Value>,
+    read: ReadMessage<D::Object>,
 ) -> io::Result<Event<WatchedObject<D>>> {
     let mut length = [0; 4];
     reader.read_exact(&mut length).await?;
@@ -42,7 +40,7 @@ pub(super) async fn next<D: Decoder>(
 
 fn event<D: Decoder>(
     frame: Vec<u8>,
-    read: ReadMessage<D::Value>,
+    read: ReadMessage<D::Object>,
 ) -> io::Result<Event<WatchedObject<D>>> {
     let WatchEvent { type_, object } = WatchEvent::decode(Bytes::from(frame)).map_err(undecoded)?;
     let object = object.and_then(|object| Unknown::open(object.raw));
@@ -61,7 +59,7 @@ fn event<D: Decoder>(
 }
 
 fn bookmark(object: &[u8]) -> io::Result<Bookmark> {
-    let metadata = Bare::decode(object).map_err(undecoded)?.metadata.unwrap_or_default();
+    let metadata = Bare::decode(object).map_err(undecoded)?.metadata;
     // A watch without a version would miss events.
     if metadata.resource_version.is_empty() {
         return Err(wrong("a bookmark without a version"));
@@ -76,7 +74,7 @@ fn bookmark(object: &[u8]) -> io::Result<Bookmark> {
 /// Reads a list, and gives each object of it to `keep`. Returns the version of the list.
 pub(super) async fn list<D: Decoder>(
     reader: &mut (impl AsyncBufRead + Unpin),
-    read: ReadMessage<D::Value>,
+    read: ReadMessage<D::Object>,
     mut keep: impl FnMut(WatchedObject<D>),
 ) -> io::Result<Option<String>> {
     if take(reader, MAGIC.len() as u64).await? != MAGIC {
@@ -115,7 +113,7 @@ pub(super) async fn list<D: Decoder>(
     version.ok_or_else(|| wrong("it is no list")).map(Some)
 }
 
-fn object<D: Decoder>(bytes: &[u8], read: ReadMessage<D::Value>) -> io::Result<WatchedObject<D>> {
+fn object<D: Decoder>(bytes: &[u8], read: ReadMessage<D::Object>) -> io::Result<WatchedObject<D>> {
     WatchedObject::read_message(bytes, read).map_err(undecoded)
 }
 

@@ -107,8 +107,9 @@ impl<D: Decoder, U> ResourceWatch<'_, D, U> {
     /// Waits for this time, or until the kubeconfig changes.
     async fn pause(&mut self, delay: Duration) {
         tokio::select! {
+            biased;
             () = sleep(delay) => {}
-            () = self.access.replaced() => self.backoff = BACKOFF.build(),
+            () = self.access.replaced(self.kubeconfig.as_ref()) => self.backoff = BACKOFF.build(),
         }
     }
 

@@ -1,14 +1,8 @@
 //! A node whose CPUs others use up, with the weights that kubelet gives.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::{self, Child, Command},
-    thread,
-};
+use std::process;
 
-use anyhow::Context as _;
-use mcs_tests::wait;
+use crate::prelude::*;
 
 /// `cpu.shares` of a pod that requests a whole CPU.
 const SHARES: u64 = 1024;
@@ -23,7 +17,7 @@ pub(crate) struct Busy {
 
 impl Busy {
     /// Begins beside a daemon. All others together request what is left of the node.
-    pub(crate) fn begin(daemon: u32) -> anyhow::Result<Self> {
+    pub(crate) fn begin(daemon: u32) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let root = controller(&mounts).context("no cgroup v1 has the controller cpu")?;
         let cpus = u64::try_from(thread::available_parallelism()?.get())?;
@@ -42,7 +36,7 @@ impl Busy {
         Ok(busy)
     }
 
-    fn end(&mut self) -> anyhow::Result<()> {
+    fn end(&mut self) -> Result {
         for other in &mut self.others {
             other.kill()?;
             other.wait()?;
@@ -75,12 +69,12 @@ fn controller(mounts: &str) -> Option<&Path> {
     })
 }
 
-fn make(cgroup: &Path, shares: u64) -> anyhow::Result<()> {
+fn make(cgroup: &Path, shares: u64) -> Result {
     fs::create_dir(cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
     Ok(fs::write(cgroup.join("cpu.shares"), shares.to_string())?)
 }
 
-fn join(cgroup: &Path, pid: u32) -> anyhow::Result<()> {
+fn join(cgroup: &Path, pid: u32) -> Result {
     fs::write(cgroup.join("cgroup.procs"), pid.to_string())
         .with_context(|| format!("cannot move process {pid} to {}", cgroup.display()))
 }

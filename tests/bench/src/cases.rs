@@ -1,8 +1,6 @@
 //! What is measured.
 
-use std::time::Duration;
-
-use crate::{contender::Contender, plan::Plan, session::Session};
+use crate::prelude::*;
 
 pub(crate) mod cold;
 pub(crate) mod connect;
@@ -38,7 +36,7 @@ pub(crate) struct Case {
     pub(crate) contenders: &'static [Contender],
     /// The time that the case is expected to take with this number of services.
     pub(crate) time: fn(&Plan, u32) -> Duration,
-    pub(crate) run: fn(&mut Session<'_>) -> anyhow::Result<()>,
+    pub(crate) run: fn(&mut Session<'_>) -> Result,
 }
 
 pub(crate) const CASES: [&Case; 7] = [

@@ -1,22 +1,16 @@
 //! Cilium's socket load balancer as a contender: its own programs, compiled from the source of a pinned version, with
 //! the same services in its maps. Nothing of it is part of this repository.
 
-use std::{
-    ffi::OsString,
-    fs::{self, File},
-    path::{Path, PathBuf},
-    process::Command,
-};
+use std::ffi::OsString;
 
-use anyhow::{Context as _, bail, ensure};
 use aya::{
     maps::{HashMap, Map, MapData, MapInfo},
     programs::loaded_programs,
 };
-use mcs_tests::bpf::{AttachType, attached_to_cgroup};
+use mcs_tests::bpf::attached_to_cgroup;
 use serde::Deserialize;
 
-use crate::objects::Service;
+use crate::prelude::*;
 
 const MODULE: &str = "github.com/cilium/cilium";
 const VERSION: &str = "v1.20.2";
@@ -62,7 +56,7 @@ struct Module {
 }
 
 /// Compiles the programs in a directory of the cache. Returns the object.
-pub(crate) fn compile(cache: &Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn compile(cache: &Path) -> Result<PathBuf> {
     let directory = cache.join(format!("cilium-{VERSION}"));
     fs::create_dir_all(&directory)
         .with_context(|| format!("cannot make {}", directory.display()))?;
@@ -79,7 +73,7 @@ pub(crate) fn compile(cache: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// Downloads the source by the Go module proxy, unless Go has it. Returns its directory.
-fn download(directory: &Path) -> anyhow::Result<PathBuf> {
+fn download(directory: &Path) -> Result<PathBuf> {
     let mut go = Command::new("go");
     go.args(["mod", "download", "-json", &format!("{MODULE}@{VERSION}")]);
     // Its hash is compared here.
@@ -92,7 +86,7 @@ fn download(directory: &Path) -> anyhow::Result<PathBuf> {
     module.dir.context("go has not unpacked the module")
 }
 
-fn clang() -> anyhow::Result<&'static str> {
+fn clang() -> Result<&'static str> {
     let names = ["clang", "clang-22", "clang-21", "clang-20", "clang-19", "clang-18"];
     let mut there = names.into_iter().filter(|name| {
         Command::new(name).arg("--version").output().is_ok_and(|out| out.status.success())
@@ -101,7 +95,7 @@ fn clang() -> anyhow::Result<&'static str> {
 }
 
 /// Runs a command. Returns what it prints.
-fn output(command: &mut Command) -> anyhow::Result<Vec<u8>> {
+fn output(command: &mut Command) -> Result<Vec<u8>> {
     let name = command.get_program().to_string_lossy().into_owned();
     let output = command.output().with_context(|| format!("cannot run {name}"))?;
     let errors = String::from_utf8_lossy(&output.stderr);
@@ -123,7 +117,7 @@ pub(crate) struct Cilium {
 
 impl Cilium {
     /// Attaches the programs of an object to a cgroup.
-    pub(crate) fn attach(object: &Path, cgroup: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn attach(object: &Path, cgroup: &Path) -> Result<Self> {
         let mut attach = Command::new("unshare");
         attach.args(["--mount", "sh", "-c", ATTACH, "attach"]).arg(object).arg(cgroup);
         output(&mut attach)?;
@@ -137,7 +131,7 @@ impl Cilium {
     }
 
     /// Adds every port of a service, with all endpoints.
-    pub(crate) fn add(&mut self, service: &Service) -> anyhow::Result<()> {
+    pub(crate) fn add(&mut self, service: &Service) -> Result {
         for port in service.ports() {
             self.last_frontend = self.last_frontend.checked_add(1).context("too many frontends")?;
             let vip = service.vip.octets();
@@ -165,7 +159,7 @@ impl Cilium {
 }
 
 /// The ids of the maps of the program at a hook of a cgroup.
-fn maps_at(cgroup: &Path, hook: AttachType) -> anyhow::Result<Vec<u32>> {
+fn maps_at(cgroup: &Path, hook: AttachType) -> Result<Vec<u32>> {
     let ids = attached_to_cgroup(File::open(cgroup)?, hook as u32)?;
     let id = ids.first().context("no program is attached")?;
     let program = loaded_programs().find(|info| info.as_ref().is_ok_and(|info| info.id() == *id));
@@ -182,7 +176,7 @@ fn concat<const N: usize>(parts: &[&[u8]]) -> [u8; N] {
 }
 
 /// The hash among these maps with this name, of which the kernel keeps 15 bytes, and keys of this size.
-fn map(ids: &[u32], name: &str, key: u32) -> anyhow::Result<Map> {
+fn map(ids: &[u32], name: &str, key: u32) -> Result<Map> {
     let infos = ids.iter().filter_map(|id| MapInfo::from_id(*id).ok());
     let mut meant = infos.filter(|info| info.name_as_str() == Some(name) && info.key_size() == key);
     let info = meant.next().with_context(|| format!("no map {name}"))?;

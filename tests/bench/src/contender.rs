@@ -1,8 +1,11 @@
 //! The contenders: direct, mcs-agent and kube-proxy in their modes.
 
-use std::{fmt, time::Duration};
+use std::env;
 
-use serde::Serialize;
+use crate::prelude::*;
+
+/// The variable that names another mcs-agent.
+const AGENT_BEFORE: &str = "MCS_AGENT_BEFORE";
 
 /// A way for clients to reach the pods of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -16,6 +19,10 @@ pub(crate) enum Contender {
     Sockets,
     /// mcs-agent without socket programs.
     Packets,
+    /// Another mcs-agent, with default flags.
+    SocketsBefore,
+    /// Another mcs-agent, without socket programs.
+    PacketsBefore,
     /// kube-proxy, nftables mode.
     Nftables,
     /// kube-proxy, iptables mode.
@@ -25,25 +32,50 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 7] = [
+    pub(crate) const ALL: [Self; 9] = [
         Self::Direct,
         Self::Empty,
         Self::Sockets,
         Self::Packets,
+        Self::SocketsBefore,
+        Self::PacketsBefore,
         Self::Nftables,
         Self::Iptables,
         Self::Cilium,
     ];
     /// Those that are measured for traffic on connections that are there.
-    pub(crate) const MOST: [Self; 5] =
-        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables];
+    pub(crate) const MOST: [Self; 7] = [
+        Self::Direct,
+        Self::Empty,
+        Self::Sockets,
+        Self::Packets,
+        Self::SocketsBefore,
+        Self::PacketsBefore,
+        Self::Nftables,
+    ];
     /// Those whose programs and rules meet traffic without a VIP too.
-    pub(crate) const TAXING: [Self; 6] =
-        [Self::Direct, Self::Empty, Self::Sockets, Self::Packets, Self::Nftables, Self::Cilium];
+    pub(crate) const TAXING: [Self; 8] = [
+        Self::Direct,
+        Self::Empty,
+        Self::Sockets,
+        Self::Packets,
+        Self::SocketsBefore,
+        Self::PacketsBefore,
+        Self::Nftables,
+        Self::Cilium,
+    ];
     /// Those with programs of mcs-agent's hooks, and the one without any.
-    pub(crate) const OURS: [Self; 4] = [Self::Direct, Self::Empty, Self::Sockets, Self::Packets];
+    pub(crate) const OURS: [Self; 6] = [
+        Self::Direct,
+        Self::Empty,
+        Self::Sockets,
+        Self::Packets,
+        Self::SocketsBefore,
+        Self::PacketsBefore,
+    ];
     /// Those that are waited for while objects change.
-    pub(crate) const FOLLOWING: [Self; 3] = [Self::Sockets, Self::Packets, Self::Nftables];
+    pub(crate) const FOLLOWING: [Self; 5] =
+        [Self::Sockets, Self::Packets, Self::SocketsBefore, Self::PacketsBefore, Self::Nftables];
 
     /// How long its daemon does nothing after it has done something, whatever comes: a change that comes
     /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
@@ -51,9 +83,21 @@ impl Contender {
     pub(crate) const fn rests(self) -> Duration {
         match self {
             Self::Direct | Self::Empty | Self::Cilium => Duration::ZERO,
-            Self::Sockets | Self::Packets => Duration::from_millis(50),
+            Self::Sockets | Self::Packets | Self::SocketsBefore | Self::PacketsBefore => {
+                Duration::from_millis(50)
+            }
             Self::Nftables | Self::Iptables => Duration::from_millis(1200),
         }
+    }
+
+    /// Whether it takes part: another mcs-agent does if the environment names one.
+    pub(crate) fn is_there(self) -> bool {
+        !matches!(self, Self::SocketsBefore | Self::PacketsBefore) || Self::agent_before().is_some()
+    }
+
+    /// Another mcs-agent, to compare with.
+    pub(crate) fn agent_before() -> Option<PathBuf> {
+        env::var_os(AGENT_BEFORE).map(PathBuf::from)
     }
 
     /// Whether a client goes to the pods by their own addresses.
@@ -72,6 +116,8 @@ impl Contender {
             Self::Empty => "empty",
             Self::Sockets => "sockets",
             Self::Packets => "packets",
+            Self::SocketsBefore => "sockets-before",
+            Self::PacketsBefore => "packets-before",
             Self::Nftables => "nftables",
             Self::Iptables => "iptables",
             Self::Cilium => "cilium",

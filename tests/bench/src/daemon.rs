@@ -1,11 +1,8 @@
 //! The CPU time that a daemon uses.
 
-use std::{fs, thread, time::Duration};
-
-use anyhow::{Context as _, bail};
 use mcs_tests::procfs::cpu_time;
 
-use crate::lane::Lane;
+use crate::prelude::*;
 
 /// Looks while a daemon may be busy, how far they are apart, and how much it may use in between.
 const LOOKS: u32 = 1200;
@@ -16,8 +13,8 @@ const CALM: Duration = Duration::from_millis(20);
 /// until it has nothing more to do.
 pub(crate) fn cpu_time_for<T>(
     lane: &Lane,
-    work: impl FnOnce() -> anyhow::Result<T>,
-) -> anyhow::Result<(T, Duration)> {
+    work: impl FnOnce() -> Result<T>,
+) -> Result<(T, Duration)> {
     let pid = lane.daemon().context("no daemon")?;
     let before = cpu_time(pid)?;
     let done = work()?;
@@ -25,7 +22,7 @@ pub(crate) fn cpu_time_for<T>(
     Ok((done, cpu_time(pid)?.saturating_sub(before)))
 }
 
-fn has_children(pid: u32) -> anyhow::Result<bool> {
+fn has_children(pid: u32) -> Result<bool> {
     for thread in fs::read_dir(format!("/proc/{pid}/task"))? {
         // It may have ended meanwhile.
         let children = fs::read_to_string(thread?.path().join("children")).unwrap_or_default();
@@ -37,7 +34,7 @@ fn has_children(pid: u32) -> anyhow::Result<bool> {
 }
 
 /// Waits until a lane's daemon, if there is one, does next to nothing.
-pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
+pub(crate) fn wait_until_calm(lane: &Lane) -> Result {
     let Some(pid) = lane.daemon() else { return Ok(()) };
     let mut before = cpu_time(pid)?;
     for _ in 0..LOOKS {
@@ -54,7 +51,7 @@ pub(crate) fn wait_until_calm(lane: &Lane) -> anyhow::Result<()> {
 
 /// Waits until a process that has work that never ends has not much to do for a while. It is no error
 /// if it always has.
-pub(crate) fn wait_until_settled(pid: u32) -> anyhow::Result<()> {
+pub(crate) fn wait_until_settled(pid: u32) -> Result {
     /// A fifth of a core.
     const NOT_MUCH: Duration = Duration::from_millis(100);
     /// So many looks in a row, and in all.
@@ -83,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_process_that_has_ended_is_not_calm() -> anyhow::Result<()> {
+    fn a_process_that_has_ended_is_not_calm() -> Result {
         let mut child = Command::new("true").spawn()?;
         let ended = wait::until("it to end", || match cpu_time(child.id()) {
             Ok(_) => bail!("it runs"),

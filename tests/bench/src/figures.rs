@@ -1,13 +1,6 @@
 //! Measured values, and the reasons of missing ones.
 
-use serde::Serialize;
-
-#[cfg(test)]
-use crate::cases::connect;
-use crate::{
-    contender::Contender,
-    statistics::{self, Summary},
-};
+use crate::{prelude::*, statistics};
 
 /// What a value counts.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize)]
@@ -75,8 +68,8 @@ pub(crate) enum Outcome {
     NotMeasured(String),
 }
 
-impl From<anyhow::Result<Vec<f64>>> for Outcome {
-    fn from(rounds: anyhow::Result<Vec<f64>>) -> Self {
+impl From<Result<Vec<f64>>> for Outcome {
+    fn from(rounds: Result<Vec<f64>>) -> Self {
         match rounds {
             Ok(rounds) => Self::Rounds(rounds),
             Err(error) => Self::NotMeasured(format!("{error:#}")),

@@ -1,15 +1,12 @@
 //! The hooks that mcs-agent's programs are attached to, and programs there that do nothing.
 
-use std::{fs::File, time::Duration};
-
-use anyhow::Context as _;
 use aya::programs::loaded_programs;
 use mcs_tests::bpf::{
-    AttachType, Instruction, Link, Order, Program, ProgramType, attached_to_cgroup,
-    attached_to_interface, code, instruction,
+    Instruction, Link, Order, Program, ProgramType, attached_to_cgroup, attached_to_interface,
+    code, instruction,
 };
 
-use crate::{contender::Contender, lane::Lane};
+use crate::prelude::*;
 
 /// Where a program is attached.
 #[derive(Clone, Copy)]
@@ -70,7 +67,7 @@ pub(crate) struct Ran {
 
 /// What the program of the lane's hook did so far. Those of cgroups above come after it, those of others on a
 /// device before.
-pub(crate) fn ran(lane: &Lane, hook: &Hook) -> anyhow::Result<Ran> {
+pub(crate) fn ran(lane: &Lane, hook: &Hook) -> Result<Ran> {
     let id = match hook.place {
         Place::Cgroup => {
             let cgroup = File::open(lane.cgroup.path())?;
@@ -88,12 +85,12 @@ pub(crate) fn ran(lane: &Lane, hook: &Hook) -> anyhow::Result<Ran> {
 }
 
 /// Attaches a program that does nothing to every hook.
-pub(crate) fn attach_empties(lane: &Lane) -> anyhow::Result<Vec<Link>> {
+pub(crate) fn attach_empties(lane: &Lane) -> Result<Vec<Link>> {
     HOOKS.iter().map(|hook| attach_empty(lane, hook)).collect()
 }
 
 /// Attaches a program that does nothing.
-fn attach_empty(lane: &Lane, hook: &Hook) -> anyhow::Result<Link> {
+fn attach_empty(lane: &Lane, hook: &Hook) -> Result<Link> {
     /// The next program decides, or the kernel: `TCX_NEXT`.
     const NEXT: i32 = -1;
     /// It may go on.

@@ -1,35 +1,24 @@
 //! A contender's own copy of everything: client, node and servers.
 
-use std::{
-    net::{Ipv4Addr, Ipv6Addr, SocketAddrV4},
-    path::Path,
-    sync::Arc,
-};
+use std::sync::Arc;
 
-use anyhow::Context as _;
 use mcs_tests::{
-    agent::{Agent, Source},
+    agent,
     api_server::Process,
     bpf::Link,
-    bpffs::BpfDirectory,
     cgroup::Cgroup,
     cluster::ProxyMode,
     kube_proxy,
     member::Member,
-    netns::Namespace,
-    procfs,
-    run::Run,
-    site,
+    procfs, site,
     topology::{Node, Subnet},
 };
-use rustix::process::Signal;
 
 use crate::{
     cilium::{self, Cilium},
-    contender::Contender,
-    cpu::{self, Cpus},
     hooks,
-    objects::{NOWHERE, Port, VIPS, VIPS_V6},
+    objects::{NOWHERE, VIPS, VIPS_V6},
+    prelude::*,
     servers,
 };
 
@@ -104,7 +93,7 @@ impl Lane {
         member: &Member,
         cache: &Path,
         cpus: Cpus,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let role = |what: &str| format!("{contender}-{what}");
         let node = Node::named(run, &role("node"))?;
         let client = node.link_by(run, &role("client"), "client", CLIENT, &[2])?;
@@ -154,20 +143,28 @@ impl Lane {
         Ok(lane)
     }
 
-    fn start(&self, run: &Run, member: &Member) -> anyhow::Result<Option<Daemon>> {
+    fn start(&self, run: &Run, member: &Member) -> Result<Option<Daemon>> {
         let proxy = |mode| self.kube_proxy(run, member, mode).map(Daemon::KubeProxy).map(Some);
-        let agent = |flags| self.agent(run, member, flags).map(Daemon::Agent).map(Some);
+        let agent_of = |binary: &Path, flags| {
+            self.agent(run, member, binary, flags).map(Daemon::Agent).map(Some)
+        };
+        let agent = |flags| agent_of(&agent::binary()?, flags);
+        let before = |flags| {
+            agent_of(&Contender::agent_before().context("no agent before is named")?, flags)
+        };
         match self.contender {
             Contender::Direct | Contender::Empty | Contender::Cilium => Ok(None),
             Contender::Sockets => agent(&["--socket-lb=all"]),
             Contender::Packets => agent(&["--socket-lb=off"]),
+            Contender::SocketsBefore => before(&["--socket-lb=all"]),
+            Contender::PacketsBefore => before(&["--socket-lb=off"]),
             Contender::Nftables => proxy(ProxyMode::Nftables),
             Contender::Iptables => proxy(ProxyMode::Iptables),
         }
     }
 
     /// An agent with default flags, except for the devices of pods and the uplink.
-    fn agent(&self, run: &Run, member: &Member, flags: &[&str]) -> anyhow::Result<Agent> {
+    fn agent(&self, run: &Run, member: &Member, binary: &Path, flags: &[&str]) -> Result<Agent> {
         const PLACE: [&str; 5] = [
             "--tc=auto",
             "--tc-devices=client",
@@ -179,10 +176,10 @@ impl Lane {
         let role = format!("{}-agent", self.contender);
         let source = Source::Kubeconfig(member.kubeconfig().to_owned());
         let config = site::config(run, &role, source, &flags, &self.bpffs, &self.cgroup)?;
-        Agent::start(&self.node, config)
+        Agent::start_as(binary, &self.node, config)
     }
 
-    fn kube_proxy(&self, run: &Run, member: &Member, mode: ProxyMode) -> anyhow::Result<Process> {
+    fn kube_proxy(&self, run: &Run, member: &Member, mode: ProxyMode) -> Result<Process> {
         let flags = ["--bind-address=127.0.0.1".to_owned()];
         let kubeconfig = member.kubeconfig();
         let config = kube_proxy::Config { node: NODE, mode, kubeconfig, flags: &flags };
@@ -190,16 +187,16 @@ impl Lane {
     }
 
     /// Stops its daemon (SIGSTOP). Its programs and rules in the kernel continue to work.
-    pub(crate) fn freeze(&self) -> anyhow::Result<()> {
+    pub(crate) fn freeze(&self) -> Result {
         self.signal(Signal::STOP)
     }
 
     /// Lets it continue (SIGCONT).
-    pub(crate) fn thaw(&self) -> anyhow::Result<()> {
+    pub(crate) fn thaw(&self) -> Result {
         self.signal(Signal::CONT)
     }
 
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    fn signal(&self, signal: Signal) -> Result {
         match &self.daemon {
             None => Ok(()),
             Some(Daemon::Agent(agent)) => agent.signal(signal),
@@ -208,7 +205,7 @@ impl Lane {
     }
 
     /// Tells if nobody programs it any more.
-    pub(crate) fn is_followed(&self) -> anyhow::Result<()> {
+    pub(crate) fn is_followed(&self) -> Result {
         self.daemon().map_or(Ok(()), |pid| procfs::cpu_time(pid).map(drop))
     }
 
@@ -234,8 +231,8 @@ impl Lane {
     pub(crate) fn as_client<T: Send>(
         &self,
         cpu: usize,
-        work: impl FnOnce() -> anyhow::Result<T> + Send,
-    ) -> anyhow::Result<T> {
+        work: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         let _visit = self.cgroup.visit()?;
         self.client
             .run(|| {

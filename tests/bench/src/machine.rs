@@ -1,10 +1,8 @@
 //! Describes the machine that the bench runs on.
 
-use std::{fmt, fs, thread};
-
-use anyhow::Context as _;
 use rustix::system::uname;
-use serde::Serialize;
+
+use crate::prelude::*;
 
 /// What figures depend on.
 #[derive(Clone, Debug, Serialize)]
@@ -30,7 +28,7 @@ struct Ticks {
 
 impl Machine {
     /// This one, now.
-    pub(crate) fn look_at() -> anyhow::Result<Self> {
+    pub(crate) fn look_at() -> Result<Self> {
         let kernel = uname().release().to_string_lossy().into_owned();
         let info = fs::read_to_string("/proc/cpuinfo")?;
         let processor = model(&info).unwrap_or("unknown").to_owned();
@@ -46,7 +44,7 @@ impl Machine {
     }
 
     /// The same, where everything has been measured.
-    pub(crate) fn at_the_end(self) -> anyhow::Result<Self> {
+    pub(crate) fn at_the_end(self) -> Result<Self> {
         let now = Ticks::now()?;
         let all = f64::from(now.all.wrapping_sub(self.begin.all).max(1));
         let stolen = f64::from(now.stolen.wrapping_sub(self.begin.stolen));
@@ -55,7 +53,7 @@ impl Machine {
 }
 
 impl Ticks {
-    fn now() -> anyhow::Result<Self> {
+    fn now() -> Result<Self> {
         Self::parse(&fs::read_to_string("/proc/stat")?).context("/proc/stat is not understood")
     }
 

@@ -1,15 +1,8 @@
 //! The bench: mcs-agent beside kube-proxy and beside no translation at all, in network namespaces that
 //! lead nowhere.
 
-use std::{
-    fs, io,
-    path::{Path, PathBuf},
-    process::{self, ExitCode},
-    thread,
-    time::Duration,
-};
+use std::process;
 
-use anyhow::{Context as _, ensure};
 use clap::{Parser, builder::PossibleValuesParser};
 use mcs_tests::{run, subjects::SUBJECTS};
 use signal_hook::{
@@ -17,16 +10,8 @@ use signal_hook::{
     iterator::Signals,
 };
 
-use self::{
-    cases::{CASES, Case},
-    contender::Contender,
-    figures::{Figure, Figures, Key, Unit},
-    machine::Machine,
-    plan::Plan,
-    progress::Progress,
-    session::Session,
-    world::World,
-};
+use self::cases::{CASES, Case};
+use crate::prelude::*;
 
 mod busy;
 mod cases;
@@ -40,6 +25,7 @@ mod lane;
 mod machine;
 mod objects;
 mod plan;
+mod prelude;
 mod probe;
 mod progress;
 mod report;
@@ -104,7 +90,7 @@ fn main() -> ExitCode {
     }
 }
 
-fn bench(args: &Args) -> anyhow::Result<()> {
+fn bench(args: &Args) -> Result {
     if let [services, endpoints] = args.cold_start[..] {
         return cases::cold::child(services, endpoints);
     }
@@ -122,6 +108,9 @@ fn bench(args: &Args) -> anyhow::Result<()> {
     let notes = cases.iter().map(|case| (case.name, case.note));
     for (case, note) in notes.chain([(GROWTH, GROWTH_NOTE)]) {
         println!("\n{note}\n{}", report::table::of_case(&figures, case));
+    }
+    if let Some(table) = report::table::to_before(&figures) {
+        println!("\nTo the agent before, by ratios of paired rounds.\n{table}");
     }
     let targets = report::targets::evaluate(&figures);
     println!("\n{}\n", report::targets::table(&targets));
@@ -170,16 +159,13 @@ const GROWTH_TITLE: &str = "services: from all objects at once until the last on
 const GROWTH_NOTE: &str = "All objects are there when daemons are let go on, all at a time.";
 
 /// Returns with the figures which cases failed, and why.
-fn measure(
-    plan: &Plan,
-    cases: &[&'static Case],
-    cache: &Path,
-) -> anyhow::Result<(Figures, Vec<String>)> {
+fn measure(plan: &Plan, cases: &[&'static Case], cache: &Path) -> Result<(Figures, Vec<String>)> {
     let mut progress = Progress::new(shares(plan, cases));
     progress.step("control plane and contenders");
     let takes_part =
         |contender: &Contender| cases.iter().any(|case| case.contenders.contains(contender));
-    let contenders: Vec<_> = Contender::ALL.into_iter().filter(takes_part).collect();
+    let there = Contender::ALL.into_iter().filter(|contender| contender.is_there());
+    let contenders: Vec<_> = there.filter(takes_part).collect();
     let mut world = World::begin(&contenders, cache)?;
     for (contender, reason) in &world.absent {
         progress.note(format!("{contender} does not take part: {reason}"));

@@ -1,9 +1,6 @@
 //! Services as kube-proxy and as mcs-agent read them, of the same addresses and endpoints.
 
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-
-use serde::Serialize;
-use serde_json::{Value, json};
+use crate::prelude::*;
 
 /// The namespace of all objects.
 const NAMESPACE: &str = "default";

@@ -1,6 +1,6 @@
 //! The amount of work of a run: services, rounds, operations.
 
-use std::time::Duration;
+use crate::prelude::*;
 
 /// Endpoints of each service.
 pub(crate) const ENDPOINTS: u32 = 10;

@@ -1,27 +1,17 @@
 //! A service whose only endpoint changes, and a client that waits for it.
 
 use std::{
-    net::{Ipv4Addr, SocketAddrV4},
     num::NonZeroU64,
     sync::{
         Barrier,
         mpsc::{Receiver, channel},
     },
-    thread,
-    time::{Duration, Instant},
 };
 
-use anyhow::{Context as _, bail};
 use mcs_tests::api_server::Api;
 use rustix::thread::set_current_timer_slack;
 
-use crate::{
-    cpu, daemon,
-    lane::{Lane, backends},
-    objects::{Service, WHO},
-    traffic,
-    world::World,
-};
+use crate::prelude::*;
 
 /// No other service has this number.
 const NUMBER: u32 = 20_000;
@@ -38,7 +28,7 @@ pub(crate) struct Probe {
     service: Service,
     api: Api,
     /// When this process's watch received which endpoint.
-    events: Receiver<anyhow::Result<(Instant, Ipv4Addr)>>,
+    events: Receiver<Result<(Instant, Ipv4Addr)>>,
 }
 
 /// What became of a change.
@@ -53,7 +43,7 @@ pub(crate) struct Change {
 
 impl Probe {
     /// Creates the service, unless it is there, and watches it from now on.
-    pub(crate) fn create(world: &World) -> anyhow::Result<Self> {
+    pub(crate) fn create(world: &World) -> Result<Self> {
         let service = Service::probe(NUMBER, &backends()[..1]);
         let api = world.member.server.another_client()?;
         api.apply_all(&[service.service(), service.import()])?;
@@ -80,8 +70,8 @@ impl Probe {
     pub(crate) fn awake<T>(
         &mut self,
         lane: &Lane,
-        work: impl FnOnce(&mut Self) -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
+        work: impl FnOnce(&mut Self) -> Result<T>,
+    ) -> Result<T> {
         lane.thaw()?;
         let done = self.wait(lane).and_then(|()| daemon::wait_until_calm(lane)).and_then(|()| {
             let _visit = lane.cgroup.visit()?;
@@ -95,14 +85,14 @@ impl Probe {
     }
 
     /// Waits until clients of a lane meet the endpoint as it is now.
-    fn wait(&self, lane: &Lane) -> anyhow::Result<()> {
+    fn wait(&self, lane: &Lane) -> Result {
         let (to, endpoint) = (self.address(), self.service.endpoints()[0]);
         lane.as_client(lane.cpus.client, || wait_for(to, endpoint).map(drop))
     }
 
     /// Changes the endpoint, and waits for clients of a lane to meet the other one. This process has
     /// to be in the lane's cgroup.
-    pub(crate) fn change(&mut self, lane: &Lane) -> anyhow::Result<Change> {
+    pub(crate) fn change(&mut self, lane: &Lane) -> Result<Change> {
         let now = self.service.endpoints()[0];
         let other = backends().into_iter().find(|other| *other != now);
         let other = other.context("there is no other backend")?;
@@ -146,7 +136,7 @@ impl Probe {
 }
 
 /// Connects over and over until this backend answers. Returns when that was.
-fn wait_for(to: SocketAddrV4, backend: Ipv4Addr) -> anyhow::Result<Instant> {
+fn wait_for(to: SocketAddrV4, backend: Ipv4Addr) -> Result<Instant> {
     let begin = Instant::now();
     loop {
         let answer = traffic::asker(ANSWER).and_then(|socket| traffic::ask_who(socket, to));

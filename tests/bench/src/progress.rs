@@ -1,11 +1,8 @@
 //! Prints the progress of the bench to standard error.
 
-use std::{
-    cell::Cell,
-    fmt::Display,
-    io::{self, IsTerminal as _, Write as _},
-    time::{Duration, Instant},
-};
+use std::{cell::Cell, fmt::Display, io::IsTerminal as _};
+
+use crate::prelude::*;
 
 /// Steps. Each took or takes its share of the time.
 pub(crate) struct Progress {

@@ -1,23 +1,10 @@
 //! Servers that do as little as they can.
 
-use std::{
-    io::{self, ErrorKind, Read as _, Write as _},
-    net::{
-        IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener, TcpStream, UdpSocket,
-    },
-    thread,
-};
+use std::net::{SocketAddrV6, TcpListener};
 
-use anyhow::Context as _;
-use mcs_tests::netns::Namespace;
 use rustix::net::{AddressFamily, SocketType, bind, listen, socket, sockopt};
 
-use crate::{
-    cpu,
-    lane::{backends, backends_v6, bystanders, bystanders_v6},
-    objects::{ACCEPT, APART, ECHO, HTTP, SINK, UDP_APART, UDP_ECHO, UDP_SINK, WHO},
-    traffic,
-};
+use crate::prelude::*;
 
 /// Connections that wait to be accepted: more than a client makes while the server is stopped.
 const BACKLOG: i32 = 4096;
@@ -30,7 +17,7 @@ const RESPONSE: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: cl
 
 /// Starts the servers of the target's backends but those of [`start_apart`], on `cpu` and for as long as this
 /// process lives. Their sockets belong to the cgroup that this process is in now.
-pub(crate) fn start(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
+pub(crate) fn start(netns: &Namespace, cpu: usize) -> Result {
     let services: [(u16, Serve); 5] = [
         (ACCEPT.target, |_| Ok(())),
         (HTTP.target, answer_http),
@@ -52,12 +39,12 @@ pub(crate) fn start(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
 }
 
 /// Starts the servers that belong to no lane's cgroup.
-pub(crate) fn start_apart(netns: &Namespace, cpu: usize) -> anyhow::Result<()> {
+pub(crate) fn start_apart(netns: &Namespace, cpu: usize) -> Result {
     accept(netns, cpu, APART.target, |stream| on_a_thread(stream, echo))?;
     echo_datagrams(netns, cpu, UDP_APART.target)
 }
 
-fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> anyhow::Result<()> {
+fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> Result {
     let listener = netns.run(|| bind_tcp(port))?.with_context(|| format!("port {port}"))?;
     spawn(cpu, move || {
         loop {
@@ -70,7 +57,7 @@ fn accept(netns: &Namespace, cpu: usize, port: u16, serve: Serve) -> anyhow::Res
     Ok(())
 }
 
-fn echo_datagrams(netns: &Namespace, cpu: usize, port: u16) -> anyhow::Result<()> {
+fn echo_datagrams(netns: &Namespace, cpu: usize, port: u16) -> Result {
     let v4 = backends().into_iter().chain(bystanders()).map(IpAddr::from);
     for ip in v4.chain(backends_v6().into_iter().chain(bystanders_v6()).map(IpAddr::from)) {
         let address = SocketAddr::from((ip, port));

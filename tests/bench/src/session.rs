@@ -1,16 +1,6 @@
 //! Runs one case with one number of services.
 
-use anyhow::{Context as _, anyhow};
-
-use crate::{
-    contender::Contender,
-    daemon,
-    figures::{Figure, Figures, Key, Unit},
-    lane::Lane,
-    plan::Plan,
-    progress::Progress,
-    world::World,
-};
+use crate::prelude::*;
 
 /// What a case works with.
 pub(crate) struct Session<'a> {
@@ -25,10 +15,7 @@ pub(crate) struct Session<'a> {
 
 impl Session<'_> {
     /// Lets the API server run, and catch up, while `work` is done.
-    pub(crate) fn served(
-        &mut self,
-        work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn served(&mut self, work: impl FnOnce(&mut Self) -> Result) -> Result {
         let server = &self.world.member.server;
         server.thaw()?;
         let done = daemon::wait_until_settled(server.pid()).and_then(|()| work(self));
@@ -43,10 +30,10 @@ impl Session<'_> {
         quantity: &str,
         unit: Unit,
         contenders: &[Contender],
-        sample: impl Fn(&Lane) -> anyhow::Result<f64>,
+        sample: impl Fn(&Lane) -> Result<f64>,
     ) {
-        let mut outcomes: Vec<_> =
-            contenders.iter().map(|contender| (*contender, Ok(Vec::new()))).collect();
+        let there = contenders.iter().filter(|contender| contender.is_there());
+        let mut outcomes: Vec<_> = there.map(|contender| (*contender, Ok(Vec::new()))).collect();
         for round in 0..=self.plan.rounds {
             self.progress.detail(format!("{quantity}, round {round} of {}", self.plan.rounds));
             for (contender, outcome) in &mut outcomes {
@@ -83,7 +70,7 @@ impl Session<'_> {
         quantity: &str,
         unit: Unit,
         contender: Contender,
-        rounds: anyhow::Result<Vec<f64>>,
+        rounds: Result<Vec<f64>>,
     ) {
         if let Err(error) = &rounds {
             self.progress.note(format!("{quantity} of {contender} failed: {error:#}"));
@@ -94,7 +81,7 @@ impl Session<'_> {
     }
 
     /// The lane of a contender.
-    pub(crate) fn lane(&self, contender: Contender) -> anyhow::Result<&Lane> {
+    pub(crate) fn lane(&self, contender: Contender) -> Result<&Lane> {
         let lane = self.world.lanes.iter().find(|lane| lane.contender == contender);
         lane.with_context(|| {
             let absent = self.world.absent.iter().find(|(absent, _)| *absent == contender);

@@ -1,6 +1,6 @@
 //! Medians and spread.
 
-use serde::Serialize;
+use crate::prelude::*;
 
 /// What several rounds gave.
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

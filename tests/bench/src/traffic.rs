@@ -1,13 +1,7 @@
 //! What a client does over and over while its time is taken.
 
-use std::{
-    io::{self, Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream, UdpSocket},
-    os::fd::{AsFd, OwnedFd},
-    time::{Duration, Instant},
-};
+use std::os::fd::{AsFd, OwnedFd};
 
-use anyhow::{Context as _, bail, ensure};
 use rustix::net::{
     AddressFamily, SocketType, connect, socket,
     sockopt::{
@@ -15,7 +9,7 @@ use rustix::net::{
     },
 };
 
-use crate::statistics::quantile;
+use crate::prelude::*;
 
 /// The congestion control of all TCP sockets. The default of some systems, BBR, sends at a pace: that hides what a
 /// packet costs.
@@ -27,10 +21,7 @@ const CHUNK: usize = 128 * 1024;
 
 /// Does something so many times, after a tenth more to warm up. Returns the median of the nanoseconds
 /// that each took, so that what interrupts a few does not count.
-pub(crate) fn time_each(
-    count: u32,
-    mut work: impl FnMut(usize) -> anyhow::Result<()>,
-) -> anyhow::Result<f64> {
+pub(crate) fn time_each(count: u32, mut work: impl FnMut(usize) -> Result) -> Result<f64> {
     let warm = count / 10;
     let mut times = Vec::with_capacity(usize::try_from(count)?);
     for number in 0..warm + count {
@@ -44,11 +35,11 @@ pub(crate) fn time_each(
 }
 
 /// Makes a TCP connection and resets it, so that its port is free at once.
-pub(crate) fn connect_tcp(to: SocketAddrV4) -> anyhow::Result<()> {
+pub(crate) fn connect_tcp(to: SocketAddrV4) -> Result {
     tcp(to).map(drop)
 }
 
-fn tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
+fn tcp(to: SocketAddrV4) -> Result<TcpStream> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_congestion(&socket)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
@@ -61,7 +52,7 @@ pub(crate) fn set_congestion(socket: impl AsFd) -> io::Result<()> {
     Ok(set_tcp_congestion(socket, CONGESTION)?)
 }
 
-fn patient_tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
+fn patient_tcp(to: SocketAddrV4) -> Result<TcpStream> {
     let stream = tcp(to)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
@@ -70,13 +61,13 @@ fn patient_tcp(to: SocketAddrV4) -> anyhow::Result<TcpStream> {
 }
 
 /// Connects a UDP socket, and sends nothing.
-pub(crate) fn connect_udp(to: SocketAddrV4) -> anyhow::Result<()> {
+pub(crate) fn connect_udp(to: SocketAddrV4) -> Result {
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
     connect(&socket, &to).with_context(|| format!("connect {to}/UDP"))
 }
 
 /// Asks an HTTP server on a new connection, and reads the answer to its end.
-pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
+pub(crate) fn ask_http(to: SocketAddrV4) -> Result {
     let mut stream = tcp(to)?;
     stream.write_all(REQUEST)?;
     let (mut buffer, mut length) = ([0; 512], 0);
@@ -91,7 +82,7 @@ pub(crate) fn ask_http(to: SocketAddrV4) -> anyhow::Result<()> {
 }
 
 /// A socket of the caller's namespace and cgroup, for [`ask_who`]. `patience` limits its connect and each read.
-pub(crate) fn asker(patience: Duration) -> anyhow::Result<OwnedFd> {
+pub(crate) fn asker(patience: Duration) -> Result<OwnedFd> {
     let socket = socket(AddressFamily::INET, SocketType::STREAM, None)?;
     set_socket_linger(&socket, Some(Duration::ZERO))?;
     set_socket_timeout(&socket, Timeout::Send, Some(patience))?;
@@ -100,7 +91,7 @@ pub(crate) fn asker(patience: Duration) -> anyhow::Result<OwnedFd> {
 }
 
 /// Which backend answers at `to` now.
-pub(crate) fn ask_who(socket: OwnedFd, to: SocketAddrV4) -> anyhow::Result<Ipv4Addr> {
+pub(crate) fn ask_who(socket: OwnedFd, to: SocketAddrV4) -> Result<Ipv4Addr> {
     connect(&socket, &to)?;
     let mut octets = [0; 4];
     TcpStream::from(socket).read_exact(&mut octets)?;
@@ -109,7 +100,7 @@ pub(crate) fn ask_who(socket: OwnedFd, to: SocketAddrV4) -> anyhow::Result<Ipv4A
 
 /// Sends a byte and waits for it to come back. Returns how often that goes in a second, by the
 /// median of the times.
-pub(crate) fn exchange_tcp(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+pub(crate) fn exchange_tcp(to: SocketAddrV4, count: u32) -> Result<f64> {
     let mut stream = patient_tcp(to)?;
     let mut byte = [7];
     let time = time_each(count, |_| {
@@ -120,7 +111,7 @@ pub(crate) fn exchange_tcp(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> 
 }
 
 /// The same with datagrams, on a socket that is connected.
-pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> Result<f64> {
     let socket = udp()?;
     socket.connect(to)?;
     let mut buffer = [7];
@@ -133,7 +124,7 @@ pub(crate) fn exchange_connected(to: SocketAddrV4, count: u32) -> anyhow::Result
 }
 
 /// The same on a socket that is not, which checks where each answer is from.
-pub(crate) fn exchange_unconnected(to: SocketAddrV4, count: u32) -> anyhow::Result<f64> {
+pub(crate) fn exchange_unconnected(to: SocketAddrV4, count: u32) -> Result<f64> {
     let socket = udp()?;
     let mut buffer = [7];
     let time = time_each(count, |_| {
@@ -145,7 +136,7 @@ pub(crate) fn exchange_unconnected(to: SocketAddrV4, count: u32) -> anyhow::Resu
     Ok(1e9 / time)
 }
 
-fn udp() -> anyhow::Result<UdpSocket> {
+fn udp() -> Result<UdpSocket> {
     let socket = UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0))?;
     socket.set_read_timeout(Some(TIMEOUT))?;
     Ok(socket)
@@ -153,14 +144,14 @@ fn udp() -> anyhow::Result<UdpSocket> {
 
 /// Sends as much as the other side takes, on five connections one after the other. Returns the Gbit/s, by
 /// their median: how fast one goes differs from the next.
-pub(crate) fn send_bulk(to: SocketAddrV4, span: Duration) -> anyhow::Result<f64> {
+pub(crate) fn send_bulk(to: SocketAddrV4, span: Duration) -> Result<f64> {
     const CONNECTIONS: u32 = 5;
 
     let speeds = (0..CONNECTIONS).map(|_| send_on_one(to, span / CONNECTIONS));
     quantile(&speeds.collect::<Result<Vec<_>, _>>()?, 0.5).context("nothing was sent")
 }
 
-fn send_on_one(to: SocketAddrV4, span: Duration) -> anyhow::Result<f64> {
+fn send_on_one(to: SocketAddrV4, span: Duration) -> Result<f64> {
     let mut stream = patient_tcp(to)?;
     let chunk = vec![0; CHUNK];
     let mut send_for = |span: Duration| {
@@ -179,7 +170,7 @@ fn send_on_one(to: SocketAddrV4, span: Duration) -> anyhow::Result<f64> {
 
 /// Sends datagrams that nobody reads, and returns the median of the nanoseconds that each takes until
 /// it is at the server: sending and forwarding is done when the call returns.
-pub(crate) fn send_datagrams(to: SocketAddrV4, connected: bool, count: u32) -> anyhow::Result<f64> {
+pub(crate) fn send_datagrams(to: SocketAddrV4, connected: bool, count: u32) -> Result<f64> {
     let socket = udp()?;
     if connected {
         socket.connect(to)?;

@@ -1,26 +1,10 @@
 //! The control plane, and a lane for each contender.
 
-use std::{
-    net::{Ipv4Addr, SocketAddrV4},
-    path::Path,
-    sync::atomic::{AtomicU32, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::atomic::AtomicU32;
 
-use mcs_tests::{member::Member, run::Run};
-use serde_json::json;
+use mcs_tests::member::Member;
 
-use crate::{
-    contender::Contender,
-    cpu::Cpus,
-    daemon,
-    lane::{Lane, NODE, backends, backends_v6},
-    objects::{Service, WHO},
-    plan::ENDPOINTS,
-    progress::Progress,
-    traffic,
-};
+use crate::{lane::NODE, plan::ENDPOINTS, prelude::*};
 
 /// The node's address on its link with the client.
 const NODE_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 1, 1);
@@ -50,7 +34,7 @@ impl World {
     pub(crate) const RUN: &str = "mcs-bench";
 
     /// Makes the control plane and lanes, without any service.
-    pub(crate) fn begin(contenders: &[Contender], cache: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn begin(contenders: &[Contender], cache: &Path) -> Result<Self> {
         let run = Run::begin(Self::RUN)?;
         let member = Member::start(&run)?;
         member.server.api.apply(&json!({
@@ -99,7 +83,7 @@ impl World {
         &mut self,
         services: u32,
         progress: &Progress,
-    ) -> anyhow::Result<Vec<(Contender, anyhow::Result<Duration>)>> {
+    ) -> Result<Vec<(Contender, Result<Duration>)>> {
         self.lanes.iter().try_for_each(Lane::freeze)?;
         self.member.server.thaw()?;
         let last = services.saturating_sub(1);
@@ -159,7 +143,7 @@ impl World {
 }
 
 /// Whether a client of the lane reaches the service.
-fn is_in_effect(lane: &Lane, target: &Service) -> anyhow::Result<()> {
+fn is_in_effect(lane: &Lane, target: &Service) -> Result {
     let to: Vec<SocketAddrV4> = lane.reach(target.vip, WHO);
     let socket = {
         let _visit = lane.cgroup.visit()?;

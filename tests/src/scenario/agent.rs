@@ -3,23 +3,29 @@
 use std::{
     collections::BTreeSet,
     net::IpAddr,
-    path::PathBuf,
+    path::{Path, PathBuf},
     time::{Duration, Instant, SystemTime},
 };
 
 use anyhow::{bail, ensure};
 use fastrand::Rng;
 use mcs_agent::{
-    engine::{Engine, RoundSummary, testing},
-    model::{Capacity, NodeContext},
-    reconcile::{Deferred, MapContents, MapView, Plan, Pruning, plan, testing::FaultyMaps},
-    source::{ManifestSource, ReadScope},
+    core::{
+        engine::{Engine, RoundSummary, testing},
+        feature::{ChosenFeatures, filter},
+        model::{Capacity, NodeContext},
+        source::ReadFrom,
+        tables::{
+            Deferred, MapContents, MapView, Plan, Pruning, plan,
+            testing::{FaultyMaps, view_of},
+        },
+    },
+    features::{self, manifests::ManifestSource},
 };
 
 use super::{
     Faults,
     node::Node,
-    view::view_of,
     watched::{Backing, Watched},
 };
 
@@ -32,7 +38,7 @@ const SWEEP: Duration = Duration::from_secs(1);
 pub(super) struct Agent<M> {
     manifests: PathBuf,
     node: NodeContext,
-    scope: ReadScope,
+    reads: ReadFrom,
     source: ManifestSource,
     pub(super) engine: Engine,
     /// What the latest plan had no room for.
@@ -44,11 +50,15 @@ pub(super) struct Agent<M> {
     random: Rng,
 }
 
+fn source(manifests: &Path, reads: &ReadFrom) -> ManifestSource {
+    ManifestSource::new(manifests, reads).with(filter(features::LIST, reads))
+}
+
 impl<M: Backing> Agent<M> {
     /// Starts an agent on new maps, which may grow to the capacity of the node.
     pub(super) fn start(
         manifests: PathBuf,
-        Node { context: node, scope }: Node,
+        Node { context: node, reads }: Node,
         new_maps: impl FnOnce(Capacity) -> anyhow::Result<M>,
         faults: Faults,
     ) -> anyhow::Result<Self> {
@@ -56,8 +66,8 @@ impl<M: Backing> Agent<M> {
         let maps = new_maps(capacity)?;
         let maps = FaultyMaps::new(Watched::new(maps)?, faults.per_mille, faults.seed);
         Ok(Self {
-            source: ManifestSource::with_scope(&manifests, scope.clone()),
-            scope,
+            source: source(&manifests, &reads),
+            reads,
             manifests,
             engine: engine(&maps, capacity, node.clone())?,
             deferred: Vec::new(),
@@ -71,8 +81,8 @@ impl<M: Backing> Agent<M> {
 
     /// The node is another from now on.
     pub(super) fn set_node(&mut self, node: Node) -> anyhow::Result<()> {
-        let Node { context: node, scope } = node;
-        self.scope = scope;
+        let Node { context: node, reads } = node;
+        self.reads = reads;
         ensure!(node.capacity == self.node.capacity, "the maps keep their bound");
         self.node = node.clone();
         self.engine.set_node(node);
@@ -86,7 +96,7 @@ impl<M: Backing> Agent<M> {
 
     /// Another agent takes over what this one leaves.
     pub(super) fn restart(&mut self) -> anyhow::Result<()> {
-        self.source = ManifestSource::with_scope(&self.manifests, self.scope.clone());
+        self.source = source(&self.manifests, &self.reads);
         self.maps.maps.reopen()?;
         let capacity = self.engine.realized().capacity();
         self.engine = engine(&self.maps, capacity, self.node.clone())?;
@@ -183,7 +193,8 @@ fn engine<M: Backing>(
     capacity: Capacity,
     node: NodeContext,
 ) -> anyhow::Result<Engine> {
-    let (engine, findings) = Engine::start(maps, capacity, node, SystemTime::now())?;
+    let (mut engine, findings) = Engine::start(maps, capacity, node, SystemTime::now())?;
+    ChosenFeatures::with(features::LIST, &[]).prefer(&mut engine);
     ensure!(findings.is_empty(), "an agent has left damage: {findings:?}");
     Ok(engine)
 }

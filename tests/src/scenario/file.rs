@@ -1,39 +1,14 @@
-//! Parses scenario files, and writes the outcomes into them.
+//! The steps of scenario files.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{collections::BTreeSet, net::IpAddr, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
 
-use super::{
-    node::{self, Node},
-    play::Outcomes,
-};
+use super::node::{self, Node};
+use crate::script::{self, Script};
 
 /// One situation, as its file tells it.
-#[derive(Debug)]
-pub(super) struct Scenario {
-    path: PathBuf,
-    preface: String,
-    sections: Vec<Section>,
-}
-
-/// A marker line and what follows it.
-#[derive(Debug)]
-struct Section {
-    /// Of the marker, from 1.
-    line: usize,
-    marker: String,
-    body: String,
-    /// Blank lines and comments after the body, which introduce the next section.
-    tail: String,
-    step: Step,
-}
+pub(super) type Scenario = Script<Step>;
 
 /// What happens next.
 #[derive(Debug)]
@@ -61,91 +36,16 @@ pub(super) enum Step {
 }
 
 impl Scenario {
-    /// Reads a file.
-    pub(super) fn read(path: &Path) -> anyhow::Result<Self> {
-        let text = fs::read_to_string(path)
-            .with_context(|| format!("cannot read the scenario {}", path.display()))?;
-        Self::parse(path, &text)
-    }
-
-    fn parse(path: &Path, text: &str) -> anyhow::Result<Self> {
-        let at = |line| place(path, line);
-        let mut lines = text.split_inclusive('\n').zip(1..).peekable();
-        let mut preface = String::new();
-        while let Some((line, number)) = lines.next_if(|(line, _)| marker(line).is_none()) {
-            let context = || format!("{}: text before the first `-- ... --`", at(number));
-            ensure!(is_tail(line), context());
-            preface += line;
-        }
-        let mut sections = Vec::new();
-        while let Some((line, number)) = lines.next() {
-            let mut body = String::new();
-            while let Some((line, _)) = lines.next_if(|(line, _)| marker(line).is_none()) {
-                body += line;
-            }
-            let tail = body.split_off(body_length(&body));
-            let marker = marker(line).unwrap_or_default().to_owned();
-            let step = Step::parse(&marker, &body).with_context(|| at(number))?;
-            sections.push(Section { line: number, marker, body, tail, step });
-        }
-        let proves = |section: &Section| section.step.expects();
-        ensure!(sections.last().is_some_and(proves), "{}: does not end with expect", at(1));
-        Ok(Self { path: path.to_owned(), preface, sections })
-    }
-
-    /// What happens, with the line that says so.
-    pub(super) fn steps(&self) -> impl Iterator<Item = (usize, &Step)> {
-        self.sections.iter().map(|section| (section.line, &section.step))
-    }
-
     /// The node as the scenario begins.
     pub(super) fn node(&self) -> Node {
-        match self.sections.first().map(|section| &section.step) {
-            Some(Step::Node(node)) => Node::clone(node),
+        match self.steps().next() {
+            Some((_, Step::Node(node))) => Node::clone(node),
             _ => node::plain(),
         }
     }
-
-    /// A line of the file, for people.
-    pub(super) fn at(&self, line: usize) -> String {
-        place(&self.path, line)
-    }
-
-    /// Compares what came out at each `expect` with what the file says.
-    pub(super) fn compare(&self, outcomes: &Outcomes) -> anyhow::Result<()> {
-        for (section, outcome) in self.expectations().zip(outcomes) {
-            if section.body != *outcome {
-                let diff = similar::TextDiff::from_lines(section.body.as_str(), outcome);
-                let diff = diff.unified_diff().header("expected", "found").to_string();
-                bail!("{}:\n{diff}", self.at(section.line));
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes what came out at each `expect` into the file.
-    pub(super) fn bless(&self, outcomes: &Outcomes) -> anyhow::Result<()> {
-        let text = self.with_outcomes(outcomes);
-        fs::write(&self.path, text)
-            .with_context(|| format!("cannot write the scenario {}", self.path.display()))
-    }
-
-    fn with_outcomes(&self, outcomes: &Outcomes) -> String {
-        let mut outcomes = outcomes.iter();
-        let mut text = self.preface.clone();
-        for Section { marker, body, tail, step, .. } in &self.sections {
-            let outcome = if matches!(step, Step::Expect) { outcomes.next() } else { None };
-            text.extend(["-- ", marker, " --\n", outcome.unwrap_or(body), tail]);
-        }
-        text
-    }
-
-    fn expectations(&self) -> impl Iterator<Item = &Section> {
-        self.sections.iter().filter(|section| matches!(section.step, Step::Expect))
-    }
 }
 
-impl Step {
+impl script::Step for Step {
     fn parse(marker: &str, body: &str) -> anyhow::Result<Self> {
         let step = match marker.split_whitespace().collect::<Vec<_>>()[..] {
             ["node"] => return Ok(Self::Node(Box::new(node::parse(body)?))),
@@ -175,28 +75,13 @@ impl Step {
         Ok(step)
     }
 
-    fn expects(&self) -> bool {
+    fn has_outcome(&self) -> bool {
+        matches!(self, Self::Expect)
+    }
+
+    fn proves(&self) -> bool {
         matches!(self, Self::Expect | Self::ExpectNoChange)
     }
-}
-
-fn place(path: &Path, line: usize) -> String {
-    format!("{}, line {line}", path.display())
-}
-
-/// The words between the dashes of `-- write web.yaml --`.
-fn marker(line: &str) -> Option<&str> {
-    line.trim_end().strip_prefix("-- ")?.strip_suffix(" --")
-}
-
-fn is_tail(line: &str) -> bool {
-    line.trim().is_empty() || line.starts_with('#')
-}
-
-/// Bytes up to the end of the last line that is more than a comment.
-fn body_length(text: &str) -> usize {
-    let tail = text.split_inclusive('\n').rev().take_while(|line| is_tail(line));
-    text.len() - tail.map(str::len).sum::<usize>()
 }
 
 fn file_name(name: &str) -> anyhow::Result<String> {
@@ -206,6 +91,8 @@ fn file_name(name: &str) -> anyhow::Result<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use super::*;
 
     const TEXT: &str = "\

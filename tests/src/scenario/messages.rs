@@ -1,9 +1,9 @@
 //! Random slices in protobuf and in JSON, and answers that are damaged on the way.
 
 use anyhow::ensure;
-use mcs_agent::source::testing::{slices_of_list, slices_of_watch};
+use mcs_agent::core::source::testing::{slices_of_list, slices_of_watch};
 use mcs_kube::{
-    message::{
+    objects::{
         Endpoint, EndpointConditions, EndpointHints, EndpointPort, EndpointSlice, Named, ObjectMeta,
     },
     testing::messages::{event, list},
@@ -181,7 +181,7 @@ fn any_slice() -> impl Strategy<Value = EndpointSlice> {
     let address_type = prop_oneof![Just("IPv4".to_owned()), Just("IPv6".to_owned()), any_text()];
     (metadata, vec(any_endpoint(), 0..5), vec(any_port(), 0..3), address_type).prop_map(
         |(metadata, endpoints, ports, address_type)| EndpointSlice {
-            metadata: Some(metadata),
+            metadata,
             endpoints,
             ports,
             address_type,

@@ -4,9 +4,9 @@ use std::{collections::BTreeSet, net::IpAddr};
 
 use anyhow::Context as _;
 use ipnet::IpNet;
-use mcs_agent::{
+use mcs_agent::core::{
     model::{Capacity, NodeContext, NodeFacts, Traffic},
-    source::{self, Controller, ReadScope},
+    source::ReadFrom,
 };
 use serde::Deserialize;
 
@@ -19,7 +19,7 @@ const CAPACITY: Capacity =
 pub(super) struct Node {
     pub(super) context: NodeContext,
     /// It counts from the next start.
-    pub(super) scope: ReadScope,
+    pub(super) reads: ReadFrom,
 }
 
 /// The flags of `mcs-agent run` that the rules know, what there is room for, and the addresses of the
@@ -53,7 +53,7 @@ pub(super) fn plain() -> Node {
         facts: NodeFacts { service_ranges: service_ranges(None), ..NodeFacts::default() },
         ..NodeContext::default()
     };
-    Node { context, scope: ReadScope::default() }
+    Node { context, reads: ReadFrom::default() }
 }
 
 /// The ranges; without any, a range where no scenario has an address. `None` if the list is empty.
@@ -62,18 +62,12 @@ fn service_ranges(listed: Option<BTreeSet<IpNet>>) -> Option<BTreeSet<IpNet>> {
     (!ranges.is_empty()).then_some(ranges)
 }
 
-fn controller(word: &str) -> anyhow::Result<Controller> {
-    source::controller(word).with_context(|| format!("{word} is no controller"))
-}
-
 /// A node described in YAML.
 pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
     let node: Description = serde_saphyr::from_str(text).context("cannot read the node")?;
-    let default = ReadScope::default();
-    let scope = ReadScope {
-        import_group: node.import_group.unwrap_or(default.import_group),
-        adopt: node.adopt.iter().map(|word| controller(word)).collect::<anyhow::Result<_>>()?,
-    };
+    let mut reads = ReadFrom::default();
+    reads.import_group = node.import_group.unwrap_or(reads.import_group);
+    reads.sections.set("adopt", &node.adopt);
     let context = NodeContext {
         node_name: node.node_name,
         facts: NodeFacts {
@@ -97,5 +91,5 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
         stale_tcp: false,
         ..NodeContext::default()
     };
-    Ok(Node { context, scope })
+    Ok(Node { context, reads })
 }

@@ -3,10 +3,10 @@
 use std::{fs, path::Path};
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::engine::REFUSED_FOR;
-use mcs_agent::{
+use mcs_agent::core::engine::REFUSED_FOR;
+use mcs_agent::core::{
     model::{Capacity, NodeContext, NodeFacts},
-    source::ReadScope,
+    source::ReadFrom,
 };
 use proptest::{collection::vec, option, prelude::*, sample::select};
 use serde_json::{Map, Value, json};
@@ -188,7 +188,7 @@ impl Story {
             capacity: self.capacity,
             ..NodeContext::default()
         };
-        let node = Node { context, scope: ReadScope::default() };
+        let node = Node { context, reads: ReadFrom::default() };
         Agent::start(directory.to_owned(), node, new_maps, faults)
     }
 }

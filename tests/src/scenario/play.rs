@@ -3,13 +3,11 @@
 use std::{fmt::Write as _, fs, path::Path};
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::model::{Capacity, ImportReport, Rejection, SourceProblem};
-use mcs_agent::reconcile::MapView;
+use mcs_agent::core::model::{Capacity, ImportReport, Rejection, SourceProblem};
+use mcs_agent::core::tables::MapView;
 
 use super::{Backing, Faults, Scenario, agent::Agent, file::Step, node::Node};
-
-/// The rendered outcome at each `expect`, in order.
-pub(super) type Outcomes = Vec<String>;
+use crate::script::Outcomes;
 
 /// Plays a scenario in an empty directory, on maps that nothing was written to.
 pub(super) fn play<M: Backing>(

@@ -1,13 +1,14 @@
-//! Maps under test: after every write, every client look-up is checked.
+//! Maps under test, whose agent may die at any write.
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::{
+use mcs_agent::core::{
     engine::testing::GrowableMaps,
     model::Capacity,
-    reconcile::{MapContents, MapError, MapReader as _, MapView, Maps, Step, testing::MemoryMaps},
+    tables::{
+        MapContents, MapError, MapReader as _, MapView, Maps, Step,
+        testing::{self, MemoryMaps, check_keeps, view_of},
+    },
 };
-
-use super::view::{check_keeps, check_made_of, view_of};
 
 /// Maps that outlive the agent.
 pub trait Backing: Maps {
@@ -29,28 +30,21 @@ impl Backing for MemoryMaps {
     }
 }
 
-/// Maps that a reader looks at after every write.
+/// Maps that readers look into after every write.
 #[derive(Debug)]
 pub(super) struct Watched<M> {
-    maps: M,
+    maps: testing::Watched<M>,
     /// Writes left until the agent dies. Later writes have no effect.
     writes_left: Option<usize>,
-    /// What clients found before the first write.
-    before: MapView,
-    /// What they found after each.
-    seen: Vec<(Step, MapView)>,
-    /// What was wrong first.
-    fault: Option<anyhow::Error>,
 }
 
 impl<M: Backing> Watched<M> {
     pub(super) fn new(maps: M) -> anyhow::Result<Self> {
-        let before = view_of(&maps.reader().read_all()?)?;
-        Ok(Self { maps, writes_left: None, before, seen: Vec::new(), fault: None })
+        Ok(Self { maps: testing::Watched::new(maps)?, writes_left: None })
     }
 
     pub(super) fn view(&self) -> anyhow::Result<MapView> {
-        view_of(&self.maps.reader().read_all()?)
+        self.maps.view()
     }
 
     /// Lets the agent die after this number of writes.
@@ -60,9 +54,7 @@ impl<M: Backing> Watched<M> {
 
     /// Begins to look at the writes of a round.
     pub(super) fn watch(&mut self) -> anyhow::Result<()> {
-        self.before = self.view()?;
-        self.seen.clear();
-        Ok(())
+        self.maps.watch()
     }
 
     /// Fails if the writes since [`Watched::watch`] do not lead from what the agent took the maps to hold to what was
@@ -72,19 +64,14 @@ impl<M: Backing> Watched<M> {
         believed: &MapContents,
         planned: &MapContents,
     ) -> anyhow::Result<()> {
-        self.fault.take().map_or(Ok(()), Err)?;
         let (believed, planned) = (view_of(believed)?, view_of(planned).context("planned")?);
         check_keeps(&planned, &believed)?;
-        let allowed = [std::mem::take(&mut self.before), believed, planned];
-        for (step, view) in self.seen.drain(..) {
-            check_made_of(&view, &allowed).with_context(|| format!("at the step `{step}`"))?;
-        }
-        Ok(())
+        self.maps.verdict(&[believed, planned])
     }
 
     pub(super) fn reopen(&mut self) -> anyhow::Result<()> {
         let before = self.view()?;
-        self.maps.reopen().context("cannot take the maps over")?;
+        self.maps.maps.reopen().context("cannot take the maps over")?;
         ensure!(self.view()? == before, "the maps do not outlive the agent");
         self.writes_left = None;
         Ok(())
@@ -96,10 +83,6 @@ impl<M: Backing> Watched<M> {
         self.writes_left = left.map(|writes| writes.saturating_sub(1));
         left == Some(0)
     }
-
-    fn note(&mut self, fault: anyhow::Error, step: &Step) {
-        self.fault.get_or_insert(fault.context(format!("at the step `{step}`")));
-    }
 }
 
 impl<M: Backing> Maps for Watched<M> {
@@ -109,14 +92,7 @@ impl<M: Backing> Maps for Watched<M> {
         if self.is_dead() {
             return Err(MapError::writing(step, std::io::ErrorKind::Interrupted.into()));
         }
-        let result = self.maps.write(step);
-        // Faults are injected above: one that comes from below is a mistake of the plan.
-        match (&result, self.view()) {
-            (Ok(()), Ok(view)) => self.seen.push((step.clone(), view)),
-            (Ok(()), Err(fault)) => self.note(fault, step),
-            (Err(error), _) => self.note(anyhow::anyhow!("{error}: {}", error.source), step),
-        }
-        result
+        self.maps.write(step)
     }
 
     fn reader(&self) -> &M::Reader {
@@ -127,48 +103,9 @@ impl<M: Backing> Maps for Watched<M> {
 impl<M: Backing> GrowableMaps for Watched<M> {
     fn grow(&mut self, capacity: Capacity) -> anyhow::Result<()> {
         ensure!(self.writes_left != Some(0), "the agent is dead");
-        let before = self.maps.reader().read_all()?;
-        self.maps.grow(capacity).context("the maps cannot grow")?;
-        ensure!(self.maps.reader().read_all()? == before, "larger maps do not hold the same");
+        let before = self.reader().read_all()?;
+        self.maps.maps.grow(capacity).context("the maps cannot grow")?;
+        ensure!(self.reader().read_all()? == before, "larger maps do not hold the same");
         Ok(())
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use mcs_agent::reconcile::Realized;
-    use mcs_common::Extent;
-
-    use super::{
-        super::view::tests::{backend, dump, key},
-        *,
-    };
-
-    /// What comes of these writes when the plan was to refuse.
-    fn verdict(steps: &[Step]) -> anyhow::Result<()> {
-        let capacity = Capacity { vips: 2, frontends: 2, endpoints: 2, clusters: 1, imports: 2 };
-        let maps = MemoryMaps::with_contents(capacity, dump());
-        let mut maps = Watched::new(maps)?;
-        let (realized, _) = Realized::restore(dump(), capacity);
-        maps.watch()?;
-        for step in steps {
-            let _ = maps.write(step);
-        }
-        let refuse = Step::Flip { index: 1, extent: Extent::default() };
-        let mut planned = realized.contents().clone();
-        planned.write(&refuse);
-        maps.verdict(realized.contents(), &planned)
-    }
-
-    #[test]
-    fn every_write_is_looked_at() {
-        let refuse = || Step::Flip { index: 1, extent: Extent::default() };
-        verdict(&[Step::WriteBackend { id: 3, backend: backend(3) }, refuse()]).unwrap();
-
-        let vanish = verdict(&[Step::DeleteFrontend(key()), refuse()]).unwrap_err();
-        assert!(format!("{vanish:#}").contains("at the step `delete 10.96.0.1:80/TCP`"));
-
-        let beyond = verdict(&[Step::WriteBackend { id: 5, backend: backend(3) }]).unwrap_err();
-        assert!(format!("{beyond:#}").contains("Argument list too long"));
     }
 }

@@ -4,13 +4,12 @@ use std::{
     fs,
     io::{BufReader, Read as _},
     os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
+    path::Path,
 };
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result};
 
-use crate::{process, workspace::Workspace};
+use crate::workspace::{self, Workspace};
 
 /// Fails unless a copy of the source elsewhere makes the same bytes as `archive`.
 pub(super) fn compare(workspace: &Workspace, name: &str, archive: &Path) -> Result<()> {
@@ -43,21 +42,11 @@ pub(super) fn compare(workspace: &Workspace, name: &str, archive: &Path) -> Resu
 
 /// Copies every file that git has or would add.
 fn copy_source(workspace: &Workspace, to: &Path) -> Result<()> {
-    let mut list = Command::new("git");
-    list.arg("-C").arg(&workspace.root);
-    list.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]);
-    let output = list.output().context("cannot start git")?;
-    ensure!(output.status.success(), "{}: {}", process::describe(&list), output.status);
-    let files = String::from_utf8(output.stdout).context("a file's name is not UTF-8")?;
-    for file in files.split_terminator('\0').map(PathBuf::from) {
-        let source = workspace.root.join(&file);
-        // git still knows what was just deleted.
-        if !source.exists() {
-            continue;
-        }
+    for file in workspace::files(&workspace.root)? {
         let target = to.join(&file);
         fs::create_dir_all(target.parent().context("a file lies in a directory")?)?;
-        fs::copy(&source, &target).with_context(|| format!("cannot copy {}", file.display()))?;
+        fs::copy(workspace.root.join(&file), &target)
+            .with_context(|| format!("cannot copy {file}"))?;
     }
     Ok(())
 }

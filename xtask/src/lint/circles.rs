@@ -61,6 +61,9 @@ fn module(source: &Path, file: &Path) -> Result<Module> {
     if module == ["lib"] || module == ["main"] {
         module.clear();
     }
+    if module.last().is_some_and(|name| name == "mod") {
+        module.pop();
+    }
     Ok(module)
 }
 

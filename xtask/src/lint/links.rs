@@ -7,6 +7,8 @@ use std::{
     process::Command,
 };
 
+use super::reasons::anchor;
+
 /// The root of the repository.
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
@@ -43,13 +45,6 @@ fn prose(text: &str) -> impl Iterator<Item = &str> {
 /// The targets of `[text](target)`.
 fn targets(line: &str) -> impl Iterator<Item = &str> {
     line.split("](").skip(1).filter_map(|rest| Some(rest.split_once(')')?.0))
-}
-
-/// The anchor that GitHub gives a heading.
-fn anchor(heading: &str) -> String {
-    let kept = heading.trim().to_lowercase();
-    let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
-    kept.map(|c| if c == ' ' { '-' } else { c }).collect()
 }
 
 /// Why `target`, found in `document`, leads nowhere.
@@ -130,10 +125,15 @@ fn is_unit_test(path: &str) -> bool {
     // A module `tests` is a file of its own or at the end of its parent's.
     let modules = [module, module.strip_suffix("::tests").unwrap_or(module)];
     CRATES.iter().any(|directory| {
-        modules.iter().any(|module| {
-            let file = root().join(directory).join(format!("{}.rs", module.replace("::", "/")));
-            // A property has arguments.
-            fs::read_to_string(file).is_ok_and(|text| text.contains(&format!("fn {test}(")))
+        let files = modules.iter().flat_map(|module| {
+            let path = module.replace("::", "/");
+            [format!("{path}.rs"), format!("{path}/mod.rs")]
+        });
+        // A property has arguments.
+        let name = format!("fn {test}(");
+        files.into_iter().any(|file| {
+            let content = fs::read_to_string(root().join(directory).join(file));
+            content.is_ok_and(|content| content.contains(&name))
         })
     })
 }
@@ -180,8 +180,10 @@ fn is_suite(name: &str) -> bool {
 
 /// Whether a suite has a case, whose name can have a part that is left open by an ellipsis.
 fn is_case(suite: &str, case: &str) -> bool {
-    if suite == "scenario" {
-        return root().join("tests/scenarios").join(format!("{case}.txt")).exists();
+    for (of, directory) in [("scenario", "tests/scenarios"), ("clustersets", "tests/clustersets")] {
+        if suite == of {
+            return root().join(directory).join(format!("{case}.txt")).exists();
+        }
     }
     let mut directories = vec![root().join("tests/src/bin").join(suite)];
     let mut texts = Vec::new();

@@ -45,6 +45,7 @@ pub(super) struct Runner<'a> {
     unit_tests: Option<Result<()>>,
     images: Option<Result<Variables>>,
     other_version: Option<Result<Variables>>,
+    two_slots: Option<Result<Variables>>,
     controller: Option<Result<Variables>>,
 }
 
@@ -83,6 +84,7 @@ impl<'a> Runner<'a> {
             unit_tests: None,
             images: None,
             other_version: None,
+            two_slots: None,
             controller: None,
         }
     }
@@ -113,7 +115,15 @@ impl<'a> Runner<'a> {
     /// Builds what `suite` needs and no suite before it has needed.
     fn build(&mut self, suite: &Suite) -> Result<(), String> {
         let Self {
-            workspace, builds, built, unit_tests, images, other_version, controller, ..
+            workspace,
+            builds,
+            built,
+            unit_tests,
+            images,
+            other_version,
+            two_slots,
+            controller,
+            ..
         } = self;
         let workspace = *workspace;
         if matches!(suite.work(self.full), Work::UnitTests | Work::Debug(_)) {
@@ -130,6 +140,9 @@ impl<'a> Runner<'a> {
                 })?,
                 Extra::OtherVersion => once(other_version, builds, "other version", || {
                     Ok(vec![("MCS_AGENT_WIDE", build::wide(workspace, RELEASE)?)])
+                })?,
+                Extra::TwoSlots => once(two_slots, builds, "agent with two slots", || {
+                    Ok(vec![("MCS_AGENT_TWO_SLOTS", build::two_slots(workspace, RELEASE)?)])
                 })?,
                 Extra::Controller => once(controller, builds, "controller", || {
                     let object = build::object(workspace)?;
@@ -180,6 +193,7 @@ impl<'a> Runner<'a> {
             let variables = match extra {
                 Extra::Images => &self.images,
                 Extra::OtherVersion => &self.other_version,
+                Extra::TwoSlots => &self.two_slots,
                 Extra::Controller => &self.controller,
             };
             let variables = variables.iter().flatten().flatten();
@@ -290,10 +304,17 @@ fn once<T>(
     }
 }
 
-/// Builds the unit tests and the debug binary in one go: cargo would build part of the dependencies again for the
-/// binary alone, with fewer of their features.
+/// Builds the unit tests and the debug binaries in one go: cargo would build part of the dependencies again for the
+/// binaries alone, with fewer of their features.
 fn unit(workspace: &Workspace) -> Result<()> {
-    process::run(workspace.cargo().args(["build", "--quiet", "--tests", "--bin", "scenario"]))
+    let mut build = workspace.cargo();
+    build.args(["build", "--quiet", "--tests"]);
+    for suite in SUITES {
+        if let Work::Debug(binary) = suite.work {
+            build.args(["--bin", binary]);
+        }
+    }
+    process::run(&mut build)
 }
 
 fn agent(workspace: &Workspace) -> Result<Built> {

@@ -15,6 +15,8 @@ pub(super) enum Extra {
     Controller,
     /// The agent of another version, which the command finds in `MCS_AGENT_WIDE`.
     OtherVersion,
+    /// An agent with two slots for connected sockets, which the command finds in `MCS_AGENT_TWO_SLOTS`.
+    TwoSlots,
 }
 
 /// What a suite runs. It exits with 0 if everything in it holds.
@@ -76,8 +78,10 @@ impl Suite {
 /// The suite that can run on anybody's clusters.
 pub(super) const END_TO_END: &str = "e2e";
 
-/// The suites that run with `--full` and by their names alone: one starts a Docker, both take minutes.
-pub(super) const UNUSUAL: [&str; 2] = ["kind", "mutants"];
+/// The suites that run with `--full` and by their names alone: one starts a Docker, all take minutes.
+pub(super) const UNUSUAL: [&str; 4] = ["kind", "features", "simulation", "mutants"];
+
+const DELETE: Work = Work::Verb(&["lint", "features", "--delete"]);
 
 /// What most suites have in common.
 const SUITE: Suite = Suite {
@@ -127,6 +131,15 @@ pub(super) const SUITES: &[Suite] = &[
         ..SUITE
     },
     Suite {
+        name: "clustersets",
+        about: "Controllers of several clusters, from objects to imports, with API servers and time in memory",
+        root: false,
+        needs: &[],
+        work: Work::Debug("clustersets"),
+        budget: 20,
+        ..SUITE
+    },
+    Suite {
         about: "What the programs cost those who use no VIP, against a budget",
         budget: 5,
         ..binary("cost")
@@ -143,6 +156,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         about: "Every hook, family and protocol with real sockets; passive health",
+        extras: &[Extra::TwoSlots],
         budget: 115,
         ..longer("socket")
     },
@@ -166,7 +180,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite {
         about: "Agents that follow a real API server, whatever becomes of it",
         needs: CLUSTERS,
-        budget: 290,
+        budget: 250,
         ..longer("api")
     },
     Suite {
@@ -188,10 +202,10 @@ pub(super) const SUITES: &[Suite] = &[
         ..binary("interop")
     },
     Suite {
-        about: "Controllers of two and three clusters: conformance, DNS, connections, silence, rights, a hub",
+        about: "Controllers of two and three real clusters: conformance, DNS, connections, silence, rights, a hub",
         needs: CLUSTERS,
         extras: &[Extra::Controller],
-        budget: 600,
+        budget: 300,
         ..longer("clusterset")
     },
     Suite {
@@ -254,6 +268,29 @@ pub(super) const SUITES: &[Suite] = &[
         company: Company::Alone,
         budget: 900,
         full: Some(Work::Verb(&["kind", "--e2e", "--rm"])),
+        ..SUITE
+    },
+    Suite {
+        name: "features",
+        about: "Each feature taken out of a copy of the tree, which compiles; with --full or by this name alone",
+        root: false,
+        // The verb builds the copies itself.
+        needs: &[],
+        work: DELETE,
+        company: Company::Alone,
+        budget: 1200,
+        full: Some(DELETE),
+        ..SUITE
+    },
+    Suite {
+        name: "simulation",
+        about: "Controllers through bad days that are drawn from seeds, and what must hold; with --full or by this name alone",
+        root: false,
+        needs: &[],
+        work: Work::Debug("simulation"),
+        company: Company::Alone,
+        budget: 900,
+        full: Some(Work::Debug("simulation")),
         ..SUITE
     },
     Suite {

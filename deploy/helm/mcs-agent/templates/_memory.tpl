@@ -2,7 +2,7 @@
 What a pod needs: the maps, which the kernel charges to the pod that makes them, and the process.
 
 An entry of a hash map takes 48 bytes, its key and its value, each in words of 8 bytes, and up to two buckets of 16 bytes;
-an entry of an array takes its value (mcs-agent/src/model/capacity.rs):
+an entry of an array takes its value (mcs-agent/src/core/model/capacity.rs):
 
   frontend  states 48, services 2 * 128, vips 72 + 32, frontends 80 + 32
   endpoint  backends 32, slots 8; and the same for one that is spare: there are as many of these as endpoints, but no

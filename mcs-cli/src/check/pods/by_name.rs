@@ -1,12 +1,14 @@
 //! Connections by name through a ClusterSetIP: they test DNS, the agent of the node, and the network to pods at once.
 
 use anyhow::bail;
-use mcs_controller::{clusterset::well_known, probe::Outcome};
-use mcs_kube::dns_name;
-use serde_json::Value;
+use mcs_controller::{core::clusterset::well_known, features::probe_command::Outcome};
+use mcs_kube::{
+    dns_name,
+    objects::{ObjectMeta, ServiceImport},
+};
 
 use super::sample;
-use crate::cluster::{Cluster, IMPORTS, SLICES};
+use crate::cluster::{Cluster, IMPORTS, of_type};
 
 /// The imports that are read, and the imports that are probed.
 const IMPORTS_LOOKED_AT: u32 = 20;
@@ -23,12 +25,12 @@ pub(super) struct Service {
 /// A few services that should answer: ClusterSetIPs with a ready endpoint and a TCP port.
 pub(super) async fn services(cluster: &Cluster) -> anyhow::Result<Vec<Service>> {
     let mut found = Vec::new();
-    for import in cluster.list_some(IMPORTS, "", IMPORTS_LOOKED_AT).await? {
-        let Some(service) = service(&import) else { continue };
-        let namespace = import["metadata"]["namespace"].as_str();
-        let name = import["metadata"]["name"].as_str().unwrap_or_default();
-        let selector = format!("{}={name}", well_known::SERVICE_NAME);
-        let slices = cluster.list_in(SLICES, namespace, &selector).await?;
+    let imports: Vec<ServiceImport> =
+        of_type(&cluster.list_some(IMPORTS, "", IMPORTS_LOOKED_AT).await?);
+    for import in &imports {
+        let Some(service) = service(import) else { continue };
+        let selector = format!("{}={}", well_known::SERVICE_NAME, import.metadata.name);
+        let slices = cluster.slices(Some(&import.metadata.namespace), &selector).await?;
         if !sample::endpoints(&slices, 1).is_empty() {
             found.push(service);
         }
@@ -39,21 +41,17 @@ pub(super) async fn services(cluster: &Cluster) -> anyhow::Result<Vec<Service>> 
     Ok(found)
 }
 
-fn service(import: &Value) -> Option<Service> {
-    let (metadata, spec) = (&import["metadata"], &import["spec"]);
-    let (namespace, name) = (metadata["namespace"].as_str()?, metadata["name"].as_str()?);
-    let has_address = spec["ips"].as_array().is_some_and(|ips| !ips.is_empty());
-    let ports = spec["ports"].as_array()?;
-    let port = ports.iter().find(|port| sample::is_tcp(port))?["port"].as_u64()?;
-    has_address.then(|| Service {
+fn service(import: &ServiceImport) -> Option<Service> {
+    let (ObjectMeta { namespace, name, .. }, spec) = (&import.metadata, &import.spec);
+    let port = spec.ports.iter().find(|port| port.key().1 == "TCP")?.port;
+    (!spec.ips.is_empty()).then(|| Service {
         name: format!("{namespace}/{name}"),
         target: format!("{}:{port}", dns_name::of(namespace, name)),
     })
 }
 
 /// The finding about a service, by the outcome. An error is advice.
-pub(super) fn judge(service: &Service, outcome: Outcome) -> anyhow::Result<String> {
-    let target = &service.target;
+pub(in crate::check) fn judge(target: &str, outcome: Outcome) -> anyhow::Result<String> {
     let advice = match outcome {
         Outcome::Answered => return Ok(format!("it answers by its name, {target}")),
         Outcome::Unresolved => {
@@ -83,13 +81,17 @@ pub(super) fn judge(service: &Service, outcome: Outcome) -> anyhow::Result<Strin
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, from_value, json};
 
     use super::*;
 
     #[test]
     fn a_service_has_an_address_and_a_tcp_port() {
-        let import = |ips: &Value, ports: &Value| json!({"metadata": {"namespace": "shop", "name": "web"}, "spec": {"ips": ips, "ports": ports}});
+        let import = |ips: &Value, ports: &Value| {
+            let metadata = json!({"namespace": "shop", "name": "web"});
+            let spec = json!({"type": "ClusterSetIP", "ips": ips, "ports": ports});
+            from_value(json!({"metadata": metadata, "spec": spec})).unwrap()
+        };
         let ports = json!([{"port": 53, "protocol": "UDP"}, {"port": 80}]);
         let found = service(&import(&json!(["241.0.0.1"]), &ports)).unwrap();
         assert_eq!(found.target, "web.shop.svc.clusterset.local:80");
@@ -102,8 +104,7 @@ mod tests {
 
     #[test]
     fn what_does_not_answer_says_what_to_do() {
-        let service = Service { name: "shop/web".to_owned(), target: "web:80".to_owned() };
-        assert!(judge(&service, Outcome::Answered).is_ok());
+        assert!(judge("web:80", Outcome::Answered).is_ok());
         for (outcome, expected) in [
             (Outcome::Unresolved, "does not know the name"),
             (Outcome::DnsFailed, "SERVFAIL: the DNS server of pods cannot read"),
@@ -112,7 +113,7 @@ mod tests {
             (Outcome::Refused, "no endpoint"),
             (Outcome::Timeout, "--vip-cidr"),
         ] {
-            let error = judge(&service, outcome).unwrap_err().to_string();
+            let error = judge("web:80", outcome).unwrap_err().to_string();
             assert!(error.contains(expected), "{error}");
             let is_unknown = outcome == Outcome::Unresolved;
             assert_eq!(error.contains("does not know the name"), is_unknown, "{error}");

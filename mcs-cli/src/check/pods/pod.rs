@@ -16,10 +16,11 @@ use crate::{
     wait::Waiting,
 };
 use mcs_controller::{
-    apply::{Action, Request},
-    clusterset::well_known,
-    probe::Found,
-    rights::Right,
+    core::{
+        apply::{Action, Request},
+        clusterset::well_known,
+    },
+    features::{probe_command::Found, rights::Right},
 };
 
 /// The time limit of the pod, with the download of its image.
@@ -231,7 +232,7 @@ fn reason(status: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mcs_controller::probe::{Outcome, Source};
+    use mcs_controller::features::probe_command::{Outcome, Source};
 
     use super::*;
 
@@ -302,6 +303,8 @@ mod tests {
         let long = "2001:db8:ffff:ffff:ffff:ffff:ffff:ffff".parse().unwrap();
         let source = Some(Source { own: long, seen: long });
         let sources = vec![source; super::super::source::ASKED];
-        assert!(serde_json::to_vec(&Found { outcomes, sources }).unwrap().len() <= 4096);
+        let large = vec![Some(false); super::super::source::ASKED];
+        let found = Found { outcomes, sources, large };
+        assert!(serde_json::to_vec(&found).unwrap().len() <= 4096);
     }
 }

@@ -6,8 +6,8 @@ use std::{
 };
 
 use ipnet::IpNet;
+use mcs_kube::objects::{self, EndpointSlice};
 use serde::Serialize;
-use serde_json::Value;
 
 /// An endpoint to connect to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -19,7 +19,7 @@ pub(super) struct Endpoint {
 
 /// Ready endpoints of these slices with a TCP port, `count` at most. Imported slices do not name the nodes of other
 /// clusters. Pods of one node often share a /24 or a /64.
-pub(super) fn endpoints(slices: &[Value], count: usize) -> Vec<Endpoint> {
+pub(super) fn endpoints(slices: &[EndpointSlice], count: usize) -> Vec<Endpoint> {
     let mut groups: BTreeMap<(Option<String>, Option<IpNet>), VecDeque<Endpoint>> = BTreeMap::new();
     for endpoint in slices.iter().flat_map(of_slice) {
         let address = endpoint.address.ip();
@@ -40,34 +40,30 @@ pub(super) fn endpoints(slices: &[Value], count: usize) -> Vec<Endpoint> {
     taken
 }
 
-/// Whether a port of a slice or an import is TCP, the default.
-pub(super) fn is_tcp(port: &Value) -> bool {
-    port["protocol"].as_str().is_none_or(|protocol| protocol == "TCP")
-}
-
-fn of_slice(slice: &Value) -> Vec<Endpoint> {
-    let ports = slice["ports"].as_array();
-    let tcp = ports.into_iter().flatten().filter(|port| is_tcp(port));
-    let mut numbers = tcp.filter_map(|port| port["port"].as_u64());
-    let Some(port) = numbers.find_map(|port| u16::try_from(port).ok()) else { return vec![] };
-    let endpoints = slice["endpoints"].as_array().into_iter().flatten();
-    let ready = endpoints.filter(|endpoint| endpoint["conditions"]["ready"] != false);
-    let endpoint = |endpoint: &Value| {
-        let ip: IpAddr = endpoint["addresses"][0].as_str()?.parse().ok()?;
-        let zone = endpoint["zone"].as_str().map(str::to_owned);
-        Some(Endpoint { address: SocketAddr::new(ip, port), zone })
+fn of_slice(slice: &EndpointSlice) -> Vec<Endpoint> {
+    let mut tcp = slice.ports.iter().filter(|port| port.key().1 == "TCP");
+    let Some(port) = tcp.find_map(|port| u16::try_from(port.port?).ok()) else { return vec![] };
+    let endpoint = |endpoint: &objects::Endpoint| {
+        let ip: IpAddr = endpoint.address()?.parse().ok()?;
+        Some(Endpoint { address: SocketAddr::new(ip, port), zone: endpoint.zone.clone() })
     };
-    ready.filter_map(endpoint).collect()
+    slice.endpoints.iter().filter(|endpoint| endpoint.is_ready()).filter_map(endpoint).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::json;
+    use serde_json::{Value, from_value, json};
 
     use super::*;
 
     fn addresses(slices: &[Value], count: usize) -> Vec<String> {
-        endpoints(slices, count).iter().map(|one| one.address.to_string()).collect()
+        let read = |slice: &Value| {
+            let mut slice = slice.clone();
+            slice["metadata"] = json!({});
+            from_value(slice).unwrap()
+        };
+        let slices: Vec<_> = slices.iter().map(read).collect();
+        endpoints(&slices, count).iter().map(|one| one.address.to_string()).collect()
     }
 
     #[test]

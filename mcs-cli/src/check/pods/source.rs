@@ -1,11 +1,14 @@
 //! Which source address pods of other clusters see. The network may masquerade addresses on the way: connections work then, and
 //! backends, policies and logs see a node. Controllers answer with the address that they see.
 
-use std::{collections::BTreeSet, net::SocketAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::SocketAddr,
+};
 
 use mcs_controller::{
-    clusterset::{ClusterId, well_known},
-    probe::Source,
+    core::clusterset::{ClusterId, well_known},
+    features::probe_command::Source,
 };
 use serde_json::Value;
 
@@ -91,6 +94,20 @@ pub(crate) fn seen(asked: &[(&ClusterId, SocketAddr)], answers: &[Option<Source>
         Seen { by: by.clone(), text: text(by, &sources), is_unknown: sources.is_empty() }
     };
     clusters(asked).map(of).collect()
+}
+
+/// Whether large answers arrive from each of the asked clusters, in every family; without those of which it is not known.
+pub(super) fn large<'a>(
+    asked: &[(&'a ClusterId, SocketAddr)],
+    arrive: &[Option<bool>],
+) -> Vec<(&'a ClusterId, bool)> {
+    let mut known = BTreeMap::new();
+    for ((by, _), arrives) in asked.iter().zip(arrive) {
+        if let Some(arrives) = arrives {
+            *known.entry(*by).or_insert(true) &= *arrives;
+        }
+    }
+    known.into_iter().collect()
 }
 
 fn text(by: &ClusterId, sources: &BTreeSet<Source>) -> String {

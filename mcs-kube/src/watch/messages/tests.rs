@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use serde_json::{Value, json};
+use serde_json::json;
 use tokio::{sync::mpsc, task::JoinHandle, time::timeout};
 
 use super::*;
 use crate::{
-    ApiAccess, ObjectKey, ResourceEvent, ResourceWatch, WatchTarget,
-    message::{Endpoint, EndpointSlice, ObjectMeta, envelope},
+    ApiAccess, ObjectKey, ResourceEvent, ResourceWatch, WatchTarget, envelope,
+    objects::{Endpoint, EndpointSlice, ObjectMeta},
     testing::{
         ScriptedAnswer, ScriptedServer, event as json_event, kubeconfig, list_end,
         messages::{self, read_list},
@@ -23,16 +23,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 struct AddressDecoder;
 
 impl Decoder for AddressDecoder {
+    type Object = EndpointSlice;
     type Value = Vec<String>;
 
-    const MESSAGE: Option<ReadMessage<Self::Value>> = Some(|_, message| {
-        let endpoints = EndpointSlice::read(message)?.endpoints.into_iter();
-        Ok(endpoints.flat_map(|endpoint| endpoint.addresses).collect())
-    });
-
-    fn decode(_: ObjectKey, object: &Value) -> Result<Self::Value, String> {
-        let endpoints = object["endpoints"].as_array().into_iter().flatten();
-        Ok(endpoints.map(|endpoint| endpoint["addresses"][0].to_string()).collect())
+    fn convert(_: &ObjectKey, slice: EndpointSlice) -> Result<Self::Value, String> {
+        Ok(slice.endpoints.into_iter().flat_map(|endpoint| endpoint.addresses).collect())
     }
 }
 
@@ -43,7 +38,7 @@ fn meta(name: &str, version: &str) -> ObjectMeta {
 fn slice(name: &str, version: &str, address: &str) -> EndpointSlice {
     let endpoint = Endpoint { addresses: vec![address.into()], ..Endpoint::default() };
     EndpointSlice {
-        metadata: Some(meta(name, version)),
+        metadata: meta(name, version),
         endpoints: vec![endpoint],
         ..EndpointSlice::default()
     }
@@ -53,10 +48,21 @@ fn event(type_: &str, slice: &EndpointSlice) -> Vec<u8> {
     messages::event(type_, "EndpointSlice", slice.encode_to_vec())
 }
 
+/// An object of which the message has nothing else.
+#[derive(Clone, PartialEq, Message)]
+struct MetadataAlone {
+    #[prost(message, optional, tag = "1")]
+    metadata: Option<ObjectMeta>,
+}
+
+fn bare(metadata: ObjectMeta) -> Vec<u8> {
+    MetadataAlone { metadata: Some(metadata) }.encode_to_vec()
+}
+
 fn end_of_list(version: &str) -> Vec<u8> {
     let annotations = [("k8s.io/initial-events-end".to_owned(), "true".to_owned())].into();
-    let metadata = Some(ObjectMeta { annotations, ..meta("", version) });
-    messages::event("BOOKMARK", "EndpointSlice", Bare { metadata }.encode_to_vec())
+    let metadata = ObjectMeta { annotations, ..meta("", version) };
+    messages::event("BOOKMARK", "EndpointSlice", bare(metadata))
 }
 
 fn status(code: u32, cause: &str) -> Vec<u8> {
@@ -134,7 +140,7 @@ async fn a_streamed_list_becomes_a_watch_that_is_resumed() {
             end_of_list("5"),
             event("MODIFIED", &slice("a", "6", "10.1.0.3")),
             event("DELETED", &slice("b", "7", "10.1.0.2")),
-            messages::event("BOOKMARK", "", Bare { metadata: Some(meta("", "9")) }.encode_to_vec()),
+            messages::event("BOOKMARK", "", bare(meta("", "9"))),
         ]),
         watch(&[messages::event("ERROR", "Status", status(410, ""))]),
         watch(&[end_of_list("12")]).held(),
@@ -186,7 +192,7 @@ async fn an_answer_in_json_is_read_as_such() {
     let events = [json_event("ADDED", &object), list_end("5")];
     let mut watch = RunningWatch::begin([ScriptedAnswer::watch(events).held()]).await;
     watch.asks(&["sendInitialEvents=true"], true).await;
-    watch.reports(r#"listed a="10.1.0.1""#).await;
+    watch.reports("listed a=10.1.0.1").await;
 }
 
 /// One length says 2 GiB, of which nothing follows.
@@ -197,7 +203,7 @@ async fn what_cannot_be_read_is_told_and_asked_for_in_json_once() {
         |what: &str| format!("the API server's answer is no protobuf of Kubernetes ({what})");
     let noise = wrong("failed to decode Protobuf message: invalid tag value: 0");
     let bare = WatchEvent { type_: "ADDED".into(), object: None }.encode_to_vec();
-    let end = messages::event("BOOKMARK", "", Bare::default().encode_to_vec());
+    let end = messages::event("BOOKMARK", "", vec![]);
     let odd = event("ODD", &slice("a", "6", ""));
     for (answer, reason) in [
         (0x8000_0000_u32.to_be_bytes().to_vec(), too_long.to_owned()),
@@ -266,7 +272,7 @@ async fn an_object_that_does_not_decode_costs_itself_alone() {
 }
 
 fn meta_alone(name: &str) -> Vec<u8> {
-    Bare { metadata: Some(meta(name, "3")) }.encode_to_vec()
+    bare(meta(name, "3"))
 }
 
 fn names_of(list: &[u8]) -> Result<Vec<String>, String> {

@@ -1,40 +1,30 @@
 //! A start from nothing: all objects arrive at once.
 
-use std::{
-    env, fs,
-    net::IpAddr,
-    path::Path,
-    process::Command,
-    thread,
-    time::{Duration, Instant},
-};
+use std::env;
 
-use anyhow::{Context as _, bail, ensure};
 use aya::maps::{HashMap, Map, MapData};
 use mcs_agent::{
-    agent::{self, Config},
-    loader::Pins,
-    model::{EventBatch, Memory},
+    core::{
+        control::{self, Config},
+        feature::ChosenFeatures,
+        model::{EventBatch, Memory},
+    },
+    features,
 };
 use mcs_common::{
     Address,
     maps::{self, Place},
 };
 use mcs_tests::{
-    bpf,
-    bpffs::BpfDirectory,
     objects::{self, vip},
-    process,
     procfs::{self, Status},
-    run::Run,
-    wait,
 };
 use rustix::time::{ClockId, clock_gettime};
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 use tokio::sync::mpsc;
 
 use super::{Case, Sizes};
-use crate::{contender::Contender, figures::Unit, plan::Plan, session::Session};
+use crate::prelude::*;
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::COLD.name,
@@ -125,7 +115,7 @@ fn run(session: &mut Session<'_>) {
             session.progress.detail(format!("{}, round {} of {rounds}", scale.name, round + 1));
             start(scale)
         });
-        let starts = starts.collect::<anyhow::Result<Vec<Start>>>();
+        let starts = starts.collect::<Result<Vec<Start>>>();
         for (what, unit, of) in QUANTITIES {
             let quantity = quantity(scale, what);
             match &starts {
@@ -159,7 +149,7 @@ fn mebibytes(bytes: u64) -> f64 {
 }
 
 /// Starts an agent in a separate process.
-fn start(scale: &Scale) -> anyhow::Result<Start> {
+fn start(scale: &Scale) -> Result<Start> {
     let mut child = Command::new(env::current_exe()?);
     child.arg(format!("--cold-start={},{}", scale.services, scale.endpoints));
     let output = process::run(&mut child, "")?;
@@ -167,18 +157,21 @@ fn start(scale: &Scale) -> anyhow::Result<Start> {
 }
 
 /// What that process does: prints a [`Start`].
-pub(crate) fn child(services: u32, endpoints: u32) -> anyhow::Result<()> {
-    agent::share_heap();
+pub(crate) fn child(services: u32, endpoints: u32) -> Result {
+    control::share_heap();
     let run = Run::begin("mcs-cold")?;
     let bpffs = BpfDirectory::create(&run, "agent")?;
     let config = config(&run, bpffs.path());
     let pin = Pins::new(bpffs.path()).config();
     let (sender, receiver) = mpsc::channel(1);
-    // The agent has the main thread, as in its own program.
     let measuring = thread::spawn(move || measure(&sender, &pin, services, endpoints));
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
     // It ends when the other thread has dropped the sender.
-    runtime.block_on(agent::follow(config, receiver))?;
+    runtime.block_on(control::follow(
+        config,
+        ChosenFeatures::with(features::LIST, &["--metrics-imports=0"]),
+        receiver,
+    ))?;
     match measuring.join() {
         Ok(start) => println!("{}", serde_json::to_string(&start?)?),
         Err(_) => bail!("the measuring thread panicked"),
@@ -203,7 +196,7 @@ fn measure(
     config: &Path,
     services: u32,
     endpoints: u32,
-) -> anyhow::Result<Start> {
+) -> Result<Start> {
     let vips = config.join(maps::VIPS);
     wait::until("the agent to have its maps", || {
         ensure!(vips.exists(), "no maps");
@@ -232,18 +225,18 @@ fn measure(
         resident: status.number("VmRSS")? * 1024,
         maps: maps::of(Place::Config)
             .map(|map| locked(&config.join(map.name)))
-            .sum::<anyhow::Result<u64>>()?,
+            .sum::<Result<u64>>()?,
     })
 }
 
 /// Bytes that a pinned map takes, as the kernel tells it.
-fn locked(pin: &Path) -> anyhow::Result<u64> {
+fn locked(pin: &Path) -> Result<u64> {
     let description = bpf::describe_pin(pin)?;
     procfs::number(&description, "memlock")
         .with_context(|| format!("no memlock of {}", pin.display()))
 }
 
-fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {
+fn has(pin: &Path, vip: &Address) -> Result<bool> {
     // Larger maps take the place of the first ones.
     let Ok(map) = MapData::from_pin(pin) else { return Ok(false) };
     let map = HashMap::<_, Address, u32>::try_from(Map::HashMap(map))?;
@@ -251,7 +244,7 @@ fn has(pin: &Path, vip: &Address) -> anyhow::Result<bool> {
 }
 
 /// CPU time of this process, finer than what the kernel tells of others.
-fn cpu_time() -> anyhow::Result<Duration> {
+fn cpu_time() -> Result<Duration> {
     Ok(clock_gettime(ClockId::ProcessCPUTime).try_into()?)
 }
 

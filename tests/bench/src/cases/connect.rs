@@ -1,17 +1,7 @@
 //! New connections.
 
-use std::{net::SocketAddrV4, time::Duration};
-
 use super::{Case, Sizes};
-use crate::{
-    contender::Contender,
-    figures::Unit,
-    lane::Lane,
-    objects::{ACCEPT, HTTP, Port, UDP_ECHO},
-    plan::Plan,
-    session::Session,
-    traffic,
-};
+use crate::prelude::*;
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::CONNECT.name,
@@ -26,7 +16,7 @@ pub(crate) const CASE: Case = Case {
     },
 };
 
-type Work = fn(SocketAddrV4) -> anyhow::Result<()>;
+type Work = fn(SocketAddrV4) -> Result;
 
 pub(crate) const TCP: &str = "TCP connect and close";
 pub(crate) const UDP: &str = "UDP connect";

@@ -1,17 +1,7 @@
 //! Data on connections that are there.
 
-use std::time::Duration;
-
 use super::{Case, Sizes};
-use crate::{
-    contender::Contender,
-    figures::Unit,
-    lane::{Lane, pods},
-    objects::{ECHO, Port, SINK, UDP_ECHO},
-    plan::Plan,
-    session::Session,
-    traffic,
-};
+use crate::prelude::*;
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::EXCHANGE.name,
@@ -26,7 +16,7 @@ pub(crate) const CASE: Case = Case {
     },
 };
 
-type Work = fn(std::net::SocketAddrV4, u32) -> anyhow::Result<f64>;
+type Work = fn(std::net::SocketAddrV4, u32) -> Result<f64>;
 
 pub(crate) const TCP: &str = "TCP request/response";
 pub(crate) const BULK: &str = "TCP throughput";

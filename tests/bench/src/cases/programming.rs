@@ -1,26 +1,9 @@
 //! From a change of an object to what clients meet.
 
-use std::{
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, anyhow, ensure};
 use mcs_tests::api_server::Api;
 
 use super::{Case, Sizes};
-use crate::{
-    busy::Busy,
-    contender::Contender,
-    daemon,
-    figures::Unit,
-    plan::Plan,
-    probe::{Change, Probe},
-    session::Session,
-    statistics::quantile,
-    world::World,
-};
+use crate::{busy::Busy, prelude::*, probe::Change};
 
 pub(crate) const CASE: Case = Case {
     name: mcs_tests::subjects::PROGRAMMING.name,
@@ -81,10 +64,10 @@ fn time(plan: &Plan, services: u32) -> Duration {
     (slow * plan.changes).min(LONGEST) * 2 + plan.rate_span * 3 + Duration::from_secs(10)
 }
 
-fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+fn run(session: &mut Session<'_>) -> Result {
     let mut probe = Probe::create(session.world)?;
     let writer = session.world.member.server.another_client()?;
-    for contender in Contender::FOLLOWING {
+    for contender in Contender::FOLLOWING.into_iter().filter(|one| one.is_there()) {
         session.progress.detail(format!("one change at a time by {contender}"));
         let changes = one_by_one(session, &mut probe, contender, Node::Calm);
         tell(session, contender, ONE, changes);
@@ -112,7 +95,7 @@ fn tell(
     session: &mut Session<'_>,
     contender: Contender,
     quantities: Quantities,
-    changes: anyhow::Result<Vec<Change>>,
+    changes: Result<Vec<Change>>,
 ) {
     let [from_write, from_event] = quantities;
     let changes = match changes {
@@ -150,7 +133,7 @@ fn one_by_one(
     probe: &mut Probe,
     contender: Contender,
     node: Node,
-) -> anyhow::Result<Vec<Change>> {
+) -> Result<Vec<Change>> {
     let lane = session.lane(contender)?;
     probe.awake(lane, |probe| {
         let daemon = lane.daemon().filter(|_| node == Node::Busy);
@@ -181,7 +164,7 @@ fn at_a_rate(
     probe: &mut Probe,
     writer: &Api,
     contender: Contender,
-) -> anyhow::Result<Rated> {
+) -> Result<Rated> {
     let (lane, span) = (session.lane(contender)?, session.plan.rate_span);
     // The last one is the target.
     let services = session.services.saturating_sub(1).max(1);
@@ -213,7 +196,7 @@ fn at_a_rate(
 }
 
 /// Changes an endpoint of one service after the other. Returns how many changes that were.
-fn write_at_a_rate(api: &Api, world: &World, services: u32, span: Duration) -> anyhow::Result<u32> {
+fn write_at_a_rate(api: &Api, world: &World, services: u32, span: Duration) -> Result<u32> {
     let (begin, mut number) = (Instant::now(), 0);
     while begin.elapsed() < span {
         let service = world.changed(number % services);

@@ -1,26 +1,14 @@
 //! What a run of each program takes.
 
-use std::{
-    io::{Read as _, Write as _},
-    iter,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket},
-    time::Duration,
-};
+use std::iter;
 
-use anyhow::{Context as _, ensure};
 use aya::sys::{Stats, enable_stats};
-use mcs_tests::bpf::AttachType;
 use rustix::net::sockopt::set_socket_linger;
 
 use super::{Case, Sizes};
 use crate::{
-    contender::Contender,
-    figures::Unit,
     hooks::{Family, HOOKS, Hook, ran},
-    lane::{Lane, backends, backends_v6, bystanders, bystanders_v6},
-    objects::{APART, Port, Service, UDP_APART},
-    plan::Plan,
-    session::Session,
+    prelude::*,
 };
 
 pub(crate) const CASE: Case = Case {
@@ -66,7 +54,7 @@ fn time(plan: &Plan, _: u32) -> Duration {
     Duration::from_micros(100) * plan.operations * plan.rounds * 18
 }
 
-fn run(session: &mut Session<'_>) -> anyhow::Result<()> {
+fn run(session: &mut Session<'_>) -> Result {
     let _stats = enable_stats(Stats::RunTime).context("cannot take the time of programs")?;
     for reach in [Reach::Hit, Reach::Backend, Reach::Miss] {
         for hook in HOOKS.iter().filter(|hook| hook.hits || reach != Reach::Hit) {
@@ -129,13 +117,13 @@ fn addresses(family: Family, reach: Reach, target: &Service, port: Port) -> Vec<
 }
 
 /// So many of these addresses, in turn.
-fn in_turn(to: &[SocketAddr], count: u32) -> anyhow::Result<impl Iterator<Item = SocketAddr>> {
+fn in_turn(to: &[SocketAddr], count: u32) -> Result<impl Iterator<Item = SocketAddr>> {
     ensure!(!to.is_empty(), "no address of this family");
     Ok(iter::repeat(to).flatten().copied().take(usize::try_from(count)?))
 }
 
 /// Connects and asks for the peer, this number of times.
-fn connect(to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
+fn connect(to: &[SocketAddr], count: u32) -> Result {
     for to in in_turn(to, count)? {
         let mut stream = TcpStream::connect(to)?;
         set_socket_linger(&stream, Some(Duration::ZERO))?;
@@ -147,7 +135,7 @@ fn connect(to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
 }
 
 /// Sends a datagram and waits until it comes back, this number of times on one socket.
-fn exchange(family: Family, to: &[SocketAddr], count: u32) -> anyhow::Result<()> {
+fn exchange(family: Family, to: &[SocketAddr], count: u32) -> Result {
     let socket = match family {
         Family::V4 => UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)),
         Family::V6 => UdpSocket::bind((Ipv6Addr::UNSPECIFIED, 0)),

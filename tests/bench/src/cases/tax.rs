@@ -1,25 +1,7 @@
 //! What those pay who use no ClusterSetIP.
 
-use std::{
-    net::{SocketAddr, SocketAddrV4, UdpSocket},
-    time::{Duration, Instant},
-};
-
-use anyhow::Context as _;
-use mcs_tests::netns::Namespace;
-
 use super::{Case, Sizes};
-use crate::{
-    contender::Contender,
-    cpu,
-    figures::Unit,
-    lane::{Lane, pods},
-    objects::{ACCEPT, UDP_SINK},
-    plan::Plan,
-    session::Session,
-    statistics::quantile,
-    traffic,
-};
+use crate::prelude::*;
 
 pub(super) const CASE: Case = Case {
     name: mcs_tests::subjects::TAX.name,
@@ -73,9 +55,9 @@ fn receive(
     there: &Namespace,
     is_client: bool,
     operations: u32,
-) -> anyhow::Result<f64> {
+) -> Result<f64> {
     let _visit = lane.cgroup.visit()?;
-    let bind = |netns: &Namespace, host| -> anyhow::Result<(UdpSocket, SocketAddrV4)> {
+    let bind = |netns: &Namespace, host| -> Result<(UdpSocket, SocketAddrV4)> {
         let socket = netns.run(|| UdpSocket::bind((host, 0)))??;
         socket.set_read_timeout(Some(Duration::from_secs(5)))?;
         match socket.local_addr()? {

@@ -1,11 +1,7 @@
 //! The results as JSON.
 
-use serde_json::{Value, json};
-
 use super::targets::TargetResult;
-use crate::{
-    contender::Contender, figures::Figures, machine::Machine, plan::Plan, traffic::CONGESTION,
-};
+use crate::{prelude::*, traffic::CONGESTION};
 
 /// Every figure with its rounds, medians and ratios, and what they were measured on.
 pub(crate) fn document(
@@ -13,7 +9,7 @@ pub(crate) fn document(
     targets: &[TargetResult],
     machine: &Machine,
     plan: &Plan,
-) -> anyhow::Result<Value> {
+) -> Result<Value> {
     let figure = |figure: &crate::figures::Figure| {
         let mut value = serde_json::to_value(figure)?;
         value["summary"] = serde_json::to_value(figure.summary())?;
@@ -21,7 +17,7 @@ pub(crate) fn document(
         value["to_direct"] = serde_json::to_value(ratio)?;
         anyhow::Ok(value)
     };
-    let all = figures.all().iter().map(figure).collect::<anyhow::Result<Vec<_>>>()?;
+    let all = figures.all().iter().map(figure).collect::<Result<Vec<_>>>()?;
     Ok(json!({
         "machine": machine,
         "tcp_congestion_control": CONGESTION,

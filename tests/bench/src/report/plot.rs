@@ -1,8 +1,7 @@
 //! Cost against the number of services, as SVG.
 
-use std::{fs, io::ErrorKind, ops::Range, path::Path};
+use std::ops::Range;
 
-use anyhow::anyhow;
 use plotters::{
     coord::ranged1d::{AsRangedCoord, Ranged, ValueFormatter},
     prelude::{
@@ -13,7 +12,7 @@ use plotters::{
     style::{BLACK, TextStyle},
 };
 
-use crate::{contender::Contender, figures::Figures, statistics::Summary};
+use crate::prelude::*;
 
 const COLUMNS: usize = 3;
 const PANEL: (u32, u32) = (400, 280);
@@ -34,12 +33,7 @@ type Area<'a> = DrawingArea<SVGBackend<'a>, plotters::coord::Shift>;
 
 /// Writes a file with the quantities of a case, each against the number of services. Returns false,
 /// and writes none, if nothing was measured with two numbers of them.
-pub(crate) fn write(
-    figures: &Figures,
-    case: &str,
-    title: &str,
-    file: &Path,
-) -> anyhow::Result<bool> {
+pub(crate) fn write(figures: &Figures, case: &str, title: &str, file: &Path) -> Result<bool> {
     let panels = panels(figures, case);
     if panels.is_empty() {
         // One of an earlier run would be taken for this one's.
@@ -97,6 +91,8 @@ const fn color(contender: Contender) -> RGBColor {
         Contender::Empty => RGBColor(170, 170, 170),
         Contender::Sockets => RGBColor(0, 114, 178),
         Contender::Packets => RGBColor(0, 158, 115),
+        Contender::SocketsBefore => RGBColor(120, 180, 220),
+        Contender::PacketsBefore => RGBColor(120, 210, 180),
         Contender::Nftables => RGBColor(213, 94, 0),
         Contender::Iptables => RGBColor(204, 121, 167),
         Contender::Cilium => RGBColor(230, 159, 0),

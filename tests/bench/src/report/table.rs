@@ -4,11 +4,7 @@ use std::fmt::Write as _;
 
 use comfy_table::{CellAlignment, ContentArrangement, Table, presets::UTF8_BORDERS_ONLY};
 
-use crate::{
-    contender::Contender,
-    figures::{Figure, Figures, Key, Outcome},
-    statistics::Summary,
-};
+use crate::{figures::Outcome, prelude::*};
 
 /// What one case measured: a row for each quantity, and a column for each contender with the median,
 /// the quartiles, and both of the ratio to direct.
@@ -40,6 +36,29 @@ pub(crate) fn of_case(figures: &Figures, case: &str) -> String {
         let _ = writeln!(text, "  -{}: {reason}", number + 1);
     }
     text
+}
+
+/// The agent beside the one before: a row for each quantity that both have, with the ratio of their rounds.
+pub(crate) fn to_before(figures: &Figures) -> Option<String> {
+    const PAIRS: [(Contender, Contender); 2] = [
+        (Contender::Sockets, Contender::SocketsBefore),
+        (Contender::Packets, Contender::PacketsBefore),
+    ];
+    let mut table = empty();
+    table.set_header(["services", "case", "quantity", "sockets", "packets"]);
+    for key in figures.keys() {
+        let ratios = PAIRS.map(|(now, before)| figures.ratio(key, now, before));
+        if ratios.iter().all(Option::is_none) {
+            continue;
+        }
+        let ratio = |ratio: Option<Summary>| {
+            ratio.map_or_else(String::new, |ratio| spread(ratio, |value| format!("{value:.3}")))
+        };
+        let services = key.services.map(|services| services.to_string()).unwrap_or_default();
+        let [sockets, packets] = ratios.map(ratio);
+        table.add_row([services, key.case.to_owned(), key.quantity.clone(), sockets, packets]);
+    }
+    (table.row_count() > 0).then(|| table.to_string())
 }
 
 /// A table without rows, as wide as what it will hold.
@@ -112,6 +131,16 @@ mod tests {
         let mut figures = Figures::default();
         figures.add_connect(10, Contender::Direct, Outcome::Rounds(vec![10.0]));
         assert!(!of_case(&figures, "connect").contains('('), "one value has no spread");
+    }
+
+    #[test]
+    fn two_agents_are_compared_round_by_round() {
+        let mut figures = Figures::default();
+        figures.add_connect(10, Contender::Sockets, Outcome::Rounds(vec![11.0, 24.0, 36.0]));
+        assert_eq!(to_before(&figures), None);
+        figures.add_connect(10, Contender::SocketsBefore, Outcome::Rounds(vec![10.0, 20.0, 30.0]));
+        let text = to_before(&figures).unwrap();
+        assert!(text.contains("1.200 (1.150-1.200)"), "{text}");
     }
 
     #[test]

@@ -1,15 +1,12 @@
 //! Performance targets of mcs-agent, and whether this run met them.
 
-use serde::Serialize;
-
 use super::table::{empty, number};
 use crate::{
     cases::{
-        cold, connect, exchange, programming,
+        cold, exchange, programming,
         programs::{self, Reach},
     },
-    contender::Contender,
-    figures::{Figures, Key},
+    prelude::*,
 };
 
 #[derive(Clone, Copy, PartialEq, Debug, Serialize)]

@@ -1,19 +1,6 @@
 //! Objects of controllers that do not follow KEP-1645: the agent adopts them with the rights of the chart.
 
-use std::net::IpAddr;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    api_server::rights::role_and_binding,
-    manifests::{Protocol, Service},
-    suite::Suite,
-};
-use serde_json::{Value, json};
-
-use crate::{
-    deployment::helm,
-    world::{World, pod_address},
-};
+use crate::prelude::*;
 
 /// Who keeps slices.
 const MIRRORING: &str = "endpointslicemirroring-controller.k8s.io";
@@ -24,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("objects of Antrea, GKE and Karmada are adopted", adopts);
 }
 
-fn adopts(world: &mut World) -> anyhow::Result<()> {
+fn adopts(world: &mut World) -> Result {
     let api = &world.east.api;
     let chart = helm(&["--set=adopt={antrea,gke,karmada}"])?;
     let flag = "--adopt=antrea,gke,karmada";

@@ -1,22 +1,9 @@
 //! What a change costs the node besides CPU time: system calls.
 
-use std::{
-    fs,
-    path::PathBuf,
-    process::{Child, Command},
-    thread,
-    time::{Duration, Instant},
-};
+use mcs_tests::procfs::Status;
+use rustix::process::{Pid, kill_process};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    procfs::Status,
-    suite::{Suite, tell},
-    wait,
-};
-use rustix::process::{Pid, Signal, kill_process};
-
-use crate::{swing::Swing, world::World};
+use crate::prelude::*;
 
 const CHANGES: u32 = 100;
 /// System calls for a change, beside what the agent does without any. It takes one to be woken, some
@@ -29,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a change takes few system calls", few);
 }
 
-fn few(world: &mut World) -> anyhow::Result<()> {
+fn few(world: &mut World) -> Result {
     let mut swing = Swing::begin(world, "counted")?;
     let idle = Trace::begin(world, "idle")?;
     thread::sleep(IDLE);
@@ -54,7 +41,7 @@ struct Trace {
 }
 
 impl Trace {
-    fn begin(world: &World, name: &str) -> anyhow::Result<Self> {
+    fn begin(world: &World, name: &str) -> Result<Self> {
         let pid = world.site.agent.pid();
         let summary = world.run.directory().join(format!("{name}.strace"));
         let mut strace = Command::new("strace");
@@ -76,7 +63,7 @@ impl Trace {
     }
 
     /// How many there were.
-    fn end(mut self) -> anyhow::Result<f64> {
+    fn end(mut self) -> Result<f64> {
         let pid = Pid::from_child(&self.strace);
         kill_process(pid, Signal::INT)?;
         self.strace.wait()?;

@@ -1,14 +1,6 @@
 //! Changes of objects reach the maps.
 
-use std::time::{Duration, Instant};
-
-use anyhow::ensure;
-use mcs_tests::{
-    client::Family,
-    suite::{Suite, tell},
-};
-
-use crate::{swing::Swing, world::World};
+use crate::prelude::*;
 
 const CHANGES: usize = 50;
 
@@ -19,9 +11,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// From the API server's answer to whoever writes.
-fn reaches_the_map(world: &mut World) -> anyhow::Result<()> {
+fn reaches_the_map(world: &mut World) -> Result {
     let mut swing = Swing::begin(world, "changed")?;
-    let times = (0..CHANGES).map(|_| swing.change()).collect::<anyhow::Result<_>>()?;
+    let times = (0..CHANGES).map(|_| swing.change()).collect::<Result<_>>()?;
     tell(format!("{CHANGES} changes, {}", summary(times)));
     swing.end()
 }
@@ -39,7 +31,7 @@ fn milliseconds(time: Duration) -> String {
 }
 
 /// The first change does not wait. The next ones wait for the end of the period, and for each other.
-fn followers_together(world: &mut World) -> anyhow::Result<()> {
+fn followers_together(world: &mut World) -> Result {
     const PERIOD: Duration = Duration::from_secs(1);
 
     let [first, last] = ["paced-1", "paced-2"].map(|name| world.fresh(name).with(&[11]));
@@ -79,7 +71,7 @@ fn followers_together(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn in_any_order(world: &mut World) -> anyhow::Result<()> {
+fn in_any_order(world: &mut World) -> Result {
     let target = world.fresh("ordered").with(&[11]);
     let nothing = world.fresh("ordered");
     let (api, site) = (&world.east.api, &world.site);

@@ -1,19 +1,10 @@
 //! The chart `mcs`, as real API servers see it.
 
-use std::{collections::BTreeSet, env, path::PathBuf, process::Command};
+use std::env;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    api_server::{ApiServer, documents},
-    charts::Copies,
-    cluster::{Programs, cluster_property},
-    process,
-    suite::Suite,
-    wait,
-};
-use serde_json::{Value, json};
+use mcs_tests::{api_server::ApiServer, charts::Copies, cluster::Programs};
 
-use crate::world::World;
+use crate::prelude::*;
 
 const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm");
 const BLOCK: &str = include_str!("../../../../deploy/helm/mcs/dns/clusterset.server");
@@ -38,7 +29,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the notes of the chart mcs say what CoreDNS lacks", notes);
 }
 
-fn is_valid(world: &mut World) -> anyhow::Result<()> {
+fn is_valid(world: &mut World) -> Result {
     let helm = Helm::new(world)?;
     let mut tried = BTreeSet::new();
     for values in [
@@ -71,11 +62,7 @@ fn is_valid(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Fails unless the API server takes all objects that were not tried before, with strict validation.
-fn would_apply(
-    server: &ApiServer,
-    objects: &[Value],
-    tried: &mut BTreeSet<String>,
-) -> anyhow::Result<()> {
+fn would_apply(server: &ApiServer, objects: &[Value], tried: &mut BTreeSet<String>) -> Result {
     let of_kind = |kind: &'static str| objects.iter().filter(move |one| one["kind"] == kind);
     // Without them the others cannot be tried.
     server.api.apply_all(of_kind("Namespace"))?;
@@ -87,7 +74,7 @@ fn would_apply(
     Ok(())
 }
 
-fn core_dns_lists(world: &mut World) -> anyhow::Result<()> {
+fn core_dns_lists(world: &mut World) -> Result {
     let helm = Helm::new(world)?;
     let core_dns = world.east.as_user(CORE_DNS)?;
     ensure!(core_dns.get(IMPORTS).is_err(), "it may do so without the chart");
@@ -106,7 +93,7 @@ fn core_dns_lists(world: &mut World) -> anyhow::Result<()> {
     listed
 }
 
-fn keeps_the_id(world: &mut World) -> anyhow::Result<()> {
+fn keeps_the_id(world: &mut World) -> Result {
     let helm = Helm::new(world)?;
     let property = cluster_property("cluster.clusterset.k8s.io", "east");
     let existing = world.east.api.read(&property).ok();
@@ -118,7 +105,7 @@ fn keeps_the_id(world: &mut World) -> anyhow::Result<()> {
     }
 }
 
-fn keeps_east(helm: &Helm<'_>) -> anyhow::Result<()> {
+fn keeps_east(helm: &Helm<'_>) -> Result {
     helm.install(&["global.clusterId=east", "clusterProperties.create=true"])?;
     helm.install(&[])?;
     for create in ["true", "false"] {
@@ -130,7 +117,7 @@ fn keeps_east(helm: &Helm<'_>) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn keeps_the_ranges(world: &mut World) -> anyhow::Result<()> {
+fn keeps_the_ranges(world: &mut World) -> Result {
     let helm = Helm::new(world)?;
     let api = &world.east.api;
     let import = json!({
@@ -165,7 +152,7 @@ fn keeps_the_ranges(world: &mut World) -> anyhow::Result<()> {
     result.and(api.delete(&import))
 }
 
-fn keeps_imports(helm: &Helm<'_>, counted: bool) -> anyhow::Result<()> {
+fn keeps_imports(helm: &Helm<'_>, counted: bool) -> Result {
     for (ranges, lost) in [
         ("242.0.0.0/8", "2 ClusterSetIPs no more, such as default/ranged (241.0.0.5), default/"),
         (
@@ -186,7 +173,7 @@ fn keeps_imports(helm: &Helm<'_>, counted: bool) -> anyhow::Result<()> {
     helm.install(&[]).map(drop)
 }
 
-fn notes(world: &mut World) -> anyhow::Result<()> {
+fn notes(world: &mut World) -> Result {
     let helm = Helm::new(world)?;
     let api = &world.east.api;
     let config = |name: &str, key: &str, text: &str| {
@@ -240,14 +227,14 @@ struct Helm<'a> {
 }
 
 impl<'a> Helm<'a> {
-    fn new(world: &'a World) -> anyhow::Result<Self> {
+    fn new(world: &'a World) -> Result<Self> {
         let program = Programs::from_env().find("helm")?;
         let charts = Copies::new(&program, CHARTS.as_ref(), &str::to_owned)?;
         Ok(Self { world, program, kubeconfig: world.east.administrator()?, charts })
     }
 
     /// The objects of a release with these values, and the types.
-    fn render(&self, values: &[&str]) -> anyhow::Result<Vec<Value>> {
+    fn render(&self, values: &[&str]) -> Result<Vec<Value>> {
         let mut helm = Command::new(&self.program);
         // helm's own default depends on who built it.
         helm.args(["template", "mcs", "--include-crds", "--kube-version", "1.36.0"]);
@@ -258,14 +245,14 @@ impl<'a> Helm<'a> {
     }
 
     /// What `helm install` prints if it only asks the API server.
-    fn install(&self, values: &[&str]) -> anyhow::Result<String> {
+    fn install(&self, values: &[&str]) -> Result<String> {
         let mut helm = self.world.network.node.netns.command(&self.program);
         helm.args(["install", "mcs", "--dry-run=server", "--take-ownership"]);
         helm.arg("--kubeconfig").arg(&self.kubeconfig);
         self.run(&mut helm, values)
     }
 
-    fn run(&self, helm: &mut Command, values: &[&str]) -> anyhow::Result<String> {
+    fn run(&self, helm: &mut Command, values: &[&str]) -> Result<String> {
         // Without what a user has set for work of their own.
         helm.env_clear().envs(env::var_os("PATH").map(|path| ("PATH", path)));
         helm.env("HOME", self.world.run.directory());

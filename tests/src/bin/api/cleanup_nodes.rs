@@ -1,23 +1,16 @@
 //! The chart's pre-delete hook against a real API server, with the rights that the chart gives it. Nothing runs pods here: the
 //! cases write the status that the controller of `DaemonSet`s would write.
 
-use std::{
-    path::PathBuf,
-    process::{Child, Command, Stdio},
-};
+use mcs_tests::agent;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{agent, suite::Suite, wait};
-use serde_json::{Value, json};
-
-use crate::{deployment::helm, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the pre-delete hook waits until every node is clean", waits);
     suite.case("the pre-delete hook names the nodes that do not get clean", names_nodes);
 }
 
-fn waits(world: &mut World) -> anyhow::Result<()> {
+fn waits(world: &mut World) -> Result {
     let hook = Hook::new(world, 60)?;
     world.east.api.apply(&hook.daemon_set)?;
     let mut child = hook.start(world)?;
@@ -48,7 +41,7 @@ fn waits(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn names_nodes(world: &mut World) -> anyhow::Result<()> {
+fn names_nodes(world: &mut World) -> Result {
     let hook = Hook::new(world, 1)?;
     world.east.api.apply(&hook.daemon_set)?;
     let template = &hook.daemon_set["spec"]["template"];
@@ -80,7 +73,7 @@ impl Hook {
     const PATH: &'static str = "/apis/apps/v1/namespaces/mcs-system/daemonsets/mcs-agent";
 
     /// Grants the rights of the chart to the account of the hook.
-    fn new(world: &World, timeout: u32) -> anyhow::Result<Self> {
+    fn new(world: &World, timeout: u32) -> Result<Self> {
         let mut chart = helm(&[&format!("--set=uninstall.timeoutSeconds={}", timeout.max(10))])?;
         let mut take = |name: &str| chart.remove(name).with_context(|| format!("no {name}"));
         let account = take("ServiceAccount mcs-agent-cleanup")?;
@@ -102,14 +95,14 @@ impl Hook {
         Ok(Self { daemon_set: take("DaemonSet mcs-agent")?, arguments, kubeconfig })
     }
 
-    fn start(&self, world: &World) -> anyhow::Result<Child> {
+    fn start(&self, world: &World) -> Result<Child> {
         let mut command: Command = world.network.node.netns.command(agent::binary()?);
         command.args(&self.arguments).env("KUBECONFIG", &self.kubeconfig);
         Ok(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)
     }
 
     /// What the controller says of that many nodes.
-    fn status(&self, world: &World, nodes: u32, ready: u32) -> anyhow::Result<()> {
+    fn status(&self, world: &World, nodes: u32, ready: u32) -> Result {
         let generation = world.east.api.get(Self::PATH)?["metadata"]["generation"].take();
         world.east.api.apply_status(&json!({
             "apiVersion": "apps/v1", "kind": "DaemonSet", "metadata": self.daemon_set["metadata"],

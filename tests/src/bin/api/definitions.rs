@@ -1,15 +1,6 @@
 //! CRDs of the Multi-Cluster Services API that come late, have another version, or validate nothing.
 
-use anyhow::ensure;
-use mcs_tests::{
-    agent::Source,
-    api_server::{documents, rights::role_and_binding},
-    suite::Suite,
-    traffic, wait,
-};
-use serde_json::{Value, json};
-
-use crate::{site::rejections, world::World};
+use crate::prelude::*;
 
 const IMPORTS: &str = "serviceimports.multicluster.x-k8s.io";
 
@@ -20,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("imports of another group", another_group);
 }
 
-fn lets_in(world: &mut World) -> anyhow::Result<()> {
+fn lets_in(world: &mut World) -> Result {
     let port = |port: i64, protocol: &str| json!({ "port": port, "protocol": protocol });
     let spec = |ips: &[&str], ports: &[Value]| json!({ "type": "ClusterSetIP", "ips": ips, "ports": ports });
     let tcp = [port(80, "TCP")];
@@ -67,7 +58,7 @@ fn import(version: &str, name: &str, spec: &Value) -> Value {
 }
 
 /// The definition of ServiceImports, with these of its versions served, and the last one stored.
-fn definition(world: &World, served: &[&str]) -> anyhow::Result<Value> {
+fn definition(world: &World, served: &[&str]) -> Result<Value> {
     let all = documents(&world.control.mcs_definitions()?)?;
     let imports = all.into_iter().find(|one| one["metadata"]["name"] == IMPORTS);
     let mut imports = imports.unwrap_or_default();
@@ -85,7 +76,7 @@ fn synced_version(report: &Value) -> Option<String> {
     Some(imports["version"].as_str()?.to_owned())
 }
 
-fn comes_late(world: &mut World) -> anyhow::Result<()> {
+fn comes_late(world: &mut World) -> Result {
     let target = world.fresh("late").with(&[11, 12]);
     // Some maps hold it, from another life.
     world.east.api.apply_all(&target.objects())?;
@@ -142,7 +133,7 @@ fn v1alpha1(mut import: Value) -> Value {
 }
 
 /// A definition that checks nothing, as nobody ships: whatever is in there, the rest is served.
-fn anything(world: &mut World) -> anyhow::Result<()> {
+fn anything(world: &mut World) -> Result {
     let mut loose = definition(world, &["v1beta1", "v1alpha1"])?;
     for version in loose["spec"]["versions"].as_array_mut().into_iter().flatten() {
         let open = json!({ "type": "object", "x-kubernetes-preserve-unknown-fields": true });
@@ -190,7 +181,7 @@ fn anything(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_until_gone("fine")
 }
 
-fn another_group(world: &mut World) -> anyhow::Result<()> {
+fn another_group(world: &mut World) -> Result {
     const GROUP: &str = "multicluster.example.org";
     let api = &world.west.api;
     let text = definition(world, &["v1beta1"])?.to_string();

@@ -1,18 +1,12 @@
 //! What is shipped to deploy, as a real API server sees it.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
-
-use anyhow::{Context as _, ensure};
-use mcs_agent::{loader::capacity_within, model::Memory};
+use mcs_agent::core::{kernel::loader::capacity_within, model::Memory};
 use mcs_tests::{
     agent::{CAPABILITIES, CAPABILITY_FOR_STALE_UDP},
-    api_server::documents,
     cluster::Programs,
-    suite::Suite,
 };
-use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::prelude::*;
 
 const REPOSITORY: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/..");
 const NAMESPACE: &str = "mcs-system";
@@ -78,7 +72,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart refuses values that it does not know", chart_refuses);
 }
 
-fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
+fn bases_are_the_chart(_: &mut World) -> Result {
     let base = kustomize("base")?;
     // Helm alone runs the hook, and needs its account.
     let without_hook = "--set=uninstall.cleanup=false";
@@ -108,7 +102,7 @@ fn bases_are_the_chart(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
+fn chart_is_valid(world: &mut World) -> Result {
     let values = world.run.directory().join("values.yaml");
     std::fs::write(&values, VALUES)?;
     let values = format!("--values={}", values.display());
@@ -130,7 +124,7 @@ fn chart_is_valid(world: &mut World) -> anyhow::Result<()> {
     world.east.api.would_apply(&helm(&["--set=namespace.create=true"])?["Namespace mcs-system"])
 }
 
-fn releases_coexist(_: &mut World) -> anyhow::Result<()> {
+fn releases_coexist(_: &mut World) -> Result {
     let main = release("mcs-agent", &[])?;
     let canary = release("canary", &["--set=nodeSelector.pool=canary"])?;
     let shared: Vec<_> = canary.keys().filter(|name| main.contains_key(*name)).collect();
@@ -149,7 +143,7 @@ fn releases_coexist(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn monitoring(_: &mut World) -> anyhow::Result<()> {
+fn monitoring(_: &mut World) -> Result {
     let all = ["metrics.podMonitor.enabled", "alerts.enabled", "dashboard.enabled"]
         .map(|value| format!("--set={value}=true"));
     let all: Vec<_> = all.iter().map(String::as_str).collect();
@@ -172,7 +166,7 @@ fn monitoring(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn without_rights(_: &mut World) -> anyhow::Result<()> {
+fn without_rights(_: &mut World) -> Result {
     let objects = helm(&[
         "--set=serviceAccount.create=false,serviceAccount.name=own,rbac.create=false",
         "--set=uninstall.cleanup=false",
@@ -183,7 +177,7 @@ fn without_rights(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn memory_follows(_: &mut World) -> anyhow::Result<()> {
+fn memory_follows(_: &mut World) -> Result {
     let memory = |capacity: &str| {
         let objects = helm(&[&format!("--set={capacity}")])?;
         let pod = &objects["DaemonSet mcs-agent"]["spec"]["template"]["spec"];
@@ -211,7 +205,7 @@ fn memory_follows(_: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
+fn chart_refuses(_: &mut World) -> Result {
     for value in [
         "capacity.flow=1",
         "capacity.flows=1",
@@ -228,12 +222,12 @@ fn chart_refuses(_: &mut World) -> anyhow::Result<()> {
 }
 
 /// The chart's objects, by kind and name.
-pub(crate) fn helm(arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
+pub(crate) fn helm(arguments: &[&str]) -> Result<BTreeMap<String, Value>> {
     release("mcs-agent", arguments)
 }
 
 /// The objects of a release of that name.
-fn release(name: &str, arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Value>> {
+fn release(name: &str, arguments: &[&str]) -> Result<BTreeMap<String, Value>> {
     let mut helm = Command::new(Programs::from_env().find("helm")?);
     helm.args(["template", name, "deploy/helm/mcs-agent", "--namespace", NAMESPACE]);
     // helm's own default depends on who built it.
@@ -242,12 +236,12 @@ fn release(name: &str, arguments: &[&str]) -> anyhow::Result<BTreeMap<String, Va
 }
 
 /// The objects of an overlay, by kind and name.
-fn kustomize(overlay: &str) -> anyhow::Result<BTreeMap<String, Value>> {
+fn kustomize(overlay: &str) -> Result<BTreeMap<String, Value>> {
     let mut kubectl = Command::new(Programs::from_env().find("kubectl")?);
     objects(kubectl.arg("kustomize").arg(Path::new("deploy/kustomize").join(overlay)))
 }
 
-fn objects(command: &mut Command) -> anyhow::Result<BTreeMap<String, Value>> {
+fn objects(command: &mut Command) -> Result<BTreeMap<String, Value>> {
     let output = command.current_dir(REPOSITORY).output()?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr).trim());
     let objects = documents(&String::from_utf8(output.stdout)?)?;

@@ -1,16 +1,8 @@
 //! Seeded faults of clusters and of rights. `explain` names each fault by a code and in words.
 
-use anyhow::ensure;
-use mcs_tests::{
-    agent::{Source, fates},
-    api_server::rights::role_and_binding,
-    cluster::cluster_property,
-    suite::Suite,
-    wait,
-};
-use serde_json::Value;
+use mcs_tests::agent::fates;
 
-use crate::world::{World, pod_address, pod_addresses};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("explain names clusters that are drained or silent", clusters);
@@ -28,7 +20,7 @@ const CLUSTERS: [(&str, &[&str], &str); 3] = [
     (r#"{"west":{"unreachable":"eject"}}"#, &["peer-silent"], "west gives no sign of life"),
 ];
 
-fn clusters(world: &mut World) -> anyhow::Result<()> {
+fn clusters(world: &mut World) -> Result {
     let target = world.fresh("away");
     let service = target.service.endpoints("east", pod_addresses(11));
     let service = service.endpoints("west", pod_addresses(12));
@@ -52,7 +44,7 @@ fn clusters(world: &mut World) -> anyhow::Result<()> {
     objects.iter().try_for_each(|object| api.delete(object))
 }
 
-fn rights(world: &mut World) -> anyhow::Result<()> {
+fn rights(world: &mut World) -> Result {
     let [role, _] = role_and_binding()?;
     let mut less = role.clone();
     for rule in less["rules"].as_array_mut().into_iter().flatten() {
@@ -74,7 +66,7 @@ fn rights(world: &mut World) -> anyhow::Result<()> {
     expect(&said?, "is forbidden")
 }
 
-fn expect(said: &Value, words: &str) -> anyhow::Result<()> {
+fn expect(said: &Value, words: &str) -> Result {
     let findings = said["findings"].as_array().into_iter().flatten();
     let mut told = findings.filter_map(|one| one["message"].as_str());
     ensure!(words.is_empty() || told.any(|text| text.contains(words)), "{said:#}");

@@ -1,22 +1,11 @@
 //! Objects in the two forms that an API server has for built-in types: protobuf and JSON.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_kube::message::{Bare, EndpointSlice, Lease, Node, Service, ServiceCidr};
-use mcs_tests::{
-    api_server::Api,
-    procfs::cpu_time,
-    suite::{Suite, tell},
-};
+use mcs_kube::objects::{Bare, EndpointSlice, Lease, Node, Service, ServiceCidr};
+use mcs_tests::procfs::cpu_time;
 use prost::Message;
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde::de::DeserializeOwned;
 
-use crate::world::World;
+use crate::prelude::*;
 
 const JSON: &str = "application/json";
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
@@ -45,7 +34,7 @@ struct Envelope {
     raw: Vec<u8>,
 }
 
-fn say_the_same(world: &mut World) -> anyhow::Result<()> {
+fn say_the_same(world: &mut World) -> Result {
     let api = &world.east.api;
     let objects = objects();
     for object in &objects {
@@ -68,46 +57,17 @@ fn say_the_same(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What the programs read of an object in protobuf has to be what JSON says.
-fn compare<M: Message + Default + Serialize>(api: &Api, object: &Value) -> anyhow::Result<()> {
+fn compare<M: Message + Default + DeserializeOwned + PartialEq + std::fmt::Debug>(
+    api: &Api,
+    object: &Value,
+) -> Result {
     let path = Api::path(object)?;
     let bytes = api.bytes(&path, PROTOBUF)?;
     let content = bytes.strip_prefix(b"k8s\0").context("no envelope")?;
     let message = M::decode(&*Envelope::decode(content)?.raw)?;
-    let read = serde_json::to_value(message)?;
-    let stored = api.get(&path)?;
-    ensure!(read["metadata"]["uid"].is_string(), "{path} reads as {read}");
-    let difference = differences(&read, &stored);
-    ensure!(difference.is_empty(), "{path}, in protobuf and in JSON: {difference:?}");
+    let stored: M = serde_json::from_value(api.get(&path)?)?;
+    ensure!(message == stored, "{path} in protobuf: {message:?}, and in JSON: {stored:?}");
     Ok(())
-}
-
-/// Where the fields that are read are not those of the object. JSON leaves out what is empty.
-fn differences(read: &Value, stored: &Value) -> Vec<String> {
-    let is_empty = |value: &Value| match value {
-        Value::Null => true,
-        Value::Array(all) => all.is_empty(),
-        Value::Object(all) => all.is_empty(),
-        Value::Number(number) => number.as_i64() == Some(0),
-        Value::String(text) => text.is_empty(),
-        Value::Bool(_) => false,
-    };
-    match (read, stored) {
-        _ if is_empty(read) && is_empty(stored) => vec![],
-        (Value::Object(fields), Value::Object(_)) => {
-            fields.iter().flat_map(|(name, read)| differences(read, &stored[name])).collect()
-        }
-        (Value::Array(read), Value::Array(stored)) if read.len() == stored.len() => {
-            read.iter().zip(stored).flat_map(|(read, stored)| differences(read, stored)).collect()
-        }
-        _ if same_time(read, stored) || read == stored => vec![],
-        _ => vec![format!("{read} and {stored}")],
-    }
-}
-
-/// Times have more digits in one form than in the other.
-fn same_time(read: &Value, stored: &Value) -> bool {
-    let time = |value: &Value| value.as_str()?.parse::<jiff::Timestamp>().ok();
-    time(read).is_some_and(|read| time(stored) == Some(read))
 }
 
 /// Objects with every field that is read, and a slice that lacks what it can lack.
@@ -177,7 +137,7 @@ fn objects() -> [Value; 6] {
 
 /// The bytes that one watcher receives for a change of one endpoint: in an imported slice, and in a slice of Kubernetes itself, which
 /// names pods.
-fn takes_less(world: &mut World) -> anyhow::Result<()> {
+fn takes_less(world: &mut World) -> Result {
     let api = &world.east.api;
     for (what, with_pods) in [("an imported slice", false), ("a slice with its pods", true)] {
         let slice = |ready| slice_of_many(with_pods, ready);
@@ -202,7 +162,7 @@ fn takes_less(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What a watcher is sent, and what the API server's CPUs do for it, beside the writes.
-fn many_watchers(world: &mut World) -> anyhow::Result<()> {
+fn many_watchers(world: &mut World) -> Result {
     let world = &*world;
     world.east.api.apply(&slice_of_many(false, true))?;
     let (_, alone) = follow(world, 0, JSON)?;
@@ -224,7 +184,7 @@ fn many_watchers(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Changes a slice that many watch. Returns the bytes that watchers receive, and the CPU time of the API server.
-fn follow(world: &World, watchers: u32, form: &str) -> anyhow::Result<(u64, Duration)> {
+fn follow(world: &World, watchers: u32, form: &str) -> Result<(u64, Duration)> {
     let time = Duration::from_secs(SECONDS.into());
     let slice = slice_of_many(false, true);
     let path = Api::path(&slice)?;
@@ -237,7 +197,7 @@ fn follow(world: &World, watchers: u32, form: &str) -> anyhow::Result<(u64, Dura
     );
     thread::scope(|scope| {
         let clients = (0..watchers).map(|_| world.east.another_client());
-        let clients = clients.collect::<anyhow::Result<Vec<_>>>()?;
+        let clients = clients.collect::<Result<Vec<_>>>()?;
         let threads: Vec<_> = clients
             .into_iter()
             .map(|api| {

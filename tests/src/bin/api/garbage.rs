@@ -2,24 +2,12 @@
 
 use std::{
     collections::VecDeque,
-    io::{BufRead as _, BufReader, Write as _},
-    net::{SocketAddr, TcpListener, TcpStream},
+    net::TcpListener,
     sync::{Arc, Mutex, PoisonError},
-    thread::{self, sleep},
-    time::Duration,
+    thread::sleep,
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::Source,
-    api_server::Api,
-    netns::Namespace,
-    suite::{Suite, tell},
-    wait,
-};
-use serde_json::{Value, json};
-
-use crate::{site::Site, world::World};
+use crate::prelude::*;
 
 const PROTOBUF: &str = "application/vnd.kubernetes.protobuf";
 /// What answers that cannot be read may cost an agent more than another one has.
@@ -45,7 +33,7 @@ struct Stub {
 
 impl Stub {
     /// Listens until the process ends.
-    fn start(self, netns: &Namespace) -> anyhow::Result<SocketAddr> {
+    fn start(self, netns: &Namespace) -> Result<SocketAddr> {
         let listener = netns.run(|| TcpListener::bind("127.0.0.1:0"))??;
         let address = listener.local_addr()?;
         let stub = Arc::new(self);
@@ -59,7 +47,7 @@ impl Stub {
         Ok(address)
     }
 
-    fn answer(&self, stream: TcpStream) -> anyhow::Result<()> {
+    fn answer(&self, stream: TcpStream) -> Result {
         let mut stream = BufReader::new(stream);
         let mut lines = Vec::new();
         loop {
@@ -113,7 +101,7 @@ impl Stub {
 }
 
 /// What an API server sends for a change of a slice, from the version that `before` had.
-fn change(api: &Api, before: &Value, after: &Value) -> anyhow::Result<Vec<u8>> {
+fn change(api: &Api, before: &Value, after: &Value) -> Result<Vec<u8>> {
     let path = Api::path(before)?;
     let (of_all, name) = path.rsplit_once('/').context("no name")?;
     let version = api.get(&path)?["metadata"]["resourceVersion"].clone();
@@ -124,7 +112,7 @@ fn change(api: &Api, before: &Value, after: &Value) -> anyhow::Result<Vec<u8>> {
     api.bytes(&format!("{of_all}?{query}"), PROTOBUF)
 }
 
-fn garbage(world: &mut World) -> anyhow::Result<()> {
+fn garbage(world: &mut World) -> Result {
     let world = &*world;
     let api = &world.east.api;
     let before = world.fresh("garbled").with(&[11]);
@@ -137,7 +125,7 @@ fn garbage(world: &mut World) -> anyhow::Result<()> {
         format!("/apis/discovery.k8s.io/v1/namespaces/{namespace}/endpointslices?{selector}");
     let list = api.bytes(&path, PROTOBUF)?;
     let events = slices.iter().zip(&changed).map(|(before, after)| change(api, before, after));
-    let good = events.collect::<anyhow::Result<Vec<_>>>()?.concat();
+    let good = events.collect::<Result<Vec<_>>>()?.concat();
     let noise = [&64_u32.to_be_bytes()[..], &[0; 64]].concat();
     let script = [
         0x8000_0000_u32.to_be_bytes().to_vec(),

@@ -1,8 +1,6 @@
 //! The API suite: agents with a real API server, which fails in every way.
 
-use std::process::ExitCode;
-
-use mcs_tests::suite::Suite;
+use crate::prelude::*;
 
 mod adoption;
 mod away;
@@ -17,15 +15,13 @@ mod forms;
 mod garbage;
 mod place;
 mod plugin;
+mod prelude;
 mod rights;
 mod scale;
-mod site;
 mod stall;
 mod swing;
 mod traffic;
 mod world;
-
-use self::world::World;
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();

@@ -1,22 +1,10 @@
 //! Node facts from the API server (zone, cluster id), and the choice of imports.
 
-use std::{fs, time::Duration};
-
-use anyhow::ensure;
-use mcs_tests::{
-    agent::Source,
-    api_server::rights,
-    client::Family,
-    cluster::cluster_property,
-    manifests::{Frontends, Protocol, Service},
-    suite::{Suite, is_full},
-    wait,
-};
-use serde_json::{Value, json};
+use mcs_tests::{api_server::rights, manifests::Frontends};
 
 use crate::{
-    site::rejections,
-    world::{NO_POD, World, backend, pod_addresses},
+    prelude::*,
+    world::{NO_POD, backend},
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -48,7 +36,7 @@ fn cluster_id(id: &str) -> Value {
 const EJECTION: Duration = Duration::from_secs(90);
 
 /// Also what a node does that reaches no pod of a silent cluster, with `--full`: it takes a minute.
-fn ejects(world: &mut World) -> anyhow::Result<()> {
+fn ejects(world: &mut World) -> Result {
     let target = world.fresh("ejected").with(&[11]);
     let ejected = target.service.clone();
     let service = target.service.endpoints("west", pod_addresses(NO_POD));
@@ -82,7 +70,7 @@ fn ejects(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Weights and drains come from the API server alone, and the rules get them.
-fn follows_traffic(world: &mut World) -> anyhow::Result<()> {
+fn follows_traffic(world: &mut World) -> Result {
     let traffic = |value: &str| cluster_property("traffic.clusterset.mcs-agent.io", value);
     let wanted = json!({ "west": { "drain": true }, "east": { "weight": 10 } });
     world.east.api.apply(&traffic(&wanted.to_string()))?;
@@ -97,7 +85,7 @@ fn follows_traffic(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// An agent without `--vip-cidr` accepts what the cluster says, and takes no address away that it serves.
-fn follows_vip_ranges(world: &mut World) -> anyhow::Result<()> {
+fn follows_vip_ranges(world: &mut World) -> Result {
     let [inside, outside] = ["inside", "outside"].map(|name| world.fresh(name).with(&[11]));
     let api = &world.east.api;
     let vips = |service: &Service| {
@@ -138,7 +126,7 @@ fn follows_vip_ranges(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn selects_imports(world: &mut World) -> anyhow::Result<()> {
+fn selects_imports(world: &mut World) -> Result {
     let [chosen, other] =
         ["chosen", "other"].map(|name| world.fresh(&format!("selected-{name}")).with(&[11]));
     let labelled = |stage: &str| {
@@ -170,7 +158,7 @@ fn for_zones(service: &Service, zones: &[&str]) -> Value {
     slice
 }
 
-fn follows_zone(world: &mut World) -> anyhow::Result<()> {
+fn follows_zone(world: &mut World) -> Result {
     let target = world.fresh("zoned").with(&[11, 12]);
     let of_zone = |pod| target.clone().with(&[pod]).service.frontends();
     let api = &world.east.api;
@@ -195,7 +183,7 @@ fn follows_zone(world: &mut World) -> anyhow::Result<()> {
     site.wait_for_report("the other zone", |report| report["node"]["zone"] == "b")
 }
 
-fn follows_cluster_id(world: &mut World) -> anyhow::Result<()> {
+fn follows_cluster_id(world: &mut World) -> Result {
     let target = world.fresh("local").with(&[11]);
     let mut import = target.service.import();
     import["spec"]["internalTrafficPolicy"] = "Local".into();
@@ -210,7 +198,7 @@ fn follows_cluster_id(world: &mut World) -> anyhow::Result<()> {
     reports("a policy that needs an identity", &|report| {
         rejections(report, "local") == ["traffic_policy_needs_identity"]
     })?;
-    let backends = || -> anyhow::Result<usize> {
+    let backends = || -> Result<usize> {
         Ok(site.agent.frontends("local")?.values().map(std::collections::BTreeSet::len).sum())
     };
     api.apply(&cluster_id("elsewhere"))?;
@@ -226,7 +214,7 @@ fn follows_cluster_id(world: &mut World) -> anyhow::Result<()> {
     reports("no cluster id", &|report| report["node"]["cluster_id"].is_null())
 }
 
-fn flags_first(world: &mut World) -> anyhow::Result<()> {
+fn flags_first(world: &mut World) -> Result {
     let api = &world.east.api;
     api.apply_all(&[node("b"), cluster_id("remote")])?;
     let flags = ["--node-name", "n1", "--zone", "z", "--cluster-id", "own"];
@@ -242,7 +230,7 @@ fn flags_first(world: &mut World) -> anyhow::Result<()> {
     api.delete(&node("b"))
 }
 
-fn refuses_api_server(world: &mut World) -> anyhow::Result<()> {
+fn refuses_api_server(world: &mut World) -> Result {
     let service = Service::new("api-server", [world.control.address().into()]);
     let import = service.port(Protocol::Tcp, 6443, 8080).import();
     world.east.api.apply(&import)?;
@@ -252,7 +240,7 @@ fn refuses_api_server(world: &mut World) -> anyhow::Result<()> {
     world.east.api.delete(&import)
 }
 
-fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
+fn in_a_pod(world: &mut World) -> Result {
     let target = world.fresh("seen-by-a-pod").with(&[11]);
     let api = &world.east.api;
     api.apply_all(&target.objects())?;
@@ -271,7 +259,7 @@ fn in_a_pod(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_until_gone(target.service.name())
 }
 
-fn explains(world: &mut World) -> anyhow::Result<()> {
+fn explains(world: &mut World) -> Result {
     let target = world.fresh("explained").with(&[11]);
     world.east.api.apply_all(&target.objects())?;
     world.site.wait_for(&target.service)?;

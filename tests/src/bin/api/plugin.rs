@@ -1,22 +1,8 @@
 //! The exec plugin of a kubeconfig hangs, and everything but reading goes on.
 
-use std::{
-    fs, io,
-    path::PathBuf,
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
 use mcs_common::maps;
-use mcs_tests::{
-    agent::Source,
-    suite::{Suite, tell},
-    wait,
-};
-use serde_json::{Value, json};
 
-use crate::world::World;
+use crate::prelude::*;
 
 /// Longer than the agent's liveness timeout here.
 const HANGS: Duration = Duration::from_secs(12);
@@ -36,7 +22,7 @@ struct Plugin {
 
 impl Plugin {
     /// Also writes the kubeconfig that names it.
-    fn write(world: &World) -> anyhow::Result<(Self, PathBuf)> {
+    fn write(world: &World) -> Result<(Self, PathBuf)> {
         let directory = world.run.directory().join("plugin");
         fs::create_dir(&directory)?;
         let plugin = Self { directory };
@@ -61,7 +47,7 @@ impl Plugin {
     }
 
     /// The processes that hung.
-    fn hung(&self) -> anyhow::Result<Vec<u32>> {
+    fn hung(&self) -> Result<Vec<u32>> {
         let pids = match fs::read_to_string(self.file("hung")) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => String::new(),
             pids => pids?,
@@ -70,7 +56,7 @@ impl Plugin {
     }
 }
 
-fn hangs(world: &mut World) -> anyhow::Result<()> {
+fn hangs(world: &mut World) -> Result {
     let target = world.fresh("plugin").with(&[11, 12]);
     world.east.api.apply_all(&target.objects())?;
     let (plugin, kubeconfig) = Plugin::write(world)?;

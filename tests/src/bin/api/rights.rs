@@ -1,14 +1,8 @@
 //! The agent's RBAC rights: each is needed, and missing ones are reported.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::Source,
-    api_server::rights::{account, role_and_binding},
-    suite::Suite,
-    traffic,
-};
+use mcs_tests::api_server::rights::account;
 
-use crate::world::World;
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("every right that is shipped is needed", every_right_is_needed);
@@ -16,7 +10,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a token is renewed under load", token_is_renewed);
 }
 
-fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
+fn every_right_is_needed(world: &mut World) -> Result {
     let [role, _] = role_and_binding()?;
     world.control.install_types(&world.west)?;
     let rules = role["rules"].as_array().context("a role without rules")?.clone();
@@ -57,13 +51,13 @@ fn every_right_is_needed(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
+fn removed_and_restored(world: &mut World) -> Result {
     let [_, binding] = role_and_binding()?;
     let target = world.fresh("rights").with(&[11, 12]);
     world.east.api.apply_all(&target.objects())?;
     world.site.wait_for(&target.service)?;
     let _in_cgroup = world.site.cgroup.visit()?;
-    let World { east, network, site, .. } = world;
+    let World { east, base: mcs_tests::world::World { network, site, .. }, .. } = world;
     traffic::during(&network.pod, &target.load(&[11, 12, 13]), || {
         east.api.delete(&binding)?;
         // Watches that are open stay so.
@@ -80,14 +74,14 @@ fn removed_and_restored(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn token_is_renewed(world: &mut World) -> anyhow::Result<()> {
+fn token_is_renewed(world: &mut World) -> Result {
     let account = account()?;
     let token_file = world.east.agents_token();
     let target = world.fresh("token").with(&[11, 12]);
     world.east.api.apply_all(&target.objects())?;
     world.site.wait_for(&target.service)?;
     let _in_cgroup = world.site.cgroup.visit()?;
-    let World { east, network, site, .. } = world;
+    let World { east, base: mcs_tests::world::World { network, site, .. }, .. } = world;
     traffic::during(&network.pod, &target.load(&[11, 12, 13]), || {
         // A token is of an account that exists.
         east.api.delete(&account)?;

@@ -1,27 +1,6 @@
 //! Thousands of imports and slices.
 
-use std::{
-    fs,
-    net::{Ipv4Addr, SocketAddr},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    netns::Namespace,
-    suite::{Suite, tell},
-    wait,
-};
-use serde_json::Value;
-
-use crate::{
-    changes::summary,
-    site::{Site, Watcher},
-    world::World,
-};
+use crate::{changes::summary, prelude::*};
 
 const IMPORTS: u16 = 2000;
 const SLICES: usize = 5000;
@@ -64,7 +43,7 @@ fn objects(services: &[Service]) -> Vec<Value> {
     services.iter().map(Service::import).chain(slices).collect()
 }
 
-fn at_start(world: &mut World) -> anyhow::Result<()> {
+fn at_start(world: &mut World) -> Result {
     let services = services();
     let objects = objects(&services);
     assert_eq!(objects.len(), usize::from(IMPORTS) + SLICES);
@@ -111,14 +90,14 @@ fn at_start(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What happens to few among many, and to many.
-fn changes(world: &World, site: &Site, services: &[Service]) -> anyhow::Result<()> {
+fn changes(world: &World, site: &Site, services: &[Service]) -> Result {
     let more = |service: &Service| {
         let mut slice = service.slices().swap_remove(0);
         let endpoints = slice["endpoints"].as_array_mut().context("a slice without endpoints")?;
         endpoints.pop();
         Ok(slice)
     };
-    let slices = services.iter().map(more).collect::<anyhow::Result<Vec<_>>>()?;
+    let slices = services.iter().map(more).collect::<Result<Vec<_>>>()?;
     let mut times = Vec::new();
     for (service, slice) in services.iter().zip(&slices).take(CHANGES) {
         let (ip, port, _) = *service.frontends().keys().next().context("no frontend")?;
@@ -152,15 +131,15 @@ struct Received<'a> {
 }
 
 impl<'a> Received<'a> {
-    fn begin(netns: &'a Namespace) -> anyhow::Result<Self> {
+    fn begin(netns: &'a Namespace) -> Result<Self> {
         Ok(Self { netns, before: Self::total(netns)? })
     }
 
-    fn bytes(&self) -> anyhow::Result<u64> {
+    fn bytes(&self) -> Result<u64> {
         Ok(Self::total(self.netns)? - self.before)
     }
 
-    fn total(netns: &Namespace) -> anyhow::Result<u64> {
+    fn total(netns: &Namespace) -> Result<u64> {
         let devices = netns.run(|| fs::read_to_string("/proc/thread-self/net/dev"))??;
         let devices = devices.lines().filter_map(|line| line.split_once(':'));
         let others = devices.filter(|(name, _)| name.trim() != "lo");
@@ -173,7 +152,7 @@ impl<'a> Received<'a> {
 }
 
 /// Starts an agent with empty maps, and tells how it does.
-fn start(world: &World, role: &str) -> anyhow::Result<Site> {
+fn start(world: &World, role: &str) -> Result<Site> {
     let begin = Instant::now();
     let site = world.start(role, &[])?;
     wait_until_synced(&site)?;
@@ -183,7 +162,7 @@ fn start(world: &World, role: &str) -> anyhow::Result<Site> {
     Ok(site)
 }
 
-fn wait_until_synced(site: &Site) -> anyhow::Result<()> {
+fn wait_until_synced(site: &Site) -> Result {
     wait::within(PATIENCE, "an agent that is synced", || {
         let report = site.report()?;
         ensure!(report["agent"]["pid"] == site.agent.pid(), "the report is of another process");
@@ -195,10 +174,7 @@ fn wait_until_synced(site: &Site) -> anyhow::Result<()> {
 }
 
 /// Does `work`, while nothing may leave the maps.
-fn undisturbed(
-    maps: &Watcher,
-    work: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<()> {
+fn undisturbed(maps: &Watcher, work: impl FnOnce() -> Result + Send) -> Result {
     let before = maps.counts()?;
     let done = AtomicBool::new(false);
     let looks = thread::scope(|scope| {

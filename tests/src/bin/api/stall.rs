@@ -1,19 +1,8 @@
 //! The thread that keeps programs on devices is stopped while the agent waits for it.
 
-use std::{
-    thread,
-    time::{Duration, Instant},
-};
+use mcs_tests::stopped::Stopped;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    stopped::Stopped,
-    suite::{Suite, tell},
-    wait,
-};
-
-use crate::world::World;
+use crate::prelude::*;
 
 /// How long it is stopped: almost as long as the agent waits for it, and as an API server waits
 /// for the answer to a ping.
@@ -40,7 +29,7 @@ fn large(number: u8) -> Service {
         .endpoints("remote", ips)
 }
 
-fn is_stopped(world: &mut World) -> anyhow::Result<()> {
+fn is_stopped(world: &mut World) -> Result {
     let world = &*world;
     let health = format!("--health-address={HEALTH}");
     let flags = ["--tc=on", &health, "--metrics-address=off"];

@@ -1,13 +1,8 @@
 //! A service whose backends alternate between two sets.
 
-use std::{thread, time::Duration};
+use mcs_tests::site::SetWatcher;
 
-use mcs_tests::{api_server::Api, client::Family};
-
-use crate::{
-    site::{SetWatcher, Site},
-    world::{Target, World},
-};
+use crate::prelude::*;
 
 /// It has one of two sets of backends.
 pub(crate) struct Swing<'a> {
@@ -21,12 +16,12 @@ pub(crate) struct Swing<'a> {
 
 impl<'a> Swing<'a> {
     /// Creates the service, and waits until it is in the maps.
-    pub(crate) fn begin(world: &'a World, name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn begin(world: &'a World, name: &str) -> Result<Self> {
         Self::begin_on(world, &world.site, name)
     }
 
     /// The same, in the maps of another agent.
-    pub(crate) fn begin_on(world: &'a World, site: &'a Site, name: &str) -> anyhow::Result<Self> {
+    pub(crate) fn begin_on(world: &'a World, site: &'a Site, name: &str) -> Result<Self> {
         let target = world.fresh(name);
         let sets = [&[11, 12], &[11, 13]].map(|pods| target.clone().with(pods));
         let api = &world.east.api;
@@ -38,7 +33,7 @@ impl<'a> Swing<'a> {
 
     /// Changes the backends. Returns how long it takes from the API server's answer to the map. It rests before, because a
     /// change that follows another within `--min-sync-period` waits.
-    pub(crate) fn change(&mut self) -> anyhow::Result<Duration> {
+    pub(crate) fn change(&mut self) -> Result<Duration> {
         const REST: Duration = Duration::from_millis(30);
 
         thread::sleep(REST);
@@ -49,7 +44,7 @@ impl<'a> Swing<'a> {
     }
 
     /// Makes the service what it was at first, and waits for that.
-    pub(crate) fn end(self) -> anyhow::Result<()> {
+    pub(crate) fn end(self) -> Result {
         self.api.apply_all(&self.sets[0].objects())?;
         self.site.wait_for(&self.sets[0].service)
     }

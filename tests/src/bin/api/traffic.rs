@@ -1,33 +1,11 @@
 //! Whom clients get: by the weights of clusters, and after the deadline of a drain.
 
-use std::{
-    io::{ErrorKind, Read as _},
-    net::{SocketAddr, TcpStream, UdpSocket},
-    sync::atomic::{AtomicBool, Ordering},
-    thread::{self, sleep},
-    time::{Duration, Instant},
-};
+use std::thread::sleep;
 
-use anyhow::{Context as _, ensure};
 use jiff::{SignedDuration, Timestamp};
-use mcs_tests::{
-    agent::{Agent, CAPABILITY_FOR_STALE_UDP, Source},
-    client::{
-        Family, connect, connected, identity, receive_nameless, still_goes, udp, udp_connected,
-    },
-    cluster::cluster_property,
-    manifests::Aside,
-    process,
-    site::place,
-    suite::{Suite, is_full, tell},
-    wait,
-};
-use serde_json::{Value, json};
+use mcs_tests::{agent::CAPABILITY_FOR_STALE_UDP, manifests::Aside};
 
-use crate::{
-    site::Site,
-    world::{Target, World, pod_addresses},
-};
+use crate::prelude::*;
 
 const TRAFFIC: &str = "traffic.clusterset.mcs-agent.io";
 /// The pod of the cluster that is drained, and that of another one.
@@ -52,9 +30,9 @@ const EFFECTIVE: Duration = Duration::from_millis(100);
 const UNDER_LOAD: Duration = Duration::from_secs(2);
 
 /// When a connection was begun, and which backend it got.
-type Connection = (Instant, anyhow::Result<SocketAddr>);
+type Connection = (Instant, Result<SocketAddr>);
 
-fn drains_under_load(world: &mut World) -> anyhow::Result<()> {
+fn drains_under_load(world: &mut World) -> Result {
     let target = world.fresh("drained");
     let both = target.service.clone().endpoints("west", pod_addresses(DRAINED));
     let both = both.endpoints("south", pod_addresses(OTHER));
@@ -128,7 +106,7 @@ const SHARES: [(&[(&str, u32)], f64); 2] =
     [(&[("west", 90), ("south", 10)], 23.9), (&[("west", 1), ("south", 1), ("north", 1)], 27.6)];
 const PODS: [(&str, &[u8]); 3] = [("west", &[11, 12]), ("south", &[13]), ("north", &[14])];
 
-fn shares(world: &mut World) -> anyhow::Result<()> {
+fn shares(world: &mut World) -> Result {
     let target = world.fresh("shares");
     let api = &world.east.api;
     let mut site = world.start("shares", &[])?;
@@ -174,7 +152,7 @@ fn weight_of(weights: &[(&str, u32)], cluster: &str) -> u32 {
 }
 
 /// How many new clients each cluster gets. A UDP socket that connects again is a new client.
-fn count(vip: SocketAddr, weights: &[(&str, u32)]) -> anyhow::Result<Vec<f64>> {
+fn count(vip: SocketAddr, weights: &[(&str, u32)]) -> Result<Vec<f64>> {
     let socket = udp(Family::V4)?;
     let mut counts = vec![0.0; weights.len()];
     for _ in 0..clients() {
@@ -196,7 +174,7 @@ enum Client {
 }
 
 impl Client {
-    fn begin(target: &Target) -> anyhow::Result<Vec<Self>> {
+    fn begin(target: &Target) -> Result<Vec<Self>> {
         let mut all = Vec::new();
         for _ in 0..EACH {
             let stream = connected(Family::V4, target.tcp(Family::V4))?;
@@ -215,7 +193,7 @@ impl Client {
         pod_addresses(pod).contains(&backend.ip())
     }
 
-    fn goes_on(&self, target: &Target) -> anyhow::Result<()> {
+    fn goes_on(&self, target: &Target) -> Result {
         match self {
             Self::Tcp(stream, _) => still_goes(stream, target.tcp(Family::V4)),
             Self::Udp(socket, backend) => {
@@ -228,7 +206,7 @@ impl Client {
     }
 
     /// Waits until its socket is destroyed.
-    fn ends(&self) -> anyhow::Result<()> {
+    fn ends(&self) -> Result {
         let mut buffer = [0; 16];
         let received = match self {
             Self::Tcp(stream, _) => {
@@ -244,7 +222,7 @@ impl Client {
 }
 
 /// How many sockets are connected to a pod, as `mcs-agent sockets` says.
-fn counted(site: &Site, pod: u8) -> anyhow::Result<u64> {
+fn counted(site: &Site, pod: u8) -> Result<u64> {
     let output = site.agent.command(&["sockets", "default/deadline", "-o", "json"])?;
     let all = process::json_list(&output)?;
     let of_pod = all.iter().filter(|one| {
@@ -254,7 +232,7 @@ fn counted(site: &Site, pod: u8) -> anyhow::Result<u64> {
     Ok(of_pod.filter_map(|one| one["sockets"].as_u64()).sum())
 }
 
-fn ends(world: &mut World) -> anyhow::Result<()> {
+fn ends(world: &mut World) -> Result {
     let target = world.fresh("deadline");
     let both = target.service.clone().endpoints("west", pod_addresses(DRAINED));
     let both = both.endpoints("south", pod_addresses(OTHER));
@@ -262,10 +240,8 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     let objects: Vec<_> = [both.import()].into_iter().chain(both.slices()).collect();
     api.apply_all(&objects)?;
     let source = Source::Kubeconfig(world.east.agents_kubeconfig());
-    let (mut config, cgroup, bpffs) =
-        place(&world.run, "deadline", source, &["--stale-tcp=destroy"])?;
-    config.capabilities = vec![CAPABILITY_FOR_STALE_UDP];
-    let mut site = Site { agent: Agent::start(&world.network.node.netns, config)?, cgroup, bpffs };
+    let launch = world.agent("deadline").flags(&["--stale-tcp=destroy"]);
+    let mut site = launch.capabilities(&[CAPABILITY_FOR_STALE_UDP]).follows(source)?;
     site.wait_until_healthy()?;
     site.wait_for(&both)?;
     let _in_cgroup = site.cgroup.visit()?;

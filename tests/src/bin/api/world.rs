@@ -1,19 +1,16 @@
 //! What the cases share: a node with a pod, remote pods behind it, and two API servers.
 
-use std::net::{IpAddr, SocketAddr};
+use std::ops::{Deref, DerefMut};
 
-pub(crate) use mcs_tests::target::Target;
 use mcs_tests::{
-    agent::Source,
     api_server::{ApiServer, ControlPlane},
     cluster::CLUSTER_PROPERTIES,
-    run::Run,
-    server::{Serve, Server},
-    target::{REMOTE, TCP, UDP, Vips},
-    topology::network::Network,
+    server::Serve,
+    target::REMOTE,
+    world,
 };
 
-use crate::site::Site;
+use crate::prelude::*;
 
 /// The remote pods, as host numbers.
 const PODS: [u8; 4] = [11, 12, 13, 14];
@@ -38,51 +35,50 @@ pub(crate) fn backend(pod: u8) -> String {
 
 // They have to be removed in this order.
 pub(crate) struct World {
-    /// Has the types of the Multi-Cluster Services API and the shipped rights.
+    /// Has the types of the Multi-Cluster Services API and the shipped rights. The world's agent follows it.
     pub(crate) east: ApiServer,
     /// Has the shipped rights alone, and streams no lists.
     pub(crate) west: ApiServer,
     pub(crate) control: ControlPlane,
-    /// Follows `east`. It runs in the node's namespace.
-    pub(crate) site: Site,
-    pub(crate) network: Network,
-    pub(crate) run: Run,
-    vips: Vips,
+    pub(crate) base: world::World<Site>,
+}
+
+impl Deref for World {
+    type Target = world::World<Site>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.base
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.base
+    }
 }
 
 impl World {
     /// Creates everything.
-    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
+    pub(crate) fn begin(run: Run) -> Result<Self> {
         let serve: [Serve; 2] = [(Server::tcp_echo, TCP.1), (Server::udp, UDP.1)];
-        let network = Network::create(&run, &PODS, &serve)?;
-        let control = ControlPlane::linked(&run, &network.node)?;
+        let world = world::World::of(run).pods(&PODS).serving(&serve).build()?;
+        let control = ControlPlane::linked(&world.run, &world.network.node)?;
         let east = control.member("east", 6443, &[])?;
         let west = control.api_server("west", 6444, &["--feature-gates=WatchList=false"])?;
         west.api.apply_yaml(CLUSTER_PROPERTIES)?;
         [&east, &west].into_iter().try_for_each(ApiServer::grant_agents)?;
-        let source = Source::Kubeconfig(east.agents_kubeconfig());
-        let mut site = Site::start(&run, "main", &network.node.netns, source, &[])?;
+        let mut site = world.agent("main").follows(Source::Kubeconfig(east.agents_kubeconfig()))?;
         site.wait_until_healthy()?;
-        Ok(Self { east, west, control, site, network, run, vips: Vips::default() })
-    }
-
-    /// A service with its own addresses and no endpoints.
-    pub(crate) fn fresh(&self, name: &str) -> Target {
-        self.vips.target(name)
+        Ok(Self { east, west, control, base: world.with(site) })
     }
 
     /// Starts another agent, without waiting for it. It follows `east`.
-    pub(crate) fn start(&self, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
+    pub(crate) fn start(&self, role: &str, flags: &[&str]) -> Result<Site> {
         self.start_on(role, Source::Kubeconfig(self.east.agents_kubeconfig()), flags)
     }
 
     /// The same, and it reads there.
-    pub(crate) fn start_on(
-        &self,
-        role: &str,
-        source: Source,
-        flags: &[&str],
-    ) -> anyhow::Result<Site> {
-        Site::start(&self.run, role, &self.network.node.netns, source, flags)
+    pub(crate) fn start_on(&self, role: &str, source: Source, flags: &[&str]) -> Result<Site> {
+        self.agent(role).flags(flags).follows(source)
     }
 }

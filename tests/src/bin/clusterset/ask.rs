@@ -10,7 +10,7 @@ use std::{
     process::{Command, Output, Stdio},
 };
 
-use anyhow::{Context as _, ensure};
+use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{agent, process, suite::Suite, wait};
 use serde_json::{Value, json};
 
@@ -129,6 +129,17 @@ fn explain(operator: &Operator<'_>) -> anyhow::Result<()> {
     ensure!(text.contains(" is served\n") && text.contains("\n  c1: export Exported, "), "{text}");
     let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
     ensure!(long.is_empty(), "too long: {long:?}");
+
+    // Every cluster and node, without a pod.
+    let found = operator.document(&["explain", objects::NAME], true, 3)?;
+    ensure!(found["pod"].is_null() && codes(&found) == ["agent-unasked"], "{found:#}");
+    let [first, second] = &found["clusters"].as_array().context("no clusters")?[..] else {
+        bail!("{found:#}")
+    };
+    ensure!(first["nodes"].is_null() && second["ready"]["c1"]["ready"] == 2, "{found:#}");
+    ensure!(second["nodes"]["serving"] == json!([NODES[0]]), "{found:#}");
+    let found = operator.document(&["explain", "nothing"], true, 1)?;
+    ensure!(codes(&found)[..2] == ["not-imported"; 2], "{found:#}");
 
     let wrong = format!("{}:43", objects::NAME);
     let found = operator.document(&["explain", "client", &wrong], true, 1)?;

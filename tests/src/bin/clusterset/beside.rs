@@ -1,4 +1,4 @@
-//! What else answers or writes beside the controllers: proxies, other controllers, clusters that only import.
+//! What answers in the place of a peer's API server.
 
 use std::{
     io::{BufRead as _, BufReader, Write as _},
@@ -8,33 +8,24 @@ use std::{
         atomic::{AtomicBool, AtomicUsize, Ordering},
     },
     thread::{self, JoinHandle, sleep},
-    time::{Duration, Instant},
+    time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    netns::Namespace,
-    suite::{Suite, tell},
-    wait,
-};
+use anyhow::ensure;
+use mcs_tests::{netns::Namespace, suite::Suite, wait};
 use serde_json::{Value, json};
 
 use crate::{
     clients::meanwhile,
     cluster::conditions,
-    events::wait_for_event,
-    migrate::derived_name,
-    objects::{export, namespaced, service},
     peering,
     silence::{follows_again, imported_service, stays},
-    world::{World, slice_of},
+    world::World,
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a proxy that answers with a page of 1 MiB", meanwhile(page_of_a_proxy));
     suite.case("an API server of a peer that redirects elsewhere", meanwhile(redirects));
-    suite.case("a second controller that rewrites conditions and labels", second_controller);
-    suite.case("a cluster that only imports sees a conflict", only_imports);
 }
 
 /// A proxy that answers every request in the same way. It ends when this is dropped.
@@ -135,90 +126,5 @@ fn in_place_of_a_peer(world: &World, proxy: &Proxy) -> anyhow::Result<()> {
     let good = first.credentials_for(second.id)?;
     peering::store_credentials(second, "peer-c1", &good)?;
     stays(world, &namespace, &before)?;
-    follows_again(world, &namespace)
-}
-
-/// Label of a slice: the Service that it belongs to.
-const SLICE_SERVICE: &str = "kubernetes.io/service-name";
-/// How long the two write, and how often this controller may: once a second would be 17 times.
-const CONTEST: Duration = Duration::from_secs(12);
-const MOST_WRITES: u32 = 12;
-
-/// As Cilium's operator, with the conditions of exports, and as the reference controller with the slices of imports.
-fn second_controller(world: &mut World) -> anyhow::Result<()> {
-    let namespace = world.fresh()?;
-    let cluster = world.first();
-    cluster.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
-    cluster.wait_for_conditions(&namespace, &["Ready=True/Exported"])?;
-    let slices = cluster.wait_for_addresses(&namespace, &["10.77.9.17"])?;
-    let mut theirs = export(&namespace);
-    theirs["status"] = json!({ "conditions": [{
-        "type": "Ready", "status": "True", "reason": "Theirs", "message": "exported by another one",
-        "lastTransitionTime": "2026-01-02T03:04:05Z",
-    }]});
-    let slice = slices.first().context("a slice")?;
-    let mut labelled = namespaced(
-        "discovery.k8s.io/v1",
-        "EndpointSlice",
-        &namespace,
-        slice["metadata"]["name"].as_str().context("a name")?,
-    );
-    labelled["metadata"]["labels"] = json!({ SLICE_SERVICE: derived_name(&namespace) });
-    let (begin, mut conditions_written, mut labels_written) = (Instant::now(), 0, 0);
-    while begin.elapsed() < CONTEST {
-        let found = conditions(&cluster.api().read(&export(&namespace))?);
-        if !found.iter().any(|one| one == "Ready=True/Theirs") {
-            cluster.api().apply_status(&theirs)?;
-            conditions_written += 1;
-        }
-        let labels = &cluster.api().read(&labelled)?["metadata"]["labels"];
-        if labels.get(SLICE_SERVICE).is_none() {
-            cluster.api().apply(&labelled)?;
-            labels_written += 1;
-        }
-        sleep(Duration::from_millis(20));
-    }
-    for (what, written) in [("conditions", conditions_written), ("labels", labels_written)] {
-        tell(format!("{written} writes of {what} by each in {CONTEST:?}"));
-        ensure!(written > 5, "the controller gave up after {written} writes of {what}");
-        ensure!(written <= MOST_WRITES, "{written} writes of {what}");
-    }
-    wait_for_event(cluster, &namespace, "ServiceExport", "StatusContested")?;
-    wait_for_event(cluster, &namespace, "ServiceImport", "SlicesContested")?;
-    let log = cluster.controller.logged()?;
-    for objects in ["the conditions of ServiceExports", "EndpointSlices of this controller"] {
-        // Who has removed a label is not known once this controller has set it again.
-        let line = format!(" rewrites {objects}");
-        let told = log.lines().filter(|found| found.contains(&line)).count();
-        ensure!(told == 1, "the log says {told} times that {line}");
-    }
-    cluster.unexport(&namespace)
-}
-
-fn only_imports(world: &mut World) -> anyhow::Result<()> {
-    world.add_third()?;
-    let namespace = world.fresh()?;
-    let [first, second, third] = &world.clusters[..] else { anyhow::bail!("three clusters") };
-    first.export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
-    let mut other = service(&namespace);
-    other["spec"]["ports"][0]["port"] = json!(43);
-    second.export(&other, Some(&slice_of(&namespace, 1, 1)))?;
-    let conflict = |import: &Value| {
-        let mut found = import["status"]["conditions"].as_array().into_iter().flatten();
-        found.find(|one| one["type"] == "clusterset.mcs-agent.io/Conflict").cloned()
-    };
-    third.wait_for_import(&namespace, |import| {
-        let conflict = conflict(import).context("no condition Conflict")?;
-        ensure!(conflict["status"] == "True" && conflict["reason"] == "PortConflict", "{conflict}");
-        let message = conflict["message"].as_str().unwrap_or_default();
-        ensure!(message.contains("c1") || message.contains("c2"), "{message}");
-        Ok(())
-    })?;
-    second.api().apply(&service(&namespace))?;
-    third.wait_for_import(&namespace, |import| {
-        ensure!(conflict(import).is_none(), "they agree");
-        Ok(())
-    })?;
-    first.unexport(&namespace)?;
-    second.unexport(&namespace)
+    follows_again(world, &namespace, &before)
 }

@@ -3,6 +3,7 @@
 use std::{
     fs,
     net::TcpListener,
+    os::unix::fs::PermissionsExt as _,
     path::Path,
     process::{Child, Stdio},
     time::{Duration, Instant},
@@ -48,6 +49,97 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         "check finds what nobody imports, nodes without agent, and clusters that are away",
         faults,
     );
+    suite.case("check asks the agents of 100 nodes within 30 seconds", many_nodes);
+}
+
+/// The nodes that have a made-up agent, and the time that `check` has for them.
+const MADE_UP: usize = 100;
+const IN_TIME: Duration = Duration::from_secs(30);
+/// One of them does not reach pods of the other cluster.
+const LOST: usize = 42;
+
+fn many_nodes(world: &mut World) -> anyhow::Result<()> {
+    let second = world.second();
+    let mut made = Vec::new();
+    for number in 0..MADE_UP {
+        let node = json!({
+            "apiVersion": "v1", "kind": "Node", "metadata": { "name": format!("made-{number}") },
+        });
+        second.api().apply(&node)?;
+        made.push(node);
+    }
+    second.api().apply(&namespaced("v1", "ServiceAccount", NAMESPACE, "default"))?;
+    for number in 0..MADE_UP {
+        let mut pod = namespaced("v1", "Pod", NAMESPACE, &format!("agent-{number}"));
+        pod["metadata"]["labels"] = json!({ "app.kubernetes.io/name": "mcs-agent" });
+        pod["metadata"]["ownerReferences"] = json!([{
+            "apiVersion": "apps/v1", "kind": "DaemonSet", "name": "mcs-agent", "uid": "1",
+            "controller": true,
+        }]);
+        pod["spec"] = json!({
+            "nodeName": format!("made-{number}"),
+            "terminationGracePeriodSeconds": 0,
+            "containers": [{ "name": "mcs-agent", "image": "mcs-agent" }],
+        });
+        second.api().apply(&pod)?;
+        let mut status = namespaced("v1", "Pod", NAMESPACE, &format!("agent-{number}"));
+        status["status"] =
+            json!({ "phase": "Running", "conditions": [{ "type": "Ready", "status": "True" }] });
+        second.api().apply_status(&status)?;
+        made.push(pod);
+    }
+    let kubectl = second.directory().join("made-up");
+    fs::create_dir_all(&kubectl)?;
+    fs::write(kubectl.join("status"), made_up(true).to_string())?;
+    fs::write(kubectl.join("lost"), made_up(false).to_string())?;
+    let services = json!({ "frontends": [], "reported": true, "imports": [] });
+    fs::write(kubectl.join("services"), services.to_string())?;
+    let script = format!(
+        "#!/bin/sh\ncd {}\nsleep 0.3\ncase \"$*\" in\n  *services*) cat services;;\n  *agent-{LOST}\\ *) cat lost;;\n  \
+         *) cat status;;\nesac\n",
+        kubectl.display()
+    );
+    fs::write(kubectl.join("kubectl"), script)?;
+    fs::set_permissions(kubectl.join("kubectl"), fs::Permissions::from_mode(0o755))?;
+
+    let mut command = controller::command_line(&world.node.netns)?;
+    let path = std::env::var("PATH").unwrap_or_default();
+    command.env("PATH", format!("{}:{path}", kubectl.display()));
+    command.arg("check").arg(second.administrator()?).args(["-o", "json", "--probe=off"]);
+    let begin = Instant::now();
+    let findings = end(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?)?;
+    let took = begin.elapsed();
+    // Pods go first: the API server deletes those of a node at once then.
+    for object in made.iter().rev() {
+        second.api().delete(object)?;
+    }
+    let reach: Vec<_> = findings.iter().filter(|one| one["check"] == "reach").collect();
+    ensure!(reach.len() == MADE_UP, "{} rows: {reach:#?}", reach.len());
+    let lost: Vec<_> = reach.iter().filter(|one| one["ok"] == false).collect();
+    let is_lost = |one: &Value| one["node"] == format!("made-{LOST}");
+    ensure!(lost.len() == 1 && is_lost(lost[0]), "{lost:#?}");
+    let agents = findings.iter().find(|one| one["check"] == "agents").context("no agents")?;
+    ensure!(agents["message"].to_string().contains("100 of 100 agents answer"), "{agents}");
+    ensure!(took < IN_TIME, "it took {took:?}");
+    tell(format!("{MADE_UP} nodes: {took:?}"));
+    Ok(())
+}
+
+/// The status of an agent that reaches pods of the first cluster, or not.
+fn made_up(reaches: bool) -> Value {
+    let silent = if reaches { json!([]) } else { json!(["10.77.1.1:80"]) };
+    let way = json!({
+        "cluster": "c1", "family": "IPv4", "reachable": reaches, "reached": u8::from(reaches),
+        "silent": u8::from(!reaches), "round_trip_micros": null, "silent_endpoints": silent,
+    });
+    json!({
+        "degraded": [], "counters": {}, "start": null,
+        "report": {
+            "agent": { "version": "1", "pid": 1, "host": "n", "started": 0, "updated": 0 },
+            "source": { "name": "Kubernetes", "kinds": [], "problems": [], "skipped": {} },
+            "node": { "api_servers": [] }, "rejections": [], "pending": [], "reach": [way],
+        },
+    })
 }
 
 fn faults(world: &mut World) -> anyhow::Result<()> {

@@ -305,3 +305,22 @@ pub(crate) fn addresses(slice: &Value) -> Vec<String> {
 fn namespace(name: &str) -> Value {
     json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
+
+/// Waits for one event of that reason about an object of that kind.
+pub(crate) fn wait_for_event(
+    cluster: &Cluster,
+    namespace: &str,
+    kind: &str,
+    reason: &str,
+) -> anyhow::Result<()> {
+    let path = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    wait::until(&format!("an event {reason} of {} in {namespace}", cluster.id), || {
+        let events = cluster.api().get(&path)?;
+        let events = events["items"].as_array().context("a list")?.clone();
+        let is_meant =
+            |event: &&Value| event["regarding"]["kind"] == kind && event["reason"] == reason;
+        let found = events.iter().filter(is_meant).count();
+        ensure!(found == 1, "there are {found}, of {events:?}");
+        Ok(())
+    })
+}

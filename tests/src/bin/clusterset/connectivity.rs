@@ -194,7 +194,7 @@ fn exported_by_one(world: &mut World) -> anyhow::Result<()> {
     dataplane.reach(world, &namespace, 42, &[0])
 }
 
-/// Exports a service with one TCP port in both clusters.
+/// Exports a service with one TCP port in both clusters. Of two exports of one second, that of `c1` counts as the older one.
 fn export_ports(world: &World, namespace: &str, ports: [(&str, u16); 2]) -> anyhow::Result<()> {
     for ((cluster, (name, port)), number) in world.clusters.iter().zip(ports).zip(0..) {
         let mut service = service(namespace);
@@ -206,7 +206,6 @@ fn export_ports(world: &World, namespace: &str, ports: [(&str, u16); 2]) -> anyh
         slice["ports"] = json!([{ "name": name, "port": TARGET, "protocol": "TCP" }]);
         cluster.export(&service, Some(&slice))?;
         cluster.wait_for_import(namespace, |_| Ok(()))?;
-        std::thread::sleep(Duration::from_millis(1_100));
     }
     Ok(())
 }

@@ -21,11 +21,9 @@ use crate::{
     objects::namespaced,
     peering,
     silence::{follows_again, imported_service, stays},
-    world::{POD_RANGES, World, slice_of},
+    world::{POD_RANGES, World},
 };
 
-/// How soon the controller uses another Secret.
-const AT_ONCE: Duration = Duration::from_secs(2);
 /// How soon the controller notices that an account is gone: its API server forgets the account's token after 10 s, and the watch
 /// of the Lease starts again after 30 s at the latest.
 const NOTICED: Duration = Duration::from_secs(45);
@@ -42,7 +40,6 @@ const AUDIENCE: &str = "https://kubernetes.default.svc.cluster.local";
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("tokens of a mailbox are for its API server and 90 days", bounded_tokens);
     suite.case("a token of a mailbox reads it, and nothing else", reads_its_mailbox_alone);
-    suite.case("a Secret that is replaced by hand", meanwhile(replaced));
     suite.case("a token that expires soon", meanwhile(renewed));
     suite.case("a new cluster is linked, and the links of the others stay", newcomer);
     suite.full("an account that is deleted", meanwhile(deleted));
@@ -85,7 +82,7 @@ fn bounded_tokens(world: &mut World) -> anyhow::Result<()> {
 
 /// Whoever has stolen the token that another cluster reads with.
 fn reads_its_mailbox_alone(world: &mut World) -> anyhow::Result<()> {
-    let (namespace, _) = imported_service(world)?;
+    let (namespace, before) = imported_service(world)?;
     let (first, second) = (world.first(), world.second());
     let thief = first.account(MAILBOX, second.id)?;
     let own = "/apis/clusterset.mcs-agent.io/v1alpha1";
@@ -121,25 +118,7 @@ fn reads_its_mailbox_alone(world: &mut World) -> anyhow::Result<()> {
         refused("a change", thief.replace(&object))?;
         refused("a deletion", thief.delete(&object))?;
     }
-    follows_again(world, &namespace)
-}
-
-fn replaced(world: &mut World) -> anyhow::Result<()> {
-    let (namespace, before) = imported_service(world)?;
-    let (first, second) = (world.first(), world.second());
-    peering::store_credentials(second, "peer-c1", &first.kubeconfig("nobody's")?)?;
-    unreadable(world)?;
-    first.api().apply(&slice_of(&namespace, 0, 3))?;
-    stays(world, &namespace, &before)?;
-    let good = first.credentials_for(second.id)?;
-    let begin = Instant::now();
-    peering::store_credentials(second, "peer-c1", &good)?;
-    second.wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18", "10.77.9.19"])?;
-    let took = begin.elapsed();
-    tell(format!("{} ms from the Secret to the slice", took.as_millis()));
-    ensure!(took <= wait::scaled(AT_ONCE), "it took {took:?}");
-    stays(world, &namespace, &before)?;
-    follows_again(world, &namespace)
+    follows_again(world, &namespace, &before)
 }
 
 /// `link NEW --with OTHERS` makes credentials for the new cluster and of it, and the others keep theirs.
@@ -173,8 +152,8 @@ fn newcomer(world: &mut World) -> anyhow::Result<()> {
     // Nobody has said which pods c1 and c2 have: their peers know.
     let ranges = of(third, "c1")?[1]["podCIDRs"].take();
     ensure!(ranges == json!([POD_RANGES[0]]), "{ranges}");
-    let (namespace, _) = imported_service(world)?;
-    follows_again(world, &namespace)
+    let (namespace, before) = imported_service(world)?;
+    follows_again(world, &namespace, &before)
 }
 
 /// An API server checks an account when a watch starts, and remembers the answer for 10 s.
@@ -188,7 +167,7 @@ fn deleted(world: &mut World) -> anyhow::Result<()> {
     tell(format!("{} s from the deletion to the condition", begin.elapsed().as_secs()));
     stays(world, &namespace, &before)?;
     peering::store_credentials(second, "peer-c1", &first.credentials_for(second.id)?)?;
-    follows_again(world, &namespace)
+    follows_again(world, &namespace, &before)
 }
 
 /// Waits until the second cluster says that it cannot read the first one.
@@ -229,7 +208,7 @@ fn renewed(world: &mut World) -> anyhow::Result<()> {
     stays(world, &namespace, &before)?;
     world.clusters[1].controller.restart()?;
     stays(world, &namespace, &before)?;
-    follows_again(world, &namespace)?;
+    follows_again(world, &namespace, &before)?;
     // Later cases need one for longer.
     let good = world.first().credentials_for(world.second().id)?;
     peering::store_credentials(world.second(), "peer-c1", &good)

@@ -28,7 +28,9 @@ const COREFILE: &str = include_str!("../../../../deploy/dns/Corefile");
 /// Plug-ins of the Corefile that need more than an API server.
 const ELSEWHERE: [&str; 7] =
     ["health", "ready", "prometheus", "forward", "loop", "reload", "loadbalance"];
-const PORT: u16 = 5300;
+/// Where CoreDNS listens in the namespace that the control planes share: with the shipped configuration, of the first cluster and of
+/// the second, and with another one.
+const PORTS: [u16; 3] = [5300, 5301, 5302];
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the version of the schema", version);
@@ -44,22 +46,28 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 pub(crate) struct Dns {
     child: Child,
     netns: Arc<Namespace>,
+    server: SocketAddr,
 }
 
 impl Dns {
-    pub(crate) fn start(world: &World, cluster: &Cluster) -> anyhow::Result<Self> {
-        Self::start_with(world, cluster, COREFILE)
+    /// Starts it with the shipped configuration, for the first or the second cluster.
+    pub(crate) fn start(world: &World, place: usize) -> anyhow::Result<Self> {
+        Self::start_at(world, &world.clusters[place], COREFILE, PORTS[place])
     }
 
-    /// Starts it with another Corefile than the shipped one.
-    pub(crate) fn start_with(
+    /// Starts another one, with this configuration if it is not the shipped one.
+    pub(crate) fn another(
         world: &World,
         cluster: &Cluster,
-        shipped: &str,
+        text: Option<&str>,
     ) -> anyhow::Result<Self> {
-        let corefile = cluster.directory().join("Corefile");
-        fs::write(&corefile, configuration(shipped, &cluster.administrator()?))?;
-        let log = File::create(cluster.directory().join("coredns.log"))?;
+        Self::start_at(world, cluster, text.unwrap_or(COREFILE), PORTS[2])
+    }
+
+    fn start_at(world: &World, cluster: &Cluster, text: &str, port: u16) -> anyhow::Result<Self> {
+        let corefile = cluster.directory().join(format!("Corefile-{port}"));
+        fs::write(&corefile, configuration(text, &cluster.administrator()?, port))?;
+        let log = File::create(cluster.directory().join(format!("coredns-{port}.log")))?;
         let child = world
             .control
             .netns()
@@ -71,7 +79,8 @@ impl Dns {
             .stderr(log)
             .spawn()
             .context("cannot start CoreDNS")?;
-        let dns = Self { child, netns: Arc::clone(world.control.netns()) };
+        let server = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+        let dns = Self { child, netns: Arc::clone(world.control.netns()), server };
         wait::until("CoreDNS", || dns.ask("dns-version.clusterset.local", TYPE::TXT))?;
         Ok(dns)
     }
@@ -83,7 +92,7 @@ impl Dns {
 
     /// The records of a name; none if there is no such name.
     fn ask(&self, name: &str, kind: TYPE) -> anyhow::Result<Vec<Record>> {
-        ask(&self.netns, SocketAddr::from((Ipv4Addr::LOCALHOST, PORT)), name, kind)
+        ask(&self.netns, self.server, name, kind)
     }
 
     /// Waits for the addresses of a name.
@@ -171,7 +180,7 @@ fn exchange(query: &[u8], server: SocketAddr) -> anyhow::Result<Vec<u8>> {
 }
 
 /// The shipped configuration with another port, an API server outside, and without caches and what a pod has.
-fn configuration(shipped: &str, kubeconfig: &Path) -> String {
+fn configuration(shipped: &str, kubeconfig: &Path, port: u16) -> String {
     let mut text = String::new();
     let mut skip = false;
     for line in shipped.lines() {
@@ -185,7 +194,7 @@ fn configuration(shipped: &str, kubeconfig: &Path) -> String {
             skip = line.ends_with('{');
             continue;
         }
-        text.push_str(&line.replace(":53 {", &format!(":{PORT} {{")));
+        text.push_str(&line.replace(":53 {", &format!(":{port} {{")));
         text.push('\n');
         if word == "kubernetes" {
             text.push_str("        kubeconfig ");
@@ -205,7 +214,7 @@ fn in_clusterset(namespace: &str) -> String {
 }
 
 fn version(world: &mut World) -> anyhow::Result<()> {
-    let dns = Dns::start(world, world.second())?;
+    let dns = world.dns()?;
     let found = dns.ask("dns-version.clusterset.local", TYPE::TXT)?;
     ensure!(matches!(&*found, [Record::Text(_)]), "{found:?}");
     Ok(())
@@ -225,7 +234,7 @@ fn to_clusterset_ip(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     let vips = vips(world, &namespace)?;
-    let dns = Dns::start(world, world.second())?;
+    let dns = world.dns()?;
     let of = |is_v4| vips.iter().copied().filter(|ip| ip.is_ipv4() == is_v4).collect::<Vec<_>>();
     dns.wait_for(&in_clusterset(&namespace), TYPE::A, &of(true))?;
     dns.wait_for(&in_clusterset(&namespace), TYPE::AAAA, &of(false))?;
@@ -238,7 +247,7 @@ fn srv_of_clusterset_ip(world: &mut World) -> anyhow::Result<()> {
     service["spec"]["ports"] = json!([{ "name": "tcp", "port": 42, "protocol": "TCP" }]);
     world.first().export(&service, None)?;
     vips(world, &namespace)?;
-    let dns = Dns::start(world, world.second())?;
+    let dns = world.dns()?;
     let target = in_clusterset(&namespace);
     let expected = [Record::Service { port: 42, target: target.clone() }].into();
     dns.wait_for_records(&target, TYPE::SRV, &expected)?;
@@ -250,22 +259,20 @@ fn cluster_local(world: &mut World) -> anyhow::Result<()> {
     world.first().export(&service(&namespace), Some(&slice_of(&namespace, 0, 1)))?;
     vips(world, &namespace)?;
     let local = name(&namespace, "cluster.local");
-    let dns = Dns::start(world, world.second())?;
-    dns.wait_for(&local, TYPE::A, &[])?;
-    drop(dns);
+    world.dns()?.wait_for(&local, TYPE::A, &[])?;
     let path = format!("/api/v1/namespaces/{namespace}/services/hello");
     let service = world.first().api().get(&path)?;
     let address = service["spec"]["clusterIP"].as_str().context("a ClusterIP")?.parse()?;
-    let dns = Dns::start(world, world.first())?;
+    let dns = Dns::start(world, 0)?;
     dns.wait_for(&local, TYPE::A, &[address])
 }
 
 /// A headless service with two pods in each cluster, and CoreDNS of the second one.
-fn two_each(world: &World, namespace: &str) -> anyhow::Result<Dns> {
+fn two_each<'a>(world: &'a World, namespace: &str) -> anyhow::Result<&'a Dns> {
     for (cluster, number) in world.clusters.iter().zip(0..2) {
         cluster.export(&headless(namespace), Some(&slice_of(namespace, number, 2)))?;
     }
-    Dns::start(world, world.second())
+    world.dns()
 }
 
 fn pods() -> Vec<IpAddr> {
@@ -305,5 +312,7 @@ fn pod_by_hostname(world: &mut World) -> anyhow::Result<()> {
         let name = format!("hello-1.{cluster}.{}", in_clusterset(&namespace));
         dns.wait_for(&name, TYPE::A, &[crate::world::pod(number, 1).into()])?;
     }
+    // No other case asks it.
+    drop(world.dns.take());
     Ok(())
 }

@@ -3,17 +3,15 @@
 use std::{env, fs, os::unix::fs::PermissionsExt as _, process::Output};
 
 use anyhow::ensure;
-use mcs_tests::{suite::Suite, wait};
+use mcs_tests::suite::Suite;
 
 use crate::{
     cluster::Cluster,
     controller::{self, MAILBOX},
     objects::{PORTS, service, slice},
+    rebuilt::{ID, PODS, start},
     world::{POD_RANGES, World, slice_of},
 };
-
-const ID: &str = "c6";
-const PODS: &str = "10.77.43.0/24";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a cluster that leaves takes its imports away, and the others forget it", leaves);
@@ -25,21 +23,25 @@ fn said(output: &Output) -> String {
 
 fn leaves(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
+    let spare = world.spare.take();
     let (second, peer) = (world.second(), world.second().administrator()?);
-    let cluster = Cluster::start_copy(&world.control, ID, ID, 7)?;
+    // Another case has forgotten it already, if that has run.
+    let cluster = spare.map_or_else(|| start(world, ID, PODS[1], 5), Ok)?;
     let kubeconfig = cluster.administrator()?;
     let peers = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers";
-    wait::until("ClusterPeers", || cluster.api().get(peers))?;
     let mut link = controller::command_line(world.control.netns())?;
-    link.arg("link").arg(&kubeconfig).arg(&peer).arg(format!("--pod-cidr={ID}={PODS}"));
+    link.arg("link")
+        .arg(&kubeconfig)
+        .arg(&peer)
+        .arg(format!("--pod-cidr={ID}={}/24", PODS[1].v4(0)));
     let linked = link.arg(format!("--pod-cidr=c2={}", POD_RANGES[1])).output()?;
     ensure!(linked.status.success(), "{}", said(&linked));
     cluster.add_namespace(&namespace)?;
-    let own = slice(&namespace, &["10.77.43.11".to_owned()], PORTS);
+    let own = slice(&namespace, &["10.77.42.11".to_owned()], PORTS);
     cluster.export(&service(&namespace), Some(&own))?;
     second.export(&service(&namespace), Some(&slice_of(&namespace, 1, 1)))?;
-    cluster.wait_for_addresses(&namespace, &["10.77.43.11", "10.77.9.33"])?;
-    second.wait_for_addresses(&namespace, &["10.77.43.11", "10.77.9.33"])?;
+    cluster.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.9.33"])?;
+    second.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.9.33"])?;
 
     let directory = cluster.directory().join("tools");
     fs::create_dir(&directory)?;

@@ -4,24 +4,19 @@ use std::process::ExitCode;
 
 use mcs_tests::suite::Suite;
 
-mod addresses;
 mod ask;
 mod beside;
 mod check;
 mod clients;
 mod cluster;
-mod conditions;
 mod conformance;
 mod connectivity;
 mod controller;
 mod corefiles;
 mod credentials;
-mod derived;
 mod dns;
-mod events;
 mod hostile;
 mod hub;
-mod imports;
 mod leaves;
 mod memory;
 mod migrate;
@@ -59,9 +54,6 @@ fn main() -> ExitCode {
     tenants::cases(&mut suite);
     conformance::cases(&mut suite);
     rules::cases(&mut suite);
-    events::cases(&mut suite);
-    conditions::cases(&mut suite);
-    derived::cases(&mut suite);
     dns::cases(&mut suite);
     corefiles::cases(&mut suite);
     connectivity::cases(&mut suite);
@@ -73,9 +65,7 @@ fn main() -> ExitCode {
     beside::cases(&mut suite);
     trust::cases(&mut suite);
     hostile::cases(&mut suite);
-    imports::cases(&mut suite);
     orders::cases(&mut suite);
-    addresses::cases(&mut suite);
     reach::cases(&mut suite);
     traffic::cases(&mut suite);
     selectors::cases(&mut suite);

@@ -9,12 +9,13 @@ use mcs_tests::{
     kube_proxy,
     netns::Namespace,
     procfs::Status,
-    suite::{Suite, is_full, tell},
+    suite::{Suite, tell},
 };
 use serde_json::{Value, json};
 
 use crate::{dns::Dns, objects::namespaced, world::World};
 
+const SLICES: usize = 1000;
 /// Endpoints of a slice.
 const ENDPOINTS: usize = 100;
 const NAMESPACE: &str = "memory";
@@ -32,7 +33,7 @@ const ONE_BLOCK: &str = "\
 ";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("memory of kube-proxy and CoreDNS", memory);
+    suite.full("memory of kube-proxy and CoreDNS", memory);
 }
 
 fn memory(world: &mut World) -> anyhow::Result<()> {
@@ -44,11 +45,11 @@ fn memory(world: &mut World) -> anyhow::Result<()> {
         "apiVersion": "v1", "kind": "Node", "metadata": { "name": NODE },
         "status": { "addresses": [{ "type": "InternalIP", "address": "10.77.5.1" }] },
     })])?;
-    let slices = if is_full() { 1000 } else { 5 };
     let measure = |what: &str| -> anyhow::Result<()> {
         let proxy = kube_proxy_resident(world)?;
-        let two = Dns::start(world, second).and_then(|dns| resident(dns.pid()))?;
-        let one = Dns::start_with(world, second, ONE_BLOCK).and_then(|dns| resident(dns.pid()))?;
+        let two = Dns::another(world, second, None).and_then(|dns| resident(dns.pid()))?;
+        let one = Dns::another(world, second, Some(ONE_BLOCK));
+        let one = one.and_then(|dns| resident(dns.pid()))?;
         tell(format!(
             "{what}: kube-proxy {proxy} MiB, CoreDNS {two} MiB with two blocks, {one} MiB with one"
         ));
@@ -56,13 +57,13 @@ fn memory(world: &mut World) -> anyhow::Result<()> {
     };
     measure("no imported endpoints")?;
     for labels in [json!({}), json!({ "service.kubernetes.io/headless": "" })] {
-        let objects: Vec<_> = (0..slices).map(|number| slice(number, &labels)).collect();
+        let objects: Vec<_> = (0..SLICES).map(|number| slice(number, &labels)).collect();
         second.api().apply_many(&objects)?;
         let is_shipped = labels.get("service.kubernetes.io/headless").is_some();
         let label = if is_shipped { "with" } else { "without" };
         measure(&format!(
             "{} imported endpoints {label} the label service.kubernetes.io/headless",
-            slices * ENDPOINTS
+            SLICES * ENDPOINTS
         ))?;
     }
     world.clusters[1].controller.start_again()
@@ -114,6 +115,6 @@ fn kube_proxy_resident(world: &World) -> anyhow::Result<u64> {
 
 /// What a process keeps after a while, in MiB.
 fn resident(pid: u32) -> anyhow::Result<u64> {
-    sleep(Duration::from_millis(if is_full() { 45_000 } else { 300 }));
+    sleep(Duration::from_secs(45));
     Ok(Status::of(pid)?.number("VmRSS")? / 1024)
 }

@@ -11,14 +11,12 @@ use mcs_tests::{
 };
 use serde_json::{Value, json};
 
-pub(crate) use self::former::derived_name;
 use self::former::{Former, Source};
 use crate::{
-    cluster::{Cluster, addresses, conditions},
+    cluster::{Cluster, addresses, conditions, wait_for_event},
     connectivity::vip,
-    events::wait_for_event,
     objects::{self, service},
-    silence::follows_again,
+    silence::{follows_again, imported, imported_service},
     world::{World, slice_of},
 };
 
@@ -143,8 +141,8 @@ fn go_back(world: &mut World, former: &Former) -> anyhow::Result<()> {
         Ok(import)
     })?;
     // The controller has looked at the import when it follows other exports.
-    let (other, _) = crate::silence::imported_service(world)?;
-    follows_again(world, &other)?;
+    let (other, before) = imported_service(world)?;
+    follows_again(world, &other, &before)?;
     let found = self::import(world.second(), namespace)?;
     ensure!(found["spec"] == import["spec"], "it was changed: {found}");
     ensure!(own_slices(world.second(), namespace)?.is_empty(), "it has slices again");
@@ -183,7 +181,7 @@ fn end(world: &mut World, former: &Former, commands: &str) -> anyhow::Result<()>
     world.clusters[1].controller.restart_with(&[])?;
     reach(world, namespace)?;
     ensure!(vip(world.second(), namespace)? == before, "it has another address");
-    follows_again(world, namespace)
+    follows_again(world, namespace, &imported(world, namespace)?)
 }
 
 /// Does to the second cluster what a block of commands of the page says.

@@ -10,7 +10,7 @@ use crate::{
     cluster::conditions,
     objects::service,
     peering,
-    silence::follows_again,
+    silence::{follows_again, imported},
     world::{POD_RANGES, World, slice_of},
 };
 
@@ -52,7 +52,7 @@ fn unroutable(world: &mut World) -> anyhow::Result<()> {
     world.clusters[1].controller.restart_with(&[])?;
     wait_for(world, "PodsReachable=Unknown/Off")?;
     world.second().api().apply(&allowed)?;
-    follows_again(world, &namespace)
+    follows_again(world, &namespace, &imported(world, &namespace)?)
 }
 
 /// Waits until the ClusterPeer of the first cluster has this condition. Returns its message.

@@ -14,16 +14,21 @@ use crate::{
     world::World,
 };
 
-const ID: &str = "c4";
+pub(crate) const ID: &str = "c4";
 /// The pods of the two clusters that have the id one after the other.
-const PODS: [Subnet; 2] = [Subnet(41), Subnet(42)];
+pub(crate) const PODS: [Subnet; 2] = [Subnet(41), Subnet(42)];
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a cluster that is rebuilt with another pod range", rebuilt);
 }
 
 /// Starts a cluster whose kubeadm says these pods.
-fn start(world: &World, name: &str, pods: Subnet, number: u16) -> anyhow::Result<Cluster> {
+pub(crate) fn start(
+    world: &World,
+    name: &str,
+    pods: Subnet,
+    number: u16,
+) -> anyhow::Result<Cluster> {
     let cluster = Cluster::start_copy(&world.control, ID, name, number)?;
     let mut config = namespaced("v1", "ConfigMap", "kube-system", "kubeadm-config");
     let subnet = format!("networking:\n  podSubnet: {}/24\n", pods.v4(0));
@@ -119,7 +124,9 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     ensure!(!message.contains("podCIDRs") && !message.contains("clusterUid"), "{finding}");
 
     rotated(world, &anew)?;
-    forgotten(world, &namespace)
+    forgotten(world, &namespace)?;
+    world.spare = Some(anew);
+    Ok(())
 }
 
 /// The two clusters get new tokens, and the earlier tokens end.

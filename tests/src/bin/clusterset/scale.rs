@@ -173,7 +173,6 @@ fn lease(mailbox: usize, services: usize) -> Value {
     let mut lease =
         namespaced("coordination.k8s.io/v1", "Lease", &mailbox_name(mailbox), "publisher");
     lease["metadata"]["annotations"] = json!({
-        "clusterset.mcs-agent.io/epoch": "1",
         "clusterset.mcs-agent.io/complete": "true",
         "clusterset.mcs-agent.io/exported-services": services.to_string(),
     });
@@ -244,9 +243,7 @@ fn many(world: &mut World) -> anyhow::Result<()> {
     loads.tell(world)?;
     publishers.end()?;
     world.clusters[1].controller.kill()?;
-    for peer in &peers {
-        world.second().api().delete(peer)?;
-    }
+    world.second().api().delete_many(&peers)?;
     ensure!(most <= MOST_MEMORY, "the controller had {most} MiB resident");
     ensure!(cold <= wait::scaled(COLD), "a cold start took {cold:?}");
     // The others of a short run are too few to tell.

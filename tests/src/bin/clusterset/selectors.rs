@@ -1,7 +1,5 @@
 //! Cluster selectors (KEP-5939), from the ServiceExport to the connections of clients.
 
-use std::time::Duration;
-
 use anyhow::ensure;
 use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
 use serde_json::{Value, from_str, json};
@@ -102,7 +100,7 @@ fn local_first(world: &mut World) -> anyhow::Result<()> {
     second.unexport(&namespace)
 }
 
-/// Both clusters export a service with a pod in each. The first one has the oldest export.
+/// Both clusters export a service with a pod in each. Of two exports of one second, that of `c1` counts as the older one.
 fn publish(world: &World, namespace: &str) -> anyhow::Result<()> {
     for (cluster, number) in world.clusters.iter().take(2).zip(0..) {
         let mut service = service(namespace);
@@ -112,7 +110,6 @@ fn publish(world: &World, namespace: &str) -> anyhow::Result<()> {
         service["spec"].as_object_mut().map(|spec| spec.remove("sessionAffinityConfig"));
         cluster.export(&service, Some(&tcp_slice(namespace, number, 1)))?;
         cluster.wait_for_import(namespace, |_| Ok(()))?;
-        std::thread::sleep(Duration::from_millis(1_100));
     }
     Ok(())
 }

@@ -77,7 +77,7 @@ fn three_watches(world: &mut World) -> anyhow::Result<()> {
     three_each(world, &base, &others, mailboxes[1])?;
     stays(world, &namespace, &before)?;
     drop(others);
-    follows_again(world, &namespace)?;
+    follows_again(world, &namespace, &before)?;
 
     let (namespace, before) = imported_service(world)?;
     for number in 0..mailboxes[1] {
@@ -92,7 +92,7 @@ fn three_watches(world: &mut World) -> anyhow::Result<()> {
         peering::connect(cluster, &world.clusters[2], POD_RANGES[2])?;
     }
     stays(world, &namespace, &before)?;
-    follows_again(world, &namespace)
+    follows_again(world, &namespace, &before)
 }
 
 /// Each of these readers has three watches and one connection, and follows all mailboxes.

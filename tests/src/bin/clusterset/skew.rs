@@ -14,7 +14,7 @@ use crate::{
     cluster::Cluster,
     controller::{Controller, MAILBOX, Version},
     objects::{NAME, service},
-    silence::{follows_again, imported_service, stays},
+    silence::{follows_again, imported, imported_service, stays},
     world::{World, slice_of},
 };
 
@@ -31,7 +31,6 @@ struct Next {
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("two versions of publisher, reader and types", meanwhile(mixed));
-    suite.case("a service that asks for more than the reader knows", demanding);
     if env::var_os(Version::Earlier.variable()).is_some() {
         suite.case("a controller of an earlier version publishes, and reads", meanwhile(earlier));
     }
@@ -55,11 +54,11 @@ fn mixed(world: &mut World) -> anyhow::Result<()> {
         change(world, now, next)?;
         now = next;
         stays(world, &stays_there, &before)?;
-        let (namespace, _) = imported_service(world)?;
+        let (namespace, imported) = imported_service(world)?;
         let field = published_field(world.first(), &namespace)?;
         let is_kept = next.publisher && next.types;
         ensure!(field.is_some() == is_kept, "{next:?}: {field:?}");
-        follows_again(world, &namespace)?;
+        follows_again(world, &namespace, &imported)?;
         tell(format!("{next:?}"));
     }
     let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", world.first().id);
@@ -68,7 +67,7 @@ fn mixed(world: &mut World) -> anyhow::Result<()> {
         ensure!(peer["status"]["services"].as_u64() > Some(0), "{peer}");
         Ok(())
     })?;
-    follows_again(world, &stays_there)
+    follows_again(world, &stays_there, &before)
 }
 
 fn change(world: &mut World, now: Next, next: Next) -> anyhow::Result<()> {
@@ -129,9 +128,9 @@ fn earlier(world: &mut World) -> anyhow::Result<()> {
         ensure!(world.clusters[number].controller.lives()?, "it has ended");
         restart(world, number, Version::This)?;
         world.second().wait_for_addresses(&namespace, &["10.77.9.17", "10.77.9.18"])?;
-        follows_again(world, &namespace)?;
+        follows_again(world, &namespace, &imported(world, &namespace)?)?;
     }
-    follows_again(world, &stays_there)
+    follows_again(world, &stays_there, &before)
 }
 
 /// Starts a controller again as this version, and waits until it has read its cluster.
@@ -146,34 +145,4 @@ fn restart(world: &mut World, number: usize, version: Version) -> anyhow::Result
         ensure!(reads(controller)? > before, "it has not");
         Ok(())
     })
-}
-
-/// The publisher of a later version restricts a service in a way that this version does not know. A reader does not import
-/// it, and a publisher of this version does not lift the restriction.
-fn demanding(world: &mut World) -> anyhow::Result<()> {
-    let (namespace, _) = imported_service(world)?;
-    // A reader takes nothing away before it has seen a publisher renew its Lease. A condition may be of the reader before.
-    let path = format!("/apis/coordination.k8s.io/v1/namespaces/{MAILBOX}/leases");
-    let renewed = || -> anyhow::Result<Value> {
-        let leases = world.first().api().get(&path)?;
-        Ok(leases["items"][0]["spec"]["renewTime"].clone())
-    };
-    let former = renewed()?;
-    wait::within(2 * wait::PATIENCE, "a sign of life of the publisher", || {
-        ensure!(renewed()? != former, "it is still {former}");
-        Ok(())
-    })?;
-    world.clusters[0].controller.kill()?;
-    let mut object = exported(world.first(), &namespace)?;
-    object["metadata"]["annotations"]["clusterset.mcs-agent.io/must-understand"] = json!("moon");
-    world.first().api().replace(&object)?;
-    world.second().wait_for_nothing(&namespace)?;
-    world.clusters[0].controller.start_again()?;
-    let first = world.first();
-    first.wait_for_conditions(&namespace, &["Ready=False/Failed"])?;
-    first.api().apply(&slice_of(&namespace, 0, 1))?;
-    ensure!(world.second().import(&namespace)?.is_none(), "the restriction was lifted");
-    first.api().delete(&exported(first, &namespace)?)?;
-    world.second().wait_for_addresses(&namespace, &["10.77.9.17"])?;
-    follows_again(world, &namespace)
 }

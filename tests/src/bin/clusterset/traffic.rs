@@ -1,69 +1,22 @@
 //! Weights and drains of source clusters: what operators write in one cluster, agents are told in others.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, ensure};
 use mcs_tests::{cluster::cluster_property, suite::Suite, wait};
 use serde_json::{Value, from_str, json};
 
 use crate::{
     check,
-    cluster::Cluster,
-    controller,
-    events::wait_for_event,
-    objects, peering,
-    silence::{follows_again, imported_service},
+    cluster::{Cluster, wait_for_event},
+    controller, objects, peering,
+    silence::imported_service,
     world::{POD_RANGES, World, slice_of},
 };
 
-/// A publisher that is gone is silent for `staleAfter` by then.
-const STALE: Duration = Duration::from_secs(40);
 const PROPERTIES: &str = "/apis/about.k8s.io/v1beta1/clusterproperties";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("weights and drains arrive in a ClusterProperty", arrive);
     suite.case("values that cannot be used are said on the objects that have them", unusable);
     suite.case("mcs drain and undrain, for all clusters and for one", by_command);
-    suite.case("agents are told that a peer is silent, if its operator wants", silent);
-    suite.case("agents are told the ranges of ClusterSetIPs", tells_ranges);
-}
-
-fn arrive(world: &mut World) -> anyhow::Result<()> {
-    let [first, second] = [world.first(), world.second()];
-    let peer = peering::peer(first, POD_RANGES[0]);
-    let mut weighted = peer.clone();
-    weighted["spec"]["weight"] = json!(10);
-    second.api().apply(&weighted)?;
-    told(second, &json!({"c1": {"weight": 10}}))?;
-
-    let mut too_much = peer.clone();
-    too_much["spec"]["weight"] = json!(1001);
-    ensure!(second.api().apply(&too_much).is_err(), "a weight of 1001 is taken");
-
-    let weight = |value: &str| cluster_property("weight.clusterset.mcs-agent.io", value);
-    second.api().apply(&weight("90"))?;
-    told(second, &json!({"c1": {"weight": 10}, "c2": {"weight": 90}}))?;
-
-    // A value that cannot be used changes nothing, and what is written meanwhile arrives.
-    second.api().apply(&weight("much"))?;
-    let drain = cluster_property("drain.clusterset.mcs-agent.io", "true");
-    first.api().apply(&drain)?;
-    told(first, &json!({"c1": {"drain": true}}))?;
-    told(second, &json!({"c1": {"weight": 10, "drain": true}, "c2": {"weight": 90}}))?;
-
-    // So do those of a controller that begins anew, whatever others have written.
-    second.api().apply(&cluster_property("traffic.clusterset.mcs-agent.io", "{}"))?;
-    told(second, &json!({"c1": {"weight": 10, "drain": true}}))?;
-
-    first.api().delete(&drain)?;
-    second.api().delete(&weight("90"))?;
-    let mut drained = peer.clone();
-    drained["spec"]["drain"] = json!(true);
-    second.api().apply(&drained)?;
-    told(second, &json!({"c1": {"drain": true}}))?;
-    second.api().apply(&peer)?;
-    told(second, &json!({}))?;
-    told(first, &json!({}))
 }
 
 fn unusable(world: &mut World) -> anyhow::Result<()> {
@@ -208,68 +161,9 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     first.unexport(&namespace)
 }
 
-fn silent(world: &mut World) -> anyhow::Result<()> {
-    let (namespace, _) = imported_service(world)?;
-    let kept = peering::peer(world.first(), POD_RANGES[0]);
-    let treat = |world: &World, when_stale: &str| {
-        let mut peer = kept.clone();
-        peer["spec"]["staleAfter"] = json!("20s");
-        peer["spec"]["whenStale"] = json!(when_stale);
-        world.second().api().apply(&peer)
-    };
-    treat(world, "withdraw")?;
-    told(world.second(), &json!({}))?;
-    world.clusters[0].controller.kill()?;
-    told_within(STALE, world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
-    treat(world, "eject-unreachable")?;
-    told(world.second(), &json!({"c1": {"unreachable": "eject"}}))?;
-    // The next controller waits as long as the former one did.
-    world.clusters[1].controller.restart_with(&[])?;
-    treat(world, "keep")?;
-    told(world.second(), &json!({}))?;
-    treat(world, "withdraw")?;
-    told_within(STALE, world.second(), &json!({"c1": {"drain": true, "withdrawn": true}}))?;
-    world.clusters[0].controller.start_again()?;
-    told(world.second(), &json!({}))?;
-    ensure!(treat(world, "forget").is_err(), "whenStale: forget is taken");
-    world.second().api().apply(&kept)?;
-    follows_again(world, &namespace)
-}
-
-fn tells_ranges(world: &mut World) -> anyhow::Result<()> {
-    let ranges = |cluster: &Cluster| {
-        let path = format!("{PROPERTIES}/vip-ranges.clusterset.mcs-agent.io");
-        let property = cluster.api().get(&path)?;
-        anyhow::Ok(property["spec"]["value"].as_str().context("no value")?.to_owned())
-    };
-    let is = |world: &World, expected: &str| {
-        wait::until(&format!("the ranges {expected}"), || {
-            let found = ranges(world.second())?;
-            ensure!(found == expected, "they are {found}");
-            Ok(())
-        })
-    };
-    let (namespace, _) = imported_service(world)?;
-    ensure!(ranges(world.second()).is_err(), "other controllers give other addresses");
-    world.clusters[1].controller.restart_with(&["--tell-vip-ranges"])?;
-    let before = wait::until("ranges", || ranges(world.second()))?;
-    ensure!(before.starts_with("241.0.0.0/8,fd"), "{before}");
-    world.clusters[1].controller.restart_with(&["--tell-vip-ranges", "--vip-cidr=242.0.0.0/8"])?;
-    is(world, &before.replace("241.0.0.0/8", "241.0.0.0/8,242.0.0.0/8"))?;
-    world.clusters[1].controller.restart_with(&["--tell-vip-ranges"])?;
-    is(world, &before)?;
-    world.clusters[1].controller.restart_with(&[])?;
-    is(world, "0.0.0.0/0,::/0")?;
-    world.first().unexport(&namespace)
-}
-
 /// Waits until the agents of a cluster are told this.
 pub(crate) fn told(cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
-    told_within(wait::PATIENCE, cluster, expected)
-}
-
-fn told_within(patience: Duration, cluster: &Cluster, expected: &Value) -> anyhow::Result<()> {
-    wait::within(patience, &format!("{expected} in {}", cluster.id), || {
+    wait::until(&format!("{expected} in {}", cluster.id), || {
         let property =
             cluster.api().get(&format!("{PROPERTIES}/traffic.clusterset.mcs-agent.io"))?;
         let value = property["spec"]["value"].as_str().context("no value")?;

@@ -3,6 +3,7 @@
 use std::{
     cell::{Cell, OnceCell},
     net::Ipv4Addr,
+    thread,
 };
 
 use anyhow::Context as _;
@@ -12,7 +13,9 @@ use mcs_tests::{
     topology::{Node, Subnet},
 };
 
-use crate::{clients::Clients, cluster::Cluster, connectivity::Dataplane, objects, peering};
+use crate::{
+    clients::Clients, cluster::Cluster, connectivity::Dataplane, dns::Dns, objects, peering,
+};
 
 /// The pods of all clusters.
 pub(crate) const PODS: Subnet = Subnet(9);
@@ -22,8 +25,11 @@ pub(crate) const POD_RANGES: [&str; 3] = ["10.77.9.16/28", "10.77.9.32/28", "10.
 // They have to be removed in this order.
 pub(crate) struct World {
     clients: OnceCell<Clients>,
+    pub(crate) dns: OnceCell<Dns>,
     dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
+    /// A cluster that a case has made and nobody knows any more.
+    pub(crate) spare: Option<Cluster>,
     pub(crate) control: ControlPlane,
     pub(crate) node: Node,
     pub(crate) run: Run,
@@ -35,16 +41,18 @@ impl World {
     pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
         let node = Node::create(&run)?;
         let control = ControlPlane::linked(&run, &node)?;
-        let clusters = ["c1", "c2"]
-            .into_iter()
-            .zip(1..)
-            .map(|(id, number)| Cluster::start(&control, id, number))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        let clusters = thread::scope(|scope| {
+            let control = &control;
+            let starts = [("c1", 1), ("c2", 2)]
+                .map(|(id, number)| scope.spawn(move || Cluster::start(control, id, number)));
+            let started = starts.into_iter().map(|one| one.join().ok().context("a panic")?);
+            started.collect::<anyhow::Result<Vec<_>>>()
+        })?;
         peering::connect(&clusters[0], &clusters[1], POD_RANGES[1])?;
         peering::connect(&clusters[1], &clusters[0], POD_RANGES[0])?;
         let numbers = Cell::new(1);
-        let (clients, dataplane) = (OnceCell::new(), OnceCell::new());
-        Ok(Self { clients, dataplane, clusters, control, node, run, numbers })
+        let (clients, dns, dataplane) = (OnceCell::new(), OnceCell::new(), OnceCell::new());
+        Ok(Self { clients, dns, dataplane, clusters, spare: None, control, node, run, numbers })
     }
 
     /// A namespace of both clusters that no other case uses.
@@ -63,6 +71,15 @@ impl World {
             let _ = self.dataplane.set(Dataplane::start(self)?);
         }
         self.dataplane.get().context("no dataplane")
+    }
+
+    /// CoreDNS of the second cluster, with the shipped configuration.
+    pub(crate) fn dns(&self) -> anyhow::Result<&Dns> {
+        if self.dns.get().is_none() {
+            // Nobody else has set it meanwhile.
+            let _ = self.dns.set(Dns::start(self, 1)?);
+        }
+        self.dns.get().context("no CoreDNS")
     }
 
     /// Clients in the second cluster of a service of the first one, which stays.

@@ -1,12 +1,10 @@
 //! What traffic to no VIP pays after a year: a million addresses were backends meanwhile, and the agent has rebuilt its address
 //! filter.
 
-use std::net::Ipv4Addr;
-
-use mcs_agent::{dataplane::FilterWords, model::Capacity};
+use mcs_agent::core::kernel::dataplane::FilterWords;
 use mcs_common::{Address, AddressKinds, BUCKETS_PER_WORD};
 
-use crate::figures::{Figures, MissFigure};
+use crate::prelude::*;
 
 /// Addresses that come and go.
 const ADDRESSES: u32 = 1_000_000;

@@ -1,12 +1,17 @@
 //! The agent's engine, on maps in memory.
 
-use std::time::{Instant, SystemTime};
+use std::time::SystemTime;
 
-use anyhow::ensure;
 use mcs_agent::{
-    engine::{Engine, testing::GrowableMemoryMaps},
-    model::{Capacity, EventBatch, NodeContext, ObjectEvent},
+    core::{
+        engine::{Engine, testing::GrowableMemoryMaps},
+        feature::ChosenFeatures,
+        model::{EventBatch, NodeContext, ObjectEvent},
+    },
+    features,
 };
+
+use crate::prelude::*;
 
 pub(crate) struct Agent {
     engine: Engine,
@@ -14,15 +19,16 @@ pub(crate) struct Agent {
 }
 
 impl Agent {
-    pub(crate) fn new(capacity: Capacity) -> anyhow::Result<Self> {
+    pub(crate) fn new(capacity: Capacity) -> Result<Self> {
         let maps = GrowableMemoryMaps::new(capacity);
         let node = NodeContext { capacity, ..NodeContext::default() };
-        let (engine, _) = Engine::start(&maps, capacity, node, SystemTime::now())?;
+        let (mut engine, _) = Engine::start(&maps, capacity, node, SystemTime::now())?;
+        ChosenFeatures::with(features::LIST, &[]).prefer(&mut engine);
         Ok(Self { engine, maps })
     }
 
     /// Does what follows from the events. Returns how many writes that takes.
-    pub(crate) fn take(&mut self, events: Vec<ObjectEvent>) -> anyhow::Result<u64> {
+    pub(crate) fn take(&mut self, events: Vec<ObjectEvent>) -> Result<u64> {
         self.engine.take(EventBatch { events, ..EventBatch::default() });
         let round = self.engine.reconcile(&mut self.maps, Instant::now);
         ensure!(round.is_written(), "not written: {:?}", self.engine.why_pending());

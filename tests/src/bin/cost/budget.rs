@@ -1,9 +1,12 @@
 //! What the programs may cost at most. `cargo xtask cost --propose` prints rows that fit what they
 //! cost now, with a tenth more for other compilers, and a quarter more for other verifiers.
 
-use crate::input::{
-    Family::{V4, V6},
-    Input::{self, Bare, Closed, Frame, FrameAmongFlows, Tcp, TcpToBackend, Udp, UdpToBackend},
+use crate::{
+    input::{
+        Family::{V4, V6},
+        Input::{Bare, Closed, Frame, FrameAmongFlows, Tcp, TcpToBackend, Udp, UdpToBackend},
+    },
+    prelude::*,
 };
 
 /// A program.

@@ -1,9 +1,10 @@
 //! The cost of a change in the agent, from the event to the maps. It does not depend on the number of services.
 
-use mcs_agent::model::{Capacity, Object, ObjectEvent, ObjectKey};
+use mcs_agent::core::model::{Object, ObjectEvent, ObjectKey};
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
 
 use super::{agent::Agent, allocator};
+use crate::prelude::*;
 
 /// Endpoints of each service.
 const ENDPOINTS: u32 = 10;
@@ -32,7 +33,7 @@ struct Change {
 }
 
 /// Whether a change is within its budget at each size.
-pub(crate) fn check() -> anyhow::Result<bool> {
+pub(crate) fn check() -> Result<bool> {
     let mut within = true;
     println!("\n{:<42} {:>16}  {:>18}  {:>8}", "ONE ENDPOINT OF", "ALLOCATIONS", "BYTES", "STEPS");
     for services in SIZES {
@@ -52,7 +53,7 @@ pub(crate) fn check() -> anyhow::Result<bool> {
     Ok(within)
 }
 
-fn change(services: u32) -> anyhow::Result<Change> {
+fn change(services: u32) -> Result<Change> {
     let endpoints = services * ENDPOINTS;
     let capacity =
         Capacity { vips: services, frontends: services, endpoints, clusters: 4, imports: services };

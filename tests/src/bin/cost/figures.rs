@@ -1,14 +1,12 @@
 //! Measures the programs: instructions, verified instructions, executed instructions and helper calls.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::interpreter::{Memory, Object, run};
+use mcs_tests::interpreter::{Memory, run};
 use rustix::process::geteuid;
 
 use crate::{
     budget::{MISSES, Miss, SIZES, Size},
     kernel::Node,
+    prelude::*,
     verifier,
 };
 
@@ -50,7 +48,7 @@ pub(crate) struct MissFigure {
 
 impl Figures {
     /// Measures the programs of an object.
-    pub(crate) fn measure(elf: &[u8]) -> anyhow::Result<Self> {
+    pub(crate) fn measure(elf: &[u8]) -> Result<Self> {
         let object = Object::link(elf, &GLOBALS)?;
         for name in object.programs.keys() {
             ensure!(SIZES.iter().any(|size| size.program == name), "{name} has no budget");
@@ -66,19 +64,19 @@ impl Figures {
                 let verified = verified.get(name).map(|count| u64::from(*count));
                 Ok(SizeFigure { budget, instructions, verified })
             })
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_>>()?;
         let misses = MISSES
             .iter()
             .map(|miss| {
                 execute(&object, miss)
                     .with_context(|| format!("{} with {}", miss.program, miss.input))
             })
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_>>()?;
         Ok(Self { sizes, misses })
     }
 }
 
-fn execute(object: &Object, budget: &'static Miss) -> anyhow::Result<MissFigure> {
+fn execute(object: &Object, budget: &'static Miss) -> Result<MissFigure> {
     let program = object.programs.get(budget.program).context("no such program")?;
     let mut memory = Memory::default();
     let mut node = Node::new(object, &mut memory, budget.input)?;

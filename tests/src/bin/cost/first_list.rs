@@ -1,9 +1,9 @@
 //! The memory that the agent's engine takes at most while the first list reaches the maps.
 
-use mcs_agent::model::Capacity;
 use mcs_tests::objects;
 
 use super::{agent::Agent, allocator};
+use crate::prelude::*;
 
 const SERVICES: u32 = 1000;
 /// Of each service.
@@ -13,7 +13,7 @@ const ENDPOINTS: u32 = 1000;
 const MOST: u64 = 240;
 
 /// Whether it is within its budget.
-pub(crate) fn check() -> anyhow::Result<bool> {
+pub(crate) fn check() -> Result<bool> {
     let bytes = bytes_per_endpoint()?;
     println!(
         "\nFIRST LIST of {} endpoints: at most {bytes} / {MOST} bytes for each at a time",
@@ -25,7 +25,7 @@ pub(crate) fn check() -> anyhow::Result<bool> {
     Ok(bytes <= MOST)
 }
 
-fn bytes_per_endpoint() -> anyhow::Result<u64> {
+fn bytes_per_endpoint() -> Result<u64> {
     let endpoints = SERVICES * ENDPOINTS;
     let mut agent = Agent::new(Capacity {
         vips: SERVICES,

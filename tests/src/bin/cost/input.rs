@@ -1,8 +1,8 @@
 //! The inputs of the programs: sockets and packets to no VIP.
 
-use std::fmt;
-
 use mcs_common::AddressKinds;
+
+use crate::prelude::*;
 
 /// An address family.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

@@ -1,16 +1,13 @@
 //! A simulated kernel for programs that have nothing to do: hash maps are empty, arrays contain zeros, and no socket
 //! has storage.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context as _, bail, ensure};
 use aya_obj::generated::bpf_map_type::{
     BPF_MAP_TYPE_ARRAY, BPF_MAP_TYPE_HASH, BPF_MAP_TYPE_LRU_HASH, BPF_MAP_TYPE_PERCPU_ARRAY,
 };
 use mcs_common::{FlowsUsed, maps};
-use mcs_tests::interpreter::{Kernel, Memory, Object, map_of};
+use mcs_tests::interpreter::{Kernel, Memory, map_of};
 
-use crate::input::Input;
+use crate::prelude::*;
 
 const ARRAY: u32 = BPF_MAP_TYPE_ARRAY as u32;
 const PER_CPU_ARRAY: u32 = BPF_MAP_TYPE_PERCPU_ARRAY as u32;
@@ -36,11 +33,7 @@ pub(crate) struct Node<'a> {
 }
 
 impl<'a> Node<'a> {
-    pub(crate) fn new(
-        object: &'a Object,
-        memory: &mut Memory,
-        input: Input,
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn new(object: &'a Object, memory: &mut Memory, input: Input) -> Result<Self> {
         let mut values = BTreeMap::new();
         for (number, map) in &object.maps {
             if !map.data.is_empty() {
@@ -64,7 +57,7 @@ impl<'a> Node<'a> {
         Ok(Self { context, calls: Vec::new(), object, packet, values })
     }
 
-    fn look_up(&mut self, memory: &Memory, map: u64, key: u64) -> anyhow::Result<u64> {
+    fn look_up(&mut self, memory: &Memory, map: u64, key: u64) -> Result<u64> {
         let number = map_of(map)?;
         let map = self.object.maps.get(&number).context("no such map")?;
         self.calls.push(format!("look-up in {}", map.name));
@@ -79,7 +72,7 @@ impl<'a> Node<'a> {
         }
     }
 
-    fn load_bytes(&self, memory: &mut Memory, at: u64, to: u64, size: u64) -> anyhow::Result<u64> {
+    fn load_bytes(&self, memory: &mut Memory, at: u64, to: u64, size: u64) -> Result<u64> {
         let (at, size) = (usize::try_from(at)?, usize::try_from(size)?);
         let bytes = at.checked_add(size).and_then(|end| self.packet.get(at..end));
         let bytes = bytes.context("the packet ends before that")?;
@@ -89,12 +82,7 @@ impl<'a> Node<'a> {
 }
 
 impl Kernel for Node<'_> {
-    fn call(
-        &mut self,
-        memory: &mut Memory,
-        helper: u32,
-        [a, b, c, d, _]: [u64; 5],
-    ) -> anyhow::Result<u64> {
+    fn call(&mut self, memory: &mut Memory, helper: u32, [a, b, c, d, _]: [u64; 5]) -> Result<u64> {
         match helper {
             MAP_LOOKUP_ELEM => self.look_up(memory, a, b),
             SKB_LOAD_BYTES => {

@@ -1,10 +1,10 @@
 //! The cost suite: deterministic costs of the programs for traffic to no VIP, and of a change and the first list in the
 //! agent, against a budget.
 
-use std::{env, fs, path::PathBuf, process::ExitCode};
+use std::env;
 
-use anyhow::Context as _;
-use mcs_agent::loader::Features;
+use self::{budget::VERIFIED_ON_ANY_KERNEL, figures::GLOBALS};
+use crate::prelude::*;
 
 mod age;
 mod agent;
@@ -15,13 +15,9 @@ mod figures;
 mod first_list;
 mod input;
 mod kernel;
+mod prelude;
 mod report;
 mod verifier;
-
-use self::{
-    budget::VERIFIED_ON_ANY_KERNEL,
-    figures::{Figures, GLOBALS},
-};
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -45,21 +41,21 @@ fn main() -> ExitCode {
 }
 
 /// Whether all is within the budget.
-fn check(elf: &[u8]) -> anyhow::Result<bool> {
+fn check(elf: &[u8]) -> Result<bool> {
     let figures = Figures::measure(elf)?;
     let programs = [report::print(&figures), age::check(&figures)];
     let agent = [change::check()?, first_list::check()?];
     Ok(programs == [true; 2] && agent == [true; 2])
 }
 
-fn propose(elf: &[u8]) -> anyhow::Result<bool> {
+fn propose(elf: &[u8]) -> Result<bool> {
     report::propose(&Figures::measure(elf)?);
     Ok(true)
 }
 
 /// Prints for each program how many instructions this kernel's verifier looks at, as the agent loads
 /// it here with `--orphan=release`, which adds some. Returns whether every kernel may look at as many.
-fn verified(elf: &[u8]) -> anyhow::Result<bool> {
+fn verified(elf: &[u8]) -> Result<bool> {
     let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
     let have_set_retval = [u8::from(features.set_retval)];
     let have_coarse_clock = [u8::from(features.coarse_clock)];
@@ -84,14 +80,14 @@ fn verified(elf: &[u8]) -> anyhow::Result<bool> {
     Ok(is_within)
 }
 
-fn read_object() -> anyhow::Result<Vec<u8>> {
+fn read_object() -> Result<Vec<u8>> {
     let path = object_path()?;
     fs::read(&path)
         .with_context(|| format!("cannot read {}: run `cargo xtask build`", path.display()))
 }
 
 /// `MCS_EBPF_OBJECT`, or what `cargo xtask build` has left.
-fn object_path() -> anyhow::Result<PathBuf> {
+fn object_path() -> Result<PathBuf> {
     if let Some(path) = env::var_os("MCS_EBPF_OBJECT") {
         return Ok(path.into());
     }

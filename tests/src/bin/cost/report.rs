@@ -1,6 +1,6 @@
 //! Prints the costs beside their budgets.
 
-use crate::figures::{Figures, MissFigure, SizeFigure};
+use crate::{figures::SizeFigure, prelude::*};
 
 /// Prints every figure beside its budget. Returns whether all are within it.
 pub(crate) fn print(figures: &Figures) -> bool {

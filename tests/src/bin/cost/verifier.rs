@@ -1,25 +1,22 @@
 //! Asks the kernel's verifier how many instructions it checked.
 
-use std::{
-    collections::BTreeMap,
-    os::fd::{AsFd as _, AsRawFd as _, BorrowedFd},
-};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use anyhow::{Context as _, bail, ensure};
 use aya::{Btf, Ebpf, EbpfLoader, maps::Map, programs::Program};
 use aya_obj::{ProgramSection, btf::BtfKind, generated::bpf_prog_info};
-use mcs_agent::loader::Features;
 use mcs_tests::{
     bpf::{
-        self, AttachType, ProgramType,
+        AttachType, ProgramType,
         verification::{Draft, open_types, program_info},
     },
-    interpreter::{Object, renumber_maps},
+    interpreter::renumber_maps,
 };
+
+use crate::prelude::*;
 
 /// Loads every program, as the agent does. Returns how many instructions the verifier looked at. The
 /// programs go when this returns.
-pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTreeMap<String, u32>> {
+pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> Result<BTreeMap<String, u32>> {
     bpf::allow_locked_memory();
     let mut loader = EbpfLoader::new();
     for &(name, value) in globals {
@@ -66,7 +63,7 @@ pub(crate) fn load(elf: &[u8], globals: &[(&str, &[u8])]) -> anyhow::Result<BTre
 }
 
 /// What programs at tracepoints are loaded with; `None` if passive health does not run on this kernel.
-fn kernel_types() -> anyhow::Result<Option<Btf>> {
+fn kernel_types() -> Result<Option<Btf>> {
     let features = Features::probe().context("cannot probe the kernel's eBPF features")?;
     let types = features.socket_tracepoints.then(Btf::from_sys_fs);
     types.transpose().context("cannot read the kernel's types")
@@ -80,7 +77,7 @@ fn ask_log(
     types: Option<&Btf>,
     name: &str,
     loaded: &bpf_prog_info,
-) -> anyhow::Result<u32> {
+) -> Result<u32> {
     let program = linked.programs.get(name).context("no such program")?;
     let mut code = program.function.instructions.clone();
     renumber_maps(&mut code, |number| {
@@ -127,7 +124,7 @@ fn ask_log(
     Ok(count)
 }
 
-fn descriptor(map: &Map) -> anyhow::Result<BorrowedFd<'_>> {
+fn descriptor(map: &Map) -> Result<BorrowedFd<'_>> {
     Ok(match map {
         Map::Array(map)
         | Map::HashMap(map)

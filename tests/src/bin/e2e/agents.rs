@@ -1,9 +1,6 @@
 //! The agent's DaemonSet and pods.
 
-use anyhow::Context as _;
-use serde_json::Value;
-
-use crate::member::Member;
+use crate::prelude::*;
 
 /// The name of the release and of its DaemonSet, and their namespace.
 pub(crate) const NAME: &str = "mcs-agent";
@@ -12,25 +9,25 @@ pub(crate) const NAMESPACE: &str = "mcs-system";
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 
 /// The DaemonSet.
-pub(crate) fn daemon_set(member: &Member) -> anyhow::Result<Value> {
+pub(crate) fn daemon_set(member: &Member) -> Result<Value> {
     member.kubectl.get(&["daemonset", NAME, "--namespace", NAMESPACE])
 }
 
 /// Its pods.
-pub(crate) fn pods(member: &Member) -> anyhow::Result<Vec<Value>> {
+pub(crate) fn pods(member: &Member) -> Result<Vec<Value>> {
     let words = ["pods", "--namespace", NAMESPACE, "--selector", SELECTOR];
     let mut list = member.kubectl.get(&words)?;
     Ok(list["items"].as_array_mut().map(std::mem::take).unwrap_or_default())
 }
 
 /// Deletes its pods, and returns when others are ready in their place.
-pub(crate) fn delete_pods(member: &Member) -> anyhow::Result<()> {
+pub(crate) fn delete_pods(member: &Member) -> Result {
     kubectl(member, &["delete", "pods", "--selector", SELECTOR])?;
     wait(member)
 }
 
 /// What `mcs-agent` prints in each of its pods.
-pub(crate) fn ask(member: &Member, words: &[&str]) -> anyhow::Result<Vec<String>> {
+pub(crate) fn ask(member: &Member, words: &[&str]) -> Result<Vec<String>> {
     let ask = |pod: Value| {
         let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
         kubectl(member, &[&["exec", name, "--", "mcs-agent"], words].concat())
@@ -39,19 +36,19 @@ pub(crate) fn ask(member: &Member, words: &[&str]) -> anyhow::Result<Vec<String>
 }
 
 /// What a pod has logged.
-pub(crate) fn log(member: &Member, pod: &Value) -> anyhow::Result<String> {
+pub(crate) fn log(member: &Member, pod: &Value) -> Result<String> {
     let name = pod["metadata"]["name"].as_str().context("a pod without a name")?;
     kubectl(member, &["logs", name])
 }
 
 /// Changes the DaemonSet by a JSON patch, without waiting for what comes of it.
-pub(crate) fn patch(member: &Member, patch: &Value) -> anyhow::Result<()> {
+pub(crate) fn patch(member: &Member, patch: &Value) -> Result {
     let patch = patch.to_string();
     kubectl(member, &["patch", "daemonset", NAME, "--type=json", "--patch", &patch]).map(drop)
 }
 
 /// Waits until every pod is as the DaemonSet wants it, and ready.
-pub(crate) fn wait(member: &Member) -> anyhow::Result<()> {
+pub(crate) fn wait(member: &Member) -> Result {
     kubectl(member, &["rollout", "status", "daemonset", NAME, "--timeout=90s"]).map(drop)
 }
 
@@ -63,6 +60,6 @@ pub(crate) fn explain(member: &Member) -> String {
 }
 
 /// Runs kubectl in the agent's namespace.
-fn kubectl(member: &Member, words: &[&str]) -> anyhow::Result<String> {
+fn kubectl(member: &Member, words: &[&str]) -> Result<String> {
     member.kubectl.run(&[&["--namespace", NAMESPACE], words].concat())
 }

@@ -1,33 +1,19 @@
 //! What an operator asks of a cluster with the clusterset: `mcs explain`, `mcs trace` and `mcs ui`, through its API server,
 //! kubelet and container runtime.
 
-use std::{
-    fs,
-    io::{BufRead as _, BufReader, Read as _, Write as _},
-    net::TcpStream,
-    process::{Child, Command, Stdio},
-};
+use rustix::process::{Pid, kill_process};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{process, wait};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::Value;
-
-use crate::{
-    clients::Client,
-    member::{NAMESPACE, PATIENCE},
-    target::TCP,
-};
+use crate::prelude::*;
 
 /// The pod of [`crate::clients::Place::Pod`].
 pub(crate) const POD: &str = "client";
 
 /// The questions, by `mcs` as this makes it.
 pub(crate) fn answers(
-    mcs: impl Fn(&str) -> anyhow::Result<Command>,
+    mcs: impl Fn(&str) -> Result<Command>,
     client: &Client<'_>,
     service: &str,
-) -> anyhow::Result<()> {
+) -> Result {
     explains(mcs("explain")?, service)?;
     traces(mcs("trace")?, client, service)?;
     let import = format!("{NAMESPACE}/{service}");
@@ -35,7 +21,7 @@ pub(crate) fn answers(
     shows(mcs("ui")?.arg("--controller"), &["mcs-controller of cluster ", &import])
 }
 
-fn explains(mut explain: Command, service: &str) -> anyhow::Result<()> {
+fn explains(mut explain: Command, service: &str) -> Result {
     explain.args([format!("{NAMESPACE}/{POD}"), format!("{NAMESPACE}/{service}:{TCP}")]);
     let said = process::run(explain.args(["--output", "json"]), "")?;
     let found: Value = serde_json::from_str(&said)?;
@@ -44,7 +30,7 @@ fn explains(mut explain: Command, service: &str) -> anyhow::Result<()> {
 }
 
 /// It ends after two decisions, and leaves nothing in the agent's pod: kubectl is killed, and tells the container runtime nothing.
-fn traces(mut trace: Command, client: &Client<'_>, service: &str) -> anyhow::Result<()> {
+fn traces(mut trace: Command, client: &Client<'_>, service: &str) -> Result {
     let import = format!("{NAMESPACE}/{service}");
     trace.args([&*import, "--count=2", "--for=5m", "--output=json"]);
     let mut traces = trace.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
@@ -70,7 +56,7 @@ fn traces(mut trace: Command, client: &Client<'_>, service: &str) -> anyhow::Res
 }
 
 /// The processes of this machine whose command line begins so (`proc_pid_cmdline(5)`).
-fn processes(begin: &[u8]) -> anyhow::Result<Vec<u32>> {
+fn processes(begin: &[u8]) -> Result<Vec<u32>> {
     let pids = fs::read_dir("/proc")?.flatten().filter_map(|entry| {
         let pid = entry.file_name().to_str()?.parse().ok()?;
         // Some end meanwhile.
@@ -87,7 +73,7 @@ pub(crate) struct Shown {
 }
 
 impl Shown {
-    pub(crate) fn begin(ui: &mut Command) -> anyhow::Result<Self> {
+    pub(crate) fn begin(ui: &mut Command) -> Result<Self> {
         let ui = ui.stdout(Stdio::piped()).spawn()?;
         let mut shown = Self { ui, url: String::new() };
         let mut line = String::new();
@@ -107,7 +93,7 @@ impl Drop for Shown {
 }
 
 /// Its URL leads to a page with these texts.
-fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
+fn shows(ui: &mut Command, texts: &[&str]) -> Result {
     let shown = Shown::begin(ui)?;
     // Programs make a page anew every some seconds.
     wait::within(PATIENCE, "the page", || {
@@ -119,7 +105,7 @@ fn shows(ui: &mut Command, texts: &[&str]) -> anyhow::Result<()> {
 }
 
 /// The answer of the page.
-fn page(url: &str) -> anyhow::Result<String> {
+fn page(url: &str) -> Result<String> {
     let address = url.strip_prefix("http://").and_then(|rest| rest.split('/').next());
     let address = address.with_context(|| format!("{url:?} is no URL"))?;
     let mut stream = TcpStream::connect(address)?;

@@ -1,21 +1,6 @@
 //! A second release of the chart on some of the nodes.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    cluster::Node,
-    suite::{Suite, skip, tell},
-    wait,
-};
-use serde_json::Value;
-
-use crate::{
-    agents::{self, NAME, NAMESPACE},
-    clients::{Client, Load, Place},
-    member::{Member, PATIENCE},
-    target::Target,
-    uninstall::traces,
-    world::World,
-};
+use crate::{agents::NAMESPACE, prelude::*, uninstall::traces};
 
 /// The second release, and its DaemonSet.
 const RELEASE: &str = "canary";
@@ -30,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn takes_over(world: &mut World) -> anyhow::Result<()> {
+fn takes_over(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let [canary, main] = importer.nodes()[..] else {
         return Err(skip(format!(
@@ -54,7 +39,7 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
     pool.uninstall_main()?;
     pool.uninstall_canary()?;
     world.release.install(importer, &[])?;
-    let answers = loads.into_iter().map(Load::end).sum::<anyhow::Result<u64>>()?;
+    let answers = loads.into_iter().map(Load::end).sum::<Result<u64>>()?;
     tell(format!("{answers} answers"));
     target.withdraw(importer)?;
     importer.run(&["delete", "service", &target.name]).map(drop)
@@ -72,7 +57,7 @@ struct Pool<'a> {
 
 impl Pool<'_> {
     /// Installs both, and moves a node from one to the other.
-    fn install(&self) -> anyhow::Result<()> {
+    fn install(&self) -> Result {
         self.install_main(&[])?;
         self.install_canary(&[])?;
         has_nodes(self.importer, DAEMON_SET, 0)?;
@@ -87,7 +72,7 @@ impl Pool<'_> {
     }
 
     /// Upgrades one after the other.
-    fn upgrade(&self) -> anyhow::Result<()> {
+    fn upgrade(&self) -> Result {
         let changed = ["podAnnotations.example\\.com/changed=yes"];
         let (canary, main) = (self.pod(RELEASE)?, self.pod(NAME)?);
         self.install_main(&changed)?;
@@ -105,7 +90,7 @@ impl Pool<'_> {
     }
 
     /// Uninstalls the main release. The hook cleans its node alone.
-    fn uninstall_main(&self) -> anyhow::Result<()> {
+    fn uninstall_main(&self) -> Result {
         let canary = self.pod(RELEASE)?;
         self.world.release.uninstall(self.importer, NAME)?;
         let found = traces(self.main)?;
@@ -122,7 +107,7 @@ impl Pool<'_> {
     }
 
     /// Installs the main release again, gives it the canary's node, and uninstalls the canary.
-    fn uninstall_canary(&self) -> anyhow::Result<()> {
+    fn uninstall_canary(&self) -> Result {
         self.install_main(&[])?;
         self.label(&format!("{POOL}-"))?;
         has_nodes(self.importer, DAEMON_SET, 0)?;
@@ -135,7 +120,7 @@ impl Pool<'_> {
         Ok(())
     }
 
-    fn install_main(&self, values: &[&str]) -> anyhow::Result<()> {
+    fn install_main(&self, values: &[&str]) -> Result {
         // `PATH[0]=...` of a value that is a list.
         let term = "affinity.nodeAffinity.requiredDuringSchedulingIgnoredDuringExecution.\
                     nodeSelectorTerms[0].matchExpressions[0]";
@@ -148,19 +133,19 @@ impl Pool<'_> {
         self.world.release.install(self.importer, &[&outside[..], values].concat())
     }
 
-    fn install_canary(&self, values: &[&str]) -> anyhow::Result<()> {
+    fn install_canary(&self, values: &[&str]) -> Result {
         let inside = [&format!("nodeSelector.{POOL}=canary"), "uninstall.cleanup=false"];
         let values = [&inside[..], values].concat();
         self.world.release.install_beside(self.importer, RELEASE, &values)
     }
 
-    fn label(&self, label: &str) -> anyhow::Result<()> {
+    fn label(&self, label: &str) -> Result {
         let words = ["label", "node", &self.canary.to_string(), label];
         self.importer.kubectl.run(&words).map(drop)
     }
 
     /// The uid of the only agent of a release.
-    fn pod(&self, release: &str) -> anyhow::Result<String> {
+    fn pod(&self, release: &str) -> Result<String> {
         let of_release =
             |pod: &Value| pod["metadata"]["labels"]["app.kubernetes.io/instance"] == release;
         let pods: Vec<_> = agents::pods(self.importer)?.into_iter().filter(of_release).collect();
@@ -174,7 +159,7 @@ impl Pool<'_> {
 }
 
 /// Waits until that many nodes have a pod of the DaemonSet, and no other one has.
-fn has_nodes(member: &Member, daemon_set: &str, nodes: u64) -> anyhow::Result<()> {
+fn has_nodes(member: &Member, daemon_set: &str, nodes: u64) -> Result {
     wait::within(PATIENCE, &format!("{daemon_set} on {nodes} nodes"), || {
         let words = ["daemonset", daemon_set, "--namespace", NAMESPACE];
         let status = member.kubectl.get(&words)?["status"].take();

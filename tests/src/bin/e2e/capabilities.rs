@@ -1,18 +1,8 @@
 //! The agent needs each capability that the chart gives.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::CAPABILITY_FOR_STALE_UDP,
-    suite::{Suite, tell},
-    wait,
-};
-use serde_json::{Value, json};
+use mcs_tests::agent::CAPABILITY_FOR_STALE_UDP;
 
-use crate::{
-    agents,
-    member::{Member, PATIENCE},
-    world::World,
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case(
@@ -21,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn each(world: &mut World) -> anyhow::Result<()> {
+fn each(world: &mut World) -> Result {
     let member = &world.members[0];
     world.release.install(member, &["staleUdp.enabled=true"])?;
     let daemon_set = agents::daemon_set(member)?;
@@ -55,14 +45,14 @@ fn each(world: &mut World) -> anyhow::Result<()> {
     missed
 }
 
-fn give(member: &Member, capabilities: &Value) -> anyhow::Result<()> {
+fn give(member: &Member, capabilities: &Value) -> Result {
     let place = "/spec/template/spec/containers/0/securityContext/capabilities/add";
     agents::patch(member, &json!([{ "op": "replace", "path": place, "value": capabilities }]))
 }
 
 /// An error unless there are pods with that many capabilities, none of them is ready, and each says
 /// what it lacks. On other nodes there may be older ones: the update stops.
-fn is_missed(member: &Member, name: &str, others: usize) -> anyhow::Result<()> {
+fn is_missed(member: &Member, name: &str, others: usize) -> Result {
     let is_new = |pod: &Value| {
         let given = &pod["spec"]["containers"][0]["securityContext"]["capabilities"]["add"];
         given.as_array().is_some_and(|given| given.len() == others)

@@ -1,13 +1,6 @@
 //! The agent is restarted and replaced under load.
 
-use anyhow::ensure;
-use mcs_tests::{
-    cluster,
-    suite::{Suite, skip, tell},
-};
-use serde_json::Value;
-
-use crate::{agents, clients::Load, member::Member, reach::imported, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent's pods are deleted under load", deleted);
@@ -16,11 +9,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Does `work` in both clusters while every client uses the other one's servers. Nothing may fail.
-fn under_load(
-    world: &World,
-    name: &str,
-    work: impl Fn(&Member) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+fn under_load(world: &World, name: &str, work: impl Fn(&Member) -> Result) -> Result {
     let mut loads = Vec::new();
     let mut targets = Vec::new();
     for (importer, exporter) in world.directions() {
@@ -37,7 +26,7 @@ fn under_load(
         let after = uids(member)?;
         ensure!(before.iter().all(|uid| !after.contains(uid)), "an agent is still the same");
     }
-    let answers = loads.into_iter().map(Load::end).sum::<anyhow::Result<u64>>()?;
+    let answers = loads.into_iter().map(Load::end).sum::<Result<u64>>()?;
     tell(format!("{answers} answers"));
     for (target, importer) in targets {
         target.withdraw(importer)?;
@@ -46,22 +35,22 @@ fn under_load(
 }
 
 /// Which pods there are.
-fn uids(member: &Member) -> anyhow::Result<Vec<Value>> {
+fn uids(member: &Member) -> Result<Vec<Value>> {
     let pods = agents::pods(member)?;
     Ok(pods.into_iter().map(|mut pod| pod["metadata"]["uid"].take()).collect())
 }
 
-fn deleted(world: &mut World) -> anyhow::Result<()> {
+fn deleted(world: &mut World) -> Result {
     under_load(world, "deleted", agents::delete_pods)
 }
 
-fn annotated(world: &mut World) -> anyhow::Result<()> {
+fn annotated(world: &mut World) -> Result {
     under_load(world, "annotated", |member| {
         world.release.install(member, &["podAnnotations.example\\.com/changed=yes"])
     })
 }
 
-fn other_image(world: &mut World) -> anyhow::Result<()> {
+fn other_image(world: &mut World) -> Result {
     const TAG: &str = "next";
 
     for member in &world.members {

@@ -1,20 +1,8 @@
 //! Clients: in a pod, in a pod of the node's network, and a process of the node.
 
-use std::{
-    fmt,
-    io::{BufRead as _, BufReader, Read as _},
-    net::SocketAddr,
-    process::{Child, ChildStdout, Command, Stdio},
-};
+use std::process::ChildStdout;
 
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{cluster::Node, process, wait};
-
-use crate::{
-    member::{Member, NAMESPACE, PATIENCE},
-    target::Target,
-    world::World,
-};
+use crate::prelude::*;
 
 /// Where a client is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -76,7 +64,7 @@ impl<'a> Client<'a> {
         Place::PODS.into_iter().chain(nodes).map(|place| Self::new(world, member, place)).collect()
     }
 
-    fn command(&self, words: &[String]) -> anyhow::Result<Command> {
+    fn command(&self, words: &[String]) -> Result<Command> {
         let pod = match self.place {
             Place::Pod => "client",
             Place::HostNetworkPod => "host-client",
@@ -94,23 +82,18 @@ impl<'a> Client<'a> {
     }
 
     /// Asks once at each address of `to`, which is `NAME:PORT`.
-    pub(crate) fn ask(&self, protocol: &str, to: &str) -> anyhow::Result<Vec<Answer>> {
+    pub(crate) fn ask(&self, protocol: &str, to: &str) -> Result<Vec<Answer>> {
         self.ask_often(protocol, to, 1)
     }
 
     /// Asks that many times.
-    pub(crate) fn ask_often(
-        &self,
-        protocol: &str,
-        to: &str,
-        times: u32,
-    ) -> anyhow::Result<Vec<Answer>> {
+    pub(crate) fn ask_often(&self, protocol: &str, to: &str, times: u32) -> Result<Vec<Answer>> {
         let words = ["ask", protocol, to, &times.to_string()].map(str::to_owned);
         let printed = process::run(&mut self.command(&words)?, "");
         let printed = printed.with_context(|| self.to_string())?;
         let answer = |line: &str| {
             let addresses = line.split(' ').map(|address| Ok(address.parse()?));
-            let addresses = addresses.collect::<anyhow::Result<Vec<SocketAddr>>>()?;
+            let addresses = addresses.collect::<Result<Vec<SocketAddr>>>()?;
             let [asked, by, shown] = addresses[..] else { bail!("{line:?} is no answer") };
             Ok(Answer { asked, by, shown })
         };
@@ -123,7 +106,7 @@ impl<'a> Client<'a> {
         protocol: &str,
         address: SocketAddr,
         is_right: impl Fn(&Answer) -> bool,
-    ) -> anyhow::Result<()> {
+    ) -> Result {
         wait::within(PATIENCE, &format!("{address}/{protocol} for {self}"), || {
             let answers = self.ask(protocol, &address.to_string())?;
             ensure!(!answers.is_empty() && answers.iter().all(&is_right), "{answers:?}");
@@ -132,7 +115,7 @@ impl<'a> Client<'a> {
     }
 
     /// Waits until servers of `exporter`, and nobody else, answer at every frontend.
-    pub(crate) fn reach(&self, target: &Target, exporter: &Member) -> anyhow::Result<()> {
+    pub(crate) fn reach(&self, target: &Target, exporter: &Member) -> Result {
         let backends = exporter.backends()?;
         target.frontends().try_for_each(|(protocol, address)| {
             self.wait_for(protocol, address, |answer| {
@@ -142,7 +125,7 @@ impl<'a> Client<'a> {
     }
 
     /// Waits until no frontend has anybody behind it, and says so at once.
-    pub(crate) fn is_refused(&self, target: &Target) -> anyhow::Result<()> {
+    pub(crate) fn is_refused(&self, target: &Target) -> Result {
         for (protocol, address) in target.frontends() {
             wait::within(PATIENCE, &format!("{address}/{protocol} to refuse {self}"), || {
                 let answers = self.ask(protocol, &address.to_string());
@@ -161,7 +144,7 @@ impl<'a> Client<'a> {
 
     /// Begins to use every frontend over and over; servers of these clusters may answer. It returns
     /// once all have answered.
-    pub(crate) fn load(&self, target: &Target, exporters: &[&Member]) -> anyhow::Result<Load<'a>> {
+    pub(crate) fn load(&self, target: &Target, exporters: &[&Member]) -> Result<Load<'a>> {
         let mut words = vec!["load".to_owned()];
         words.extend(target.frontends().map(|(protocol, address)| format!("{protocol}={address}")));
         for exporter in exporters {
@@ -191,7 +174,7 @@ pub(crate) struct Load<'a> {
 
 impl Load<'_> {
     /// Ends it, and returns how often a server answered. It is an error if anything failed.
-    pub(crate) fn end(mut self) -> anyhow::Result<u64> {
+    pub(crate) fn end(mut self) -> Result<u64> {
         drop(self.child.stdin.take());
         let (mut printed, mut complaint) = (String::new(), String::new());
         self.stdout.read_to_string(&mut printed)?;

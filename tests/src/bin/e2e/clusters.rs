@@ -1,26 +1,15 @@
 //! The two clusters: the two that the command line names, or two of the suite's own.
 
-use std::{
-    env, fs,
-    path::PathBuf,
-    process,
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::{env, process, sync::Arc};
 
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::cluster::{
-    self, Claim, Cluster, ClusterSet, Cni, Kubernetes, Observer, Plan, Programs, ProxyMode,
-};
+use mcs_tests::cluster::{Claim, Cluster, ClusterSet, Cni, Kubernetes, Observer, Plan, ProxyMode};
 use signal_hook::{
     consts::{SIGHUP, SIGINT, SIGTERM},
     flag,
 };
 use tempfile::TempDir;
+
+use crate::prelude::*;
 
 /// The variable with the path of the program of clients and servers, which is built static.
 const TRAFFIC: &str = "MCS_TRAFFIC";
@@ -54,7 +43,7 @@ struct Own {
 
 impl Clusters {
     /// Starts two, or takes those of the kubeconfigs. Nodes of this machine get the images.
-    pub(crate) fn begin(kubeconfigs: &[PathBuf], keep: bool) -> anyhow::Result<Self> {
+    pub(crate) fn begin(kubeconfigs: &[PathBuf], keep: bool) -> Result<Self> {
         let programs = Programs::from_env();
         let (kubeconfigs, own) = match kubeconfigs {
             [] => {
@@ -86,7 +75,7 @@ impl Clusters {
     }
 
     /// Gives the nodes that are on this machine the images.
-    fn load(&mut self) -> anyhow::Result<()> {
+    fn load(&mut self) -> Result {
         let local = self.kubeconfigs.iter().filter_map(|file| cluster::of_kubeconfig(file));
         let nodes: Vec<_> = local.flat_map(cluster::nodes).collect();
         if nodes.is_empty() {
@@ -110,7 +99,7 @@ impl Clusters {
 
 impl Own {
     /// Between them they have a bridge with VXLAN between nodes and a route for each pod, both modes of kube-proxy, and the newest and the oldest Kubernetes.
-    fn start(programs: &Programs, keep: bool) -> anyhow::Result<Self> {
+    fn start(programs: &Programs, keep: bool) -> Result<Self> {
         let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
@@ -174,7 +163,7 @@ impl Observer for Progress {
         println!("{:>6.1} s  {what}", self.begin.elapsed().as_secs_f64());
     }
 
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> Result {
         ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
         Ok(())
     }

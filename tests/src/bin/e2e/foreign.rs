@@ -1,19 +1,10 @@
 //! A foreign program on the node's cgroup that translates the same address.
 
-use std::{
-    fs::File,
-    io,
-    net::{SocketAddr, SocketAddrV4},
-};
+use std::net::SocketAddrV4;
 
-use anyhow::Context as _;
-use mcs_tests::{
-    bpf::{AttachType, Link, Program, has_order_on_cgroups},
-    cluster::Node,
-    suite::{Suite, skip},
-};
+use mcs_tests::bpf::{AttachType, Link, Program, has_order_on_cgroups};
 
-use crate::{clients::Client, member::Member, target::Target, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a foreign connect program after ours: ours has the address", after_ours);
@@ -34,7 +25,7 @@ struct Rivals<'a> {
 }
 
 impl<'a> Rivals<'a> {
-    fn new(world: &'a World, name: &str) -> anyhow::Result<Self> {
+    fn new(world: &'a World, name: &str) -> Result<Self> {
         let (importer, exporter) = world.directions()[0];
         let nodes = importer.nodes();
         if nodes.is_empty() {
@@ -54,7 +45,7 @@ impl<'a> Rivals<'a> {
     }
 
     /// Every client gets to the servers of the import.
-    fn ours_has_it(&self) -> anyhow::Result<()> {
+    fn ours_has_it(&self) -> Result {
         let backends = self.exporter.backends()?;
         self.clients.iter().try_for_each(|client| {
             client.wait_for("tcp", self.address.into(), |answer| backends.contains(&answer.by))
@@ -62,14 +53,14 @@ impl<'a> Rivals<'a> {
     }
 
     /// Every client gets to the server of the foreign program.
-    fn theirs_has_it(&self) -> anyhow::Result<()> {
+    fn theirs_has_it(&self) -> Result {
         self.clients.iter().try_for_each(|client| {
             client.wait_for("tcp", self.address.into(), |answer| answer.by == self.theirs.into())
         })
     }
 
     /// Attaches the foreign program to every node, behind those that are there.
-    fn attach(&self) -> anyhow::Result<Vec<Link>> {
+    fn attach(&self) -> Result<Vec<Link>> {
         let attach = |node: &Node| {
             let cgroup = node.cgroup()?;
             let file = File::open(&cgroup).with_context(|| cgroup.display().to_string())?;
@@ -79,7 +70,7 @@ impl<'a> Rivals<'a> {
     }
 }
 
-fn after_ours(world: &mut World) -> anyhow::Result<()> {
+fn after_ours(world: &mut World) -> Result {
     let rivals = Rivals::new(world, "after-ours")?;
     let Rivals { importer, exporter, target, .. } = &rivals;
     world.release.ensure(importer)?;
@@ -92,7 +83,7 @@ fn after_ours(world: &mut World) -> anyhow::Result<()> {
     rivals.clients.iter().try_for_each(|client| client.is_refused(target))
 }
 
-fn before_ours(world: &mut World) -> anyhow::Result<()> {
+fn before_ours(world: &mut World) -> Result {
     let rivals = Rivals::new(world, "before-ours")?;
     let Rivals { importer, exporter, target, .. } = &rivals;
     world.release.remove(importer)?;

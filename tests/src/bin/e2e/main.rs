@@ -4,13 +4,10 @@
 //! It needs only two kubeconfigs. Without them it starts two clusters. On clusters that run elsewhere it
 //! skips what needs a process on their nodes.
 
-use std::{path::PathBuf, process::ExitCode};
-
 use clap::Parser;
-use mcs_tests::{
-    cluster::TRAFFIC,
-    suite::{self, Suite},
-};
+use mcs_tests::{cluster::TRAFFIC, suite};
+
+use crate::prelude::*;
 
 mod agents;
 mod ask;
@@ -25,6 +22,7 @@ mod member;
 mod mounts;
 mod neighbours;
 mod pictures;
+mod prelude;
 mod proxyless;
 mod reach;
 mod release;
@@ -32,8 +30,6 @@ mod submariner;
 mod target;
 mod uninstall;
 mod world;
-
-use self::world::World;
 
 /// Run the end-to-end suite
 #[derive(Parser)]

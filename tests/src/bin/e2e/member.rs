@@ -1,20 +1,8 @@
 //! One of the two clusters, with the suite's pods in it.
 
-use std::{
-    net::{IpAddr, SocketAddr},
-    path::{Path, PathBuf},
-    process::Command,
-    time::Duration,
-};
+use mcs_tests::cluster::Kubectl;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    cluster::{self, Kubectl, Node, Programs},
-    process, wait,
-};
-use serde_json::{Value, json};
-
-use crate::target;
+use crate::{prelude::*, target};
 
 /// Where everything of the suite is.
 pub(crate) const NAMESPACE: &str = "mcs-e2e";
@@ -50,7 +38,7 @@ impl Member {
         kubeconfig: &Path,
         directory: &Path,
         image: &str,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let local = cluster::of_kubeconfig(kubeconfig);
         let kubectl = if let Some(cluster) = local {
             Kubectl::new(programs, cluster)?
@@ -76,31 +64,31 @@ impl Member {
     }
 
     /// Waits until all pods are ready.
-    pub(crate) fn wait(&self) -> anyhow::Result<()> {
+    pub(crate) fn wait(&self) -> Result {
         let words = ["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"];
         self.run(&words)?;
         self.scale(REPLICAS)
     }
 
     /// Runs kubectl in the suite's namespace.
-    pub(crate) fn run(&self, words: &[&str]) -> anyhow::Result<String> {
+    pub(crate) fn run(&self, words: &[&str]) -> Result<String> {
         let namespace = ["--namespace", NAMESPACE];
         process::run(self.kubectl.command().args(namespace).args(words), "")
     }
 
     /// What `kubectl get` says of something in the suite's namespace.
-    pub(crate) fn get(&self, words: &[&str]) -> anyhow::Result<Value> {
+    pub(crate) fn get(&self, words: &[&str]) -> Result<Value> {
         self.kubectl.get(&[&["--namespace", NAMESPACE], words].concat())
     }
 
     /// Creates objects, or makes them what is given.
-    pub(crate) fn apply(&self, objects: &[Value]) -> anyhow::Result<()> {
+    pub(crate) fn apply(&self, objects: &[Value]) -> Result {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         self.kubectl.apply(&list.to_string())
     }
 
     /// Scales the servers to `replicas`, and waits until these and no others are ready.
-    pub(crate) fn scale(&self, replicas: u8) -> anyhow::Result<()> {
+    pub(crate) fn scale(&self, replicas: u8) -> Result {
         self.run(&["scale", "deployment", SERVER, &format!("--replicas={replicas}")])?;
         wait::within(PATIENCE, &format!("{replicas} servers in {}", self.name), || {
             let ready = self.servers()?;
@@ -113,7 +101,7 @@ impl Member {
     }
 
     /// The addresses of the servers that are ready, as their Service's slices say.
-    pub(crate) fn servers(&self) -> anyhow::Result<Vec<IpAddr>> {
+    pub(crate) fn servers(&self) -> Result<Vec<IpAddr>> {
         let label = format!("kubernetes.io/service-name={SERVER}");
         let slices = self.get(&["endpointslices", "--selector", &label])?;
         let slices = slices["items"].as_array().into_iter().flatten();
@@ -122,24 +110,24 @@ impl Member {
         let addresses = ready.filter_map(|endpoint| endpoint["addresses"].as_array()).flatten();
         let mut addresses = addresses
             .map(|address| Ok(address.as_str().context("an address is text")?.parse()?))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>>>()?;
         addresses.sort();
         Ok(addresses)
     }
 
     /// Who answers at these addresses.
-    pub(crate) fn backends(&self) -> anyhow::Result<Vec<SocketAddr>> {
+    pub(crate) fn backends(&self) -> Result<Vec<SocketAddr>> {
         let at = |ip| [TCP, UDP].map(|port| SocketAddr::new(ip, port));
         Ok(self.servers()?.into_iter().flat_map(at).collect())
     }
 
     /// A Service of the cluster itself with the servers behind it, and its addresses.
-    pub(crate) fn service(&self, name: &str) -> anyhow::Result<Vec<IpAddr>> {
+    pub(crate) fn service(&self, name: &str) -> Result<Vec<IpAddr>> {
         self.service_of(name, json!({ "ipFamilyPolicy": "PreferDualStack" }))
     }
 
     /// The same, with these families.
-    pub(crate) fn service_of(&self, name: &str, families: Value) -> anyhow::Result<Vec<IpAddr>> {
+    pub(crate) fn service_of(&self, name: &str, families: Value) -> Result<Vec<IpAddr>> {
         let mut spec = families;
         spec["selector"] = json!({ "app": SERVER });
         spec["ports"] = json!([
@@ -157,7 +145,7 @@ impl Member {
     }
 
     /// Exports a Service to the clusterset.
-    pub(crate) fn export(&self, name: &str) -> anyhow::Result<()> {
+    pub(crate) fn export(&self, name: &str) -> Result {
         self.apply(&[json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceExport",

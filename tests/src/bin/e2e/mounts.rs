@@ -1,17 +1,12 @@
 //! What the agent's pod may write of its node.
 
-use std::fs;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::{Suite, skip, tell};
-
-use crate::{agents, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent's pod can write to no cgroup of its node", cgroups);
 }
 
-fn cgroups(world: &mut World) -> anyhow::Result<()> {
+fn cgroups(world: &mut World) -> Result {
     let member = &world.members[0];
     world.release.ensure(member)?;
     let mut uids = Vec::new();
@@ -37,7 +32,7 @@ fn is_read_only(options: &str) -> bool {
 
 /// The mounts of cgroups in the containers of these pods, with their options; none where nodes are elsewhere. The other
 /// cluster is older: its kubelets know no such mounts.
-fn mounts_here(uids: &[String]) -> anyhow::Result<Vec<(String, String)>> {
+fn mounts_here(uids: &[String]) -> Result<Vec<(String, String)>> {
     let mut found = Vec::new();
     for entry in fs::read_dir("/proc")?.flatten() {
         let is_agent = fs::read_to_string(entry.path().join("comm"));

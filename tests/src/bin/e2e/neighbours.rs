@@ -1,9 +1,6 @@
 //! kube-proxy beside the agent.
 
-use mcs_tests::suite::Suite;
-use serde_json::json;
-
-use crate::{target::Target, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("Services of the cluster are kube-proxy's, in both of its modes", own_services);
@@ -11,7 +8,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a Service that comes later than the import takes nothing from it", comes_later);
 }
 
-fn own_services(world: &mut World) -> anyhow::Result<()> {
+fn own_services(world: &mut World) -> Result {
     for member in &world.members {
         world.release.ensure(member)?;
         let name = "own".to_owned();
@@ -25,7 +22,7 @@ fn own_services(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The Service leads to other pods than the import, to tell them apart.
-fn derived(world: &mut World) -> anyhow::Result<()> {
+fn derived(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let name = "derived".to_owned();
         let target = Target { vips: importer.service(&name)?, name };
@@ -50,7 +47,7 @@ fn derived(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// An import has a free address of the range of Services, and a Service asks for it.
-fn comes_later(world: &mut World) -> anyhow::Result<()> {
+fn comes_later(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let name = "later".to_owned();
     let target = Target { vips: importer.service(&name)?, name };

@@ -1,25 +1,11 @@
 //! Pictures of the pages of both programs, as `mcs ui` leads a browser to them, and of the dashboard. Documents show them.
 
-use std::{
-    fs,
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
-
-use anyhow::Context as _;
 use mcs_tests::{
     browser::{Browser, directory_of_pictures},
     dashboard::{self, Prometheus},
-    netns::Namespace,
 };
 
-use crate::{
-    ask::{self, Shown},
-    clients::Client,
-    member::{Member, NAMESPACE},
-    target::TCP,
-};
+use crate::{ask::Shown, prelude::*};
 
 /// Services of both clusters. Clients ask the first ones more often.
 const SERVICES: [&str; 3] = ["cart", "checkout", "search"];
@@ -31,12 +17,12 @@ const TRAFFIC: Duration = Duration::from_mins(2);
 
 /// Takes them, into `directory` unless another one is asked for. The client is in the first cluster.
 pub(crate) fn take(
-    mcs: impl Fn(&str) -> anyhow::Result<Command>,
+    mcs: impl Fn(&str) -> Result<Command>,
     browser: &Browser,
     members: &[Member; 2],
     client: &Client<'_>,
     directory: &Path,
-) -> anyhow::Result<()> {
+) -> Result {
     for member in members {
         for name in SERVICES {
             member.service(name)?;

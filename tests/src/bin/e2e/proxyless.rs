@@ -1,13 +1,6 @@
 //! A cluster without kube-proxy, where the Service `kubernetes` leads nowhere.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    cluster::Node,
-    process,
-    suite::{Suite, skip},
-};
-
-use crate::{agents, member::Member, reach::imported, target::Target, uninstall, world::World};
+use crate::prelude::*;
 
 const DAEMON: &str = "kube-proxy";
 
@@ -18,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn without(world: &mut World) -> anyhow::Result<()> {
+fn without(world: &mut World) -> Result {
     let [exporter, importer] = &world.members;
     let node = importer.node.ok_or_else(|| skip("nodes are elsewhere, and so is kube-proxy"))?;
     let name = "proxyless".to_owned();
@@ -57,7 +50,7 @@ fn without(world: &mut World) -> anyhow::Result<()> {
 struct Stopped(Vec<Node>);
 
 impl Stopped {
-    fn stop(world: &World, member: &Member) -> anyhow::Result<Self> {
+    fn stop(world: &World, member: &Member) -> Result<Self> {
         let nodes = member.nodes();
         let stopped = Self(nodes.clone());
         let kube_proxy = world.clusters.programs.find(DAEMON)?;

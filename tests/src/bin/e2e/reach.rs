@@ -1,18 +1,6 @@
 //! Clients of one cluster reach the pods of the other.
 
-use anyhow::ensure;
-use mcs_tests::{
-    suite::{Suite, skip, tell},
-    wait,
-};
-
-use crate::{
-    agents,
-    clients::{Answer, Client, Place},
-    member::{Member, PATIENCE},
-    target::{TCP, Target, UDP},
-    world::World,
-};
+use crate::{clients::Answer, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart is rolled out on every node", rolled_out);
@@ -22,7 +10,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("pods scaled to zero, and back", scaled);
 }
 
-fn rolled_out(world: &mut World) -> anyhow::Result<()> {
+fn rolled_out(world: &mut World) -> Result {
     for member in &world.members {
         world.release.ensure(member)?;
         for node in member.kubectl.get(&["nodes"])?["items"].as_array().into_iter().flatten() {
@@ -43,14 +31,14 @@ pub(crate) fn imported(
     name: &str,
     importer: &Member,
     exporter: &Member,
-) -> anyhow::Result<Target> {
+) -> Result<Target> {
     world.release.ensure(importer)?;
     let target = world.fresh(name, importer)?;
     target.publish(importer, &[exporter])?;
     Ok(target)
 }
 
-fn by_address(world: &mut World) -> anyhow::Result<()> {
+fn by_address(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let target = imported(world, "reach", importer, exporter)?;
         for client in world.clients(importer) {
@@ -61,7 +49,7 @@ fn by_address(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn by_name(world: &mut World) -> anyhow::Result<()> {
+fn by_name(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let corefile = importer.kubectl.get(&["configmap", "coredns", "-n", "kube-system"]);
         if !corefile.is_ok_and(|map| map.to_string().contains("multicluster")) {
@@ -90,7 +78,7 @@ fn by_name(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn of_both(world: &mut World) -> anyhow::Result<()> {
+fn of_both(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let target = imported(world, "both", importer, exporter)?;
     target.publish(importer, &[importer, exporter])?;
@@ -108,7 +96,7 @@ fn of_both(world: &mut World) -> anyhow::Result<()> {
     target.withdraw(importer)
 }
 
-fn scaled(world: &mut World) -> anyhow::Result<()> {
+fn scaled(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let target = imported(world, "scaled", importer, exporter)?;
     let clients = world.clients(importer);

@@ -1,25 +1,6 @@
 //! The objects that Submariner leaves in its clusters: ClusterSet VIPs whose endpoints are ClusterIPs.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-};
-
-use anyhow::{bail, ensure};
-use mcs_tests::{
-    cluster, process,
-    suite::{Suite, skip, tell},
-    wait,
-};
-use serde_json::{Value, json};
-
-use crate::{
-    agents,
-    clients::{Client, Place},
-    member::{self, Member, NAMESPACE, PATIENCE, SERVER},
-    target::{TCP, UDP},
-    world::World,
-};
+use crate::{member::SERVER, prelude::*};
 
 /// The exported Service, and so its import.
 const NAME: &str = "nginx";
@@ -50,7 +31,7 @@ struct Exported<'a> {
     cluster_ips: [Ipv4Addr; 2],
 }
 
-fn check(world: &mut World, socket_lb: &str, places: &[Place]) -> anyhow::Result<()> {
+fn check(world: &mut World, socket_lb: &str, places: &[Place]) -> Result {
     let exported = Exported::create(world)?;
     for member in &world.members {
         let range = format!("vipCidrs={{{VIPS}}}");
@@ -68,7 +49,7 @@ fn check(world: &mut World, socket_lb: &str, places: &[Place]) -> anyhow::Result
 impl<'a> Exported<'a> {
     /// Creates the Service in both clusters, and the routes that stand in for Submariner's gateways: each
     /// cluster reaches the ClusterIPs of the other, where kube-proxy serves them.
-    fn create(world: &'a World) -> anyhow::Result<Self> {
+    fn create(world: &'a World) -> Result<Self> {
         let members = &world.members;
         for (from, to) in world.directions() {
             route(from, to)?;
@@ -77,7 +58,7 @@ impl<'a> Exported<'a> {
         Ok(Self { members, cluster_ips: [create_service(a)?, create_service(b)?] })
     }
 
-    fn publish(&self) -> anyhow::Result<()> {
+    fn publish(&self) -> Result {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
             let mut objects =
                 vec![namespace(OPERATOR), namespace(BROKER), import(), record(member, own_ip)];
@@ -91,7 +72,7 @@ impl<'a> Exported<'a> {
         Ok(())
     }
 
-    fn withdraw(&self) -> anyhow::Result<()> {
+    fn withdraw(&self) -> Result {
         for member in self.members {
             member.run(&["delete", "serviceimport,service", NAME])?;
             let label = format!("multicluster.kubernetes.io/service-name={NAME}");
@@ -105,7 +86,7 @@ impl<'a> Exported<'a> {
     }
 
     /// Clients of both clusters reach the servers of both by the VIP, and those of their own by its ClusterIP.
-    fn is_served(&self, world: &World, places: &[Place]) -> anyhow::Result<()> {
+    fn is_served(&self, world: &World, places: &[Place]) -> Result {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
             for place in places {
                 let client = Client::new(world, member, *place);
@@ -128,12 +109,7 @@ impl<'a> Exported<'a> {
     }
 
     /// Waits until every server of both clusters has answered at the VIP.
-    fn all_answer(
-        &self,
-        client: &Client<'_>,
-        protocol: &str,
-        vip: SocketAddr,
-    ) -> anyhow::Result<()> {
+    fn all_answer(&self, client: &Client<'_>, protocol: &str, vip: SocketAddr) -> Result {
         let port = if protocol == "tcp" { member::TCP } else { member::UDP };
         let mut missing = BTreeSet::new();
         for member in self.members {
@@ -152,7 +128,7 @@ impl<'a> Exported<'a> {
 }
 
 /// A server asks at the VIP, and kube-proxy may choose that server itself.
-fn servers_reach_it(member: &Member) -> anyhow::Result<()> {
+fn servers_reach_it(member: &Member) -> Result {
     let deployment = format!("deployment/{SERVER}");
     let times = TIMES.to_string();
     for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
@@ -165,7 +141,7 @@ fn servers_reach_it(member: &Member) -> anyhow::Result<()> {
 }
 
 /// A route from every node of a cluster to the ClusterIPs of another one, by a node of that.
-fn route(from: &Member, to: &Member) -> anyhow::Result<()> {
+fn route(from: &Member, to: &Member) -> Result {
     let elsewhere = || skip("nodes are elsewhere: Submariner's gateway has to lead to ClusterIPs");
     let (from, to) = (from.node.ok_or_else(elsewhere)?, to.node.ok_or_else(elsewhere)?);
     for node in cluster::nodes(from.cluster) {
@@ -178,7 +154,7 @@ fn route(from: &Member, to: &Member) -> anyhow::Result<()> {
 }
 
 /// The exported Service, and its ClusterIP. Submariner gives ClusterSet VIPs to Services of one family.
-fn create_service(member: &Member) -> anyhow::Result<Ipv4Addr> {
+fn create_service(member: &Member) -> Result<Ipv4Addr> {
     let families = json!({ "ipFamilyPolicy": "SingleStack", "ipFamilies": ["IPv4"] });
     match member.service_of(NAME, families)?[..] {
         [IpAddr::V4(ip)] => Ok(ip),

@@ -1,10 +1,6 @@
 //! A service of one cluster that another one imports.
 
-use std::net::{IpAddr, SocketAddr};
-
-use mcs_tests::manifests::{Protocol, Service};
-
-use crate::member::{self, Member, NAMESPACE};
+use crate::prelude::*;
 
 /// The port of the TCP frontends, and that of the UDP frontends.
 pub(crate) const TCP: u16 = 80;
@@ -40,7 +36,7 @@ impl Target {
     }
 
     /// Writes the import, and slices with the servers of these clusters as they are now.
-    pub(crate) fn publish(&self, importer: &Member, exporters: &[&Member]) -> anyhow::Result<()> {
+    pub(crate) fn publish(&self, importer: &Member, exporters: &[&Member]) -> Result {
         let mut service = Service::new(self.name.as_str(), self.vips.iter().copied())
             .namespace(NAMESPACE)
             .port(Protocol::Tcp, TCP, member::TCP)
@@ -54,7 +50,7 @@ impl Target {
     }
 
     /// Deletes the import and its slices.
-    pub(crate) fn withdraw(&self, importer: &Member) -> anyhow::Result<()> {
+    pub(crate) fn withdraw(&self, importer: &Member) -> Result {
         importer.run(&["delete", "serviceimport", &self.name])?;
         let label = format!("multicluster.kubernetes.io/service-name={}", self.name);
         importer.run(&["delete", "endpointslices", "--selector", &label]).map(drop)

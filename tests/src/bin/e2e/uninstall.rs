@@ -1,17 +1,6 @@
 //! The agent is removed, as its documentation says.
 
-use std::process::Command;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    cluster::Node,
-    process,
-    suite::{Suite, tell},
-};
-
-use serde_json::Value;
-
-use crate::{agents, clients::Load, member::Member, reach::imported, target::Target, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the documented uninstall leaves nothing", leaves_nothing);
@@ -21,7 +10,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// What the kernel itself pins.
 const KERNEL_PINS: [&str; 2] = ["maps.debug", "progs.debug"];
 
-fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
+fn leaves_nothing(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let target = imported(world, "uninstalled", importer, exporter)?;
         let clients = world.clients(importer);
@@ -46,7 +35,7 @@ fn leaves_nothing(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// helm gives up before the nodes are clean. The hook goes on, and a second uninstall completes the first.
-fn goes_unnoticed(world: &mut World) -> anyhow::Result<()> {
+fn goes_unnoticed(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let name = "unnoticed".to_owned();
     let target = Target { vips: importer.service(&name)?, name };
@@ -65,19 +54,19 @@ fn goes_unnoticed(world: &mut World) -> anyhow::Result<()> {
     for client in world.clients(importer) {
         client.reach(&target, importer)?;
     }
-    let answers = loads.into_iter().map(Load::end).sum::<anyhow::Result<u64>>()?;
+    let answers = loads.into_iter().map(Load::end).sum::<Result<u64>>()?;
     tell(format!("{answers} answers"));
     target.withdraw(importer)?;
     importer.run(&["delete", "service", &target.name]).map(drop)
 }
 
 /// Fails if anything of the agent is left in the cluster, or on a node that is on this machine.
-pub(crate) fn is_clean(member: &Member) -> anyhow::Result<()> {
+pub(crate) fn is_clean(member: &Member) -> Result {
     is_clean_of(member, agents::NAME)
 }
 
 /// The same of a release of that name.
-pub(crate) fn is_clean_of(member: &Member, release: &str) -> anyhow::Result<()> {
+pub(crate) fn is_clean_of(member: &Member, release: &str) -> Result {
     if member.node.is_none() {
         tell(format!("the nodes of {} are elsewhere: not looked at", member.name));
     }
@@ -96,7 +85,7 @@ pub(crate) fn is_clean_of(member: &Member, release: &str) -> anyhow::Result<()> 
 }
 
 /// What of the agent is on a node: pins, programs on its cgroup, programs on its devices.
-pub(crate) fn traces(node: Node) -> anyhow::Result<Vec<String>> {
+pub(crate) fn traces(node: Node) -> Result<Vec<String>> {
     let pins = process::run(node.command("ls").arg("/sys/fs/bpf"), "")?;
     let pins = pins.lines().filter(|name| !KERNEL_PINS.contains(name));
     let mut found: Vec<_> = pins.map(|name| format!("pin {name}")).collect();
@@ -113,7 +102,7 @@ pub(crate) fn traces(node: Node) -> anyhow::Result<Vec<String>> {
 }
 
 /// What a command prints, which may be nothing.
-fn json(command: &mut Command) -> anyhow::Result<Value> {
+fn json(command: &mut Command) -> Result<Value> {
     let printed = process::run(command, "")?;
     if printed.trim().is_empty() {
         return Ok(Value::Null);

@@ -1,23 +1,8 @@
 //! What the cases share: two clusters with clients and servers, and the agent on their nodes.
 
-use std::{
-    cell::Cell,
-    net::IpAddr,
-    path::{Path, PathBuf},
-    time::Instant,
-};
+use std::cell::Cell;
 
-use anyhow::Context as _;
-use mcs_tests::suite::tell;
-
-use crate::{
-    Args,
-    clients::Client,
-    clusters::Clusters,
-    member::{Member, NAMESPACE},
-    release::Release,
-    target::Target,
-};
+use crate::{Args, clusters::Clusters, prelude::*, release::Release};
 
 // They have to be removed in this order.
 pub(crate) struct World {
@@ -30,7 +15,7 @@ pub(crate) struct World {
 
 impl World {
     /// Creates everything. Returns the directory of the logs too.
-    pub(crate) fn begin(args: &Args) -> anyhow::Result<(Self, PathBuf)> {
+    pub(crate) fn begin(args: &Args) -> Result<(Self, PathBuf)> {
         let begin = Instant::now();
         let clusters = Clusters::begin(&args.kubeconfig, args.keep)?;
         let member = |kubeconfig: &Path| {
@@ -66,7 +51,7 @@ impl World {
     }
 
     /// A service with addresses that no other has, in the families that the importer's pods have.
-    pub(crate) fn fresh(&self, name: &str, importer: &Member) -> anyhow::Result<Target> {
+    pub(crate) fn fresh(&self, name: &str, importer: &Member) -> Result<Target> {
         let number = self.numbers.replace(self.numbers.get() + 1);
         let vips = [
             IpAddr::from([10, 253, 77, number]),

@@ -10,7 +10,7 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::flows::monotonic_ns;
+use mcs_agent::core::kernel::flows::monotonic_ns;
 use mcs_tests::{
     suite::{Suite, is_full, tell},
     wait,

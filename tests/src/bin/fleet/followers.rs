@@ -14,10 +14,14 @@ use std::{
 
 use anyhow::Context as _;
 use mcs_agent::{
-    flows::monotonic_ns,
-    model::{EndpointAddress, EventBatch, Object, ObjectEvent},
-    source::{KubeconfigFile, KubernetesOptions, KubernetesSource, ReadScope},
-    store::{ChangeKind, ObjectStore},
+    core::{
+        feature::filter,
+        kernel::flows::monotonic_ns,
+        model::{EndpointAddress, EventBatch, Object, ObjectEvent},
+        source::{KubernetesSource, ReadFrom, SourceOptions},
+        store::{ChangeKind, ObjectStore},
+    },
+    features,
 };
 use serde::{Deserialize, Serialize};
 use tokio::{runtime, sync::mpsc, task::LocalSet};
@@ -108,18 +112,17 @@ fn follow(kubeconfig: &Path, node: &str, count: usize, shared: &Shared) {
 
 /// The source and the store of an agent, as they are shipped.
 async fn agent(kubeconfig: &Path, node: &str, shared: &Shared) -> anyhow::Result<()> {
-    let source = KubernetesSource::new(KubernetesOptions {
-        kubeconfig: Some(KubeconfigFile::new(kubeconfig.to_owned(), None)),
-        scope: ReadScope::default(),
-        import_selector: None,
+    let from = ReadFrom { kubeconfig: Some(kubeconfig.to_owned()), ..ReadFrom::default() };
+    let options = SourceOptions {
+        from,
         node: Some(node.to_owned()),
         zone: true,
         cluster_id: true,
         service_ranges: true,
         vip_ranges: true,
         only: None,
-    })
-    .await?;
+    };
+    let source = KubernetesSource::new(&options, filter(features::LIST, &options.from)).await?;
     let (sender, mut batches) = mpsc::channel(1);
     let store = async {
         let mut store = ObjectStore::default();

@@ -1,25 +1,9 @@
 //! `mcs-agent flows` and the line in `status`.
 
-use anyhow::Context as _;
-use mcs_agent::{
-    flows::{FlowEntry, monotonic_ns},
-    loader::Pins,
-};
+use mcs_agent::core::kernel::flows::monotonic_ns;
 use mcs_common::Tuple;
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    process,
-    site::Site,
-    suite::Suite,
-    wait,
-};
-use serde_json::{Value, json};
 
-use crate::{
-    World,
-    entries::{SECOND, TCP, UDP, flow},
-    table::{add, open},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("`flows` names what each flow belongs to, with the agent down too", lists);
@@ -30,14 +14,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn service() -> anyhow::Result<Service> {
+fn service() -> Result<Service> {
     Ok(Service::new("web", ["10.99.0.1".parse()?])
         .port(Protocol::Tcp, 80, 8080)
         .port(Protocol::Udp, 80, 8080)
         .endpoints("east", ["10.77.1.10".parse()?]))
 }
 
-fn lists(world: &mut World) -> anyhow::Result<()> {
+fn lists(world: &mut World) -> Result {
     let mut site = Site::start(&world.run, "lists", &world.netns, &[], &[&service()?])?;
     let mut table = open(&Pins::new(site.bpffs.path()).flows())?;
     let now = monotonic_ns();
@@ -60,7 +44,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     // The frontend's index is another frontend's by now.
     add(&mut table, &flow(UDP, 4, seen(5)))?;
 
-    let flows = |arguments: &[&str]| -> anyhow::Result<Value> {
+    let flows = |arguments: &[&str]| -> Result<Value> {
         let arguments = [&["flows", "-o", "json"], arguments].concat();
         let mut flows = process::json(&site.agent.command(&arguments)?)?;
         for flow in flows.as_array_mut().context("no list")? {
@@ -84,7 +68,7 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     ]);
     assert_eq!(flows(&["default/web"])?, expected);
     site.agent.stop()?;
-    let flows = |arguments: &[&str]| -> anyhow::Result<String> {
+    let flows = |arguments: &[&str]| -> Result<String> {
         let output = site.agent.command(&[&["flows"], arguments].concat())?;
         Ok(String::from_utf8(if output.status.success() { output.stdout } else { output.stderr })?)
     };
@@ -120,13 +104,13 @@ fn lists(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn lists_unnamed_clusters(world: &mut World) -> anyhow::Result<()> {
+fn lists_unnamed_clusters(world: &mut World) -> Result {
     let service = Service::new("unnamed", ["10.99.0.2".parse()?])
         .port(Protocol::Tcp, 80, 8080)
         .endpoints("", ["10.77.1.10".parse()?, "10.77.1.11".parse()?]);
     let site = Site::start(&world.run, "unnamed", &world.netns, &[], &[&service])?;
     site.agent.wait_for(&service)?;
-    let rows = |arguments: &[&str]| -> anyhow::Result<Vec<Vec<String>>> {
+    let rows = |arguments: &[&str]| -> Result<Vec<Vec<String>>> {
         let output = String::from_utf8(site.agent.command(arguments)?.stdout)?;
         let words = |line: &str| line.split_whitespace().map(str::to_owned).collect();
         Ok(output.lines().skip(1).map(words).collect())
@@ -150,7 +134,7 @@ fn with_generation(mut entry: FlowEntry, generation: u32) -> FlowEntry {
     entry
 }
 
-fn counts(world: &mut World) -> anyhow::Result<()> {
+fn counts(world: &mut World) -> Result {
     let mut site = Site::start(&world.run, "counts", &world.netns, &[], &[])?;
     let mut table = open(&Pins::new(site.bpffs.path()).flows())?;
     for n in 0..3 {
@@ -159,8 +143,7 @@ fn counts(world: &mut World) -> anyhow::Result<()> {
     add(&mut table, &flow(UDP, 3, 0))?;
     site.agent.stop()?;
     // It finds flows from before, and forgets the flow that has ended.
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     let line = wait::until("the first sweep to be reported", || {
         let status = String::from_utf8(site.agent.command(&["status"])?.stdout)?;
         let line = status.lines().find(|line| line.starts_with("Flows:"));

@@ -1,9 +1,8 @@
 //! Made-up flows, from 10.0.0.0/8 to 10.99.0.1:80.
 
-use std::net::Ipv4Addr;
-
-use mcs_agent::flows::{FlowEntry, FlowPair};
 use mcs_common::{BackendRef, Flow, FlowFlags, Seen, Tuple};
+
+use crate::prelude::*;
 
 pub(crate) const SECOND: u64 = 1_000_000_000;
 pub(crate) const TCP: u8 = 6;

@@ -1,12 +1,11 @@
 //! The flows suite: the flow table of the packet path as user space keeps it, on the kernel's maps.
 //! No packets are sent.
 
-use std::process::ExitCode;
-
-use mcs_tests::{netns::Namespace, run::Run, suite::Suite};
+use crate::prelude::*;
 
 mod command;
 mod entries;
+mod prelude;
 mod resize;
 mod stage;
 mod sweep;

@@ -1,20 +1,9 @@
 //! A changed `--max-flows` keeps flows.
 
-use std::{collections::BTreeSet, fs, path::PathBuf};
-
-use anyhow::{Context as _, ensure};
 use aya::maps::MapInfo;
-use mcs_agent::{
-    flows::{FlowPair, FlowTable, monotonic_ns},
-    loader::{Pins, SOCKET_SLOT_BITS},
-};
-use mcs_tests::{site::Site, suite::Suite};
+use mcs_agent::core::kernel::flows::{FlowTable, monotonic_ns};
 
-use crate::{
-    World,
-    entries::{SECOND, TCP, flow},
-    table::{Maps, add, complete_flows, load, open},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a larger --max-flows keeps every flow", grows);
@@ -31,7 +20,7 @@ struct Resized {
 
 impl Resized {
     /// An agent with room for 1024 flows, and this many flows: a higher number was seen later.
-    fn start(world: &World, role: &str, flows: u32) -> anyhow::Result<Self> {
+    fn start(world: &World, role: &str, flows: u32) -> Result<Self> {
         let site = Site::start(&world.run, role, &world.netns, &["--max-flows", "1024"], &[])?;
         let pins = Pins::new(site.bpffs.path());
         let mut table = open(&pins.flows())?;
@@ -42,14 +31,13 @@ impl Resized {
         Ok(Self { site, pins })
     }
 
-    fn restart(&mut self, max_flows: &str) -> anyhow::Result<FlowTable> {
+    fn restart(&mut self, max_flows: &str) -> Result<FlowTable> {
         self.site.agent.stop()?;
         self.start_again(max_flows)
     }
 
-    fn start_again(&mut self, max_flows: &str) -> anyhow::Result<FlowTable> {
-        self.site.agent.start_again(&["--max-flows", max_flows])?;
-        self.site.agent.wait_until_healthy()?;
+    fn start_again(&mut self, max_flows: &str) -> Result<FlowTable> {
+        self.site.agent.come_back(&["--max-flows", max_flows])?;
         ensure!(self.pins.flow_tables()? == [self.pins.flows()], "a former table is still there");
         let table = open(&self.pins.flows())?;
         ensure!(table.capacity().0.to_string() == max_flows, "{:?}", table.capacity());
@@ -57,7 +45,7 @@ impl Resized {
     }
 }
 
-fn grows(world: &mut World) -> anyhow::Result<()> {
+fn grows(world: &mut World) -> Result {
     let mut resized = Resized::start(world, "grows", 500)?;
     let expected = complete_flows(&open(&resized.pins.flows())?)?;
     assert_eq!(expected, (0..500).collect());
@@ -69,7 +57,7 @@ fn grows(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shrinks(world: &mut World) -> anyhow::Result<()> {
+fn shrinks(world: &mut World) -> Result {
     let mut resized = Resized::start(world, "shrinks", 900)?;
     let before = complete_flows(&open(&resized.pins.flows())?)?;
     let table = resized.restart("256")?;
@@ -88,7 +76,7 @@ fn beside(pins: &Pins, place: u32) -> PathBuf {
 }
 
 /// As an upgrade with another size that fails, and its rollback.
-fn ends_early(world: &mut World) -> anyhow::Result<()> {
+fn ends_early(world: &mut World) -> Result {
     let mut resized = Resized::start(world, "early", 500)?;
     let live = MapInfo::from_pin(resized.pins.flows())?.id();
     let mut size = "1024";
@@ -113,7 +101,7 @@ fn ends_early(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Programs may have begun flows in every table.
-fn was_killed(world: &mut World) -> anyhow::Result<()> {
+fn was_killed(world: &mut World) -> Result {
     for next in ["1024", "4096", "2048", "8192"] {
         let mut resized = Resized::start(world, &format!("killed-{next}"), 200)?;
         resized.site.agent.kill()?;
@@ -136,7 +124,7 @@ fn was_killed(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn keeps_later(world: &mut World) -> anyhow::Result<()> {
+fn keeps_later(world: &mut World) -> Result {
     const LATER: u64 = 30 * SECOND;
     let (one, other) = (Maps::create(world, "one", 1024)?, Maps::create(world, "other", 256)?);
     let (mut one, mut other) = (one.table()?, other.table()?);

@@ -1,17 +1,9 @@
 //! A load takes nothing from the programs that run, whichever pinned map has another shape.
 
-use std::{collections::BTreeMap, fs, path::PathBuf};
-
-use anyhow::{Context as _, ensure};
 use aya::maps::MapInfo;
-use mcs_agent::loader::{Pins, SOCKET_SLOT_BITS};
 use mcs_common::maps::{self, Map, Place};
-use mcs_tests::suite::Suite;
 
-use crate::{
-    World,
-    table::{Maps, load},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a load leaves all that is pinned, whichever map has another shape", loads);
@@ -29,7 +21,7 @@ fn pin(pins: &Pins, map: &Map) -> PathBuf {
 }
 
 /// The maps that are not in a directory of config maps, by pin.
-fn pinned(pins: &Pins) -> anyhow::Result<BTreeMap<PathBuf, u32>> {
+fn pinned(pins: &Pins) -> Result<BTreeMap<PathBuf, u32>> {
     let mut found = BTreeMap::new();
     for directory in [pins.state(), pins.root().to_owned()] {
         for file in fs::read_dir(directory)? {
@@ -47,7 +39,7 @@ fn has_staged(pins: &BTreeMap<PathBuf, u32>) -> bool {
 }
 
 /// Each time the load is one of a start that is killed.
-fn loads(world: &mut World) -> anyhow::Result<()> {
+fn loads(world: &mut World) -> Result {
     let maps = Maps::create(world, "staged", FLOWS)?;
     let pins = maps.pins();
     for map in maps::ALL.iter().filter(|map| map.place != Place::Config) {
@@ -87,7 +79,7 @@ fn loads(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The next start goes on with what the programs use, and what belongs together is of one load.
-fn is_cut_short(world: &mut World) -> anyhow::Result<()> {
+fn is_cut_short(world: &mut World) -> Result {
     const OTHER: (u32, u32) = (4 * FLOWS, SOCKET_SLOT_BITS - 2);
     let mut settled = 0;
     loop {

@@ -1,24 +1,14 @@
 //! Walks over the flow table.
 
-use std::{
-    collections::BTreeSet,
-    path::Path,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_agent::{
-    flows::{FlowCapacity, FlowPair, FlowPins, FlowTable},
-    loader::{Features, LoadOptions, Pins, Programs, SOCKET_SLOT_BITS},
+use mcs_agent::core::{
+    kernel::{
+        flows::{FlowCapacity, FlowPins, FlowTable},
+        loader::{LoadOptions, Programs},
+    },
     model::Capacity,
 };
-use mcs_tests::{bpffs::BpfDirectory, suite::Suite};
 
-use crate::{
-    World,
-    entries::{SECOND, UDP, flow, number},
-};
+use crate::{entries::number, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a walk finds every entry once", finds_all);
@@ -32,7 +22,7 @@ pub(crate) struct Maps {
 
 impl Maps {
     /// Makes them.
-    pub(crate) fn create(world: &World, role: &str, flows: u32) -> anyhow::Result<Self> {
+    pub(crate) fn create(world: &World, role: &str, flows: u32) -> Result<Self> {
         let directory = BpfDirectory::create(&world.run, role)?;
         let maps = Self { directory };
         maps.pins().prepare(maps.directory.path())?;
@@ -41,7 +31,7 @@ impl Maps {
     }
 
     /// Loads programs that use them, as a starting agent does.
-    pub(crate) fn load(&self, flows: u32) -> anyhow::Result<Programs> {
+    pub(crate) fn load(&self, flows: u32) -> Result<Programs> {
         load(&self.pins(), flows, SOCKET_SLOT_BITS)
     }
 
@@ -53,13 +43,13 @@ impl Maps {
         FlowPins::in_state(&self.pins().state())
     }
 
-    pub(crate) fn table(&self) -> anyhow::Result<FlowTable> {
+    pub(crate) fn table(&self) -> Result<FlowTable> {
         open(&self.pins().flows())
     }
 }
 
 /// Loads programs as an agent does that has the pinned config maps, with tables of these sizes. Nothing is attached.
-pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> anyhow::Result<Programs> {
+pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> Result<Programs> {
     let small = Capacity { vips: 16, frontends: 16, endpoints: 16, clusters: 4, imports: 16 };
     let options = LoadOptions {
         pins: pins.clone(),
@@ -68,22 +58,21 @@ pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> anyhow::Re
         features: Features::probe()?,
         only_netns: None,
         log_programs: false,
-        trace: false,
         release_orphans: false,
         socket_slot_bits,
-        figure_rows: 0,
+        settings: Vec::new(),
         tc_hooks: Vec::new(),
         needed: Vec::new(),
     };
     Programs::load(&options).context("cannot load the programs")
 }
 
-pub(crate) fn open(pin: &Path) -> anyhow::Result<FlowTable> {
+pub(crate) fn open(pin: &Path) -> Result<FlowTable> {
     FlowTable::open(pin).with_context(|| format!("cannot open {}", pin.display()))
 }
 
 /// Adds both entries of a flow.
-pub(crate) fn add(table: &mut FlowTable, flow: &FlowPair) -> anyhow::Result<()> {
+pub(crate) fn add(table: &mut FlowTable, flow: &FlowPair) -> Result {
     for entry in flow.entries() {
         ensure!(table.add(&entry)?, "there is an entry already");
     }
@@ -91,12 +80,12 @@ pub(crate) fn add(table: &mut FlowTable, flow: &FlowPair) -> anyhow::Result<()> 
 }
 
 /// The numbers of the flows that have both entries.
-pub(crate) fn complete_flows(table: &FlowTable) -> anyhow::Result<BTreeSet<u32>> {
+pub(crate) fn complete_flows(table: &FlowTable) -> Result<BTreeSet<u32>> {
     let flows = table.flows()?;
     Ok(flows.iter().filter(|flow| flow.entries().count() == 2).map(number).collect())
 }
 
-fn finds_all(world: &mut World) -> anyhow::Result<()> {
+fn finds_all(world: &mut World) -> Result {
     let maps = Maps::create(world, "walk", 4096)?;
     let mut table = maps.table()?;
     assert!(table.is_empty()?);
@@ -114,7 +103,7 @@ fn finds_all(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn walks_among_writers(world: &mut World) -> anyhow::Result<()> {
+fn walks_among_writers(world: &mut World) -> Result {
     const STAY: u32 = 1000;
     const COME_AND_GO: u32 = 1000;
     let maps = Maps::create(world, "walk-on", 4096)?;
@@ -124,7 +113,7 @@ fn walks_among_writers(world: &mut World) -> anyhow::Result<()> {
     }
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
-        let writer = scope.spawn(|| -> anyhow::Result<u32> {
+        let writer = scope.spawn(|| -> Result<u32> {
             let mut table = maps.table()?;
             let mut writes = 0;
             while !done.load(Ordering::Relaxed) {

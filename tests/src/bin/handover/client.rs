@@ -5,24 +5,14 @@
 
 use std::{
     env,
-    io::{self, BufRead as _},
     iter::Cycle,
-    net::{Ipv4Addr, Ipv6Addr},
     ops::Range,
-    process::ExitCode,
     sync::mpsc::{self, Receiver, TryRecvError},
-    thread,
-    time::Duration,
 };
 
-use anyhow::Context as _;
-use mcs_tests::{client::Family, manifests::Protocol, target};
-use serde_json::json;
+use mcs_tests::target;
 
-use crate::{
-    conversation::{Conversation, Kind},
-    tally::Tally,
-};
+use crate::{conversation::Conversation, prelude::*};
 
 /// The variable with the two VIPs. A process that has it is a client.
 pub(crate) const VARIABLE: &str = "MCS_HANDOVER_VIPS";
@@ -69,7 +59,7 @@ pub(crate) fn main(vips: &str) -> ExitCode {
     }
 }
 
-fn parse(vips: &str) -> anyhow::Result<Vips> {
+fn parse(vips: &str) -> Result<Vips> {
     let (v4, v6) = vips.split_once(',').context("not two VIPs")?;
     Ok(Vips { v4: v4.parse()?, v6: v6.parse()? })
 }
@@ -105,7 +95,7 @@ impl Clients {
         }
     }
 
-    fn run(&mut self, orders: &Receiver<String>) -> anyhow::Result<()> {
+    fn run(&mut self, orders: &Receiver<String>) -> Result {
         loop {
             match orders.try_recv() {
                 Ok(order) => println!("{}", self.follow(&order)?),
@@ -118,7 +108,7 @@ impl Clients {
         }
     }
 
-    fn follow(&mut self, order: &str) -> anyhow::Result<serde_json::Value> {
+    fn follow(&mut self, order: &str) -> Result<serde_json::Value> {
         match order {
             order::BEGIN => self.begin(),
             order::END_TCP => {

@@ -2,18 +2,10 @@
 
 use std::{
     env,
-    io::{BufRead as _, BufReader, Write as _},
-    process::{Child, ChildStdin, ChildStdout, Stdio},
+    process::{ChildStdin, ChildStdout},
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::Family,
-    manifests::Protocol,
-    member::{DerivedService, Place, ProxiedNode},
-};
-
-use crate::{client, tally::Tally};
+use crate::{client, prelude::*};
 
 /// A process of clients. It ends when this is dropped.
 pub(crate) struct Clients {
@@ -29,7 +21,7 @@ impl Clients {
         node: &ProxiedNode,
         place: Place,
         service: &DerivedService,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let [v4, v6] = Family::ON_WIRE.map(|family| service.at(family, Protocol::Tcp).ip());
         let mut command = node.command(place, &env::current_exe()?);
         command.env(client::VARIABLE, format!("{v4},{v6}"));
@@ -41,12 +33,12 @@ impl Clients {
     }
 
     /// Gives an order, without waiting for the answer.
-    pub(crate) fn order(&mut self, order: &str) -> anyhow::Result<()> {
+    pub(crate) fn order(&mut self, order: &str) -> Result {
         writeln!(self.stdin, "{order}").context("clients have ended")
     }
 
     /// Waits for the answer to an order.
-    pub(crate) fn answer(&mut self) -> anyhow::Result<Tally> {
+    pub(crate) fn answer(&mut self) -> Result<Tally> {
         let mut line = String::new();
         self.stdout.read_line(&mut line)?;
         ensure!(!line.is_empty(), "clients have ended");

@@ -1,19 +1,8 @@
 //! One long conversation of a client with a backend: a connection, or a socket.
 
-use std::{
-    fmt,
-    io::{ErrorKind, Read as _, Write as _},
-    net::{SocketAddr, TcpStream, UdpSocket},
-    time::Duration,
-};
-
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{
-    client::{self, Family},
-    manifests::Protocol,
-    wait,
-};
 use rustix::net::sockopt::{Timeout, set_socket_linger, set_socket_timeout};
+
+use crate::prelude::*;
 
 /// How long an answer may take. TCP sends again within it, UDP sockets are asked again after it.
 const ANSWER: Duration = Duration::from_secs(1);
@@ -81,7 +70,7 @@ impl Conversation {
         vip: SocketAddr,
         named: bool,
         port: Option<u16>,
-    ) -> anyhow::Result<Self> {
+    ) -> Result<Self> {
         let socket = match kind {
             Kind::Tcp => Socket::Tcp(client::tcp(family)?),
             Kind::ConnectedUdp | Kind::UnconnectedUdp => {
@@ -97,7 +86,7 @@ impl Conversation {
         Ok(conversation)
     }
 
-    fn open(&mut self, named: bool) -> anyhow::Result<()> {
+    fn open(&mut self, named: bool) -> Result {
         match &self.socket {
             Socket::Tcp(stream) => {
                 limit(stream)?;
@@ -117,7 +106,7 @@ impl Conversation {
     }
 
     /// Sends a token, and waits until it comes back. With `named` the backend has to have the name of the VIP.
-    pub(crate) fn exchange(&mut self, named: bool) -> anyhow::Result<Remarks> {
+    pub(crate) fn exchange(&mut self, named: bool) -> Result<Remarks> {
         self.exchanges += 1;
         let token = format!("exchange {}\n", self.exchanges);
         if named && self.kind != Kind::UnconnectedUdp {
@@ -144,7 +133,7 @@ impl Conversation {
         socket: &UdpSocket,
         token: &str,
         named: bool,
-    ) -> anyhow::Result<(SocketAddr, u32)> {
+    ) -> Result<(SocketAddr, u32)> {
         for lost in 0..ATTEMPTS {
             match self.kind {
                 Kind::UnconnectedUdp => socket.send_to(token.as_bytes(), self.vip),
@@ -173,7 +162,7 @@ impl fmt::Display for Conversation {
     }
 }
 
-fn exchange_by_tcp(mut stream: &TcpStream, token: &str) -> anyhow::Result<Remarks> {
+fn exchange_by_tcp(mut stream: &TcpStream, token: &str) -> Result<Remarks> {
     stream.write_all(token.as_bytes()).context("send")?;
     let mut echo = vec![0; token.len()];
     stream.read_exact(&mut echo).context("receive")?;
@@ -181,13 +170,13 @@ fn exchange_by_tcp(mut stream: &TcpStream, token: &str) -> anyhow::Result<Remark
     Ok(Remarks::default())
 }
 
-fn limit(socket: impl std::os::fd::AsFd) -> anyhow::Result<()> {
+fn limit(socket: impl std::os::fd::AsFd) -> Result {
     set_socket_timeout(socket, Timeout::Recv, Some(wait::scaled(ANSWER)))?;
     Ok(())
 }
 
 /// The answer with that token, without those to earlier datagrams.
-fn receive(socket: &UdpSocket, token: &str) -> anyhow::Result<Option<(String, SocketAddr)>> {
+fn receive(socket: &UdpSocket, token: &str) -> Result<Option<(String, SocketAddr)>> {
     let mut buffer = [0; 256];
     loop {
         match socket.recv_from(&mut buffer) {

@@ -1,18 +1,15 @@
 //! The handover suite: addresses pass between kube-proxy and the agent, and back, while clients use them.
 
-use std::process::ExitCode;
-
-use mcs_tests::suite::Suite;
+use crate::prelude::*;
 
 mod client;
 mod clients;
 mod conversation;
 mod policy;
+mod prelude;
 mod tally;
 mod transitions;
 mod world;
-
-use self::world::World;
 
 fn main() -> ExitCode {
     if let Some(vips) = client::vips() {

@@ -1,17 +1,8 @@
 //! A network policy by address applies to connections through the VIP, whoever serves it.
 
-use std::{io::ErrorKind, sync::Arc};
+use std::sync::Arc;
 
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{
-    client::{Family, connect, identity, tcp},
-    manifests::Protocol,
-    member::{DerivedService, Place, ProxiedNode},
-    netns::Namespace,
-    suite::{Suite, tell},
-};
-
-use crate::world::{Import, World};
+use crate::prelude::*;
 
 /// Connections of each family.
 const CONNECTIONS: usize = 40;
@@ -28,7 +19,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
             .nodes
             .iter()
             .map(|proxied| Policy::create(&proxied.node))
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_>>()?;
         obeyed(world, "kube-proxy")?;
         world.set_agent(true)?;
         obeyed(world, "the agent")?;
@@ -43,7 +34,7 @@ struct Policy {
 }
 
 impl Policy {
-    fn create(node: &ProxiedNode) -> anyhow::Result<Self> {
+    fn create(node: &ProxiedNode) -> Result<Self> {
         let pod = &node.pods[0];
         let [v4, v6] = ProxiedNode::remote_pod(FORBIDDEN);
         let rules = format!(
@@ -71,7 +62,7 @@ impl Drop for Policy {
 
 /// Connects from the pod and from the host of every node. The pod reaches all backends but the forbidden one, the host
 /// reaches all.
-fn obeyed(world: &World, who: &str) -> anyhow::Result<()> {
+fn obeyed(world: &World, who: &str) -> Result {
     for proxied in &world.nodes {
         for place in Place::BOTH {
             for family in Family::ON_WIRE {
@@ -104,7 +95,7 @@ struct Outcome {
     forbidden: usize,
 }
 
-fn connect_often(service: &DerivedService, family: Family) -> anyhow::Result<Outcome> {
+fn connect_often(service: &DerivedService, family: Family) -> Result<Outcome> {
     let vip = service.at(family, Protocol::Tcp);
     let forbidden = ProxiedNode::remote_pod(FORBIDDEN);
     let mut outcome = Outcome::default();

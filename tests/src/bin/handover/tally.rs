@@ -1,11 +1,8 @@
 //! Counts conversations, new connections and failures, by kind and family.
 
-use std::collections::BTreeMap;
-
-use mcs_tests::client::Family;
 use serde::{Deserialize, Serialize};
 
-use crate::conversation::Kind;
+use crate::prelude::*;
 
 /// Of this many failures the text is kept.
 const TEXTS: usize = 12;

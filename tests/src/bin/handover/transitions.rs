@@ -1,10 +1,9 @@
 //! Who serves an address changes while clients use it.
 
-use anyhow::ensure;
-use mcs_tests::{member::ProxiedNode, suite::Suite};
-use rustix::process::Signal;
-
-use crate::world::{Import, Programs, SocketLb, World};
+use crate::{
+    prelude::*,
+    world::{Programs, SocketLb},
+};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent is installed", |world| {
@@ -26,30 +25,19 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         world.under_load(Programs::Attached, |world| world.on_each(ProxiedNode::stop))?;
         world.on_each(ProxiedNode::start_again)
     });
-    suite.case("the last slice goes", |world| {
-        begin(world, Import::Complete)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::WithoutSlices))
-    });
-    suite.case("the first slice comes", |world| {
-        begin(world, Import::WithoutSlices)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
-    });
-    suite.case("the import's status becomes Absent", |world| {
-        begin(world, Import::Complete)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::Absent))
-    });
-    suite.case("the import's status is Absent no more", |world| {
-        begin(world, Import::Absent)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
-    });
-    suite.case("the import is deleted, its derived Service stays", |world| {
-        begin(world, Import::Complete)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::Deleted))
-    });
-    suite.case("the import is created", |world| {
-        begin(world, Import::Deleted)?;
-        world.under_load(Programs::Attached, |world| world.set_import(Import::Complete))
-    });
+    for (name, before, after) in [
+        ("the last slice goes", Import::Complete, Import::WithoutSlices),
+        ("the first slice comes", Import::WithoutSlices, Import::Complete),
+        ("the import's status becomes Absent", Import::Complete, Import::Absent),
+        ("the import's status is Absent no more", Import::Absent, Import::Complete),
+        ("the import is deleted, its derived Service stays", Import::Complete, Import::Deleted),
+        ("the import is created", Import::Deleted, Import::Complete),
+    ] {
+        suite.case(name, move |world| {
+            begin(world, before)?;
+            world.under_load(Programs::Attached, |world| world.set_import(after))
+        });
+    }
     suite.case("the agent is uninstalled", |world| {
         begin(world, Import::Complete)?;
         world.under_load(Programs::Removed, |world| {
@@ -81,7 +69,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The state before a transition.
-fn begin(world: &mut World, import: Import) -> anyhow::Result<()> {
+fn begin(world: &mut World, import: Import) -> Result {
     world.set_agent(true)?;
     world.set_import(import)
 }

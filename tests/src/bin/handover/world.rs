@@ -1,26 +1,17 @@
 //! What the cases share: an API server, and nodes with kube-proxy in both modes, each with clients.
 
-use std::{
-    fmt, thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
 use comfy_table::{Table, presets::NOTHING};
 use mcs_tests::{
     cluster::ProxyMode,
     manifests::Frontends,
-    member::{DerivedService, Member, Place, ProxiedNode},
-    run::Run,
-    suite::{is_full, tell},
-    wait,
+    world::{self, Cluster},
 };
-use serde_json::{Value, json};
 
 use crate::{
     client::{order, pairs},
     clients::Clients,
-    tally::{Tally, row},
+    prelude::*,
+    tally::row,
 };
 
 /// How long clients go on before a transition, and after it.
@@ -81,26 +72,22 @@ pub(crate) struct World {
     pub(crate) nodes: Vec<Proxied>,
     pub(crate) service: DerivedService,
     import: Import,
-    pub(crate) member: Member,
-    _run: Run,
+    cluster: Cluster,
 }
 
 impl World {
     /// Creates everything.
-    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
+    pub(crate) fn begin(run: Run) -> Result<Self> {
         let begin = Instant::now();
-        let member = Member::start(&run)?;
+        let cluster = world::World::of(run).cluster()?;
         let service = DerivedService::new("web", 1, &ProxiedNode::REMOTE_PODS);
-        let api = &member.server.api;
-        api.apply(&service.derived())?;
-        api.apply_all(&service.slices())?;
+        cluster.apply(&service)?;
         let mut nodes = Vec::new();
         for mode in [ProxyMode::Nftables, ProxyMode::Iptables] {
             for (socket_lb, flags) in
                 [(SocketLb::All, &[][..]), (SocketLb::Off, &["--socket-lb=off"])]
             {
-                let number = u8::try_from(nodes.len())? + 1;
-                let node = ProxiedNode::create(&run, &member, number, mode, flags)?;
+                let node = cluster.node(mode, flags)?;
                 nodes.push(Proxied { node, socket_lb, clients: Vec::new() });
             }
         }
@@ -110,14 +97,11 @@ impl World {
             proxied.clients = Place::BOTH.into_iter().map(start).collect::<Result<_, _>>()?;
         }
         tell(format!("{:.1} s until kube-proxy served everywhere", begin.elapsed().as_secs_f64()));
-        Ok(Self { nodes, service, import: Import::Deleted, member, _run: run })
+        Ok(Self { nodes, service, import: Import::Deleted, cluster })
     }
 
     /// Does `work` on every node at the same time.
-    pub(crate) fn on_each(
-        &mut self,
-        work: impl Fn(&mut ProxiedNode) -> anyhow::Result<()> + Sync,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn on_each(&mut self, work: impl Fn(&mut ProxiedNode) -> Result + Sync) -> Result {
         let work = &work;
         thread::scope(|scope| {
             let each = self.nodes.iter_mut().map(|proxied| {
@@ -130,8 +114,8 @@ impl World {
     }
 
     /// Makes the import what is given, and waits until every agent follows.
-    pub(crate) fn set_import(&mut self, import: Import) -> anyhow::Result<()> {
-        let (api, service) = (&self.member.server.api, &self.service);
+    pub(crate) fn set_import(&mut self, import: Import) -> Result {
+        let (api, service) = (&self.cluster.member.server.api, &self.service);
         if import == Import::Deleted {
             if self.import != Import::Deleted {
                 api.delete(&service.import())?;
@@ -159,7 +143,7 @@ impl World {
     }
 
     /// Installs the agent on every node where it is not, or removes it.
-    pub(crate) fn set_agent(&mut self, installed: bool) -> anyhow::Result<()> {
+    pub(crate) fn set_agent(&mut self, installed: bool) -> Result {
         self.on_each(|node| match (node.agent().is_ok(), installed) {
             (false, true) => node.install(),
             (true, false) => node.uninstall(),
@@ -171,8 +155,8 @@ impl World {
     pub(crate) fn under_load(
         &mut self,
         programs: Programs,
-        work: impl FnOnce(&mut Self) -> anyhow::Result<()>,
-    ) -> anyhow::Result<()> {
+        work: impl FnOnce(&mut Self) -> Result,
+    ) -> Result {
         self.order(order::BEGIN)?;
         thread::sleep(wait::scaled(BEFORE));
         let before = self.tallies()?;
@@ -195,20 +179,20 @@ impl World {
     }
 
     /// Ends the TCP connections of all clients.
-    pub(crate) fn end_tcp(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn end_tcp(&mut self) -> Result {
         self.order(order::END_TCP)
     }
 
-    fn order(&mut self, order: &str) -> anyhow::Result<()> {
+    fn order(&mut self, order: &str) -> Result {
         self.ask(order).map(drop)
     }
 
     /// The counts since the last time, of each node.
-    fn tallies(&mut self) -> anyhow::Result<Vec<(String, Tally)>> {
+    fn tallies(&mut self) -> Result<Vec<(String, Tally)>> {
         self.ask(order::TALLY)
     }
 
-    fn ask(&mut self, order: &str) -> anyhow::Result<Vec<(String, Tally)>> {
+    fn ask(&mut self, order: &str) -> Result<Vec<(String, Tally)>> {
         let mut everywhere = self.nodes.iter_mut().flat_map(|proxied| &mut proxied.clients);
         everywhere.try_for_each(|clients| clients.order(order))?;
         let mut tallies = Vec::new();
@@ -225,7 +209,7 @@ impl World {
     }
 }
 
-fn ensure_nothing_failed(when: &str, tallies: &[(String, Tally)]) -> anyhow::Result<()> {
+fn ensure_nothing_failed(when: &str, tallies: &[(String, Tally)]) -> Result {
     let failed: u32 = tallies.iter().map(|(_, tally)| tally.total().failed).sum();
     let texts: Vec<_> =
         tallies.iter().flat_map(|(_, tally)| &tally.failures).map(String::as_str).collect();

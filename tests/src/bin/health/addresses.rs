@@ -2,13 +2,7 @@
 
 use std::net::TcpListener;
 
-use anyhow::ensure;
-use mcs_tests::{manifests::Manifests, netns::Namespace, site::Site, suite::Suite, wait};
-
-use crate::{
-    http::{HEALTH, METRICS, ask, expect, health},
-    world::{World, web},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a port in use is reported, and everything else works", in_use);
@@ -16,13 +10,13 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("off is off", off);
 }
 
-fn in_use(world: &mut World) -> anyhow::Result<()> {
+fn in_use(world: &mut World) -> Result {
     let netns = Namespace::create(&world.run, "taken")?;
     let holder = netns.run(|| TcpListener::bind(METRICS))??;
     let manifests = Manifests::create(&world.run)?;
     manifests.write(&web())?;
     let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
-    let mut site = Site::begin(&world.run, "taken", &netns, &flags, manifests)?;
+    let mut site = Launch::new(&world.run, "taken", &netns).flags(&flags).reads(manifests)?;
     wait::until("the maps", || site.agent.wait_for(&web()))?;
     let problem = format!("cannot listen on {METRICS}");
     wait::until("the problem to be reported", || {
@@ -45,7 +39,7 @@ fn in_use(world: &mut World) -> anyhow::Result<()> {
     expect(&ask(&netns, &format!("{METRICS}/metrics"), &[])?, 200, &["mcs_build_info"])
 }
 
-fn both(world: &mut World) -> anyhow::Result<()> {
+fn both(world: &mut World) -> Result {
     let netns = Namespace::create(&world.run, "both")?;
     let flags = ["--health-address", "[::]:7070", "--metrics-address", "[::]:7070"];
     let site = Site::start(&world.run, "both", &netns, &flags, &[&web()])?;
@@ -57,7 +51,7 @@ fn both(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn off(world: &mut World) -> anyhow::Result<()> {
+fn off(world: &mut World) -> Result {
     let netns = Namespace::create(&world.run, "off")?;
     let flags = ["--health-address=off", "--metrics-address=off"];
     let site = Site::start(&world.run, "off", &netns, &flags, &[&web()])?;

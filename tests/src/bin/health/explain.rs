@@ -1,38 +1,14 @@
 //! `mcs-agent explain`, with the maps and hooks of a real agent.
 
-use std::{
-    fs,
-    net::{Ipv4Addr, UdpSocket},
-    process::{Child, Command, Output, Stdio},
-    sync::{
-        Arc,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread::{self, JoinHandle},
-    time::Duration,
-};
+use std::{process::Output, sync::Arc, thread::JoinHandle};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::{self, CAPABILITIES, fates},
-    manifests::{Protocol, Service},
-    netns::Namespace,
-    process,
-    site::Site,
-    suite::Suite,
-    wait,
-};
-use rustix::process::Signal;
-use serde_json::{Value, json};
+use mcs_tests::agent::{self, CAPABILITIES, fates};
 use simple_dns::{
     CLASS, Packet, QTYPE, RCODE, ResourceRecord, TYPE,
     rdata::{A, RData},
 };
 
-use crate::{
-    failing::status_file,
-    world::{EMPTY, PODS, WEB, World, pod_address, web, write},
-};
+use crate::{failing::status_file, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("explain: served, without slices, wrong port, unknown", names);
@@ -45,7 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Runs `mcs-agent explain` in a network namespace, in the cgroup of the agent.
-fn run(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<Output> {
+fn run(site: &Site, netns: &Namespace, words: &[&str]) -> Result<Output> {
     let _in_cgroup = site.cgroup.visit()?;
     site.agent.run_explain(netns, words)
 }
@@ -57,20 +33,21 @@ pub(crate) fn explain(
     words: &[&str],
     status: i32,
     codes: &[&str],
-) -> anyhow::Result<Value> {
+) -> Result<Value> {
     let _in_cgroup = site.cgroup.visit()?;
     site.agent.explain(netns, words, status, codes)
 }
 
-/// The tree, whose lines fit a terminal.
-fn tree(site: &Site, netns: &Namespace, words: &[&str]) -> anyhow::Result<String> {
+/// The tree, whose lines fit a terminal. A link stays whole.
+fn tree(site: &Site, netns: &Namespace, words: &[&str]) -> Result<String> {
     let text = String::from_utf8(run(site, netns, words)?.stdout)?;
-    let long: Vec<_> = text.lines().filter(|line| line.chars().count() > 80).collect();
+    let is_long = |line: &&str| line.chars().count() > 80 && !line.trim().starts_with("https://");
+    let long: Vec<_> = text.lines().filter(is_long).collect();
     ensure!(long.is_empty(), "too long: {long:?}");
     Ok(text)
 }
 
-fn names(world: &mut World) -> anyhow::Result<()> {
+fn names(world: &mut World) -> Result {
     let (site, netns) = (&world.site, &world.network.node.netns);
     for target in ["default/web", "default/web:80", "web.default.svc.clusterset.local"] {
         let said = explain(site, netns, &[target], 0, &[])?;
@@ -116,7 +93,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn endpoints(world: &mut World) -> anyhow::Result<()> {
+fn endpoints(world: &mut World) -> Result {
     let (site, netns) = (&world.site, &world.network.node.netns);
     let sick = Service::new("sick", ["10.78.0.7".parse()?])
         .port(Protocol::Tcp, 80, 8080)
@@ -128,7 +105,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
         }
     }
     let items: Vec<_> = [sick.import()].into_iter().chain(slices).collect();
-    write(&site.manifests, "sick", &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
+    site.manifests.put("sick", &json!({"apiVersion": "v1", "kind": "List", "items": items}))?;
     wait::until("the refusal", || {
         let said = explain(site, netns, &["default/sick"], 1, &["no-usable-endpoint"])?;
         let expected = format!("{} not-ready", pod_address(PODS[0]));
@@ -149,7 +126,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
     site.manifests.remove("sick")
 }
 
-fn probe(world: &mut World) -> anyhow::Result<()> {
+fn probe(world: &mut World) -> Result {
     let (site, netns) = (&world.site, &world.network.node.netns);
     let said = explain(site, netns, &["default/web", "--probe"], 0, &[])?;
     let outcomes = |said: &Value, list: &str| -> Vec<String> {
@@ -193,7 +170,7 @@ fn probe(world: &mut World) -> anyhow::Result<()> {
 pub(crate) struct Sleeper(Child);
 
 impl Sleeper {
-    pub(crate) fn start() -> anyhow::Result<Self> {
+    pub(crate) fn start() -> Result<Self> {
         Ok(Self(Command::new("sleep").arg("600").stdin(Stdio::null()).spawn()?))
     }
 
@@ -210,7 +187,7 @@ impl Drop for Sleeper {
     }
 }
 
-fn hooks(world: &mut World) -> anyhow::Result<()> {
+fn hooks(world: &mut World) -> Result {
     let (site, netns) = (&world.site, &world.network.node.netns);
     let inside = {
         let _in_cgroup = site.cgroup.visit()?;
@@ -248,11 +225,7 @@ fn hooks(world: &mut World) -> anyhow::Result<()> {
 struct NameServer(Arc<AtomicBool>, Option<JoinHandle<()>>);
 
 impl NameServer {
-    fn start(
-        netns: &Namespace,
-        server: Ipv4Addr,
-        answer: Option<Ipv4Addr>,
-    ) -> anyhow::Result<Self> {
+    fn start(netns: &Namespace, server: Ipv4Addr, answer: Option<Ipv4Addr>) -> Result<Self> {
         let socket = netns.run(|| UdpSocket::bind((server, 53)))??;
         socket.set_read_timeout(Some(Duration::from_millis(50)))?;
         let is_over = Arc::new(AtomicBool::new(false));
@@ -277,7 +250,7 @@ impl Drop for NameServer {
 }
 
 /// Names without address do not exist, and no name has one of IPv6.
-fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> anyhow::Result<Vec<u8>> {
+fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> Result<Vec<u8>> {
     let mut reply = Packet::parse(query)?.into_reply();
     let question = reply.questions.first().context("no question")?.clone();
     match answer {
@@ -291,7 +264,7 @@ fn reply(query: &[u8], answer: Option<Ipv4Addr>) -> anyhow::Result<Vec<u8>> {
     Ok(reply.build_bytes_vec()?)
 }
 
-fn dns(world: &mut World) -> anyhow::Result<()> {
+fn dns(world: &mut World) -> Result {
     let (site, netns) = (&world.site, &world.network.node.netns);
     // As a node-local cache has it, which may not know the zone.
     let server = Ipv4Addr::new(169, 254, 20, 10);
@@ -312,9 +285,9 @@ fn dns(world: &mut World) -> anyhow::Result<()> {
     netns.ip(&format!("address delete {server}/32 dev lo"))
 }
 
-fn without_agent(world: &mut World) -> anyhow::Result<()> {
+fn without_agent(world: &mut World) -> Result {
     let (mut site, netns) =
-        world.another("explained", &["--tc=off"], |manifests| manifests.write(&web()))?;
+        another(world, "explained", &["--tc=off"], |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     explain(&site, &netns, &["default/web"], 0, &[])?;
     site.agent.signal(Signal::STOP)?;

@@ -1,38 +1,11 @@
 //! An agent that is stuck, or cannot write its maps.
 
-use std::{
-    fs::{self, File},
-    io::{self, Write as _},
-    net::{Ipv4Addr, SocketAddr},
-    path::PathBuf,
-    process::Command,
-    thread,
-    time::{Duration, Instant, SystemTime, UNIX_EPOCH},
-};
+use std::time::{SystemTime, UNIX_EPOCH};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::Source,
-    client::{Family, connected, identity},
-    manifests::{Protocol, Service},
-    process,
-    server::Server,
-    site::Site,
-    stopped::Stopped,
-    suite::Suite,
-    wait,
-};
-use rustix::{
-    fs::{CWD, FileType, Mode, mknodat},
-    process::Signal,
-};
-use serde_json::{Value, json};
+use mcs_tests::stopped::Stopped;
+use rustix::fs::{CWD, FileType, Mode, mknodat};
 
-use crate::{
-    http::{Answer, expect, health, samples},
-    http::{HEALTH, METRICS},
-    world::{EMPTY, PODS, WEB, World, empty, pod_address, web},
-};
+use crate::{prelude::*, world::empty};
 
 /// An address that no import had before.
 const LATE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
@@ -40,7 +13,8 @@ const LATE: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
 const TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("a stuck control loop is not alive, and what ends is not ready", stuck);
+    suite.case("a stuck control loop is not alive, and what ends is not ready", stuck_engine);
+    suite.case("an agent whose main thread is stuck reads nothing, and is not alive", stuck_main);
     suite.case("a status file that cannot be written: health and metrics follow", blocked_status);
     suite.case("a full disk below the run directory: what is asked for is served", full_disk);
     suite.case("an API server that is away: alive, healthy, not ready", away);
@@ -49,19 +23,23 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Waits up to some seconds more than the timeout of liveness.
-fn within_timeout<T>(
-    what: &str,
-    mut attempt: impl FnMut() -> anyhow::Result<T>,
-) -> anyhow::Result<T> {
+fn within_timeout<T>(what: &str, mut attempt: impl FnMut() -> Result<T>) -> Result<T> {
     wait::within(TIMEOUT * 2, what, &mut attempt)
 }
 
-fn stuck(world: &mut World) -> anyhow::Result<()> {
+fn stuck_engine(world: &mut World) -> Result {
+    stuck(world, "stuck", |pid| Stopped::thread(pid, "engine"))
+}
+
+fn stuck_main(world: &mut World) -> Result {
+    stuck(world, "stuck-main", Stopped::main_thread)
+}
+
+fn stuck(world: &mut World, name: &str, stop: impl Fn(u32) -> Result<Stopped>) -> Result {
     let flags = ["--liveness-timeout", "10"];
-    let (mut site, netns) = world.another("stuck", &flags, |manifests| manifests.write(&web()))?;
+    let (mut site, netns) = another(world, name, &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
-    // The control loop runs on it.
-    let stopped = Stopped::main_thread(site.agent.pid())?;
+    let stopped = stop(site.agent.pid())?;
     let since = Instant::now();
     let dead = within_timeout("livez to fail", || {
         let answer = health(&netns, "/livez")?;
@@ -92,8 +70,8 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The agent writes its status here before it renames it: opening a pipe that nobody reads takes for ever.
-fn blocked_status(world: &mut World) -> anyhow::Result<()> {
-    let (mut site, netns) = world.another("blocked", &[], |manifests| manifests.write(&web()))?;
+fn blocked_status(world: &mut World) -> Result {
+    let (mut site, netns) = another(world, "blocked", &[], |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     let pipe = status_file(&site.agent.config().run_dir)?.with_extension("json.new");
     mknodat(CWD, &pipe, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0)?;
@@ -118,7 +96,7 @@ fn blocked_status(world: &mut World) -> anyhow::Result<()> {
 struct SmallDisk(PathBuf);
 
 impl SmallDisk {
-    fn mount(path: PathBuf) -> anyhow::Result<Self> {
+    fn mount(path: PathBuf) -> Result<Self> {
         fs::create_dir(&path)?;
         let mut mount = Command::new("mount");
         process::run(mount.args(["-t", "tmpfs", "-o", "size=256k", "tmpfs"]).arg(&path), "")?;
@@ -130,7 +108,7 @@ impl SmallDisk {
     }
 
     /// Leaves no room for another byte.
-    fn fill(&self) -> anyhow::Result<()> {
+    fn fill(&self) -> Result {
         let mut filler = File::options().create(true).append(true).open(self.filler())?;
         let full = (0..1000).find_map(|_| filler.write_all(&[0; 4096]).err());
         let full = full.context("the disk is not full")?;
@@ -138,7 +116,7 @@ impl SmallDisk {
         Ok(())
     }
 
-    fn empty(&self) -> anyhow::Result<()> {
+    fn empty(&self) -> Result {
         Ok(fs::remove_file(self.filler())?)
     }
 }
@@ -153,24 +131,24 @@ impl Drop for SmallDisk {
 }
 
 /// Also by an agent that starts meanwhile.
-fn full_disk(world: &mut World) -> anyhow::Result<()> {
+fn full_disk(world: &mut World) -> Result {
     let disk = SmallDisk::mount(world.run.directory().join("full"))?;
-    let (mut site, netns) = world.another("full", &[], |manifests| manifests.write(&web()))?;
+    let (mut site, netns) = another(world, "full", &[], |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     for pod in PODS {
         netns.ip(&format!("address add {}/32 dev lo", pod_address(pod)))?;
     }
     let server = |pod| Server::tcp(&netns, SocketAddr::new(pod_address(pod), 8080));
-    let _servers = PODS.map(server).into_iter().collect::<anyhow::Result<Vec<_>>>()?;
+    let _servers = PODS.map(server).into_iter().collect::<Result<Vec<_>>>()?;
     let connects = |site: &Site, vip: Ipv4Addr| {
         let _in_cgroup = site.cgroup.visit()?;
         netns.run(|| identity(&connected(Family::V4, SocketAddr::new(vip.into(), 80))?))?
     };
-    let is_written = |site: &Site| -> anyhow::Result<u64> {
+    let is_written = |site: &Site| -> Result<u64> {
         let status = site.agent.status()?;
         status["report"]["agent"]["pid"].as_u64().with_context(|| format!("no pid in {status}"))
     };
-    let complaints = |site: &Site| -> anyhow::Result<usize> {
+    let complaints = |site: &Site| -> Result<usize> {
         Ok(site.agent.log()?.matches("No space left on device").count())
     };
     let refusing = |expected: f64| {
@@ -232,7 +210,7 @@ fn full_disk(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A roll-out with that flag stops at the first node, and nothing ends.
-fn other_range(world: &mut World) -> anyhow::Result<()> {
+fn other_range(world: &mut World) -> Result {
     let other = "--vip-cidr=10.99.0.0/16";
     let flags = ["--health-address", HEALTH, "--metrics-address", METRICS];
     world.site.agent.stop()?;
@@ -246,7 +224,7 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
         )
     })?;
     for _ in 0..20 {
-        world.connect(WEB)?;
+        connect(world, WEB)?;
     }
     ensure!(!world.site.agent.is_healthy()?, "status sees nothing wrong");
     // What is new is rejected, and an import that was deleted is new.
@@ -270,7 +248,7 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
         ensure!(!world.site.agent.is_healthy()?, "status sees nothing wrong");
         Ok(())
     })?;
-    ensure!(world.connect(WEB).is_err(), "an import that was made anew is served");
+    ensure!(connect(world, WEB).is_err(), "an import that was made anew is served");
 
     world.site.agent.stop()?;
     world.site.agent.start_again(&flags)?;
@@ -279,9 +257,9 @@ fn other_range(world: &mut World) -> anyhow::Result<()> {
     world.site.agent.wait_for(&web())
 }
 
-fn unwritable(world: &mut World) -> anyhow::Result<()> {
+fn unwritable(world: &mut World) -> Result {
     let flags = ["--liveness-timeout", "10"];
-    let (mut site, netns) = world.another("frozen", &flags, |manifests| manifests.write(&web()))?;
+    let (mut site, netns) = another(world, "frozen", &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     let pin = site.bpffs.path().join("mcs/config/vips").display().to_string();
     netns.output("bpftool", &["map", "freeze", "pinned", &pin])?;
@@ -308,7 +286,7 @@ fn unwritable(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn away(world: &mut World) -> anyhow::Result<()> {
+fn away(world: &mut World) -> Result {
     let kubeconfig = world.run.directory().join("away.kubeconfig");
     let content = json!({
         "current-context": "c",
@@ -318,7 +296,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
     });
     fs::write(&kubeconfig, content.to_string())?;
     let flags = ["--liveness-timeout", "10"];
-    let (mut site, netns) = world.another("away", &flags, |manifests| manifests.write(&web()))?;
+    let (mut site, netns) = another(world, "away", &flags, |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     site.agent.stop()?;
     site.agent.start_again_on(Source::Kubeconfig(kubeconfig))?;
@@ -344,7 +322,7 @@ fn away(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The file that the agent writes below its `--run-dir`.
-pub(crate) fn status_file(run_dir: &std::path::Path) -> anyhow::Result<PathBuf> {
+pub(crate) fn status_file(run_dir: &std::path::Path) -> Result<PathBuf> {
     let directory = fs::read_dir(run_dir)?.next().context("no run directory")??;
     Ok(directory.path().join("status.json"))
 }

@@ -1,26 +1,17 @@
 //! Seeded faults of a node. `explain` names each fault by a code and in words.
 
-use std::{
-    fs::{self, File},
-    iter,
-    net::Ipv4Addr,
-    os::fd::AsFd as _,
-};
+use std::iter;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::capacity_within;
+use mcs_agent::core::kernel::loader::capacity_within;
 use mcs_tests::{
     agent::fates,
     bpf::observer::{Hook, Observer},
-    manifests::{Aside, Protocol, Service},
-    suite::{Suite, tell},
-    wait,
+    manifests::Aside,
 };
-use serde_json::{Value, json};
 
 use crate::{
     explain::{Sleeper, explain},
-    world::{PODS, World, pod_address, write},
+    prelude::*,
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -124,7 +115,7 @@ fn faults() -> [Fault; 5] {
     ]
 }
 
-fn endpoints(world: &mut World) -> anyhow::Result<()> {
+fn endpoints(world: &mut World) -> Result {
     let (site, node) = (&world.site, &world.network.node.netns);
     let routeless = format!("route {{}} unreachable {}", pod_address(ROUTELESS));
     // The pod does not hear of what is sent to it, as behind a policy.
@@ -134,7 +125,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
         let mut objects: Vec<_> = iter::once(service.import()).chain(service.slices()).collect();
         edit(&mut objects);
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
-        write(&site.manifests, service.name(), &list)?;
+        site.manifests.put(service.name(), &list)?;
         let seed = |verb: &str| match what {
             "no route" => node.ip(&routeless.replace("{}", verb)),
             "policy drops" => world.network.remote.ip(&silent.replace("{}", verb)),
@@ -155,7 +146,7 @@ fn endpoints(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Fails unless a finding has these words.
-fn expect(what: &str, said: &Value, words: &str) -> anyhow::Result<()> {
+fn expect(what: &str, said: &Value, words: &str) -> Result {
     let findings = said["findings"].as_array().context("no findings")?;
     let has = |one: &&Value| one["message"].as_str().is_some_and(|text| text.contains(words));
     let found = findings.iter().find(has).with_context(|| format!("{what}: {findings:#?}"))?;
@@ -163,7 +154,7 @@ fn expect(what: &str, said: &Value, words: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn others(world: &mut World) -> anyhow::Result<()> {
+fn others(world: &mut World) -> Result {
     let (site, node) = (&world.site, &world.network.node.netns);
     // Programs of a cgroup run before those of the one above.
     let below = site.cgroup.path().join("below");
@@ -178,12 +169,12 @@ fn others(world: &mut World) -> anyhow::Result<()> {
     expect("another program first", &said?, "runs before connect4")
 }
 
-fn no_room(world: &mut World) -> anyhow::Result<()> {
+fn no_room(world: &mut World) -> Result {
     let most = capacity_within("64Ki".parse()?).endpoints;
     let many = (0..=most).map(|one| (u32::from(Ipv4Addr::new(10, 79, 0, 0)) + one).into());
     let service = service().endpoints("east", many.map(|ip: Ipv4Addr| ip.into()));
     let flags = ["--tc=off", "--max-memory=64Ki"];
-    let (site, netns) = world.another("crowded", &flags, |manifests| manifests.write(&service))?;
+    let (site, netns) = another(world, "crowded", &flags, |manifests| manifests.write(&service))?;
     let said = wait::until("the rejection", || {
         explain(&site, &netns, &["default/faulty"], 1, &["no-room"])
     })?;

@@ -1,20 +1,9 @@
 //! The values of metrics follow traffic and changes.
 
-use std::{collections::BTreeSet, fs, path::Path, time::Duration};
+use mcs_agent::core::kernel::loader::capacity_within;
+use mcs_tests::procfs::Status;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::capacity_within;
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    procfs::Status,
-    suite::Suite,
-    wait,
-};
-
-use crate::{
-    http::{samples, scrape},
-    world::{EMPTY, PODS, WEB, World, pod_address},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("counters of the programs move with traffic", counters);
@@ -25,14 +14,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("every metric is documented, and no other", documented);
 }
 
-fn counters(world: &mut World) -> anyhow::Result<()> {
+fn counters(world: &mut World) -> Result {
     let event = |event| format!("mcs_datapath_events_total{{event=\"{event}\"}}");
     let (translated, refused) = (event("connect_translated"), event("refused_no_backend"));
     let before = samples(&world.network.node.netns)?;
     for _ in 0..3 {
-        world.connect(WEB)?;
+        connect(world, WEB)?;
     }
-    ensure!(world.connect(EMPTY).is_err(), "somebody answered without a backend");
+    ensure!(connect(world, EMPTY).is_err(), "somebody answered without a backend");
     let after = samples(&world.network.node.netns)?;
     assert_eq!(after[&translated] - before[&translated], 3.0);
     assert_eq!(after[&refused] - before[&refused], 1.0);
@@ -43,7 +32,7 @@ fn counters(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn contents(world: &mut World) -> anyhow::Result<()> {
+fn contents(world: &mut World) -> Result {
     let most = capacity_within("256Mi".parse()?);
     let figures = samples(&world.network.node.netns)?;
     for (name, expected) in [
@@ -67,10 +56,10 @@ fn contents(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn rejections(world: &mut World) -> anyhow::Result<()> {
+fn rejections(world: &mut World) -> Result {
     let looped = Service::new("looped", ["127.0.0.9".parse()?]).port(Protocol::Tcp, 80, 8080);
     world.site.manifests.write(&looped)?;
-    world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
+    wait_for_sample(world, "mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     world.site.manifests.remove("looped")?;
     wait::until("the rejection to go", || {
         let figures = samples(&world.network.node.netns)?;
@@ -79,7 +68,7 @@ fn rejections(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
-fn changes(world: &mut World) -> anyhow::Result<()> {
+fn changes(world: &mut World) -> Result {
     let imports = "kubeproxy_sync_proxy_rules_service_changes_total";
     let slices = "kubeproxy_sync_proxy_rules_endpoint_changes_total";
     let rounds = "kubeproxy_sync_proxy_rules_duration_seconds_count";
@@ -91,8 +80,8 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
         .endpoints("east", PODS.map(pod_address));
     world.site.apply(&more)?;
     // The import, and a slice of each family.
-    world.wait_for_sample(imports, before[imports] + 1.0)?;
-    world.wait_for_sample(slices, before[slices] + 2.0)?;
+    wait_for_sample(world, imports, before[imports] + 1.0)?;
+    wait_for_sample(world, slices, before[slices] + 2.0)?;
     let after = samples(&world.network.node.netns)?;
     ensure!(after[rounds] > before[rounds], "{} rounds", after[rounds]);
     ensure!(after[queued] > before[queued], "queued at {}", after[queued]);
@@ -100,10 +89,10 @@ fn changes(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(after["kubeproxy_sync_proxy_rules_service_changes_pending"], 0.0);
     assert_eq!(after["kubeproxy_sync_proxy_rules_endpoint_changes_pending"], 0.0);
     world.site.remove(&more)?;
-    world.wait_for_sample(imports, before[imports] + 2.0)
+    wait_for_sample(world, imports, before[imports] + 2.0)
 }
 
-fn process(world: &mut World) -> anyhow::Result<()> {
+fn process(world: &mut World) -> Result {
     let figures = samples(&world.network.node.netns)?;
     let pid = world.site.agent.pid();
     let resident = f64::from(u32::try_from(Status::of(pid)?.number("VmRSS")?)?);
@@ -120,14 +109,14 @@ fn process(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn documented(world: &mut World) -> anyhow::Result<()> {
+fn documented(world: &mut World) -> Result {
     // Those that have no series before there is something to tell.
     world.site.manifests.write(&Service::new("looped", ["127.0.0.9".parse()?]).port(
         Protocol::Tcp,
         80,
         8080,
     ))?;
-    world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
+    wait_for_sample(world, "mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     let text =
         wait::within(Duration::from_mins(1), "a pass of the audit, and the self-test", || {
             let text = scrape(&world.network.node.netns)?;

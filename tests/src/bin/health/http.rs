@@ -1,9 +1,6 @@
 //! HTTP requests to an agent, and the samples of `/metrics`.
 
-use std::collections::BTreeMap;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::netns::Namespace;
+use crate::prelude::*;
 
 /// Where health is served by default.
 pub(crate) const HEALTH: &str = "127.0.0.1:16450";
@@ -20,7 +17,7 @@ pub(crate) struct Answer {
 }
 
 /// Asks with curl. `flags` are more of its arguments.
-pub(crate) fn ask(netns: &Namespace, url: &str, flags: &[&str]) -> anyhow::Result<Answer> {
+pub(crate) fn ask(netns: &Namespace, url: &str, flags: &[&str]) -> Result<Answer> {
     let curl = ["--silent", "--show-error", "--include", "--max-time", "5"];
     let output = netns.output("curl", &[&curl, flags, &[&format!("http://{url}")]].concat())?;
     let (head, body) = output.split_once("\r\n\r\n").context("an answer without a head")?;
@@ -29,12 +26,12 @@ pub(crate) fn ask(netns: &Namespace, url: &str, flags: &[&str]) -> anyhow::Resul
 }
 
 /// `/livez` and the like, in the agent's namespace.
-pub(crate) fn health(netns: &Namespace, path: &str) -> anyhow::Result<Answer> {
+pub(crate) fn health(netns: &Namespace, path: &str) -> Result<Answer> {
     ask(netns, &format!("{HEALTH}{path}"), &[])
 }
 
 /// Fails unless the answer has this status, and contains all of these words.
-pub(crate) fn expect(answer: &Answer, status: u16, says: &[&str]) -> anyhow::Result<()> {
+pub(crate) fn expect(answer: &Answer, status: u16, says: &[&str]) -> Result {
     ensure!(answer.status == status, "{} instead of {status}: {}", answer.status, answer.body);
     for words in says {
         ensure!(answer.body.contains(words), "no {words:?} in {}", answer.body);
@@ -43,26 +40,23 @@ pub(crate) fn expect(answer: &Answer, status: u16, says: &[&str]) -> anyhow::Res
 }
 
 /// What `/metrics` says, as text.
-pub(crate) fn scrape(netns: &Namespace) -> anyhow::Result<String> {
+pub(crate) fn scrape(netns: &Namespace) -> Result<String> {
     scrape_at(netns, METRICS)
 }
 
-fn scrape_at(netns: &Namespace, address: &str) -> anyhow::Result<String> {
+fn scrape_at(netns: &Namespace, address: &str) -> Result<String> {
     let answer = ask(netns, &format!("{address}/metrics"), &[])?;
     expect(&answer, 200, &[])?;
     Ok(answer.body)
 }
 
 /// Every sample, by name and labels as they are written.
-pub(crate) fn samples(netns: &Namespace) -> anyhow::Result<BTreeMap<String, f64>> {
+pub(crate) fn samples(netns: &Namespace) -> Result<BTreeMap<String, f64>> {
     samples_at(netns, METRICS)
 }
 
 /// Those of an agent with another address.
-pub(crate) fn samples_at(
-    netns: &Namespace,
-    address: &str,
-) -> anyhow::Result<BTreeMap<String, f64>> {
+pub(crate) fn samples_at(netns: &Namespace, address: &str) -> Result<BTreeMap<String, f64>> {
     let text = scrape_at(netns, address)?;
     let lines = text.lines().filter(|line| !line.starts_with('#'));
     lines

@@ -1,24 +1,6 @@
 //! Figures by import and source cluster: exact, bounded, and never of another import.
 
-use std::{
-    collections::BTreeMap,
-    net::{Ipv4Addr, SocketAddr, UdpSocket},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::Features;
-use mcs_tests::{
-    client::{Family, connected, identity},
-    manifests::{Protocol, Service},
-    site::Site,
-    suite::{Suite, skip},
-    wait,
-};
-
-use crate::{
-    http,
-    world::{PODS, World, pod_address},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("connections and refusals by import and source cluster", exact);
@@ -47,13 +29,13 @@ fn bare() -> Service {
     Service::new("bare", [BARE.into()]).port(Protocol::Tcp, 80, 8080)
 }
 
-fn start(world: &World, role: &str, flags: &[&str], services: &[&Service]) -> anyhow::Result<Site> {
+fn start(world: &World, role: &str, flags: &[&str], services: &[&Service]) -> Result<Site> {
     let flags = [&["--metrics-address", METRICS], flags].concat();
-    Site::start(&world.run, role, &world.network.node.netns, &flags, services)
+    world.start(role, &flags, services)
 }
 
 /// What the agent says of imports, by labels: `import="default/shop",source_cluster="east"`.
-fn figures(world: &World) -> anyhow::Result<BTreeMap<String, u64>> {
+fn figures(world: &World) -> Result<BTreeMap<String, u64>> {
     let samples = http::samples_at(&world.network.node.netns, METRICS)?;
     let figures = samples.into_iter().filter_map(|(name, value)| {
         let counters = ["mcs_import_connections_total{", "mcs_import_refusals_total{"];
@@ -64,10 +46,20 @@ fn figures(world: &World) -> anyhow::Result<BTreeMap<String, u64>> {
     Ok(figures.collect())
 }
 
-fn wait_for(world: &World, expected: &BTreeMap<String, u64>) -> anyhow::Result<()> {
+fn wait_for(world: &World, expected: &BTreeMap<String, u64>) -> Result {
     wait::until("the figures of an import that has gone to end", || {
         let figures = figures(world)?;
         ensure!(figures == *expected, "{figures:?}");
+        Ok(())
+    })
+}
+
+/// Waits until so many imports have no figures of their own.
+fn wait_for_others(world: &World, expected: f64) -> anyhow::Result<()> {
+    wait::until("the number of imports without figures", || {
+        let samples = http::samples_at(&world.network.node.netns, METRICS)?;
+        let found = samples.get("mcs_imports_without_series").copied();
+        ensure!(found == Some(expected), "{found:?}");
         Ok(())
     })
 }
@@ -84,7 +76,7 @@ impl<'a> Clients<'a> {
         Self { world, site, expected: BTreeMap::new() }
     }
 
-    fn at<T: Send>(&self, client: impl FnOnce() -> anyhow::Result<T> + Send) -> anyhow::Result<T> {
+    fn at<T: Send>(&self, client: impl FnOnce() -> Result<T> + Send) -> Result<T> {
         let _in_cgroup = self.site.cgroup.visit()?;
         self.world.network.node.netns.run(client)?
     }
@@ -94,10 +86,10 @@ impl<'a> Clients<'a> {
     }
 
     /// Connections to a VIP, which count as those of `import`.
-    fn connect(&mut self, vip: Ipv4Addr, import: &str, times: usize) -> anyhow::Result<()> {
+    fn connect(&mut self, vip: Ipv4Addr, import: &str, times: usize) -> Result {
         let backends = self.at(|| {
             let connect = |_| identity(&connected(Family::V4, SocketAddr::new(vip.into(), 80))?);
-            (0..times).map(connect).collect::<anyhow::Result<Vec<SocketAddr>>>()
+            (0..times).map(connect).collect::<Result<Vec<SocketAddr>>>()
         })?;
         for backend in backends {
             let cluster = if backend.ip() == pod_address(PODS[0]) { "east" } else { "west" };
@@ -113,7 +105,7 @@ impl<'a> Clients<'a> {
         port: u16,
         (import, reason): (&str, &str),
         times: u64,
-    ) -> anyhow::Result<()> {
+    ) -> Result {
         self.at(|| {
             for _ in 0..times {
                 assert!(connected(Family::V4, SocketAddr::new(vip.into(), port)).is_err());
@@ -124,13 +116,13 @@ impl<'a> Clients<'a> {
         Ok(())
     }
 
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> Result {
         assert_eq!(figures(self.world)?, self.expected);
         Ok(())
     }
 }
 
-fn exact(world: &mut World) -> anyhow::Result<()> {
+fn exact(world: &mut World) -> Result {
     let services = [service("shop", SHOP), service("cart", CART), bare()];
     let mut site = start(world, "figures", &[], &services.each_ref())?;
     let mut clients = Clients::new(world, &site);
@@ -167,8 +159,7 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
 
     // The next agent counts from zero, and nothing twice.
     site.agent.stop()?;
-    site.agent.start_again(&["--metrics-address", METRICS])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&["--metrics-address", METRICS])?;
     let mut clients = Clients::new(world, &site);
     clients.check()?;
     clients.connect(SHOP, "default/shop", 10)?;
@@ -177,7 +168,7 @@ fn exact(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Nothing listens on the port of one of two services that have passive health.
-fn failed(world: &mut World) -> anyhow::Result<()> {
+fn failed(world: &mut World) -> Result {
     const CONNECTS: u64 = 12;
     if !Features::probe()?.socket_tracepoints {
         return Err(skip("passive health takes Linux 5.12"));
@@ -212,7 +203,7 @@ fn failed(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
-fn bounded(world: &mut World) -> anyhow::Result<()> {
+fn bounded(world: &mut World) -> Result {
     let shop = service("shop", SHOP);
     let site = start(world, "bounded", &["--metrics-imports", "1"], &[&shop])?;
     site.apply(&service("cart", CART))?;
@@ -225,30 +216,26 @@ fn bounded(world: &mut World) -> anyhow::Result<()> {
     clients.refused(BARE, 80, ("other", "no_backend"), 3)?;
     clients.check()?;
 
-    // So is the place of one that is much smaller, back and forth.
-    let many = |service: Service| service.endpoints("north", (20..26).map(pod_address));
-    site.apply(&many(service("cart", CART)))?;
-    clients.expected.retain(|labels, _| labels.contains("other"));
-    wait_for(world, &clients.expected)?;
-    clients.refused(SHOP, 81, ("other", "unknown_port"), 1)?;
-    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
+    // Nobody loses a place to a larger import.
+    let many = service("cart", CART).endpoints("north", (20..26).map(pod_address));
+    site.apply(&many)?;
+    clients.refused(SHOP, 81, ("default/shop", "unknown_port"), 1)?;
+    clients.refused(CART, 81, ("other", "unknown_port"), 1)?;
     clients.check()?;
     site.apply(&service("cart", CART))?;
-    clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
-    clients.check()?;
-    site.apply(&many(shop.clone()))?;
-    clients.expected.retain(|labels, _| labels.contains("other"));
-    wait_for(world, &clients.expected)?;
+    wait_for_others(world, 2.0)?;
 
     // The place of an import that has gone is for another one.
     site.remove(&shop)?;
+    clients.expected.retain(|labels, _| labels.contains("other"));
     wait_for(world, &clients.expected)?;
+    wait_for_others(world, 1.0)?;
     clients.connect(CART, "default/cart", 3)?;
     clients.refused(CART, 81, ("default/cart", "unknown_port"), 1)?;
     clients.check()
 }
 
-fn replaced(world: &mut World) -> anyhow::Result<()> {
+fn replaced(world: &mut World) -> Result {
     let flags = ["--metrics-imports", "1"];
     let shop = service("shop", SHOP);
     let site = start(world, "replaced", &flags, &[&shop])?;
@@ -280,7 +267,7 @@ fn replaced(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn grown(world: &mut World) -> anyhow::Result<()> {
+fn grown(world: &mut World) -> Result {
     const ROOM: &str = "mcs_capacity_room{resource=\"clusters\"}";
     let site = start(world, "grown", &[], &[&service("shop", SHOP)])?;
     let mut clients = Clients::new(world, &site);
@@ -306,7 +293,7 @@ fn grown(world: &mut World) -> anyhow::Result<()> {
     clients.check()
 }
 
-fn off(world: &mut World) -> anyhow::Result<()> {
+fn off(world: &mut World) -> Result {
     let services = [service("shop", SHOP), bare()];
     let site = start(world, "off", &["--metrics-imports", "0"], &services.each_ref())?;
     let mut clients = Clients::new(world, &site);

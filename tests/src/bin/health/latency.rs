@@ -1,19 +1,8 @@
 //! The programming latency: from a change in a cluster to the maps of this node.
 
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    suite::Suite,
-    wait,
-};
-use serde_json::{Value, json};
-
-use crate::{
-    http::samples,
-    world::{World, pod_address, write},
-};
+use crate::prelude::*;
 
 const COUNT: &str = "kubeproxy_network_programming_duration_seconds_count";
 const SUM: &str = "kubeproxy_network_programming_duration_seconds_sum";
@@ -26,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The slice of `late`, with these pods.
-fn slice(pods: &[u8], trigger: Option<SystemTime>) -> anyhow::Result<Value> {
+fn slice(pods: &[u8], trigger: Option<SystemTime>) -> Result<Value> {
     let pods = pods.iter().map(|pod| pod_address(*pod));
     let service = Service::new("late", []).port(Protocol::Tcp, 80, 8080).endpoints("east", pods);
     let mut slice = service.slices().into_iter().next().context("no slice")?;
@@ -39,7 +28,7 @@ fn slice(pods: &[u8], trigger: Option<SystemTime>) -> anyhow::Result<Value> {
 }
 
 /// As controllers write a time.
-fn rfc3339(time: SystemTime) -> anyhow::Result<String> {
+fn rfc3339(time: SystemTime) -> Result<String> {
     let since = time.duration_since(SystemTime::UNIX_EPOCH)?;
     let date = format!("@{}", since.as_secs());
     let output = std::process::Command::new("date")
@@ -48,11 +37,11 @@ fn rfc3339(time: SystemTime) -> anyhow::Result<String> {
     Ok(String::from_utf8(output.stdout)?.trim().to_owned())
 }
 
-fn latency(world: &mut World) -> anyhow::Result<()> {
+fn latency(world: &mut World) -> Result {
     let netns = &world.network.node.netns;
     let manifests = &world.site.manifests;
     let before = samples(netns)?;
-    let came = |changes: f64| world.wait_for_sample(SLICES, before[SLICES] + changes);
+    let came = |changes: f64| wait_for_sample(world, SLICES, before[SLICES] + changes);
     let count = || anyhow::Ok(samples(netns)?[COUNT] - before[COUNT]);
     let ago = |seconds| SystemTime::now() - Duration::from_secs(seconds);
     wait::until("an agent that is older than the first change", || {
@@ -61,10 +50,10 @@ fn latency(world: &mut World) -> anyhow::Result<()> {
         Ok(())
     })?;
 
-    write(manifests, "late", &slice(&[11], None)?)?;
+    manifests.put("late", &slice(&[11], None)?)?;
     came(1.0)?;
     assert_eq!(count()?, 0.0, "a slice that names no time");
-    write(manifests, "late", &slice(&[11, 12], Some(ago(1)))?)?;
+    manifests.put("late", &slice(&[11, 12], Some(ago(1)))?)?;
     came(2.0)?;
     assert_eq!(count()?, 1.0, "a change");
     let after = samples(netns)?;
@@ -72,12 +61,12 @@ fn latency(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(of_east, 1.0 + before.get(OF_EAST).copied().unwrap_or_default());
     let took = after[SUM] - before[SUM];
     ensure!((1.0..4.0).contains(&took), "{took} s instead of one and a little");
-    write(manifests, "late", &slice(&[11], Some(ago(24 * 3600)))?)?;
+    manifests.put("late", &slice(&[11], Some(ago(24 * 3600)))?)?;
     came(3.0)?;
     assert_eq!(count()?, 1.0, "what happened before the agent came");
     // The annotation alone: nothing to write. The change after it shows that it was read.
-    write(manifests, "late", &slice(&[11], Some(ago(0)))?)?;
-    write(manifests, "later", &{
+    manifests.put("late", &slice(&[11], Some(ago(0)))?)?;
+    manifests.put("later", &{
         let mut other = slice(&[12], None)?;
         other["metadata"]["name"] = "later".into();
         other

@@ -2,9 +2,7 @@
 
 #![expect(clippy::float_cmp, reason = "samples that are compared are counts")]
 
-use std::process::ExitCode;
-
-use mcs_tests::suite::Suite;
+use crate::prelude::*;
 
 mod addresses;
 mod explain;
@@ -16,13 +14,12 @@ mod imports;
 mod latency;
 mod mistakes;
 mod page;
+mod prelude;
 mod promtool;
 mod queries;
 mod readiness;
 mod schema;
 mod world;
-
-use self::world::World;
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();
@@ -39,5 +36,5 @@ fn main() -> ExitCode {
     explain::cases(&mut suite);
     faults::cases(&mut suite);
     page::cases(&mut suite);
-    suite.main("mcs-health", World::begin)
+    suite.main("mcs-health", world::begin)
 }

@@ -1,20 +1,10 @@
 //! Mistakes that a new user makes: each has a message that says what to do, and an exit status.
 
-use std::{
-    fs,
-    path::Path,
-    process::{Command, Output},
-};
+use std::process::Output;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::{self, Source},
-    site::Site,
-    suite::Suite,
-};
-use serde_json::json;
+use mcs_tests::agent;
 
-use crate::world::{World, web};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("wrong flags and variables", usage);
@@ -35,7 +25,7 @@ struct Attempt<'a> {
 }
 
 impl Attempt<'_> {
-    fn run(&self, world: &World) -> anyhow::Result<Output> {
+    fn run(&self, world: &World) -> Result<Output> {
         let mut command: Command = world.network.node.netns.command("timeout");
         command.args(["5"]).arg(agent::binary()?).args(self.words);
         command.env_clear().envs(self.variables.iter().copied());
@@ -50,7 +40,7 @@ fn expect(
     variables: &[(&str, &str)],
     status: i32,
     says: &[&str],
-) -> anyhow::Result<()> {
+) -> Result {
     let output = Attempt { words, variables }.run(world)?;
     let said = String::from_utf8_lossy(&output.stderr);
     ensure!(output.status.code() == Some(status), "{words:?}: {}: {said}", output.status);
@@ -60,7 +50,7 @@ fn expect(
     Ok(())
 }
 
-fn usage(world: &mut World) -> anyhow::Result<()> {
+fn usage(world: &mut World) -> Result {
     expect(world, &["run", "--vip-cidr", "10.0.0.0"], &[], 2, &["write 10.0.0.0/N"])?;
     expect(world, &["run", "--manifest", "x"], &[], 2, &["'--manifests'"])?;
     expect(world, &["run", "--max-memory", "lots"], &[], 2, &["256Mi"])?;
@@ -85,9 +75,9 @@ fn usage(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sources(world: &mut World) -> anyhow::Result<()> {
+fn sources(world: &mut World) -> Result {
     let directory = world.run.directory().to_owned();
-    let file = |name: &str, content: &str| -> anyhow::Result<String> {
+    let file = |name: &str, content: &str| -> Result<String> {
         let path = directory.join(name);
         fs::write(&path, content)?;
         Ok(path.display().to_string())
@@ -121,7 +111,7 @@ fn sources(world: &mut World) -> anyhow::Result<()> {
     run(&[&manifest], &[], "is a file: give its directory")
 }
 
-fn places(world: &mut World) -> anyhow::Result<()> {
+fn places(world: &mut World) -> Result {
     let bpffs = world.site.agent.bpffs().display().to_string();
     let plain = world.run.directory().display().to_string();
     let start = |flags: &[&str], says: &str| {
@@ -138,7 +128,7 @@ fn places(world: &mut World) -> anyhow::Result<()> {
     )?;
     expect(world, &["cleanup", "--bpffs", &bpffs], &[], 1, &["stop it first"])?;
     expect(world, &["services", "--bpffs", &plain], &[], 1, &["start `mcs-agent run`"])?;
-    let nobody = |words: &[&str]| -> anyhow::Result<String> {
+    let nobody = |words: &[&str]| -> Result<String> {
         let mut command = Command::new("setpriv");
         command.args(["--reuid=65534", "--clear-groups"]).arg(agent::binary()?).args(words);
         let output = command.env_clear().output()?;
@@ -159,7 +149,7 @@ fn places(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn imports(world: &mut World) -> anyhow::Result<()> {
+fn imports(world: &mut World) -> Result {
     let bpffs = world.site.agent.bpffs().display().to_string();
     let backends = |words: &[&str], says: &str| {
         expect(world, &[&["backends", "--bpffs", &bpffs], words].concat(), &[], 1, &[says])
@@ -174,7 +164,7 @@ fn imports(world: &mut World) -> anyhow::Result<()> {
             8080,
         ),
     )?;
-    world.wait_for_sample("mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
+    wait_for_sample(world, "mcs_rejections{reason=\"vip_forbidden\"}", 1.0)?;
     mcs_tests::wait::until("the reason", || {
         let status = ask(world, &["status"])?;
         let times = status.matches("127.0.0.9 is loopback").count();
@@ -189,8 +179,8 @@ fn imports(world: &mut World) -> anyhow::Result<()> {
     world.site.manifests.remove("looped")
 }
 
-fn degraded(world: &mut World) -> anyhow::Result<()> {
-    let (mut site, _netns) = world.another("mistaken", &["--tc=off"], |_| Ok(()))?;
+fn degraded(world: &mut World) -> Result {
+    let (mut site, _netns) = another(world, "mistaken", &["--tc=off"], |_| Ok(()))?;
     site.agent.wait_until_healthy()?;
     let bpffs = site.agent.bpffs().to_owned();
     fs::write(site.manifests.path().join("broken.yaml"), "kind: [")?;
@@ -210,13 +200,13 @@ fn degraded(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The first failure is one of the flags, and the second one of the kernel: the map of signs of life takes no write.
-fn cannot_start(world: &mut World) -> anyhow::Result<()> {
+fn cannot_start(world: &mut World) -> Result {
     let (mut site, netns) =
-        world.another("unstartable", &[], |manifests| manifests.write(&web()))?;
+        another(world, "unstartable", &[], |manifests| manifests.write(&web()))?;
     site.agent.wait_until_healthy()?;
     let former = site.agent.pid();
     site.agent.stop()?;
-    let is_told = |site: &Site, why: &str| -> anyhow::Result<()> {
+    let is_told = |site: &Site, why: &str| -> Result {
         let status = site.agent.status()?;
         ensure!(status["report"]["agent"]["pid"] == former, "the report is gone: {status}");
         ensure!(status["report"]["imports"][0]["state"] == "Ready", "{status}");
@@ -244,11 +234,11 @@ fn cannot_start(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What a command prints, whatever its status.
-fn ask(world: &World, words: &[&str]) -> anyhow::Result<String> {
+fn ask(world: &World, words: &[&str]) -> Result<String> {
     ask_at(world, world.site.agent.bpffs(), words)
 }
 
-fn ask_at(world: &World, bpffs: &Path, words: &[&str]) -> anyhow::Result<String> {
+fn ask_at(world: &World, bpffs: &Path, words: &[&str]) -> Result<String> {
     let bpffs = bpffs.display().to_string();
     let words = [words, &["--bpffs", &bpffs]].concat();
     let output = Attempt { words: &words, variables: &[] }.run(world)?;

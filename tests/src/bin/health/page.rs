@@ -1,22 +1,8 @@
 //! The page: what it says, to whom, and what a name in an object cannot do to it.
 
-use std::net::{IpAddr, Ipv4Addr};
+use mcs_tests::browser::Browser;
 
-use anyhow::ensure;
-use mcs_tests::{
-    browser::Browser,
-    manifests::{Manifests, Protocol, Service},
-    netns::Namespace,
-    site::Site,
-    suite::Suite,
-    wait,
-};
-use serde_json::{Value, json};
-
-use crate::{
-    http::{Answer, HEALTH, ask, expect},
-    world::{World, write},
-};
+use crate::prelude::*;
 
 /// The names of an object that is in nobody's favour.
 const MARKUP: &str =
@@ -30,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// A node with clusters in several states, and objects of people who mean no good.
-fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
+fn site(world: &World, role: &str) -> Result<(Site, Namespace)> {
     let netns = Namespace::create(&world.run, role)?;
     netns.ip("link set lo up\naddr add 10.79.0.1/32 dev lo\n")?;
     for pod in 1..=4 {
@@ -71,8 +57,8 @@ fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
         .slices();
     let items: Vec<_> = std::iter::once(tiers).chain(slices).collect();
     let orders = json!({"apiVersion": "v1", "kind": "List", "items": items});
-    write(&manifests, "orders", &orders)?;
-    write(&manifests, "hostile", &hostile())?;
+    manifests.put("orders", &orders)?;
+    manifests.put("hostile", &hostile())?;
     let flags = [
         "--probe-peers=on",
         "--page",
@@ -82,7 +68,7 @@ fn site(world: &World, role: &str) -> anyhow::Result<(Site, Namespace)> {
         "--cluster-id=east",
         "--zone=a",
     ];
-    let mut site = Site::begin(&world.run, role, &netns, &flags, manifests)?;
+    let mut site = Launch::new(&world.run, role, &netns).flags(&flags).reads(manifests)?;
     site.agent.wait_until_healthy()?;
     Ok((site, netns))
 }
@@ -105,11 +91,11 @@ fn hostile() -> Value {
     json!({"apiVersion": "v1", "kind": "List", "items": items})
 }
 
-fn get(netns: &Namespace, path: &str) -> anyhow::Result<Answer> {
+fn get(netns: &Namespace, path: &str) -> Result<Answer> {
     ask(netns, &format!("{HEALTH}{path}"), &[])
 }
 
-fn page(world: &mut World) -> anyhow::Result<()> {
+fn page(world: &mut World) -> Result {
     let (site, netns) = site(world, "page")?;
     let says = [
         "mcs-agent on node worker-1",
@@ -158,7 +144,7 @@ fn page(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn browser(world: &mut World) -> anyhow::Result<()> {
+fn browser(world: &mut World) -> Result {
     let browser = Browser::find()?;
     let (_site, netns) = site(world, "browser")?;
     let url = format!("http://{HEALTH}/page");

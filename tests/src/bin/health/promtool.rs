@@ -1,15 +1,6 @@
 //! Checks metrics and alerts with promtool of Prometheus.
 
-use std::{
-    io::Write as _,
-    path::{Path, PathBuf},
-    process::{Command, Stdio},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::Suite;
-
-use crate::{http::scrape, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("promtool finds nothing wrong with the metrics", metrics);
@@ -23,7 +14,7 @@ pub(crate) fn deploy(file: &str) -> PathBuf {
 }
 
 /// Runs promtool, which must be content and, where it is `silent`, have nothing to say.
-pub(crate) fn promtool(arguments: &[&str], input: &str, silent: bool) -> anyhow::Result<()> {
+pub(crate) fn promtool(arguments: &[&str], input: &str, silent: bool) -> Result {
     let mut child = Command::new("promtool")
         .args(arguments)
         .stdin(Stdio::piped())
@@ -40,18 +31,18 @@ pub(crate) fn promtool(arguments: &[&str], input: &str, silent: bool) -> anyhow:
     Ok(())
 }
 
-fn metrics(world: &mut World) -> anyhow::Result<()> {
+fn metrics(world: &mut World) -> Result {
     promtool(&["check", "metrics"], &scrape(&world.network.node.netns)?, true)
 }
 
-fn rules(_: &mut World) -> anyhow::Result<()> {
+fn rules(_: &mut World) -> Result {
     let files = ["mcs-agent", "mcs-controller"]
         .map(|chart| deploy(&format!("helm/{chart}/monitoring/alerts.yaml")).display().to_string());
     let [agent, controller] = &files;
     promtool(&["check", "rules", "--lint=all", "--lint-fatal", agent, controller], "", false)
 }
 
-fn alerts(_: &mut World) -> anyhow::Result<()> {
+fn alerts(_: &mut World) -> Result {
     let files = ["alerts.test.yaml", "controller-alerts.test.yaml"]
         .map(|name| deploy(name).display().to_string());
     let [agent, controller] = &files;

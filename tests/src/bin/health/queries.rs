@@ -1,19 +1,8 @@
 //! The queries of alerts and of the dashboard: each asks for metrics, labels and values that agents have.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-};
+use mcs_tests::api_server::documents;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{api_server::documents, suite::Suite};
-use serde_json::Value;
-
-use crate::{
-    http::scrape,
-    promtool::{deploy, promtool},
-    world::World,
-};
+use crate::{prelude::*, promtool::promtool};
 
 /// Labels that Prometheus and the chart's `PodMonitor` add to every series.
 const ADDED: [&str; 7] = ["job", "instance", "node", "pod", "namespace", "container", "endpoint"];
@@ -28,10 +17,9 @@ const RARE: &str = "mcs_rejections{reason=\"capacity\"} 1\nup 1\nmcs_audit_repai
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("alerts and the dashboard ask for metrics and labels that there are", ask);
     suite.case("promtool can read the queries of the dashboards", readable);
-    suite.case("every alert has a section in the runbook", runbook);
 }
 
-fn ask(world: &mut World) -> anyhow::Result<()> {
+fn ask(world: &mut World) -> Result {
     let series = Series::of(&(scrape(&world.network.node.netns)? + RARE));
     let queries = [alerts()?, dashboard("mcs-agent")?].concat();
     ensure!(queries.len() > 40, "only {} queries", queries.len());
@@ -51,7 +39,7 @@ fn ask(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn readable(_: &mut World) -> anyhow::Result<()> {
+fn readable(_: &mut World) -> Result {
     let queries = [dashboard("mcs-agent")?, dashboard("mcs-controller")?].concat();
     let rules = queries.into_iter().enumerate().map(|(index, (_, query))| {
         serde_json::json!({"record": format!("panel:{index}"), "expr": query})
@@ -63,24 +51,8 @@ fn readable(_: &mut World) -> anyhow::Result<()> {
     promtool(&["check", "rules", &file.path().display().to_string()], "", false)
 }
 
-fn runbook(_: &mut World) -> anyhow::Result<()> {
-    let runbook = fs::read_to_string(deploy("runbook.md"))?;
-    let sections: BTreeSet<_> =
-        runbook.lines().filter_map(|line| line.strip_prefix("## ")).map(str::to_owned).collect();
-    let mut alerts = BTreeSet::new();
-    for rule in rules("mcs-agent")?.into_iter().chain(rules("mcs-controller")?) {
-        let name = rule["alert"].as_str().context("a rule without a name")?.to_owned();
-        let url = rule["annotations"]["runbook_url"].as_str().context("no runbook_url")?;
-        let anchor = format!("/deploy/runbook.md#{}", name.to_lowercase());
-        ensure!(url.ends_with(&anchor), "{name} leads to {url}");
-        alerts.insert(name);
-    }
-    ensure!(sections == alerts, "{:?}", sections.symmetric_difference(&alerts));
-    Ok(())
-}
-
 /// The alerts of a chart's alerts.yaml, with the queries of recorded series in place of their names.
-fn rules(chart: &str) -> anyhow::Result<Vec<Value>> {
+fn rules(chart: &str) -> Result<Vec<Value>> {
     let file = format!("helm/{chart}/monitoring/alerts.yaml");
     let text = fs::read_to_string(deploy(&file))?;
     let groups = documents(&text)?.remove(0)["groups"].take();
@@ -100,7 +72,7 @@ fn rules(chart: &str) -> anyhow::Result<Vec<Value>> {
 }
 
 /// Names and queries of the agent's alerts. A unit test of the controller compares its own.
-fn alerts() -> anyhow::Result<Vec<(String, String)>> {
+fn alerts() -> Result<Vec<(String, String)>> {
     let query = |rule: &Value| {
         Some((rule["alert"].as_str()?.to_owned(), rule["expr"].as_str()?.to_owned()))
     };
@@ -108,7 +80,7 @@ fn alerts() -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// Titles and queries of panels, without Grafana's variables.
-fn dashboard(chart: &str) -> anyhow::Result<Vec<(String, String)>> {
+fn dashboard(chart: &str) -> Result<Vec<(String, String)>> {
     let text = fs::read_to_string(deploy(&format!("helm/{chart}/monitoring/dashboard.json")))?;
     let dashboard: Value = serde_json::from_str(&text)?;
     let mut queries = Vec::new();
@@ -147,7 +119,7 @@ impl Series {
             .collect()
     }
 
-    fn check(&self, selector: &Selector) -> anyhow::Result<()> {
+    fn check(&self, selector: &Selector) -> Result {
         let series = self.0.get(&selector.metric);
         let series = series.with_context(|| format!("there is no {}", selector.metric))?;
         for matcher in

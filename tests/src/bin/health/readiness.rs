@@ -1,15 +1,6 @@
 //! Readiness and liveness: an agent is ready once it is synced and attached, and alive while it waits for that too.
 
-use std::fs;
-
-use anyhow::ensure;
-use mcs_tests::{manifests::Manifests, site::Site, suite::Suite, wait};
-use serde_json::Value;
-
-use crate::{
-    http::{HEALTH, METRICS, ask, expect, health, samples},
-    world::{World, web},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a healthy agent answers", healthy);
@@ -20,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("healthz has the fields of kube-proxy's", healthz);
 }
 
-fn healthy(world: &mut World) -> anyhow::Result<()> {
+fn healthy(world: &mut World) -> Result {
     let netns = &world.network.node.netns;
     for path in ["/livez", "/readyz"] {
         let answer = health(netns, path)?;
@@ -47,7 +38,7 @@ fn healthy(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn elsewhere(world: &mut World) -> anyhow::Result<()> {
+fn elsewhere(world: &mut World) -> Result {
     let netns = &world.network.node.netns;
     expect(&health(netns, "/metrics")?, 404, &["/livez, /readyz and /healthz"])?;
     expect(&ask(netns, &format!("{METRICS}/readyz"), &[])?, 404, &["/metrics"])?;
@@ -58,12 +49,12 @@ fn elsewhere(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn unsynced(world: &mut World) -> anyhow::Result<()> {
-    let broken = |manifests: &Manifests| -> anyhow::Result<()> {
+fn unsynced(world: &mut World) -> Result {
+    let broken = |manifests: &Manifests| -> Result {
         manifests.write(&web())?;
         Ok(fs::write(manifests.path().join("broken.yaml"), "kind: [")?)
     };
-    let (mut site, netns) = world.another("unsynced", &[], broken)?;
+    let (mut site, netns) = another(world, "unsynced", &[], broken)?;
     wait::until("the maps, without everything", || {
         site.agent.wait_for(&web())?;
         expect(&health(&netns, "/readyz")?, 503, &["[-]sync failed: not synced", "[+]hooks ok"])?;
@@ -90,8 +81,8 @@ fn unsynced(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn waiting(world: &mut World) -> anyhow::Result<()> {
-    let (mut first, netns) = world.another("first", &[], |manifests| manifests.write(&web()))?;
+fn waiting(world: &mut World) -> Result {
+    let (mut first, netns) = another(world, "first", &[], |manifests| manifests.write(&web()))?;
     first.agent.wait_until_healthy()?;
     let second = mcs_tests::netns::Namespace::create(&world.run, "second")?;
     let mut config = first.agent.config().clone();
@@ -107,7 +98,7 @@ fn waiting(world: &mut World) -> anyhow::Result<()> {
     expect(&health(&second, "/readyz")?, 200, &["ok"])
 }
 
-fn detached(world: &mut World) -> anyhow::Result<()> {
+fn detached(world: &mut World) -> Result {
     let Site { agent, bpffs, .. } = &world.site;
     let netns = &world.network.node.netns;
     let pin = bpffs.path().join("mcs/links/connect4").display().to_string();
@@ -116,14 +107,14 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
         let _ = netns.output("bpftool", &["link", "detach", "pinned", &pin]);
         expect(&health(netns, "/readyz")?, 503, &["[-]hooks failed: connect4 is not attached"])
     })?;
-    world.wait_for_sample("mcs_hook_attached{hook=\"connect4\"}", 1.0)?;
+    wait_for_sample(world, "mcs_hook_attached{hook=\"connect4\"}", 1.0)?;
     wait::until("the hook to be back", || expect(&health(netns, "/readyz")?, 200, &["ok"]))?;
     ensure!(agent.is_healthy()?, "status is of another opinion");
     Ok(())
 }
 
-fn healthz(world: &mut World) -> anyhow::Result<()> {
-    let before = world.sample("kubeproxy_proxy_healthz_total{code=\"200\"}").unwrap_or(0.0);
+fn healthz(world: &mut World) -> Result {
+    let before = sample(world, "kubeproxy_proxy_healthz_total{code=\"200\"}").unwrap_or(0.0);
     let answer = health(&world.network.node.netns, "/healthz")?;
     expect(&answer, 200, &[])?;
     ensure!(answer.headers.contains("content-type: application/json"), "{}", answer.headers);
@@ -132,6 +123,6 @@ fn healthz(world: &mut World) -> anyhow::Result<()> {
     assert_eq!(body["healthy"], true);
     assert_eq!(body["lastUpdated"], body["currentTime"]);
     ensure!(body["currentTime"].as_str().is_some_and(|time| time.ends_with('Z')), "{body}");
-    assert_eq!(world.sample("kubeproxy_proxy_healthz_total{code=\"200\"}")?, before + 1.0);
+    assert_eq!(sample(world, "kubeproxy_proxy_healthz_total{code=\"200\"}")?, before + 1.0);
     Ok(())
 }

@@ -1,18 +1,12 @@
 //! The output of commands for programs, against the schemas in deploy/schema: users depend on every field.
 
-use std::fs;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::Suite;
-use serde_json::Value;
-
-use crate::{promtool::deploy, world::World};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("JSON of every command has the fields of its schema, and no others", schemas);
 }
 
-fn schemas(world: &mut World) -> anyhow::Result<()> {
+fn schemas(world: &mut World) -> Result {
     for (name, words) in [
         ("status", &["status"][..]),
         ("services", &["services"]),

@@ -1,18 +1,9 @@
 //! Which backends answer at an address.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    net::{IpAddr, SocketAddr},
-    time::Duration,
-};
-
-use mcs_tests::{
-    client::{Family, connect, identity, receive, tcp, udp},
-    manifests::Protocol,
-    target,
-};
+use mcs_tests::target;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
+
+use crate::prelude::*;
 
 /// A set of three backends is missed by less than one run in a million.
 const CONNECTIONS: u32 = 40;
@@ -58,7 +49,7 @@ impl Reach {
 }
 
 /// The backend that answers a new socket.
-fn answer(ip: IpAddr, protocol: Protocol, limit: Duration) -> anyhow::Result<SocketAddr> {
+fn answer(ip: IpAddr, protocol: Protocol, limit: Duration) -> Result<SocketAddr> {
     let family = if ip.is_ipv4() { Family::V4 } else { Family::V6 };
     match protocol {
         Protocol::Tcp => {

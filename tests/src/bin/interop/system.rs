@@ -1,19 +1,11 @@
 //! One system's objects, from its scenario, with addresses and a namespace of their own.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr},
-    path::Path,
-};
-
-use anyhow::Context as _;
 use mcs_tests::{
     api_server::documents,
     member::{Member, ProxiedNode},
-    target::{TCP, UDP},
 };
-use serde_json::{Value, json};
+
+use crate::prelude::*;
 
 /// The label by which kube-proxy finds the Service of a slice.
 const SERVICE_NAME: &str = "kubernetes.io/service-name";
@@ -29,7 +21,7 @@ pub(crate) struct System {
 }
 
 /// Every system that has a scenario.
-pub(crate) fn all() -> anyhow::Result<Vec<System>> {
+pub(crate) fn all() -> Result<Vec<System>> {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("scenarios");
     let mut scenarios = Vec::new();
     for entry in fs::read_dir(&directory)? {
@@ -48,7 +40,7 @@ pub(crate) fn all() -> anyhow::Result<Vec<System>> {
 }
 
 impl System {
-    fn read(name: String, path: &Path, number: u8, is_v6: bool) -> anyhow::Result<Self> {
+    fn read(name: String, path: &Path, number: u8, is_v6: bool) -> Result<Self> {
         let text = fs::read_to_string(path)?;
         let (node, rest) = text.split_once("-- write objects.yaml --\n").context("no objects")?;
         let (yaml, _) = rest.split_once("\n-- expect --").context("no end of the objects")?;
@@ -89,7 +81,7 @@ impl System {
 }
 
 /// A flag of the node of a scenario.
-fn flag<'a>(node: &'a str, name: &str) -> anyhow::Result<&'a str> {
+fn flag<'a>(node: &'a str, name: &str) -> Result<&'a str> {
     let mut lines = node.lines().filter_map(|line| line.split_once(": "));
     let found = lines.find(|(key, _)| *key == name);
     found.map(|(_, value)| value).with_context(|| format!("the node has no {name}"))
@@ -179,7 +171,7 @@ fn set_ports(object: &mut Value) {
 }
 
 /// The same object in a cluster of IPv6.
-fn in_ipv6(object: &mut Value) -> anyhow::Result<()> {
+fn in_ipv6(object: &mut Value) -> Result {
     match object {
         Value::String(text) if text == "IPv4" => "IPv6".clone_into(text),
         Value::String(text) => {

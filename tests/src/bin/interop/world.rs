@@ -1,19 +1,14 @@
 //! A member cluster with the objects of every system, and a node that kube-proxy serves.
 
-use std::{collections::BTreeMap, net::IpAddr};
-
-use anyhow::{Context as _, ensure};
 use comfy_table::{Table, presets::NOTHING};
 use mcs_tests::{
     cluster::ProxyMode,
-    manifests::Protocol,
     member::{DerivedService, Member, Place, ProxiedNode},
-    run::Run,
-    suite::{Suite, tell},
+    world::{self, Cluster},
 };
-use serde_json::Value;
 
 use crate::{
+    prelude::*,
     reach::Reach,
     system::{self, System},
 };
@@ -32,32 +27,29 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 pub(crate) struct World {
     nodes: Vec<ProxiedNode>,
     systems: Vec<System>,
-    _member: Member,
-    _run: Run,
+    _cluster: Cluster,
 }
 
 impl World {
     /// Creates everything.
-    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
-        let member = Member::start(&run)?;
+    pub(crate) fn begin(run: Run) -> Result<Self> {
+        let cluster = world::World::of(run).cluster()?;
         let systems = system::all()?;
         for system in &systems {
-            create(&member, system).with_context(|| system.name.clone())?;
+            create(&cluster.member, system).with_context(|| system.name.clone())?;
         }
         // kube-proxy writes all at once, so that all is there when the last one is.
         let last = DerivedService::new("last", 1, &ProxiedNode::REMOTE_PODS);
-        member.server.api.apply(&last.derived())?;
-        member.server.api.apply_all(&last.slices())?;
-        let modes = [ProxyMode::Nftables, ProxyMode::Iptables].into_iter().zip(1..);
-        let nodes =
-            modes.map(|(mode, number)| ProxiedNode::create(&run, &member, number, mode, &[]));
-        let nodes: Vec<_> = nodes.collect::<Result<_, _>>()?;
+        cluster.apply(&last)?;
+        let modes = [ProxyMode::Nftables, ProxyMode::Iptables];
+        let nodes = modes.map(|mode| cluster.node(mode, &[]));
+        let nodes: Vec<_> = nodes.into_iter().collect::<Result<_>>()?;
         nodes.iter().try_for_each(|node| node.wait_until_served(&last))?;
-        Ok(Self { nodes, systems, _member: member, _run: run })
+        Ok(Self { nodes, systems, _cluster: cluster })
     }
 
     /// What clients reach everywhere. `before`: what they reached before.
-    fn reach(&self, before: Option<&Reached>) -> anyhow::Result<Reached> {
+    fn reach(&self, before: Option<&Reached>) -> Result<Reached> {
         let mut all = Reached::new();
         for node in &self.nodes {
             for place in Place::BOTH {
@@ -83,7 +75,7 @@ impl World {
     }
 }
 
-fn create(member: &Member, system: &System) -> anyhow::Result<()> {
+fn create(member: &Member, system: &System) -> Result {
     let api = &member.server.api;
     for object in &system.objects {
         let mut spec = object.clone();
@@ -98,7 +90,7 @@ fn create(member: &Member, system: &System) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn works_with_it(world: &mut World) -> anyhow::Result<()> {
+fn works_with_it(world: &mut World) -> Result {
     let before = world.reach(None)?;
     world.nodes.iter_mut().try_for_each(ProxiedNode::install)?;
     let after = world.reach(Some(&before))?;

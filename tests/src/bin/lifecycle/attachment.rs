@@ -1,27 +1,17 @@
 //! Verification: the programs are attached, and run for every process below the cgroup.
 
-use std::{
-    fs::{self, File},
-    time::Duration,
-};
-
-use anyhow::ensure;
 use mcs_tests::{
-    bpf::{AttachType, Instruction, Program, ProgramType, code, instruction},
+    bpf::{AttachType, Instruction},
     cgroup::Cgroup,
-    site::Site,
-    suite::tell,
-    wait,
 };
-use serde_json::Value;
 
-use crate::world::World;
+use crate::prelude::*;
 
 /// The agent looks every 30 s.
 const PATIENCE: Duration = Duration::from_secs(45);
 
 /// A connect4 program that lets every connection pass, and redirects it to another address if `elsewhere`.
-fn connects(elsewhere: bool) -> anyhow::Result<Program> {
+fn connects(elsewhere: bool) -> Result<Program> {
     const USER_IP4: i16 = 4;
     let mut program: Vec<Instruction> = Vec::new();
     if elsewhere {
@@ -42,7 +32,7 @@ fn wait_for_verification(
     site: &Site,
     what: &str,
     is_it: impl Fn(&Value) -> bool,
-) -> anyhow::Result<(Value, Duration)> {
+) -> Result<(Value, Duration)> {
     let start = std::time::Instant::now();
     let found = wait::within(PATIENCE, what, || {
         let mut status = site.agent.status()?;
@@ -53,15 +43,13 @@ fn wait_for_verification(
     Ok((found, start.elapsed()))
 }
 
-pub(crate) fn is_proven(world: &World) -> anyhow::Result<()> {
+pub(crate) fn is_proven(world: &World) -> Result {
     let target = world.target("proven");
-    let mut site = world.site("proven", &[], &target)?;
+    let mut site = world.start("proven", &[], &[&target.service])?;
     site.agent.stop()?;
     let pods = ["proven/pod-a", "proven/pod-a/container", "proven/pod-b"];
-    let children = pods
-        .iter()
-        .map(|role| Cgroup::create(&world.run, role))
-        .collect::<anyhow::Result<Vec<_>>>()?;
+    let children =
+        pods.iter().map(|role| Cgroup::create(&world.run, role)).collect::<Result<Vec<_>>>()?;
     // It looks when it starts.
     site.agent.start_again(&[])?;
     let (found, took) = wait_for_verification(&site, "the proof", |attachment| {
@@ -94,9 +82,9 @@ pub(crate) fn is_proven(world: &World) -> anyhow::Result<()> {
     })
 }
 
-pub(crate) fn is_shadowed(world: &World) -> anyhow::Result<()> {
+pub(crate) fn is_shadowed(world: &World) -> Result {
     let target = world.target("shadowed");
-    let mut site = world.site("shadowed", &[], &target)?;
+    let mut site = world.start("shadowed", &[], &[&target.service])?;
     site.agent.stop()?;
     ensure!(site.agent.cleanup()?.status.success());
     // In the cgroup of the self-test: its programs run before those of the one above. The agent removes it afterwards.

@@ -1,34 +1,15 @@
 //! Another process changes entries of the maps, and the audit restores them.
 
-use std::{
-    path::Path,
-    process::Command,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
 use aya::maps::{Array, Map, MapData};
-use mcs_agent::{
-    dataplane::KernelMaps,
-    loader::Pins,
-    reconcile::{MapContents, MapReader as _, Maps as _, NameMap, Step},
+use mcs_agent::core::{
+    kernel::dataplane::KernelMaps,
+    tables::{Maps as _, NameMap, Step},
 };
 use mcs_common::{
     Address, AddressKinds, BUCKETS_PER_WORD, BackendState, FilterBucket, FrontendKey,
 };
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    process,
-    suite::{Suite, is_full, tell},
-    wait,
-};
-use serde_json::Value;
 
-use crate::{
-    growth::{large, wait_for},
-    load::Load,
-    world::World,
-};
+use crate::prelude::*;
 
 /// The documented limit for a repair.
 const PASS: Duration = Duration::from_mins(5);
@@ -41,7 +22,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// Changes of entries that no client of the load uses, each of one entry. Those of a group are of different entries.
 type Groups = [Vec<Vec<Step>>; 2];
 
-fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Groups> {
+fn tamperings(dump: &MapContents, victim: &FrontendKey) -> Result<Groups> {
     let key = *victim;
     let index = *dump.frontends.get(&key).context("the victim is not in the maps")?;
     let state = dump.states[index as usize];
@@ -80,13 +61,13 @@ fn tamperings(dump: &MapContents, victim: &FrontendKey) -> anyhow::Result<Groups
     ])
 }
 
-fn is_repaired(world: &mut World) -> anyhow::Result<()> {
+fn is_repaired(world: &mut World) -> Result {
     let target = world.target("audited");
     let victim = Service::new("victim", [[10, 90, 0, 200].into()])
         .port(Protocol::Tcp, 80, 80)
         .endpoints("remote", [1, 2].map(|last| [11, 0, 0, last].into()));
     // Small maps, so that a pass of the audit is short.
-    let site = world.site("audited", &["--max-memory=64Ki"], &target)?;
+    let site = world.start("audited", &["--max-memory=64Ki"], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     site.apply(&victim)?;
     let pins = Pins::new(site.bpffs.path());
@@ -147,7 +128,7 @@ fn is_repaired(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Clears what hints that an address is a VIP.
-fn clear_hint(pin: &Path, vip: &Address) -> anyhow::Result<()> {
+fn clear_hint(pin: &Path, vip: &Address) -> Result {
     let map = MapData::from_pin(pin)?;
     let bucket = FilterBucket::of(vip, map.info()?.max_entries() * BUCKETS_PER_WORD);
     let mut words = Array::<_, u64>::try_from(Map::Array(map))?;
@@ -160,7 +141,7 @@ fn key_of(index: u32) -> [String; 4] {
     index.to_ne_bytes().map(|byte| byte.to_string())
 }
 
-fn until_repaired(maps: &KernelMaps, expected: &MapContents) -> anyhow::Result<Duration> {
+fn until_repaired(maps: &KernelMaps, expected: &MapContents) -> Result<Duration> {
     let start = Instant::now();
     wait::within(PASS, "the audit", || {
         ensure!(maps.read_all()? == *expected, "the maps hold something else still");
@@ -169,11 +150,9 @@ fn until_repaired(maps: &KernelMaps, expected: &MapContents) -> anyhow::Result<D
     Ok(start.elapsed())
 }
 
-fn costs(world: &mut World) -> anyhow::Result<()> {
+fn costs(world: &mut World) -> Result {
     let services = if is_full() { 500 } else { 2 };
-    let target = world.target("costly");
-    let site = world.site("costly", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, site, _in_cgroup) = world.stage("costly", &[])?;
     let pass = Load::of(&target).during(&world.network.pod, || {
         (0..services).try_for_each(|one| site.manifests.write(&large(one)))?;
         wait_for(&site, services * 1000)?;

@@ -1,26 +1,7 @@
 //! More objects than `--max-memory` has room for.
 
-use std::{
-    io,
-    time::{Duration, Instant},
-};
+use crate::prelude::*;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{Family, connected, udp_connected},
-    site::Site,
-    suite::{Suite, tell},
-    wait,
-};
-
-use crate::{
-    growth::{large, wait_for},
-    load::Load,
-    world::{CLIENTS, Network, SETS, Target, World, answers, backends, by, lead},
-};
-
-/// Much less than the second after which a SYN is sent again.
-const AT_ONCE: Duration = Duration::from_millis(500);
 /// Room for 47 frontends: of these services, each with four, the first eleven get some.
 const SMALL: [&str; 2] = ["--tc=on", "--max-memory=64Ki"];
 const OTHERS: usize = 12;
@@ -36,11 +17,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn is_full(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("bounded");
+fn is_full(world: &mut World) -> Result {
     // Room for some 8000 endpoints. The target has a few.
-    let mut site = world.site("bounded", &["--max-memory=1Mi"], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("bounded", &["--max-memory=1Mi"])?;
     Load::of(&target).during(&world.network.pod, || {
         (0..10).try_for_each(|one| site.manifests.write(&large(one)))?;
         wait_for(&site, 7000)?;
@@ -71,7 +50,7 @@ fn is_full(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_refused(world: &mut World) -> anyhow::Result<()> {
+fn is_refused(world: &mut World) -> Result {
     let network = world.another("room")?;
     let [first, last] = ["first", "youngest"].map(|name| world.target(name));
     let others: Vec<_> = (0..OTHERS).map(|one| world.target(&format!("other-{one}"))).collect();
@@ -111,7 +90,7 @@ fn is_refused(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Fails unless the service's pods answer clients of each path and family.
-pub(crate) fn serves(site: &Site, network: &Network, target: &Target) -> anyhow::Result<()> {
+pub(crate) fn serves(site: &Site, network: &Network, target: &Target) -> Result {
     for (sockets, family) in CLIENTS {
         let who = by(site, network, sockets, || answers(target, family))?;
         ensure!(who.iter().all(|one| backends(SETS[0]).contains(one)), "{who:?} answered");
@@ -120,22 +99,13 @@ pub(crate) fn serves(site: &Site, network: &Network, target: &Target) -> anyhow:
 }
 
 /// Fails unless clients are refused, and soon.
-fn refuses(target: &Target, family: Family) -> anyhow::Result<()> {
+fn refuses(target: &Target, family: Family) -> Result {
     let (tcp, udp) = (target.tcp(family), target.udp(family));
-    at_once(|| connected(family, tcp).map(drop)).context("TCP")?;
-    at_once(|| {
+    client::refused_at_once(|| connected(family, tcp).map(drop)).context("TCP")?;
+    client::refused_at_once(|| {
         let socket = udp_connected(family, udp)?;
         socket.send(b"anybody there")?;
         socket.recv(&mut [0; 16]).map(drop)
     })
     .context("UDP")
-}
-
-fn at_once(attempt: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
-    let start = Instant::now();
-    let error = attempt().err().context("was answered")?;
-    let time = start.elapsed();
-    ensure!(error.kind() == io::ErrorKind::ConnectionRefused, "{error} after {time:?}");
-    ensure!(time < wait::scaled(AT_ONCE), "after {time:?}");
-    Ok(())
 }

@@ -1,33 +1,11 @@
 //! `mcs-agent cleanup` removes the agent's programs, maps and files, and nothing else.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-    process::Output,
-    thread,
-    time::{Duration, Instant},
-};
+use std::process::Output;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::dataplane::read_run_record;
-use mcs_tests::{
-    agent::{Agent, Source},
-    bpffs::BpfDirectory,
-    client::{Family, ask, udp},
-    manifests::Manifests,
-    site::{self, Site},
-    suite::{Suite, is_full, tell},
-    wait,
-};
+use mcs_agent::core::kernel::dataplane::read_run_record;
+use mcs_tests::site;
 
-use crate::{
-    growth::{SET, large, wait_for},
-    load::Load,
-    objects::{Kind, Objects},
-    others::Others,
-    traces::Traces,
-    world::{Network, Target, World},
-};
+use crate::{growth::SET, others::Others, prelude::*, traces::Traces};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for mechanism in ["tcx", "clsact"] {
@@ -53,7 +31,7 @@ struct Scene {
 
 impl Scene {
     /// Prepares everything, and starts an agent.
-    fn begin(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Self> {
+    fn begin(world: &World, role: &str, flags: &[&str]) -> Result<Self> {
         let network = world.another(role)?;
         let target = world.target(role);
         let manifests = Manifests::create(&world.run)?;
@@ -73,7 +51,7 @@ impl Scene {
     }
 
     /// What differs from how it was before.
-    fn differences(&self) -> anyhow::Result<Vec<String>> {
+    fn differences(&self) -> Result<Vec<String>> {
         let now = Traces::of(self.site.agent.config(), &self.network.namespaces())?;
         Ok(self.before.differences(&now))
     }
@@ -83,12 +61,12 @@ impl Scene {
         self.site.bpffs.path().join("mcs")
     }
 
-    fn start_again(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+    fn start_again(&mut self, flags: &[&str]) -> Result {
         self.site.agent.start_again(flags)
     }
 
     /// Datagrams of the pod that are translated packet by packet, since it is in no cgroup of ours.
-    fn use_packet_path(&self) -> anyhow::Result<()> {
+    fn use_packet_path(&self) -> Result {
         for family in [Family::V4, Family::V6] {
             let vip = self.target.udp(family);
             let via = Network::gateway(family);
@@ -103,7 +81,7 @@ impl Scene {
 
     /// Waits until the agent has said in the maps that it is there, which it does before it attaches
     /// anything and says anything else.
-    fn wait_for_signature(&self) -> anyhow::Result<()> {
+    fn wait_for_signature(&self) -> Result {
         let until = Instant::now() + Duration::from_secs(30);
         let pid = u64::from(self.site.agent.pid());
         while read_run_record(&self.pins().join("run")).map_or(true, |run| run.pid != pid) {
@@ -114,7 +92,7 @@ impl Scene {
     }
 
     /// Cleans up, and checks that all is as it was before the agent came.
-    fn clean_up(&self) -> anyhow::Result<()> {
+    fn clean_up(&self) -> Result {
         succeeds(&self.site.agent.cleanup()?)?;
         let differences = self.differences()?;
         ensure!(differences.is_empty(), "after the cleanup: {differences:#?}");
@@ -122,12 +100,12 @@ impl Scene {
     }
 }
 
-fn succeeds(cleanup: &Output) -> anyhow::Result<String> {
+fn succeeds(cleanup: &Output) -> Result<String> {
     ensure!(cleanup.status.success(), "{cleanup:?}");
     Ok(String::from_utf8_lossy(&cleanup.stdout).trim().to_owned())
 }
 
-fn leaves_all_as_it_was(world: &World, mechanism: &str) -> anyhow::Result<()> {
+fn leaves_all_as_it_was(world: &World, mechanism: &str) -> Result {
     let attach = format!("--tc-attach={mechanism}");
     let flags = ["--tc=on", &attach];
     let mut scene = Scene::begin(world, mechanism, &flags)?;
@@ -192,7 +170,7 @@ fn is_at(difference: &str, path: &Path) -> bool {
     path.ancestors().any(|above| above == Path::new(place))
 }
 
-fn cleans_up_half_of_it(world: &mut World) -> anyhow::Result<()> {
+fn cleans_up_half_of_it(world: &mut World) -> Result {
     let turns = if is_full() { 40 } else { 4 };
     let small = ["--tc=on", "--max-memory=400Ki"];
     let mut random = fastrand::Rng::with_seed(8);
@@ -233,7 +211,7 @@ fn cleans_up_half_of_it(world: &mut World) -> anyhow::Result<()> {
 pub(crate) const MOVES: [&str; 2] = ["config-new", "config-old"];
 
 /// Waits until the agent moves to other maps.
-pub(crate) fn wait_for_move(pins: &Path) -> anyhow::Result<()> {
+pub(crate) fn wait_for_move(pins: &Path) -> Result {
     let until = Instant::now() + Duration::from_secs(30);
     while !MOVES.iter().any(|name| pins.join(name).exists()) {
         ensure!(Instant::now() < until, "it never moves to other maps");
@@ -242,10 +220,8 @@ pub(crate) fn wait_for_move(pins: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_refused(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("kept");
-    let mut site = world.site("kept", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn is_refused(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("kept", &[])?;
     let pid = site.agent.pid();
     Load::of(&target).during(&world.network.pod, || {
         for _ in 0..10 {

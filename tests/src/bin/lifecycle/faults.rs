@@ -1,19 +1,8 @@
 //! Writes to the maps fail, and clients notice nothing.
 
-use std::time::{Duration, Instant};
+use mcs_tests::writer::{WriteFaults, Writer, batch};
 
-use anyhow::ensure;
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    site::Site,
-    suite::{Suite, is_full, tell},
-    writer::{WriteFaults, Writer, batch},
-};
-
-use crate::{
-    load::Load,
-    world::{SETS, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("one write in ten fails, under load", |world| changes(world, "faulty", 100, 1));
@@ -22,11 +11,9 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// The agent's engine in this process, which takes over the maps of an agent that has stopped:
 /// services change hundreds of times, by writes whose system calls fail.
-fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> anyhow::Result<()> {
+fn changes(world: &World, role: &str, per_mille: u16, length: u32) -> Result {
     let time = Duration::from_secs(if is_full() { 60 } else { 5 });
-    let target = world.target(role);
-    let mut site = world.site(role, &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage(role, &[])?;
     let mut writer = Writer::take_over(&mut site, WriteFaults { per_mille, length })?;
     let states = [0, 1].map(|turn| {
         let mut services = vec![target.clone().with(SETS[turn]).service];
@@ -67,6 +54,6 @@ fn bystander(turn: usize, number: u8) -> Service {
 }
 
 /// How many clients found an index that was not their frontend's.
-fn half_written(site: &Site) -> anyhow::Result<u64> {
+fn half_written(site: &Site) -> Result<u64> {
     Ok(site.agent.counters()?["refused_inconsistent"])
 }

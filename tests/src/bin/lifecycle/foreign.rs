@@ -1,34 +1,11 @@
 //! Another process removes, replaces or detaches pins and programs of the agent.
 
-use std::{
-    collections::BTreeMap,
-    fs,
-    net::TcpStream,
-    os::unix::fs::symlink,
-    path::{Path, PathBuf},
-    process::Command,
-    time::{Duration, Instant},
-};
+use std::os::unix::fs::symlink;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::{Pins, Tampering};
-use mcs_tests::{
-    agent::{Agent, HOOKS, Source},
-    bpf::{Instruction, Program, ProgramType, code, instruction},
-    client::{Family, connected, identity},
-    manifests::Manifests,
-    process,
-    site::{self, Site},
-    suite::{Suite, tell},
-    wait,
-};
-use serde_json::Value;
+use mcs_agent::core::kernel::loader::Tampering;
+use mcs_tests::{agent::HOOKS, bpf::Instruction, site};
 
-use crate::{
-    load::Load,
-    restart::counts_imports,
-    world::{Target, World},
-};
+use crate::{prelude::*, restart::counts_imports};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("pins are removed, or replaced by others, under load", pins_go);
@@ -39,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// What a pin leads to, by its path: enough to tell one map or link from another.
-fn pinned(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
+fn pinned(root: &Path) -> Result<BTreeMap<PathBuf, String>> {
     let mut pins = BTreeMap::new();
     for path in entries(root)?.into_iter().filter(|path| !path.is_dir()) {
         let what = if path.parent().is_some_and(|parent| parent.ends_with("links")) {
@@ -58,7 +35,7 @@ fn pinned(root: &Path) -> anyhow::Result<BTreeMap<PathBuf, String>> {
 }
 
 /// What is in the directory, and in those of it.
-fn entries(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
+fn entries(root: &Path) -> Result<Vec<PathBuf>> {
     let mut paths = Vec::new();
     for directory in [root.to_owned(), root.join("config"), root.join("state"), root.join("links")]
     {
@@ -70,7 +47,7 @@ fn entries(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
 }
 
 /// Waits until the same is pinned as before. Returns how long that took.
-fn until_pinned(root: &Path, before: &BTreeMap<PathBuf, String>) -> anyhow::Result<Duration> {
+fn until_pinned(root: &Path, before: &BTreeMap<PathBuf, String>) -> Result<Duration> {
     let start = Instant::now();
     wait::until("the pins to be back", || {
         for path in before.keys() {
@@ -84,11 +61,11 @@ fn until_pinned(root: &Path, before: &BTreeMap<PathBuf, String>) -> anyhow::Resu
 }
 
 /// Repairs of one sort, as `status` counts them.
-fn repairs(agent: &Agent, tampering: Tampering) -> anyhow::Result<u64> {
+fn repairs(agent: &Agent, tampering: Tampering) -> Result<u64> {
     Ok(agent.status()?["report"]["repairs"]["counts"][tampering.name()].as_u64().unwrap_or(0))
 }
 
-fn wait_for_repairs(agent: &Agent, tampering: Tampering, count: u64) -> anyhow::Result<()> {
+fn wait_for_repairs(agent: &Agent, tampering: Tampering, count: u64) -> Result {
     wait::until("the repairs to be reported", || {
         let reported = repairs(agent, tampering)?;
         ensure!(reported == count, "{reported} repairs ({tampering}) instead of {count}");
@@ -97,16 +74,14 @@ fn wait_for_repairs(agent: &Agent, tampering: Tampering, count: u64) -> anyhow::
 }
 
 /// A program that lets all pass.
-fn program() -> anyhow::Result<Program> {
+fn program() -> Result<Program> {
     let passes: [Instruction; 2] =
         [instruction(code::MOVE_CONSTANT, 0, 0, 0, 1), instruction(code::EXIT, 0, 0, 0, 0)];
     Ok(Program::load(ProgramType::BPF_PROG_TYPE_SOCKET_FILTER, None, &passes)?)
 }
 
-fn pins_go(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("unpinned");
-    let mut site = world.site("unpinned", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn pins_go(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("unpinned", &[])?;
     let root = Pins::new(site.bpffs.path()).root().to_owned();
     let before = pinned(&root)?;
     let other = program()?;
@@ -149,10 +124,8 @@ fn pins_go(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_for(&target.service)
 }
 
-fn directory_goes(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("removed");
-    let site = world.site("removed", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn directory_goes(world: &mut World) -> Result {
+    let (target, site, _in_cgroup) = world.stage("removed", &[])?;
     let root = Pins::new(site.bpffs.path()).root().to_owned();
     let before = pinned(&root)?;
     let took = Load::of(&target).during(&world.network.pod, || {
@@ -169,19 +142,19 @@ fn directory_goes(world: &mut World) -> anyhow::Result<()> {
 struct Mount(PathBuf);
 
 impl Mount {
-    fn make(path: PathBuf) -> anyhow::Result<Self> {
+    fn make(path: PathBuf) -> Result<Self> {
         fs::create_dir(&path)?;
         let mount = Self(path);
         mount.mount()?;
         Ok(mount)
     }
 
-    fn mount(&self) -> anyhow::Result<()> {
+    fn mount(&self) -> Result {
         let mut mount = Command::new("mount");
         process::run(mount.args(["-t", "bpf", "bpf"]).arg(&self.0), "").map(drop)
     }
 
-    fn unmount(&self) -> anyhow::Result<()> {
+    fn unmount(&self) -> Result {
         process::run(Command::new("umount").arg("--lazy").arg(&self.0), "").map(drop)
     }
 }
@@ -193,7 +166,7 @@ impl Drop for Mount {
     }
 }
 
-fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
+fn bpffs_goes(world: &mut World) -> Result {
     let target = world.target("unmounted");
     let late = world.target("unmounted-late");
     let manifests = Manifests::create(&world.run)?;
@@ -229,8 +202,7 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
         agent.wait_until_healthy()?;
         wait_for_repairs(&agent, Tampering::Bpffs, 1)?;
         agent.kill()?;
-        agent.start_again(&[])?;
-        agent.wait_until_healthy()?;
+        agent.come_back(&[])?;
         agent.wait_for(&late.service)?;
         Ok((noticed, took))
     })?;
@@ -238,10 +210,8 @@ fn bpffs_goes(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn detached(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("detached");
-    let mut site = world.site("detached", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn detached(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("detached", &[])?;
     // Connections that are there do not depend on the hooks.
     let live = world.network.pod.run(|| connected(Family::V4, target.tcp(Family::V4)))??;
     identity(&live)?;
@@ -261,13 +231,13 @@ fn detached(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn hooks(site: &Site) -> anyhow::Result<Vec<String>> {
+fn hooks(site: &Site) -> Result<Vec<String>> {
     let status = site.agent.status()?;
     let hooks = status["hooks"].as_array().context("no hooks")?;
     Ok(hooks.iter().filter_map(|hook| Some(hook["name"].as_str()?.to_owned())).collect())
 }
 
-fn live_still(mut stream: &TcpStream) -> anyhow::Result<bool> {
+fn live_still(mut stream: &TcpStream) -> Result<bool> {
     use std::io::{Read as _, Write as _};
 
     stream.write_all(b"still there?")?;
@@ -276,7 +246,7 @@ fn live_still(mut stream: &TcpStream) -> anyhow::Result<bool> {
     Ok(&echo == b"still there?")
 }
 
-fn serves(world: &World, target: &Target) -> anyhow::Result<()> {
+fn serves(world: &World, target: &Target) -> Result {
     world.network.pod.run(|| {
         for family in Family::ON_WIRE {
             identity(&connected(family, target.tcp(family))?)?;
@@ -285,9 +255,9 @@ fn serves(world: &World, target: &Target) -> anyhow::Result<()> {
     })?
 }
 
-fn cgroup_goes(world: &mut World) -> anyhow::Result<()> {
+fn cgroup_goes(world: &mut World) -> Result {
     let target = world.target("moved");
-    let mut site = world.site("moved", &[], &target)?;
+    let mut site = world.start("moved", &[], &[&target.service])?;
     {
         let _in_cgroup = site.cgroup.visit()?;
         serves(world, &target)?;

@@ -1,25 +1,10 @@
 //! Maps grow while they are in use.
 
-use std::{
-    net::IpAddr,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{
-    agent::works,
-    manifests::{Protocol, Service},
-    site::Site,
-    suite::{Suite, is_full, tell},
-    wait::scaled,
-};
-use serde_json::Value;
+use mcs_tests::{agent::works, wait::scaled};
 
 use crate::{
     cleanup::{MOVES, wait_for_move},
-    load::Load,
-    process::Footprint,
-    world::World,
+    prelude::*,
 };
 
 /// Endpoints of a service.
@@ -46,7 +31,7 @@ pub(crate) fn large(number: usize) -> Service {
 }
 
 /// Waits until the maps have room for this number of endpoints and hold all of them.
-pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
+pub(crate) fn wait_for(site: &Site, endpoints: usize) -> Result<Value> {
     let until = Instant::now() + PATIENCE;
     loop {
         let status = site.agent.status()?;
@@ -63,7 +48,7 @@ pub(crate) fn wait_for(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
 }
 
 /// Waits until a 16th more than this number of endpoints fits. Maps grow ahead of need.
-fn wait_for_headroom(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
+fn wait_for_headroom(site: &Site, endpoints: usize) -> Result<Value> {
     let need = (endpoints + endpoints / 16) as u64;
     let until = Instant::now() + PATIENCE;
     loop {
@@ -77,20 +62,20 @@ fn wait_for_headroom(site: &Site, endpoints: usize) -> anyhow::Result<Value> {
     }
 }
 
-fn room(status: &Value) -> anyhow::Result<u64> {
+fn room(status: &Value) -> Result<u64> {
     status["report"]["capacity"]["endpoints"].as_u64().context("no capacity")
 }
 
-fn grows(world: &mut World) -> anyhow::Result<()> {
+fn grows(world: &mut World) -> Result {
     grow(world, "grown", &[8, 40])
 }
 
-fn grows_far(world: &mut World) -> anyhow::Result<()> {
+fn grows_far(world: &mut World) -> Result {
     grow(world, "grown-far", &[64, 1000])
 }
 
 /// How long the agent took no change for each growth, from its log.
-fn pauses(log: &str) -> anyhow::Result<Vec<Duration>> {
+fn pauses(log: &str) -> Result<Vec<Duration>> {
     let growths = log.lines().filter(|line| line.contains("moved to larger maps"));
     let micros = |line: &str| {
         let micros =
@@ -101,10 +86,8 @@ fn pauses(log: &str) -> anyhow::Result<Vec<Duration>> {
 }
 
 /// Adds services up to each of these numbers.
-fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
-    let target = world.target(role);
-    let mut site = world.site(role, &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn grow(world: &World, role: &str, numbers: &[usize]) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage(role, &[])?;
     let mut before = room(&site.agent.status()?)?;
     let mut there = 0;
     for &number in numbers {
@@ -143,12 +126,10 @@ fn grow(world: &World, role: &str, numbers: &[usize]) -> anyhow::Result<()> {
     site.agent.wait_for(&target.service)
 }
 
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
+fn is_killed(world: &mut World) -> Result {
     let kills = if is_full() { 40 } else { 8 };
-    let target = world.target("interrupted");
     let mut random = fastrand::Rng::with_seed(7);
-    let mut site = world.site("interrupted", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("interrupted", &[])?;
     let pins = site.bpffs.path().join("mcs");
     let mut halfway = 0;
     Load::of(&target).during(&world.network.pod, || {
@@ -159,8 +140,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
                 // There is nothing the first time.
                 let _ = site.manifests.remove(large(one).name());
             }
-            site.agent.start_again(&["--max-memory=400Ki"])?;
-            site.agent.wait_until_healthy()?;
+            site.agent.come_back(&["--max-memory=400Ki"])?;
             site.agent.stop()?;
             site.agent.start_again(&[])?;
             (0..12).try_for_each(|one| site.manifests.write(&large(one)))?;

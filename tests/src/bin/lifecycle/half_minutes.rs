@@ -1,14 +1,11 @@
 //! What takes half a minute each, at once: each has an agent of its own, and none loads a CPU.
 
-use std::thread;
-
 use anyhow::anyhow;
-use mcs_tests::suite::Suite;
 
 use crate::{
     attachment::{is_proven, is_shadowed},
+    prelude::*,
     stale::bounded::Bounded,
-    world::World,
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -19,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn at_once(world: &mut World) -> anyhow::Result<()> {
+fn at_once(world: &mut World) -> Result {
     let world = &*world;
     // Its clients visit a cgroup, into which no agent may be born.
     let bounded = Bounded::begin(world)?;

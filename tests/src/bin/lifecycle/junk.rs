@@ -1,32 +1,25 @@
 //! Agents that start on maps with random contents.
 
-use std::{cell::RefCell, collections::BTreeMap, path::Path, thread, time::Duration};
+use std::cell::RefCell;
 
-use anyhow::{Context as _, ensure};
 use aya::{
     maps::{MapInfo, MapType},
     util::nr_cpus,
 };
 use bytemuck::bytes_of;
-use mcs_agent::{
-    dataplane::KernelMapsReader,
-    loader::Pins,
-    reconcile::{MapContents, MapReader as _, MapView, Realized},
+use mcs_agent::core::{
+    kernel::dataplane::KernelMapsReader,
+    tables::{MapView, Realized},
 };
 use mcs_common::select::Arrays as _;
-use mcs_tests::{
-    bpf,
-    fuzz::{Regressions, fuzz},
-    netns::Namespace,
-    site::Site,
-    suite::Suite,
+use mcs_tests::fuzz::{Regressions, fuzz};
+use proptest::{
+    collection::vec,
+    prelude::*,
+    sample::{Index, select},
 };
-use proptest::{collection::vec, prelude::*, sample::Index, sample::select};
 
-use crate::{
-    load::Load,
-    world::{SETS, Target, World},
-};
+use crate::prelude::*;
 
 /// How many agents start, unless there is time for more.
 const STARTS: u32 = 4;
@@ -142,9 +135,9 @@ struct Scene<'a> {
     target: Target,
 }
 
-fn try_all(world: &mut World, reach: Reach) -> anyhow::Result<()> {
+fn try_all(world: &mut World, reach: Reach) -> Result {
     let target = world.target("littered");
-    let site = world.site("littered", &["--max-memory=400Ki"], &target)?;
+    let site = world.start("littered", &["--max-memory=400Ki"], &[&target.service])?;
     let scene = RefCell::new(Scene { site, pod: &world.network.pod, target });
     fuzz(Regressions::RESTORE, STARTS, &Junk::any(), |junk| {
         let mut scene = scene.borrow_mut();
@@ -174,7 +167,7 @@ fn for_new_clients(maps: &MapContents) -> String {
 
 impl Scene<'_> {
     /// Writes the junk once the agent is gone, and starts another one.
-    fn start_amid(&mut self, junk: &[Junk], reach: Reach) -> anyhow::Result<()> {
+    fn start_amid(&mut self, junk: &[Junk], reach: Reach) -> Result {
         self.site.agent.kill()?;
         let pins = Pins::new(self.site.bpffs.path());
         let expected = dump(&pins)?;
@@ -186,8 +179,7 @@ impl Scene<'_> {
             let pin = pins.root().join(map);
             write(&pin, map, key, value, &served).with_context(|| (*map).to_owned())?;
         }
-        self.site.agent.start_again(&["--max-memory=400Ki"])?;
-        self.site.agent.wait_until_healthy()?;
+        self.site.agent.come_back(&["--max-memory=400Ki"])?;
         self.site.agent.wait_for(&self.target.service)?;
         let now = dump(&pins)?;
         let (contents, former) = (for_new_clients(&now), for_new_clients(&expected));
@@ -203,7 +195,7 @@ impl Scene<'_> {
     }
 }
 
-fn dump(pins: &Pins) -> anyhow::Result<MapContents> {
+fn dump(pins: &Pins) -> Result<MapContents> {
     Ok(KernelMapsReader::open(&pins.config())?.read_all()?)
 }
 
@@ -247,7 +239,7 @@ impl Served {
 }
 
 /// Writes one entry, unless clients may notice.
-fn write(pin: &Path, map: &str, key: &Bytes, value: &Bytes, served: &Served) -> anyhow::Result<()> {
+fn write(pin: &Path, map: &str, key: &Bytes, value: &Bytes, served: &Served) -> Result {
     let info = MapInfo::from_pin(pin)?;
     let kind = info.map_type()?;
     let (key_size, value_size) = (info.key_size() as usize, info.value_size() as usize);

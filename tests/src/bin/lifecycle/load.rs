@@ -1,29 +1,11 @@
 //! Load: clients on every CPU, which count their failures.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    io::{BufRead as _, BufReader},
-    net::{SocketAddr, TcpStream, UdpSocket},
-    sync::{
-        Mutex, PoisonError,
-        atomic::{AtomicBool, AtomicU64, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::{Mutex, PoisonError, atomic::AtomicU64};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask, connected, receive_nameless, still_goes, udp_connected},
-    netns::Namespace,
-    suite::tell,
-    traffic::with_clients,
-    wait,
-};
+use mcs_tests::traffic::with_clients;
 use rustix::net::sockopt::set_socket_linger;
 
-use crate::world::{SETS, Target, backends};
+use crate::prelude::*;
 
 /// New TCP connections a second where everything takes longer.
 const SLOW_RATE: u32 = 50;
@@ -71,8 +53,8 @@ impl<'a> Load<'a> {
     pub(crate) fn during<T>(
         &self,
         netns: &Namespace,
-        work: impl FnOnce() -> anyhow::Result<T>,
-    ) -> anyhow::Result<T> {
+        work: impl FnOnce() -> Result<T>,
+    ) -> Result<T> {
         let tally = Tally::default();
         let client = |clients: usize, stop: &AtomicBool| self.repeat(clients, stop, &tally);
         let worked = with_clients(netns, client, work);
@@ -84,7 +66,7 @@ impl<'a> Load<'a> {
         Ok(worked)
     }
 
-    fn repeat(&self, clients: usize, stop: &AtomicBool, tally: &Tally) -> anyhow::Result<()> {
+    fn repeat(&self, clients: usize, stop: &AtomicBool, tally: &Tally) -> Result {
         let live = Live::open(self).context("live sockets cannot be made")?;
         let pause = self
             .rate
@@ -109,38 +91,38 @@ impl<'a> Load<'a> {
         Ok(())
     }
 
-    fn connect(&self, family: Family) -> anyhow::Result<()> {
+    fn connect(&self, family: Family) -> Result {
         let stream = connected(family, self.target.tcp(family)).context("connect")?;
         self.check(client::identity(&stream)?)?;
         // Closes by a reset, so that no port is used up by TIME_WAIT.
         Ok(set_socket_linger(&stream, Some(Duration::ZERO))?)
     }
 
-    fn ask_connected(&self, family: Family) -> anyhow::Result<()> {
+    fn ask_connected(&self, family: Family) -> Result {
         let socket = udp_connected(family, self.target.udp(family)).context("connect")?;
         socket.send(b"who are you")?;
         self.check(receive_nameless(&socket)?)
     }
 
-    fn ask(&self, socket: &UdpSocket, family: Family) -> anyhow::Result<()> {
+    fn ask(&self, socket: &UdpSocket, family: Family) -> Result {
         let vip = self.target.udp(family);
         let reply = ask(socket, vip)?;
         ensure!(reply.source == vip, "{} is shown instead of {vip}", reply.source);
         self.check(reply.backend)
     }
 
-    fn check(&self, backend: SocketAddr) -> anyhow::Result<()> {
+    fn check(&self, backend: SocketAddr) -> Result {
         ensure!(self.backends.contains(&backend), "{backend} answered, which was never in the set");
         Ok(())
     }
 }
 
 impl Tally {
-    fn count(&self, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
+    fn count(&self, what: &str, attempt: impl FnOnce() -> Result) {
         self.attempt(&self.others, what, attempt);
     }
 
-    fn attempt(&self, count: &AtomicU64, what: &str, attempt: impl FnOnce() -> anyhow::Result<()>) {
+    fn attempt(&self, count: &AtomicU64, what: &str, attempt: impl FnOnce() -> Result) {
         count.fetch_add(1, Ordering::Relaxed);
         if let Err(error) = attempt() {
             self.failures.fetch_add(1, Ordering::Relaxed);
@@ -149,7 +131,7 @@ impl Tally {
         }
     }
 
-    fn verdict(self) -> anyhow::Result<()> {
+    fn verdict(self) -> Result {
         let failures = self.failures.into_inner();
         let first = self.first.into_inner().unwrap_or_else(PoisonError::into_inner);
         ensure!(
@@ -177,7 +159,7 @@ struct Live {
 }
 
 impl Live {
-    fn open(load: &Load<'_>) -> anyhow::Result<Self> {
+    fn open(load: &Load<'_>) -> Result<Self> {
         let mut live = Self { tcp: Vec::new(), connected: Vec::new(), unconnected: Vec::new() };
         for family in Family::ON_WIRE {
             let stream = connected(family, load.target.tcp(family))?;

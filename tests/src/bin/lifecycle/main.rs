@@ -1,9 +1,7 @@
 //! The lifecycle suite: clients under load while agents come and go, maps grow and writes fail.
 //! Each case counts failures under load from every CPU, and prints the count.
 
-use std::process::ExitCode;
-
-use mcs_tests::suite::Suite;
+use crate::prelude::*;
 
 mod attachment;
 mod audit;
@@ -20,6 +18,7 @@ mod objects;
 mod oom;
 mod orphan;
 mod others;
+mod prelude;
 mod process;
 mod refusal;
 mod refused;
@@ -30,8 +29,6 @@ mod steady;
 mod traces;
 mod versions;
 mod world;
-
-use self::world::World;
 
 fn main() -> ExitCode {
     if let Some(code) = refusal::play() {
@@ -54,5 +51,5 @@ fn main() -> ExitCode {
     audit::cases(&mut suite);
     half_minutes::cases(&mut suite);
     steady::cases(&mut suite);
-    suite.main("mcs-life", World::begin)
+    suite.main("mcs-life", world::begin)
 }

@@ -1,12 +1,8 @@
 //! A limit on the memory of a process, beyond which the kernel kills it.
 
-use std::{
-    fs,
-    path::{Path, PathBuf},
-};
+use mcs_tests::cgroup;
 
-use anyhow::Context as _;
-use mcs_tests::{cgroup, run::Run, suite::skip, wait};
+use crate::prelude::*;
 
 /// A cgroup whose processes share a limit, by whichever version of cgroups counts memory here.
 /// It is removed when this is dropped.
@@ -35,7 +31,7 @@ const V2: Version =
 
 impl MemoryLimit {
     /// Makes one without a limit and without a process.
-    pub(crate) fn create(run: &Run, role: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(run: &Run, role: &str) -> Result<Self> {
         let mounts = fs::read_to_string("/proc/self/mounts")?;
         let (parent, version) = if let Some(v1) = memory_mount(&mounts) {
             (v1, &V1)
@@ -59,24 +55,24 @@ impl MemoryLimit {
     }
 
     /// Moves a process here. Memory that it allocates from now on counts.
-    pub(crate) fn hold(&self, pid: u32) -> anyhow::Result<()> {
+    pub(crate) fn hold(&self, pid: u32) -> Result {
         fs::write(self.path.join("cgroup.procs"), pid.to_string())
             .with_context(|| format!("cannot move process {pid} to {}", self.path.display()))
     }
 
     /// Sets the limit, in bytes.
-    pub(crate) fn set(&self, bytes: u64) -> anyhow::Result<()> {
+    pub(crate) fn set(&self, bytes: u64) -> Result {
         fs::write(self.path.join(self.version.limit), bytes.to_string())
             .with_context(|| format!("cannot limit the memory of {}", self.path.display()))
     }
 
     /// The current usage in bytes.
-    pub(crate) fn usage(&self) -> anyhow::Result<u64> {
+    pub(crate) fn usage(&self) -> Result<u64> {
         Ok(fs::read_to_string(self.path.join(self.version.usage))?.trim().parse()?)
     }
 
     /// How many processes the kernel has killed here.
-    pub(crate) fn kills(&self) -> anyhow::Result<u64> {
+    pub(crate) fn kills(&self) -> Result<u64> {
         let text = fs::read_to_string(self.path.join(self.version.kills))?;
         let line = text.lines().find_map(|line| line.strip_prefix("oom_kill "));
         Ok(line.context("the kernel does not count whom it kills")?.trim().parse()?)

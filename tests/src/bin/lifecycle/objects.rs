@@ -1,12 +1,12 @@
 //! The kernel's eBPF objects, by their ids.
 
-use std::{collections::BTreeSet, fmt, fs, path::Path};
-
 use aya::{
     maps::loaded_maps,
     programs::{ProgramInfo, loaded_links, loaded_programs},
 };
-use mcs_tests::{bpf, procfs};
+use mcs_tests::procfs;
+
+use crate::prelude::*;
 
 /// A kind of object.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -49,7 +49,7 @@ pub(crate) struct Objects(BTreeSet<(Kind, u32)>);
 
 impl Objects {
     /// All there are, whosever they are.
-    pub(crate) fn all() -> anyhow::Result<Self> {
+    pub(crate) fn all() -> Result<Self> {
         let mut all = Self::default();
         // What goes while it is listed is none.
         all.extend(Kind::Map, loaded_maps().flatten().map(|map| map.id()));
@@ -60,7 +60,7 @@ impl Objects {
     }
 
     /// Those that a process holds open, with what these hold.
-    pub(crate) fn held_by(pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn held_by(pid: u32) -> Result<Self> {
         let mut held = Self::default();
         procfs::descriptors(pid)?.iter().for_each(|info| held.add_described(info));
         held.add_held()?;
@@ -68,7 +68,7 @@ impl Objects {
     }
 
     /// Those that are pinned below a directory, with what these hold.
-    pub(crate) fn pinned_in(directory: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn pinned_in(directory: &Path) -> Result<Self> {
         let mut pinned = Self::default();
         for entry in fs::read_dir(directory)? {
             let entry = entry?;
@@ -91,7 +91,7 @@ impl Objects {
     }
 
     /// Adds the programs of links, and the maps and type information of programs.
-    fn add_held(&mut self) -> anyhow::Result<()> {
+    fn add_held(&mut self) -> Result {
         let links: BTreeSet<u32> = self.of(Kind::Link).collect();
         let programs = loaded_links().flatten().filter(|link| links.contains(&link.id()));
         let programs: Vec<u32> = programs.map(|link| link.program_id()).collect();
@@ -104,7 +104,7 @@ impl Objects {
         Ok(())
     }
 
-    fn add_of(&mut self, program: &ProgramInfo) -> anyhow::Result<()> {
+    fn add_of(&mut self, program: &ProgramInfo) -> Result {
         self.extend(Kind::Map, program.map_ids()?.into_iter().flatten());
         self.extend(Kind::Btf, program.btf_id());
         Ok(())

@@ -1,19 +1,6 @@
 //! The kernel kills the agent because its cgroup has no memory left.
 
-use anyhow::ensure;
-use mcs_agent::reconcile::MapContents;
-use mcs_tests::{
-    suite::{Suite, is_full, tell},
-    wait,
-};
-
-use crate::{
-    growth::{PATIENCE, large, wait_for},
-    load::Load,
-    memory::MemoryLimit,
-    restart::found,
-    world::World,
-};
+use crate::{growth::PATIENCE, memory::MemoryLimit, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("killed by the kernel for want of memory, under load", is_killed);
@@ -24,12 +11,10 @@ const MORE: u64 = 1 << 20;
 /// Services that come at a time.
 const SERVICES: usize = 6;
 
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
+fn is_killed(world: &mut World) -> Result {
     let turns = if is_full() { 20 } else { 3 };
     let limit = MemoryLimit::create(&world.run, "memory")?;
-    let target = world.target("starved");
-    let mut site = world.site("starved", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("starved", &[])?;
     let mut there = 0;
     Load::of(&target).during(&world.network.pod, || {
         for _ in 0..turns {

@@ -1,25 +1,8 @@
 //! Programs whose agent does not come back: with `--orphan=release` they leave the VIPs to others.
 
-use std::{
-    collections::BTreeSet,
-    fs,
-    net::{SocketAddr, TcpStream},
-    thread,
-    time::Duration,
-};
+use mcs_agent::core::kernel::dataplane::LivenessWriter;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::{dataplane::LivenessWriter, loader::Pins};
-use mcs_tests::{
-    client::{Family, connected, identity, still_goes},
-    manifests::Protocol,
-    server::Server,
-    site::Site,
-    suite::Suite,
-    wait,
-};
-
-use crate::world::{CLIENTS, Network, SETS, Target, World, answers, backends, by, lead};
+use crate::prelude::*;
 
 /// `status` of an agent that is gone says it.
 const CONTINUES: &str = "leave the ClusterSetIPs alone then (--orphan=release)";
@@ -39,7 +22,7 @@ pub(crate) struct Scene {
     network: Network,
 }
 
-fn let_go(world: &mut World) -> anyhow::Result<()> {
+fn let_go(world: &mut World) -> Result {
     let flags = ["--tc=on", "--orphan=release", "--orphan-after=60"];
     let mut scene = Scene::begin(world, "orphan", &flags)?;
     let ours = backends(SETS[0]);
@@ -75,21 +58,20 @@ fn let_go(world: &mut World) -> anyhow::Result<()> {
 
     drop(others);
     scene.elsewhere("delete")?;
-    scene.site.agent.start_again(&flags)?;
-    scene.site.agent.wait_until_healthy()?;
+    scene.site.agent.come_back(&flags)?;
     let who = scene.who_answers()?;
     ensure!(who.is_subset(&ours), "{who:?} answered after the agent was back");
     go_on(&established)
 }
 
-pub(crate) fn go_on(established: &[(TcpStream, SocketAddr)]) -> anyhow::Result<()> {
+pub(crate) fn go_on(established: &[(TcpStream, SocketAddr)]) -> Result {
     established.iter().try_for_each(|(stream, vip)| {
         still_goes(stream, *vip).with_context(|| format!("an established connection to {vip}"))
     })
 }
 
 impl Scene {
-    pub(crate) fn begin(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn begin(world: &World, role: &str, flags: &[&str]) -> Result<Self> {
         let network = world.another(role)?;
         let target = world.target(role);
         let netns = &network.node.netns;
@@ -104,7 +86,7 @@ impl Scene {
     }
 
     /// A connection of each of [`CLIENTS`].
-    pub(crate) fn connect_all(&self) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
+    pub(crate) fn connect_all(&self) -> Result<Vec<(TcpStream, SocketAddr)>> {
         let mut streams = Vec::new();
         for (sockets, family) in CLIENTS {
             let vip = self.vip(family, Protocol::Tcp);
@@ -117,7 +99,7 @@ impl Scene {
     }
 
     /// Who answers new clients, by each path and family, and each protocol.
-    fn who_answers(&self) -> anyhow::Result<BTreeSet<SocketAddr>> {
+    fn who_answers(&self) -> Result<BTreeSet<SocketAddr>> {
         let mut who = BTreeSet::new();
         for (sockets, family) in CLIENTS {
             who.extend(by(&self.site, &self.network, sockets, || answers(&self.target, family))?);
@@ -126,7 +108,7 @@ impl Scene {
     }
 
     /// Waits until an agent that cannot read its manifests has given signs of life.
-    fn wait_until_not_synced(&self) -> anyhow::Result<()> {
+    fn wait_until_not_synced(&self) -> Result {
         wait::until("the agent to report that it is not synced", || {
             let status = self.site.agent.status()?;
             ensure!(status["running"] == true && status["report"]["synced"] == false, "{status}");
@@ -138,7 +120,7 @@ impl Scene {
     }
 
     /// The node itself answers at the VIPs, for packets that nobody translates.
-    fn serve_elsewhere(&self) -> anyhow::Result<Vec<Server>> {
+    fn serve_elsewhere(&self) -> Result<Vec<Server>> {
         self.elsewhere("add")?;
         let node = &self.network.node.netns;
         let mut servers = Vec::new();
@@ -150,7 +132,7 @@ impl Scene {
     }
 
     /// Adds the VIPs to the node's addresses, or deletes them.
-    fn elsewhere(&self, action: &str) -> anyhow::Result<()> {
+    fn elsewhere(&self, action: &str) -> Result {
         for family in [Family::V4, Family::V6] {
             let vip = self.vip(family, Protocol::Tcp).ip();
             self.network.node.netns.ip(&format!("address {action} {vip} dev lo"))?;
@@ -159,7 +141,7 @@ impl Scene {
     }
 
     /// Why `status` takes the agent for degraded.
-    fn degraded(&self) -> anyhow::Result<String> {
+    fn degraded(&self) -> Result<String> {
         Ok(self.site.agent.status()?["degraded"].to_string())
     }
 }

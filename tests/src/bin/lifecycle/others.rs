@@ -1,20 +1,18 @@
 //! Foreign programs and pins at the places where an agent works.
 
-use std::{fs::File, net::SocketAddr, os::fd::AsFd as _, path::Path};
-
-use anyhow::ensure;
 use mcs_tests::{
     bpf::{
-        Order, Program, ProgramType,
+        Order,
         classifier::{Counter, Way},
-        code, instruction,
         observer::{Hook, Observer},
     },
     cgroup::Cgroup,
-    client::{self, Family, connected},
 };
 
-use crate::world::{Network, POD_ADDRESS, REMOTE_ADDRESS, TCP, UDP};
+use crate::{
+    prelude::*,
+    world::{POD_ADDRESS, REMOTE_ADDRESS},
+};
 
 /// Their programs on the cgroup, and on the device of the pod by both mechanisms.
 pub(crate) struct Others {
@@ -24,7 +22,7 @@ pub(crate) struct Others {
 
 impl Others {
     /// Attaches them, and pins what tc(8) has to find, in `pins`. The qdisc clsact is theirs too.
-    pub(crate) fn settle(network: &Network, cgroup: &Cgroup, pins: &Path) -> anyhow::Result<Self> {
+    pub(crate) fn settle(network: &Network, cgroup: &Cgroup, pins: &Path) -> Result<Self> {
         let node = &network.node.netns;
         let device = "pod";
         node.output("tc", &["qdisc", "add", "dev", device, "clsact"])?;
@@ -39,7 +37,7 @@ impl Others {
     }
 
     /// Pins a program of theirs at a place of ours.
-    pub(crate) fn pin(path: &Path) -> anyhow::Result<()> {
+    pub(crate) fn pin(path: &Path) -> Result {
         let instructions =
             [instruction(code::MOVE_CONSTANT, 0, 0, 0, 0), instruction(code::EXIT, 0, 0, 0, 0)];
         let kind = ProgramType::BPF_PROG_TYPE_SCHED_CLS;
@@ -47,7 +45,7 @@ impl Others {
     }
 
     /// Sends and connects from the pod to a remote pod's own address: all of them see it.
-    pub(crate) fn see_all(&self, network: &Network, cgroup: &Cgroup) -> anyhow::Result<()> {
+    pub(crate) fn see_all(&self, network: &Network, cgroup: &Cgroup) -> Result {
         let count = |(way, counter): &(Way, Counter)| match way {
             Way::Ingress => counter.count(POD_ADDRESS, REMOTE_ADDRESS),
             Way::Egress => counter.count(REMOTE_ADDRESS, POD_ADDRESS),

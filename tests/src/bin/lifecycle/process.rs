@@ -1,10 +1,8 @@
 //! Memory, descriptors, threads and maps of a process.
 
-use std::{collections::BTreeMap, fmt, fs, io};
-
 use mcs_tests::procfs::{self, Status};
 
-use crate::objects::{Kind, Objects};
+use crate::prelude::*;
 
 /// What tokio calls them.
 const POOL: &str = "tokio-rt-worker";
@@ -30,7 +28,7 @@ pub(crate) struct Footprint {
 
 impl Footprint {
     /// Reads the current values of a process.
-    pub(crate) fn of(pid: u32) -> anyhow::Result<Self> {
+    pub(crate) fn of(pid: u32) -> Result<Self> {
         let status = Status::of(pid)?;
         let held = Objects::held_by(pid)?;
         let names = thread_names(pid)?;

@@ -4,23 +4,20 @@
 #![expect(unsafe_code, reason = "seccomp(2), and its descriptor")]
 
 use std::{
-    env, fmt, fs,
-    io::{self, IoSlice, IoSliceMut},
+    env,
+    io::{IoSlice, IoSliceMut},
     mem::MaybeUninit,
     os::{
-        fd::{AsFd as _, AsRawFd as _, FromRawFd as _, OwnedFd},
+        fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
         unix::{
             fs::{FileExt as _, PermissionsExt as _},
             net::UnixStream,
             process::CommandExt as _,
         },
     },
-    path::{Path, PathBuf},
-    process::{Command, ExitCode, Stdio},
     str::FromStr,
 };
 
-use anyhow::{Context as _, ensure};
 use rustix::{
     cmsg_space,
     event::{PollFd, PollFlags, poll},
@@ -28,8 +25,10 @@ use rustix::{
         RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
         SendAncillaryMessage, SendFlags, recvmsg, sendmsg,
     },
-    process::{Pid, Signal, kill_process},
+    process::{Pid, kill_process},
 };
+
+use crate::prelude::*;
 
 /// What the kernel says to an operation of bpf(2).
 #[derive(Clone, Copy, Debug)]
@@ -66,7 +65,7 @@ impl Refusal {
     }
 
     /// A script that runs `program` so.
-    pub(crate) fn script(self, program: &Path, directory: &Path) -> anyhow::Result<PathBuf> {
+    pub(crate) fn script(self, program: &Path, directory: &Path) -> Result<PathBuf> {
         let path = directory.join(format!("refuse-{self}"));
         let own = env::current_exe()?;
         let (own, program) = (own.display(), program.display());
@@ -86,7 +85,7 @@ impl fmt::Display for Refusal {
 impl FromStr for Refusal {
     type Err = anyhow::Error;
 
-    fn from_str(text: &str) -> anyhow::Result<Self> {
+    fn from_str(text: &str) -> Result<Self> {
         let mut parts = text.split('-');
         let mut next = || parts.next().context("too few numbers");
         let (operation, errno) = (next()?.parse()?, next()?.parse()?);
@@ -119,7 +118,7 @@ pub(crate) fn play() -> Option<ExitCode> {
     ))
 }
 
-fn become_refused(refusal: &str) -> anyhow::Result<()> {
+fn become_refused(refusal: &str) -> Result {
     let (here, there) = UnixStream::pair()?;
     let mut supervisor = Command::new(env::current_exe()?);
     supervisor
@@ -142,7 +141,7 @@ fn become_refused(refusal: &str) -> anyhow::Result<()> {
 }
 
 /// Has the kernel ask before each bpf(2) call of this process with the operation.
-fn listen(Refusal { operation, .. }: Refusal) -> anyhow::Result<OwnedFd> {
+fn listen(Refusal { operation, .. }: Refusal) -> Result<OwnedFd> {
     // linux/filter.h: load a word of `struct seccomp_data`, jump if it is equal, return.
     const LOAD: u16 = 0x20;
     const JUMP: u16 = 0x15;
@@ -173,7 +172,7 @@ fn listen(Refusal { operation, .. }: Refusal) -> anyhow::Result<OwnedFd> {
 }
 
 /// Answers each call, until nobody is left who makes any.
-fn supervise(refusal: &str) -> anyhow::Result<()> {
+fn supervise(refusal: &str) -> Result {
     let Refusal { errno, call, program, .. } = refusal.parse()?;
     let calls = receive()?;
     let mut number = 0;
@@ -209,7 +208,7 @@ fn supervise(refusal: &str) -> anyhow::Result<()> {
 }
 
 /// The name of the program that a call loads, as `union bpf_attr` has it.
-fn program_of(request: &libc::seccomp_notif) -> anyhow::Result<String> {
+fn program_of(request: &libc::seccomp_notif) -> Result<String> {
     /// The offset of `prog_name`.
     const NAME: u64 = 48;
     let mut name = [0; 16];
@@ -220,7 +219,7 @@ fn program_of(request: &libc::seccomp_notif) -> anyhow::Result<String> {
 }
 
 /// The descriptor for the calls, from the standard input.
-fn receive() -> anyhow::Result<OwnedFd> {
+fn receive() -> Result<OwnedFd> {
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(1))];
     let mut control = RecvAncillaryBuffer::new(&mut space);
     let mut byte = [0];

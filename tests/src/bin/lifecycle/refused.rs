@@ -1,29 +1,9 @@
 //! The kernel refuses one kind of bpf(2) call after the other: when an agent takes over, when it starts on an empty
 //! node, and when its objects are removed.
 
-use std::{
-    path::{Path, PathBuf},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::Agent,
-    site::Site,
-    suite::{Suite, is_full, tell},
-    wait,
-};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
-use serde_json::Value;
 
-use crate::{
-    bound::serves,
-    load::Load,
-    refusal::Refusal,
-    restart::found,
-    world::{CLIENTS, SETS, World, answers, backends, by, lead},
-};
+use crate::{bound::serves, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("bpf(2) is refused to an agent that takes over, under load", takes_over);
@@ -65,11 +45,11 @@ impl<'a> Limited<'a> {
         Self { world, agent: agent.binary().to_owned() }
     }
 
-    fn program(&self, refusal: Refusal) -> anyhow::Result<PathBuf> {
+    fn program(&self, refusal: Refusal) -> Result<PathBuf> {
         refusal.script(&self.agent, self.world.run.directory())
     }
 
-    fn start(&self, site: &mut Site, refusal: Refusal) -> anyhow::Result<()> {
+    fn start(&self, site: &mut Site, refusal: Refusal) -> Result {
         site.agent.set_binary(&self.program(refusal)?);
         let started = site.agent.start_again(FLAGS);
         site.agent.set_binary(&self.agent);
@@ -86,7 +66,7 @@ enum Outcome {
 }
 
 /// An agent that does not end says something of itself, and may get well.
-fn outcome(site: &mut Site) -> anyhow::Result<Outcome> {
+fn outcome(site: &mut Site) -> Result<Outcome> {
     const GRACE: Duration = Duration::from_millis(500);
     let pid = site.agent.pid();
     let is_over = wait::until("the agent to end or to report", || {
@@ -114,11 +94,9 @@ fn outcome(site: &mut Site) -> anyhow::Result<Outcome> {
 }
 
 /// Clients notice nothing. An agent that says that it is healthy does its work.
-fn takes_over(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("refused");
-    let mut site = world.site("refused", FLAGS, &target)?;
+fn takes_over(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("refused", FLAGS)?;
     let limited = Limited::of(world, &site.agent);
-    let _in_cgroup = site.cgroup.visit()?;
     let mut outcomes = Vec::new();
     Load::of(&target).during(&world.network.pod, || {
         for (turn, (name, refusal)) in REFUSALS.into_iter().enumerate() {
@@ -141,15 +119,13 @@ fn takes_over(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The same, at one call somewhere in the start.
-fn once(world: &mut World) -> anyhow::Result<()> {
+fn once(world: &mut World) -> Result {
     /// Operations, and how many of their calls a start makes at least.
     const CALLS: [(u32, u32); 9] =
         [(0, 20), (2, 4), (5, 12), (6, 20), (7, 40), (15, 60), (26, 1), (28, 4), (29, 12)];
     let turns = if is_full() { 200 } else { 18 };
-    let target = world.target("once");
-    let mut site = world.site("once", FLAGS, &target)?;
+    let (target, mut site, _in_cgroup) = world.stage("once", FLAGS)?;
     let limited = Limited::of(world, &site.agent);
-    let _in_cgroup = site.cgroup.visit()?;
     let mut random = fastrand::Rng::with_seed(33);
     let mut fared = [0; 3];
     Load::of(&target).during(&world.network.pod, || {
@@ -175,9 +151,9 @@ fn once(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What is left on the way can be removed, and what could not be removed can be removed later.
-fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
+fn begins_and_cleans_up(world: &mut World) -> Result {
     let target = world.target("barred");
-    let mut site = world.site("barred", FLAGS, &target)?;
+    let mut site = world.start("barred", FLAGS, &[&target.service])?;
     let limited = Limited::of(world, &site.agent);
     let pins = site.bpffs.path().join("mcs");
     for (name, refusal) in REFUSALS.into_iter().step_by(2) {
@@ -201,16 +177,15 @@ fn begins_and_cleans_up(world: &mut World) -> anyhow::Result<()> {
         removed(&site)?;
         tell(format!("{name}: cleanup {}, start {found:?}", refused.status));
 
-        site.agent.start_again(FLAGS)?;
-        site.agent.wait_until_healthy()?;
+        site.agent.come_back(FLAGS)?;
     }
     site.agent.wait_for(&target.service)
 }
 
 /// Only the devices that need the program have none. What a former agent has attached to them serves on.
-fn one_program(world: &mut World) -> anyhow::Result<()> {
+fn one_program(world: &mut World) -> Result {
     let target = world.target("one-program");
-    let mut site = world.site("one-program", FLAGS, &target)?;
+    let mut site = world.start("one-program", FLAGS, &[&target.service])?;
     lead(&world.network, &target)?;
     let limited = Limited::of(world, &site.agent);
     for (program, is_needed, is_first) in
@@ -252,11 +227,9 @@ fn one_program(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// What it cannot read does not count as gone. It goes on once it can.
-fn may_open_nothing(world: &mut World) -> anyhow::Result<()> {
+fn may_open_nothing(world: &mut World) -> Result {
     const WITHOUT: Duration = Duration::from_secs(3);
-    let target = world.target("closed");
-    let site = world.site("closed", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, site, _in_cgroup) = world.stage("closed", &[])?;
     let pid = Pid::from_raw(site.agent.pid().try_into()?);
     let (before, _) = found(&site)?;
     Load::of(&target).during(&world.network.pod, || {

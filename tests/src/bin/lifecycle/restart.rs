@@ -1,30 +1,10 @@
 //! Agents end in any way, at any instant, and the next one takes over.
 
-use std::{
-    path::Path,
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::ensure;
 use bytemuck::Zeroable as _;
-use mcs_agent::{
-    dataplane::KernelMapsReader,
-    loader::Pins,
-    reconcile::{MapContents, MapReader as _, MapView},
-};
+use mcs_agent::core::{kernel::dataplane::KernelMapsReader, tables::MapView};
 use mcs_common::{AddressKinds, BackendRecord, maps};
-use mcs_tests::{
-    site::Site,
-    suite::{Suite, is_full, tell},
-    wait,
-};
-use rustix::process::Signal;
 
-use crate::{
-    load::Load,
-    world::{SETS, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("SIGTERM and a new start, under load", ends);
@@ -35,28 +15,23 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a start removes nothing before all has been read, under load", prunes_late);
 }
 
-fn ends(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("ended");
-    let mut site = world.site("ended", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn ends(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("ended", &[])?;
     Load::of(&target).during(&world.network.pod, || {
         for _ in 0..3 {
             site.agent.stop()?;
-            site.agent.start_again(&[])?;
-            site.agent.wait_until_healthy()?;
+            site.agent.come_back(&[])?;
         }
         Ok(())
     })
 }
 
 /// An agent that has just begun ends when it is asked to, and the next one takes over what it has left.
-fn ends_early(world: &mut World) -> anyhow::Result<()> {
+fn ends_early(world: &mut World) -> Result {
     // A start takes less than these together.
     const PHASES: u32 = 12;
     const PHASE: Duration = Duration::from_millis(25);
-    let target = world.target("brief");
-    let mut site = world.site("brief", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("brief", &[])?;
     site.agent.stop()?;
     Load::of(&target).during(&world.network.pod, || {
         for phase in 0..PHASES {
@@ -65,18 +40,15 @@ fn ends_early(world: &mut World) -> anyhow::Result<()> {
             site.agent.signal(Signal::TERM)?;
             site.agent.wait_until_ended()?;
         }
-        site.agent.start_again(&[])?;
-        site.agent.wait_until_healthy()
+        site.agent.come_back(&[])
     })?;
     site.agent.wait_for(&target.service)
 }
 
 /// Bystanders keep the agent in the midst of plans.
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
+fn is_killed(world: &mut World) -> Result {
     let kills = if is_full() { 200 } else { 20 / wait::factor().clamp(1, 20) as usize };
-    let target = world.target("killed");
-    let mut site = world.site("killed", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("killed", &[])?;
     let mut random = fastrand::Rng::with_seed(6);
     let last = Load::of(&target).during(&world.network.pod, || {
         let (mut last, mut hinted) = (Vec::new(), 0);
@@ -103,7 +75,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Programs look up no address without its hint. Returns how many VIPs and backends an agent has left, each with its hint.
-fn all_are_hinted(site: &Site) -> anyhow::Result<usize> {
+fn all_are_hinted(site: &Site) -> Result<usize> {
     let pins = Pins::new(site.bpffs.path());
     let maps = KernelMapsReader::open_with_filter(&pins.config(), &pins.hints())?;
     let contents = maps.read_all()?;
@@ -132,11 +104,9 @@ fn bystanders(turn: usize) -> Vec<mcs_tests::manifests::Service> {
 }
 
 /// The promise in its plainest form.
-fn every_second(world: &mut World) -> anyhow::Result<()> {
+fn every_second(world: &mut World) -> Result {
     let seconds = if is_full() { 60 } else { 30 };
-    let target = world.target("steady");
-    let mut site = world.site("steady", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("steady", &[])?;
     Load::of(&target).at_rate(1000).during(&world.network.pod, || {
         let start = Instant::now();
         for second in 1..=seconds {
@@ -151,10 +121,8 @@ fn every_second(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_until_healthy()
 }
 
-fn adopts(world: &mut World) -> anyhow::Result<()> {
-    let target = world.target("adopted");
-    let mut site = world.site("adopted", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn adopts(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = world.stage("adopted", &[])?;
     let (dump, maps) = found(&site)?;
     Load::of(&target).during(&world.network.pod, || site.agent.replace(&[]))?;
     let (after, same_maps) = found(&site)?;
@@ -165,11 +133,9 @@ fn adopts(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The service has gone while no agent ran, but something else cannot be read.
-fn prunes_late(world: &mut World) -> anyhow::Result<()> {
+fn prunes_late(world: &mut World) -> Result {
     let seconds = if is_full() { 30 } else { 5 };
-    let target = world.target("unread");
-    let mut site = world.site("unread", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("unread", &[])?;
     let broken = site.manifests.path().join("broken.yaml");
     Load::of(&target).during(&world.network.pod, || {
         site.agent.kill()?;
@@ -202,7 +168,7 @@ pub(crate) fn counts_imports(pin: &Path) -> bool {
 }
 
 /// What the maps hold, and their ids.
-pub(crate) fn found(site: &Site) -> anyhow::Result<(MapContents, Vec<u32>)> {
+pub(crate) fn found(site: &Site) -> Result<(MapContents, Vec<u32>)> {
     let pins = Pins::new(site.bpffs.path());
     let dump = KernelMapsReader::open(&pins.config())?.read_all()?;
     let mut ids = Vec::new();

@@ -1,16 +1,8 @@
 //! Starts with other sizes that are killed, and the return to the former sizes: as an upgrade that fails, and its rollback.
 
-use anyhow::{Context as _, bail, ensure};
-use mcs_tests::{
-    agent::Agent,
-    suite::{Suite, is_full, tell},
-    wait,
-};
-
 use crate::{
     orphan::{Scene, go_on},
-    refusal::Refusal,
-    world::{CLIENTS, SETS, World},
+    prelude::*,
 };
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
@@ -27,7 +19,7 @@ const OTHERS: [&[&str]; 2] = [&["--tc=on", "--max-flows=4096"], &["--tc=on", "--
 const KILLS: [(u32, &[u32]); 5] =
     [(0, &[3, 20]), (5, &[12]), (6, &[1, 8, 14]), (2, &[3]), (29, &[1, 5])];
 
-fn rolls_back(world: &mut World) -> anyhow::Result<()> {
+fn rolls_back(world: &mut World) -> Result {
     let mut scene = Scene::begin(world, "rolled", FLAGS)?;
     let established = scene.connect_all()?;
     // From now on packets without a flow go elsewhere.
@@ -37,7 +29,7 @@ fn rolls_back(world: &mut World) -> anyhow::Result<()> {
         .zip(CLIENTS)
         .filter(|(_, (sockets, _))| !sockets)
         .map(|((stream, vip), _)| Ok((stream.try_clone()?, *vip)))
-        .collect::<anyhow::Result<_>>()?;
+        .collect::<Result<_>>()?;
     let own = scene.site.agent.binary().to_owned();
     let (mut killed, mut starts) = (0, 0);
     for (operation, calls) in KILLS {
@@ -66,7 +58,7 @@ fn rolls_back(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Starts another agent in the place of this one, which may have been killed.
-fn start_instead(agent: &mut Agent, flags: &[&str]) -> anyhow::Result<()> {
+fn start_instead(agent: &mut Agent, flags: &[&str]) -> Result {
     if !agent.has_ended()? {
         agent.kill()?;
     }
@@ -74,7 +66,7 @@ fn start_instead(agent: &mut Agent, flags: &[&str]) -> anyhow::Result<()> {
 }
 
 /// Whether it is killed before it is healthy.
-fn is_killed(agent: &mut Agent) -> anyhow::Result<bool> {
+fn is_killed(agent: &mut Agent) -> Result<bool> {
     wait::until("the agent to be killed or healthy", || {
         if agent.has_ended()? {
             return Ok(true);

@@ -4,29 +4,13 @@ pub(crate) mod bounded;
 mod clients;
 mod tcp;
 
-use std::{
-    process::{Child, Stdio},
-    thread,
-    time::Duration,
-};
-
-use anyhow::{Context as _, ensure};
 use mcs_tests::{
-    agent::{Agent, CAPABILITY_FOR_STALE_UDP},
-    client::{Family, connected, identity, receive_nameless, udp_connected},
-    manifests::{Aside, Protocol, Service, ZONE},
-    netns::Namespace,
-    site::Site,
-    suite::{Suite, is_full, tell},
-    wait,
+    agent::CAPABILITY_FOR_STALE_UDP,
+    manifests::{Aside, ZONE},
 };
-use serde_json::{Value, json};
 
 use self::clients::Clients;
-use crate::{
-    load::Load,
-    world::{SETS, Target, World, backends},
-};
+use crate::prelude::*;
 
 /// A client learns of the removal within this time.
 const PROMPT: Duration = Duration::from_secs(1);
@@ -53,12 +37,11 @@ fn start(
     capabilities: &[&'static str],
     flags: &[&str],
     services: &[&Service],
-) -> anyhow::Result<Site> {
-    let netns = &world.network.node.netns;
-    Site::start_with(&world.run, role, netns, capabilities, flags, services)
+) -> Result<Site> {
+    world.agent(role).capabilities(capabilities).flags(flags).knows(services)
 }
 
-fn report(agent: &Agent, protocol: Protocol) -> anyhow::Result<Value> {
+fn report(agent: &Agent, protocol: Protocol) -> Result<Value> {
     let place = match protocol {
         Protocol::Tcp => "stale_tcp",
         Protocol::Udp => "stale_udp",
@@ -67,7 +50,7 @@ fn report(agent: &Agent, protocol: Protocol) -> anyhow::Result<Value> {
 }
 
 /// Waits until that many sockets have been destroyed, and makes sure that none failed.
-fn count(agent: &Agent, protocol: Protocol, expected: usize) -> anyhow::Result<()> {
+fn count(agent: &Agent, protocol: Protocol, expected: usize) -> Result {
     wait::until("the report of destroyed sockets", || {
         let report = report(agent, protocol)?;
         ensure!(report["destroyed"] == expected, "{report} instead of {expected}");
@@ -77,11 +60,11 @@ fn count(agent: &Agent, protocol: Protocol, expected: usize) -> anyhow::Result<(
 }
 
 /// Under load on another service, whose sockets have the same backends.
-fn destroys(world: &mut World) -> anyhow::Result<()> {
+fn destroys(world: &mut World) -> Result {
     let turns = if is_full() { 100 } else { 6 };
     let target = world.target("stale");
     let other = world.target("kept").with(&SETS.concat());
-    let second = world.another_pod("second", 21)?;
+    let second = world.another_pod("second", Subnet(21))?;
     let places = [&world.network.pod, &second, &world.network.node.netns];
     let services = [&target.service, &other.service];
     let site = start(world, "stale", &[ENTERS], &[], &services)?;
@@ -119,7 +102,7 @@ fn destroys(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// New clients do not get these backends; then nobody does; then others serve.
-fn stays(world: &mut World) -> anyhow::Result<()> {
+fn stays(world: &mut World) -> Result {
     let target = world.target("stays");
     let other = world.target("beside").with(&SETS.concat());
     let services = [&target.service, &other.service];
@@ -165,7 +148,7 @@ fn stays(world: &mut World) -> anyhow::Result<()> {
     count(&site.agent, Protocol::Udp, clients.aborted())
 }
 
-fn catches_up(world: &mut World) -> anyhow::Result<()> {
+fn catches_up(world: &mut World) -> Result {
     let target = world.target("missed");
     let other = world.target("met").with(&SETS.concat());
     let services = [&target.service, &other.service];
@@ -177,8 +160,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
     site.agent.kill()?;
     site.manifests.write(&changed.service)?;
     site.manifests.write(&target.service)?;
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     thread::sleep(PROMPT);
     let failures = clients.still_work();
     ensure!(failures.is_empty(), "a backend that is there again: {failures:?}");
@@ -209,7 +191,7 @@ fn catches_up(world: &mut World) -> anyhow::Result<()> {
 struct Hermit(Child);
 
 impl Hermit {
-    fn begin(netns: &Namespace, target: &Target) -> anyhow::Result<Self> {
+    fn begin(netns: &Namespace, target: &Target) -> Result<Self> {
         let vip = target.udp(Family::V4);
         let script = format!(
             "ip link set lo up && ip address add 10.76.0.1/32 dev lo \
@@ -229,7 +211,7 @@ impl Hermit {
     }
 
     /// What it says when its socket is destroyed.
-    fn last_words(&mut self) -> anyhow::Result<String> {
+    fn last_words(&mut self) -> Result<String> {
         wait::within(PROMPT, "the process to end", || {
             self.0.try_wait()?.context("it still waits for its socket")
         })?;
@@ -249,7 +231,7 @@ impl Drop for Hermit {
 }
 
 /// Only a process that may trace it sees the namespace of another one.
-fn sees_processes(world: &mut World) -> anyhow::Result<()> {
+fn sees_processes(world: &mut World) -> Result {
     let target = world.target("hermit");
     for (capabilities, is_seen) in [(vec![ENTERS], false), (vec![ENTERS, "sys_ptrace"], true)] {
         let role = if is_seen { "hermit-seen" } else { "hermit" };
@@ -276,7 +258,7 @@ fn sees_processes(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn says_why_not(world: &mut World) -> anyhow::Result<()> {
+fn says_why_not(world: &mut World) -> Result {
     let target = world.target("powerless");
     let cases: [(&str, &[&'static str], &[&str], &str); 2] = [
         ("powerless", &[], &[], "sockets stay connected to removed backends: this process may not"),
@@ -301,10 +283,10 @@ fn says_why_not(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// No remembered affinity leads to a removed backend.
-fn forgets_affinity(world: &mut World) -> anyhow::Result<()> {
+fn forgets_affinity(world: &mut World) -> Result {
     let mut target = world.target("sticky");
     target.service = target.service.affinity(600);
-    let site = world.site("sticky", &[], &target)?;
+    let site = world.start("sticky", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let (mut choices, mut failures) = (0, 0);
     for turn in 0..10 {

@@ -1,13 +1,6 @@
 //! A long run: memory, descriptors and threads of the agent do not grow.
 
-use anyhow::ensure;
-use mcs_tests::{
-    manifests::{Protocol, Service},
-    suite::{Suite, is_full, tell},
-    wait,
-};
-
-use crate::{load::Load, process::Footprint, world::World};
+use crate::prelude::*;
 
 /// Objects that change at a time.
 const SERVICES: usize = 100;
@@ -23,15 +16,13 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     );
 }
 
-fn stays_flat(world: &mut World) -> anyhow::Result<()> {
+fn stays_flat(world: &mut World) -> Result {
     let changes = if is_full() { 100_000 } else { 10_000 };
-    let target = world.target("flat");
-    let mut site = world.site("flat", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("flat", &[])?;
     let pid = site.agent.pid();
     // The first tenth fills what is kept for later.
     let mut turns = 0..changes / SERVICES;
-    let go = |turns: &mut dyn Iterator<Item = usize>| -> anyhow::Result<()> {
+    let go = |turns: &mut dyn Iterator<Item = usize>| -> Result {
         for turn in turns {
             (0..SERVICES).try_for_each(|number| site.manifests.write(&service(turn, number)))?;
             site.agent.wait_for(&service(turn, SERVICES - 1))?;

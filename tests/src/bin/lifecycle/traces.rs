@@ -1,23 +1,14 @@
 //! Compares a node before and after an agent: pins, files, devices, programs, routes, settings.
 
-use std::{
-    collections::BTreeMap,
-    fs::{self, File},
-    ops::RangeInclusive,
-    os::{fd::AsFd as _, unix::fs::FileTypeExt as _},
-    path::Path,
-    thread,
-    time::Duration,
-};
+use std::{ops::RangeInclusive, os::unix::fs::FileTypeExt as _};
 
-use anyhow::{Context as _, ensure};
 use mcs_tests::{
     agent::Config,
-    bpf::{self, AttachType, classifier::Way},
-    netns::{Namespace, Settings},
-    wait,
+    bpf::{AttachType, classifier::Way},
+    netns::Settings,
 };
-use serde_json::Value;
+
+use crate::prelude::*;
 
 /// The numbers in `enum bpf_attach_type` of hooks of cgroups that run programs in turn.
 const ATTACH_TYPES: [RangeInclusive<u32>; 6] = [0..=3, 6..=6, 8..=15, 18..=22, 29..=32, 34..=34];
@@ -32,7 +23,7 @@ pub(crate) struct Traces {
 impl Traces {
     /// Looks at an agent's pins, files and cgroup, and at the devices, filters, addresses, routes,
     /// rules and settings of these namespaces.
-    pub(crate) fn of(config: &Config, namespaces: &[&Namespace]) -> anyhow::Result<Self> {
+    pub(crate) fn of(config: &Config, namespaces: &[&Namespace]) -> Result<Self> {
         let mut by_place = BTreeMap::new();
         list(&config.bpffs, &mut by_place)?;
         list(&config.run_dir, &mut by_place)?;
@@ -47,7 +38,7 @@ impl Traces {
 
     /// The same, once nothing changes by itself any more: the kernel gives new devices addresses
     /// some time after they came up.
-    pub(crate) fn settled(config: &Config, namespaces: &[&Namespace]) -> anyhow::Result<Self> {
+    pub(crate) fn settled(config: &Config, namespaces: &[&Namespace]) -> Result<Self> {
         let mut last = Self::of(config, namespaces)?;
         wait::until("new devices to settle", || {
             thread::sleep(Duration::from_millis(500));
@@ -85,7 +76,7 @@ impl Traces {
 }
 
 /// Directories, sockets, files with what they hold, and pins with what they are.
-fn list(directory: &Path, places: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+fn list(directory: &Path, places: &mut BTreeMap<String, String>) -> Result {
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         let path = entry.path();
@@ -106,13 +97,13 @@ fn list(directory: &Path, places: &mut BTreeMap<String, String>) -> anyhow::Resu
 }
 
 /// What is pinned, by its id.
-fn pinned(path: &Path) -> anyhow::Result<String> {
+fn pinned(path: &Path) -> Result<String> {
     let info = bpf::describe_pin(path)?;
     Ok(info.lines().filter(|line| line.contains("_id:")).collect())
 }
 
 /// Programs that run on this cgroup and not on its parent, where other agents may be at work.
-fn programs_of(cgroup: &Path, places: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+fn programs_of(cgroup: &Path, places: &mut BTreeMap<String, String>) -> Result {
     let open = File::open(cgroup)?;
     let parent = File::open(cgroup.parent().context("the cgroup has no parent")?)?;
     for attach in ATTACH_TYPES.into_iter().flatten() {
@@ -127,7 +118,7 @@ fn programs_of(cgroup: &Path, places: &mut BTreeMap<String, String>) -> anyhow::
 }
 
 /// Devices with their addresses, qdiscs, filters and programs of tcx.
-fn devices_of(netns: &Namespace, places: &mut BTreeMap<String, String>) -> anyhow::Result<()> {
+fn devices_of(netns: &Namespace, places: &mut BTreeMap<String, String>) -> Result {
     let shown = netns.output("ip", &["-j", "address", "show"])?;
     let links: Vec<Value> = serde_json::from_str(&shown)?;
     for link in links {

@@ -1,23 +1,8 @@
 //! Upgrades to other versions of the agent, and downgrades, under load.
 
-use std::{
-    env, io,
-    net::{SocketAddr, TcpStream, UdpSocket},
-    path::{Path, PathBuf},
-};
+use std::env;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{Family, connected, udp_connected},
-    manifests::Protocol,
-    site::Site,
-    suite::{Suite, skip, tell},
-};
-
-use crate::{
-    load::Load,
-    world::{Target, World},
-};
+use crate::prelude::*;
 
 /// Names an agent whose values are longer.
 const OTHER: &str = "MCS_AGENT_WIDE";
@@ -33,14 +18,12 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     }
 }
 
-fn changes_version(world: &mut World) -> anyhow::Result<()> {
+fn changes_version(world: &mut World) -> Result {
     let Some(other) = env::var_os(OTHER) else {
         return Err(skip(format!("{OTHER} names no agent: `cargo xtask test` builds it")));
     };
     let other = PathBuf::from(other);
-    let target = world.target("upgraded");
-    let mut site = world.site("upgraded", &[], &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+    let (target, mut site, _in_cgroup) = world.stage("upgraded", &[])?;
     Load::of(&target).during(&world.network.pod, || {
         let own = site.agent.binary().to_owned();
         let mut sockets = vec![Sockets::connect(world, &target)?];
@@ -62,26 +45,24 @@ fn changes_version(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Kills the agent, and starts another one in its place.
-fn replace(site: &mut Site, target: &Target, binary: &Path) -> anyhow::Result<()> {
+fn replace(site: &mut Site, target: &Target, binary: &Path) -> Result {
     site.agent.kill()?;
     site.agent.set_binary(binary);
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     site.agent.wait_for(&target.service)
 }
 
 /// The node has had the earlier version alone. No connection fails at an upgrade or downgrade. A socket shows its VIP for as
 /// long as the agents are of the version that it connected with, or of a later one.
-fn comes_from(world: &World, earlier: &Path) -> anyhow::Result<()> {
+fn comes_from(world: &World, earlier: &Path) -> Result {
     let target = world.target("earlier");
-    let mut site = world.site("earlier", &[], &target)?;
+    let mut site = world.start("earlier", &[], &[&target.service])?;
     let own = site.agent.binary().to_owned();
     site.agent.stop()?;
     let output = site.agent.cleanup()?;
     ensure!(output.status.success(), "cleanup failed: {output:?}");
     site.agent.set_binary(earlier);
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     site.agent.wait_for(&target.service)?;
 
     let _in_cgroup = site.cgroup.visit()?;
@@ -123,7 +104,7 @@ enum Shown {
 }
 
 impl Sockets {
-    fn connect(world: &World, target: &Target) -> anyhow::Result<Self> {
+    fn connect(world: &World, target: &Target) -> Result<Self> {
         let of = |protocol| Family::ALL.map(|family| (family, target.of(family, protocol)));
         let (tcp, udp) = (of(Protocol::Tcp), of(Protocol::Udp));
         world.network.pod.run(|| {
@@ -137,7 +118,7 @@ impl Sockets {
         })?
     }
 
-    fn shown(&self) -> anyhow::Result<Shown> {
+    fn shown(&self) -> Result<Shown> {
         let tcp = self.tcp.iter().map(TcpStream::peer_addr);
         let peers: Vec<_> =
             tcp.chain(self.udp.iter().map(UdpSocket::peer_addr)).collect::<io::Result<_>>()?;

@@ -1,38 +1,8 @@
 //! Which devices get programs, and what becomes of the programs when agents, devices and foreign programs change.
 
-use std::{
-    collections::BTreeMap,
-    net::TcpStream,
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::Features;
-use mcs_tests::{
-    bpf::{
-        self, Order,
-        classifier::{Counter, Way},
-    },
-    bpffs::BpfDirectory,
-    client::{self, Family, ask},
-    netns::Namespace,
-    site::Site,
-    suite::{Suite, skip, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-    wait,
-};
 use rustix::net::bind;
-use serde_json::Value;
 
-use crate::{
-    exchange::{bulk, greeted, greeted_on},
-    world::{Mechanism, Place, TCP, Target, UDP, World, backends},
-};
+use crate::prelude::*;
 
 /// Long after a connection that is translated is there.
 const SOON: Duration = Duration::from_millis(300);
@@ -44,7 +14,7 @@ pub(crate) const UPLINK: &str = "uplink";
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for by in Mechanism::BOTH {
-        let mut case = |name: &str, check: fn(&World, Mechanism) -> anyhow::Result<()>| {
+        let mut case = |name: &str, check: fn(&World, Mechanism) -> Result| {
             suite.case(format!("{name}, by {by}"), move |world| {
                 can_attach(by)?;
                 check(world, by)
@@ -75,7 +45,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     });
 }
 
-pub(crate) fn can_attach(by: Mechanism) -> anyhow::Result<()> {
+pub(crate) fn can_attach(by: Mechanism) -> Result {
     if by == Mechanism::Tcx && !Features::probe()?.tcx {
         return Err(skip("tcx needs Linux 6.6"));
     }
@@ -90,16 +60,11 @@ pub(crate) struct Bench {
 }
 
 impl Bench {
-    pub(crate) fn start(world: &World, by: Mechanism, flags: &[&str]) -> anyhow::Result<Self> {
+    pub(crate) fn start(world: &World, by: Mechanism, flags: &[&str]) -> Result<Self> {
         Self::on(world, world.new_place(&PODS)?, by, flags)
     }
 
-    pub(crate) fn on(
-        world: &World,
-        place: Place,
-        by: Mechanism,
-        flags: &[&str],
-    ) -> anyhow::Result<Self> {
+    pub(crate) fn on(world: &World, place: Place, by: Mechanism, flags: &[&str]) -> Result<Self> {
         let target = world.fresh("attached").with_remote(Distance::Near, World::WEB);
         let flags = all_flags(by, flags);
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
@@ -113,19 +78,18 @@ impl Bench {
         &self.place.node.netns
     }
 
-    fn restart(&mut self, by: Mechanism, flags: &[&str]) -> anyhow::Result<()> {
+    fn restart(&mut self, by: Mechanism, flags: &[&str]) -> Result {
         let flags = all_flags(by, flags);
         let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-        self.site.agent.start_again(&flags)?;
-        self.site.agent.wait_until_healthy()
+        self.site.agent.come_back(&flags)
     }
 
-    pub(crate) fn client(&self) -> anyhow::Result<&Pod> {
+    pub(crate) fn client(&self) -> Result<&Pod> {
         self.place.pod(Layout::Routed)
     }
 
     /// What the agent says of each device.
-    pub(crate) fn devices(&self) -> anyhow::Result<BTreeMap<String, Value>> {
+    pub(crate) fn devices(&self) -> Result<BTreeMap<String, Value>> {
         let status = self.site.agent.status()?;
         let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
         let named = |device: &Value| Some((device["name"].as_str()?.to_owned(), device.clone()));
@@ -133,7 +97,7 @@ impl Bench {
     }
 
     /// The ids of pinned links and of their programs, by hook and device index.
-    pub(crate) fn links(&self) -> anyhow::Result<BTreeMap<(String, u64), (u64, u64)>> {
+    pub(crate) fn links(&self) -> Result<BTreeMap<(String, u64), (u64, u64)>> {
         let status = self.site.agent.status()?;
         let links = status["tc_links"].as_array().context("no links")?;
         let id = |value: &Value| value.as_u64().context("no number");
@@ -151,7 +115,7 @@ impl Bench {
     }
 
     /// Waits until the agent has left a device alone for this reason.
-    fn wait_until_left_alone(&self, device: &str, reason: &str) -> anyhow::Result<()> {
+    fn wait_until_left_alone(&self, device: &str, reason: &str) -> Result {
         wait::until(&format!("{device} to be left alone"), || {
             let devices = self.devices()?;
             let device = devices.get(device).context("it is not listed")?;
@@ -172,7 +136,7 @@ pub(crate) fn all_flags(by: Mechanism, flags: &[&str]) -> Vec<String> {
 }
 
 /// A pod reaches the service of both families, and sees the VIP.
-pub(crate) fn reaches(pod: &Pod, target: &Target) -> anyhow::Result<()> {
+pub(crate) fn reaches(pod: &Pod, target: &Target) -> Result {
     for family in Family::ON_WIRE {
         pod.netns.run(|| greeted(family, target.tcp(family)))??;
     }
@@ -180,7 +144,7 @@ pub(crate) fn reaches(pod: &Pod, target: &Target) -> anyhow::Result<()> {
 }
 
 /// No packet of the pod is translated; on the uplink those of the VIP are dropped.
-fn misses(pod: &Pod, target: &Target) -> anyhow::Result<()> {
+fn misses(pod: &Pod, target: &Target) -> Result {
     for family in Family::ON_WIRE {
         let connected = pod.netns.run(|| TcpStream::connect_timeout(&target.tcp(family), SOON))?;
         ensure!(connected.is_err(), "the pod has reached the service by {family}");
@@ -189,11 +153,7 @@ fn misses(pod: &Pod, target: &Target) -> anyhow::Result<()> {
 }
 
 /// Runs `work` while each of these pods makes one connection after the other, and keeps one open.
-pub(crate) fn under_load(
-    pods: &[&Pod],
-    target: &Target,
-    work: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+pub(crate) fn under_load(pods: &[&Pod], target: &Target, work: impl FnOnce() -> Result) -> Result {
     let is_over = AtomicBool::new(false);
     thread::scope(|scope| {
         let connect = |pod: &Pod| pod.netns.run(|| connect_until(&is_over, target))?;
@@ -210,7 +170,7 @@ pub(crate) fn under_load(
 }
 
 /// Makes connections until it is over. Returns how many.
-fn connect_until(is_over: &AtomicBool, target: &Target) -> anyhow::Result<u32> {
+fn connect_until(is_over: &AtomicBool, target: &Target) -> Result<u32> {
     let (kept, _) = greeted(Family::V4, target.tcp(Family::V4))?;
     let mut connections = 0;
     while !is_over.load(Ordering::Relaxed) {
@@ -224,7 +184,7 @@ fn connect_until(is_over: &AtomicBool, target: &Target) -> anyhow::Result<u32> {
     Ok(connections)
 }
 
-fn chooses(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn chooses(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
     let devices = bench.devices()?;
     assert_eq!(devices.keys().collect::<Vec<_>>(), [FIRST, SECOND, UPLINK]);
@@ -251,7 +211,7 @@ fn chooses(world: &World, by: Mechanism) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_killed(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn is_killed(world: &World, by: Mechanism) -> Result {
     let mut bench = Bench::start(world, by, &[])?;
     let before = (bench.links()?, bench.devices()?);
     let place = &bench.place;
@@ -262,8 +222,7 @@ fn is_killed(world: &World, by: Mechanism) -> anyhow::Result<()> {
     under_load(&[pod], target, || {
         site.agent.kill()?;
         thread::sleep(Duration::from_millis(200));
-        site.agent.start_again(&flags)?;
-        site.agent.wait_until_healthy()
+        site.agent.come_back(&flags)
     })?;
     let after = (bench.links()?, bench.devices()?);
     let ids = |links: &BTreeMap<_, (u64, u64)>| -> Vec<_> {
@@ -277,7 +236,7 @@ fn is_killed(world: &World, by: Mechanism) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn follows_pods(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
     let pins = bench.site.bpffs.path().join("mcs/links");
     let pod = bench.place.another_pod(&world.run, Layout::Routed)?;
@@ -293,7 +252,7 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
     // Without events it would take five seconds, at most and mostly.
     ensure!(took < wait::scaled(Duration::from_secs(3)), "it took {took:?}");
     reaches(&pod, &bench.target)?;
-    let left = || -> anyhow::Result<Vec<String>> {
+    let left = || -> Result<Vec<String>> {
         let mut names = Vec::new();
         for directory in ["tc", "clsact"].map(|name| pins.join(name)) {
             if directory.exists() {
@@ -325,7 +284,7 @@ fn follows_pods(world: &World, by: Mechanism) -> anyhow::Result<()> {
 /// Another pod gets the index, the address and the ports of one that has gone. By itself the kernel gives an index again
 /// after 2^31 devices. The programs on the device that has gone are no sign that this one has any, and flows of its pod do not lead
 /// connections of this one to where backends were.
-fn takes_index(world: &World, bench: &Bench) -> anyhow::Result<()> {
+fn takes_index(world: &World, bench: &Bench) -> Result {
     const PORT: u16 = 45_678;
     const AFTER: &[u8] = &[14, 15];
     let (node, place) = (&bench.place.node, &bench.place);
@@ -387,7 +346,7 @@ fn takes_index(world: &World, bench: &Bench) -> anyhow::Result<()> {
 }
 
 /// Links whose pins are gone stay attached, so that not even a new connection fails.
-fn repairs_places(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn repairs_places(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
     let before = bench.links()?;
     let start = Instant::now();
@@ -418,7 +377,7 @@ fn repairs_places(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)
 }
 
-fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn repairs(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
     match by {
         Mechanism::Tcx => {
@@ -430,7 +389,7 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
             bench.node().output("tc", &["filter", "del", "dev", FIRST, "ingress"])?;
         }
     }
-    let logged = || -> anyhow::Result<usize> {
+    let logged = || -> Result<usize> {
         Ok(bench.site.agent.log()?.matches("another process detached from_pod").count())
     };
     wait::until("the agent to notice", || {
@@ -447,14 +406,14 @@ fn repairs(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// A program of others on the first pod's device.
-fn stranger(bench: &Namespace, by: Mechanism, pins: &BpfDirectory) -> anyhow::Result<Counter> {
+fn stranger(bench: &Namespace, by: Mechanism, pins: &BpfDirectory) -> Result<Counter> {
     match by {
         Mechanism::Tcx => Counter::by_tcx(bench, FIRST, Way::Egress, Order::Last),
         Mechanism::Clsact => Counter::by_filter(bench, FIRST, Way::Egress, pins.path()),
     }
 }
 
-fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn leaves_alone(world: &World, by: Mechanism) -> Result {
     let place = world.new_place(&PODS)?;
     let pins = BpfDirectory::create(&world.run, "strangers")?;
     if by == Mechanism::Clsact {
@@ -485,7 +444,7 @@ fn leaves_alone(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// Connections are open over the device, so our programs stay.
-fn stays(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn stays(world: &World, by: Mechanism) -> Result {
     let mut bench = Bench::start(world, by, &[])?;
     let vip = bench.target.tcp(Family::V4);
     let (stream, _) = bench.client()?.netns.run(|| greeted(Family::V4, vip))??;
@@ -507,7 +466,7 @@ fn stays(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)
 }
 
-fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn turns_off(world: &World, by: Mechanism) -> Result {
     let mut bench = Bench::start(world, by, &[])?;
     reaches(bench.client()?, &bench.target)?;
     bench.site.agent.kill()?;
@@ -524,7 +483,7 @@ fn turns_off(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// Another agent is no stranger.
-fn coexist(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn coexist(world: &World, by: Mechanism) -> Result {
     // Whose a program is takes CAP_SYS_ADMIN to know, so that `auto` leaves the other one's devices alone.
     let on = ["--tc=on"];
     let mut bench = Bench::start(world, by, &on)?;
@@ -545,7 +504,7 @@ fn coexist(world: &World, by: Mechanism) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)
 }
 
-fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn cleans_up(world: &World, by: Mechanism) -> Result {
     let place = world.new_place(&PODS)?;
     let node = &place.node.netns;
     let pins = BpfDirectory::create(&world.run, "strangers")?;
@@ -562,7 +521,7 @@ fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {
     ensure!(cleanup.status.success(), "{cleanup:?}");
     ensure!(!bench.site.bpffs.path().join("mcs").exists(), "{cleanup:?}");
     misses(bench.client()?, &bench.target)?;
-    let filters = |device| -> anyhow::Result<usize> {
+    let filters = |device| -> Result<usize> {
         let shown = [Way::Ingress, Way::Egress]
             .map(|way| node.output("tc", &["filter", "show", "dev", device, way.name()]));
         let [ingress, egress] = shown;
@@ -578,7 +537,7 @@ fn cleans_up(world: &World, by: Mechanism) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn changes_mechanism(world: &World) -> anyhow::Result<()> {
+fn changes_mechanism(world: &World) -> Result {
     let mut bench = Bench::start(world, Mechanism::Tcx, &[])?;
     let place = &bench.place;
     let pod = place.pod(Layout::Routed)?;
@@ -588,8 +547,7 @@ fn changes_mechanism(world: &World) -> anyhow::Result<()> {
             site.agent.stop()?;
             let flags = all_flags(by, &[]);
             let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-            site.agent.start_again(&flags)?;
-            site.agent.wait_until_healthy()?;
+            site.agent.come_back(&flags)?;
             let status = site.agent.status()?;
             for device in status["report"]["tc"]["devices"].as_array().context("no devices")? {
                 ensure!(device["attached_by"] == by.to_string(), "{device}");
@@ -601,7 +559,7 @@ fn changes_mechanism(world: &World) -> anyhow::Result<()> {
     })
 }
 
-fn is_in_the_way(world: &World) -> anyhow::Result<()> {
+fn is_in_the_way(world: &World) -> Result {
     let place = world.new_place(&PODS)?;
     place.node.netns.output("tc", &["qdisc", "add", "dev", FIRST, "ingress"])?;
     let mut bench = Bench::on(world, place, Mechanism::Tcx, &[])?;
@@ -621,9 +579,9 @@ fn is_in_the_way(world: &World) -> anyhow::Result<()> {
     reaches(bench.client()?, &bench.target)
 }
 
-fn follows_patterns(world: &World) -> anyhow::Result<()> {
+fn follows_patterns(world: &World) -> Result {
     let mut bench = Bench::start(world, Mechanism::Tcx, &["--tc-devices=!*-3", "--uplinks=none"])?;
-    let roles = |bench: &Bench| -> anyhow::Result<Vec<(String, bool)>> {
+    let roles = |bench: &Bench| -> Result<Vec<(String, bool)>> {
         let devices = bench.devices()?;
         let is_attached = |device: &Value| device["attached_by"] == "tcx";
         Ok(devices.iter().map(|(name, device)| (name.clone(), is_attached(device))).collect())

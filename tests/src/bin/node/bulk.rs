@@ -1,29 +1,9 @@
 //! Bulk TCP through a VIP, across a hop with a smaller MTU than the pods' interfaces: both sides have to
 //! learn the MTU, the client for the VIP alone.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    net::{IpAddr, SocketAddr},
-};
+use mcs_tests::capture::{IcmpError, Packet};
 
-use anyhow::ensure;
-use mcs_tests::{
-    capture::{Capture, IcmpError, Packet},
-    client::Family,
-    netns::Namespace,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-};
-
-use crate::{
-    each,
-    exchange::{bulk, greeted},
-    world::{TCP, World, backends},
-};
+use crate::prelude::*;
 
 /// What an interface of a pod puts on the wire at most, with its Ethernet header.
 const FRAME: u32 = 1_514;
@@ -84,7 +64,7 @@ struct Reduced<'a> {
 }
 
 impl<'a> Reduced<'a> {
-    fn reduce(world: &'a World, pod: &'a Pod, offload: Offload) -> anyhow::Result<Option<Self>> {
+    fn reduce(world: &'a World, pod: &'a Pod, offload: Offload) -> Result<Option<Self>> {
         let Some([reduce, restore]) = offload.features() else { return Ok(None) };
         let node = &world.place.node.netns;
         let interfaces = [(&pod.netns, "eth0"), (node, pod.device.as_str())];
@@ -93,7 +73,7 @@ impl<'a> Reduced<'a> {
         Ok(Some(reduced))
     }
 
-    fn set(&self, features: &[&str]) -> anyhow::Result<()> {
+    fn set(&self, features: &[&str]) -> Result {
         self.interfaces.iter().try_for_each(|(netns, device)| {
             netns.output("ethtool", &[&["-K", *device], features].concat()).map(drop)
         })
@@ -108,12 +88,7 @@ impl Drop for Reduced<'_> {
     }
 }
 
-fn completes(
-    world: &World,
-    layout: Layout,
-    family: Family,
-    offload: Offload,
-) -> anyhow::Result<()> {
+fn completes(world: &World, layout: Layout, family: Family, offload: Offload) -> Result {
     let pod = world.place.pod(layout)?;
     let _reduced = Reduced::reduce(world, pod, offload)?;
     world.backbone.forget_mtus()?;
@@ -134,12 +109,7 @@ fn completes(
 }
 
 /// Fails unless the client saw only the VIP and no backend, and learned the path MTU for the VIP.
-fn check(
-    packets: &[Packet],
-    vip: IpAddr,
-    backends: &BTreeSet<IpAddr>,
-    offload: Offload,
-) -> anyhow::Result<()> {
+fn check(packets: &[Packet], vip: IpAddr, backends: &BTreeSet<IpAddr>, offload: Offload) -> Result {
     for packet in packets {
         let shown = packet.addresses().find(|address| backends.contains(address));
         ensure!(shown.is_none(), "the client sees a backend: {packet:?}");

@@ -1,19 +1,8 @@
 //! Backends are removed while clients use them.
 
-use std::{io, net::SocketAddr, time::Instant};
+use mcs_tests::manifests::Aside;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask},
-    manifests::Aside,
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-};
-
-use crate::{
-    exchange::{bulk, greeted},
-    world::{TCP, Target, UDP, World, backends},
-};
+use crate::prelude::*;
 
 /// The endpoints before, and those after.
 const BEFORE: &[u8] = &[11];
@@ -49,8 +38,8 @@ fn changes(
     world: &World,
     layout: Layout,
     change: impl FnOnce(Target) -> Target,
-    check: fn(Family, &Target, &Clients) -> anyhow::Result<()>,
-) -> anyhow::Result<()> {
+    check: fn(Family, &Target, &Clients) -> Result,
+) -> Result {
     let target = world.fresh("changing").with_remote(Distance::Near, BEFORE);
     world.site.apply(&target.service)?;
     let rest = change(target.clone());
@@ -67,7 +56,7 @@ fn changes(
     world.site.remove(&target.service)
 }
 
-fn moves(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+fn moves(family: Family, target: &Target, clients: &Clients) -> Result {
     let new = backends(Distance::Near, AFTER, family, UDP.1);
     for socket in [&clients.connected, &clients.unconnected] {
         let reply = ask(socket, target.udp(family))?;
@@ -80,14 +69,14 @@ fn moves(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<(
 }
 
 /// Flows that are there stay; a new client gets one of the others.
-fn stays(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+fn stays(family: Family, target: &Target, clients: &Clients) -> Result {
     clients.stay(family, target)?;
     let new = ask(&client::udp(family)?, target.udp(family))?.backend;
     ensure!(backends(Distance::Near, AFTER, family, UDP.1).contains(&new), "{new}");
     Ok(())
 }
 
-fn is_refused(family: Family, target: &Target, clients: &Clients) -> anyhow::Result<()> {
+fn is_refused(family: Family, target: &Target, clients: &Clients) -> Result {
     clients.stay(family, target)?;
     let start = Instant::now();
     let new = client::udp_connected(family, target.udp(family))?;
@@ -108,7 +97,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn begin(family: Family, target: &Target) -> anyhow::Result<Self> {
+    fn begin(family: Family, target: &Target) -> Result<Self> {
         let (tcp, udp) = (target.tcp(family), target.udp(family));
         let (stream, backend) = greeted(family, tcp)?;
         expect(backend, family, TCP.1)?;
@@ -120,7 +109,7 @@ impl Clients {
     }
 
     /// UDP is answered as before.
-    fn stay(&self, family: Family, target: &Target) -> anyhow::Result<()> {
+    fn stay(&self, family: Family, target: &Target) -> Result {
         for socket in [&self.connected, &self.unconnected] {
             expect(ask(socket, target.udp(family))?.backend, family, UDP.1)?;
         }
@@ -128,7 +117,7 @@ impl Clients {
     }
 }
 
-fn expect(backend: SocketAddr, family: Family, port: u16) -> anyhow::Result<()> {
+fn expect(backend: SocketAddr, family: Family, port: u16) -> Result {
     ensure!(backends(Distance::Near, BEFORE, family, port).contains(&backend), "{backend}");
     Ok(())
 }

@@ -1,19 +1,7 @@
 //! Hundreds of devices come and go beside devices that nobody touches. The kernel lists qdiscs by position: devices that go
 //! between two messages of a list make it leave out others.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    bpf::classifier::{Counter, Way},
-    bpffs::BpfDirectory,
-    suite::{Suite, tell},
-    topology::pod::Layout,
-    wait,
-};
-
-use crate::{
-    attach::{Bench, can_attach, reaches},
-    world::{Mechanism, World},
-};
+use crate::prelude::*;
 
 /// Pairs of devices that come before those of the pods.
 const PAIRS: usize = 350;
@@ -29,7 +17,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     }
 }
 
-fn stay_as_they_are(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn stay_as_they_are(world: &World, by: Mechanism) -> Result {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let node = &place.node.netns;
     let make = |pair| {
@@ -45,7 +33,7 @@ fn stay_as_they_are(world: &World, by: Mechanism) -> anyhow::Result<()> {
     let pins = BpfDirectory::create(&world.run, "owner")?;
     let _owner = Counter::by_filter(node, &foreign.device, Way::Egress, pins.path())?;
     let bench = Bench::on(world, place, by, &[])?;
-    let as_they_are = || -> anyhow::Result<()> {
+    let as_they_are = || -> Result {
         let devices = bench.devices()?;
         let device = devices.get(&ours.device).context("the pod's device is not listed")?;
         ensure!(device["attached_by"] == by.to_string(), "{device}");

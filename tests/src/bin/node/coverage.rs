@@ -1,9 +1,6 @@
 //! Checks the counters after all cases.
 
-use anyhow::ensure;
-use mcs_tests::suite::{Suite, tell};
-
-use crate::world::World;
+use crate::prelude::*;
 
 /// Counters of errors, which must stay 0.
 const NEVER: &[&str] =
@@ -16,7 +13,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the programs have counted nothing that should not be", counted);
 }
 
-fn counted(world: &mut World) -> anyhow::Result<()> {
+fn counted(world: &mut World) -> Result {
     let counters = world.site.agent.counters()?;
     for (name, count) in counters.iter().filter(|(_, count)| **count > 0) {
         tell(format!("{count:>9}  {name}"));

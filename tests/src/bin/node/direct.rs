@@ -1,28 +1,13 @@
 //! Traffic to addresses that are no VIP is not changed.
 
-use std::{
-    io::{ErrorKind, Read as _},
-    net::{Shutdown, SocketAddr, TcpStream},
-    time::Duration,
-};
+use std::net::Shutdown;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask, receive_nameless, still_goes},
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-    wait,
-};
 use rustix::net::{
     bind,
     sockopt::{set_socket_linger, set_socket_reuseaddr},
 };
 
-use crate::{
-    each,
-    exchange::{ask_until_known, bulk, greeted, greeted_on},
-    world::{TCP, UDP, World, backends},
-};
+use crate::prelude::*;
 
 const BYTES: usize = 2_000_000;
 /// Longer than one takes.
@@ -41,7 +26,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// TCP and UDP to remote pods at both distances, and to the other pod of the node.
-fn passes(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn passes(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     let peer = world.place.peer(layout)?;
     let counted = world.site.agent.counters()?;
@@ -74,7 +59,7 @@ enum End {
 }
 
 /// A direct connection from the port of an earlier connection by VIP, to the backend of that connection.
-fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn reuses_port(world: &World, layout: Layout, family: Family) -> Result {
     world.place.pod(layout)?.netns.run(|| {
         for end in [End::Reset, End::Close] {
             let (by_vip, backend) = greeted_on(reusable(family)?, world.web.tcp(family))?;
@@ -89,7 +74,7 @@ fn reuses_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
 }
 
 /// The direct connection that comes later is refused, and a VIP's that comes later gets another backend or port.
-fn shares_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn shares_port(world: &World, layout: Layout, family: Family) -> Result {
     world.place.pod(layout)?.netns.run(|| {
         let vip = world.web.tcp(family);
         let (by_vip, backend) = greeted_on(reusable(family)?, vip)?;
@@ -119,7 +104,7 @@ fn shares_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<
 }
 
 /// The flow of the closed socket takes one reply. The pod's kernel answers it, and the next one arrives.
-fn frees_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn frees_port(world: &World, layout: Layout, family: Family) -> Result {
     world.place.pod(layout)?.netns.run(|| {
         let by_vip = client::udp(family)?;
         let backend = ask(&by_vip, world.web.udp(family))?.backend;
@@ -142,7 +127,7 @@ fn frees_port(world: &World, layout: Layout, family: Family) -> anyhow::Result<(
 }
 
 /// Ends a connection, so that both sides know.
-fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
+fn finish(mut stream: TcpStream, end: End) -> Result {
     match end {
         End::Reset => set_socket_linger(&stream, Some(Duration::ZERO))?,
         End::Close => {
@@ -154,14 +139,14 @@ fn finish(mut stream: TcpStream, end: End) -> anyhow::Result<()> {
 }
 
 /// A TCP socket with `SO_REUSEADDR`: another one can bind its port after its end.
-fn reusable(family: Family) -> anyhow::Result<TcpStream> {
+fn reusable(family: Family) -> Result<TcpStream> {
     let socket = client::tcp(family)?;
     set_socket_reuseaddr(&socket, true)?;
     Ok(socket)
 }
 
 /// The same with this port.
-fn reusable_from(family: Family, client: SocketAddr) -> anyhow::Result<TcpStream> {
+fn reusable_from(family: Family, client: SocketAddr) -> Result<TcpStream> {
     let socket = reusable(family)?;
     bind(&socket, &client)?;
     Ok(socket)

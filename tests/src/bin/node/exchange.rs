@@ -1,14 +1,10 @@
 //! Exchanges of clients with echo servers.
 
-use std::{
-    io::{self, BufRead as _, BufReader, Read as _, Write as _},
-    net::{Shutdown, SocketAddr, TcpStream, UdpSocket},
-    panic, thread,
-    time::Duration,
-};
+use std::{net::Shutdown, panic};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::client::{self, Family, Reply};
+use mcs_tests::client::Reply;
+
+use crate::prelude::*;
 
 /// A prime, so that no piece of a stream looks like another one.
 const PATTERN: usize = 65_521;
@@ -21,15 +17,12 @@ pub(crate) fn pattern(length: usize) -> Vec<u8> {
 }
 
 /// A TCP connection to an echo server, and who that says it is.
-pub(crate) fn greeted(family: Family, to: SocketAddr) -> anyhow::Result<(TcpStream, SocketAddr)> {
+pub(crate) fn greeted(family: Family, to: SocketAddr) -> Result<(TcpStream, SocketAddr)> {
     greeted_on(client::tcp(family)?, to)
 }
 
 /// The same with a socket that is not connected yet.
-pub(crate) fn greeted_on(
-    stream: TcpStream,
-    to: SocketAddr,
-) -> anyhow::Result<(TcpStream, SocketAddr)> {
+pub(crate) fn greeted_on(stream: TcpStream, to: SocketAddr) -> Result<(TcpStream, SocketAddr)> {
     client::connect(&stream, to).with_context(|| format!("connect {to}"))?;
     let peer = stream.peer_addr()?;
     ensure!(peer == to, "the peer of a socket to {to} is {peer}");
@@ -42,7 +35,7 @@ pub(crate) fn greeted_on(
 
 /// Sends `length` bytes to an echo server and reads them back at the same time, to the end of the
 /// connection.
-pub(crate) fn bulk(stream: &TcpStream, length: usize) -> anyhow::Result<()> {
+pub(crate) fn bulk(stream: &TcpStream, length: usize) -> Result {
     let pattern = pattern(PATTERN);
     thread::scope(|scope| {
         let sender = scope.spawn(|| send(stream, &pattern, length));
@@ -63,7 +56,7 @@ fn send(mut stream: &TcpStream, pattern: &[u8], length: usize) -> io::Result<()>
     stream.shutdown(Shutdown::Write)
 }
 
-fn receive(mut stream: &TcpStream, pattern: &[u8], length: usize) -> anyhow::Result<()> {
+fn receive(mut stream: &TcpStream, pattern: &[u8], length: usize) -> Result {
     let mut buffer = vec![0; pattern.len()];
     let mut left = length;
     while left > 0 {
@@ -78,7 +71,7 @@ fn receive(mut stream: &TcpStream, pattern: &[u8], length: usize) -> anyhow::Res
 }
 
 /// Waits for a datagram of an echo server: who sent it, and what came back.
-pub(crate) fn echoed(socket: &UdpSocket) -> anyhow::Result<(Reply, Vec<u8>)> {
+pub(crate) fn echoed(socket: &UdpSocket) -> Result<(Reply, Vec<u8>)> {
     let mut buffer = vec![0; 1 << 16];
     let (length, source) = socket.recv_from(&mut buffer).context("no reply")?;
     buffer.truncate(length);
@@ -88,7 +81,7 @@ pub(crate) fn echoed(socket: &UdpSocket) -> anyhow::Result<(Reply, Vec<u8>)> {
 }
 
 /// Waits for a datagram of an echo server with `payload`.
-pub(crate) fn echo(socket: &UdpSocket, payload: &[u8]) -> anyhow::Result<Reply> {
+pub(crate) fn echo(socket: &UdpSocket, payload: &[u8]) -> Result<Reply> {
     let (reply, received) = echoed(socket)?;
     ensure!(received == payload, "other bytes came back");
     Ok(reply)
@@ -96,11 +89,7 @@ pub(crate) fn echo(socket: &UdpSocket, payload: &[u8]) -> anyhow::Result<Reply> 
 
 /// Sends datagrams of this size with [`UdpSocket::send_to`] until one comes back: the first may be
 /// too large for a hop that nobody knew of.
-pub(crate) fn ask_until_known(
-    socket: &UdpSocket,
-    to: SocketAddr,
-    length: usize,
-) -> anyhow::Result<Reply> {
+pub(crate) fn ask_until_known(socket: &UdpSocket, to: SocketAddr, length: usize) -> Result<Reply> {
     const ATTEMPTS: u32 = 10;
 
     let payload = pattern(length);

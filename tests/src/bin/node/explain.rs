@@ -1,13 +1,6 @@
 //! `mcs-agent explain --netns`: the packet path as the client of a pod finds it.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{bpf, suite::Suite};
-use serde_json::{Value, json};
-
-use crate::{
-    attach::{Bench, FIRST, can_attach},
-    world::{Mechanism, TCP, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for by in Mechanism::BOTH {
@@ -21,7 +14,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     }
 }
 
-fn of_pod(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn of_pod(world: &World, by: Mechanism) -> Result {
     let mut bench = Bench::start(world, by, &[])?;
     // The agent of this suite has no socket hooks.
     let said = explain(&bench, &["--probe"], 0, &["packets-only"])?;
@@ -46,7 +39,7 @@ fn of_pod(world: &World, by: Mechanism) -> anyhow::Result<()> {
 }
 
 /// What it says of the first pod, if it ends with this status and finds exactly these codes.
-fn explain(bench: &Bench, flags: &[&str], status: i32, codes: &[&str]) -> anyhow::Result<Value> {
+fn explain(bench: &Bench, flags: &[&str], status: i32, codes: &[&str]) -> Result<Value> {
     let target = format!("default/{}:{}", bench.target.service.name(), TCP.0);
     let netns = bench.client()?.netns.path().display().to_string();
     let words = [&[target.as_str(), "--netns", &netns], flags].concat();

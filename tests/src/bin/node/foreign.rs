@@ -1,26 +1,6 @@
 //! Foreign programs on the same interfaces: each still sees every packet.
 
-use std::net::{IpAddr, SocketAddr};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    bpf::{
-        Order,
-        classifier::{Counter, Way},
-    },
-    bpffs::BpfDirectory,
-    client::{self, Family, ask},
-    netns::Namespace,
-    site::Site,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-    wait,
-};
-
-use crate::world::{Mechanism, Target, UDP, World};
+use crate::prelude::*;
 
 /// Datagrams, each with a reply.
 const DATAGRAMS: u64 = 50;
@@ -70,12 +50,7 @@ struct Observer {
 
 impl Observer {
     /// Two at the interface of a pod.
-    fn attach(
-        node: &Namespace,
-        pod: &Pod,
-        spot: Spot,
-        pins: &BpfDirectory,
-    ) -> anyhow::Result<Vec<Self>> {
+    fn attach(node: &Namespace, pod: &Pod, spot: Spot, pins: &BpfDirectory) -> Result<Vec<Self>> {
         let device = &pod.device;
         let attach = |way| {
             let counter = match spot {
@@ -89,7 +64,7 @@ impl Observer {
     }
 
     /// What it has counted on its way of packets between the pod and another address.
-    fn between(&self, pod: IpAddr, other: IpAddr) -> anyhow::Result<u64> {
+    fn between(&self, pod: IpAddr, other: IpAddr) -> Result<u64> {
         Ok(match self.way {
             Way::Ingress => self.counter.count(pod, other)?,
             Way::Egress => self.counter.count(other, pod)?,
@@ -97,7 +72,7 @@ impl Observer {
     }
 }
 
-fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> anyhow::Result<()> {
+fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> Result {
     let place = world.new_place(&[(layout, 1)])?;
     let (node, pod) = (&place.node.netns, place.pod(layout)?);
     let pins = BpfDirectory::create(&world.run, "foreign-pins")?;
@@ -134,7 +109,7 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> any
 }
 
 /// Everybody sees what is to no VIP.
-fn passes_directly(pod: &Pod, observers: &[Observer]) -> anyhow::Result<()> {
+fn passes_directly(pod: &Pod, observers: &[Observer]) -> Result {
     for family in Family::ON_WIRE {
         let (own, backend) = addresses(pod, family);
         let seen = seen(observers, own, &[backend], || {
@@ -153,7 +128,7 @@ fn passes_translated(
     observers: &[Observer],
     target: &Target,
     mechanism: Mechanism,
-) -> anyhow::Result<()> {
+) -> Result {
     for family in Family::ON_WIRE {
         let (own, backend) = addresses(pod, family);
         let vip = target.udp(family);
@@ -177,7 +152,7 @@ fn addresses(pod: &Pod, family: Family) -> (IpAddr, IpAddr) {
     (family.address(pod.v4(), pod.v6(), 0).ip(), backend)
 }
 
-fn exchange(pod: &Pod, family: Family, to: SocketAddr) -> anyhow::Result<()> {
+fn exchange(pod: &Pod, family: Family, to: SocketAddr) -> Result {
     pod.netns.run(|| {
         let socket = client::udp(family)?;
         (0..DATAGRAMS).try_for_each(|_| {
@@ -193,13 +168,13 @@ fn seen(
     observers: &[Observer],
     pod: IpAddr,
     others: &[IpAddr],
-    work: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<Vec<Vec<u64>>> {
+    work: impl FnOnce() -> Result,
+) -> Result<Vec<Vec<u64>>> {
     let counts = || {
         let count = |observer: &Observer| {
             others.iter().map(|other| observer.between(pod, *other)).collect()
         };
-        observers.iter().map(count).collect::<anyhow::Result<Vec<Vec<u64>>>>()
+        observers.iter().map(count).collect::<Result<Vec<Vec<u64>>>>()
     };
     let before = counts()?;
     work()?;

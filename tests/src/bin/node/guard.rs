@@ -1,15 +1,6 @@
 //! No packet to a VIP leaves the node by its uplink.
 
-use std::net::{IpAddr, SocketAddr};
-
-use anyhow::ensure;
-use mcs_tests::{
-    capture::Capture,
-    client::{self, Family},
-    suite::{Suite, tell},
-};
-
-use crate::world::{UDP, World};
+use crate::prelude::*;
 
 /// An address that is no VIP, and that leads nowhere.
 const OTHER: [IpAddr; 2] = [
@@ -24,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Processes of the node itself have no socket hooks here, and no device of a pod.
-fn does_not_leak(world: &mut World) -> anyhow::Result<()> {
+fn does_not_leak(world: &mut World) -> Result {
     let router = &world.backbone.router;
     let device = world.place.name("node");
     let capture = Capture::start(&world.run, "router", router, &device, "ip or ip6")?;
@@ -61,7 +52,7 @@ fn does_not_leak(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A VXLAN device sends without a socket hook.
-fn tunnels(world: &mut World) -> anyhow::Result<()> {
+fn tunnels(world: &mut World) -> Result {
     let node = &world.place.node.netns;
     let router = &world.backbone.router;
     let device = world.place.name("node");

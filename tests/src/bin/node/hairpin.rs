@@ -1,22 +1,6 @@
 //! Clients that are their own backend, and backends on the client's node.
 
-use std::net::SocketAddr;
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    capture::Capture,
-    client::{self, Family, ask},
-    manifests::Protocol,
-    suite::Suite,
-    topology::pod::{Layout, Pod},
-    wait,
-};
-
-use crate::{
-    each,
-    exchange::{ask_until_known, bulk, greeted},
-    world::{TCP, Target, UDP, World},
-};
+use crate::prelude::*;
 
 const BYTES: usize = 4_000_000;
 
@@ -26,13 +10,13 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &[Layout::Bridged], "the node redirects nobody to a backend", is_not_redirected);
 }
 
-fn reaches_itself(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn reaches_itself(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     // A pod takes no packet from its own address.
     reaches(world, pod, pod, &world.own[&layout], family, Seen::Vip)
 }
 
-fn reaches_neighbours(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn reaches_neighbours(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     for other in Layout::ALL {
         let peer = world.place.peer(other)?;
@@ -57,7 +41,7 @@ fn reaches(
     target: &Target,
     family: Family,
     seen: Seen,
-) -> anyhow::Result<()> {
+) -> Result {
     let (tcp, udp) = (target.tcp(family), target.udp(family));
     let [tcp_backend, udp_backend] =
         [TCP.1, UDP.1].map(|port| family.address(backend.v4(), backend.v6(), port));
@@ -89,7 +73,7 @@ fn reaches(
 
 /// A packet to a neighbour leaves the node by the bridge that it came from, so that the node tells
 /// the client of a shorter way. That way is to one backend, and what would go it is for all.
-fn is_not_redirected(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn is_not_redirected(world: &World, layout: Layout, family: Family) -> Result {
     // The kernel limits redirects per destination; this pod has not been a client yet.
     let (client, backend) = (world.place.peer(layout)?, world.place.pod(layout)?);
     let target = &world.own[&layout];

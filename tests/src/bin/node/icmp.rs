@@ -1,18 +1,10 @@
 //! ICMP errors of routers and backends about packets to a VIP, and ping.
 
 use std::{
-    io::{self, IoSliceMut},
-    net::{IpAddr, SocketAddr, UdpSocket},
+    io::IoSliceMut,
     os::fd::{AsFd, AsRawFd as _, OwnedFd},
-    time::Duration,
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask},
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-};
 use nix::{
     cmsg_space,
     sys::socket::{ControlMessageOwned, MsgFlags, SockaddrStorage, recvmsg, setsockopt, sockopt},
@@ -25,10 +17,7 @@ use rustix::{
     },
 };
 
-use crate::{
-    each,
-    world::{TCP, UDP, World, backends},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "traceroute by UDP", traces_udp);
@@ -49,7 +38,7 @@ struct Report {
     destination: SocketAddr,
 }
 
-fn limit_hops(socket: impl AsFd, family: Family, hops: u8) -> anyhow::Result<()> {
+fn limit_hops(socket: impl AsFd, family: Family, hops: u8) -> Result {
     match family {
         Family::V6 => set_ipv6_unicast_hops(&socket, Some(hops))?,
         Family::V4 | Family::Mapped => set_ip_ttl(&socket, hops.into())?,
@@ -62,7 +51,7 @@ fn limit_hops(socket: impl AsFd, family: Family, hops: u8) -> anyhow::Result<()>
 }
 
 /// Waits for an ICMP error.
-fn report(socket: impl AsFd) -> anyhow::Result<Report> {
+fn report(socket: impl AsFd) -> Result<Report> {
     let mut events = [PollFd::new(&socket, PollFlags::empty())];
     let events = poll(&mut events, Some(&Timespec { tv_sec: 2, tv_nsec: 0 }))?;
     ensure!(events > 0, "no ICMP error came");
@@ -111,13 +100,7 @@ fn router(world: &World, family: Family, hops: u8) -> Option<IpAddr> {
     }
 }
 
-fn check(
-    world: &World,
-    family: Family,
-    hops: u8,
-    vip: SocketAddr,
-    report: &Report,
-) -> anyhow::Result<()> {
+fn check(world: &World, family: Family, hops: u8, vip: SocketAddr, report: &Report) -> Result {
     ensure!(report.errno == libc::EHOSTUNREACH, "{hops} hops: {report:?}");
     ensure!(report.destination == vip, "{hops} hops: about another destination: {report:?}");
     ensure!(report.offender != vip.ip(), "{hops} hops: the VIP itself: {report:?}");
@@ -128,7 +111,7 @@ fn check(
 }
 
 /// The routers on the way say so, and the pod behind them answers.
-fn traces_udp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn traces_udp(world: &World, layout: Layout, family: Family) -> Result {
     let vip = world.far.udp(family);
     world.place.pod(layout)?.netns.run(|| {
         for hops in 1..=HOPS {
@@ -146,7 +129,7 @@ fn traces_udp(world: &World, layout: Layout, family: Family) -> anyhow::Result<(
     })?
 }
 
-fn traces_tcp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn traces_tcp(world: &World, layout: Layout, family: Family) -> Result {
     let vip = world.far.tcp(family);
     world.place.pod(layout)?.netns.run(|| {
         for hops in 1..=HOPS {
@@ -168,7 +151,7 @@ fn traces_tcp(world: &World, layout: Layout, family: Family) -> anyhow::Result<(
 }
 
 /// The node answers.
-fn pings(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn pings(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     pod.netns.sysctl("ipv4/ping_group_range", "0 0")?;
     let vips = [world.web.tcp(family).ip(), world.empty.tcp(family).ip()];
@@ -182,7 +165,7 @@ fn pings(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
     })?
 }
 
-fn ping(family: Family, to: IpAddr, size: usize) -> anyhow::Result<()> {
+fn ping(family: Family, to: IpAddr, size: usize) -> Result {
     let (protocol, request, reply) = match family {
         Family::V6 => (ipproto::ICMPV6, 128, 129),
         Family::V4 | Family::Mapped => (ipproto::ICMP, 8, 0),

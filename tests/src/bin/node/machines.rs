@@ -1,12 +1,6 @@
 //! Checks the packets that the virtual machines of the other cases have received.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    suite::{Suite, tell},
-    topology::pod::Layout,
-};
-
-use crate::world::World;
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for layout in [Layout::Tap, Layout::Tun] {
@@ -17,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Finished or not, in refusals and in what ICMP errors quote.
-fn were_right(world: &World, layout: Layout) -> anyhow::Result<()> {
+fn were_right(world: &World, layout: Layout) -> Result {
     let pod = world.place.pod(layout)?;
     // So that packets were checked even if no other case has run.
     for family in mcs_tests::client::Family::ON_WIRE {

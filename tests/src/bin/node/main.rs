@@ -1,8 +1,6 @@
 //! The node suite: the packet path with real agents, real traffic and what else a node has.
 
-use std::process::ExitCode;
-
-use mcs_tests::{client::Family, suite::Suite, topology::pod::Layout};
+use crate::prelude::*;
 
 mod attach;
 mod bulk;
@@ -21,6 +19,7 @@ mod migrated;
 mod moves;
 mod neighbours;
 mod netfilter;
+mod prelude;
 mod refusal;
 mod resize;
 mod restart;
@@ -29,8 +28,6 @@ mod stuck_device;
 mod takeover;
 mod translation;
 mod world;
-
-use self::world::World;
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();
@@ -65,7 +62,7 @@ fn each(
     suite: &mut Suite<World>,
     layouts: &[Layout],
     name: &str,
-    check: impl Fn(&World, Layout, Family) -> anyhow::Result<()> + Copy + Send + 'static,
+    check: impl Fn(&World, Layout, Family) -> Result + Copy + Send + 'static,
 ) {
     for layout in layouts.iter().copied() {
         for family in Family::ON_WIRE {

@@ -1,25 +1,8 @@
 //! A machine has moved to this node with its open connections. Nobody here knows their backends.
 
-use std::{
-    io::{self, ErrorKind, Read as _},
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
+use mcs_tests::client::set_option;
 
-use anyhow::ensure;
-use mcs_tests::{
-    bpf::classifier::{Counter, Way},
-    client::{self, Family, set_option},
-    suite::{Suite, tell},
-    topology::pod::Layout,
-    wait,
-};
-
-use crate::{
-    attach::{Bench, FIRST, can_attach},
-    each,
-    world::{Mechanism, World},
-};
+use crate::prelude::*;
 
 /// Two round trips take much less, and the timeout of a retransmission is 200 ms.
 const SOON: Duration = Duration::from_millis(150);
@@ -29,7 +12,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a connection that moved to this node, before a program that accepts", is_silent);
 }
 
-fn ends(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn ends(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     let (result, took) = pod.netns.run(|| moved(family, world.web.tcp(family)))??;
     ensure!(
@@ -42,7 +25,7 @@ fn ends(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
 }
 
 /// What a connection reads that a process or a machine brings along, and after how long.
-fn moved(family: Family, vip: SocketAddr) -> anyhow::Result<(io::Result<usize>, Duration)> {
+fn moved(family: Family, vip: SocketAddr) -> Result<(io::Result<usize>, Duration)> {
     let mut stream = client::tcp(family)?;
     let repair = |on: i32| set_option(&stream, libc::SOL_TCP, libc::TCP_REPAIR, &on.to_ne_bytes());
     repair(1)?;
@@ -56,7 +39,7 @@ fn moved(family: Family, vip: SocketAddr) -> anyhow::Result<(io::Result<usize>, 
 }
 
 /// The program takes away the mark that asks the uplink for a reset.
-fn is_silent(world: &mut World) -> anyhow::Result<()> {
+fn is_silent(world: &mut World) -> Result {
     can_attach(Mechanism::Tcx)?;
     let bench = Bench::start(world, Mechanism::Tcx, &["--tc=on"])?;
     let _accepts = Counter::by_accepting(bench.node(), FIRST, Way::Ingress)?;

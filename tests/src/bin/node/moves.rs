@@ -1,18 +1,8 @@
 //! Devices that change while connections use them: their name, their qdisc, a program before the stack, their namespace.
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    bpf::{self, AttachType, Instruction, Program, ProgramType, code, instruction},
-    netns::Namespace,
-    suite::Suite,
-    topology::pod::Layout,
-    wait,
-};
+use mcs_tests::bpf::{AttachType, Instruction, Program, ProgramType, code, instruction};
 
-use crate::{
-    attach::{Bench, FIRST, SECOND, can_attach, reaches, under_load},
-    world::{Mechanism, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for by in Mechanism::BOTH {
@@ -28,14 +18,14 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// An XDP program that lets every packet pass.
-fn passes() -> anyhow::Result<Program> {
+fn passes() -> Result<Program> {
     const XDP_PASS: i32 = 2;
     let program: [Instruction; 2] =
         [instruction(code::MOVE_CONSTANT, 0, 0, 0, XDP_PASS), instruction(code::EXIT, 0, 0, 0, 0)];
     Ok(Program::load(ProgramType::BPF_PROG_TYPE_XDP, None, &program)?)
 }
 
-fn is_changed(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn is_changed(world: &World, by: Mechanism) -> Result {
     const OTHER: &str = "renamed-2";
     let bench = Bench::start(world, by, &[])?;
     let node = bench.node();
@@ -64,7 +54,7 @@ fn is_changed(world: &World, by: Mechanism) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn wait_until_attached(bench: &Bench, device: &str, by: Mechanism) -> anyhow::Result<()> {
+fn wait_until_attached(bench: &Bench, device: &str, by: Mechanism) -> Result {
     wait::until(&format!("{device} to be attached"), || {
         let devices = bench.devices()?;
         let found = devices.get(device).context("it is not listed")?;
@@ -74,7 +64,7 @@ fn wait_until_attached(bench: &Bench, device: &str, by: Mechanism) -> anyhow::Re
 }
 
 /// What runs at a device's hooks for packets.
-fn programs_at(netns: &Namespace, device: &str) -> anyhow::Result<Vec<String>> {
+fn programs_at(netns: &Namespace, device: &str) -> Result<Vec<String>> {
     let index = netns.index(device)?;
     let mut found = Vec::new();
     for (attach, way) in
@@ -91,7 +81,7 @@ fn programs_at(netns: &Namespace, device: &str) -> anyhow::Result<Vec<String>> {
 }
 
 /// Where it is meanwhile, none of our programs is on it.
-fn moves(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn moves(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
     let node = bench.node();
     let elsewhere = Namespace::create(&world.run, &bench.place.name("elsewhere"))?;

@@ -1,21 +1,6 @@
 //! Programs of others at the uplink, beside the guard.
 
-use anyhow::ensure;
-use mcs_tests::{
-    bpf::{
-        Order,
-        classifier::{Counter, Way},
-    },
-    bpffs::BpfDirectory,
-    client::{self, Family},
-    suite::Suite,
-    wait,
-};
-
-use crate::{
-    attach::{Bench, UPLINK, can_attach},
-    world::{Mechanism, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a filter of others that is put at handle 1 leaves the guard", keeps_its_handle);
@@ -30,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Sends to a VIP without a hook that translates, and returns how many packets the guard has dropped.
-fn drops(bench: &Bench) -> anyhow::Result<u64> {
+fn drops(bench: &Bench) -> Result<u64> {
     let before = bench.site.agent.counters()?.get("leak_prevented").copied().unwrap_or_default();
     let to = bench.target.udp(Family::V4);
     bench.node().run(|| {
@@ -44,7 +29,7 @@ fn drops(bench: &Bench) -> anyhow::Result<u64> {
 
 /// As Cilium does on clsact. Its filter, which accepts every packet, runs before older ones of its priority, so the agent puts
 /// the guard in front again.
-fn keeps_its_handle(world: &mut World) -> anyhow::Result<()> {
+fn keeps_its_handle(world: &mut World) -> Result {
     let bench = Bench::start(world, Mechanism::Clsact, &[])?;
     let pins = BpfDirectory::create(&world.run, "replacing")?;
     let _counter = Counter::by_first_filter(bench.node(), UPLINK, Way::Egress, pins.path())?;
@@ -61,9 +46,9 @@ fn keeps_its_handle(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
-fn is_overtaken(world: &World, by: Mechanism) -> anyhow::Result<()> {
+fn is_overtaken(world: &World, by: Mechanism) -> Result {
     let bench = Bench::start(world, by, &[])?;
-    let is_told = || -> anyhow::Result<bool> {
+    let is_told = || -> Result<bool> {
         let degraded = bench.site.agent.status()?["degraded"].to_string();
         Ok(degraded.contains(UPLINK) && degraded.contains("before the guard"))
     };

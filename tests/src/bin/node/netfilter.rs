@@ -1,26 +1,7 @@
 //! The packet path with connection tracking on the node: kube-proxy's rule against invalid packets, and
 //! masquerading.
 
-use std::{collections::BTreeMap, net::UdpSocket, time::Duration};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask},
-    netns::Namespace,
-    suite::{Suite, skip, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-    wait,
-};
-use serde_json::Value;
-
-use crate::{
-    each,
-    exchange::{ask_until_known, bulk, greeted},
-    world::{Target, UDP, World, backends},
-};
+use crate::prelude::*;
 
 const BYTES: usize = 2_000_000;
 const CONNECTIONS: usize = 40;
@@ -42,14 +23,14 @@ pub(crate) struct Table<'a> {
 impl<'a> Table<'a> {
     const NAME: &'static str = "mcs-test";
 
-    pub(crate) fn create(node: &'a Namespace, content: &str) -> anyhow::Result<Self> {
+    pub(crate) fn create(node: &'a Namespace, content: &str) -> Result<Self> {
         let name = Self::NAME;
         node.output("nft", &[&format!("table inet {name} {{{content}\n}}")])?;
         Ok(Self { node })
     }
 
     /// The named counters, in packets.
-    fn counters(&self) -> anyhow::Result<BTreeMap<String, u64>> {
+    fn counters(&self) -> Result<BTreeMap<String, u64>> {
         let listed = self.node.output("nft", &["-j", "list", "table", "inet", Self::NAME])?;
         let listed: Value = serde_json::from_str(&listed)?;
         let items = listed["nftables"].as_array().context("nft lists nothing")?;
@@ -79,7 +60,7 @@ const INVALID: &str = "
         ct state established counter name established
     }";
 
-fn is_valid(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn is_valid(world: &World, layout: Layout, family: Family) -> Result {
     let node = &world.place.node.netns;
     if layout == Layout::Bridged {
         expect_bridges_are_filtered(node)?;
@@ -102,7 +83,7 @@ fn is_valid(world: &World, layout: Layout, family: Family) -> anyhow::Result<()>
 }
 
 /// kube-proxy needs that, too: else it sees one direction of a connection within the bridge.
-fn expect_bridges_are_filtered(node: &Namespace) -> anyhow::Result<()> {
+fn expect_bridges_are_filtered(node: &Namespace) -> Result {
     let setting = "/proc/sys/net/bridge/bridge-nf-call-iptables";
     match node.run(|| std::fs::read_to_string(setting))? {
         Ok(value) if value.trim() == "1" => Ok(()),
@@ -111,13 +92,13 @@ fn expect_bridges_are_filtered(node: &Namespace) -> anyhow::Result<()> {
     }
 }
 
-fn forget_mtus(world: &World, pod: &Pod) -> anyhow::Result<()> {
+fn forget_mtus(world: &World, pod: &Pod) -> Result {
     world.backbone.forget_mtus()?;
     pod.netns.forget_mtus()
 }
 
 /// Bulk, and many short connections.
-fn use_much(pod: &Pod, target: &Target, family: Family) -> anyhow::Result<()> {
+fn use_much(pod: &Pod, target: &Target, family: Family) -> Result {
     let (tcp, udp) = (target.tcp(family), target.udp(family));
     pod.netns.run(|| {
         bulk(&greeted(family, tcp)?.0, BYTES).context("bulk")?;
@@ -139,7 +120,7 @@ const MASQUERADE: &str = "
     }";
 
 /// Servers see the node, and clients the VIP as ever.
-fn is_masqueraded(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn is_masqueraded(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     forget_mtus(world, pod)?;
     let table = Table::create(&world.place.node.netns, MASQUERADE)?;
@@ -162,7 +143,7 @@ fn is_masqueraded(world: &World, layout: Layout, family: Family) -> anyhow::Resu
 }
 
 /// A rule by address, as of a network policy, sees the backend of packets that are translated.
-fn is_forbidden(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn is_forbidden(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     let forbidden = family.address(pod.v4(), pod.v6(), 0).ip();
     let header = if family == Family::V4 { "ip" } else { "ip6" };

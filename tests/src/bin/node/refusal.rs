@@ -1,32 +1,12 @@
 //! Refusals: where no backend answers, the client learns it at once.
 
-use std::{
-    io::{self, Read as _},
-    net::{IpAddr, SocketAddr, UdpSocket},
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family},
-    netns::Namespace,
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-    wait,
-};
+use mcs_tests::target::UNKNOWN_PORT;
 use rustix::net::{
     AddressFamily, Protocol, SocketType, ipproto,
     sockopt::{Timeout, set_socket_timeout},
 };
 
-use crate::{
-    each,
-    exchange::pattern,
-    world::{DEAF, UNKNOWN_PORT, World},
-};
-
-/// Much less than the second after which a SYN is sent again.
-const AT_ONCE: Duration = Duration::from_millis(500);
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "refused: no backend", |world, layout, family| {
@@ -65,12 +45,12 @@ struct Counted {
 }
 
 impl Counted {
-    fn begin(world: &World, name: &'static str) -> anyhow::Result<Self> {
+    fn begin(world: &World, name: &'static str) -> Result<Self> {
         let before = world.site.agent.counters()?.get(name).copied().unwrap_or(0);
         Ok(Self { name, before })
     }
 
-    fn end(self, world: &World) -> anyhow::Result<()> {
+    fn end(self, world: &World) -> Result {
         let after = world.site.agent.counters()?.get(self.name).copied().unwrap_or(0);
         ensure!(after > self.before, "{} did not count", self.name);
         Ok(())
@@ -84,21 +64,16 @@ fn refused(
     family: Family,
     tcp: SocketAddr,
     udp: SocketAddr,
-) -> anyhow::Result<()> {
+) -> Result {
     refused_in(&world.place.pod(layout)?.netns, family, tcp, udp)
 }
 
-fn refused_in(
-    netns: &Namespace,
-    family: Family,
-    tcp: SocketAddr,
-    udp: SocketAddr,
-) -> anyhow::Result<()> {
+fn refused_in(netns: &Namespace, family: Family, tcp: SocketAddr, udp: SocketAddr) -> Result {
     netns.run(|| {
-        at_once(|| client::connected(family, tcp).map(drop)).context("TCP")?;
+        client::refused_at_once(|| client::connected(family, tcp).map(drop)).context("TCP")?;
         // The second would have to be cut.
         for size in [1, 4_000] {
-            at_once(|| send_and_wait(&client::udp_connected(family, udp)?, size))
+            client::refused_at_once(|| send_and_wait(&client::udp_connected(family, udp)?, size))
                 .with_context(|| format!("UDP, {size} bytes"))?;
         }
         anyhow::Ok(())
@@ -110,17 +85,7 @@ fn send_and_wait(socket: &UdpSocket, size: usize) -> io::Result<()> {
     socket.recv(&mut [0; 16]).map(drop)
 }
 
-/// Fails unless the attempt is refused, and soon.
-fn at_once(attempt: impl FnOnce() -> io::Result<()>) -> anyhow::Result<()> {
-    let start = Instant::now();
-    let error = attempt().err().context("was answered")?;
-    let time = start.elapsed();
-    ensure!(error.kind() == io::ErrorKind::ConnectionRefused, "{error} after {time:?}");
-    ensure!(time < wait::scaled(AT_ONCE), "after {time:?}");
-    Ok(())
-}
-
-fn gone(world: &World, netns: &Namespace, family: Family) -> anyhow::Result<()> {
+fn gone(world: &World, netns: &Namespace, family: Family) -> Result {
     let target = world.fresh("gone").with_remote(Distance::Near, World::WEB);
     world.site.apply(&target.service)?;
     world.site.remove(&target.service)?;
@@ -129,7 +94,7 @@ fn gone(world: &World, netns: &Namespace, family: Family) -> anyhow::Result<()> 
     counted.end(world)
 }
 
-fn not_local(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn not_local(world: &World, layout: Layout, family: Family) -> Result {
     let counted = Counted::begin(world, "packet_refused_no_backend")?;
     refused(world, layout, family, world.local.tcp(family), world.local.udp(family))?;
     counted.end(world)
@@ -150,11 +115,12 @@ fn raw(
     Ok(socket.into())
 }
 
-fn no_sctp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn no_sctp(world: &World, layout: Layout, family: Family) -> Result {
     let counted = Counted::begin(world, "packet_refused_sctp")?;
     world.place.pod(layout)?.netns.run(|| {
-        at_once(|| {
-            let mut socket = raw(family, ipproto::SCTP, world.web.tcp(family).ip(), AT_ONCE)?;
+        client::refused_at_once(|| {
+            let mut socket =
+                raw(family, ipproto::SCTP, world.web.tcp(family).ip(), client::AT_ONCE)?;
             // Ports, verification tag and checksum.
             io::Write::write_all(&mut socket, &[0x80, 0, 0, 80, 0, 0, 0, 0, 0, 0, 0, 0])?;
             socket.read(&mut [0; 16]).map(drop)
@@ -163,10 +129,11 @@ fn no_sctp(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
     counted.end(world)
 }
 
-fn no_other_protocol(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn no_other_protocol(world: &World, layout: Layout, family: Family) -> Result {
     let counted = Counted::begin(world, "packet_dropped_protocol")?;
     world.place.pod(layout)?.netns.run(|| {
-        let mut socket = raw(family, ipproto::GRE, world.web.tcp(family).ip(), AT_ONCE / 10)?;
+        let mut socket =
+            raw(family, ipproto::GRE, world.web.tcp(family).ip(), client::AT_ONCE / 10)?;
         io::Write::write_all(&mut socket, &[0; 16])?;
         let answer = socket.read(&mut [0; 16]);
         let error = answer.err().context("was answered")?;

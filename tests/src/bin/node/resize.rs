@@ -1,30 +1,6 @@
 //! Maps of another size, while there are flows.
 
-use std::{
-    collections::BTreeSet,
-    net::{IpAddr, SocketAddr, TcpStream},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask, still_goes},
-    manifests::{Protocol, Service},
-    process,
-    site::Site,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-};
-use serde_json::Value;
-
-use crate::{
-    exchange::greeted,
-    world::{FLAGS, TCP, Target, World, backends},
-};
+use crate::prelude::*;
 
 const BEFORE: &[u8] = &[11, 12, 13];
 const AFTER: &[u8] = &[14, 15];
@@ -38,7 +14,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// The programs on devices are switched like the others: existing flows continue, and later changes
 /// reach the programs.
-fn grows(world: &mut World) -> anyhow::Result<()> {
+fn grows(world: &mut World) -> Result {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let pod = place.pod(Layout::Routed)?;
     let target = world.fresh("outgrown");
@@ -76,7 +52,7 @@ fn more_than_there_is_room_for() -> Service {
 
 /// The set has changed since the connections were made: without their entries in the flow table
 /// they would go elsewhere.
-fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
+fn keeps_connections(world: &mut World) -> Result {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let pod = place.pod(Layout::Routed)?;
     let target = world.fresh("kept");
@@ -90,11 +66,8 @@ fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
     site.apply(&after.service)?;
     for max_flows in ["4096", "256", "1024"] {
         site.agent.stop()?;
-        let asked = while_clients_ask(pod, &target, || {
-            site.agent.start_again(&flags(max_flows))?;
-            site.agent.wait_until_healthy()
-        })
-        .with_context(|| format!("--max-flows {max_flows}"))?;
+        let asked = while_clients_ask(pod, &target, || site.agent.come_back(&flags(max_flows)))
+            .with_context(|| format!("--max-flows {max_flows}"))?;
         for (stream, backend) in &connections {
             still_goes(stream, stream.peer_addr()?)
                 .with_context(|| format!("--max-flows {max_flows}, {backend}"))?;
@@ -108,7 +81,7 @@ fn keeps_connections(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Opens connections.
-fn open(target: &Target) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
+fn open(target: &Target) -> Result<Vec<(TcpStream, SocketAddr)>> {
     let mut connections = Vec::new();
     for family in Family::ON_WIRE {
         let expected = backends(Distance::Near, BEFORE, family, TCP.1);
@@ -122,11 +95,7 @@ fn open(target: &Target) -> anyhow::Result<Vec<(TcpStream, SocketAddr)>> {
 }
 
 /// Does `work`, while UDP clients ask and are answered. Returns how often.
-fn while_clients_ask(
-    pod: &Pod,
-    target: &Target,
-    work: impl FnOnce() -> anyhow::Result<()>,
-) -> anyhow::Result<u32> {
+fn while_clients_ask(pod: &Pod, target: &Target, work: impl FnOnce() -> Result) -> Result<u32> {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let clients = scope.spawn(|| {
@@ -156,11 +125,7 @@ fn while_clients_ask(
 }
 
 /// `mcs-agent flows` knows the connections.
-fn listed(
-    site: &Site,
-    target: &Target,
-    connections: &[(TcpStream, SocketAddr)],
-) -> anyhow::Result<()> {
+fn listed(site: &Site, target: &Target, connections: &[(TcpStream, SocketAddr)]) -> Result {
     let name = format!("default/{}", target.service.name());
     let flows = process::json_list(&site.agent.command(&["flows", &name, "-o", "json"])?)?;
     let text = |flow: &Value, field: &str| flow[field].as_str().map(str::to_owned);
@@ -172,10 +137,10 @@ fn listed(
             ensure!(flow["flags"] == serde_json::json!(["backend-gone"]), "{flow}");
             Ok((text(flow, "client"), text(flow, "backend")))
         })
-        .collect::<anyhow::Result<_>>()?;
+        .collect::<Result<_>>()?;
     let expected = connections.iter().map(|(stream, backend)| {
         Ok((Some(stream.local_addr()?.to_string()), Some(backend.to_string())))
     });
-    ensure!(found == expected.collect::<anyhow::Result<_>>()?, "it lists {found:?}");
+    ensure!(found == expected.collect::<Result<_>>()?, "it lists {found:?}");
     Ok(())
 }

@@ -1,25 +1,12 @@
 //! Agents stop and start: flows continue, and the node is unchanged.
 
-use std::{net::SocketAddr, thread, time::Duration};
-
-use anyhow::{Context as _, ensure};
 use mcs_tests::{
     aged,
-    client::{self, Family, ask},
     netns::Settings,
-    site::Site,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
     writer::{WriteFaults, Writer},
 };
 
-use crate::{
-    exchange::{bulk, greeted},
-    world::{FLAGS, Target, World},
-};
+use crate::prelude::*;
 
 const BYTES: usize = 5_000_000;
 
@@ -36,7 +23,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn begin(pod: &Pod, target: &Target, family: Family) -> anyhow::Result<Self> {
+    fn begin(pod: &Pod, target: &Target, family: Family) -> Result<Self> {
         pod.netns.run(|| {
             let (stream, _) = greeted(family, target.tcp(family))?;
             let socket = client::udp(family)?;
@@ -46,7 +33,7 @@ impl Clients {
     }
 
     /// The socket is where it was; a new one, and a new connection, find a backend.
-    fn go_on(&self, pod: &Pod, target: &Target, family: Family) -> anyhow::Result<()> {
+    fn go_on(&self, pod: &Pod, target: &Target, family: Family) -> Result {
         let reply = ask(&self.socket, target.udp(family))?;
         ensure!(reply.backend == self.backend, "moved to {}", reply.backend);
         pod.netns.run(|| {
@@ -58,7 +45,7 @@ impl Clients {
     }
 }
 
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
+fn is_killed(world: &mut World) -> Result {
     let place = world.new_place(&Layout::CNI.map(|layout| (layout, 1)))?;
     let target = world.fresh("killed").with_remote(Distance::Near, World::WEB);
     let node = &place.node.netns;
@@ -77,8 +64,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     };
     site.agent.kill()?;
     all_go_on("killed")?;
-    site.agent.start_again(FLAGS)?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(FLAGS)?;
     all_go_on("back")?;
     for (client, pod, family) in &clients {
         bulk(&client.stream, BYTES).with_context(|| format!("{}, {family}", pod.layout))?;
@@ -87,7 +73,7 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// No config map has the backend any more: without the bit of its address, a reply would show it.
-fn are_found(world: &mut World) -> anyhow::Result<()> {
+fn are_found(world: &mut World) -> Result {
     let place = world.new_place(&Layout::CNI.map(|layout| (layout, 1)))?;
     let target = world.fresh("found");
     let [first, second, third] =
@@ -110,7 +96,7 @@ fn are_found(world: &mut World) -> anyhow::Result<()> {
     streams.iter().try_for_each(|stream| bulk(stream, BYTES))
 }
 
-fn changes_nothing(world: &mut World) -> anyhow::Result<()> {
+fn changes_nothing(world: &mut World) -> Result {
     let place = world.new_place(&Layout::ALL.map(|layout| (layout, 1)))?;
     let target = world.fresh("unchanged").with_remote(Distance::Near, World::WEB);
     let netns = &place.node.netns;

@@ -1,36 +1,14 @@
 //! Thousands of flows at a time, and more than the table has room for.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    io::{Read as _, Write as _},
-    net::{Ipv4Addr, SocketAddr, TcpStream, UdpSocket},
-    ops::Range,
-    thread,
-    time::Duration,
-};
+use std::ops::Range;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, still_goes},
-    process, procfs,
-    site::Site,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-};
+use mcs_tests::procfs;
 use rustix::{
     net::sockopt::set_tcp_quickack,
     process::{Resource, Rlimit, getrlimit, setrlimit},
 };
 
-use crate::{
-    each,
-    exchange::{echo, greeted},
-    world::{FLAGS, Place, Target, World, backends},
-};
+use crate::{exchange::echo, prelude::*};
 
 const CONNECTIONS: usize = 2_000;
 const SOCKETS: usize = 5_000;
@@ -75,7 +53,7 @@ impl fmt::Display for Sources {
 }
 
 /// Room for the descriptors of a case.
-fn raise_limit() -> anyhow::Result<()> {
+fn raise_limit() -> Result {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     if current.is_some_and(|current| current < DESCRIPTORS) {
         let maximum = maximum.map(|maximum| maximum.max(DESCRIPTORS));
@@ -95,11 +73,7 @@ fn line(number: usize) -> String {
     format!("client {number:08}\n")
 }
 
-fn open_connections(
-    family: Family,
-    to: SocketAddr,
-    count: usize,
-) -> anyhow::Result<Vec<Live<TcpStream>>> {
+fn open_connections(family: Family, to: SocketAddr, count: usize) -> Result<Vec<Live<TcpStream>>> {
     let open = |number| {
         let (socket, backend) = greeted(family, to).with_context(|| format!("number {number}"))?;
         set_tcp_quickack(&socket, true)?;
@@ -109,7 +83,7 @@ fn open_connections(
 }
 
 /// Each sends a line, and gets its own back.
-fn use_connections(connections: &[Live<TcpStream>]) -> anyhow::Result<()> {
+fn use_connections(connections: &[Live<TcpStream>]) -> Result {
     for (number, Live { socket, .. }) in connections.iter().enumerate() {
         (&*socket).write_all(line(number).as_bytes())?;
     }
@@ -128,11 +102,7 @@ fn use_connections(connections: &[Live<TcpStream>]) -> anyhow::Result<()> {
 }
 
 /// Asks by new sockets.
-fn open_sockets(
-    family: Family,
-    to: SocketAddr,
-    count: usize,
-) -> anyhow::Result<Vec<Live<UdpSocket>>> {
+fn open_sockets(family: Family, to: SocketAddr, count: usize) -> Result<Vec<Live<UdpSocket>>> {
     let mut sockets = Vec::new();
     for first in (0..count).step_by(BATCH) {
         let numbers = first..count.min(first + BATCH);
@@ -149,7 +119,7 @@ fn open_sockets(
 }
 
 /// Each asks again, and the same backend answers.
-fn use_sockets(sockets: &[Live<UdpSocket>], to: SocketAddr) -> anyhow::Result<()> {
+fn use_sockets(sockets: &[Live<UdpSocket>], to: SocketAddr) -> Result {
     for (first, batch) in sockets.chunks(BATCH).enumerate() {
         let numbers = first * BATCH..;
         for (number, live) in numbers.clone().zip(batch) {
@@ -163,7 +133,7 @@ fn use_sockets(sockets: &[Live<UdpSocket>], to: SocketAddr) -> anyhow::Result<()
     Ok(())
 }
 
-fn answer(socket: &UdpSocket, vip: SocketAddr, number: usize) -> anyhow::Result<SocketAddr> {
+fn answer(socket: &UdpSocket, vip: SocketAddr, number: usize) -> Result<SocketAddr> {
     let reply =
         echo(socket, line(number).as_bytes()).with_context(|| format!("socket {number}"))?;
     ensure!(reply.source == vip, "{} is shown to socket {number}", reply.source);
@@ -174,7 +144,7 @@ fn backends_of<S>(live: &[Live<S>]) -> BTreeSet<SocketAddr> {
     live.iter().map(|live| live.backend).collect()
 }
 
-fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn stay_separate(world: &World, layout: Layout, family: Family) -> Result {
     raise_limit()?;
     let (tcp, udp) = (world.web.tcp(family), world.web.udp(family));
     let (connections, sockets) = world.place.pod(layout)?.netns.run(|| {
@@ -185,8 +155,8 @@ fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Resul
         anyhow::Ok((connections, sockets))
     })??;
     let expected = |port| backends(Distance::Near, World::WEB, family, port);
-    ensure!(backends_of(&connections) == expected(crate::world::TCP.1));
-    ensure!(backends_of(&sockets) == expected(crate::world::UDP.1));
+    ensure!(backends_of(&connections) == expected(TCP.1));
+    ensure!(backends_of(&sockets) == expected(UDP.1));
     let flows = process::json_list(&world.site.agent.command(&["flows", "-o", "json"])?)?;
     let count = flows.len();
     ensure!(count >= CONNECTIONS + SOCKETS, "the agent lists {count} flows");
@@ -196,7 +166,7 @@ fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Resul
 
 /// A flow that the table has evicted finds its backend again with the client's next packet: the choice depends on addresses and
 /// ports alone.
-fn survive_eviction(world: &mut World) -> anyhow::Result<()> {
+fn survive_eviction(world: &mut World) -> Result {
     let place = world.new_place(&[(Layout::Routed, 1)])?;
     let target: Target = world.fresh("crowded").with_remote(Distance::Near, World::WEB);
     let flags = [FLAGS, &["--max-flows", SMALL]].concat();
@@ -224,7 +194,7 @@ fn survive_eviction(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// One datagram of a new flow each.
-fn flood(pod: &Pod, to: SocketAddr, sources: Sources, numbers: Range<u16>) -> anyhow::Result<()> {
+fn flood(pod: &Pod, to: SocketAddr, sources: Sources, numbers: Range<u16>) -> Result {
     pod.netns.run(|| {
         for number in numbers {
             let [high, low] = number.to_be_bytes();
@@ -240,7 +210,7 @@ fn flood(pod: &Pod, to: SocketAddr, sources: Sources, numbers: Range<u16>) -> an
 
 /// What another pod loses are flows that rest, once the backends have changed too. What it uses goes on, and what is new
 /// finds a place.
-fn crowds_out(world: &World, place: &Place, sources: Sources) -> anyhow::Result<()> {
+fn crowds_out(world: &World, place: &Place, sources: Sources) -> Result {
     const BUSY: usize = 20;
     const ROUNDS: u16 = 80;
     const PER_ROUND: u16 = 100;

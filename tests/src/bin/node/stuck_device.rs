@@ -1,25 +1,9 @@
 //! A new agent cannot attach its programs to one device: the others are switched, and the former agent's programs
 //! serve the clients of that one until the cause is gone.
 
-use std::{fs, os::unix::fs::symlink};
+use std::os::unix::fs::symlink;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    bpf::{
-        Order,
-        classifier::{Counter, Way},
-    },
-    netns::Namespace,
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-    wait,
-};
-use serde_json::Value;
-
-use crate::{
-    attach::{Bench, FIRST, SECOND, UPLINK, all_flags, can_attach, reaches, under_load},
-    world::{Mechanism, World},
-};
+use crate::{attach::all_flags, prelude::*};
 
 /// One side of a device has room for fewer programs of tcx (kernel: `BPF_MPROG_MAX`).
 const TOO_MANY: usize = 65;
@@ -40,7 +24,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Nobody can open a symbolic link to itself.
-fn is_pinned_again(world: &World) -> anyhow::Result<()> {
+fn is_pinned_again(world: &World) -> Result {
     let bench = Bench::start(world, Mechanism::Tcx, &[])?;
     let before = bench.links()?;
     let index = bench.node().index(FIRST)?;
@@ -68,7 +52,7 @@ enum Obstacle {
 }
 
 impl Obstacle {
-    fn put(node: &Namespace, to: Mechanism) -> anyhow::Result<Self> {
+    fn put(node: &Namespace, to: Mechanism) -> Result<Self> {
         match to {
             Mechanism::Clsact => {
                 node.output("tc", &["qdisc", "add", "dev", FIRST, "ingress"])?;
@@ -91,7 +75,7 @@ impl Obstacle {
         }
     }
 
-    fn remove(self, node: &Namespace) -> anyhow::Result<()> {
+    fn remove(self, node: &Namespace) -> Result {
         match self {
             Self::IngressQdisc => {
                 node.output("tc", &["qdisc", "del", "dev", FIRST, "ingress"]).map(drop)
@@ -101,7 +85,7 @@ impl Obstacle {
     }
 }
 
-fn others_are_switched(world: &World, from: Mechanism, to: Mechanism) -> anyhow::Result<()> {
+fn others_are_switched(world: &World, from: Mechanism, to: Mechanism) -> Result {
     let mut bench = Bench::start(world, from, &[])?;
     let later = world.fresh("later").with_remote(Distance::Near, World::WEB);
     let Bench { site, target, place } = &mut bench;
@@ -143,7 +127,7 @@ fn others_are_switched(world: &World, from: Mechanism, to: Mechanism) -> anyhow:
 }
 
 /// Fails unless the first pod's device alone has an error, which says this.
-fn is_stuck(status: &Value, to: Mechanism, says: &str) -> anyhow::Result<()> {
+fn is_stuck(status: &Value, to: Mechanism, says: &str) -> Result {
     let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
     ensure!(devices.len() == 3, "{devices:?}");
     for device in devices {
@@ -161,7 +145,7 @@ fn is_stuck(status: &Value, to: Mechanism, says: &str) -> anyhow::Result<()> {
 }
 
 /// Fails unless every device has programs of this mechanism alone.
-fn is_switched(status: &Value, to: Mechanism) -> anyhow::Result<()> {
+fn is_switched(status: &Value, to: Mechanism) -> Result {
     let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
     for device in devices {
         ensure!(device["attached_by"] == to.to_string(), "{device}");

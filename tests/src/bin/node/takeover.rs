@@ -1,28 +1,9 @@
 //! A node already serves a VIP when the agent takes it over: no conversation ends. Rules of nft stand in for
 //! kube-proxy.
 
-use std::{
-    fmt::Write as _,
-    io::{Read as _, Write as _},
-    net::{SocketAddr, TcpStream, UdpSocket},
-};
+use std::fmt::Write as _;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{self, Family, ask, receive_nameless},
-    site::Site,
-    suite::{Suite, tell},
-    topology::{
-        backbone::Distance,
-        pod::{Layout, Pod},
-    },
-};
-
-use crate::{
-    exchange::greeted,
-    netfilter::Table,
-    world::{FLAGS, Place, TCP, Target, UDP, World},
-};
+use crate::{netfilter::Table, prelude::*};
 
 /// The endpoint that the rules lead to, one of [`World::WEB`].
 const BEFORE: u8 = 12;
@@ -40,7 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     }
 }
 
-fn starts(world: &World, layout: Layout) -> anyhow::Result<()> {
+fn starts(world: &World, layout: Layout) -> Result {
     let place = world.new_place(&[(layout, 1)])?;
     let target = world.fresh("taken-over").with_remote(Distance::Near, World::WEB);
     take_over(&place, layout, &target, || {
@@ -49,7 +30,7 @@ fn starts(world: &World, layout: Layout) -> anyhow::Result<()> {
     })
 }
 
-fn import_comes(world: &World, layout: Layout) -> anyhow::Result<()> {
+fn import_comes(world: &World, layout: Layout) -> Result {
     let place = world.new_place(&[(layout, 1)])?;
     let target = world.fresh("imported").with_remote(Distance::Near, World::WEB);
     let other = world.fresh("other").with_remote(Distance::Near, World::WEB);
@@ -64,8 +45,8 @@ fn take_over(
     place: &Place,
     layout: Layout,
     target: &Target,
-    take: impl FnOnce() -> anyhow::Result<Site>,
-) -> anyhow::Result<()> {
+    take: impl FnOnce() -> Result<Site>,
+) -> Result {
     let pod = place.pod(layout)?;
     let _rules = Table::create(&place.node.netns, &dnat(target))?;
     let mut conversations = Vec::new();
@@ -128,7 +109,7 @@ enum Conversation {
     Unconnected(UdpSocket, Family),
 }
 
-fn begin(pod: &Pod, target: &Target, family: Family) -> anyhow::Result<[Conversation; 3]> {
+fn begin(pod: &Pod, target: &Target, family: Family) -> Result<[Conversation; 3]> {
     let all = pod.netns.run(|| {
         let (stream, _) = greeted(family, target.tcp(family))?;
         anyhow::Ok([
@@ -142,7 +123,7 @@ fn begin(pod: &Pod, target: &Target, family: Family) -> anyhow::Result<[Conversa
 }
 
 impl Conversation {
-    fn exchange(&self, target: &Target) -> anyhow::Result<()> {
+    fn exchange(&self, target: &Target) -> Result {
         match self {
             Self::Tcp(stream) => {
                 let (mut stream, mut echo) = (stream, [0; 5]);

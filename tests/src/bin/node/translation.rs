@@ -1,21 +1,8 @@
 //! TCP and UDP through a VIP.
 
-use std::{collections::BTreeSet, net::SocketAddr};
-
-use anyhow::ensure;
-use mcs_tests::{
-    client::{self, Family, ask},
-    manifests::Protocol,
-    suite::Suite,
-    topology::{backbone::Distance, pod::Layout},
-};
 use nix::sys::socket::{setsockopt, sockopt};
 
-use crate::{
-    each,
-    exchange::{ask_until_known, bulk, echoed, greeted, pattern},
-    world::{TCP, UDP, World, backends},
-};
+use crate::{exchange::echoed, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "TCP", connects);
@@ -28,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::CNI, "session affinity", keeps_backend);
 }
 
-fn connects(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn connects(world: &World, layout: Layout, family: Family) -> Result {
     let vip = world.web.tcp(family);
     let (client, backend) = world.place.pod(layout)?.netns.run(|| {
         let (stream, backend) = greeted(family, vip)?;
@@ -39,7 +26,7 @@ fn connects(world: &World, layout: Layout, family: Family) -> anyhow::Result<()>
     check(world, family, Protocol::Tcp, client, backend)
 }
 
-fn sends(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn sends(world: &World, layout: Layout, family: Family) -> Result {
     let vip = world.web.udp(family);
     let (client, backend) = world.place.pod(layout)?.netns.run(|| {
         let socket = client::udp_connected(family, vip)?;
@@ -63,7 +50,7 @@ fn check(
     protocol: Protocol,
     client: SocketAddr,
     backend: SocketAddr,
-) -> anyhow::Result<()> {
+) -> Result {
     let port = if protocol == Protocol::Tcp { TCP.1 } else { UDP.1 };
     let expected = backends(Distance::Near, World::WEB, family, port);
     ensure!(expected.contains(&backend), "{backend} is not of web");
@@ -72,7 +59,7 @@ fn check(
     Ok(())
 }
 
-fn spreads(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn spreads(world: &World, layout: Layout, family: Family) -> Result {
     let seen = world.place.pod(layout)?.netns.run(|| {
         let mut seen = BTreeSet::new();
         for _ in 0..60 {
@@ -88,7 +75,7 @@ fn spreads(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
 }
 
 /// Fragments both ways.
-fn sends_large(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn sends_large(world: &World, layout: Layout, family: Family) -> Result {
     let vip = world.web.udp(family);
     world.place.pod(layout)?.netns.run(|| {
         let socket = client::udp(family)?;
@@ -101,7 +88,7 @@ fn sends_large(world: &World, layout: Layout, family: Family) -> anyhow::Result<
 }
 
 /// Sizes up to the MTU of the hop, larger sizes that the hop answers with an error, and fragments.
-fn crosses(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn crosses(world: &World, layout: Layout, family: Family) -> Result {
     let pod = world.place.pod(layout)?;
     world.backbone.forget_mtus()?;
     pod.netns.forget_mtus()?;
@@ -117,7 +104,7 @@ fn crosses(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> 
 }
 
 /// `UDP_SEGMENT`: what a socket sends at once is cut later than we see it.
-fn sends_segments(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn sends_segments(world: &World, layout: Layout, family: Family) -> Result {
     const SEGMENT: usize = 1_000;
     const SEGMENTS: usize = 10;
 
@@ -139,7 +126,7 @@ fn sends_segments(world: &World, layout: Layout, family: Family) -> anyhow::Resu
 }
 
 /// The replies of both have the same addresses and ports, unless the client's port is translated.
-fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn stay_separate(world: &World, layout: Layout, family: Family) -> Result {
     const ROUNDS: usize = 3;
 
     let vips = world.twins.each_ref().map(|target| target.udp(family));
@@ -178,7 +165,7 @@ fn stay_separate(world: &World, layout: Layout, family: Family) -> anyhow::Resul
 }
 
 /// By the client's address: all sockets of the pod.
-fn keeps_backend(world: &World, layout: Layout, family: Family) -> anyhow::Result<()> {
+fn keeps_backend(world: &World, layout: Layout, family: Family) -> Result {
     let backends = world.place.pod(layout)?.netns.run(|| {
         let mut backends = [BTreeSet::new(), BTreeSet::new()];
         for _ in 0..20 {

@@ -1,28 +1,11 @@
 //! What the cases share: a node with pods of every layout, remote pods beyond its uplink, and an
 //! agent without socket hooks.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-    sync::atomic::{AtomicU8, Ordering},
-};
+use std::ops::Deref;
 
-use anyhow::Context as _;
-pub(crate) use mcs_tests::target::{DEAF, TCP, Target, UDP, UNKNOWN_PORT};
-use mcs_tests::{
-    client::Family,
-    manifests::Protocol,
-    run::Run,
-    server::{Serve, Server, Servers},
-    site::Site,
-    target::Vips,
-    topology::{
-        Node, Subnet,
-        backbone::{Backbone, Distance},
-        pod::{Layout, Pod},
-    },
-};
+use mcs_tests::world::{self, Nodes};
+
+use crate::prelude::*;
 
 /// The flags of an agent that serves pods of every layout, by packets alone.
 pub(crate) const FLAGS: &[&str] =
@@ -60,85 +43,6 @@ pub(crate) fn backends(
     ips.map(|ip| SocketAddr::new(ip, port)).collect()
 }
 
-/// A node and its pods.
-pub(crate) struct Place {
-    servers: Servers,
-    pods: BTreeMap<Layout, Vec<Pod>>,
-    pub(crate) node: Node,
-    first: Subnet,
-    number: u8,
-}
-
-/// The servers of every pod.
-const SERVE: [Serve; 2] = [(Server::tcp_echo, TCP.1), (Server::udp_echo, UDP.1)];
-
-impl Place {
-    /// Makes the node with this number, and this number of pods of each layout, each with servers.
-    fn create(
-        run: &Run,
-        backbone: &Backbone,
-        number: u8,
-        pods: &[(Layout, u8)],
-    ) -> anyhow::Result<Self> {
-        let (node, first) = backbone.node(run, &format!("node-{number}"), number)?;
-        let mut place =
-            Self { servers: Servers::default(), pods: BTreeMap::new(), node, first, number };
-        for (layout, count) in pods {
-            for host in 0..*count {
-                place.add(run, *layout, first, host + 2)?;
-            }
-        }
-        Ok(place)
-    }
-
-    fn add(&mut self, run: &Run, layout: Layout, first: Subnet, host: u8) -> anyhow::Result<()> {
-        let pod = Pod::create(run, &self.node, layout, first, host)?;
-        self.servers.add(&pod.netns, both(&pod), &SERVE)?;
-        self.pods.entry(layout).or_default().push(pod);
-        Ok(())
-    }
-
-    /// The addresses of both routers, as clients on this node see them.
-    pub(crate) fn routers(&self) -> [(Ipv4Addr, Ipv6Addr); 2] {
-        Backbone::routers(self.number)
-    }
-
-    /// A pod for clients.
-    pub(crate) fn pod(&self, layout: Layout) -> anyhow::Result<&Pod> {
-        self.nth_pod(layout, 0)
-    }
-
-    /// Another pod with the same layout.
-    pub(crate) fn peer(&self, layout: Layout) -> anyhow::Result<&Pod> {
-        self.nth_pod(layout, 1)
-    }
-
-    /// A name for something of this node; with "node" its own, which the router's interface has too.
-    pub(crate) fn name(&self, role: &str) -> String {
-        format!("{role}-{}", self.number)
-    }
-
-    /// Makes a pod that goes when it is dropped. It has no servers.
-    pub(crate) fn another_pod(&self, run: &Run, layout: Layout) -> anyhow::Result<Pod> {
-        self.pod_of(run, layout, 100)
-    }
-
-    /// The same with this number in its address.
-    pub(crate) fn pod_of(&self, run: &Run, layout: Layout, host: u8) -> anyhow::Result<Pod> {
-        Pod::create(run, &self.node, layout, self.first, host)
-    }
-
-    fn nth_pod(&self, layout: Layout, nth: usize) -> anyhow::Result<&Pod> {
-        let pod = self.pods.get(&layout).and_then(|pods| pods.get(nth));
-        pod.with_context(|| format!("there is no {layout} pod {nth}"))
-    }
-
-    /// Every pod.
-    pub(crate) fn pods(&self) -> impl Iterator<Item = &Pod> {
-        self.pods.values().flatten()
-    }
-}
-
 // They have to be removed in this order.
 pub(crate) struct World {
     /// The agent that most cases use.
@@ -159,13 +63,16 @@ pub(crate) struct World {
     pub(crate) own: BTreeMap<Layout, Target>,
     /// Services with [`Place::peer`] of a layout as their endpoint.
     pub(crate) neighbour: BTreeMap<Layout, Target>,
-    servers: Servers,
-    /// The node of that agent.
-    pub(crate) place: Place,
-    pub(crate) backbone: Backbone,
-    pub(crate) run: Run,
-    vips: Vips,
-    places: AtomicU8,
+    /// The first one is the node of that agent.
+    nodes: Nodes,
+}
+
+impl Deref for World {
+    type Target = Nodes;
+
+    fn deref(&self) -> &Nodes {
+        &self.nodes
+    }
 }
 
 impl World {
@@ -175,83 +82,33 @@ impl World {
     pub(crate) const FAR: &[u8] = &[11, 12];
 
     /// Creates everything.
-    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
-        let backbone = Backbone::create(&run)?;
-        let mut servers = Servers::default();
-        for distance in Distance::ALL {
-            let ips = Backbone::PODS.into_iter().flat_map(|pod| distance.pod(pod));
-            servers.add(backbone.pods(distance), ips, &SERVE)?;
-        }
-        let place = Place::create(&run, &backbone, 0, &Layout::ALL.map(|layout| (layout, 2)))?;
-        let vips = Vips::default();
-        let web = fresh(&vips, "web").with_remote(Distance::Near, Self::WEB);
-        let empty = fresh(&vips, "empty").with(&[]);
-        let mut local = fresh(&vips, "local").with_remote(Distance::Near, Self::WEB);
+    pub(crate) fn begin(run: Run) -> Result<Self> {
+        let nodes = world::World::of(run)
+            .serving(&[(Server::tcp_echo, TCP.1), (Server::udp_echo, UDP.1)])
+            .ports(&[(Protocol::Tcp, DEAF), (Protocol::Udp, DEAF)])
+            .nodes(&Layout::ALL.map(|layout| (layout, 2)))?;
+        let near = |name, pods| nodes.fresh(name).with_remote(Distance::Near, pods);
+        let web = near("web", Self::WEB);
+        let empty = nodes.fresh("empty").with(&[]);
+        let mut local = near("local", Self::WEB);
         local.service = local.service.local();
-        let far = fresh(&vips, "far").with_remote(Distance::Far, Self::FAR);
-        let twins = ["twin-1", "twin-2"]
-            .map(|name| fresh(&vips, name).with_remote(Distance::Near, &Self::WEB[..1]));
-        let mut sticky = fresh(&vips, "sticky").with_remote(Distance::Near, Self::WEB);
+        let far = nodes.fresh("far").with_remote(Distance::Far, Self::FAR);
+        let twins = ["twin-1", "twin-2"].map(|name| near(name, &Self::WEB[..1]));
+        let mut sticky = near("sticky", Self::WEB);
         sticky.service = sticky.service.affinity(60);
-        let mut own = BTreeMap::new();
-        let mut neighbour = BTreeMap::new();
+        let (mut own, mut neighbour) = (BTreeMap::new(), BTreeMap::new());
         for layout in Layout::ALL {
-            let (pod, peer) = (place.pod(layout)?, place.peer(layout)?);
-            own.insert(layout, fresh(&vips, &format!("own-{layout}")).with_ips(both(pod)));
-            let name = format!("neighbour-{layout}");
-            neighbour.insert(layout, fresh(&vips, &name).with_ips(both(peer)));
+            let of =
+                |name, pod: &Pod| nodes.fresh(&format!("{name}-{layout}")).with_ips(pod.both());
+            own.insert(layout, of("own", nodes.place.pod(layout)?));
+            neighbour.insert(layout, of("neighbour", nodes.place.peer(layout)?));
         }
         let targets = [&web, &empty, &local, &far, &twins[0], &twins[1], &sticky].into_iter();
         let services: Vec<_> = targets
             .chain(own.values().chain(neighbour.values()))
             .map(|target| &target.service)
             .collect();
-        let site = Site::start(&run, "main", &place.node.netns, FLAGS, &services)?;
-        Ok(Self {
-            site,
-            web,
-            empty,
-            local,
-            far,
-            twins,
-            sticky,
-            own,
-            neighbour,
-            servers,
-            place,
-            backbone,
-            run,
-            vips,
-            places: AtomicU8::new(1),
-        })
+        let site = Site::start(&nodes.run, "main", &nodes.place.node.netns, FLAGS, &services)?;
+        Ok(Self { site, web, empty, local, far, twins, sticky, own, neighbour, nodes })
     }
-
-    /// A service with its own addresses, no endpoints, and no agent that knows it.
-    pub(crate) fn fresh(&self, name: &str) -> Target {
-        fresh(&self.vips, name)
-    }
-
-    /// Another node, with this number of pods of these layouts, and no agent.
-    pub(crate) fn new_place(&self, pods: &[(Layout, u8)]) -> anyhow::Result<Place> {
-        let number = self.places.fetch_add(1, Ordering::Relaxed);
-        Place::create(&self.run, &self.backbone, number, pods)
-    }
-
-    /// The server at an address of a remote pod, or of a pod of the node.
-    pub(crate) fn server(
-        &self,
-        protocol: Protocol,
-        address: SocketAddr,
-    ) -> anyhow::Result<&Server> {
-        self.servers.at(protocol, address).or_else(|_| self.place.servers.at(protocol, address))
-    }
-}
-
-/// The addresses of a pod of the node.
-fn both(pod: &Pod) -> [IpAddr; 2] {
-    [pod.v4().into(), pod.v6().into()]
-}
-
-fn fresh(vips: &Vips, name: &str) -> Target {
-    vips.target(name).port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
 }

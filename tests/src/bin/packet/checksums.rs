@@ -1,43 +1,21 @@
 //! Checksums: the programs update them by the difference, with the result of a new computation.
 
-use std::net::SocketAddr;
-
-use anyhow::{Context as _, ensure};
-use etherparse::checksum::Sum16BitWords;
 use fastrand::Rng;
-use mcs_common::Counter;
-use mcs_tests::suite::Suite;
 
-use crate::{
-    each,
-    family::Family,
-    fixture::{Fixture, Hook},
-    one,
-    packet::{Packet, Protocol},
-    test_flow::{Side, TestFlow},
-};
+use crate::{prelude::*, row::rows};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
-    each(suite, "checksums: a UDP checksum of 0 stays 0", none);
-    each(suite, "checksums: one that becomes 0", becomes_zero);
+    rows(suite, "checksums: a UDP checksum of 0 stays 0 | UDP | >first:nosum! =data:nosum");
+    each(suite, "checksums: one that becomes 0", of_side(becomes_zero));
     one(suite, "checksums: an IPv4 header's that becomes 0", Family::V4, header_becomes_zero);
-    each(suite, "checksums: a wrong one stays wrong", wrong);
+    each(suite, "checksums: a wrong one stays wrong", of_side(wrong));
     each(suite, "checksums: packets of all sorts", random);
-}
-
-fn none(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let flow = fixture.new_flow(Protocol::Udp)?;
-    fixture.opens(&flow, &flow.first().without_checksum())?;
-    for side in Side::BOTH {
-        fixture.carries(&flow, side, &flow.later(side).without_checksum())?;
-    }
-    Ok(())
 }
 
 /// The place of the checksum of the payload's protocol in a packet without options.
 fn checksum_at(packet: &Packet) -> usize {
-    let header = if packet.src.is_ipv4() { 20 } else { 40 };
-    header + if packet.protocol() == Protocol::Tcp.number() { 16 } else { 6 }
+    Packet::family_of(packet.src).header()
+        + if packet.protocol() == Protocol::Tcp.number() { 16 } else { 6 }
 }
 
 fn word(bytes: &[u8], at: usize) -> u16 {
@@ -50,7 +28,7 @@ fn zeroed(
     with_word: impl Fn(u16) -> Packet,
     translated: impl Fn(&Packet) -> Packet,
     at: usize,
-) -> anyhow::Result<Packet> {
+) -> Result<Packet> {
     let checksum = |packet: &Packet| word(&translated(packet).bytes(), at);
     let packet = with_word(checksum(&with_word(0)));
     // UDP writes 0 as 0xffff.
@@ -58,26 +36,18 @@ fn zeroed(
     Ok(packet)
 }
 
-fn becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.new_flow(protocol)?;
-        fixture.established(&flow)?;
-        for side in Side::BOTH {
-            let with_word = |word: u16| flow.later(side).payload(&word.to_be_bytes());
-            let at = checksum_at(&with_word(0));
-            let becomes = zeroed(with_word, |packet| flow.translated(side, packet), at)?;
-            fixture.carries(&flow, side, &becomes)?;
-            fixture.carries(&flow, side, &zeroed(with_word, Packet::clone, at)?)?;
-        }
-    }
-    Ok(())
+fn becomes_zero(fixture: &mut Fixture, flow: TestFlow, side: Side) -> Result {
+    let with_word = |word: u16| flow.later(side).payload(&word.to_be_bytes());
+    let at = checksum_at(&with_word(0));
+    let becomes = zeroed(with_word, |packet| flow.translated(side, packet), at)?;
+    fixture.carries(&flow, side, &becomes)?;
+    fixture.carries(&flow, side, &zeroed(with_word, Packet::clone, at)?)
 }
 
-fn header_becomes_zero(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn header_becomes_zero(fixture: &mut Fixture) -> Result {
     const CHECKSUM: usize = 10;
 
-    let flow = fixture.new_flow(Protocol::Udp)?;
-    fixture.established(&flow)?;
+    let flow = fixture.open_flow(Protocol::Udp)?;
     for side in Side::BOTH {
         let with_word = |id: u16| flow.later(side).id(id.into());
         let becomes = zeroed(with_word, |packet| flow.translated(side, packet), CHECKSUM)?;
@@ -103,25 +73,15 @@ fn spoilt(packet: &Packet, error: u16) -> Vec<u8> {
     bytes
 }
 
-fn wrong(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.new_flow(protocol)?;
-        fixture.established(&flow)?;
-        for side in Side::BOTH {
-            for error in [1, 0x100, 0x8000, 0xfffe] {
-                let packet = flow.later(side);
-                let flags = packet.flags();
-                let out = spoilt(&flow.translated(side, &packet), error);
-                let expect =
-                    flow.carried(side, &out).writes(move |tables| flow.passes(tables, side, flags));
-                fixture.expect(flow.hook(side), spoilt(&packet, error), expect)?;
-            }
-        }
-    }
-    Ok(())
+fn wrong(fixture: &mut Fixture, flow: TestFlow, side: Side) -> Result {
+    [1, 0x100, 0x8000, 0xfffe].into_iter().try_for_each(|error| {
+        let packet = flow.later(side);
+        let bytes = [&packet, &flow.translated(side, &packet)].map(|one| spoilt(one, error));
+        fixture.carries_as(&flow, side, &packet, bytes)
+    })
 }
 
-fn random(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn random(fixture: &mut Fixture) -> Result {
     let mut rng = Rng::with_seed(0x6d63_7361);
     for _ in 0..100 {
         let protocol = rng.choice(Protocol::ALL).context("there are two")?;

@@ -1,30 +1,17 @@
 //! The choice of a backend: stable for a flow, even over all flows, and by client with affinity.
 
-use std::{collections::BTreeMap, net::SocketAddr, time::Duration};
-
-use anyhow::Context as _;
-use mcs_common::{Affinity, ClientKey};
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each, each_on,
-    fixture::{Fixture, Pick, Service},
-    medium::Medium,
-    packet::{Packet, Protocol},
-    tables::{Key as _, Time, Timed},
-    test_flow::{Side, TestFlow},
-};
+use crate::{prelude::*, tables::Key as _};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
-    each(suite, "choice: the same again for a flow that was evicted", stable);
+    each(suite, "choice: the same again for a flow that was evicted", both(stable));
     let one = &[Medium::Ethernet];
     each_on(suite, "choice: evenly over flows", one, spread);
     each_on(suite, "choice: evenly over clients with affinity", one, spread_of_clients);
     each(suite, "affinity: all flows of a client", one_client);
-    each(suite, "affinity: until it is over", expiry);
-    each(suite, "affinity: until the backend is gone", backend_gone);
-    each(suite, "affinity: a client that was evicted", evicted);
-    each(suite, "affinity: of each frontend by itself", by_frontend);
+    each(suite, "affinity: until it is over", both(expiry));
+    each(suite, "affinity: until the backend is gone", both(backend_gone));
+    each(suite, "affinity: a client that was evicted", both(evicted));
+    each(suite, "affinity: of each frontend by itself", both(by_frontend));
 }
 
 /// A client's address with another port.
@@ -32,23 +19,22 @@ const fn from_port(client: SocketAddr, port: u16) -> SocketAddr {
     SocketAddr::new(client.ip(), port)
 }
 
-fn service(fixture: &mut Fixture, protocol: Protocol, pods: &[u8]) -> anyhow::Result<Service> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let backends: Vec<_> = pods.iter().map(|pod| fixture.family.pod(*pod)).collect();
-    fixture.service(protocol, fixture.family.vip(1), &backends)
+/// A frontend with affinity and three backends.
+fn sticky(fixture: &mut Fixture, protocol: Protocol) -> Result<Service> {
+    let service = fixture.new_service(protocol, &[1, 2, 3])?;
+    fixture.stick(&service, Duration::from_secs(10))?;
+    Ok(service)
 }
 
-fn stable(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let service = service(fixture, protocol, &[1, 2, 3])?;
-        for port in 50_000..50_050 {
-            let client = from_port(fixture.family.client(1), port);
-            let (flow, packet) = fixture.opens_with_any_choice(client, &service)?;
-            fixture.evict_flows()?;
-            fixture.opens(&flow, &packet)?;
-            fixture.evict_flows()?;
-            fixture.opens(&flow, &flow.later(Side::Client))?;
-        }
+fn stable(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let service = fixture.new_service(protocol, &[1, 2, 3])?;
+    for port in 50_000..50_050 {
+        let client = from_port(fixture.family.client(1), port);
+        let (flow, packet) = fixture.opens_with_any_choice(client, &service)?;
+        fixture.evict_flows()?;
+        fixture.opens(&flow, &packet)?;
+        fixture.evict_flows()?;
+        fixture.opens(&flow, &flow.later(Side::Client))?;
     }
     Ok(())
 }
@@ -69,9 +55,9 @@ fn assert_even(tally: &Tally, backends: usize, flows: usize) {
     }
 }
 
-fn spread(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn spread(fixture: &mut Fixture) -> Result {
     const FLOWS: usize = 600;
-    let service = service(fixture, Protocol::Udp, &[1, 2, 3, 4, 5, 6])?;
+    let service = fixture.new_service(Protocol::Udp, &[1, 2, 3, 4, 5, 6])?;
     let mut tally = Tally::new();
     // Ports as a client uses them: one after the other.
     for port in (20_000..).take(FLOWS) {
@@ -84,9 +70,8 @@ fn spread(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn spread_of_clients(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let service = service(fixture, Protocol::Udp, &[1, 2, 3])?;
-    fixture.stick(&service, Duration::from_secs(10))?;
+fn spread_of_clients(fixture: &mut Fixture) -> Result {
+    let service = sticky(fixture, Protocol::Udp)?;
     let mut tally = Tally::new();
     for host in 0..=255 {
         let flow = sticks(fixture, fixture.family.client(host), &service)?;
@@ -103,7 +88,7 @@ pub(crate) fn sticks(
     fixture: &mut Fixture,
     client: SocketAddr,
     service: &Service,
-) -> anyhow::Result<TestFlow> {
+) -> Result<TestFlow> {
     let packet = Packet::first(service.protocol, client, service.vip);
     let frontend = service.frontend;
     fixture.opens_with(service, &packet, move |tables, flow| {
@@ -120,16 +105,15 @@ fn sticks_to(
     client: SocketAddr,
     service: &Service,
     pick: Pick,
-) -> anyhow::Result<TestFlow> {
+) -> Result<TestFlow> {
     let flow = sticks(fixture, client, service)?;
     assert_eq!(flow.pick, pick, "the client's backend");
     Ok(flow)
 }
 
-pub(crate) fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn one_client(fixture: &mut Fixture) -> Result {
     for protocol in Protocol::ALL {
-        let service = service(fixture, protocol, &[1, 2, 3])?;
-        fixture.stick(&service, Duration::from_secs(10))?;
+        let service = sticky(fixture, protocol)?;
         let client = fixture.family.client(1);
         let first = sticks(fixture, client, &service)?;
         for port in 1..40 {
@@ -144,90 +128,73 @@ pub(crate) fn one_client(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// A backend of the frontend that is not this one.
-fn another(service: &Service, pick: Pick) -> anyhow::Result<Pick> {
+fn another(service: &Service, pick: Pick) -> Result<Pick> {
     service.backends.iter().copied().find(|other| *other != pick).context("there is only one")
 }
 
-fn expiry(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let service = service(fixture, protocol, &[1, 2, 3])?;
-        fixture.stick(&service, Duration::from_secs(10))?;
-        let client = fixture.family.client(1);
-        let own = sticks(fixture, client, &service)?.pick;
-        // One that the client would not get by itself.
-        let given = another(&service, own)?;
-        fixture.give(client, &service, given)?;
-        for port in 1..4 {
-            // Each flow restarts the timeout.
-            fixture.age_affinity(Duration::from_secs(5))?;
-            sticks_to(fixture, from_port(client, port), &service, given)?;
-        }
-        // A client whose time is over gets any backend, and keeps it.
-        let mut seen = Vec::new();
-        for port in 4..64 {
-            fixture.age_affinity(Duration::from_secs(10))?;
-            let pick = sticks(fixture, from_port(client, port), &service)?.pick;
-            sticks_to(fixture, from_port(client, 1000 + port), &service, pick)?;
-            seen.push(pick);
-        }
-        assert!(service.backends.iter().all(|pick| seen.contains(pick)), "{seen:?}");
+fn expiry(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let service = sticky(fixture, protocol)?;
+    let client = fixture.family.client(1);
+    let own = sticks(fixture, client, &service)?.pick;
+    // One that the client would not get by itself.
+    let given = another(&service, own)?;
+    fixture.give(client, &service, given)?;
+    for port in 1..4 {
+        // Each flow restarts the timeout.
+        fixture.age_affinity(Duration::from_secs(5))?;
+        sticks_to(fixture, from_port(client, port), &service, given)?;
+    }
+    // A client whose time is over gets any backend, and keeps it.
+    let mut seen = Vec::new();
+    for port in 4..64 {
+        fixture.age_affinity(Duration::from_secs(10))?;
+        let pick = sticks(fixture, from_port(client, port), &service)?.pick;
+        sticks_to(fixture, from_port(client, 1000 + port), &service, pick)?;
+        seen.push(pick);
+    }
+    assert!(service.backends.iter().all(|pick| seen.contains(pick)), "{seen:?}");
+    Ok(())
+}
+
+fn backend_gone(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let mut service = sticky(fixture, protocol)?;
+    let client = fixture.family.client(1);
+    let gone = sticks(fixture, client, &service)?.pick;
+    let left = service.backends.iter().filter(|pick| **pick != gone);
+    let left: Vec<_> = left.map(|pick| pick.address).collect();
+    fixture.change(&mut service, &left)?;
+    let second = sticks(fixture, from_port(client, 1), &service)?.pick;
+    assert_ne!(second, gone);
+    sticks_to(fixture, from_port(client, 2), &service, second)?;
+    // A kept backend gets no new client.
+    fixture.keep(&mut service, second)?;
+    let third = sticks(fixture, from_port(client, 5), &service)?.pick;
+    assert_ne!(third, second);
+    // Its id comes back as another backend: not what was remembered.
+    fixture.give(client, &service, gone)?;
+    fixture.reuse(&mut service, gone, fixture.family.pod(9))?;
+    let third = sticks(fixture, from_port(client, 3), &service)?.pick;
+    assert_ne!(third.chosen, gone.chosen);
+    sticks_to(fixture, from_port(client, 4), &service, third).map(drop)
+}
+
+fn evicted(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let service = sticky(fixture, protocol)?;
+    for host in 1..30 {
+        let client = fixture.family.client(host);
+        let pick = sticks(fixture, client, &service)?.pick;
+        fixture.evict_affinity()?;
+        sticks_to(fixture, from_port(client, 7), &service, pick)?;
     }
     Ok(())
 }
 
-fn backend_gone(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let mut service = service(fixture, protocol, &[1, 2, 3])?;
-        fixture.stick(&service, Duration::from_secs(10))?;
-        let client = fixture.family.client(1);
-        let gone = sticks(fixture, client, &service)?.pick;
-        let left: Vec<_> = service.backends.iter().filter(|pick| **pick != gone).collect();
-        let left: Vec<_> = left.iter().map(|pick| pick.address).collect();
-        fixture.change(&mut service, &left)?;
-        let second = sticks(fixture, from_port(client, 1), &service)?.pick;
-        assert_ne!(second, gone);
-        sticks_to(fixture, from_port(client, 2), &service, second)?;
-        // A kept backend gets no new client.
-        fixture.keep(&mut service, second)?;
-        let third = sticks(fixture, from_port(client, 5), &service)?.pick;
-        assert_ne!(third, second);
-        // Its id comes back as another backend: not what was remembered.
-        fixture.give(client, &service, gone)?;
-        fixture.reuse(&mut service, gone, fixture.family.pod(9))?;
-        let third = sticks(fixture, from_port(client, 3), &service)?.pick;
-        assert_ne!(third.chosen, gone.chosen);
-        sticks_to(fixture, from_port(client, 4), &service, third)?;
-    }
-    Ok(())
-}
-
-fn evicted(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let service = service(fixture, protocol, &[1, 2, 3])?;
-        fixture.stick(&service, Duration::from_secs(10))?;
-        for host in 1..30 {
-            let client = fixture.family.client(host);
-            let pick = sticks(fixture, client, &service)?.pick;
-            fixture.evict_affinity()?;
-            sticks_to(fixture, from_port(client, 7), &service, pick)?;
-        }
-    }
-    Ok(())
-}
-
-fn by_frontend(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let service = service(fixture, protocol, &[1, 2, 3])?;
-        let pods = [4, 5, 6].map(|pod| fixture.family.pod(pod));
-        let other = fixture.service(protocol, fixture.family.vip(2), &pods)?;
-        for service in [&service, &other] {
-            fixture.stick(service, Duration::from_secs(10))?;
-        }
-        let client = fixture.family.client(1);
-        let picks =
-            [sticks(fixture, client, &service)?.pick, sticks(fixture, client, &other)?.pick];
-        sticks_to(fixture, from_port(client, 1), &other, picks[1])?;
-        sticks_to(fixture, from_port(client, 2), &service, picks[0])?;
-    }
-    Ok(())
+fn by_frontend(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let service = sticky(fixture, protocol)?;
+    let other = fixture.service_of(protocol, 2, &[4, 5, 6])?;
+    fixture.stick(&other, Duration::from_secs(10))?;
+    let client = fixture.family.client(1);
+    let picks = [sticks(fixture, client, &service)?.pick, sticks(fixture, client, &other)?.pick];
+    sticks_to(fixture, from_port(client, 1), &other, picks[1])?;
+    sticks_to(fixture, from_port(client, 2), &service, picks[0]).map(drop)
 }

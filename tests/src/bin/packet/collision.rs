@@ -1,146 +1,114 @@
 //! Collisions: flows of one client and port to one backend through two VIPs, whose replies would look the same.
 
-use std::{net::SocketAddr, time::Duration};
+use crate::{prelude::*, row::rows, test_flow::FIRST_OTHER_PORT};
 
-use mcs_common::{Counter, Flow, FlowFlags, Seen};
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each,
-    expect::Expect,
-    family::Family,
-    fixture::{Fixture, Hook, Service},
-    medium::Medium,
-    packet::{Packet, Protocol, flag},
-    tables::{Time, Timed},
-    test_flow::{FIRST_OTHER_PORT, Side, TestFlow},
-};
+const ROWS: &str = "
+    collision: a flow that has ended gives way | TCP | open =fin+ack vip:2 >first! talk
+        open <fin+ack >fin+ack <ack vip:2 >first! talk
+        open >rst vip:2 >first! talk
+        open <rst+ack vip:2 >first! talk
+        # Half closed is not over.
+        open >fin+ack vip:2 >first* talk:both
+    # nf_conntrack's timeouts: UDP without and with a reply, TCP without one.
+    collision: a flow that is long silent gives way, UDP | UDP | >first! age=15 vip:2 >first*
+        >first! age=30 vip:2 >first! talk
+        open age=60 vip:2 >first*
+        open age=120 vip:2 >first! talk
+    collision: a flow that is long silent gives way, TCP | TCP | >first! age=60 vip:2 >first*
+        >first! age=120 vip:2 >first! talk
+    # What limits.md says: datagrams of the backend look the same. The direct socket has the second one without the flow.
+    collision: with direct datagrams, which go to the VIP's socket | UDP | <data~ >first! <data direct>data~ >data
+";
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
-    each(suite, "collision: another backend is found", another_backend);
-    each(suite, "collision: another source port is found", another_port);
-    each(suite, "collision: of clients with affinity", with_affinity);
-    each(suite, "collision: nothing is found", nothing);
-    each(suite, "collision: a flow that has ended gives way", ended_gives_way);
-    each(suite, "collision: a flow that is long silent gives way", silent_gives_way);
-    each(suite, "collision: a flow that has given way comes back", comes_back);
+    rows(suite, ROWS);
+    each(suite, "collision: another backend is found", both(another_backend));
+    each(suite, "collision: another source port is found", both(another_port));
+    each(suite, "collision: of clients with affinity", both(with_affinity));
+    each(suite, "collision: nothing is found", both(nothing));
+    each(suite, "collision: a flow that has given way comes back", both(comes_back));
     each(suite, "collision: of other protocols", other_protocol);
     each(suite, "collision: with a direct connection that was first", direct_first);
     each(suite, "collision: with a direct connection that comes later", direct_later);
-    each(suite, "collision: with direct datagrams, which go to the VIP's socket", direct_datagrams);
     each(suite, "collision: with direct datagrams, once the VIP's socket is closed", closed);
-}
-
-fn service(
-    fixture: &mut Fixture,
-    protocol: Protocol,
-    vip: u8,
-    pods: &[u8],
-) -> anyhow::Result<Service> {
-    let backends: Vec<_> = pods.iter().map(|pod| fixture.family.pod(*pod)).collect();
-    fixture.service(protocol, fixture.family.vip(vip), &backends)
-}
-
-/// A flow of the client to pod 1, through the first VIP.
-fn first(fixture: &mut Fixture, protocol: Protocol) -> anyhow::Result<TestFlow> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = service(fixture, protocol, 1, &[1])?;
-    let flow = TestFlow::new(fixture.family.client(1), &service);
-    fixture.established(&flow)?;
-    Ok(flow)
 }
 
 /// Sends packets of all flows, alternately.
 #[track_caller]
-fn exchange_on_all(fixture: &mut Fixture, flows: &[TestFlow]) -> anyhow::Result<()> {
+pub(crate) fn exchange_on_all(fixture: &mut Fixture, flows: &[TestFlow]) -> Result {
     flows.iter().try_for_each(|flow| fixture.answers(flow))?;
-    for side in [Side::Client, Side::Backend] {
-        flows.iter().try_for_each(|flow| fixture.carries(flow, side, &flow.later(side)))?;
-    }
-    Ok(())
+    Side::BOTH.into_iter().try_for_each(|side| {
+        flows.iter().try_for_each(|flow| fixture.carries(flow, side, &flow.later(side)))
+    })
 }
 
-fn another_backend(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let one = service(fixture, protocol, 1, &[1])?;
-        let three = service(fixture, protocol, 2, &[1, 2, 3])?;
-        let mut collided = 0;
-        for port in 50_000..50_040 {
-            let client = SocketAddr::new(fixture.family.client(1).ip(), port);
-            // The backend that it would get without a collision.
-            let (alone, _) = fixture.opens_with_any_choice(client, &three)?;
-            fixture.evict_flows()?;
-            let first = TestFlow::new(client, &one);
-            fixture.established(&first)?;
-            let (second, _) = fixture.opens_with_any_choice(client, &three)?;
-            assert_eq!(second.source, client, "it keeps its port");
-            if alone.pick.address == first.pick.address {
-                assert_ne!(second.pick, alone.pick);
-                collided += 1;
-            } else {
-                assert_eq!(second.pick, alone.pick);
-            }
-            exchange_on_all(fixture, &[first, second])?;
+fn another_backend(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let one = fixture.service_of(protocol, 1, &[1])?;
+    let three = fixture.service_of(protocol, 2, &[1, 2, 3])?;
+    let mut collided = 0;
+    for port in 50_000..50_040 {
+        let client = SocketAddr::new(fixture.family.client(1).ip(), port);
+        // The backend that it would get without a collision.
+        let (alone, _) = fixture.opens_with_any_choice(client, &three)?;
+        fixture.evict_flows()?;
+        let first = TestFlow::new(client, &one);
+        fixture.established(&first)?;
+        let (second, _) = fixture.opens_with_any_choice(client, &three)?;
+        assert_eq!(second.source, client, "it keeps its port");
+        if alone.pick.address == first.pick.address {
+            assert_ne!(second.pick, alone.pick);
+            collided += 1;
+        } else {
+            assert_eq!(second.pick, alone.pick);
         }
-        assert!(collided > 0, "no flow collided");
-    }
-    Ok(())
-}
-
-fn another_port(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let mut flows = vec![first(fixture, protocol)?];
-        for vip in 2..6 {
-            let service = service(fixture, protocol, vip, &[1])?;
-            let (flow, _) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
-            assert!(flow.source.port() >= FIRST_OTHER_PORT);
-            flows.push(flow);
-        }
-        exchange_on_all(fixture, &flows)?;
-        let ports: std::collections::BTreeSet<_> =
-            flows.iter().map(|flow| flow.source.port()).collect();
-        assert_eq!(ports.len(), flows.len());
-    }
-    Ok(())
-}
-
-fn with_affinity(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let first = first(fixture, protocol)?;
-        let service = service(fixture, protocol, 2, &[1, 2, 3])?;
-        fixture.stick(&service, Duration::from_secs(10))?;
-        fixture.give(first.client, &service, service.backends[0])?;
-        let second = crate::choice::sticks(fixture, first.client, &service)?;
-        assert_eq!(second.pick, service.backends[0], "the client's backend");
-        assert_ne!(second.source, first.client);
         exchange_on_all(fixture, &[first, second])?;
     }
+    assert!(collided > 0, "no flow collided");
     Ok(())
 }
 
-fn nothing(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let first = first(fixture, protocol)?;
-        let other = service(fixture, protocol, 3, &[1])?;
-        let all = (FIRST_OTHER_PORT..=u16::MAX).map(|port| {
-            let flow = TestFlow::new(first.client, &other).source_port(port);
-            (flow.key(Side::Backend), flow.entry(Side::Backend, Seen::ANY))
-        });
-        fixture.plant(all)?;
-        let service = service(fixture, protocol, 2, &[1])?;
-        let packet = Packet::first(protocol, first.client, service.vip);
-        fixture.allow_refusals(0)?;
-        let expect = Expect::dropped(Counter::PacketRefusedCollision);
-        fixture.expect(Hook::FromPod, packet, expect.counts(&[Counter::RefusalLimited]))?;
+fn another_port(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let mut flows = vec![fixture.open_flow(protocol)?];
+    for vip in 2..6 {
+        let service = fixture.service_of(protocol, vip, &[1])?;
+        let (flow, _) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
+        assert!(flow.source.port() >= FIRST_OTHER_PORT);
+        flows.push(flow);
     }
+    exchange_on_all(fixture, &flows)?;
+    let ports: BTreeSet<_> = flows.iter().map(|flow| flow.source.port()).collect();
+    assert_eq!(ports.len(), flows.len());
     Ok(())
+}
+
+fn with_affinity(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let first = fixture.open_flow(protocol)?;
+    let service = fixture.service_of(protocol, 2, &[1, 2, 3])?;
+    fixture.stick(&service, Duration::from_secs(10))?;
+    fixture.give(first.client, &service, service.backends[0])?;
+    let second = crate::choice::sticks(fixture, first.client, &service)?;
+    assert_eq!(second.pick, service.backends[0], "the client's backend");
+    assert_ne!(second.source, first.client);
+    exchange_on_all(fixture, &[first, second])
+}
+
+fn nothing(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let first = fixture.open_flow(protocol)?;
+    let other = fixture.service_of(protocol, 3, &[1])?;
+    let all = (FIRST_OTHER_PORT..=u16::MAX).map(|port| {
+        let flow = TestFlow::new(first.client, &other).source_port(port);
+        (flow.key(Side::Backend), flow.entry(Side::Backend, Seen::ANY))
+    });
+    fixture.plant(all)?;
+    let service = fixture.service_of(protocol, 2, &[1])?;
+    let packet = Packet::first(protocol, first.client, service.vip);
+    fixture.refuses_limited(Hook::FromPod, packet, Counter::PacketRefusedCollision)
 }
 
 /// A flow to the same pod through the second VIP, which takes the place of one that is over.
 #[track_caller]
-fn takes_over(fixture: &mut Fixture, old: &TestFlow) -> anyhow::Result<TestFlow> {
-    let service = service(fixture, old.protocol, 2, &[1])?;
+fn takes_over(fixture: &mut Fixture, old: &TestFlow) -> Result<TestFlow> {
+    let service = fixture.service_of(old.protocol, 2, &[1])?;
     let flow = TestFlow::new(old.client, &service);
     // With the port that it came with.
     fixture.opens(&flow, &flow.first())?;
@@ -148,90 +116,29 @@ fn takes_over(fixture: &mut Fixture, old: &TestFlow) -> anyhow::Result<TestFlow>
     Ok(flow)
 }
 
-fn ended_gives_way(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let fin = flag::FIN | flag::ACK;
-    let ends: [&[(Side, u8)]; 4] = [
-        &[(Side::Client, fin), (Side::Backend, fin)],
-        &[(Side::Backend, fin), (Side::Client, fin), (Side::Backend, flag::ACK)],
-        &[(Side::Client, flag::RST)],
-        &[(Side::Backend, flag::RST | flag::ACK)],
-    ];
-    for end in ends {
-        let old = first(fixture, Protocol::Tcp)?;
-        for (side, flags) in end {
-            let (from, to) = old.ends(*side);
-            fixture.carries(&old, *side, &Packet::tcp(from, to, *flags))?;
-        }
-        takes_over(fixture, &old)?;
-    }
-    // Half closed is not over.
-    let old = first(fixture, Protocol::Tcp)?;
-    let (from, to) = old.ends(Side::Client);
-    fixture.carries(&old, Side::Client, &Packet::tcp(from, to, fin))?;
-    let service = service(fixture, Protocol::Tcp, 2, &[1])?;
-    let (flow, _) = fixture.opens_with_any_choice(old.client, &service)?;
-    assert_ne!(flow.source, old.client);
-    exchange_on_all(fixture, &[old, flow])
-}
-
 /// Makes both entries of a flow older.
-fn age(fixture: &mut Fixture, flow: &TestFlow, by: Duration) -> anyhow::Result<()> {
+fn age(fixture: &mut Fixture, flow: &TestFlow, by: Duration) -> Result {
     Side::BOTH.iter().try_for_each(|side| fixture.age_flow(&flow.key(*side), by))
 }
 
-fn silent_gives_way(fixture: &mut Fixture) -> anyhow::Result<()> {
-    // nf_conntrack's timeouts: UDP without and with a reply, TCP without one.
-    let cases =
-        [(Protocol::Udp, false, 30), (Protocol::Udp, true, 120), (Protocol::Tcp, false, 120)];
-    for (protocol, replied, timeout) in cases {
-        for silent in [timeout / 2, timeout] {
-            fixture.reset(fixture.family, fixture.medium)?;
-            let one = service(fixture, protocol, 1, &[1])?;
-            let old = TestFlow::new(fixture.family.client(1), &one);
-            if replied {
-                fixture.established(&old)?;
-            } else {
-                fixture.opens(&old, &old.first())?;
-            }
-            age(fixture, &old, Duration::from_secs(silent))?;
-            if silent == timeout {
-                takes_over(fixture, &old)?;
-                continue;
-            }
-            let two = service(fixture, protocol, 2, &[1])?;
-            let (flow, _) = fixture.opens_with_any_choice(old.client, &two)?;
-            assert_ne!(flow.source, old.client, "silent for {silent} s");
-        }
+fn comes_back(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let old = fixture.open_flow(protocol)?;
+    match protocol {
+        Protocol::Tcp => fixture.closes(&old)?,
+        Protocol::Udp => age(fixture, &old, Duration::from_mins(2))?,
     }
-    Ok(())
+    let one =
+        Service { vip: old.vip, protocol, frontend: old.frontend(), backends: vec![old.pick] };
+    let new = takes_over(fixture, &old)?;
+    // The client begins again from the port of its old flow. The backend has to see another flow than `new`.
+    let again = fixture.opens_with(&one, &old.first(), |_, _| ())?;
+    assert_ne!(again.source, new.source);
+    exchange_on_all(fixture, &[new, again])
 }
 
-fn comes_back(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let old = first(fixture, protocol)?;
-        match protocol {
-            Protocol::Tcp => {
-                for side in Side::BOTH {
-                    let (from, to) = old.ends(side);
-                    fixture.carries(&old, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
-                }
-            }
-            Protocol::Udp => age(fixture, &old, Duration::from_mins(2))?,
-        }
-        let one =
-            Service { vip: old.vip, protocol, frontend: old.frontend(), backends: vec![old.pick] };
-        let new = takes_over(fixture, &old)?;
-        // The client begins again from the port of its old flow. The backend has to see another flow than `new`.
-        let again = fixture.opens_with(&one, &old.first(), |_, _| ())?;
-        assert_ne!(again.source, new.source);
-        exchange_on_all(fixture, &[new, again])?;
-    }
-    Ok(())
-}
-
-fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let tcp = first(fixture, Protocol::Tcp)?;
-    let service = service(fixture, Protocol::Udp, 2, &[1])?;
+fn other_protocol(fixture: &mut Fixture) -> Result {
+    let tcp = fixture.open_flow(Protocol::Tcp)?;
+    let service = fixture.service_of(Protocol::Udp, 2, &[1])?;
     let udp = TestFlow::new(tcp.client, &service);
     fixture.opens(&udp, &udp.first())?;
     exchange_on_all(fixture, &[tcp, udp])
@@ -239,12 +146,11 @@ fn other_protocol(fixture: &mut Fixture) -> anyhow::Result<()> {
 
 /// The client has connected to the backend directly, from the port that it now connects to the VIP from. What
 /// the backend sends is of that connection.
-fn direct_first(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn direct_first(fixture: &mut Fixture) -> Result {
     for (pods, flags) in
         [(&[1][..], flag::ACK), (&[1], flag::PSH | flag::ACK), (&[1, 2], flag::ACK)]
     {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let service = service(fixture, Protocol::Tcp, 1, pods)?;
+        let service = fixture.new_service(Protocol::Tcp, pods)?;
         let (flow, syn) = fixture.opens_with_any_choice(fixture.family.client(1), &service)?;
         let (backend, client) = (flow.pick.address, flow.client);
         let of_backend = Packet::tcp(backend, client, flags);
@@ -265,14 +171,14 @@ fn direct_first(fixture: &mut Fixture) -> anyhow::Result<()> {
         }
     }
     // Without a handshake the flow has been evicted, and the packet is its own.
-    let flow = first(fixture, Protocol::Tcp)?;
+    let flow = fixture.open_flow(Protocol::Tcp)?;
     fixture.carries(&flow, Side::Client, &flow.later(Side::Client))?;
     fixture.plant([(flow.key(Side::Backend), flow.entry(Side::Backend, 0))])?;
     fixture.carries(&flow, Side::Backend, &flow.later(Side::Backend))
 }
 
 /// A client connects to the backend of its flow, from the flow's port.
-fn direct_later(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn direct_later(fixture: &mut Fixture) -> Result {
     let refuses = |fixture: &mut Fixture, flow: &TestFlow| {
         let syn = Packet::syn(flow.client, flow.pick.address);
         match fixture.medium {
@@ -281,7 +187,7 @@ fn direct_later(fixture: &mut Fixture) -> anyhow::Result<()> {
             _ => fixture.refuses(&syn, Counter::PacketRefusedCollision),
         }
     };
-    let flow = first(fixture, Protocol::Tcp)?;
+    let flow = fixture.open_flow(Protocol::Tcp)?;
     refuses(fixture, &flow)?;
     // Nobody knows whether a flow is in use that is idle, and the backend answers the first SYN.
     age(fixture, &flow, Duration::from_secs(4))?;
@@ -296,43 +202,20 @@ fn direct_later(fixture: &mut Fixture) -> anyhow::Result<()> {
     ] {
         fixture.ignores(Hook::FromPod, other)?;
     }
-    for side in Side::BOTH {
-        let (from, to) = flow.ends(side);
-        fixture.carries(&flow, side, &Packet::tcp(from, to, flag::FIN | flag::ACK))?;
-    }
+    fixture.closes(&flow)?;
     fixture.ignores(Hook::FromPod, &syn)?;
     // The backend has not answered.
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = service(fixture, Protocol::Tcp, 1, &[1])?;
-    let flow = TestFlow::new(fixture.family.client(1), &service);
+    let flow = fixture.new_flow(Protocol::Tcp)?;
     fixture.opens(&flow, &flow.first())?;
     fixture.ignores(Hook::FromPod, &syn)
 }
 
-/// What limits.md says: datagrams of the backend look the same.
-fn direct_datagrams(fixture: &mut Fixture) -> anyhow::Result<()> {
-    fixture.reset(fixture.family, fixture.medium)?;
-    let service = service(fixture, Protocol::Udp, 1, &[1])?;
-    let flow = TestFlow::new(fixture.family.client(1), &service);
-    let of_backend = flow.later(Side::Backend);
-    fixture.ignores(Hook::ToPod, of_backend.clone())?;
-    fixture.opens(&flow, &flow.first())?;
-    // The direct socket has this packet without the flow.
-    fixture.carries(&flow, Side::Backend, &of_backend)?;
-    let of_client = Packet::later(Protocol::Udp, flow.client, flow.pick.address);
-    fixture.ignores(Hook::FromPod, of_client)?;
-    fixture.carries(&flow, Side::Client, &flow.later(Side::Client))
-}
-
 /// The pod has no socket for the reply as it arrives, and says so to the VIP. The next reply arrives as it is.
-fn closed(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn closed(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Udp)?;
     let of_backend = flow.later(Side::Backend);
     fixture.carries(&flow, Side::Backend, &of_backend)?;
-    let kind = match fixture.family {
-        Family::V4 => (3, 3, [0; 4]),
-        Family::V6 => (1, 4, [0; 4]),
-    };
+    let kind = fixture.family.port_unreachable();
     let arrived = flow.translated(Side::Backend, &of_backend).bytes();
     let error = Packet::icmp(flow.client.ip(), flow.vip.ip(), kind, &arrived);
     let (client, backend) = (flow.client.ip(), flow.pick.address.ip());

@@ -1,12 +1,8 @@
 //! Records which programs, media, families and counters the suite has covered.
 
-use std::{cell::RefCell, collections::BTreeMap, fmt};
+use std::cell::RefCell;
 
-use anyhow::ensure;
-
-use mcs_common::Counter;
-
-use crate::{family::Family, fixture::Hook, medium::Medium};
+use crate::prelude::*;
 
 /// Counters that only move if the kernel has no memory.
 const UNREACHABLE: &[Counter] = &[Counter::PacketDroppedFailed];
@@ -43,7 +39,7 @@ impl Coverage {
 
     /// Fails if a program has not seen both families on every medium that the kernel has, or if a counter of the packet
     /// path was never expected to move.
-    pub(crate) fn check(&self, has: impl Fn(Medium) -> bool) -> anyhow::Result<()> {
+    pub(crate) fn check(&self, has: impl Fn(Medium) -> bool) -> Result {
         let tally = self.0.borrow();
         for hook in Hook::ALL {
             for medium in Medium::ALL.into_iter().filter(|medium| has(*medium)) {

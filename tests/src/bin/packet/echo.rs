@@ -1,16 +1,6 @@
 //! Echo requests (ping), and other ICMP messages that are no errors.
 
-use anyhow::Context as _;
-use mcs_common::Counter;
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each,
-    expect::Expect,
-    family::Family,
-    fixture::{Fixture, Hook},
-    packet::{Extension, Packet, Protocol},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "echo: a VIP answers", answered);
@@ -19,22 +9,15 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "echo: to a pod", to_pod);
 }
 
-const fn types(family: Family) -> (u8, u8) {
-    match family {
-        Family::V4 => (8, 0),
-        Family::V6 => (128, 129),
-    }
-}
-
-fn furnish(fixture: &mut Fixture) -> anyhow::Result<()> {
-    fixture.service(Protocol::Tcp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+fn furnish(fixture: &mut Fixture) -> Result {
+    fixture.service_of(Protocol::Tcp, 1, &[1])?;
     // No flow at all, and no port.
     fixture.vip(fixture.family.vip(2))
 }
 
-fn answered(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn answered(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
-    let (request, reply) = types(fixture.family);
+    let (request, reply) = fixture.family.echo();
     let client = fixture.family.client(1).ip();
     for vip in [fixture.family.vip(1).ip(), fixture.family.vip(2).ip()] {
         for payload in [&[][..], b"a", b"odd", &[0x61; 56], &[0xff; 1400]] {
@@ -61,27 +44,27 @@ fn answered(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn broken(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn broken(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
-    let (request, _) = types(fixture.family);
+    let (request, _) = fixture.family.echo();
     let (client, vip) = (fixture.family.client(1).ip(), fixture.family.vip(1).ip());
     for length in 0..8 {
         let bytes = &[request, 0, 0, 0, 0, 0, 0, 0][..length];
         let ping = Packet::other(client, vip, fixture.family.icmp(), bytes);
         fixture
-            .expect(Hook::FromPod, ping, Expect::dropped(Counter::PacketDroppedMalformed))
+            .drops(Hook::FromPod, ping, Counter::PacketDroppedMalformed)
             .with_context(|| format!("{length} bytes"))?;
     }
     let ping = Packet::icmp(client, vip, (request, 0, [0, 1, 0, 1]), &[1; 100]);
     let pieces = ping.pieces(&[56]);
     let reasons = [Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment];
     for (piece, reason) in pieces.iter().zip(reasons) {
-        fixture.expect(Hook::FromPod, piece, Expect::dropped(reason))?;
+        fixture.drops(Hook::FromPod, piece, reason)?;
     }
     Ok(())
 }
 
-fn others(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn others(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let (client, vip) = (fixture.family.client(1).ip(), fixture.family.vip(1).ip());
     // Replies, redirects, discovery, timestamps, and unassigned types. errors.rs has the errors.
@@ -92,16 +75,16 @@ fn others(fixture: &mut Fixture) -> anyhow::Result<()> {
     for kind in kinds {
         let message = Packet::icmp(client, vip, (*kind, 0, [0, 1, 0, 1]), &[0; 24]);
         fixture
-            .expect(Hook::FromPod, message, Expect::dropped(Counter::PacketDroppedIcmp))
+            .drops(Hook::FromPod, message, Counter::PacketDroppedIcmp)
             .with_context(|| format!("type {kind}"))?;
     }
     Ok(())
 }
 
-fn to_pod(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn to_pod(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
-    fixture.set_flows_used(mcs_common::FlowsUsed::YES)?;
-    let (request, reply) = types(fixture.family);
+    fixture.set_flows_used(FlowsUsed::YES)?;
+    let (request, reply) = fixture.family.echo();
     let (client, pod) = (fixture.family.client(1).ip(), fixture.family.pod(1).ip());
     for kind in [request, reply] {
         let message = Packet::icmp(pod, client, (kind, 0, [0, 1, 0, 1]), b"ping");

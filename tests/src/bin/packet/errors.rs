@@ -1,38 +1,24 @@
 //! ICMP errors: the programs translate the quoted packet and the source address to what the receiver knows.
 
-use std::net::IpAddr;
-
-use anyhow::Context as _;
-use mcs_common::{Counter, FlowsUsed};
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each,
-    expect::Expect,
-    family::Family,
-    fixture::{Fixture, Hook},
-    one,
-    packet::{Extension, Packet, Protocol, flag},
-    test_flow::{Side, TestFlow},
-};
+use crate::{CheckOf, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "errors: of every type and code", every_kind);
-    each(suite, "errors: about packets of every shape", shapes);
-    one(suite, "errors: about packets with options", Family::V4, options);
-    one(suite, "errors: about packets with extensions", Family::V6, extensions);
-    each(suite, "errors: that quote little", cut);
-    each(suite, "errors: with extensions of ICMP behind", multipart);
-    each(suite, "errors: with a wrong checksum", wrong_checksum);
-    each(suite, "errors: about fragments", fragments);
+    each(suite, "errors: about packets of every shape", errors(shapes));
+    one(suite, "errors: about packets with options", Family::V4, errors(options));
+    one(suite, "errors: about packets with extensions", Family::V6, errors(extensions));
+    each(suite, "errors: that quote little", errors(cut));
+    each(suite, "errors: with extensions of ICMP behind", errors(multipart));
+    each(suite, "errors: with a wrong checksum", errors(wrong_checksum));
+    each(suite, "errors: about fragments", errors(fragments));
     each(suite, "errors: in fragments", in_fragments);
-    each(suite, "errors: about a pod's packets to itself", hairpin);
-    each(suite, "errors: about a flow with another source port", other_port);
+    each(suite, "errors: about a pod's packets to itself", both(hairpin));
+    each(suite, "errors: about a flow with another source port", of_flow(other_port));
     each(suite, "errors: about no flow", unknown);
     each(suite, "errors: about a flow of another VIP", other_vip);
     each(suite, "errors: about packets that only the far side knows", foreign_view);
-    each(suite, "errors: within headers of their own", outer_headers);
-    each(suite, "errors: redirects", redirects);
+    each(suite, "errors: within headers of their own", errors(outer_headers));
+    each(suite, "errors: redirects", of_flow(redirects));
 }
 
 /// Type, code, and the rest of the header.
@@ -74,9 +60,17 @@ fn kinds(family: Family) -> Vec<Kind> {
 
 /// A typical error, for cases that need only one.
 fn some(family: Family) -> Kind {
-    match family {
-        Family::V4 => (3, 4, MTU),
-        Family::V6 => (2, 0, MTU),
+    family.of((3, 4, MTU), (2, 0, MTU))
+}
+
+/// A check that is repeated for a typical error about each side of an open flow, from the far end and from a router.
+fn errors(check: fn(&mut Fixture, &Error) -> Result) -> impl CheckOf {
+    move |fixture| {
+        Protocol::ALL.into_iter().try_for_each(|protocol| {
+            let flow = fixture.open_flow(protocol)?;
+            let errors = every_error(flow, &[some(fixture.family)]);
+            errors.iter().try_for_each(|error| check(fixture, error))
+        })
     }
 }
 
@@ -92,50 +86,49 @@ struct Error {
 }
 
 impl Error {
-    const fn receiver(&self) -> Side {
-        match self.about {
-            Side::Client => Side::Backend,
-            Side::Backend => Side::Client,
-        }
-    }
-
     /// The program that sees it: it sees packets from the far end.
     fn hook(&self) -> Hook {
-        self.flow.hook(self.receiver())
+        self.flow.hook(self.about.other())
     }
 
     fn router(&self) -> IpAddr {
         Packet::family_of(self.flow.client.ip()).router()
     }
 
+    /// The packet that it is about.
+    fn packet(&self) -> Packet {
+        self.flow.later(self.about)
+    }
+
+    /// The packet that it quotes when it is sent.
+    fn quoted(&self, packet: &Packet) -> Packet {
+        self.flow.translated(self.about, packet)
+    }
+
     /// The error as it is sent, with this inside.
     fn sent(&self, quote: &[u8]) -> Packet {
-        let (from, to) = self.flow.translated_ends(self.about);
-        let src = if self.from_router { self.router() } else { to.ip() };
-        Packet::icmp(src, from.ip(), self.kind, quote)
+        self.between(self.flow.translated_ends(self.about), quote)
     }
 
     /// The error as it has to arrive, with this inside.
     fn received(&self, quote: &[u8]) -> Packet {
-        let (from, to) = self.flow.ends(self.about);
+        self.between(self.flow.ends(self.about), quote)
+    }
+
+    fn between(&self, (from, to): (SocketAddr, SocketAddr), quote: &[u8]) -> Packet {
         let src = if self.from_router { self.router() } else { to.ip() };
         Packet::icmp(src, from.ip(), self.kind, quote)
     }
 
     /// Sends it with the first bytes of the packet inside, or with all of them.
     #[track_caller]
-    fn check(
-        &self,
-        fixture: &mut Fixture,
-        packet: &Packet,
-        quoted: Option<usize>,
-    ) -> anyhow::Result<()> {
+    fn check(&self, fixture: &mut Fixture, packet: &Packet, quoted: Option<usize>) -> Result {
         let cut = |packet: &Packet| {
             let mut bytes = packet.bytes();
             bytes.truncate(quoted.unwrap_or(bytes.len()));
             bytes
         };
-        let sent = self.sent(&cut(&self.flow.translated(self.about, packet)));
+        let sent = self.sent(&cut(&self.quoted(packet)));
         self.becomes(fixture, &sent, self.received(&cut(packet)))
     }
 
@@ -146,7 +139,7 @@ impl Error {
         fixture: &mut Fixture,
         sent: impl crate::expect::Wire,
         received: impl crate::expect::Wire,
-    ) -> anyhow::Result<()> {
+    ) -> Result {
         let (flow, ends_flow) = (self.flow, self.ends_flow());
         let expect =
             if flow.is_hairpin() { Expect::back(received) } else { Expect::next(received) };
@@ -161,13 +154,10 @@ impl Error {
     /// Whether it says that the client has no socket for a datagram of the flow.
     fn ends_flow(&self) -> bool {
         let (kind, code, _) = self.kind;
-        let port = match Packet::family_of(self.flow.client.ip()) {
-            Family::V4 => (3, 3),
-            Family::V6 => (1, 4),
-        };
+        let (port, of_port, _) = Packet::family_of(self.flow.client.ip()).port_unreachable();
         let of_client = self.about == Side::Backend && !self.from_router;
         let has_socket = self.flow.protocol == Protocol::Tcp || self.flow.is_hairpin();
-        of_client && !has_socket && (kind, code) == port
+        of_client && !has_socket && (kind, code) == (port, of_port)
     }
 }
 
@@ -182,7 +172,7 @@ fn every_error(flow: TestFlow, kinds: &[Kind]) -> Vec<Error> {
     errors
 }
 
-pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn every_kind(fixture: &mut Fixture) -> Result {
     for protocol in Protocol::ALL {
         let flow = fixture.open_flow(protocol)?;
         for error in every_error(flow, &kinds(fixture.family)) {
@@ -198,179 +188,114 @@ pub(crate) fn every_kind(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn shapes(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            let (from, to) = flow.ends(error.about);
-            let packets = match protocol {
-                Protocol::Tcp => {
-                    let flags =
-                        [flag::SYN, flag::SYN | flag::ACK, flag::FIN | flag::ACK, flag::RST];
-                    flags.map(|flags| Packet::tcp(from, to, flags)).to_vec()
-                }
-                Protocol::Udp => {
-                    let packet = Packet::udp(from, to);
-                    vec![packet.clone().payload(&[]), packet.without_checksum()]
-                }
-            };
-            for packet in packets {
-                error.check(fixture, &packet, None)?;
-                error.check(fixture, &packet.clone().payload(&[0x21; 1000]), None)?;
-                // The word before the last bit of the checksum is odd.
-                error.check(fixture, &packet.payload(&[0xff; 3]), None)?;
-            }
+fn shapes(fixture: &mut Fixture, error: &Error) -> Result {
+    let packets = match error.flow.protocol {
+        Protocol::Tcp => [flag::SYN, flag::SYN | flag::ACK, flag::FIN | flag::ACK, flag::RST]
+            .map(|flags| error.flow.tcp(error.about, flags))
+            .to_vec(),
+        Protocol::Udp => {
+            let (from, to) = error.flow.ends(error.about);
+            let packet = Packet::udp(from, to);
+            vec![packet.clone().payload(&[]), packet.without_checksum()]
         }
-    }
-    Ok(())
+    };
+    packets.into_iter().try_for_each(|packet| {
+        error.check(fixture, &packet, None)?;
+        error.check(fixture, &packet.clone().payload(&[0x21; 1000]), None)?;
+        // The word before the last bit of the checksum is odd.
+        error.check(fixture, &packet.payload(&[0xff; 3]), None)
+    })
 }
 
-fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            for options in [&[1, 1, 1, 0][..], &[0x9e; 40]] {
-                let packet = flow.later(error.about).options(options);
-                error.check(fixture, &packet, None)?;
-                error.check(fixture, &packet, Some(20 + options.len() + 8))?;
-            }
-        }
-    }
-    Ok(())
+fn options(fixture: &mut Fixture, error: &Error) -> Result {
+    [&[1, 1, 1, 0][..], &[0x9e; 40]].into_iter().try_for_each(|options| {
+        let packet = error.packet().options(options);
+        error.check(fixture, &packet, None)?;
+        error.check(fixture, &packet, Some(20 + options.len() + 8))
+    })
 }
 
-fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn extensions(fixture: &mut Fixture, error: &Error) -> Result {
     let chains: [&[Extension]; 4] = [
         &[Extension::HopByHop],
         &[Extension::Atomic],
         &[Extension::LongDestination],
         &[Extension::HopByHop, Extension::Routing { segments_left: 0 }, Extension::Destination],
     ];
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            for chain in chains {
-                let packet = flow.later(error.about).extensions(chain);
-                error.check(fixture, &packet, None)?;
-            }
-        }
-    }
-    Ok(())
+    chains
+        .into_iter()
+        .try_for_each(|chain| error.check(fixture, &error.packet().extensions(chain), None))
 }
 
-fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let header = match fixture.family {
-        Family::V4 => 20,
-        Family::V6 => 40,
-    };
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            let packet = flow.later(error.about);
-            // From the least that RFC 792 allows, past the checksum of TCP.
-            // A truncated checksum is not changed.
-            for quoted in (header + 8..header + 26).filter(|quoted| *quoted != header + 17) {
-                error
-                    .check(fixture, &packet, Some(quoted))
-                    .with_context(|| format!("{quoted} bytes"))?;
-            }
-            // The quote is too short to identify the flow.
-            for quoted in 0..header + 8 {
-                let mut quote = flow.translated(error.about, &packet).bytes();
-                quote.truncate(quoted);
-                not_ours(fixture, error.hook(), &error.sent(&quote))
-                    .with_context(|| format!("{quoted} bytes"))?;
-            }
-        }
+fn cut(fixture: &mut Fixture, error: &Error) -> Result {
+    let header = fixture.family.header();
+    let packet = error.packet();
+    // From the least that RFC 792 allows, past the checksum of TCP.
+    // A truncated checksum is not changed.
+    for quoted in (header + 8..header + 26).filter(|quoted| *quoted != header + 17) {
+        error.check(fixture, &packet, Some(quoted)).with_context(|| format!("{quoted} bytes"))?;
     }
-    Ok(())
+    // The quote is too short to identify the flow.
+    (0..header + 8).try_for_each(|quoted| {
+        let mut quote = error.quoted(&packet).bytes();
+        quote.truncate(quoted);
+        not_ours(fixture, error.hook(), &error.sent(&quote))
+            .with_context(|| format!("{quoted} bytes"))
+    })
 }
 
 /// An error that belongs to no flow.
 #[track_caller]
-fn not_ours(fixture: &mut Fixture, hook: Hook, error: &Packet) -> anyhow::Result<()> {
+fn not_ours(fixture: &mut Fixture, hook: Hook, error: &Packet) -> Result {
     match hook {
-        Hook::FromPod => fixture.expect(hook, error, Expect::dropped(Counter::PacketDroppedIcmp)),
+        Hook::FromPod => fixture.drops(hook, error, Counter::PacketDroppedIcmp),
         Hook::ToPod | Hook::Uplink => fixture.ignores(hook, error),
     }
 }
 
-fn multipart(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn multipart(fixture: &mut Fixture, error: &Error) -> Result {
     // RFC 4884: the quote is padded to 128 bytes, and its length is in the header.
     const QUOTED: usize = 128;
     let objects = [0x20, 0, 0xdf, 0xff, 0, 8, 1, 1, 0x12, 0x34, 0x50, 0x01];
-    let kind = match fixture.family {
-        Family::V4 => (11, 0, [0, 32, 0, 0]),
-        Family::V6 => (3, 0, [16, 0, 0, 0]),
+    let kind = fixture.family.of((11, 0, [0, 32, 0, 0]), (3, 0, [16, 0, 0, 0]));
+    let error = Error { kind, ..*error };
+    let quote = |packet: &Packet| {
+        let mut bytes = packet.bytes();
+        bytes.resize(QUOTED, 0);
+        [&bytes[..], &objects].concat()
     };
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[kind]) {
-            let packet = flow.later(error.about);
-            let quote = |packet: &Packet| {
-                let mut bytes = packet.bytes();
-                bytes.resize(QUOTED, 0);
-                [&bytes[..], &objects].concat()
-            };
-            let sent = error.sent(&quote(&flow.translated(error.about, &packet)));
-            error.becomes(fixture, sent, error.received(&quote(&packet)))?;
-        }
-    }
-    Ok(())
+    let sent = error.sent(&quote(&error.quoted(&error.packet())));
+    error.becomes(fixture, sent, error.received(&quote(&error.packet())))
 }
 
-fn wrong_checksum(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let at = match fixture.family {
-        Family::V4 => 22,
-        Family::V6 => 42,
+/// The checksum of the error itself: it stays wrong, so that the receiver notices.
+fn wrong_checksum(fixture: &mut Fixture, error: &Error) -> Result {
+    let at = fixture.family.header() + 2;
+    let spoilt = |packet: Packet| {
+        let mut bytes = packet.bytes();
+        crate::checksums::spoil(&mut bytes, at, 0x0100);
+        bytes
     };
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            let packet = flow.later(error.about);
-            let quote = flow.translated(error.about, &packet).bytes();
-            // The checksum of the error itself: it stays wrong, so that the receiver notices.
-            let spoilt = |mut bytes: Vec<u8>| {
-                crate::checksums::spoil(&mut bytes, at, 0x0100);
-                bytes
-            };
-            let sent = spoilt(error.sent(&quote).bytes());
-            error.becomes(fixture, sent, spoilt(error.received(&packet.bytes()).bytes()))?;
-        }
-    }
-    Ok(())
+    let sent = spoilt(error.sent(&error.quoted(&error.packet()).bytes()));
+    error.becomes(fixture, sent, spoilt(error.received(&error.packet().bytes())))
 }
 
-fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            let packet = flow.later(error.about).payload(&[3; 100]);
-            let quotes = flow.translated(error.about, &packet).pieces(&[64]);
-            error.becomes(
-                fixture,
-                error.sent(&quotes[0]),
-                error.received(&packet.pieces(&[64])[0]),
-            )?;
-            // It has no ports.
-            not_ours(fixture, error.hook(), &error.sent(&quotes[1]))?;
-        }
-    }
-    Ok(())
+fn fragments(fixture: &mut Fixture, error: &Error) -> Result {
+    let packet = error.packet().payload(&[3; 100]);
+    let quotes = error.quoted(&packet).pieces(&[64]);
+    error.becomes(fixture, error.sent(&quotes[0]), error.received(&packet.pieces(&[64])[0]))?;
+    // It has no ports.
+    not_ours(fixture, error.hook(), &error.sent(&quotes[1]))
 }
 
-fn in_fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn in_fragments(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Udp)?;
     for error in every_error(flow, &[some(fixture.family)]) {
-        let quote = flow.translated(error.about, &flow.later(error.about)).bytes();
-        for (piece, reason) in error
-            .sent(&quote)
-            .pieces(&[24])
-            .iter()
-            .zip([Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment])
-        {
+        let pieces = error.sent(&error.quoted(&error.packet()).bytes()).pieces(&[24]);
+        let reasons = [Counter::PacketDroppedIcmp, Counter::PacketDroppedFragment];
+        for (piece, reason) in pieces.iter().zip(reasons) {
             match error.hook() {
-                Hook::FromPod => fixture.expect(Hook::FromPod, piece, Expect::dropped(reason))?,
+                Hook::FromPod => fixture.drops(Hook::FromPod, piece, reason)?,
                 hook => fixture.ignores(hook, piece)?,
             }
         }
@@ -378,35 +303,25 @@ fn in_fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn hairpin(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.hairpin(protocol)?;
-        for error in every_error(flow, &kinds(fixture.family)) {
-            let packet = flow.later(error.about);
-            error.check(fixture, &packet, None)?;
-            // What it has become comes by on its way into the pod.
-            fixture.ignores(Hook::ToPod, error.received(&packet.bytes()))?;
-        }
-    }
-    Ok(())
+fn hairpin(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let flow = fixture.hairpin(protocol)?;
+    every_error(flow, &kinds(fixture.family)).iter().try_for_each(|error| {
+        error.check(fixture, &error.packet(), None)?;
+        // What it has become comes by on its way into the pod.
+        fixture.ignores(Hook::ToPod, error.received(&error.packet().bytes()))
+    })
 }
 
-fn other_port(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        fixture.open_flow(protocol)?;
-        let service = fixture.service(protocol, fixture.family.vip(2), &[fixture.family.pod(1)])?;
-        let client = fixture.family.client(1);
-        let (other, first) = fixture.opens_with_any_choice(client, &service)?;
-        assert_ne!(other.source, client, "{first:?} has kept its port");
-        for error in every_error(other, &[some(fixture.family)]) {
-            error.check(fixture, &other.later(error.about), None)?;
-        }
-    }
-    Ok(())
+fn other_port(fixture: &mut Fixture, flow: TestFlow) -> Result {
+    let service = fixture.service_of(flow.protocol, 2, &[1])?;
+    let (other, first) = fixture.opens_with_any_choice(flow.client, &service)?;
+    assert_ne!(other.source, flow.client, "{first:?} has kept its port");
+    let errors = every_error(other, &[some(fixture.family)]);
+    errors.iter().try_for_each(|error| error.check(fixture, &error.packet(), None))
 }
 
-fn unknown(fixture: &mut Fixture) -> anyhow::Result<()> {
-    fixture.service(Protocol::Udp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+fn unknown(fixture: &mut Fixture) -> Result {
+    fixture.service_of(Protocol::Udp, 1, &[1])?;
     fixture.set_flows_used(FlowsUsed::YES)?;
     let (client, vip, pod) =
         (fixture.family.client(1), fixture.family.vip(1), fixture.family.pod(1));
@@ -429,7 +344,7 @@ fn unknown(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// An error about a packet of an address other than the error's destination is forged.
-fn other_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn other_vip(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Udp)?;
     let other = fixture.family.vip(2);
     fixture.service(Protocol::Udp, other, &[fixture.family.pod(2)])?;
@@ -439,7 +354,7 @@ fn other_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// An error to the VIP about a packet that the client has never had.
-fn foreign_view(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn foreign_view(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Udp)?;
     let (client, vip) = (flow.client.ip(), flow.vip.ip());
     let quotes = [
@@ -454,24 +369,13 @@ fn foreign_view(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn outer_headers(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for error in every_error(flow, &[some(fixture.family)]) {
-            let packet = flow.later(error.about);
-            let quote = flow.translated(error.about, &packet).bytes();
-            let shape = |error: Packet| {
-                let error = error.hops(255);
-                match Packet::family_of(flow.client.ip()) {
-                    Family::V4 => error.options(&[148, 4, 0, 0]),
-                    Family::V6 => error.extensions(&[Extension::HopByHop, Extension::Destination]),
-                }
-            };
-            let received = shape(error.received(&packet.bytes()));
-            error.becomes(fixture, shape(error.sent(&quote)), received)?;
-        }
-    }
-    Ok(())
+fn outer_headers(fixture: &mut Fixture, error: &Error) -> Result {
+    let shape = |packet: Packet| match Packet::family_of(packet.src) {
+        Family::V4 => packet.hops(255).options(&[148, 4, 0, 0]),
+        Family::V6 => packet.hops(255).extensions(&[Extension::HopByHop, Extension::Destination]),
+    };
+    let sent = shape(error.sent(&error.quoted(&error.packet()).bytes()));
+    error.becomes(fixture, sent, shape(error.received(&error.packet().bytes())))
 }
 
 /// A router knows of a better way for a packet: its ICMP, with the packet inside.
@@ -495,24 +399,20 @@ fn redirect(router: IpAddr, packet: &Packet, station: bool) -> Packet {
     }
 }
 
-fn redirects(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        for station in [false, true] {
-            // The redirect is for one backend; the client must not learn its address.
-            let packet = flow.translated(Side::Client, &flow.later(Side::Client));
-            let about_ours = redirect(fixture.family.router(), &packet, station);
-            let dropped = Expect::dropped(Counter::RedirectDropped);
-            fixture.expect(Hook::ToPod, about_ours, dropped)?;
+fn redirects(fixture: &mut Fixture, flow: TestFlow) -> Result {
+    for station in [false, true] {
+        // The redirect is for one backend; the client must not learn its address.
+        let packet = flow.translated(Side::Client, &flow.later(Side::Client));
+        let about_ours = redirect(fixture.family.router(), &packet, station);
+        fixture.drops(Hook::ToPod, about_ours, Counter::RedirectDropped)?;
 
-            let packet = Packet::first(protocol, flow.client, fixture.family.stranger());
-            let about_others = redirect(fixture.family.router(), &packet, station);
-            fixture.ignores(Hook::ToPod, about_others)?;
+        let packet = Packet::first(flow.protocol, flow.client, fixture.family.stranger());
+        let about_others = redirect(fixture.family.router(), &packet, station);
+        fixture.ignores(Hook::ToPod, about_others)?;
 
-            let packet = flow.translated(Side::Backend, &flow.later(Side::Backend));
-            let to_vip = redirect(fixture.family.client(1).ip(), &packet, station);
-            not_ours(fixture, Hook::FromPod, &to_vip)?;
-        }
+        let packet = flow.translated(Side::Backend, &flow.later(Side::Backend));
+        let to_vip = redirect(fixture.family.client(1).ip(), &packet, station);
+        not_ours(fixture, Hook::FromPod, &to_vip)?;
     }
     Ok(())
 }

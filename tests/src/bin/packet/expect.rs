@@ -1,17 +1,8 @@
 //! The expected result of a program for a packet, compared byte by byte and entry by entry.
 
-use std::{fmt::Write as _, ops::RangeInclusive, panic::Location};
+use std::{fmt::Write as _, panic::Location};
 
-use anyhow::{Context as _, bail};
-use mcs_common::Counter;
-
-use crate::{
-    fixture::{Fixture, Hook},
-    kernel::RunResult,
-    medium::Way,
-    packet::Packet,
-    tables::Tables,
-};
+use crate::prelude::*;
 
 /// `TCX_NEXT`, which is also `TC_ACT_UNSPEC`.
 pub(crate) const NEXT: i32 = -1;
@@ -60,6 +51,11 @@ impl Expect {
     /// The packet is dropped for this reason.
     pub(crate) fn dropped(reason: Counter) -> Self {
         Self::new(Outcome::Dropped).counts(&[reason])
+    }
+
+    /// The packet is dropped for this reason, and no answer is due.
+    pub(crate) fn limited(reason: Counter) -> Self {
+        Self::dropped(reason).counts(&[Counter::RefusalLimited])
     }
 
     /// These counters increase, each by the number of times that it is listed.
@@ -134,38 +130,60 @@ impl Sent {
 impl Fixture {
     /// Runs a program on a packet that it must ignore.
     #[track_caller]
-    pub(crate) fn ignores(&mut self, hook: Hook, packet: impl Wire) -> anyhow::Result<()> {
+    pub(crate) fn ignores(&mut self, hook: Hook, packet: impl Wire) -> Result {
         let expect = Expect::next(packet.wire());
         self.expect(hook, packet, expect)
     }
 
-    /// Runs a program on a packet, and compares everything with what is expected.
+    /// Runs a program on a packet that it drops for this reason.
     #[track_caller]
-    pub(crate) fn expect(
+    pub(crate) fn drops(&mut self, hook: Hook, packet: impl Wire, reason: Counter) -> Result {
+        self.expect(hook, packet, Expect::dropped(reason))
+    }
+
+    /// A packet that is not translated: the client's is dropped for this reason, and the backend's is ignored.
+    #[track_caller]
+    pub(crate) fn rejects(&mut self, side: Side, packet: impl Wire, reason: Counter) -> Result {
+        match side {
+            Side::Client => self.drops(Hook::FromPod, packet, reason),
+            Side::Backend => self.ignores(Hook::ToPod, packet),
+        }
+    }
+
+    /// Runs a program on a packet that it refuses for this reason, without an answer because there are too many.
+    #[track_caller]
+    pub(crate) fn refuses_limited(
         &mut self,
         hook: Hook,
         packet: impl Wire,
-        expect: Expect,
-    ) -> anyhow::Result<()> {
+        reason: Counter,
+    ) -> Result {
+        self.allow_refusals(0)?;
+        self.expect(hook, packet, Expect::limited(reason))
+    }
+
+    /// Runs a program on a packet, and compares everything with what is expected.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, hook: Hook, packet: impl Wire, expect: Expect) -> Result {
         let sent = self.send(hook, packet)?;
         self.compare(&sent, expect)
     }
 
     /// As [`Fixture::ignores`], on a frame that is there already.
     #[track_caller]
-    pub(crate) fn ignores_frame(&mut self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<()> {
+    pub(crate) fn ignores_frame(&mut self, hook: Hook, frame: Vec<u8>) -> Result {
         let sent = self.send_frame(hook, frame)?;
         self.compare(&sent, Expect::new(Outcome::Frame))
     }
 
     /// Runs a program on a packet. The caller has to call [`Fixture::compare`] afterwards.
     #[track_caller]
-    pub(crate) fn send(&self, hook: Hook, packet: impl Wire) -> anyhow::Result<Sent> {
+    pub(crate) fn send(&self, hook: Hook, packet: impl Wire) -> Result<Sent> {
         self.send_frame(hook, self.medium.frame(&packet.wire(), Way::On))
     }
 
     #[track_caller]
-    pub(crate) fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> anyhow::Result<Sent> {
+    pub(crate) fn send_frame(&self, hook: Hook, frame: Vec<u8>) -> Result<Sent> {
         let place = Location::caller();
         let describe = || format!("{hook:?} at {place}, on {}", hex(&frame));
         let (ran, run) = self.run_frame(hook, &frame).with_context(describe)?;
@@ -173,7 +191,7 @@ impl Fixture {
     }
 
     /// Compares everything with what was expected of a packet.
-    pub(crate) fn compare(&mut self, sent: &Sent, expect: Expect) -> anyhow::Result<()> {
+    pub(crate) fn compare(&mut self, sent: &Sent, expect: Expect) -> Result {
         for counter in &expect.counters {
             self.coverage.counted(*counter);
         }

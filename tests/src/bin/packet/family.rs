@@ -1,11 +1,6 @@
 //! Addresses of the cases, of either family.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
-
-use etherparse::EtherType;
+use crate::prelude::*;
 
 /// IP version.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
@@ -17,8 +12,21 @@ pub(crate) enum Family {
 impl Family {
     pub(crate) const ALL: [Self; 2] = [Self::V4, Self::V6];
 
+    /// What is of this family.
+    pub(crate) fn of<T>(self, v4: T, v6: T) -> T {
+        match self {
+            Self::V4 => v4,
+            Self::V6 => v6,
+        }
+    }
+
+    /// The bytes of a header without options or extensions.
+    pub(crate) fn header(self) -> usize {
+        self.of(20, 40)
+    }
+
     /// A host of a subnet. Bytes 12 and 13 of a packet with such a source are those of its ethertype;
-    /// see [`Medium::Bare`](crate::medium::Medium::Bare).
+    /// see [`Medium::Bare`].
     const fn host(self, subnet: u8, host: u8) -> IpAddr {
         match self {
             Self::V4 => IpAddr::V4(Ipv4Addr::new(8, 0, subnet, host)),
@@ -53,27 +61,28 @@ impl Family {
         SocketAddr::new(self.host(99, host), 80)
     }
 
-    pub(crate) const fn ethertype(self) -> EtherType {
-        match self {
-            Self::V4 => EtherType::IPV4,
-            Self::V6 => EtherType::IPV6,
-        }
+    pub(crate) fn ethertype(self) -> EtherType {
+        self.of(EtherType::IPV4, EtherType::IPV6)
     }
 
     /// The number of its ICMP.
-    pub(crate) const fn icmp(self) -> u8 {
-        match self {
-            Self::V4 => 1,
-            Self::V6 => 58,
-        }
+    pub(crate) fn icmp(self) -> u8 {
+        self.of(1, 58)
+    }
+
+    /// The type of an echo request, and of its reply.
+    pub(crate) fn echo(self) -> (u8, u8) {
+        self.of((8, 0), (128, 129))
+    }
+
+    /// The ICMP error that says that nobody listens at a port.
+    pub(crate) fn port_unreachable(self) -> (u8, u8, [u8; 4]) {
+        self.of((3, 3, [0; 4]), (1, 4, [0; 4]))
     }
 }
 
 impl fmt::Display for Family {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.pad(match self {
-            Self::V4 => "IPv4",
-            Self::V6 => "IPv6",
-        })
+        f.pad(self.of("IPv4", "IPv6"))
     }
 }

@@ -3,42 +3,30 @@
 mod clock;
 mod config_maps;
 
-use std::{
-    collections::BTreeMap, env, fs, net::SocketAddr, ops::RangeInclusive, os::fd::AsFd as _,
-    path::PathBuf, time::Duration,
-};
+use std::env;
 
-use anyhow::{Context as _, ensure};
 use aya::{
     Ebpf, EbpfLoader,
     maps::{Array, HashMap, MapData, MapError, PerCpuArray, PerCpuValues},
     programs::SchedClassifier,
 };
 use bytemuck::Pod;
-use mcs_agent::loader::Features;
-use mcs_common::{
-    Address, AddressKinds, Affinity, BackendRef, BackendState, ClientKey, Counter, FigureRow, Flow,
-    FlowEvictions, FlowsUsed, Fragment, FragmentKey, Refusal, Tuple, VipMode, maps,
-};
-use mcs_tests::bpf;
+use mcs_common::{AddressKinds, BackendState, FigureRow, FlowEvictions, Refusal, VipMode, maps};
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-pub(crate) use self::config_maps::{Pick, Service};
 use self::{
     clock::{earlier, now_ns, tick_ns},
     config_maps::{
         CONFIG_ENTRIES, ConfigMaps, FIGURE_COLUMN, FIGURE_ROW, HINT_BUCKETS, HINT_WORDS, backend,
     },
 };
-
 use crate::{
-    coverage::Coverage,
-    family::Family,
-    kernel::{self, RunResult},
-    medium::Medium,
-    packet::Protocol,
-    tables::{Key, Table, Tables, Time, Timed},
+    kernel,
+    prelude::*,
+    tables::{Key, Table},
 };
+
+pub(crate) use self::config_maps::{Pick, Service};
 
 /// Entries of the LRU maps: more than any case creates, so that the kernel evicts none.
 const LRU_ENTRIES: [(&str, u32); 3] =
@@ -113,10 +101,7 @@ pub(crate) struct Fixture {
 
 impl Fixture {
     /// Loads the programs: those for kernels that preempt packet programs, if this is one or `preempts_packets`.
-    pub(crate) fn begin(
-        coverage: Coverage,
-        preempts_packets: bool,
-    ) -> anyhow::Result<(Self, PathBuf)> {
+    pub(crate) fn begin(coverage: Coverage, preempts_packets: bool) -> Result<(Self, PathBuf)> {
         let path = env::var_os("MCS_EBPF_OBJECT").map(PathBuf::from).context(
             "MCS_EBPF_OBJECT does not name the eBPF object: use `cargo xtask test packet`",
         )?;
@@ -165,7 +150,7 @@ impl Fixture {
     }
 
     /// Checks with a packet to no VIP whether the kernel supports `CHECKSUM_COMPLETE`.
-    fn can_sum(&self) -> anyhow::Result<bool> {
+    fn can_sum(&self) -> Result<bool> {
         let program: &SchedClassifier =
             self.programs.program("uplink").context("no uplink")?.try_into()?;
         kernel::can_sum(program.fd()?.as_fd())
@@ -177,7 +162,7 @@ impl Fixture {
     }
 
     /// Empties every map.
-    pub(crate) fn reset(&mut self, family: Family, medium: Medium) -> anyhow::Result<()> {
+    pub(crate) fn reset(&mut self, family: Family, medium: Medium) -> Result {
         (self.family, self.medium) = (family, medium);
         self.config.reset()?;
         clear(&mut self.written.flows)?;
@@ -197,12 +182,12 @@ impl Fixture {
         protocol: Protocol,
         vip: SocketAddr,
         backends: &[SocketAddr],
-    ) -> anyhow::Result<Service> {
+    ) -> Result<Service> {
         let frontend = self.config.new_frontend();
         let picks = backends
             .iter()
             .map(|address| self.config.backend(*address, frontend))
-            .collect::<anyhow::Result<Vec<_>>>()?;
+            .collect::<Result<Vec<_>>>()?;
         let service = Service { vip, protocol, frontend, backends: picks };
         self.vip(vip)?;
         self.config.publish(&service, 0)?;
@@ -210,29 +195,42 @@ impl Fixture {
         Ok(service)
     }
 
+    /// Makes a frontend of the first VIP, which leads to these pods, in tables that hold nothing else.
+    pub(crate) fn new_service(&mut self, protocol: Protocol, pods: &[u8]) -> Result<Service> {
+        self.reset(self.family, self.medium)?;
+        self.service_of(protocol, 1, pods)
+    }
+
+    /// Makes a frontend of a VIP with this number, which leads to these pods.
+    pub(crate) fn service_of(
+        &mut self,
+        protocol: Protocol,
+        vip: u8,
+        pods: &[u8],
+    ) -> Result<Service> {
+        let backends: Vec<_> = pods.iter().map(|pod| self.family.pod(*pod)).collect();
+        self.service(protocol, self.family.vip(vip), &backends)
+    }
+
     /// Makes an address a VIP, without ports.
-    pub(crate) fn vip(&mut self, vip: SocketAddr) -> anyhow::Result<()> {
+    pub(crate) fn vip(&mut self, vip: SocketAddr) -> Result {
         self.set_mode(vip, VipMode::SERVED)
     }
 
     /// Changes the mode of a VIP.
-    pub(crate) fn set_mode(&mut self, vip: SocketAddr, mode: u32) -> anyhow::Result<()> {
+    pub(crate) fn set_mode(&mut self, vip: SocketAddr, mode: u32) -> Result {
         self.config.hint(vip, AddressKinds::VIP)?;
         Ok(self.config.vips.insert(Address::from(vip.ip()), mode, ANY)?)
     }
 
     /// Removes the frontend, and retires its backends.
-    pub(crate) fn withdraw(&mut self, service: &Service) -> anyhow::Result<()> {
+    pub(crate) fn withdraw(&mut self, service: &Service) -> Result {
         self.config.frontends.remove(&service.key())?;
         service.backends.iter().try_for_each(|pick| self.config.retire(*pick))
     }
 
     /// Gives the frontend another set of backends. Those that are gone are retired.
-    pub(crate) fn change(
-        &mut self,
-        service: &mut Service,
-        backends: &[SocketAddr],
-    ) -> anyhow::Result<()> {
+    pub(crate) fn change(&mut self, service: &mut Service, backends: &[SocketAddr]) -> Result {
         let old = service.backends.clone();
         service.backends = backends
             .iter()
@@ -243,7 +241,7 @@ impl Fixture {
                     |pick| Ok(*pick),
                 )
             })
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_>>()?;
         let state = self.config.states.get(&service.frontend, 0)?;
         self.config.publish(service, state.affinity_seconds)?;
         for gone in old.iter().filter(|pick| !service.backends.contains(pick)) {
@@ -253,7 +251,7 @@ impl Fixture {
     }
 
     /// Takes a backend out of the frontend's slots, and keeps it for the clients that have it.
-    pub(crate) fn keep(&mut self, service: &mut Service, pick: Pick) -> anyhow::Result<()> {
+    pub(crate) fn keep(&mut self, service: &mut Service, pick: Pick) -> Result {
         let left: Vec<SocketAddr> = service.backends.iter().map(|pick| pick.address).collect();
         let left: Vec<_> = left.into_iter().filter(|one| *one != pick.address).collect();
         self.change(service, &left)?;
@@ -266,7 +264,7 @@ impl Fixture {
         service: &mut Service,
         gone: Pick,
         address: SocketAddr,
-    ) -> anyhow::Result<Pick> {
+    ) -> Result<Pick> {
         let id = gone.chosen.id;
         let generation = gone.chosen.generation + 1;
         let backend = backend(address, service.frontend, generation);
@@ -280,19 +278,19 @@ impl Fixture {
     }
 
     /// Turns on session affinity for the frontend.
-    pub(crate) fn stick(&mut self, service: &Service, affinity: Duration) -> anyhow::Result<()> {
+    pub(crate) fn stick(&mut self, service: &Service, affinity: Duration) -> Result {
         self.config.publish(service, u32::try_from(affinity.as_secs())?)
     }
 
     /// Gives the frontend's state the key of another frontend.
-    pub(crate) fn mismatch_state(&mut self, service: &Service) -> anyhow::Result<()> {
+    pub(crate) fn mismatch_state(&mut self, service: &Service) -> Result {
         let mut state = self.config.states.get(&service.frontend, 0)?;
         state.key.port += 1;
         Ok(self.config.states.set(service.frontend, state, ANY)?)
     }
 
     /// Moves the frontend's extent beyond the end of `slots`.
-    pub(crate) fn overrun_slots(&mut self, service: &Service) -> anyhow::Result<()> {
+    pub(crate) fn overrun_slots(&mut self, service: &Service) -> Result {
         let mut state = self.config.states.get(&service.frontend, 0)?;
         state.extent.block = 2 * CONFIG_ENTRIES;
         Ok(self.config.states.set(service.frontend, state, ANY)?)
@@ -303,7 +301,7 @@ impl Fixture {
         &self,
         hook: Hook,
         frame: &[u8],
-    ) -> anyhow::Result<(RunResult, RangeInclusive<u64>)> {
+    ) -> Result<(RunResult, RangeInclusive<u64>)> {
         let name = hook.program(self.medium);
         let program = self.programs.program(name).with_context(|| format!("no {name}"))?;
         let program: &SchedClassifier = program.try_into()?;
@@ -317,14 +315,14 @@ impl Fixture {
     }
 
     /// The counters, summed over all CPUs. The figures of imports say the same.
-    pub(crate) fn counters(&self) -> anyhow::Result<BTreeMap<&'static str, u64>> {
+    pub(crate) fn counters(&self) -> Result<BTreeMap<&'static str, u64>> {
         let counters: BTreeMap<_, u64> = Counter::ALL
             .iter()
             .map(|counter| {
                 let values: PerCpuValues<u64> = self.written.counters.get(&(*counter as u32), 0)?;
                 Ok((counter.name(), values.iter().sum()))
             })
-            .collect::<anyhow::Result<_>>()?;
+            .collect::<Result<_>>()?;
         let mut expected = [[0; FigureRow::COLUMNS as usize]; FIGURE_ROW as usize + 1];
         expected[FIGURE_ROW as usize][usize::from(FIGURE_COLUMN)] =
             counters[Counter::FlowCreated.name()];
@@ -343,7 +341,7 @@ impl Fixture {
     }
 
     /// An entry of the flow table.
-    pub(crate) fn flow(&self, tuple: &Tuple) -> anyhow::Result<Option<Flow>> {
+    pub(crate) fn flow(&self, tuple: &Tuple) -> Result<Option<Flow>> {
         match self.written.flows.get(tuple, 0) {
             Err(MapError::KeyNotFound) => Ok(None),
             flow => Ok(Some(flow?)),
@@ -351,7 +349,7 @@ impl Fixture {
     }
 
     /// Reads everything that the programs have written.
-    pub(crate) fn read(&self) -> anyhow::Result<Tables> {
+    pub(crate) fn read(&self) -> Result<Tables> {
         let written = &self.written;
         Ok(Tables {
             counters: self.counters()?,
@@ -369,7 +367,7 @@ impl Fixture {
     }
 
     /// The CPUs of the tasks that have working memory, each with the latest packet in it.
-    pub(crate) fn packets_of_tasks(&self) -> anyhow::Result<Vec<(u32, Tuple)>> {
+    pub(crate) fn packets_of_tasks(&self) -> Result<Vec<(u32, Tuple)>> {
         let entries = self.written.task_scratch.iter();
         entries
             .map(|entry| {
@@ -381,7 +379,7 @@ impl Fixture {
     }
 
     /// Makes the entry older.
-    pub(crate) fn age_flow(&mut self, tuple: &Tuple, by: Duration) -> anyhow::Result<()> {
+    pub(crate) fn age_flow(&mut self, tuple: &Tuple, by: Duration) -> Result {
         let mut flow = self.written.flows.get(tuple, 0)?;
         flow.last_seen_ns = earlier(flow.last_seen_ns, by)?;
         self.written.flows.insert(tuple, flow, ANY)?;
@@ -389,7 +387,7 @@ impl Fixture {
     }
 
     /// Makes every remembered first fragment older.
-    pub(crate) fn age_fragments(&mut self, by: Duration) -> anyhow::Result<()> {
+    pub(crate) fn age_fragments(&mut self, by: Duration) -> Result {
         for entry in self.written.fragments.iter().collect::<Vec<_>>() {
             let (key, mut first) = entry?;
             first.first_seen_ns = earlier(first.first_seen_ns, by)?;
@@ -399,7 +397,7 @@ impl Fixture {
     }
 
     /// Makes every client's affinity older.
-    pub(crate) fn age_affinity(&mut self, by: Duration) -> anyhow::Result<()> {
+    pub(crate) fn age_affinity(&mut self, by: Duration) -> Result {
         for entry in self.written.affinity.iter().collect::<Vec<_>>() {
             let (key, mut affinity) = entry?;
             affinity.last_used_ns = earlier(affinity.last_used_ns, by)?;
@@ -409,12 +407,7 @@ impl Fixture {
     }
 
     /// Gives a client affinity to this backend of the frontend, last used now.
-    pub(crate) fn give(
-        &mut self,
-        client: SocketAddr,
-        service: &Service,
-        pick: Pick,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn give(&mut self, client: SocketAddr, service: &Service, pick: Pick) -> Result {
         let key = ClientKey { client: client.ip().into(), frontend: service.frontend, pad: 0 };
         let affinity = Affinity { backend: pick.chosen, last_used_ns: now_ns() };
         self.written.affinity.insert(key, affinity, ANY)?;
@@ -422,25 +415,25 @@ impl Fixture {
     }
 
     /// Evicts an entry.
-    pub(crate) fn evict(&mut self, tuple: &Tuple) -> anyhow::Result<()> {
+    pub(crate) fn evict(&mut self, tuple: &Tuple) -> Result {
         self.written.flows.remove(tuple)?;
         self.note()
     }
 
     /// Evicts the affinity of every client.
-    pub(crate) fn evict_affinity(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn evict_affinity(&mut self) -> Result {
         clear(&mut self.written.affinity)?;
         self.note()
     }
 
     /// Evicts every flow.
-    pub(crate) fn evict_flows(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn evict_flows(&mut self) -> Result {
         clear(&mut self.written.flows)?;
         self.note()
     }
 
     /// Moves every flow to another device.
-    pub(crate) fn hand_over(&mut self, device: u32) -> anyhow::Result<()> {
+    pub(crate) fn hand_over(&mut self, device: u32) -> Result {
         let flows = self.written.flows.iter().collect::<Result<Vec<_>, _>>()?;
         clear(&mut self.written.flows)?;
         for (key, flow) in flows {
@@ -451,10 +444,7 @@ impl Fixture {
     }
 
     /// Sets the last use of these entries to now.
-    pub(crate) fn plant(
-        &mut self,
-        flows: impl IntoIterator<Item = (Tuple, Flow)>,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn plant(&mut self, flows: impl IntoIterator<Item = (Tuple, Flow)>) -> Result {
         for (tuple, flow) in flows {
             self.written.flows.insert(tuple, Flow { last_seen_ns: tick_ns(), ..flow }, ANY)?;
         }
@@ -462,34 +452,34 @@ impl Fixture {
     }
 
     /// Sets what says whether flows may have been evicted. Zeros: from the first flow on.
-    pub(crate) fn set_evictions(&mut self, evictions: FlowEvictions) -> anyhow::Result<()> {
+    pub(crate) fn set_evictions(&mut self, evictions: FlowEvictions) -> Result {
         Ok(self.written.evictions.set(0, evictions, ANY)?)
     }
 
     /// Says that flows may have been evicted just now.
-    pub(crate) fn set_evicted(&mut self) -> anyhow::Result<()> {
+    pub(crate) fn set_evicted(&mut self) -> Result {
         self.set_evicted_before(Duration::ZERO)
     }
 
     /// Says that flows may last have been evicted so long ago, and are not now.
-    pub(crate) fn set_evicted_before(&mut self, before: Duration) -> anyhow::Result<()> {
+    pub(crate) fn set_evicted_before(&mut self, before: Duration) -> Result {
         let latest_ns = earlier(tick_ns(), before)?;
         self.set_evictions(FlowEvictions { entries: 0, limit: u64::MAX, latest_ns })
     }
 
     /// What says whether flows may have been evicted.
-    pub(crate) fn evictions(&self) -> anyhow::Result<FlowEvictions> {
+    pub(crate) fn evictions(&self) -> Result<FlowEvictions> {
         Ok(self.written.evictions.get(&0, 0)?)
     }
 
     /// Sets the mark that says whether there are flows.
-    pub(crate) fn set_flows_used(&mut self, used: u32) -> anyhow::Result<()> {
+    pub(crate) fn set_flows_used(&mut self, used: u32) -> Result {
         self.written.flows_used.set(0, used, ANY)?;
         self.note()
     }
 
     /// Allows this many answers to refusals, and no more until the next packet is refused.
-    pub(crate) fn allow_refusals(&mut self, count: u64) -> anyhow::Result<()> {
+    pub(crate) fn allow_refusals(&mut self, count: u64) -> Result {
         let credit_ns = count * REFUSAL_NS;
         // A time in the future, so that no credit is added.
         let everywhere =
@@ -498,7 +488,7 @@ impl Fixture {
     }
 
     /// Notes the changes that the case itself has made, so that they are not reported as the program's.
-    fn note(&mut self) -> anyhow::Result<()> {
+    fn note(&mut self) -> Result {
         self.tables = self.read()?;
         Ok(())
     }
@@ -540,14 +530,12 @@ fn loader(features: Features) -> EbpfLoader<'static> {
 fn map<T: TryFrom<aya::maps::Map, Error: std::error::Error + Send + Sync + 'static>>(
     ebpf: &mut Ebpf,
     name: &str,
-) -> anyhow::Result<T> {
+) -> Result<T> {
     let map = ebpf.take_map(name).with_context(|| format!("no map {name}"))?;
     T::try_from(map).with_context(|| format!("the map {name}"))
 }
 
-fn clear<K: Pod + aya::Pod, V: Pod + aya::Pod>(
-    map: &mut HashMap<MapData, K, V>,
-) -> anyhow::Result<()> {
+fn clear<K: Pod + aya::Pod, V: Pod + aya::Pod>(map: &mut HashMap<MapData, K, V>) -> Result {
     for key in map.keys().collect::<Vec<_>>() {
         map.remove(&key?)?;
     }
@@ -557,7 +545,7 @@ fn clear<K: Pod + aya::Pod, V: Pod + aya::Pod>(
 fn table<K: Key + Pod + aya::Pod, V: Pod + aya::Pod>(
     map: &HashMap<MapData, K, V>,
     split: impl Fn(V) -> (V, u64),
-) -> anyhow::Result<Table<K, V>> {
+) -> Result<Table<K, V>> {
     map.iter()
         .map(|entry| {
             let (key, value) = entry?;
@@ -568,7 +556,7 @@ fn table<K: Key + Pod + aya::Pod, V: Pod + aya::Pod>(
 }
 
 /// Each CPU has its own limit of refusals, and its own free entries of an LRU map.
-fn stay_on_one_cpu() -> anyhow::Result<()> {
+fn stay_on_one_cpu() -> Result {
     let mut cpus = CpuSet::new();
     cpus.set(sched_getcpu());
     sched_setaffinity(None, &cpus).context("cannot stay on one CPU")

@@ -2,19 +2,17 @@
 
 use std::cell::RefCell;
 
-use anyhow::Context as _;
-use etherparse::checksum::Sum16BitWords;
-use mcs_tests::{
-    fuzz::{Regressions, fuzz},
-    suite::Suite,
+use mcs_tests::fuzz::{Regressions, fuzz};
+use proptest::{
+    collection::vec,
+    option,
+    prelude::*,
+    sample::{Index, select},
 };
-use proptest::{collection::vec, option, prelude::*, sample::Index, sample::select};
 
 use crate::{
-    family::Family,
-    fixture::{Fixture, Hook},
     hostile::{furnish, is_runnable},
-    medium::Medium,
+    prelude::*,
 };
 
 /// How many series of packets are tried, unless there is time for more.
@@ -79,7 +77,7 @@ impl Series {
     }
 
     /// Runs the programs and checks each result with [`Fixture::check_invariants`].
-    fn run(&self, fixture: &mut Fixture) -> anyhow::Result<()> {
+    fn run(&self, fixture: &mut Fixture) -> Result {
         fixture.reset(self.family, self.medium)?;
         let seeds = furnish(fixture)?;
         for (nth, broken) in self.packets.iter().enumerate() {

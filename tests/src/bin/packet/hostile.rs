@@ -1,18 +1,8 @@
 //! Broken packets: cut short, with false lengths, or changed at random.
 
-use anyhow::Context as _;
 use fastrand::Rng;
-use mcs_common::FlowsUsed;
-use mcs_tests::suite::Suite;
 
-use crate::{
-    each_on,
-    family::Family,
-    fixture::{Fixture, Hook},
-    medium::Medium,
-    packet::{Extension, Packet, Protocol, flag},
-    test_flow::{Side, TestFlow},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     // Refusals cut the packet, which is more than the kernel's check of its sum allows for.
@@ -29,11 +19,11 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
 pub(crate) type Seeds = Vec<(Hook, Vec<u8>)>;
 
 /// Flows to a pod, and valid packets of every sort.
-pub(crate) fn furnish(fixture: &mut Fixture) -> anyhow::Result<Seeds> {
+pub(crate) fn furnish(fixture: &mut Fixture) -> Result<Seeds> {
     fixture.reset(fixture.family, fixture.medium)?;
     let (family, mut seeds) = (fixture.family, Seeds::new());
     for protocol in Protocol::ALL {
-        let service = fixture.service(protocol, family.vip(1), &[family.pod(1)])?;
+        let service = fixture.service_of(protocol, 1, &[1])?;
         let flow = TestFlow::new(family.client(1), &service);
         fixture.established(&flow)?;
         seeds.extend(valid(&flow));
@@ -42,7 +32,7 @@ pub(crate) fn furnish(fixture: &mut Fixture) -> anyhow::Result<Seeds> {
     let (client, vip) = (family.client(1), family.vip(1));
     let mut unknown = vip;
     unknown.set_port(7);
-    let echo = if family == Family::V4 { 8 } else { 128 };
+    let (echo, _) = family.echo();
     let others = [
         Packet::syn(client, unknown),
         Packet::tcp(client, unknown, flag::ACK).payload(b"anybody there"),
@@ -90,10 +80,7 @@ fn valid(flow: &TestFlow) -> Seeds {
 const FLOWS: usize = 200;
 
 /// Sends the packets that `broken` makes of valid ones.
-fn try_all(
-    fixture: &mut Fixture,
-    mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>,
-) -> anyhow::Result<()> {
+fn try_all(fixture: &mut Fixture, mut broken: impl FnMut(&[u8]) -> Vec<Vec<u8>>) -> Result {
     let seeds = furnish(fixture)?;
     for (hook, seed) in &seeds {
         for (count, packet) in broken(seed).iter().enumerate() {
@@ -112,16 +99,13 @@ pub(crate) fn is_runnable(fixture: (Family, Medium), packet: &[u8]) -> bool {
     let (family, medium) = fixture;
     match medium {
         Medium::Vlan | Medium::DoubleVlan => true,
-        Medium::Ethernet | Medium::Summed => match family {
-            Family::V4 => packet.len() >= 20,
-            Family::V6 => packet.len() >= 40,
-        },
+        Medium::Ethernet | Medium::Summed => packet.len() >= family.header(),
         // Shorter ones are filled up.
         Medium::Bare => packet.len() >= 54 && packet[12..14] == family.ethertype().0.to_be_bytes(),
     }
 }
 
-fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn cut(fixture: &mut Fixture) -> Result {
     let of = (fixture.family, fixture.medium);
     try_all(fixture, |packet| {
         let cuts = (0..packet.len()).map(|length| packet[..length].to_vec());
@@ -132,7 +116,7 @@ fn cut(fixture: &mut Fixture) -> anyhow::Result<()> {
 /// Bytes of a packet that are its headers, those inside an error included.
 const HEADERS: usize = 110;
 
-fn bytes(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn bytes(fixture: &mut Fixture) -> Result {
     try_all(fixture, |packet| {
         let mut all = Vec::new();
         for at in 0..packet.len().min(HEADERS) {
@@ -148,14 +132,12 @@ fn bytes(fixture: &mut Fixture) -> anyhow::Result<()> {
     })
 }
 
-fn lengths(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let header = if fixture.family == Family::V4 { 20 } else { 40 };
+fn lengths(fixture: &mut Fixture) -> Result {
+    let header = fixture.family.header();
     // The length of the packet; of UDP, TCP and the quote's; and the data offset of TCP.
     let inner = header + 8;
-    let words = match fixture.family {
-        Family::V4 => [2, header + 4, inner + 2, inner + header + 4],
-        Family::V6 => [4, header + 4, inner + 4, inner + header + 4],
-    };
+    let length = fixture.family.of(2, 4);
+    let words = [length, header + 4, inner + length, inner + header + 4];
     let nibbles = [0, header + 12, inner, inner + header + 12];
     try_all(fixture, |packet| {
         let mut all = Vec::new();
@@ -190,10 +172,10 @@ fn lengths(fixture: &mut Fixture) -> anyhow::Result<()> {
     })
 }
 
-fn nested(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn nested(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
-    let kind = if fixture.family == Family::V4 { (3, 1, [0; 4]) } else { (1, 0, [0; 4]) };
+    let kind = fixture.family.of((3, 1, [0; 4]), (1, 0, [0; 4]));
     // Errors about errors about errors.
     let mut packet = Packet::udp(vip, client);
     for depth in 0..6 {
@@ -237,7 +219,7 @@ fn nested(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn random(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn random(fixture: &mut Fixture) -> Result {
     const TRIALS: usize = 40;
 
     let of = (fixture.family, fixture.medium);

@@ -1,19 +1,15 @@
 //! Invariants of every program for arbitrary packets: what a program may do with a packet, as etherparse parses it.
 
-use std::{collections::BTreeMap, net::IpAddr, ops::Range};
+use std::ops::Range;
 
-use anyhow::{Context as _, bail, ensure};
 use etherparse::{
     IpNumber, Ipv4HeaderSlice, Ipv6FragmentHeaderSlice, Ipv6HeaderSlice, Ipv6RawExtHeaderSlice,
-    TcpHeaderSlice, UdpHeaderSlice, checksum::Sum16BitWords,
+    TcpHeaderSlice, UdpHeaderSlice,
 };
-use mcs_common::{Counter, Tuple};
 
 use crate::{
-    expect::{NEXT, REDIRECT, SHOT},
-    fixture::{Fixture, Hook},
-    medium::{Medium, Way},
-    packet::{DEVICE, Protocol},
+    expect::{NEXT, REDIRECT},
+    prelude::*,
 };
 
 /// Counters of the outcome of a packet: each packet to a VIP increments exactly one of them by one.
@@ -62,7 +58,7 @@ struct ParsedPacket<'a> {
 
 impl<'a> ParsedPacket<'a> {
     /// Parses a packet. A quoted packet may be shorter than the length in its header.
-    fn new(bytes: &'a [u8], quoted: bool) -> anyhow::Result<Self> {
+    fn new(bytes: &'a [u8], quoted: bool) -> Result<Self> {
         match bytes.first().map(|first| first >> 4) {
             Some(4) => Self::ipv4(bytes, quoted),
             Some(6) => Self::ipv6(bytes, quoted),
@@ -70,7 +66,7 @@ impl<'a> ParsedPacket<'a> {
         }
     }
 
-    fn ipv4(bytes: &'a [u8], quoted: bool) -> anyhow::Result<Self> {
+    fn ipv4(bytes: &'a [u8], quoted: bool) -> Result<Self> {
         let header = Ipv4HeaderSlice::from_slice(bytes)?;
         let begin = header.slice().len();
         let total = usize::from(header.total_len());
@@ -90,7 +86,7 @@ impl<'a> ParsedPacket<'a> {
         })
     }
 
-    fn ipv6(bytes: &'a [u8], quoted: bool) -> anyhow::Result<Self> {
+    fn ipv6(bytes: &'a [u8], quoted: bool) -> Result<Self> {
         let header = Ipv6HeaderSlice::from_slice(bytes)?;
         let end = header.slice().len() + usize::from(header.payload_length());
         ensure!(quoted || end <= bytes.len(), "the length is wrong");
@@ -159,7 +155,7 @@ impl<'a> ParsedPacket<'a> {
     }
 
     /// Fails unless the body's header is well-formed.
-    fn check_ports(&self) -> anyhow::Result<()> {
+    fn check_ports(&self) -> Result {
         if !self.is_first {
             return Ok(());
         }
@@ -208,7 +204,7 @@ impl<'a> ParsedPacket<'a> {
 }
 
 /// Fails if bytes differ outside of these.
-fn same_but_for(old: &[u8], new: &[u8], written: &[Range<usize>]) -> anyhow::Result<()> {
+fn same_but_for(old: &[u8], new: &[u8], written: &[Range<usize>]) -> Result {
     ensure!(old.len() == new.len(), "{} bytes have become {}", old.len(), new.len());
     for (at, (old, new)) in old.iter().zip(new).enumerate() {
         let may_differ = written.iter().any(|range| range.contains(&at));
@@ -219,7 +215,7 @@ fn same_but_for(old: &[u8], new: &[u8], written: &[Range<usize>]) -> anyhow::Res
 
 impl Fixture {
     /// Runs a program on any IP packet, and checks that the result is allowed.
-    pub(crate) fn check_invariants(&mut self, hook: Hook, ip: &[u8]) -> anyhow::Result<()> {
+    pub(crate) fn check_invariants(&mut self, hook: Hook, ip: &[u8]) -> Result {
         let frame = self.medium.frame_of(self.family.ethertype(), ip, Way::On);
         let sent = self.send_frame(hook, frame.clone())?;
         let counts = self.counters()?;
@@ -251,7 +247,7 @@ struct Trial<'a> {
 }
 
 impl Trial<'_> {
-    fn check_invariants(&self) -> anyhow::Result<()> {
+    fn check_invariants(&self) -> Result {
         let fate = self.fate()?;
         let before = self.fixture.medium.packet(self.frame);
         if self.hook != Hook::ToPod {
@@ -291,7 +287,7 @@ impl Trial<'_> {
     }
 
     /// The counter of the packet's outcome.
-    fn fate(&self) -> anyhow::Result<Option<Counter>> {
+    fn fate(&self) -> Result<Option<Counter>> {
         let counted = |counters: &[Counter]| -> Vec<Counter> {
             let moved = |counter: &&Counter| self.changes.contains_key(counter.name());
             counters.iter().filter(moved).copied().collect()
@@ -316,12 +312,7 @@ impl Trial<'_> {
     }
 
     /// Checks a packet that the program passed on or sent back.
-    fn passed(
-        &self,
-        fate: Counter,
-        before: &ParsedPacket<'_>,
-        after: &ParsedPacket<'_>,
-    ) -> anyhow::Result<()> {
+    fn passed(&self, fate: Counter, before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> Result {
         match fate {
             Counter::PacketTranslated | Counter::PacketReversed => {
                 before.check_ports().context("it was malformed")?;
@@ -366,11 +357,7 @@ impl Trial<'_> {
         }
     }
 
-    fn is_translated(
-        &self,
-        before: &ParsedPacket<'_>,
-        after: &ParsedPacket<'_>,
-    ) -> anyhow::Result<()> {
+    fn is_translated(&self, before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> Result {
         let mut written = before.writable();
         if before.is_first {
             let ports = before.body.start..before.body.start + 4;
@@ -391,13 +378,13 @@ impl Trial<'_> {
     }
 }
 
-fn is_between(packet: &ParsedPacket<'_>, src: IpAddr, dst: IpAddr) -> anyhow::Result<()> {
+fn is_between(packet: &ParsedPacket<'_>, src: IpAddr, dst: IpAddr) -> Result {
     ensure!(packet.src == src && packet.dst == dst, "from {} to {}", packet.src, packet.dst);
     Ok(())
 }
 
 /// Fails unless the checksums are as right or as wrong as before.
-fn same_sums(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> anyhow::Result<()> {
+fn same_sums(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> Result {
     ensure!(before.header_sum() == after.header_sum(), "the header's checksum is another");
     let Some(checksum) = before.checksum() else { return Ok(()) };
     let none = |read: &ParsedPacket<'_>| {
@@ -408,7 +395,7 @@ fn same_sums(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> anyhow::Res
     Ok(())
 }
 
-fn is_error_translated(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> anyhow::Result<()> {
+fn is_error_translated(before: &ParsedPacket<'_>, after: &ParsedPacket<'_>) -> Result {
     ensure!(before.is_icmp() && before.is_whole && before.body.len() >= 8, "no error");
     let quote = before.body.start + 8;
     let inner =

@@ -2,13 +2,11 @@
 
 #![expect(unsafe_code, reason = "bpf(2)")]
 
-use std::{
-    io,
-    os::fd::{AsRawFd as _, BorrowedFd},
-};
+use std::os::fd::{AsRawFd as _, BorrowedFd};
 
-use anyhow::Context as _;
 use aya_obj::generated::{bpf_attr, bpf_cmd};
+
+use crate::prelude::*;
 
 /// Of include/uapi/linux/bpf.h, Linux 6.16.
 const BPF_F_TEST_SKB_CHECKSUM_COMPLETE: u32 = 1 << 2;
@@ -33,7 +31,7 @@ const GSO_SIZE: usize = 44;
 
 /// Whether the kernel takes packets whose sum it knows, found by giving one to a classifier that lets
 /// it pass.
-pub(crate) fn can_sum(program: BorrowedFd<'_>) -> anyhow::Result<bool> {
+pub(crate) fn can_sum(program: BorrowedFd<'_>) -> Result<bool> {
     const FRAME: [u8; 64] = [0; 64];
     match run(program, &FRAME, Context::default(), true) {
         Ok(_) => Ok(true),
@@ -61,7 +59,7 @@ pub(crate) fn run(
     frame: &[u8],
     known: Context,
     summed: bool,
-) -> anyhow::Result<RunResult> {
+) -> Result<RunResult> {
     let mut out = vec![0; ROOM];
     let mut context = [0_u32; CONTEXT_WORDS];
     context[GSO_SIZE] = known.segment;

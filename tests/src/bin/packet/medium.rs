@@ -1,10 +1,8 @@
 //! The forms in which a device passes a packet to the programs: link headers, tags, known checksums.
 
-use std::fmt;
+use etherparse::{Ethernet2Header, SingleVlanHeader};
 
-use etherparse::{EtherType, Ethernet2Header, SingleVlanHeader};
-
-use crate::packet::built;
+use crate::prelude::*;
 
 const STATION: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0a];
 const NODE: [u8; 6] = [0x02, 0, 0, 0, 0, 0x0b];

@@ -1,16 +1,8 @@
 //! Misses: the programs neither change nor count packets that are not for a VIP.
 
-use etherparse::{ArpHardwareId, ArpOperation, ArpPacket, EtherType};
-use mcs_common::FlowsUsed;
-use mcs_tests::suite::Suite;
+use etherparse::{ArpHardwareId, ArpOperation, ArpPacket};
 
-use crate::{
-    each, each_on,
-    family::Family,
-    fixture::{Fixture, Hook},
-    medium::{Medium, Way, tagged},
-    packet::{Packet, Protocol, built, flag},
-};
+use crate::{medium::tagged, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "miss: other destinations", destinations);
@@ -22,15 +14,14 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
 }
 
 /// Fills the fixture with a service and flows that must not matter.
-fn furnish(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let family = fixture.family;
+fn furnish(fixture: &mut Fixture) -> Result {
     for protocol in Protocol::ALL {
-        fixture.service(protocol, family.vip(1), &[family.pod(1)])?;
+        fixture.service_of(protocol, 1, &[1])?;
     }
     fixture.set_flows_used(FlowsUsed::YES)
 }
 
-fn destinations(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn destinations(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let (client, stranger) = (fixture.family.client(1), fixture.family.stranger());
     for hook in Hook::ALL {
@@ -46,13 +37,10 @@ fn destinations(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn protocols(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn protocols(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let (client, stranger) = (fixture.family.client(1).ip(), fixture.family.stranger().ip());
-    let echo = match fixture.family {
-        Family::V4 => 8,
-        Family::V6 => 128,
-    };
+    let (echo, _) = fixture.family.echo();
     for hook in Hook::ALL {
         for protocol in [2, 4, 41, 47, 50, 51, 89, 132, 255] {
             fixture.ignores(hook, Packet::other(client, stranger, protocol, &[1; 40]))?;
@@ -66,7 +54,7 @@ fn protocols(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn ethertypes(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn ethertypes(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let arp = built(ArpPacket::new(
         ArpHardwareId::ETHERNET,
@@ -98,7 +86,7 @@ fn ethertypes(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn three_tags(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn three_tags(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let tags = [EtherType::PROVIDER_BRIDGING, EtherType::VLAN_TAGGED_FRAME];
     let tags = [&tags[..], &[EtherType::VLAN_TAGGED_FRAME]].concat();
@@ -110,7 +98,7 @@ fn three_tags(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn backend_directly(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn backend_directly(fixture: &mut Fixture) -> Result {
     furnish(fixture)?;
     let (client, pod) = (fixture.family.client(1), fixture.family.pod(1));
     for hook in Hook::ALL {

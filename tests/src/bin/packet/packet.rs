@@ -1,18 +1,12 @@
 //! Builds packets with etherparse: the independent side of every comparison.
 
-use std::{
-    fmt,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
-
 use etherparse::{
     Icmpv4Header, Icmpv4Type, Icmpv6Header, Icmpv6Type, IpAuthHeader, IpFragOffset, IpNumber,
     Ipv4Header, Ipv4Options, Ipv6FragmentHeader, Ipv6Header, Ipv6RawExtHeader, TcpHeader,
     UdpHeader,
 };
-use mcs_common::Tuple;
 
-use crate::family::Family;
+use crate::prelude::*;
 
 /// Bits of the TCP header.
 pub(crate) mod flag {
@@ -24,6 +18,18 @@ pub(crate) mod flag {
     pub(crate) const URG: u8 = 0x20;
     /// With `SYN`: the sender can do explicit congestion notification (RFC 3168).
     pub(crate) const ECN: u8 = 0xc0;
+
+    /// The bits by their name.
+    pub(crate) fn of(name: &str) -> crate::prelude::Result<u8> {
+        Ok(match name {
+            "fin" => FIN,
+            "syn" => SYN,
+            "rst" => RST,
+            "ack" => ACK,
+            "ecn" => ECN,
+            _ => anyhow::bail!("no flag {name}"),
+        })
+    }
 }
 
 /// A protocol with ports.

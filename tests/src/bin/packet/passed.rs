@@ -1,19 +1,8 @@
 //! Connections that are older than the service of their VIP: they pass unchanged.
 
-use std::time::Duration;
+use mcs_common::{FlowEvictions, FlowState};
 
-use anyhow::ensure;
-use mcs_common::{BackendRef, Counter, FlowEvictions, FlowFlags, FlowState, FlowsUsed};
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each,
-    expect::Expect,
-    fixture::{Fixture, Hook, Pick, Service},
-    packet::{Body, Packet, Protocol, flag},
-    tables::Tables,
-    test_flow::{Side, TestFlow},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "passed: TCP without a SYN", without_syn);
@@ -26,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "passed: a SYN begins a flow", syn_begins);
 }
 
-fn service(fixture: &mut Fixture, backends: &[u8]) -> anyhow::Result<Service> {
+fn service(fixture: &mut Fixture, backends: &[u8]) -> Result<Service> {
     fixture.reset(fixture.family, fixture.medium)?;
     fixture.set_evictions(FlowEvictions { entries: 0, limit: 1000, latest_ns: 0 })?;
     let backends: Vec<_> = backends.iter().map(|pod| fixture.family.pod(*pod)).collect();
@@ -51,13 +40,13 @@ fn begins(flow: TestFlow, flags: u8) -> impl FnOnce(&mut Tables) {
     }
 }
 
-fn passes(fixture: &mut Fixture, flow: TestFlow, packet: &Packet) -> anyhow::Result<()> {
+fn passes(fixture: &mut Fixture, flow: TestFlow, packet: &Packet) -> Result {
     let expect =
         Expect::next(packet).counts(&[Counter::PacketPassed]).writes(begins(flow, packet.flags()));
     fixture.expect(Hook::FromPod, packet, expect)
 }
 
-fn without_syn(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn without_syn(fixture: &mut Fixture) -> Result {
     let ack = flag::ACK;
     for flags in [ack, ack | flag::PSH, ack | flag::FIN, flag::RST, ack | flag::SYN, 0] {
         let service = service(fixture, &[1, 2])?;
@@ -68,7 +57,7 @@ fn without_syn(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn whatever_the_port(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn whatever_the_port(fixture: &mut Fixture) -> Result {
     let empty = service(fixture, &[])?;
     let flow = passing(fixture, &empty);
     passes(fixture, flow, &flow.later(Side::Client))?;
@@ -79,7 +68,7 @@ fn whatever_the_port(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// Later packets pass by the flow, whatever is evicted meanwhile.
-fn whole_connection(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn whole_connection(fixture: &mut Fixture) -> Result {
     let service = service(fixture, &[1])?;
     let flow = passing(fixture, &service);
     passes(fixture, flow, &flow.later(Side::Client))?;
@@ -104,7 +93,7 @@ fn whole_connection(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// A probe is one byte behind, without data or with a byte that means nothing (RFC 9293, 3.8.4).
-fn keep_alive(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn keep_alive(fixture: &mut Fixture) -> Result {
     // By default Linux waits so long, and RFC 9293 allows no less.
     let idle = Duration::from_hours(2);
     ensure!(idle.as_nanos() < FlowState::Established.timeout_ns(Protocol::Tcp.number()).into());
@@ -136,7 +125,7 @@ fn keep_alive(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn fragments(fixture: &mut Fixture) -> Result {
     let service = service(fixture, &[1])?;
     let flow = passing(fixture, &service);
     let packet = flow.later(Side::Client).payload(&[3; 100]);
@@ -155,7 +144,7 @@ fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
 }
 
 /// From one flow beyond the limit on.
-fn evicted(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn evicted(fixture: &mut Fixture) -> Result {
     let service = service(fixture, &[1])?;
     fixture.set_evictions(FlowEvictions { entries: 0, limit: 4, latest_ns: 0 })?;
     for (host, is_evicting) in [(2, false), (3, false), (4, true)] {
@@ -167,7 +156,7 @@ fn evicted(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.opens(&flow, &flow.later(Side::Client))
 }
 
-fn long_ago(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn long_ago(fixture: &mut Fixture) -> Result {
     let service = service(fixture, &[1])?;
     let timeout = Duration::from_nanos(FlowState::Established.timeout_ns(6));
     fixture.set_evicted_before(timeout / 2)?;
@@ -178,7 +167,7 @@ fn long_ago(fixture: &mut Fixture) -> anyhow::Result<()> {
     passes(fixture, flow, &flow.later(Side::Client))
 }
 
-fn syn_begins(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn syn_begins(fixture: &mut Fixture) -> Result {
     let service = service(fixture, &[1])?;
     let old = passing(fixture, &service);
     passes(fixture, old, &old.later(Side::Client))?;

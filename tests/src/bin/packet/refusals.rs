@@ -1,27 +1,13 @@
 //! Refusals: a client of a VIP without a usable backend gets an answer at once.
 
-use std::{net::SocketAddr, time::Duration};
-
-use anyhow::Context as _;
 use etherparse::Ethernet2Header;
-use mcs_common::{Counter, FlowsUsed};
-use mcs_tests::suite::{Suite, skip};
 
-use crate::{
-    each,
-    expect::{Expect, SHOT},
-    family::Family,
-    fixture::{Fixture, Hook, REFUSALS_AT_ONCE, SEGMENT},
-    medium::Medium,
-    one,
-    packet::{Body, Extension, Packet, Protocol, flag},
-    test_flow::{Side, TestFlow},
-};
+use crate::{fixture::REFUSALS_AT_ONCE, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "refusals: TCP gets a reset", resets);
     each(suite, "refusals: UDP gets ICMP", unreachable);
-    each(suite, "refusals: for every reason", reasons);
+    each(suite, "refusals: for every reason", both(reasons));
     each(suite, "refusals: SCTP", sctp);
     each(suite, "refusals: protocols without ports", protocols);
     each(suite, "refusals: a reset is not answered", reset_of_a_reset);
@@ -59,11 +45,10 @@ pub(crate) fn reset(packet: &Packet) -> Packet {
 
 /// The ICMP error that answers a packet which begins like this.
 fn port_unreachable(packet: &Packet, quote: &[u8]) -> Packet {
-    let (kind, class) = match Packet::family_of(packet.src) {
-        // Internetwork control (RFC 1812, 4.3.2.5).
-        Family::V4 => ((3, 3, [0; 4]), 0xc0),
-        Family::V6 => ((1, 4, [0; 4]), 0),
-    };
+    let family = Packet::family_of(packet.src);
+    let kind = family.port_unreachable();
+    // Internetwork control (RFC 1812, 4.3.2.5).
+    let class = family.of(0xc0, 0);
     let answer = Packet::icmp(packet.dst, packet.src, kind, quote);
     Packet { class, id: 0, dont_fragment: true, hops: 64, ..answer }
 }
@@ -74,12 +59,7 @@ const QUOTED: usize = 8;
 impl Fixture {
     /// A packet with a header of this length is refused for this reason.
     #[track_caller]
-    fn refuses_with(
-        &mut self,
-        packet: &Packet,
-        header: usize,
-        reason: Counter,
-    ) -> anyhow::Result<()> {
+    fn refuses_with(&mut self, packet: &Packet, header: usize, reason: Counter) -> Result {
         let bytes = packet.bytes();
         let answer = match (&packet.body, self.medium) {
             (Body::Tcp { .. }, _) => reset(packet),
@@ -109,17 +89,13 @@ impl Fixture {
 
     /// As [`Fixture::refuses_with`], without options or extensions.
     #[track_caller]
-    pub(crate) fn refuses(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
-        let header = match self.family {
-            Family::V4 => 20,
-            Family::V6 => 40,
-        };
-        self.refuses_with(packet, header, reason)
+    pub(crate) fn refuses(&mut self, packet: &Packet, reason: Counter) -> Result {
+        self.refuses_with(packet, self.family.header(), reason)
     }
 
     /// Checks that a packet is refused for this reason, and not answered.
     #[track_caller]
-    fn refuses_silently(&mut self, packet: &Packet, reason: Counter) -> anyhow::Result<()> {
+    fn refuses_silently(&mut self, packet: &Packet, reason: Counter) -> Result {
         self.allow_refusals(1)?;
         let expect = Expect::dropped(reason).counts(&[Counter::RefusalSilent]);
         self.expect(Hook::FromPod, packet, expect)
@@ -133,7 +109,7 @@ fn steady_payload(answer: &Packet) -> usize {
 }
 
 /// Where nothing listens.
-fn unknown_port(fixture: &mut Fixture) -> anyhow::Result<(SocketAddr, SocketAddr)> {
+fn unknown_port(fixture: &mut Fixture) -> Result<(SocketAddr, SocketAddr)> {
     let mut vip = fixture.family.vip(1);
     for protocol in Protocol::ALL {
         fixture.service(protocol, vip, &[fixture.family.pod(1)])?;
@@ -145,7 +121,7 @@ fn unknown_port(fixture: &mut Fixture) -> anyhow::Result<(SocketAddr, SocketAddr
     Ok((fixture.family.client(1), vip))
 }
 
-pub(crate) fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn resets(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     let (fin, syn, ack, psh) = (flag::FIN, flag::SYN, flag::ACK, flag::PSH);
     let (urgent, ecn) = (flag::URG | ack, flag::ECN | syn);
@@ -170,7 +146,7 @@ pub(crate) fn resets(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.refuses(&shaped, Counter::PacketRefusedUnknownPort)
 }
 
-pub(crate) fn unreachable(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn unreachable(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     // The length that does not change while the error is made.
     let answer =
@@ -187,37 +163,34 @@ pub(crate) fn unreachable(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reasons(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let (client, mut vip) = (fixture.family.client(1), fixture.family.vip(1));
-        fixture.reset(fixture.family, fixture.medium)?;
-        let first = |vip| Packet::first(protocol, client, vip);
-        // A VIP without any port.
-        fixture.vip(vip)?;
-        fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
-        // A frontend of the other protocol.
-        let [tcp, udp] = Protocol::ALL;
-        let other = if protocol == tcp { udp } else { tcp };
-        fixture.service(other, vip, &[fixture.family.pod(1)])?;
-        fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+fn reasons(fixture: &mut Fixture, protocol: Protocol) -> Result {
+    let (client, mut vip) = (fixture.family.client(1), fixture.family.vip(1));
+    fixture.reset(fixture.family, fixture.medium)?;
+    let first = |vip| Packet::first(protocol, client, vip);
+    // A VIP without any port.
+    fixture.vip(vip)?;
+    fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
+    // A frontend of the other protocol.
+    let [tcp, udp] = Protocol::ALL;
+    let other = if protocol == tcp { udp } else { tcp };
+    fixture.service(other, vip, &[fixture.family.pod(1)])?;
+    fixture.refuses(&first(vip), Counter::PacketRefusedUnknownPort)?;
 
-        let mut empty = |fixture: &mut Fixture, backends: &[SocketAddr]| {
-            vip.set_port(vip.port() + 1);
-            fixture.service(protocol, vip, backends)
-        };
-        let service = empty(fixture, &[])?;
-        fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
-        let service = empty(fixture, &[fixture.family.pod(1)])?;
-        fixture.overrun_slots(&service)?;
-        fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
-        let service = empty(fixture, &[fixture.family.pod(1)])?;
-        fixture.mismatch_state(&service)?;
-        fixture.refuses(&first(service.vip), Counter::PacketRefusedInconsistent)?;
-    }
-    Ok(())
+    let mut empty = |fixture: &mut Fixture, backends: &[SocketAddr]| {
+        vip.set_port(vip.port() + 1);
+        fixture.service(protocol, vip, backends)
+    };
+    let service = empty(fixture, &[])?;
+    fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+    let service = empty(fixture, &[fixture.family.pod(1)])?;
+    fixture.overrun_slots(&service)?;
+    fixture.refuses(&first(service.vip), Counter::PacketRefusedNoBackend)?;
+    let service = empty(fixture, &[fixture.family.pod(1)])?;
+    fixture.mismatch_state(&service)?;
+    fixture.refuses(&first(service.vip), Counter::PacketRefusedInconsistent)
 }
 
-fn sctp(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn sctp(fixture: &mut Fixture) -> Result {
     let (client, mut vip) = unknown_port(fixture)?;
     for port in [7, 80] {
         vip.set_port(port);
@@ -232,24 +205,21 @@ fn sctp(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn protocols(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn protocols(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     // IGMP, IP in IP, IPv6 in IP, GRE, ESP, AH, no next header, OSPF, UDP-Lite, ICMP of the other
     // family, and what is reserved.
-    let other_icmp = match fixture.family {
-        Family::V4 => 58,
-        Family::V6 => 1,
-    };
+    let other_icmp = fixture.family.of(58, 1);
     for protocol in [2, 4, 41, 47, 50, 51, 59, 89, 136, other_icmp, 255] {
         let packet = Packet::other(client.ip(), vip.ip(), protocol, &[1; 40]);
         fixture
-            .expect(Hook::FromPod, packet, Expect::dropped(Counter::PacketDroppedProtocol))
+            .drops(Hook::FromPod, packet, Counter::PacketDroppedProtocol)
             .with_context(|| format!("protocol {protocol}"))?;
     }
     Ok(())
 }
 
-fn reset_of_a_reset(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn reset_of_a_reset(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     for flags in [flag::RST, flag::RST | flag::ACK] {
         let packet = Packet::tcp(client, vip, flags);
@@ -258,7 +228,7 @@ fn reset_of_a_reset(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn options(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     for options in [&[148, 4, 0, 0][..], &[0x9e; 40]] {
         let packet = Packet::udp(client, vip).options(options);
@@ -268,7 +238,7 @@ fn options(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn extensions(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     let chains: [(&[Extension], usize); 3] = [
         (&[Extension::HopByHop], 8),
@@ -284,7 +254,7 @@ fn extensions(fixture: &mut Fixture) -> anyhow::Result<()> {
     fixture.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
 }
 
-fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn fragments(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     for protocol in Protocol::ALL {
         let packet = Packet::later(protocol, client, vip).payload(&[4; 100]);
@@ -307,13 +277,12 @@ fn fragments(fixture: &mut Fixture) -> anyhow::Result<()> {
         if let Some(expect) = expect {
             fixture.expect(Hook::FromPod, &pieces[0], expect)?;
         }
-        let dropped = Expect::dropped(Counter::PacketDroppedFragment);
-        fixture.expect(Hook::FromPod, &pieces[1], dropped)?;
+        fixture.drops(Hook::FromPod, &pieces[1], Counter::PacketDroppedFragment)?;
     }
     Ok(())
 }
 
-fn trailer(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn trailer(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     let reason = Counter::PacketRefusedUnknownPort;
     let padded = |packet: &Packet| [packet.bytes(), vec![0x77; 26]].concat();
@@ -328,33 +297,31 @@ fn trailer(fixture: &mut Fixture) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn segments(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn segments(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     fixture.segment = SEGMENT;
     let packet = Packet::data(client, vip).payload(&[5; 1400]);
     fixture.refuses_silently(&packet, Counter::PacketRefusedUnknownPort)
 }
 
-fn limit(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn limit(fixture: &mut Fixture) -> Result {
     let (client, vip) = unknown_port(fixture)?;
     let reason = Counter::PacketRefusedUnknownPort;
     let packet = Packet::syn(client, vip);
     let answered = || Expect::back(reset(&packet)).counts(&[reason]);
-    let silent = || Expect::dropped(reason).counts(&[Counter::RefusalLimited]);
     for _ in 0..3 {
-        fixture.allow_refusals(0)?;
-        fixture.expect(Hook::FromPod, &packet, silent())?;
+        fixture.refuses_limited(Hook::FromPod, &packet, reason)?;
     }
     fixture.allow_refusals(1)?;
     fixture.expect(Hook::FromPod, &packet, answered())?;
     // A long silence gives no more credit than one burst.
     fixture.allow_refusals(1000 * REFUSALS_AT_ONCE)?;
-    let begin = std::time::Instant::now();
+    let begin = Instant::now();
     let mut count = 0;
     let limited = loop {
         let sent = fixture.send(Hook::FromPod, &packet)?;
         if sent.verdict() == SHOT {
-            fixture.compare(&sent, silent())?;
+            fixture.compare(&sent, Expect::limited(reason))?;
             break count;
         }
         fixture.compare(&sent, answered())?;
@@ -366,13 +333,12 @@ fn limit(fixture: &mut Fixture) -> anyhow::Result<()> {
     // One more for each millisecond that it took.
     let earned = u64::try_from(begin.elapsed().as_millis())? + 1;
     let expected = REFUSALS_AT_ONCE..=REFUSALS_AT_ONCE + earned;
-    anyhow::ensure!(expected.contains(&limited), "{limited} refusals, and not {expected:?}");
+    ensure!(expected.contains(&limited), "{limited} refusals, and not {expected:?}");
     Ok(())
 }
 
-fn known_flow(fixture: &mut Fixture) -> anyhow::Result<()> {
-    let service =
-        fixture.service(Protocol::Tcp, fixture.family.vip(1), &[fixture.family.pod(1)])?;
+fn known_flow(fixture: &mut Fixture) -> Result {
+    let service = fixture.service_of(Protocol::Tcp, 1, &[1])?;
     let flow = TestFlow::new(fixture.family.client(1), &service);
     fixture.established(&flow)?;
     fixture.withdraw(&service)?;

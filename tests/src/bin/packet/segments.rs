@@ -1,36 +1,18 @@
 //! Packets that the device will cut into segments (GSO), as far as `BPF_PROG_TEST_RUN` supports them.
 
 use etherparse::Ipv4Header;
-use mcs_common::Counter;
-use mcs_tests::suite::Suite;
 
-use crate::{
-    each,
-    expect::Expect,
-    fixture::{Fixture, Hook, SEGMENT},
-    packet::{Protocol, built},
-    test_flow::Side,
-};
+use crate::{prelude::*, row::rows};
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
-    each(suite, "segments: translated as one packet", as_one);
+    rows(suite, "segments: translated as one packet | both | open segment =data:3000");
     each(suite, "segments: more than a length can say", big);
     each(suite, "segments: a length of 0 without segments", no_segments);
 }
 
-fn as_one(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        let flow = fixture.open_flow(protocol)?;
-        fixture.segment = SEGMENT;
-        for side in Side::BOTH {
-            fixture.carries(&flow, side, &flow.later(side).payload(&[0x2d; 3000]))?;
-        }
-    }
-    Ok(())
-}
-
 /// The packet with lengths of 0: its own length says nothing, as with BIG TCP.
-fn without_length(mut bytes: Vec<u8>) -> Vec<u8> {
+fn without_length(packet: &Packet) -> Vec<u8> {
+    let mut bytes = packet.bytes();
     if bytes[0] >> 4 == 6 {
         bytes[4..6].fill(0);
         return bytes;
@@ -41,24 +23,20 @@ fn without_length(mut bytes: Vec<u8>) -> Vec<u8> {
     [header.to_bytes().as_slice(), payload].concat()
 }
 
-fn big(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn big(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Tcp)?;
     fixture.segment = SEGMENT;
-    for side in Side::BOTH {
+    Side::BOTH.into_iter().try_for_each(|side| {
         let packet = flow.later(side).payload(&[0x3a; 2900]);
-        let flags = packet.flags();
-        let out = without_length(flow.translated(side, &packet).bytes());
-        let expect =
-            flow.carried(side, &out).writes(move |tables| flow.passes(tables, side, flags));
-        fixture.expect(flow.hook(side), without_length(packet.bytes()), expect)?;
-    }
-    Ok(())
+        let bytes = [&packet, &flow.translated(side, &packet)].map(without_length);
+        fixture.carries_as(&flow, side, &packet, bytes)
+    })
 }
 
-fn no_segments(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn no_segments(fixture: &mut Fixture) -> Result {
     let flow = fixture.open_flow(Protocol::Tcp)?;
-    let bytes = |side| without_length(flow.later(side).payload(&[0x3a; 900]).bytes());
-    let dropped = Expect::dropped(Counter::PacketDroppedMalformed);
-    fixture.expect(Hook::FromPod, bytes(Side::Client), dropped)?;
-    fixture.ignores(Hook::ToPod, bytes(Side::Backend))
+    Side::BOTH.into_iter().try_for_each(|side| {
+        let packet = without_length(&flow.later(side).payload(&[0x3a; 900]));
+        fixture.rejects(side, packet, Counter::PacketDroppedMalformed)
+    })
 }

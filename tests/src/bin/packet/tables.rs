@@ -1,14 +1,8 @@
 //! The entries that the programs have written, compared with the expected ones.
 
-use std::{
-    collections::BTreeMap,
-    fmt::{self, Debug, Write as _},
-    ops::RangeInclusive,
-};
+use std::fmt::{Debug, Write as _};
 
-use mcs_common::{
-    Address, Affinity, ClientKey, Counter, Flow, FlowFlags, Fragment, FragmentKey, Seen, Tuple,
-};
+use crate::prelude::*;
 
 /// A time of `CLOCK_MONOTONIC` that a program wrote, in nanoseconds.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]

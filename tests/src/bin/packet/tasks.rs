@@ -1,28 +1,13 @@
 //! Working memory of each task: what programs have on kernels that preempt them (`PREEMPT_RT`).
 
-use std::thread;
-
-use anyhow::{Context as _, ensure};
 use aya::{
     programs::ProgramType,
     sys::{BpfHelper, is_helper_supported},
 };
-use mcs_tests::suite::{Suite, skip};
 use rustix::thread::sched_getcpu;
 
 use crate::{
-    Check, choice,
-    coverage::Coverage,
-    errors,
-    family::Family,
-    fixture::Fixture,
-    flows, fragments, hairpin,
-    medium::Medium,
-    on_each,
-    packet::Protocol,
-    refusals,
-    test_flow::{Side, TestFlow},
-    uplink,
+    Check, choice, errors, flows, fragments, hairpin, on_each, prelude::*, refusals, uplink,
 };
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
@@ -31,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<Fixture>) {
 }
 
 /// Loads the programs that such a kernel would have.
-fn begin() -> anyhow::Result<Fixture> {
+fn begin() -> Result<Fixture> {
     let helper = BpfHelper::BPF_FUNC_get_current_pid_tgid;
     if !is_helper_supported(ProgramType::SchedClassifier, helper)? {
         return Err(skip("programs of devices cannot ask for the task (Linux 6.10)"));
@@ -40,7 +25,7 @@ fn begin() -> anyhow::Result<Fixture> {
     Ok(fixture)
 }
 
-fn as_ever() -> anyhow::Result<()> {
+fn as_ever() -> Result {
     let checks: [(&str, Check); 8] = [
         ("TCP", flows::tcp),
         ("fragments", fragments::both_ways),
@@ -64,7 +49,7 @@ fn as_ever() -> anyhow::Result<()> {
 }
 
 /// The fixture stays on one CPU, and so do threads that it starts.
-fn two() -> anyhow::Result<()> {
+fn two() -> Result {
     let mut fixture = begin()?;
     fixture.reset(Family::V4, Medium::Ethernet)?;
     let vip = Family::V4.vip(1);

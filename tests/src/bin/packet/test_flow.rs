@@ -1,16 +1,6 @@
 //! The flow of a client to a VIP, and the expected translation of each of its packets.
 
-use std::net::SocketAddr;
-
-use anyhow::{Context as _, ensure};
-use mcs_common::{Counter, Flow, FlowFlags, FlowsUsed, Fragment, FragmentKey, Seen, Tuple};
-
-use crate::{
-    expect::Expect,
-    fixture::{Fixture, Hook, Pick, Service},
-    packet::{DEVICE, Packet, Protocol, flag, tuple},
-    tables::{Tables, Time, Timed},
-};
+use crate::{packet::tuple, prelude::*};
 
 /// The first source port that the programs substitute.
 pub(crate) const FIRST_OTHER_PORT: u16 = 61_000;
@@ -24,6 +14,13 @@ pub(crate) enum Side {
 
 impl Side {
     pub(crate) const BOTH: [Self; 2] = [Self::Client, Self::Backend];
+
+    pub(crate) const fn other(self) -> Self {
+        match self {
+            Self::Client => Self::Backend,
+            Self::Backend => Self::Client,
+        }
+    }
 }
 
 /// A flow as the programs should translate it.
@@ -116,6 +113,12 @@ impl TestFlow {
     pub(crate) fn later(&self, side: Side) -> Packet {
         let (from, to) = self.ends(side);
         Packet::later(self.protocol, from, to)
+    }
+
+    /// A segment of this side with these bits of [`flag`].
+    pub(crate) fn tcp(&self, side: Side, flags: u8) -> Packet {
+        let (from, to) = self.ends(side);
+        Packet::tcp(from, to, flags)
     }
 
     /// The expected result of a packet of this side.
@@ -239,14 +242,14 @@ fn seen(before: u32, flags: u8) -> u32 {
 
 impl Fixture {
     /// A flow to the only backend of a service, in tables that hold nothing else.
-    pub(crate) fn new_flow(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    pub(crate) fn new_flow(&mut self, protocol: Protocol) -> Result<TestFlow> {
         self.reset(self.family, self.medium)?;
         let service = self.service(protocol, self.family.vip(1), &[self.family.pod(1)])?;
         Ok(TestFlow::new(self.family.client(1), &service))
     }
 
     /// The same, established.
-    pub(crate) fn open_flow(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    pub(crate) fn open_flow(&mut self, protocol: Protocol) -> Result<TestFlow> {
         let flow = self.new_flow(protocol)?;
         self.established(&flow)?;
         Ok(flow)
@@ -254,7 +257,7 @@ impl Fixture {
 
     /// A packet that begins a flow.
     #[track_caller]
-    pub(crate) fn opens(&mut self, flow: &TestFlow, packet: &Packet) -> anyhow::Result<()> {
+    pub(crate) fn opens(&mut self, flow: &TestFlow, packet: &Packet) -> Result {
         let (flow, flags) = (*flow, packet.flags());
         let expect = flow
             .outcome(Side::Client, packet)
@@ -270,7 +273,7 @@ impl Fixture {
         &mut self,
         client: SocketAddr,
         service: &Service,
-    ) -> anyhow::Result<(TestFlow, Packet)> {
+    ) -> Result<(TestFlow, Packet)> {
         let packet = Packet::first(service.protocol, client, service.vip);
         let flow = self.opens_with(service, &packet, |_, _| ())?;
         Ok((flow, packet))
@@ -283,7 +286,7 @@ impl Fixture {
         service: &Service,
         packet: &Packet,
         others: impl FnOnce(&mut Tables, &TestFlow) + 'static,
-    ) -> anyhow::Result<TestFlow> {
+    ) -> Result<TestFlow> {
         let sent = self.send(Hook::FromPod, packet)?;
         let flow = self.chosen(service, packet)?;
         let flags = packet.flags();
@@ -302,7 +305,7 @@ impl Fixture {
     }
 
     /// The flow that the program chose for a packet to a frontend.
-    fn chosen(&self, service: &Service, packet: &Packet) -> anyhow::Result<TestFlow> {
+    fn chosen(&self, service: &Service, packet: &Packet) -> Result<TestFlow> {
         let (client, _) = packet.ends();
         let entry = self.read()?.flows.remove(&packet.tuple()).context("no flow was made")?;
         let chosen = entry.value.chosen;
@@ -314,21 +317,45 @@ impl Fixture {
 
     /// Sends a packet of an existing flow.
     #[track_caller]
-    pub(crate) fn carries(
-        &mut self,
-        flow: &TestFlow,
-        side: Side,
-        packet: &Packet,
-    ) -> anyhow::Result<()> {
+    pub(crate) fn carries(&mut self, flow: &TestFlow, side: Side, packet: &Packet) -> Result {
         let (flow, flags) = (*flow, packet.flags());
         let expect =
             flow.outcome(side, packet).writes(move |tables| flow.passes(tables, side, flags));
         self.expect(flow.hook(side), packet, expect)
     }
 
+    /// Sends `packet` of an existing flow as these bytes, which have to arrive as `out`.
+    #[track_caller]
+    pub(crate) fn carries_as(
+        &mut self,
+        flow: &TestFlow,
+        side: Side,
+        packet: &Packet,
+        [sent, out]: [Vec<u8>; 2],
+    ) -> Result {
+        let (flow, flags) = (*flow, packet.flags());
+        let expect =
+            flow.carried(side, &out).writes(move |tables| flow.passes(tables, side, flags));
+        self.expect(flow.hook(side), sent, expect)
+    }
+
+    /// The end of the connection by FIN, and no acknowledgement of it.
+    #[track_caller]
+    pub(crate) fn closes(&mut self, flow: &TestFlow) -> Result {
+        Side::BOTH
+            .into_iter()
+            .try_for_each(|side| self.carries(flow, side, &flow.tcp(side, flag::FIN | flag::ACK)))
+    }
+
+    /// A later packet of each side.
+    #[track_caller]
+    pub(crate) fn goes_on(&mut self, flow: &TestFlow) -> Result {
+        Side::BOTH.into_iter().try_for_each(|side| self.carries(flow, side, &flow.later(side)))
+    }
+
     /// A flow of a pod to itself, established in tables that were empty.
     #[track_caller]
-    pub(crate) fn hairpin(&mut self, protocol: Protocol) -> anyhow::Result<TestFlow> {
+    pub(crate) fn hairpin(&mut self, protocol: Protocol) -> Result<TestFlow> {
         self.reset(self.family, self.medium)?;
         let client = self.family.client(1);
         let backend = SocketAddr::new(client.ip(), 8080);
@@ -340,17 +367,17 @@ impl Fixture {
 
     /// Sends the first packet of a flow, and the answer.
     #[track_caller]
-    pub(crate) fn established(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
+    pub(crate) fn established(&mut self, flow: &TestFlow) -> Result {
         self.opens(flow, &flow.first())?;
         self.answers(flow)
     }
 
     /// Sends the backend's answer to the first packet of a flow.
     #[track_caller]
-    pub(crate) fn answers(&mut self, flow: &TestFlow) -> anyhow::Result<()> {
+    pub(crate) fn answers(&mut self, flow: &TestFlow) -> Result {
         let (from, to) = flow.ends(Side::Backend);
         let answer = match flow.protocol {
-            Protocol::Tcp => Packet::tcp(from, to, flag::SYN | flag::ACK),
+            Protocol::Tcp => flow.tcp(Side::Backend, flag::SYN | flag::ACK),
             Protocol::Udp => Packet::udp(from, to),
         };
         self.carries(flow, Side::Backend, &answer)

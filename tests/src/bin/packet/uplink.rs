@@ -1,24 +1,14 @@
 //! No packet to a VIP leaves the node.
 
-use mcs_common::Counter;
-use mcs_tests::suite::Suite;
-
-use crate::{
-    each,
-    expect::Expect,
-    family::Family,
-    fixture::{Fixture, Hook},
-    packet::{Extension, Packet, Protocol},
-    test_flow::{Side, TestFlow},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<Fixture>) {
     each(suite, "uplink: packets to a VIP", to_vip);
-    each(suite, "uplink: packets that are translated", translated);
+    each(suite, "uplink: packets that are translated", of_side(translated));
     each(suite, "uplink: a VIP elsewhere in a packet", elsewhere);
 }
 
-pub(crate) fn to_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
+pub(crate) fn to_vip(fixture: &mut Fixture) -> Result {
     let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
     fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
     let mut unknown = vip;
@@ -45,29 +35,19 @@ pub(crate) fn to_vip(fixture: &mut Fixture) -> anyhow::Result<()> {
     packets.push(Packet::other(client.ip(), vip.ip(), 6, &[1; 3]));
     packets.push(Packet::other(client.ip(), vip.ip(), 17, &[]));
     for packet in &packets {
-        fixture.expect(Hook::Uplink, packet, Expect::dropped(Counter::LeakPrevented))?;
+        fixture.drops(Hook::Uplink, packet, Counter::LeakPrevented)?;
     }
     for piece in Packet::udp(client, vip).payload(&[1; 100]).pieces(&[48, 96]) {
-        fixture.expect(Hook::Uplink, piece, Expect::dropped(Counter::LeakPrevented))?;
+        fixture.drops(Hook::Uplink, piece, Counter::LeakPrevented)?;
     }
     Ok(())
 }
 
-fn translated(fixture: &mut Fixture) -> anyhow::Result<()> {
-    for protocol in Protocol::ALL {
-        fixture.reset(fixture.family, fixture.medium)?;
-        let service = fixture.service(protocol, fixture.family.vip(1), &[fixture.family.pod(1)])?;
-        let flow = TestFlow::new(fixture.family.client(1), &service);
-        fixture.established(&flow)?;
-        for side in Side::BOTH {
-            let packet = flow.later(side);
-            fixture.ignores(Hook::Uplink, flow.translated(side, &packet))?;
-        }
-    }
-    Ok(())
+fn translated(fixture: &mut Fixture, flow: TestFlow, side: Side) -> Result {
+    fixture.ignores(Hook::Uplink, flow.translated(side, &flow.later(side)))
 }
 
-fn elsewhere(fixture: &mut Fixture) -> anyhow::Result<()> {
+fn elsewhere(fixture: &mut Fixture) -> Result {
     let (client, vip) = (fixture.family.client(1), fixture.family.vip(1));
     fixture.service(Protocol::Tcp, vip, &[fixture.family.pod(1)])?;
     let stranger = fixture.family.stranger();

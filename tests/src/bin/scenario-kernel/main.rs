@@ -7,12 +7,14 @@ use std::{
 };
 
 use anyhow::{Context as _, ensure};
-use mcs_agent::{
-    dataplane::{FormerFilter, KernelMaps},
-    flows::FlowCapacity,
-    loader::{Features, LoadOptions, Pins, Programs},
+use mcs_agent::core::{
+    kernel::{
+        dataplane::{FormerFilter, KernelMaps},
+        flows::FlowCapacity,
+        loader::{Features, LoadOptions, Pins, Programs},
+    },
     model::Capacity,
-    reconcile::{MapError, MapReader as _, Maps, Step},
+    tables::{MapError, MapReader as _, Maps, Step},
 };
 use mcs_tests::{
     bpffs::BpfDirectory,
@@ -122,9 +124,8 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         tc_hooks: Vec::new(),
         needed: Vec::new(),
         log_programs: false,
-        trace: false,
         release_orphans: false,
         socket_slot_bits: mcs_common::maps::SOCKET_SLOT_BITS,
-        figure_rows: 0,
+        settings: Vec::new(),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::{env, process::ExitCode};
 
-use mcs_agent::{model::Capacity, reconcile::testing::MemoryMaps};
+use mcs_agent::core::{model::Capacity, tables::testing::MemoryMaps};
 use mcs_tests::scenario::{self, Effort};
 
 const EFFORT: Effort = Effort {

@@ -1,19 +1,8 @@
 //! `sessionAffinity: ClientIP`, where the client is the network namespace.
 
-use std::{net::SocketAddr, thread, time::Duration};
+use mcs_tests::manifests::Aside;
 
-use anyhow::Context as _;
-use mcs_tests::{
-    manifests::{Aside, Protocol},
-    suite::Suite,
-    wait,
-};
-
-use crate::{
-    client::{Family, ask, connected, identity, udp, udp_connected},
-    each_family,
-    world::{PODS, Place, TCP, Target, UDP, World, backend, backends},
-};
+use crate::prelude::*;
 
 /// Each port has a separate affinity. The probability that all choose as before by accident, with six
 /// backends, is 6^-20.
@@ -41,19 +30,19 @@ fn choices(
     family: Family,
     place: Place,
     target: &Target,
-) -> anyhow::Result<Vec<SocketAddr>> {
+) -> Result<Vec<SocketAddr>> {
     world.at(place, || {
         PORTS.map(|port| identity(&connected(family, target.at(family, port))?)).collect()
     })
 }
 
-fn lasts(world: &mut World) -> anyhow::Result<()> {
+fn lasts(world: &mut World) -> Result {
     let world = &*world;
     let target = sticky(world, 2 * wait::factor());
     world.site.apply(&target.service)?;
     let choices = || {
         let choices = Family::ALL.map(|family| choices(world, family, Place::Pod, &target));
-        choices.into_iter().collect::<anyhow::Result<Vec<_>>>()
+        choices.into_iter().collect::<Result<Vec<_>>>()
     };
     let first = choices()?;
     for _ in 0..2 {
@@ -68,7 +57,7 @@ fn lasts(world: &mut World) -> anyhow::Result<()> {
     world.site.remove(&target.service)
 }
 
-fn moves(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn moves(world: &World, family: Family, place: Place) -> Result {
     let target = sticky(world, 600);
     world.site.apply(&target.service)?;
     let first = choices(world, family, place, &target)?;
@@ -83,7 +72,7 @@ fn moves(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     world.site.remove(&target.service)
 }
 
-fn is_per_namespace(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn is_per_namespace(world: &World, family: Family, place: Place) -> Result {
     let target = sticky(world, 600);
     world.site.apply(&target.service)?;
     let places = [place, Place::OtherPod, Place::Node];
@@ -95,7 +84,7 @@ fn is_per_namespace(world: &World, family: Family, place: Place) -> anyhow::Resu
     world.site.remove(&target.service)
 }
 
-fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn holds_for_udp(world: &World, family: Family, place: Place) -> Result {
     let target = sticky(world, 600);
     world.site.apply(&target.service)?;
     world.at(place, || {
@@ -105,7 +94,7 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
             assert_eq!(ask(&udp(family)?, target.udp(family))?.backend, first, "sent to");
             let socket = udp_connected(family, target.udp(family))?;
             socket.send(b"who are you")?;
-            assert_eq!(crate::client::receive(&socket)?.backend, first, "connected");
+            assert_eq!(receive(&socket)?.backend, first, "connected");
         }
         let socket = udp(family)?;
         assert_eq!(ask(&socket, target.udp(family))?.backend, first);
@@ -123,13 +112,13 @@ fn holds_for_udp(world: &World, family: Family, place: Place) -> anyhow::Result<
 }
 
 /// A socket that stays with its backend uses it with each datagram.
-fn sends(world: &mut World) -> anyhow::Result<()> {
+fn sends(world: &mut World) -> Result {
     let target = sticky(world, wait::factor());
     world.site.apply(&target.service)?;
     let vips = Family::ALL.map(|family| target.udp(family));
     world.at(Place::Pod, || {
         let sockets: Vec<_> = Family::ALL.into_iter().map(udp).collect::<Result<_, _>>()?;
-        let ask_all = || -> anyhow::Result<Vec<_>> {
+        let ask_all = || -> Result<Vec<_>> {
             sockets.iter().zip(vips).map(|(socket, vip)| Ok(ask(socket, vip)?.backend)).collect()
         };
         let first = ask_all()?;

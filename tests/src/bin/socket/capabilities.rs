@@ -1,17 +1,11 @@
 //! The capabilities that an agent needs. All other cases start agents with [`CAPABILITIES`] only.
 
-use std::process::Command;
-
-use anyhow::ensure;
 use mcs_tests::{
     agent::{CAPABILITIES, binary, limit},
-    bpffs::BpfDirectory,
     cgroup::Cgroup,
-    manifests::Manifests,
-    suite::Suite,
 };
 
-use crate::world::World;
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     for missing in CAPABILITIES {
@@ -21,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     }
 }
 
-fn ends_without(world: &World, missing: &str) -> anyhow::Result<()> {
+fn ends_without(world: &World, missing: &str) -> Result {
     let role = format!("no-{missing}");
     let manifests = Manifests::create(&world.run)?;
     let bpffs = BpfDirectory::create(&world.run, &role)?;

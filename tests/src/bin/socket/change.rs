@@ -1,23 +1,12 @@
 //! Backend sets and VIPs change, and clients notice nothing.
 
-use std::{
-    net::{IpAddr, Ipv4Addr, SocketAddr},
-    time::{Duration, Instant},
-};
-
-use mcs_agent::model::EventBatch;
+use mcs_agent::core::model::EventBatch;
 use mcs_tests::{
-    manifests::{Protocol, Service},
-    site::Site,
-    suite::{Suite, tell},
     traffic::{self, Load},
     writer::{WriteFaults, Writer, batch},
 };
 
-use crate::{
-    client::Family,
-    world::{Place, TCP, UDP, World, backends},
-};
+use crate::prelude::*;
 
 const REPLACEMENTS: usize = 1000;
 const AT_LEAST: Duration = Duration::from_secs(3);
@@ -35,11 +24,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("VIPs come and go beside one under load", replaces_vips);
 }
 
-fn inconsistent(site: &Site) -> anyhow::Result<u64> {
+fn inconsistent(site: &Site) -> Result<u64> {
     Ok(site.agent.counters()?["refused_inconsistent"])
 }
 
-fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
+fn replaces_sets(world: &mut World) -> Result {
     let target = world.fresh("replaced");
     let bystander = world.fresh("bystander");
     let states = [0, 1].map(|turn| {
@@ -54,7 +43,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
     let batches = states
         .iter()
         .map(|(target, bystander)| batch(&world.run, [&target.service, &bystander.service]));
-    let states = batches.collect::<anyhow::Result<Vec<_>>>()?;
+    let states = batches.collect::<Result<Vec<_>>>()?;
     let load = target.load(&SETS.concat());
     let mut replacements = 0;
     let answers = traffic::during(world.netns(Place::Pod), &load, || {
@@ -73,7 +62,7 @@ fn replaces_sets(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
+fn replaces_by_manifests(world: &mut World) -> Result {
     let target = world.fresh("rewritten");
     world.site.apply(&target.clone().with(SETS[0]).service)?;
     let load = target.load(&SETS.concat());
@@ -85,7 +74,7 @@ fn replaces_by_manifests(world: &mut World) -> anyhow::Result<()> {
     world.site.remove(&target.service)
 }
 
-fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
+fn replaces_vips(world: &mut World) -> Result {
     let stable = world.fresh("stable");
     let vip = stable.tcp(Family::V4);
     let stable = one_frontend("stable", vip.ip())
@@ -95,7 +84,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
     let _in_cgroup = site.cgroup.visit()?;
     let mut writer = Writer::take_over(&mut site, WriteFaults::default())?;
     let states = (0..16).map(|turn| batch_beside(world, &stable, turn));
-    let states = states.collect::<anyhow::Result<Vec<_>>>()?;
+    let states = states.collect::<Result<Vec<_>>>()?;
     let load = Load {
         tcp: vec![(Family::V4, vip)],
         udp: vec![(Family::V4, SocketAddr::new(vip.ip(), UDP.0))],
@@ -113,7 +102,7 @@ fn replaces_vips(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// One VIP, and beside it as many others as there is room for, which no other turn has.
-fn batch_beside(world: &World, stable: &Service, turn: u8) -> anyhow::Result<EventBatch> {
+fn batch_beside(world: &World, stable: &Service, turn: u8) -> Result<EventBatch> {
     let mut services = vec![stable.clone()];
     for number in 2..FEW {
         let vip = Ipv4Addr::new(10, 80, turn, u8::try_from(number).unwrap_or(u8::MAX));

@@ -1,14 +1,6 @@
 //! Every counter moves by what was done, and no other.
 
-use std::{collections::BTreeMap, net::SocketAddr};
-
-use mcs_tests::suite::Suite;
-
-use crate::{
-    client::{Family, ask, connected, receive, receive_nameless, udp, udp_connected},
-    each_family,
-    world::{Place, UNKNOWN_PORT, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "counters of connections", connections);
@@ -20,8 +12,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn added(
     world: &World,
     place: Place,
-    work: impl FnOnce() -> anyhow::Result<()> + Send,
-) -> anyhow::Result<BTreeMap<String, u64>> {
+    work: impl FnOnce() -> Result + Send,
+) -> Result<BTreeMap<String, u64>> {
     let before = world.site.agent.counters()?;
     world.at(place, work)?;
     let mut after = world.site.agent.counters()?;
@@ -36,7 +28,7 @@ fn counts<const N: usize>(expected: [(&str, u64); N]) -> BTreeMap<String, u64> {
     expected.map(|(name, count)| (name.to_owned(), count)).into()
 }
 
-fn connections(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connections(world: &World, family: Family, place: Place) -> Result {
     let added = added(world, place, || {
         connected(family, world.web.tcp(family))?.peer_addr()?;
         let socket = udp_connected(family, world.web.udp(family))?;
@@ -52,7 +44,7 @@ fn connections(world: &World, family: Family, place: Place) -> anyhow::Result<()
     Ok(())
 }
 
-fn datagrams(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn datagrams(world: &World, family: Family, place: Place) -> Result {
     let added = added(world, place, || {
         let socket = udp(family)?;
         (0..3).try_for_each(|_| ask(&socket, world.web.udp(family)).map(drop))
@@ -61,7 +53,7 @@ fn datagrams(world: &World, family: Family, place: Place) -> anyhow::Result<()> 
     Ok(())
 }
 
-fn refusals(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn refusals(world: &World, family: Family, place: Place) -> Result {
     let added = added(world, place, || {
         let unknown: SocketAddr = world.web.at(family, UNKNOWN_PORT);
         assert!(connected(family, world.empty.tcp(family)).is_err());

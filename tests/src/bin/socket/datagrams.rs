@@ -1,14 +1,8 @@
 //! Datagrams by rarer calls: batches of mixed destinations, segments, peeks, ancillary data, both families on one
 //! socket, and a peer that is no VIP.
 
-use std::{
-    io::{self, IoSlice, IoSliceMut},
-    net::{IpAddr, SocketAddr, UdpSocket},
-    os::fd::AsRawFd as _,
-};
+use std::os::fd::AsRawFd as _;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::Suite;
 use nix::{
     cmsg_space,
     sys::socket::{
@@ -16,16 +10,9 @@ use nix::{
         setsockopt, sockopt,
     },
 };
-use rustix::net::{
-    MMsgHdr, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny, recvfrom, sendmmsg,
-    sockopt::set_ipv6_v6only,
-};
+use rustix::net::{MMsgHdr, SocketAddrAny, recvfrom, sendmmsg, sockopt::set_ipv6_v6only};
 
-use crate::{
-    client::{Family, ask, connect, receive, receive_nameless, udp, udp_connected},
-    each_family,
-    world::{self, POD, PODS, Place, Target, UDP, UNKNOWN_PORT, World, backend},
-};
+use crate::{prelude::*, world};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "sendmmsg to VIPs and a pod in one call", sends_to_mixed);
@@ -41,10 +28,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Two VIPs without a common backend.
-fn with_two(
-    world: &World,
-    client: impl FnOnce(&[Target; 2]) -> anyhow::Result<()> + Send,
-) -> anyhow::Result<()> {
+fn with_two(world: &World, client: impl FnOnce(&[Target; 2]) -> Result + Send) -> Result {
     let targets =
         [("one", 0), ("two", 1)].map(|(name, pod)| world.fresh(name).with(&PODS[pod..=pod]));
     for target in &targets {
@@ -67,14 +51,14 @@ fn send_all(socket: &UdpSocket, to: &[SocketAddr], payload: &[u8]) -> io::Result
 }
 
 /// The sources of that many replies, in order of address.
-fn sources(socket: &UdpSocket, count: usize) -> anyhow::Result<Vec<SocketAddr>> {
+fn sources(socket: &UdpSocket, count: usize) -> Result<Vec<SocketAddr>> {
     let mut sources =
-        (0..count).map(|_| Ok(receive(socket)?.source)).collect::<anyhow::Result<Vec<_>>>()?;
+        (0..count).map(|_| Ok(receive(socket)?.source)).collect::<Result<Vec<_>>>()?;
     sources.sort_unstable();
     Ok(sources)
 }
 
-fn sends_to_mixed(world: &World, family: Family, _: Place) -> anyhow::Result<()> {
+fn sends_to_mixed(world: &World, family: Family, _: Place) -> Result {
     with_two(world, |[one, two]| {
         let socket = udp(family)?;
         let direct = family.written(backend(PODS[5], family, UDP.1));
@@ -100,7 +84,7 @@ fn sends_to_mixed(world: &World, family: Family, _: Place) -> anyhow::Result<()>
     })
 }
 
-fn sends_segments(world: &World, family: Family, _: Place) -> anyhow::Result<()> {
+fn sends_segments(world: &World, family: Family, _: Place) -> Result {
     const SEGMENTS: usize = 3;
     let text = b"who are you";
     with_two(world, |[one, two]| {
@@ -116,7 +100,7 @@ fn sends_segments(world: &World, family: Family, _: Place) -> anyhow::Result<()>
     })
 }
 
-fn peeks(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn peeks(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let vip = world.web.udp(family);
         for socket in [udp(family)?, udp_connected(family, vip)?] {
@@ -133,7 +117,7 @@ fn peeks(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
 }
 
 /// A connected socket hears from its peer alone, whatever it sends to others.
-fn in_turn(world: &World, family: Family, _: Place) -> anyhow::Result<()> {
+fn in_turn(world: &World, family: Family, _: Place) -> Result {
     with_two(world, |[one, two]| {
         let direct = family.written(backend(PODS[5], family, UDP.1));
         for peer in [direct, one.udp(family)] {
@@ -156,7 +140,7 @@ fn in_turn(world: &World, family: Family, _: Place) -> anyhow::Result<()> {
 }
 
 /// As servers with several addresses answer: `IP_PKTINFO` and `IPV6_PKTINFO`, sent and received.
-fn names_its_address(world: &mut World) -> anyhow::Result<()> {
+fn names_its_address(world: &mut World) -> Result {
     let world = &*world;
     for family in [Family::V4, Family::V6] {
         world.at(Place::Pod, || {
@@ -206,7 +190,7 @@ fn names_its_address(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn uses_both_families(world: &mut World) -> anyhow::Result<()> {
+fn uses_both_families(world: &mut World) -> Result {
     let world = &*world;
     with_two(world, |[one, two]| {
         let socket = udp(Family::V6)?;

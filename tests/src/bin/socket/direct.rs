@@ -1,17 +1,6 @@
 //! Connections to other addresses, and servers: unchanged.
 
-use std::{
-    io,
-    net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr},
-};
-
-use mcs_tests::{server::Server, suite::Suite};
-
-use crate::{
-    client::{Family, ask, connected, identity, receive, receive_nameless, udp, udp_connected},
-    each_family, everywhere,
-    world::{self, DEAF, POD, PODS, Place, TCP, UDP, World, backend, nowhere},
-};
+use crate::{prelude::*, world};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     everywhere(suite, "directly to a pod", reaches_pods);
@@ -22,7 +11,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "a server that uses a VIP itself sees its clients", serves_and_asks);
 }
 
-fn reaches_pods(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn reaches_pods(world: &World, family: Family, place: Place) -> Result {
     let before = world.site.agent.counters()?;
     world.at(place, || {
         let pod = |port| family.written(backend(PODS[0], family, port));
@@ -41,7 +30,7 @@ fn reaches_pods(world: &World, family: Family, place: Place) -> anyhow::Result<(
     Ok(())
 }
 
-fn fails_as_ever(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn fails_as_ever(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let deaf = family.written(backend(PODS[0], family, DEAF.1));
         let error = connected(family, deaf).map_err(|error| error.kind()).err();
@@ -57,7 +46,7 @@ fn fails_as_ever(world: &World, family: Family, place: Place) -> anyhow::Result<
 }
 
 /// Servers in the node's namespace and in the cgroup, at all addresses.
-fn servers(world: &World, family: Family) -> anyhow::Result<[Server; 2]> {
+fn servers(world: &World, family: Family) -> Result<[Server; 2]> {
     let any: IpAddr = match family {
         Family::V4 => Ipv4Addr::UNSPECIFIED.into(),
         // An IPv6 socket serves IPv4 clients too.
@@ -71,12 +60,7 @@ fn servers(world: &World, family: Family) -> anyhow::Result<[Server; 2]> {
 }
 
 /// A pod comes by TCP and by UDP, and the servers see it as it sees itself.
-fn check(
-    world: &World,
-    family: Family,
-    place: Place,
-    [tcp, udp]: [SocketAddr; 2],
-) -> anyhow::Result<()> {
+fn check(world: &World, family: Family, place: Place, [tcp, udp]: [SocketAddr; 2]) -> Result {
     let servers = servers(world, family)?;
     let clients = world.at(place, || {
         let stream = connected(family, tcp)?;
@@ -92,7 +76,7 @@ fn check(
     Ok(())
 }
 
-fn serves(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn serves(world: &World, family: Family, place: Place) -> Result {
     let before = world.site.agent.counters()?;
     let node = |port| family.address(POD.v4(1), POD.v6(1), port);
     check(world, family, place, [node(TCP.1), node(UDP.1)])?;
@@ -100,7 +84,7 @@ fn serves(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn serves_behind_a_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn serves_behind_a_vip(world: &World, family: Family, place: Place) -> Result {
     let mut target = world.fresh("of-the-node");
     target.service = target.service.endpoints("here", POD.both(1));
     world.site.apply(&target.service)?;
@@ -109,7 +93,7 @@ fn serves_behind_a_vip(world: &World, family: Family, place: Place) -> anyhow::R
     world.site.remove(&target.service)
 }
 
-fn reaches_itself(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn reaches_itself(world: &World, family: Family, place: Place) -> Result {
     let mut target = world.fresh("of-the-pod");
     target.service = target.service.endpoints("here", POD.both(2));
     world.site.apply(&target.service)?;
@@ -128,7 +112,7 @@ fn reaches_itself(world: &World, family: Family, place: Place) -> anyhow::Result
 }
 
 /// As a DNS forwarder does: it asks a VIP by the socket on which it serves.
-fn serves_and_asks(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn serves_and_asks(world: &World, family: Family, place: Place) -> Result {
     let server = world.at(Place::Node, || {
         let server = udp(family)?;
         assert_eq!(ask(&server, world.web.udp(family))?.source, world.web.udp(family));

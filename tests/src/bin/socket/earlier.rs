@@ -1,14 +1,6 @@
 //! UDP sockets that connected to a VIP before the agent served it. Rules of nft stand in for kube-proxy.
 
-use std::net::{SocketAddr, UdpSocket};
-
-use anyhow::Context as _;
-use mcs_tests::{netns::Namespace, suite::Suite};
-
-use crate::{
-    client::{Family, ask, receive, udp_connected},
-    world::{POD, PODS, Place, Target, UDP, World, backend},
-};
+use crate::prelude::*;
 
 /// A port that the import lacks.
 const OTHER_PORT: u16 = 9;
@@ -17,7 +9,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("UDP sockets that connected before the import came", go_on);
 }
 
-fn go_on(world: &mut World) -> anyhow::Result<()> {
+fn go_on(world: &mut World) -> Result {
     let world = &*world;
     // The agent leads to other endpoints than the rules.
     let target = world.fresh("earlier").with(&PODS[1..3]);
@@ -50,14 +42,14 @@ fn go_on(world: &mut World) -> anyhow::Result<()> {
     world.site.remove(&target.service)
 }
 
-fn begin(family: Family, vip: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
+fn begin(family: Family, vip: SocketAddr) -> Result<(UdpSocket, SocketAddr)> {
     let socket = udp_connected(family, vip)?;
     exchange(&socket, vip).with_context(|| format!("{family}, {vip}, before"))?;
     Ok((socket, vip))
 }
 
 /// By send(2), for which an IPv6 socket with an IPv4 peer runs a hook, and by sendto(2).
-fn exchange(socket: &UdpSocket, vip: SocketAddr) -> anyhow::Result<()> {
+fn exchange(socket: &UdpSocket, vip: SocketAddr) -> Result {
     for _ in 0..3 {
         socket.send(b"who are you")?;
         assert_eq!(receive(socket)?.source, vip);
@@ -71,7 +63,7 @@ fn exchange(socket: &UdpSocket, vip: SocketAddr) -> anyhow::Result<()> {
 struct Rules<'a>(&'a Namespace);
 
 impl<'a> Rules<'a> {
-    fn create(world: &'a World, target: &Target) -> anyhow::Result<Self> {
+    fn create(world: &'a World, target: &Target) -> Result<Self> {
         let mut rules = String::new();
         let (node, pod) = (world.netns(Place::Node), world.netns(Place::Pod));
         for (family, word, ip, via) in [

@@ -1,25 +1,13 @@
 //! Foreign programs on the same cgroup.
 
-use std::{
-    fs::File,
-    net::{SocketAddr, SocketAddrV4},
-    os::fd::AsFd as _,
+use std::net::SocketAddrV4;
+
+use mcs_tests::bpf::{
+    AttachType, Program, has_order_on_cgroups,
+    observer::{Hook, Observer, Sight},
 };
 
-use anyhow::ensure;
-use mcs_tests::{
-    bpf::{
-        AttachType, Program, has_order_on_cgroups,
-        observer::{Hook, Observer, Sight},
-    },
-    suite::{Suite, skip},
-    wait,
-};
-
-use crate::{
-    client::{Family, ask, connected, identity, udp},
-    world::{Place, TCP, UDP, World, nowhere, pod_v4},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of others, before and after ours", run_beside);
@@ -30,13 +18,13 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 const HOOKS: [Hook; 4] = [Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Recvmsg4];
 
 /// A program of others for each hook.
-fn observers(cgroup: &File) -> anyhow::Result<Vec<Observer>> {
+fn observers(cgroup: &File) -> Result<Vec<Observer>> {
     let attach = |hook| Ok(Observer::attach(cgroup.as_fd(), hook, true)?);
     HOOKS.into_iter().map(attach).collect()
 }
 
 /// What they have seen last, and how often they ran since then.
-fn sights(observers: &[Observer], since: &[Sight]) -> anyhow::Result<Vec<Sight>> {
+fn sights(observers: &[Observer], since: &[Sight]) -> Result<Vec<Sight>> {
     let sight = |(observer, since): (&Observer, &Sight)| {
         let sight = observer.sight()?;
         Ok(Sight { runs: sight.runs - since.runs, ..sight })
@@ -55,14 +43,13 @@ fn sight(address: SocketAddr) -> Sight {
     Sight { runs: 1, word, port: address.port().into() }
 }
 
-fn run_beside(world: &mut World) -> anyhow::Result<()> {
+fn run_beside(world: &mut World) -> Result {
     let mut site = world.start("shared", &[], &[&world.web.service])?;
     site.agent.stop()?;
     site.agent.cleanup()?;
     let cgroup = File::open(site.cgroup.path())?;
     let before = observers(&cgroup)?;
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     // It sends a self-test through its hooks.
     wait::until("the attachment to be proven", || {
         let self_test = site.agent.status()?["report"]["attachment"]["witness"].take();
@@ -104,7 +91,7 @@ fn run_beside(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn refuses(world: &mut World) -> anyhow::Result<()> {
+fn refuses(world: &mut World) -> Result {
     let cgroup = File::open(world.site.cgroup.path())?;
     let observer = Observer::attach(cgroup.as_fd(), Hook::Connect4, false)?;
     world.at(Place::Pod, || {
@@ -122,7 +109,7 @@ fn refuses(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A backend that is a Service, which socket programs of others translate, as those of Cilium do in the place of kube-proxy.
-fn lead_on(world: &mut World) -> anyhow::Result<()> {
+fn lead_on(world: &mut World) -> Result {
     if !has_order_on_cgroups() {
         return Err(skip("the order of programs on a cgroup needs Linux 6.17"));
     }
@@ -143,8 +130,7 @@ fn lead_on(world: &mut World) -> anyhow::Result<()> {
         let program = Program::leading(hook, from, SocketAddrV4::new(to, port))?;
         links.push(program.attach_to_cgroup(&cgroup, hook)?);
     }
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     let in_cgroup = site.cgroup.visit()?;
     for place in Place::CLIENTS {
         world.at(place, || {

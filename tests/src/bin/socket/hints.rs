@@ -1,27 +1,13 @@
 //! Sockets whose backends the config maps no longer have, across agents with right, missing and wrong hints.
 
-use std::{
-    fs,
-    net::{TcpStream, UdpSocket},
-};
-
-use anyhow::{Context as _, ensure};
-use aya::maps::{Array, Map, MapData};
-use mcs_agent::{
-    dataplane::{Run, read_run_record, write_run_record},
-    loader::Pins,
-};
+use aya::maps::Array;
+use mcs_agent::core::kernel::dataplane::{Run, read_run_record, write_run_record};
 use mcs_tests::{
     aged,
-    site::Site,
-    suite::Suite,
     writer::{WriteFaults, Writer},
 };
 
-use crate::{
-    client::{Family, connected, receive, udp, udp_connected},
-    world::{PODS, Place, TCP, Target, World, backend},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("sockets of former backends, when agents find right, no or wrong hints", survive);
@@ -36,12 +22,12 @@ struct Sockets {
 }
 
 impl Sockets {
-    fn begin(target: &Target, family: Family) -> anyhow::Result<Self> {
+    fn begin(target: &Target, family: Family) -> Result<Self> {
         let (tcp, udp) = (target.tcp(family), target.udp(family));
         Ok(Self { family, tcp: connected(family, tcp)?, udp: udp_connected(family, udp)? })
     }
 
-    fn show_vips(&self, target: &Target) -> anyhow::Result<()> {
+    fn show_vips(&self, target: &Target) -> Result {
         let vip = target.udp(self.family);
         assert_eq!(self.tcp.peer_addr()?, target.tcp(self.family));
         assert_eq!(self.udp.peer_addr()?, vip);
@@ -52,13 +38,13 @@ impl Sockets {
     }
 }
 
-fn survive(world: &mut World) -> anyhow::Result<()> {
+fn survive(world: &mut World) -> Result {
     let target = world.fresh("hinted");
     let first = target.clone().with(&PODS[..1]);
     let flags = ["--stale-udp=leave", "--max-memory=64Ki"];
     let mut site = world.start("hinted", &flags, &[&first.service])?;
     let _in_cgroup = site.cgroup.visit()?;
-    let sockets: anyhow::Result<Vec<Sockets>> = world.at(Place::Pod, || {
+    let sockets: Result<Vec<Sockets>> = world.at(Place::Pod, || {
         Family::ALL.into_iter().map(|family| Sockets::begin(&target, family)).collect()
     });
     let sockets = sockets?;
@@ -68,10 +54,7 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
     check().context("after the change")?;
 
     let pins = Pins::new(site.bpffs.path());
-    let restart = |site: &mut Site, flags: &[&str]| {
-        site.agent.start_again(flags)?;
-        site.agent.wait_until_healthy()
-    };
+    let restart = |site: &mut Site, flags: &[&str]| site.agent.come_back(flags);
     // Right ones, of another size.
     site.manifests.write(&target.clone().with(&PODS[3..5]).service)?;
     for memory in ["512Ki", "128Ki"] {
@@ -102,11 +85,11 @@ fn survive(world: &mut World) -> anyhow::Result<()> {
 
 /// A rebuild finds former backends wherever the programs keep them: in two slots, in socket storage, and with what
 /// unconnected sockets have sent.
-fn are_found(world: &mut World) -> anyhow::Result<()> {
+fn are_found(world: &mut World) -> Result {
     let target = world.fresh("found");
     let first = target.clone().with(&PODS[..1]);
-    let flags = ["--stale-udp=leave", "--max-memory=64Ki", "--socket-slot-bits=1"];
-    let mut site = world.start("found", &flags, &[&first.service])?;
+    let flags = ["--stale-udp=leave", "--max-memory=64Ki"];
+    let mut site = world.start_with_two_slots("found", &flags, &[&first.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let begin = |family| {
         // Its reply is read after the rebuild.
@@ -126,7 +109,7 @@ fn are_found(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Stops the agent, and changes the endpoints until no config map has the first ones.
-fn forget_backends(world: &World, site: &mut Site, target: &Target) -> anyhow::Result<()> {
+fn forget_backends(world: &World, site: &mut Site, target: &Target) -> Result {
     let first = [Family::V4, Family::V6].map(|family| backend(PODS[0], family, TCP.1).ip());
     let sets = [&PODS[1..3], &PODS[3..5]].map(|set| target.clone().with(set).service);
     Writer::take_over(site, WriteFaults::default())?.forget(&world.run, sets.each_ref(), &first)

@@ -3,39 +3,18 @@
 
 #![expect(unsafe_code, reason = "unshare(2)")]
 
-use std::{
-    io::{BufRead as _, BufReader, IoSlice, IoSliceMut},
-    mem::MaybeUninit,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream, UdpSocket},
-    os::{
-        fd::{AsFd as _, OwnedFd},
-        unix::net::UnixStream,
-    },
-    process::{Command, Stdio},
-};
+use std::{mem::MaybeUninit, net::TcpListener, os::unix::net::UnixStream};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::{Agent, Source},
-    manifests::{Manifests, Protocol},
-    site::place,
-    suite::{Suite, skip},
-};
+use mcs_tests::site::place;
 use rustix::{
     cmsg_space,
     net::{
-        RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-        SendAncillaryMessage, SendFlags, listen, recvmsg, sendmsg,
+        RecvAncillaryBuffer, RecvAncillaryMessage, SendAncillaryMessage, listen, recvmsg, sendmsg,
     },
     thread::{UnshareFlags, unshare_unsafe},
 };
 
-use crate::{
-    client::{Family, connect, connected, disconnect, identity, receive, tcp, udp, udp_connected},
-    each_family,
-    slots::until_free,
-    world::{DEAF, PODS, Place, TCP, UDP, World, backend},
-};
+use crate::{prelude::*, slots::until_free};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "a socket of several holders stays as long as the last", changes_hands);
@@ -46,16 +25,12 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// A pair of sockets that are connected to `web`.
-fn pair(world: &World, family: Family) -> anyhow::Result<(TcpStream, UdpSocket)> {
+fn pair(world: &World, family: Family) -> Result<(TcpStream, UdpSocket)> {
     let stream = connected(family, world.web.tcp(family))?;
     Ok((stream, udp_connected(family, world.web.udp(family))?))
 }
 
-fn show_vips(
-    world: &World,
-    family: Family,
-    (stream, socket): &(TcpStream, UdpSocket),
-) -> anyhow::Result<()> {
+fn show_vips(world: &World, family: Family, (stream, socket): &(TcpStream, UdpSocket)) -> Result {
     ensure!(stream.peer_addr()? == world.web.tcp(family), "TCP shows {}", stream.peer_addr()?);
     ensure!(socket.peer_addr()? == world.web.udp(family), "UDP shows {}", socket.peer_addr()?);
     socket.send(b"who are you")?;
@@ -65,7 +40,7 @@ fn show_vips(
 }
 
 /// The slot goes with the last holder of the socket, not with the first that closes it.
-fn changes_hands(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn changes_hands(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let first = pair(world, family)?;
         let second = (first.0.try_clone()?, first.1.try_clone()?);
@@ -84,7 +59,7 @@ fn changes_hands(world: &World, family: Family, place: Place) -> anyhow::Result<
 }
 
 /// Sends both through a Unix socket, and receives them.
-fn pass((stream, socket): &(TcpStream, UdpSocket)) -> anyhow::Result<(TcpStream, UdpSocket)> {
+fn pass((stream, socket): &(TcpStream, UdpSocket)) -> Result<(TcpStream, UdpSocket)> {
     let (from, to) = UnixStream::pair()?;
     let fds = [stream.as_fd(), socket.as_fd()];
     let mut space = [MaybeUninit::uninit(); cmsg_space!(ScmRights(2))];
@@ -105,7 +80,7 @@ fn pass((stream, socket): &(TcpStream, UdpSocket)) -> anyhow::Result<(TcpStream,
 }
 
 /// The peer's name, as a process is told that has the socket as its standard input.
-fn told_by_child(socket: OwnedFd) -> anyhow::Result<SocketAddr> {
+fn told_by_child(socket: OwnedFd) -> Result<SocketAddr> {
     const SCRIPT: &str = "
 import socket
 peer = socket.socket(fileno=0).getpeername()
@@ -119,7 +94,7 @@ print(('[%s]:%d' if ':' in peer[0] else '%s:%d') % peer[:2])
 }
 
 /// As a service manager or a container runtime makes sockets for others: routes are those of the socket.
-fn is_of_another_namespace(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn is_of_another_namespace(world: &World, family: Family, place: Place) -> Result {
     let (stream, socket) = world.at(Place::Node, || Ok((tcp(family)?, udp(family)?)))?;
     world.at(place, || {
         connect(&stream, world.web.tcp(family))?;
@@ -136,7 +111,7 @@ fn is_of_another_namespace(world: &World, family: Family, place: Place) -> anyho
 }
 
 /// An accepted socket is another one: nothing of its listener's past shows.
-fn become_servers(world: &mut World) -> anyhow::Result<()> {
+fn become_servers(world: &mut World) -> Result {
     let target = world.fresh("past").with(World::WEB);
     let site = world.start("servers", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -157,7 +132,7 @@ fn become_servers(world: &mut World) -> anyhow::Result<()> {
     until_free(&site)
 }
 
-fn serve(listener: TcpStream) -> anyhow::Result<()> {
+fn serve(listener: TcpStream) -> Result {
     listen(&listener, 1)?;
     let listener = TcpListener::from(OwnedFd::from(listener));
     let mut own = listener.local_addr()?;
@@ -172,7 +147,7 @@ fn serve(listener: TcpStream) -> anyhow::Result<()> {
 }
 
 /// What was connected stays as it is; what connects or sends from now on is translated.
-fn are_older(world: &mut World) -> anyhow::Result<()> {
+fn are_older(world: &mut World) -> Result {
     let target = world.fresh("later").with(&PODS[..1]);
     let manifests = Manifests::create(&world.run)?;
     manifests.write(&target.service)?;
@@ -186,7 +161,7 @@ fn are_older(world: &mut World) -> anyhow::Result<()> {
             let asks = udp_connected(family, pod(family, UDP.1))?;
             Ok((family, direct, asks, tcp(family)?, udp(family)?))
         };
-        Family::ALL.into_iter().map(make).collect::<anyhow::Result<Vec<_>>>()
+        Family::ALL.into_iter().map(make).collect::<Result<Vec<_>>>()
     })?;
     let mut agent = Agent::start(&world.network.node.netns, config)?;
     agent.wait_until_healthy()?;
@@ -209,7 +184,7 @@ fn are_older(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A container sees its own cgroup as the root.
-fn is_in_a_namespace(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn is_in_a_namespace(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         // SAFETY: a cgroup namespace changes no memory, descriptors or credentials of the thread.
         unsafe { unshare_unsafe(UnshareFlags::NEWCGROUP) }?;

@@ -1,9 +1,7 @@
 //! The socket suite: every hook, family and protocol with real sockets, in separate namespaces and
 //! cgroups.
 
-use std::process::ExitCode;
-
-use mcs_tests::{client, suite::Suite};
+use crate::prelude::*;
 
 mod affinity;
 mod capabilities;
@@ -19,6 +17,7 @@ mod modes;
 mod options;
 mod pairs;
 mod passive;
+mod prelude;
 mod reconnect;
 mod refusal;
 mod restart;
@@ -31,11 +30,6 @@ mod trace;
 mod udp;
 mod uring;
 mod world;
-
-use self::{
-    client::Family,
-    world::{Place, World},
-};
 
 fn main() -> ExitCode {
     let mut suite = Suite::default();
@@ -68,7 +62,7 @@ fn main() -> ExitCode {
 }
 
 /// What holds for every family and for clients of every place.
-type Check = fn(&World, Family, Place) -> anyhow::Result<()>;
+type Check = fn(&World, Family, Place) -> Result;
 
 /// Adds a case for each family and place.
 fn everywhere(suite: &mut Suite<World>, name: &str, check: Check) {

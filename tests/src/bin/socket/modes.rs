@@ -1,23 +1,9 @@
 //! `--socket-lb`, and several agents on one kernel.
 
-use std::{collections::BTreeSet, io, net::SocketAddr};
+use mcs_agent::core::kernel::loader::own_netns_cookie;
+use mcs_tests::agent::HOOKS;
 
-use anyhow::ensure;
-use mcs_agent::loader::own_netns_cookie;
-use mcs_tests::{
-    agent::{Agent, HOOKS},
-    process,
-    site::Site,
-    suite::{Suite, skip},
-    wait,
-};
-use rustix::process::Signal;
-use serde_json::Value;
-
-use crate::{
-    client::{Family, ask, connected, identity, udp},
-    world::{PODS, Place, TCP, World, backends},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("--socket-lb=host leaves pods alone", host_only);
@@ -30,7 +16,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The VIP is an address without a route.
-fn is_left_alone(world: &World, place: Place, family: Family) -> anyhow::Result<()> {
+fn is_left_alone(world: &World, place: Place, family: Family) -> Result {
     world.at(place, || {
         let unreachable = Some(io::ErrorKind::NetworkUnreachable);
         let error = connected(family, world.web.tcp(family)).err();
@@ -41,7 +27,7 @@ fn is_left_alone(world: &World, place: Place, family: Family) -> anyhow::Result<
     })
 }
 
-fn is_served(world: &World, place: Place, family: Family) -> anyhow::Result<()> {
+fn is_served(world: &World, place: Place, family: Family) -> Result {
     world.at(place, || {
         let stream = connected(family, world.web.tcp(family))?;
         identity(&stream)?;
@@ -52,7 +38,7 @@ fn is_served(world: &World, place: Place, family: Family) -> anyhow::Result<()> 
     })
 }
 
-fn host_only(world: &mut World) -> anyhow::Result<()> {
+fn host_only(world: &mut World) -> Result {
     if let Err(error) = own_netns_cookie() {
         return Err(skip(format!("a process cannot know its network namespace's cookie: {error}")));
     }
@@ -65,7 +51,7 @@ fn host_only(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn off(world: &mut World) -> anyhow::Result<()> {
+fn off(world: &mut World) -> Result {
     let site = start(world, "off", &["--socket-lb=off"])?;
     let attached = attached(&site.agent)?;
     assert!(attached.is_empty(), "{attached:?}");
@@ -77,17 +63,17 @@ fn off(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn start(world: &World, role: &str, flags: &[&str]) -> anyhow::Result<Site> {
+fn start(world: &World, role: &str, flags: &[&str]) -> Result<Site> {
     world.start(role, flags, &[&world.web.service])
 }
 
 /// The hooks with a program.
-fn attached(agent: &Agent) -> anyhow::Result<Vec<Value>> {
+fn attached(agent: &Agent) -> Result<Vec<Value>> {
     let hooks: Vec<Value> = serde_json::from_value(agent.status()?["hooks"].take())?;
     Ok(hooks.into_iter().filter(|hook| !hook["program_id"].is_null()).collect())
 }
 
-fn two_agents(world: &mut World) -> anyhow::Result<()> {
+fn two_agents(world: &mut World) -> Result {
     let theirs = world.web.clone().with(&PODS[3..]);
     let site = world.start("two", &[], &[&theirs.service])?;
     let seen = |world: &World| {
@@ -106,7 +92,7 @@ fn two_agents(world: &mut World) -> anyhow::Result<()> {
     is_served(world, Place::Pod, Family::V4)
 }
 
-fn second_waits(world: &mut World) -> anyhow::Result<()> {
+fn second_waits(world: &mut World) -> Result {
     let node = &world.network.node.netns;
     let mut site = start(world, "first", &[])?;
     let mut config = site.agent.config().clone();
@@ -126,7 +112,7 @@ fn second_waits(world: &mut World) -> anyhow::Result<()> {
     second.stop()
 }
 
-fn is_down(world: &mut World) -> anyhow::Result<()> {
+fn is_down(world: &mut World) -> Result {
     let mut site = start(world, "down", &[])?;
     assert!(site.agent.is_healthy()?);
     let services = site.agent.services()?;
@@ -143,7 +129,7 @@ fn is_down(world: &mut World) -> anyhow::Result<()> {
     is_served(world, Place::Pod, Family::V4)
 }
 
-fn is_detached(world: &mut World) -> anyhow::Result<()> {
+fn is_detached(world: &mut World) -> Result {
     let mut site = start(world, "detached", &[])?;
     let pin = site.bpffs.path().join("mcs/links/connect4");
     let mut detach = std::process::Command::new("bpftool");
@@ -159,7 +145,7 @@ fn is_detached(world: &mut World) -> anyhow::Result<()> {
     is_served(world, Place::Pod, Family::V4)
 }
 
-fn cleans_up(world: &mut World) -> anyhow::Result<()> {
+fn cleans_up(world: &mut World) -> Result {
     let mut site = start(world, "cleaned", &[])?;
     assert!(!site.agent.cleanup()?.status.success(), "cleaned up under a running agent");
     let foreign = site.bpffs.path().join("mcs/state/foreign");

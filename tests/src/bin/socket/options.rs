@@ -2,28 +2,12 @@
 
 #![expect(unsafe_code, reason = "setsockopt(2) of options that no crate has, and signals")]
 
-use std::{
-    io,
-    net::{SocketAddr, TcpListener},
-    os::fd::{AsFd, OwnedFd},
-    ptr,
-    sync::atomic::{AtomicI32, Ordering},
-    thread,
-    time::Duration,
-};
+use std::{net::TcpListener, os::fd::AsFd, ptr, sync::atomic::AtomicI32};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{netns::Namespace, suite::Suite, wait};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::{bind, listen, sockopt::set_socket_reuseport},
-};
+use mcs_tests::client::set_option;
+use rustix::net::{bind, listen, sockopt::set_socket_reuseport};
 
-use crate::{
-    client::{Family, ask, connect, identity, set_option, tcp, udp},
-    each_family,
-    world::{self, PODS, Place, TCP, World, backends},
-};
+use crate::{prelude::*, world};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "sockets with a device or an address of their own", have_options);
@@ -48,23 +32,23 @@ impl Flag {
         }
     }
 
-    fn set(self, socket: impl AsFd, value: i32) -> anyhow::Result<()> {
+    fn set(self, socket: impl AsFd, value: i32) -> Result {
         set(socket, self, &value.to_ne_bytes())
     }
 }
 
-fn set(socket: impl AsFd, Flag(level, name): Flag, value: &[u8]) -> anyhow::Result<()> {
+fn set(socket: impl AsFd, Flag(level, name): Flag, value: &[u8]) -> Result {
     set_option(socket, level, name, value)
 }
 
 /// What an application does before it connects.
-type Before = fn(&OwnedFd, Family) -> anyhow::Result<()>;
+type Before = fn(&OwnedFd, Family) -> Result;
 
 fn own_address(family: Family) -> SocketAddr {
     family.written(world::identity(world::POD, 2, family, 0))
 }
 
-fn have_options(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn have_options(world: &World, family: Family, place: Place) -> Result {
     let all: [(&str, Before); 3] = [
         ("SO_BINDTODEVICE", |socket, _| {
             set(socket, Flag(libc::SOL_SOCKET, libc::SO_BINDTODEVICE), b"eth0")
@@ -83,7 +67,7 @@ fn have_options(world: &World, family: Family, place: Place) -> anyhow::Result<(
     })
 }
 
-fn reaches_web(world: &World, family: Family, before: Before) -> anyhow::Result<()> {
+fn reaches_web(world: &World, family: Family, before: Before) -> Result {
     let stream = OwnedFd::from(tcp(family)?);
     before(&stream, family)?;
     let stream = std::net::TcpStream::from(stream);
@@ -103,7 +87,7 @@ fn reaches_web(world: &World, family: Family, before: Before) -> anyhow::Result<
 }
 
 /// The kernel looks for the route after the hook: the rules of policy routing see the backend.
-fn are_marked(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn are_marked(world: &World, family: Family, place: Place) -> Result {
     const LOST: i32 = 7;
     let pod = world.netns(place);
     let ip = if family == Family::V6 { "-6" } else { "-4" };
@@ -135,7 +119,7 @@ fn are_marked(world: &World, family: Family, place: Place) -> anyhow::Result<()>
 }
 
 /// Without an option the kernel refuses it, as without the agent. A transparent proxy may bind to any address.
-fn bind_to_the_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn bind_to_the_vip(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let vip = world.web.tcp(family);
         let listener = tcp(family)?;
@@ -158,7 +142,7 @@ fn bind_to_the_vip(world: &World, family: Family, place: Place) -> anyhow::Resul
 }
 
 /// The two connections would have the same four addresses and ports.
-fn share_a_port(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn share_a_port(world: &World, family: Family, place: Place) -> Result {
     let targets = ["left", "right"].map(|name| world.fresh(name).with(&PODS[..1]));
     for target in &targets {
         world.site.apply(&target.service)?;
@@ -185,7 +169,7 @@ fn share_a_port(world: &World, family: Family, place: Place) -> anyhow::Result<(
 struct Deaf<'a>(&'a Namespace);
 
 impl<'a> Deaf<'a> {
-    fn begin(node: &'a Namespace) -> anyhow::Result<Self> {
+    fn begin(node: &'a Namespace) -> Result<Self> {
         let chain = format!(
             "chain forward {{\ntype filter hook forward priority 0;\ntcp dport {} drop\n}}",
             TCP.1
@@ -205,7 +189,7 @@ impl Drop for Deaf<'_> {
 }
 
 /// The hook runs for the first call only: the backend is the same, and so is what the application sees.
-fn wait_and_go_on(world: &mut World) -> anyhow::Result<()> {
+fn wait_and_go_on(world: &mut World) -> Result {
     let world = &*world;
     let code = |result: io::Result<()>| result.err().and_then(|error| error.raw_os_error());
     let before = world.site.agent.counters()?["connect_translated"];
@@ -246,7 +230,7 @@ fn wait_and_go_on(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Signals this thread until `call` returns.
-fn while_signalled<T>(call: impl FnOnce() -> T) -> anyhow::Result<T> {
+fn while_signalled<T>(call: impl FnOnce() -> T) -> Result<T> {
     extern "C" fn ignore(_: libc::c_int) {}
     // SAFETY: the handler does nothing.
     unsafe {

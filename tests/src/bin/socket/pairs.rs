@@ -1,18 +1,10 @@
 //! The VIPs that unconnected UDP sockets sent to, whatever other sockets do.
 
-use std::{collections::BTreeSet, fs, net::UdpSocket};
-
-use anyhow::Context as _;
-use aya::maps::{HashMap, Map, MapData};
+use aya::maps::HashMap;
 use mcs_common::{Peer, ReverseKey, ReverseValue, maps};
-use mcs_tests::suite::Suite;
 use rustix::net::sockopt::socket_cookie;
 
-use crate::{
-    client::{Family, receive, udp},
-    each_family,
-    world::{PODS, Place, Target, UDP, World, backend, nowhere},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("90,000 short sends of others", survives_a_flood);
@@ -23,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 /// More than `udp_reverse` has entries.
 const SENDS: usize = 90_000;
 
-fn survives_a_flood(world: &mut World) -> anyhow::Result<()> {
+fn survives_a_flood(world: &mut World) -> Result {
     let world = &*world;
     let mut flooded = world.fresh("flooded");
     let (v4, v6) = nowhere(3);
@@ -50,7 +42,7 @@ fn survives_a_flood(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The storage has the latest pairs, and the table the others.
-fn tells_four_apart(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn tells_four_apart(world: &World, family: Family, place: Place) -> Result {
     let targets: Vec<Target> =
         PODS[..4].iter().map(|pod| world.fresh(&format!("of-{pod}")).with(&[*pod])).collect();
     for target in &targets {
@@ -63,7 +55,7 @@ fn tells_four_apart(world: &World, family: Family, place: Place) -> anyhow::Resu
                 socket.send_to(b"who are you", target.udp(family))?;
             }
             let replies = targets.iter().map(|_| Ok(receive(&socket)?.source));
-            let sources = replies.collect::<anyhow::Result<BTreeSet<_>>>()?;
+            let sources = replies.collect::<Result<BTreeSet<_>>>()?;
             assert_eq!(sources, targets.iter().map(|target| target.udp(family)).collect());
         }
         // The first one, by its own address: no longer as the VIP.
@@ -76,7 +68,7 @@ fn tells_four_apart(world: &World, family: Family, place: Place) -> anyhow::Resu
 }
 
 /// As after an upgrade: the pair is in the table, and the map of the storage is new.
-fn was_remembered(world: &mut World) -> anyhow::Result<()> {
+fn was_remembered(world: &mut World) -> Result {
     let target = world.fresh("remembered").with(&PODS[..1]);
     let mut site = world.start("remembered", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -98,8 +90,7 @@ fn was_remembered(world: &mut World) -> anyhow::Result<()> {
         backend: Peer::new(served.ip().into(), served.port()),
     };
     table.insert(key, ReverseValue { vip: Peer::new(vip.ip().into(), vip.port()) }, 0)?;
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     assert_eq!(receive(&socket)?.source, vip);
     // The next datagram brings the pair to the storage.
     socket.send_to(b"who are you", vip)?;

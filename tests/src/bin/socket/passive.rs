@@ -1,28 +1,11 @@
 //! Passive health: backends that do not answer are ejected, and no client alone ejects one.
 
-use std::{
-    collections::BTreeSet,
-    net::SocketAddr,
-    panic, thread,
-    time::{Duration, Instant},
-};
+use std::panic;
 
-use anyhow::{Context as _, ensure};
-use mcs_agent::loader::Features;
-use mcs_tests::{
-    agent::fates,
-    procfs,
-    site::Site,
-    suite::{self, Suite, skip, tell},
-    wait,
-};
+use mcs_tests::{agent::fates, procfs, suite};
 use rustix::{io::Errno, net::connect};
-use serde_json::Value;
 
-use crate::{
-    client::{Family, connected, tcp},
-    world::{DEAF, Place, TCP, Target, World, backend, pod_v4},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("passive health: a cluster that is lost is ejected", loses_a_cluster);
@@ -46,7 +29,7 @@ const PAUSE: Duration = Duration::from_millis(25);
 struct Lost<'a>(&'a World, u8);
 
 impl<'a> Lost<'a> {
-    fn new(world: &'a World, pod: u8) -> anyhow::Result<Self> {
+    fn new(world: &'a World, pod: u8) -> Result<Self> {
         world.network.remote.ip(&format!("rule add from {} blackhole", pod_v4(pod)))?;
         Ok(Self(world, pod))
     }
@@ -67,7 +50,7 @@ type Failures = Vec<Duration>;
 
 /// Connects again and again for a while, and waits for none of it. Returns which connects have failed, or were not answered at
 /// the end. Those of the last second do not count: they may be on their way.
-fn load(vip: SocketAddr) -> anyhow::Result<Failures> {
+fn load(vip: SocketAddr) -> Result<Failures> {
     let began = Instant::now();
     let mut sockets = Vec::new();
     while began.elapsed() < LOAD {
@@ -87,7 +70,7 @@ fn load(vip: SocketAddr) -> anyhow::Result<Failures> {
 }
 
 /// The same by clients in both pods, or in one.
-fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> anyhow::Result<Failures> {
+fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> Result<Failures> {
     thread::scope(|scope| {
         let clients: Vec<_> =
             places.iter().map(|place| scope.spawn(|| world.at(*place, || load(vip)))).collect();
@@ -101,7 +84,7 @@ fn load_from(world: &World, places: &[Place], vip: SocketAddr) -> anyhow::Result
 
 const BOTH: [Place; 2] = [Place::Pod, Place::OtherPod];
 
-fn ensure_tracepoints() -> anyhow::Result<()> {
+fn ensure_tracepoints() -> Result {
     if Features::probe()?.socket_tracepoints {
         Ok(())
     } else {
@@ -109,7 +92,7 @@ fn ensure_tracepoints() -> anyhow::Result<()> {
     }
 }
 
-fn start(world: &World, role: &str, services: &[&Target]) -> anyhow::Result<Site> {
+fn start(world: &World, role: &str, services: &[&Target]) -> Result<Site> {
     ensure_tracepoints()?;
     let services: Vec<_> = services.iter().map(|target| &target.service).collect();
     // The agent connects to what clients do not reach.
@@ -122,7 +105,7 @@ fn asking(mut target: Target) -> Target {
 }
 
 /// The backends that were found dead, with their state.
-fn ejections(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
+fn ejections(site: &Site) -> Result<Vec<(String, String)>> {
     let report = site.agent.status()?["report"]["ejections"].take();
     let ejections = report.as_array().context("no ejections in the report")?;
     let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
@@ -130,7 +113,7 @@ fn ejections(site: &Site) -> anyhow::Result<Vec<(String, String)>> {
 }
 
 /// Waits until these pods are ejected, and no others.
-fn until_ejected(site: &Site, pods: &[u8]) -> anyhow::Result<()> {
+fn until_ejected(site: &Site, pods: &[u8]) -> Result {
     let expected = pods.iter().map(|pod| backend(*pod, Family::V4, TCP.1).to_string());
     wait::until("the pods in the east to be ejected", || {
         let found = ejections(site)?;
@@ -141,13 +124,12 @@ fn until_ejected(site: &Site, pods: &[u8]) -> anyhow::Result<()> {
     })
 }
 
-fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
+fn loses_a_cluster(world: &mut World) -> Result {
     let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
     let (web, other) = (asking(two("lost")), world.fresh("elsewhere").with_cluster("west", &WEST));
     let site = start(world, "passive", &[&web, &other])?;
     let _in_cgroup = site.cgroup.visit()?;
-    let lost: Vec<_> =
-        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let lost: Vec<_> = EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<Result<_>>()?;
     let (failures, others) = thread::scope(|scope| {
         let others = scope.spawn(|| load_from(world, &BOTH, other.tcp(Family::V4)));
         let failures = load_from(world, &BOTH, web.tcp(Family::V4));
@@ -173,14 +155,13 @@ fn loses_a_cluster(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The same without programs for sockets: clients in one pod alone eject nothing, clients in both eject what is lost.
-fn loses_packets(world: &mut World) -> anyhow::Result<()> {
+fn loses_packets(world: &mut World) -> Result {
     let two = |name| world.fresh(name).with_cluster("east", &EAST).with_cluster("west", &WEST);
     let web = asking(two("lost-packets"));
     let flags = ["--probe-peers=on", "--socket-lb=off", "--tc=on", "--tc-devices=pod,other"];
     let site = world.start("lost-packets", &flags, &[&web.service])?;
     BOTH.iter().try_for_each(|place| world.route(&web, *place, "add"))?;
-    let lost: Vec<_> =
-        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let lost: Vec<_> = EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<Result<_>>()?;
     let vip = web.tcp(Family::V4);
     assert!(!load_from(world, &BOTH[..1], vip)?.is_empty(), "nothing was lost");
     assert_eq!(ejections(&site)?, [], "one client alone");
@@ -195,15 +176,14 @@ fn loses_packets(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A pod connects by sockets, and another one, outside of the cgroup, by packets. Then one of the lost pods is deleted.
-fn both_paths(world: &mut World) -> anyhow::Result<()> {
+fn both_paths(world: &mut World) -> Result {
     ensure_tracepoints()?;
     let fresh = asking(world.fresh("lost-to-both").with_cluster("west", &WEST));
     let web = fresh.clone().with_cluster("east", &EAST);
     let flags = ["--probe-peers=on", "--tc=on", "--tc-devices=pod,other"];
     let site = world.start("lost-to-both", &flags, &[&web.service])?;
     world.route(&web, Place::OtherPod, "add")?;
-    let lost: Vec<_> =
-        EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<anyhow::Result<_>>()?;
+    let lost: Vec<_> = EAST.into_iter().map(|pod| Lost::new(world, pod)).collect::<Result<_>>()?;
     let vip = web.tcp(Family::V4);
     let in_cgroup = site.cgroup.visit()?;
     assert!(!load_from(world, &[Place::Pod], vip)?.is_empty(), "nothing was lost");
@@ -221,7 +201,7 @@ fn both_paths(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// One of two clients gets no answer of a pod, and a policy keeps both from another pod. The pods are in order.
-fn clients_alone(world: &mut World) -> anyhow::Result<()> {
+fn clients_alone(world: &mut World) -> Result {
     let web = asking(world.fresh("alone").with(&EAST));
     let site = start(world, "alone", &[&web])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -246,7 +226,7 @@ fn clients_alone(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// A tenant connects to closed ports of its own service. Another one has the same pods.
-fn closed_ports(world: &mut World) -> anyhow::Result<()> {
+fn closed_ports(world: &mut World) -> Result {
     let bad = asking(world.fresh("bad").with(&EAST));
     let good = asking(world.fresh("good").with(&EAST));
     let site = start(world, "closed", &[&bad, &good])?;
@@ -274,7 +254,7 @@ fn closed_ports(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The tracepoints at which a process runs programs.
-fn tracepoints(pid: u32) -> anyhow::Result<BTreeSet<String>> {
+fn tracepoints(pid: u32) -> Result<BTreeSet<String>> {
     let described = procfs::descriptors(pid)?;
     let name = |info: &String| {
         info.lines().find_map(|line| line.strip_prefix("tp_name:\t").map(str::to_owned))
@@ -282,7 +262,7 @@ fn tracepoints(pid: u32) -> anyhow::Result<BTreeSet<String>> {
     Ok(described.iter().filter_map(name).collect())
 }
 
-fn attaches(world: &mut World) -> anyhow::Result<()> {
+fn attaches(world: &mut World) -> Result {
     let web = world.fresh("asked").with(&EAST);
     let mut site = start(world, "asked", &[&web])?;
     let until = |site: &Site, expected: &[&str]| {
@@ -312,7 +292,7 @@ fn attaches(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Connects by an agent that watches, and in turn by one that does not.
-fn costs(world: &mut World) -> anyhow::Result<()> {
+fn costs(world: &mut World) -> Result {
     const CONNECTS: usize = 100;
     ensure_tracepoints()?;
     let rounds = if suite::is_full() { 400 } else { 40 };

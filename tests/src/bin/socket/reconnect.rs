@@ -1,20 +1,6 @@
 //! A socket that used a VIP connects to another address, or fails to.
 
-use std::{
-    io,
-    net::{SocketAddr, UdpSocket},
-};
-
-use anyhow::ensure;
-use mcs_tests::{manifests::Protocol, suite::Suite, wait};
-
-use crate::{
-    client::{
-        self, Family, ask, connect, connected, disconnect, identity, receive, udp, udp_connected,
-    },
-    each_family,
-    world::{DEAF, PODS, Place, TCP, Target, UDP, World, backend, nowhere},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "UDP connect to a VIP, then to a pod", to_a_pod);
@@ -32,7 +18,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The socket's peer is shown as `peer`, also as the source of its replies. Returns who replies.
-fn check(socket: &UdpSocket, peer: SocketAddr) -> anyhow::Result<SocketAddr> {
+fn check(socket: &UdpSocket, peer: SocketAddr) -> Result<SocketAddr> {
     assert_eq!(socket.peer_addr()?, peer, "peer name");
     socket.send(b"who are you")?;
     let reply = receive(socket)?;
@@ -40,7 +26,7 @@ fn check(socket: &UdpSocket, peer: SocketAddr) -> anyhow::Result<SocketAddr> {
     Ok(reply.backend)
 }
 
-fn to_a_pod(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn to_a_pod(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp_connected(family, world.web.udp(family))?;
         check(&socket, world.web.udp(family))?;
@@ -53,7 +39,7 @@ fn to_a_pod(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     })
 }
 
-fn to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn to_the_backend(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp_connected(family, world.web.udp(family))?;
         let backend = family.written(check(&socket, world.web.udp(family))?);
@@ -63,7 +49,7 @@ fn to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Result
     })
 }
 
-fn to_another_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn to_another_vip(world: &World, family: Family, place: Place) -> Result {
     let other = world.fresh("other").with(World::WEB);
     world.site.apply(&other.service)?;
     world.at(place, || {
@@ -78,7 +64,7 @@ fn to_another_vip(world: &World, family: Family, place: Place) -> anyhow::Result
     world.site.remove(&other.service)
 }
 
-fn disconnected_to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn disconnected_to_the_backend(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp_connected(family, world.web.udp(family))?;
         let backend = family.written(check(&socket, world.web.udp(family))?);
@@ -90,7 +76,7 @@ fn disconnected_to_the_backend(world: &World, family: Family, place: Place) -> a
     })
 }
 
-fn disconnected_to_the_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn disconnected_to_the_vip(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let vip = world.web.udp(family);
         for _ in 0..10 {
@@ -105,7 +91,7 @@ fn disconnected_to_the_vip(world: &World, family: Family, place: Place) -> anyho
     })
 }
 
-fn send_to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn send_to_the_backend(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         let vip = world.web.udp(family);
@@ -118,7 +104,7 @@ fn send_to_the_backend(world: &World, family: Family, place: Place) -> anyhow::R
 }
 
 /// The kernel delivers to a connected socket what its peer sends, and nothing else.
-fn send_to_the_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn send_to_the_vip(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let vip = world.web.udp(family);
         for _ in 0..10 {
@@ -134,7 +120,7 @@ fn send_to_the_vip(world: &World, family: Family, place: Place) -> anyhow::Resul
     })
 }
 
-fn send_to_another_vip(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn send_to_another_vip(world: &World, family: Family, place: Place) -> Result {
     let other = world.fresh("other").with(&PODS[3..4]);
     world.site.apply(&other.service)?;
     world.at(place, || {
@@ -154,7 +140,7 @@ fn send_to_another_vip(world: &World, family: Family, place: Place) -> anyhow::R
     world.site.remove(&other.service)
 }
 
-fn refused(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn refused(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp_connected(family, world.web.udp(family))?;
         let before = check(&socket, world.web.udp(family))?;
@@ -164,7 +150,7 @@ fn refused(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     })
 }
 
-fn failed(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn failed(world: &World, family: Family, place: Place) -> Result {
     // Two, since what a failed connect leaves must not be taken for the connection.
     let lost = [(1, "lost"), (2, "strayed")].map(|(host, name)| without_route(world, host, name));
     for target in &lost {
@@ -191,7 +177,7 @@ fn without_route(world: &World, host: u8, name: &str) -> Target {
     target
 }
 
-fn tcp_to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn tcp_to_the_backend(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let stream = connected(family, world.web.tcp(family))?;
         let backend = family.written(identity(&stream)?);
@@ -204,7 +190,7 @@ fn tcp_to_the_backend(world: &World, family: Family, place: Place) -> anyhow::Re
     })
 }
 
-fn tcp_after_failures(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn tcp_after_failures(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let stream = client::tcp(family)?;
         assert!(connect(&stream, world.empty.tcp(family)).is_err());

@@ -1,18 +1,6 @@
 //! Refusals: connections to a VIP without a usable backend, or to an unknown port, fail at once.
 
-use std::{
-    io,
-    net::SocketAddr,
-    time::{Duration, Instant},
-};
-
-use mcs_tests::{suite::Suite, wait};
-
-use crate::{
-    client::{self, Family, ask, connect, connected, udp, udp_connected},
-    everywhere,
-    world::{Place, UNKNOWN_PORT, World},
-};
+use crate::prelude::*;
 
 /// Far below any timeout, far above what a busy machine needs.
 const AT_ONCE: Duration = Duration::from_millis(100);
@@ -33,7 +21,7 @@ fn check(
     place: Place,
     tcp: SocketAddr,
     udp_vip: SocketAddr,
-) -> anyhow::Result<()> {
+) -> Result {
     let errno = refusal(world)?;
     world.at(place, || {
         expect("TCP connect", errno, || connected(family, tcp));
@@ -52,7 +40,7 @@ fn check(
 }
 
 /// What a refused system call says on this kernel.
-fn refusal(world: &World) -> anyhow::Result<i32> {
+fn refusal(world: &World) -> Result<i32> {
     let status = world.site.agent.status()?;
     let can_say = status["report"]["features"]["set_retval"] == true;
     Ok(if can_say { libc::ECONNREFUSED } else { libc::EPERM })

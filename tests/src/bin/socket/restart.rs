@@ -1,19 +1,8 @@
 //! Agents stop and start, and clients notice nothing.
 
-use std::{
-    collections::{BTreeMap, BTreeSet},
-    fs,
-    time::Duration,
-};
+use mcs_tests::{cgroup::Visit, traffic};
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{site::Site, suite::Suite, traffic, wait};
-
-use crate::{
-    change::SETS,
-    client::{Family, connected, identity},
-    world::{Place, TCP, Target, World, backends},
-};
+use crate::{change::SETS, prelude::*};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent is killed under load", is_killed);
@@ -24,18 +13,15 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the agent restarts with damaged pins under load", finds_damaged_pins);
 }
 
-fn is_killed(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("survivor");
-    let mut site = start(world, "killed", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn is_killed(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "killed")?;
     traffic::during(world.netns(Place::Pod), &target.load(&SETS.concat()), || {
         for set in [SETS[1], SETS[0]] {
             site.agent.kill()?;
             let changed = target.clone().with(set);
             site.manifests.write(&changed.service)?;
-            std::thread::sleep(Duration::from_millis(100));
-            site.agent.start_again(&[])?;
-            site.agent.wait_until_healthy()?;
+            thread::sleep(Duration::from_millis(100));
+            site.agent.come_back(&[])?;
             site.agent.wait_for(&changed.service)?;
         }
         Ok(())
@@ -43,16 +29,13 @@ fn is_killed(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("resized");
-    let mut site = start(world, "resized", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn changes_capacity(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "resized")?;
     let programs_before = programs(&site)?;
     traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         for memory in ["512Ki", "128Ki"] {
             site.agent.stop()?;
-            site.agent.start_again(&["--max-memory", memory])?;
-            site.agent.wait_until_healthy()?;
+            site.agent.come_back(&["--max-memory", memory])?;
         }
         Ok(())
     })?;
@@ -62,10 +45,8 @@ fn changes_capacity(world: &mut World) -> anyhow::Result<()> {
 
 /// An unreadable file delays pruning, and nothing else: the programs are still switched to maps of
 /// the new shape, and changes still reach them.
-fn cannot_read(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("unread");
-    let mut site = start(world, "unread", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn cannot_read(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "unread")?;
     let programs_before = programs(&site)?;
     site.agent.stop()?;
     fs::write(site.manifests.path().join("broken.yaml"), "kind: [")?;
@@ -88,13 +69,11 @@ fn cannot_read(world: &mut World) -> anyhow::Result<()> {
     site.agent.wait_for(&target.with(SETS[1]).service)
 }
 
-fn turns_off(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("off");
-    let mut site = start(world, "turned-off", &target)?;
+fn turns_off(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "turned-off")?;
     site.agent.stop()?;
     let flags = ["--max-memory", "128Ki", "--socket-lb=off"];
-    site.agent.start_again(&flags)?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&flags)?;
     assert!(programs(&site).is_err(), "programs are attached");
     let changed = target.with(SETS[1]).service;
     site.manifests.write(&changed)?;
@@ -104,18 +83,15 @@ fn turns_off(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The agent died after the first of two renames, with the programs on the new maps.
-fn exchanges_maps(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("exchanged");
-    let mut site = start(world, "exchanged", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn exchanges_maps(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "exchanged")?;
     let pins = site.bpffs.path().join("mcs");
     traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         site.agent.kill()?;
         fs::rename(pins.join("config"), pins.join("config-new"))?;
         fs::create_dir(pins.join("config-old"))?;
         fs::create_dir(pins.join("config-old/others"))?;
-        site.agent.start_again(&[])?;
-        site.agent.wait_until_healthy()
+        site.agent.come_back(&[])
     })?;
     assert!(!pins.join("config-new").exists() && !pins.join("config-old").exists());
     // What others have there moves along.
@@ -124,29 +100,28 @@ fn exchanges_maps(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The programs go on with the maps they have, whatever happens to the pins.
-fn finds_damaged_pins(world: &mut World) -> anyhow::Result<()> {
-    let target = world.fresh("damaged");
-    let mut site = start(world, "damaged", &target)?;
-    let _in_cgroup = site.cgroup.visit()?;
+fn finds_damaged_pins(world: &mut World) -> Result {
+    let (target, mut site, _in_cgroup) = start(world, "damaged")?;
     let maps = site.bpffs.path().join("mcs/config");
     traffic::during(world.netns(Place::Pod), &target.load(SETS[0]), || {
         site.agent.stop()?;
         // One is missing, and one is another map.
         fs::rename(maps.join("clusters"), maps.join("slots"))?;
-        site.agent.start_again(&[])?;
-        site.agent.wait_until_healthy()?;
+        site.agent.come_back(&[])?;
         site.agent.wait_for(&target.clone().with(SETS[0]).service)
     })?;
     Ok(())
 }
 
-fn start(world: &World, role: &str, target: &Target) -> anyhow::Result<Site> {
-    let service = target.clone().with(SETS[0]).service;
-    world.start(role, &[], &[&service])
+fn start(world: &World, role: &str) -> Result<(Target, Site, Visit)> {
+    let target = world.fresh(role);
+    let site = world.start(role, &[], &[&target.clone().with(SETS[0]).service])?;
+    let visit = site.cgroup.visit()?;
+    Ok((target, site, visit))
 }
 
 /// The ids of the attached programs.
-fn programs(site: &Site) -> anyhow::Result<BTreeSet<u64>> {
+fn programs(site: &Site) -> Result<BTreeSet<u64>> {
     let hooks: Vec<BTreeMap<String, serde_json::Value>> =
         serde_json::from_value(site.agent.status()?["hooks"].take())?;
     let ids = hooks.iter().map(|hook| hook["program_id"].as_u64().context("not attached"));

@@ -1,13 +1,7 @@
 //! How many sockets have a backend, as `mcs-agent sockets` says: those that find no slot, and UDP sockets that send without
 //! connecting. Who drains a cluster waits for them.
 
-use anyhow::ensure;
-use mcs_tests::{process, site::Site, suite::Suite, wait};
-
-use crate::{
-    client::{Family, connect, connected, receive, udp, udp_connected},
-    world::{PODS, Place, Target, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("connected sockets without slot count until they are closed", without_slot);
@@ -21,18 +15,18 @@ const ONE: usize = 20;
 /// Sockets that send to both.
 const BOTH: usize = 3;
 
-fn without_slot(world: &mut World) -> anyhow::Result<()> {
+fn without_slot(world: &mut World) -> Result {
     let former = world.fresh("former").with(&PODS[..1]);
     let latter = world.fresh("latter").with(&PODS[1..2]);
     let services = [&former.service, &latter.service];
-    let site = world.start("without-slot", &["--socket-slot-bits=1"], &services)?;
+    let site = world.start_with_two_slots("without-slot", &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
         let sockets = world.at(Place::Pod, || {
             let socket = udp_connected(family, former.udp(family))?;
             connect(&socket, latter.udp(family))?;
             let streams = (0..STREAMS).map(|_| Ok(connected(family, former.tcp(family))?));
-            Ok((socket, streams.collect::<anyhow::Result<Vec<_>>>()?))
+            Ok((socket, streams.collect::<Result<Vec<_>>>()?))
         })?;
         // The slot of the UDP socket still has its former connection, to which a failed connect would have left it.
         is_counted(&site, "sockets", "former", 1 + STREAMS)?;
@@ -46,7 +40,7 @@ fn without_slot(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn count(world: &mut World) -> anyhow::Result<()> {
+fn count(world: &mut World) -> Result {
     let [dns, log] = ["dns", "log"].map(|name| world.fresh(name).with(&PODS[..1]));
     let site = world.start("senders", &[], &[&dns.service, &log.service])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -86,7 +80,7 @@ fn count(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn is_counted(site: &Site, how: &str, service: &str, expected: usize) -> anyhow::Result<()> {
+fn is_counted(site: &Site, how: &str, service: &str, expected: usize) -> Result {
     let service = format!("default/{service}");
     let all = process::json_list(&site.agent.command(&["sockets", &service, "-o", "json"])?)?;
     let found: u64 = all.iter().filter_map(|one| one[how].as_u64()).sum();

@@ -1,65 +1,47 @@
-//! The table of connected sockets: random histories of sockets against a model, with few slots and with all; more
+//! The table of connected sockets: random histories of sockets against a model, with two slots and with all; more
 //! sockets than slots; sockets that take a slot at the same instant; and what is left when they are closed.
 
 #![expect(unsafe_code, reason = "unshare(2)")]
 
 mod lost;
 
-use std::{
-    fs, io,
-    net::{SocketAddr, TcpStream, UdpSocket},
-    sync::{
-        Barrier,
-        atomic::{AtomicBool, Ordering},
-    },
-    thread,
-    time::{Duration, Instant},
-};
+use std::sync::Barrier;
 
-use anyhow::{Context as _, anyhow, ensure};
-use aya::maps::{Array, Map, MapData};
-use mcs_agent::{
+use anyhow::anyhow;
+use aya::maps::Array;
+use mcs_agent::core::kernel::{
     dataplane::{Run, read_run_record, write_run_record},
-    loader::Pins,
+    loader::SOCKET_SLOT_BITS,
 };
 use mcs_common::maps;
-use mcs_tests::{
-    bpf::is_kernel,
-    bpffs::BpfDirectory,
-    site::Site,
-    suite::{Suite, is_full, skip, tell},
-    wait,
-};
+use mcs_tests::bpf::is_kernel;
 use rustix::{
     net::sockopt::set_socket_reuseaddr,
     process::{Resource, Rlimit, getrlimit, setrlimit},
     thread::{UnshareFlags, unshare_unsafe},
 };
 
-use crate::{
-    client::{Family, connect, disconnect, receive, tcp, udp},
-    world::{DEAF, PODS, Place, TCP, Target, UDP, World, backend, nowhere},
-};
+use crate::prelude::*;
 
-/// The table has two to the power of this many slots: fewer than there are sockets, and all.
-const FEW: &str = "--socket-slot-bits=6";
-const ALL: &str = "--socket-slot-bits=17";
-/// A table with two slots.
-const TWO: &str = "--socket-slot-bits=1";
+/// How large the table of connected sockets is.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Slots {
+    Two,
+    All,
+}
+
 /// A pod that is a backend of no service here.
 const STRANGER: u8 = PODS[5];
 /// How long sockets contend for slots.
 const CONTENTION: Duration = Duration::from_secs(1);
-/// Sockets that live at the same time.
-const LIVE: usize = 150;
 /// Sockets of one thread.
 const EACH: usize = 10_000;
 /// What happens to a socket before it is closed, at most.
 const LONGEST: usize = 8;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    suite.case("random histories of sockets, with 64 slots", |world| histories(world, FEW));
-    suite.case("random histories of sockets, with all slots", |world| histories(world, ALL));
+    suite.case("random histories of sockets, with two slots", |world| histories(world, Slots::Two));
+    suite.case("random histories of sockets, with all slots", |world| histories(world, Slots::All));
     suite.case("as many live sockets as slots, or more", lives);
     suite.case("sockets that take the same two slots at the same time", contend);
     suite.case("a socket that is asked for its peer while it connects", is_asked_meanwhile);
@@ -140,7 +122,7 @@ impl Subject {
     }
 
     /// A step that the model knows the result of.
-    fn step(&mut self, targets: &Targets<'_>, random: &mut fastrand::Rng) -> anyhow::Result<()> {
+    fn step(&mut self, targets: &Targets<'_>, random: &mut fastrand::Rng) -> Result {
         self.steps -= 1;
         let step = random.usize(..NAMES.len());
         self.past.push(NAMES[step]);
@@ -181,7 +163,7 @@ impl Subject {
     }
 
     /// TCP connects again after a disconnect only.
-    fn succeed(&mut self, to: SocketAddr) -> anyhow::Result<()> {
+    fn succeed(&mut self, to: SocketAddr) -> Result {
         if !self.is_udp() && self.peer.is_some() {
             self.disconnect()?;
         }
@@ -191,18 +173,18 @@ impl Subject {
         Ok(())
     }
 
-    fn fail(&self, target: &Target) -> anyhow::Result<()> {
+    fn fail(&self, target: &Target) -> Result {
         let port = if self.is_udp() { UDP.0 } else { TCP.0 };
         self.fail_at(target.at(self.family, port))
     }
 
-    fn fail_at(&self, to: SocketAddr) -> anyhow::Result<()> {
+    fn fail_at(&self, to: SocketAddr) -> Result {
         let is_connected = !self.is_udp() && self.peer.is_some();
         ensure!(is_connected || self.connect(to).is_err(), "a connect did not fail");
         Ok(())
     }
 
-    fn disconnect(&mut self) -> anyhow::Result<()> {
+    fn disconnect(&mut self) -> Result {
         match &self.socket {
             Kind::Udp(socket) => disconnect(socket)?,
             Kind::Tcp(socket) => disconnect(socket)?,
@@ -212,7 +194,7 @@ impl Subject {
     }
 
     /// A reply shows the peer as its source.
-    fn exchange(&mut self) -> anyhow::Result<()> {
+    fn exchange(&mut self) -> Result {
         if let (Kind::Udp(socket), Some(peer), false) = (&self.socket, self.peer, self.may_lose) {
             socket.send(b"who are you")?;
             let source = receive(socket)?.source;
@@ -222,7 +204,7 @@ impl Subject {
     }
 
     /// Whether getpeername(2) shows the address that the application connected to.
-    fn check(&self) -> anyhow::Result<()> {
+    fn check(&self) -> Result {
         let shown = match &self.socket {
             Kind::Udp(socket) => socket.peer_addr(),
             Kind::Tcp(socket) => socket.peer_addr(),
@@ -235,14 +217,31 @@ impl Subject {
     }
 }
 
-fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
+impl Slots {
+    fn start(self, world: &World, role: &str, services: &[&Service]) -> Result<Site> {
+        match self {
+            Self::Two => world.start_with_two_slots(role, &[], services),
+            Self::All => world.start(role, &[], services),
+        }
+    }
+
+    /// How many sockets live at the same time: with two slots, some find one and others none.
+    const fn live(self) -> usize {
+        match self {
+            Self::Two => 5,
+            Self::All => 150,
+        }
+    }
+}
+
+fn histories(world: &mut World, slots: Slots) -> Result {
     let vips = ["first", "second"].map(|name| world.fresh(name).with(World::WEB));
     let empty = world.fresh("none").with(&[]);
     let mut lost = world.fresh("lost");
     let (v4, v6) = nowhere(1);
     lost.service = lost.service.endpoints("nowhere", [v4.into(), v6.into()]);
     let services = [&vips[0].service, &vips[1].service, &empty.service, &lost.service];
-    let site = world.start("slots", &[slots], &services)?;
+    let site = slots.start(world, "slots", &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let targets = Targets { vips: vips.each_ref(), empty: &empty, lost: &lost };
     let count = if is_full() { 100_000 } else { 2_000 };
@@ -251,7 +250,7 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
         let mut live: Vec<Subject> = Vec::new();
         let (mut begun, mut steps) = (0, 0);
         while begun < count || !live.is_empty() {
-            if begun < count && live.len() < LIVE {
+            if begun < count && live.len() < slots.live() {
                 live.push(Subject::new(&mut random)?);
                 begun += 1;
                 continue;
@@ -265,7 +264,7 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
                 live.swap_remove(nth);
             }
             // Another one, which nothing has happened to.
-            if let Some(other) = live.get(random.usize(..LIVE)) {
+            if let Some(other) = live.get(random.usize(..slots.live())) {
                 other.check()?;
             }
         }
@@ -273,19 +272,18 @@ fn histories(world: &mut World, slots: &str) -> anyhow::Result<()> {
     })?;
     let counters = site.agent.counters()?;
     let to_storage = counters["slot_unavailable"];
-    ensure!(slots != FEW || to_storage > 0, "no connection went to storage");
+    ensure!(slots == Slots::All || to_storage > 0, "no connection went to storage");
     until_free(&site)?;
     let connects = counters["connect_translated"];
     tell(format!("{count} sockets, {steps} steps: 0 lies; {to_storage} of {connects} in storage"));
     Ok(())
 }
 
-fn lives(world: &mut World) -> anyhow::Result<()> {
+fn lives(world: &mut World) -> Result {
     let count = if is_full() { 200_000_usize } else { 5_000 };
     let target = world.fresh("crowded").with(World::WEB);
-    let bits = if is_full() { 17 } else { 12 };
-    let slots = &format!("--socket-slot-bits={bits}");
-    let site = world.start("crowded", &[slots], &[&target.service])?;
+    let slots = if is_full() { Slots::All } else { Slots::Two };
+    let site = slots.start(world, "crowded", &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
     let most = getrlimit(Resource::Nofile).maximum;
     setrlimit(Resource::Nofile, Rlimit { current: most, maximum: most })?;
@@ -306,8 +304,11 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
         })
     })?;
     let to_storage = site.agent.counters()?["slot_unavailable"];
-    let least = count.saturating_sub(1 << bits) as u64;
-    ensure!(to_storage >= least, "{to_storage} of {count} in storage, with {bits} bits of slots");
+    let least = count.saturating_sub(if is_full() { 1 << SOCKET_SLOT_BITS } else { 2 }) as u64;
+    ensure!(
+        to_storage >= least,
+        "{to_storage} of {count} in storage, and at least {least} should be"
+    );
     until_free(&site)?;
     tell(format!(
         "{count} live sockets, {brief} others that came and went in {CONTENTION:?}: 0 lies; {to_storage} in storage"
@@ -315,10 +316,10 @@ fn lives(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn contend(world: &mut World) -> anyhow::Result<()> {
+fn contend(world: &mut World) -> Result {
     let vips = ["left", "right"].map(|name| world.fresh(name).with(World::WEB));
     let services = [&vips[0].service, &vips[1].service];
-    let site = world.start("contended", &[TWO], &services)?;
+    let site = world.start_with_two_slots("contended", &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     let vips = vips.map(|vip| vip.udp(Family::V4));
     // Every VIP has the same backends. A socket that takes the slot of another one shows another VIP, or a backend.
@@ -358,13 +359,13 @@ fn locks_for_names() -> bool {
 }
 
 /// Every answer is an address that the application has connected to.
-fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
+fn is_asked_meanwhile(world: &mut World) -> Result {
     if !locks_for_names() {
         return Err(skip("getpeername(2) takes no lock before Linux 5.16"));
     }
     let vips = ["asked-1", "asked-2"].map(|name| world.fresh(name).with(World::WEB));
     let services = [&vips[0].service, &vips[1].service];
-    let site = world.start("asked", &[TWO], &services)?;
+    let site = world.start("asked", &[], &services)?;
     let _in_cgroup = site.cgroup.visit()?;
     for family in Family::ALL {
         let vips = vips.each_ref().map(|vip| vip.udp(family));
@@ -398,7 +399,7 @@ fn is_asked_meanwhile(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// The agent makes both maps anew if the agent before it did not keep them, or if one of them is missing.
-fn begins_anew(world: &mut World) -> anyhow::Result<()> {
+fn begins_anew(world: &mut World) -> Result {
     let target = world.fresh("anew").with(&PODS[..1]);
     let mut site = world.start("anew", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -441,7 +442,7 @@ fn begins_anew(world: &mut World) -> anyhow::Result<()> {
 
 /// Connects sockets in a table of files of its own, since the limit is one of a table. Checks what they show once
 /// all threads have theirs. Returns how many others came and went beside the first half.
-fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<u32> {
+fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> Result<u32> {
     // SAFETY: the thread has opened no file yet, and it passes none on.
     unsafe { unshare_unsafe(UnshareFlags::FILES) }?;
     let shows_vip = |socket: &UdpSocket| {
@@ -455,7 +456,7 @@ fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<u3
         connect(&socket, vip)?;
         anyhow::Ok(socket)
     };
-    let open_all = |count| (0..count).map(|_| open()).collect::<anyhow::Result<Vec<_>>>();
+    let open_all = |count| (0..count).map(|_| open()).collect::<Result<Vec<_>>>();
     let half = open_all(count / 2);
     connected.wait();
     // While there are slots left.
@@ -480,11 +481,11 @@ fn hold(count: usize, vip: SocketAddr, connected: &Barrier) -> anyhow::Result<u3
 }
 
 /// Waits until no slot is taken. The kernel may close sockets after close(2).
-pub(crate) fn until_free(site: &Site) -> anyhow::Result<()> {
+pub(crate) fn until_free(site: &Site) -> Result {
     wait::until("all slots to be free", || ensure_free(&site.bpffs))
 }
 
-fn ensure_free(bpffs: &BpfDirectory) -> anyhow::Result<()> {
+fn ensure_free(bpffs: &BpfDirectory) -> Result {
     let pin = Pins::new(bpffs.path()).state().join(maps::SOCKET_TAGS);
     let tags = Array::<_, u64>::try_from(Map::Array(MapData::from_pin(pin)?))?;
     let mut taken = 0;

@@ -1,21 +1,13 @@
 //! Sockets whose option memory is used up: the kernel gives them no socket storage.
 
-use mcs_tests::{
-    netns::Namespace,
-    suite::{Suite, skip},
-};
-
-use crate::{
-    client::{Family, ask, connect, connected, identity, receive, udp, udp_connected},
-    world::{Place, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("sockets without storage", works_without_storage);
 }
 
 /// Uses a separate site, because the node remembers that storage failed.
-fn works_without_storage(world: &mut World) -> anyhow::Result<()> {
+fn works_without_storage(world: &mut World) -> Result {
     let netns = world.netns(Place::OtherPod);
     let site = world.start("starved", &[], &[&world.web.service])?;
     let _in_cgroup = site.cgroup.visit()?;
@@ -28,7 +20,7 @@ fn works_without_storage(world: &mut World) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn reaches_and_returns(world: &World, family: Family) -> anyhow::Result<()> {
+fn reaches_and_returns(world: &World, family: Family) -> Result {
     let stream = connected(family, world.web.tcp(family))?;
     identity(&stream)?;
     assert_eq!(stream.peer_addr()?, world.web.tcp(family));
@@ -57,7 +49,7 @@ struct Starved<'a> {
 impl<'a> Starved<'a> {
     const SYSCTL: &'static str = "core/optmem_max";
 
-    fn begin(netns: &'a Namespace) -> anyhow::Result<Self> {
+    fn begin(netns: &'a Namespace) -> Result<Self> {
         let Ok(before) = netns.run(|| std::fs::read_to_string("/proc/sys/net/core/optmem_max"))?
         else {
             return Err(skip("this kernel has one net.core.optmem_max for all namespaces"));

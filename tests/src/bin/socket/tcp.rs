@@ -1,27 +1,8 @@
 //! TCP: from connect(2) to getpeername(2).
 
-use std::{
-    collections::BTreeSet,
-    io::Write as _,
-    net::{SocketAddr, TcpStream},
-};
+use rustix::io::Errno;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    manifests::Protocol,
-    suite::{Suite, skip},
-};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    io::Errno,
-    net::SendFlags,
-};
-
-use crate::{
-    client::{self, Family, connect, connected, identity},
-    each_family, everywhere,
-    world::{Place, TCP, World, backends},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     everywhere(suite, "TCP connect", connects);
@@ -34,7 +15,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 
 /// The connection leads to a backend of `web`, which sees who the client is, and the client sees
 /// the VIP.
-fn check(world: &World, family: Family, stream: &TcpStream) -> anyhow::Result<SocketAddr> {
+fn check(world: &World, family: Family, stream: &TcpStream) -> Result<SocketAddr> {
     let backend = identity(stream)?;
     assert!(backends(World::WEB, family, TCP.1).contains(&backend), "{backend} is not of web");
     assert_eq!(stream.peer_addr()?, world.web.tcp(family), "peer name");
@@ -45,7 +26,7 @@ fn check(world: &World, family: Family, stream: &TcpStream) -> anyhow::Result<So
     Ok(backend)
 }
 
-fn connects(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connects(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let mut stream = connected(family, world.web.tcp(family))?;
         check(world, family, &stream)?;
@@ -53,7 +34,7 @@ fn connects(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     })
 }
 
-fn connects_without_blocking(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connects_without_blocking(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let stream = client::tcp(family)?;
         stream.set_nonblocking(true)?;
@@ -71,7 +52,7 @@ fn connects_without_blocking(world: &World, family: Family, place: Place) -> any
     })
 }
 
-fn opens_fast(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn opens_fast(world: &World, family: Family, place: Place) -> Result {
     let fast_open = SendFlags::from_bits_retain(libc::MSG_FASTOPEN.cast_unsigned());
     world.at(place, || {
         let stream = client::tcp(family)?;
@@ -82,7 +63,7 @@ fn opens_fast(world: &World, family: Family, place: Place) -> anyhow::Result<()>
     })
 }
 
-fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn spreads(world: &World, family: Family, place: Place) -> Result {
     // Missing one of three in sixty has a probability of 1e-10.
     let seen = world.at(place, || {
         (0..60).map(|_| identity(&connected(family, world.web.tcp(family))?)).collect()
@@ -93,7 +74,7 @@ fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
 }
 
 /// A socket of Multipath TCP, not connected.
-pub(crate) fn mptcp(family: Family) -> anyhow::Result<TcpStream> {
+pub(crate) fn mptcp(family: Family) -> Result<TcpStream> {
     client::mptcp(family).map_err(|error| match Errno::from_io_error(&error) {
         Some(Errno::PROTONOSUPPORT | Errno::INVAL) => skip("this kernel has no MPTCP"),
         _ => error.into(),
@@ -101,7 +82,7 @@ pub(crate) fn mptcp(family: Family) -> anyhow::Result<TcpStream> {
 }
 
 /// connect(2) is seen on the first subflow's socket, getpeername(2) on the application's.
-fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connects_by_mptcp(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let stream = mptcp(family)?;
         connect(&stream, world.web.tcp(family))?;
@@ -113,7 +94,7 @@ fn connects_by_mptcp(world: &World, family: Family, place: Place) -> anyhow::Res
 }
 
 /// Clients fall back to TCP then, and a socket that was made before connects.
-fn connects_without_mptcp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connects_without_mptcp(world: &World, family: Family, place: Place) -> Result {
     let before = world.at(place, || mptcp(family))?;
     let set = |value| world.netns(place).sysctl("mptcp/enabled", value);
     set("0")?;

@@ -1,20 +1,8 @@
 //! Common tools (curl and the like) through a VIP.
 
-use std::{
-    net::SocketAddr,
-    panic,
-    process::{Command, Stdio},
-    thread,
-};
+use std::panic;
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::{Suite, skip};
-
-use crate::{
-    Check,
-    client::Family,
-    world::{HTTP, Place, TCP, UDP, World, backends},
-};
+use crate::{Check, prelude::*, world::HTTP};
 
 const PYTHON: &str = "
 import socket, sys
@@ -40,7 +28,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// Programs of the pod and of the host, IPv4 and IPv6, at the same time.
-fn everywhere(world: &World, check: Check) -> anyhow::Result<()> {
+fn everywhere(world: &World, check: Check) -> Result {
     thread::scope(|scope| {
         let mut threads = Vec::new();
         for place in Place::CLIENTS {
@@ -57,7 +45,7 @@ fn everywhere(world: &World, check: Check) -> anyhow::Result<()> {
 }
 
 /// What a program prints, given some input.
-fn output(world: &World, place: Place, command: &[&str]) -> anyhow::Result<String> {
+fn output(world: &World, place: Place, command: &[&str]) -> Result<String> {
     let [program, arguments @ ..] = command else { return Ok(String::new()) };
     if Command::new(program).arg("--help").output().is_err() {
         return Err(skip(format!("there is no {program}")));
@@ -74,13 +62,13 @@ fn output(world: &World, place: Place, command: &[&str]) -> anyhow::Result<Strin
     Ok(String::from_utf8(output.stdout)?)
 }
 
-fn check(text: &str, family: Family, port: u16) -> anyhow::Result<()> {
+fn check(text: &str, family: Family, port: u16) -> Result {
     let backend: SocketAddr = text.trim().parse().with_context(|| format!("it said {text:?}"))?;
     assert!(backends(World::WEB, family, port).contains(&backend), "{backend} is not of web");
     Ok(())
 }
 
-fn curl(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn curl(world: &World, family: Family, place: Place) -> Result {
     let vip = world.web.at(family, HTTP.0);
     let url = format!("http://{vip}/");
     let format = "%{remote_ip} %{remote_port}";
@@ -91,7 +79,7 @@ fn curl(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn python(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn python(world: &World, family: Family, place: Place) -> Result {
     let host = world.web.tcp(family).ip().to_string();
     let ports = [TCP.0, UDP.0].map(|port| port.to_string());
     let text = output(world, place, &["python3", "-c", PYTHON, &host, &ports[0], &ports[1]])?;
@@ -105,13 +93,13 @@ fn python(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn nc(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn nc(world: &World, family: Family, place: Place) -> Result {
     let host = world.web.tcp(family).ip().to_string();
     let text = output(world, place, &["nc", "-w", "1", &host, &TCP.0.to_string()])?;
     check(&text, family, TCP.1)
 }
 
-fn nc_udp(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn nc_udp(world: &World, family: Family, place: Place) -> Result {
     let host = world.web.udp(family).ip().to_string();
     let script = format!("echo who are you | nc -u -w 1 {host} {}", UDP.0);
     check(&output(world, place, &["sh", "-c", &script])?, family, UDP.1)

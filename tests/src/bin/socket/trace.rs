@@ -1,29 +1,14 @@
 //! `mcs-agent trace`: it tells each decision by its names, and no connection notices that it begins or ends.
 
 use std::{
-    fs,
-    io::{BufRead as _, BufReader, Lines},
-    net::SocketAddr,
-    process::{Child, ChildStdout, Command, ExitStatus, Stdio},
-    sync::atomic::{AtomicBool, Ordering},
-    thread,
-    time::{Duration, Instant},
+    io::Lines,
+    process::{ChildStdout, ExitStatus},
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    agent::Agent,
-    procfs::cpu_time,
-    suite::{Suite, is_full, tell},
-    wait,
-};
-use rustix::process::{Pid, Signal, kill_process};
-use serde_json::{Value, json};
+use mcs_tests::procfs::cpu_time;
+use rustix::process::{Pid, kill_process};
 
-use crate::{
-    client::{Family, connect, connected, udp},
-    world::{PODS, Place, TCP, UNKNOWN_PORT, World},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("trace: each decision has its names", names);
@@ -60,11 +45,11 @@ impl Trace {
     }
 
     /// Starts one, and waits until it is told decisions.
-    fn start(agent: &Agent, words: &[&str]) -> anyhow::Result<Self> {
+    fn start(agent: &Agent, words: &[&str]) -> Result<Self> {
         Self::of(&mut Self::command(agent, words))
     }
 
-    fn of(command: &mut Command) -> anyhow::Result<Self> {
+    fn of(command: &mut Command) -> Result<Self> {
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn()?;
         let stdout = child.stdout.take().context("no output")?;
         let mut trace = Self { child, lines: BufReader::new(stdout).lines() };
@@ -74,7 +59,7 @@ impl Trace {
     }
 
     /// The next line.
-    fn next(&mut self) -> anyhow::Result<Value> {
+    fn next(&mut self) -> Result<Value> {
         let Some(line) = self.lines.next() else {
             let output = std::mem::replace(&mut self.child, Command::new("true").spawn()?)
                 .wait_with_output()?;
@@ -83,16 +68,14 @@ impl Trace {
         Ok(serde_json::from_str(&line?)?)
     }
 
-    fn signal(&self, signal: Signal) -> anyhow::Result<()> {
+    fn signal(&self, signal: Signal) -> Result {
         Ok(kill_process(Pid::from_child(&self.child), signal)?)
     }
 
     /// Waits for its end. Returns the rest of what it prints.
-    fn rest(mut self) -> anyhow::Result<(ExitStatus, Vec<Value>, String)> {
-        let lines: Vec<_> = self
-            .lines
-            .map(|line| Ok(serde_json::from_str(&line?)?))
-            .collect::<anyhow::Result<_>>()?;
+    fn rest(mut self) -> Result<(ExitStatus, Vec<Value>, String)> {
+        let lines: Vec<_> =
+            self.lines.map(|line| Ok(serde_json::from_str(&line?)?)).collect::<Result<_>>()?;
         let mut said = String::new();
         let mut stderr = self.child.stderr.take().context("no errors")?;
         std::io::Read::read_to_string(&mut stderr, &mut said)?;
@@ -100,7 +83,7 @@ impl Trace {
     }
 
     /// Ends it as Ctrl-C does. Returns what it printed last.
-    fn interrupt(self) -> anyhow::Result<Value> {
+    fn interrupt(self) -> Result<Value> {
         self.signal(Signal::INT)?;
         let (status, lines, said) = self.rest()?;
         ensure!(status.success(), "{status}: {said}");
@@ -108,17 +91,17 @@ impl Trace {
     }
 }
 
-fn connects(family: Family, to: SocketAddr) -> anyhow::Result<()> {
+fn connects(family: Family, to: SocketAddr) -> Result {
     connected(family, to)?;
     Ok(())
 }
 
 /// The ids of the programs that the agent has attached.
-fn programs(agent: &Agent) -> anyhow::Result<Value> {
+fn programs(agent: &Agent) -> Result<Value> {
     Ok(agent.status()?["hooks"].take())
 }
 
-fn wait_until_untraced(agent: &Agent, before: &Value) -> anyhow::Result<()> {
+fn wait_until_untraced(agent: &Agent, before: &Value) -> Result {
     wait::until("the usual programs to be back", || {
         let now = programs(agent)?;
         ensure!(now == *before, "{now} instead of {before}");
@@ -131,7 +114,7 @@ fn fields(event: &Value, names: &[&str]) -> Value {
     names.iter().map(|name| ((*name).to_owned(), event[name].clone())).collect()
 }
 
-fn names(world: &mut World) -> anyhow::Result<()> {
+fn names(world: &mut World) -> Result {
     let agent = &world.site.agent;
     let mut sticky = world.fresh("sticky").with(&PODS);
     sticky.service = sticky.service.affinity(600);
@@ -237,7 +220,7 @@ fn names(world: &mut World) -> anyhow::Result<()> {
     world.site.remove(&sticky.service)
 }
 
-fn filters(world: &mut World) -> anyhow::Result<()> {
+fn filters(world: &mut World) -> Result {
     let agent = &world.site.agent;
     let before = programs(agent)?;
     let own = std::process::id().to_string();
@@ -272,7 +255,7 @@ fn filters(world: &mut World) -> anyhow::Result<()> {
     wait_until_untraced(agent, &before)
 }
 
-fn packets(world: &mut World) -> anyhow::Result<()> {
+fn packets(world: &mut World) -> Result {
     let target = world.fresh("flows").with(World::WEB);
     world.route(&target, Place::Pod, "add")?;
     let flags = ["--socket-lb=off", "--tc=on", "--tc-devices=pod"];
@@ -309,7 +292,7 @@ fn packets(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Connects and closes again and again until `is_over`. Returns how many connects there were.
-fn connect_until(is_over: &AtomicBool, vip: SocketAddr) -> anyhow::Result<u64> {
+fn connect_until(is_over: &AtomicBool, vip: SocketAddr) -> Result<u64> {
     let mut connects = 0;
     while !is_over.load(Ordering::Relaxed) {
         let stream = connected(Family::V4, vip).with_context(|| format!("after {connects}"))?;
@@ -319,7 +302,7 @@ fn connect_until(is_over: &AtomicBool, vip: SocketAddr) -> anyhow::Result<u64> {
     Ok(connects)
 }
 
-fn switches(world: &mut World) -> anyhow::Result<()> {
+fn switches(world: &mut World) -> Result {
     let agent = &world.site.agent;
     let before = programs(agent)?;
     let turns = if is_full() { 20 } else { 10 };
@@ -343,7 +326,7 @@ fn switches(world: &mut World) -> anyhow::Result<()> {
     wait_until_untraced(agent, &before)
 }
 
-fn losses(world: &mut World) -> anyhow::Result<()> {
+fn losses(world: &mut World) -> Result {
     /// More than the ring buffer has room for.
     const SENDS: u64 = 20_000;
     let agent = &world.site.agent;
@@ -369,7 +352,7 @@ fn losses(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Connects [`RATE`] times a second. Returns how many connects there were a second.
-fn load(world: &World, vip: SocketAddr) -> anyhow::Result<f64> {
+fn load(world: &World, vip: SocketAddr) -> Result<f64> {
     world.at(Place::Pod, || {
         let socket = udp(Family::V4)?;
         let begin = Instant::now();
@@ -384,7 +367,7 @@ fn load(world: &World, vip: SocketAddr) -> anyhow::Result<f64> {
     })
 }
 
-fn costs(world: &mut World) -> anyhow::Result<()> {
+fn costs(world: &mut World) -> Result {
     let agent = &world.site.agent;
     let (before, web) = (programs(agent)?, world.web.udp(Family::V4));
     let share = |pid, rate: &mut f64| {
@@ -415,7 +398,7 @@ fn costs(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// As the process that `kubectl exec` leaves behind.
-fn unread(world: &mut World) -> anyhow::Result<()> {
+fn unread(world: &mut World) -> Result {
     let agent = &world.site.agent;
     let before = programs(agent)?;
     let Trace { mut child, lines } = Trace::start(agent, &["--for", "5m"])?;
@@ -428,7 +411,7 @@ fn unread(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Its output is a pipe that somebody holds open and nobody reads, as containerd does when kubectl is killed.
-fn stuck(world: &mut World) -> anyhow::Result<()> {
+fn stuck(world: &mut World) -> Result {
     /// As many lines as fill a pipe of 64 KiB, and more.
     const CONNECTS: usize = 400;
     let agent = &world.site.agent;
@@ -454,7 +437,7 @@ fn stuck(world: &mut World) -> anyhow::Result<()> {
     end(trace)
 }
 
-fn ends(world: &mut World) -> anyhow::Result<()> {
+fn ends(world: &mut World) -> Result {
     let target = world.fresh("ends").with(World::WEB);
     let mut site = world.start("ends", &[], &[&target.service])?;
     let client = || {
@@ -475,8 +458,7 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(output.status.code() == Some(1) && said.contains("no agent runs"), "{said}");
     ensure!(programs(&site.agent)? == traced, "the killed agent's programs are gone");
     client()?;
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()?;
+    site.agent.come_back(&[])?;
     let usual = programs(&site.agent)?;
     ensure!(usual != traced, "the programs of the trace are still attached");
     let third = Trace::start(&site.agent, &[])?;
@@ -485,6 +467,5 @@ fn ends(world: &mut World) -> anyhow::Result<()> {
     ensure!(status.code() == Some(1) && said.contains("the agent has ended"), "{status}: {said}");
     ensure!(programs(&site.agent)? == usual, "the programs of the trace are left behind");
     client()?;
-    site.agent.start_again(&[])?;
-    site.agent.wait_until_healthy()
+    site.agent.come_back(&[])
 }

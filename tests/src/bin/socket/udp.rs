@@ -1,24 +1,10 @@
 //! UDP, connected or not.
 
-use std::{
-    collections::BTreeSet,
-    io::{IoSlice, IoSliceMut},
-    net::{SocketAddr, UdpSocket},
-};
-
-use anyhow::Context as _;
-use mcs_tests::{manifests::Protocol, suite::Suite};
+use mcs_tests::client::Reply;
 use nix::sys::socket::{setsockopt, sockopt};
-use rustix::{
-    event::{PollFd, PollFlags, Timespec, poll},
-    net::{MMsgHdr, RecvAncillaryBuffer, RecvFlags, SendAncillaryBuffer, SendFlags, SocketAddrAny},
-};
+use rustix::net::{MMsgHdr, RecvAncillaryBuffer, SocketAddrAny};
 
-use crate::{
-    client::{Family, Reply, ask, receive, udp, udp_connected},
-    each_family, everywhere,
-    world::{DEAF, PODS, Place, UDP, World, backends},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     everywhere(suite, "UDP connect and send", connects);
@@ -35,7 +21,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 /// The reply comes from a backend of `web`, which saw the client, and shows the VIP.
-fn check(world: &World, family: Family, socket: &UdpSocket, reply: Reply) -> anyhow::Result<()> {
+fn check(world: &World, family: Family, socket: &UdpSocket, reply: Reply) -> Result {
     let Reply { backend, source } = reply;
     assert!(backends(World::WEB, family, UDP.1).contains(&backend), "{backend} is not of web");
     assert_eq!(source, world.web.udp(family), "source of the reply");
@@ -45,7 +31,7 @@ fn check(world: &World, family: Family, socket: &UdpSocket, reply: Reply) -> any
     Ok(())
 }
 
-fn connects(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn connects(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let vip = world.web.udp(family);
         let socket = udp_connected(family, vip)?;
@@ -59,7 +45,7 @@ fn connects(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     })
 }
 
-fn sends_to(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn sends_to(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         let reply = ask(&socket, world.web.udp(family))?;
@@ -69,7 +55,7 @@ fn sends_to(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     })
 }
 
-fn sends_messages(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn sends_messages(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         rustix::net::sendmsg_addr(
@@ -83,7 +69,7 @@ fn sends_messages(world: &World, family: Family, place: Place) -> anyhow::Result
     })
 }
 
-fn sends_many_messages(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn sends_many_messages(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         let address = SocketAddrAny::from(world.web.udp(family));
@@ -101,7 +87,7 @@ fn sends_many_messages(world: &World, family: Family, place: Place) -> anyhow::R
 }
 
 /// recvmsg(2).
-fn receive_message(socket: &UdpSocket, flags: RecvFlags) -> anyhow::Result<Reply> {
+fn receive_message(socket: &UdpSocket, flags: RecvFlags) -> Result<Reply> {
     let mut buffer = [0; 128];
     let mut control = [];
     let message = rustix::net::recvmsg(
@@ -115,7 +101,7 @@ fn receive_message(socket: &UdpSocket, flags: RecvFlags) -> anyhow::Result<Reply
     Ok(Reply { backend: text.parse().unwrap_or(source), source })
 }
 
-fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn spreads(world: &World, family: Family, place: Place) -> Result {
     let seen = world.at(place, || {
         (0..60).map(|_| Ok(ask(&udp(family)?, world.web.udp(family))?.backend)).collect()
     });
@@ -124,7 +110,7 @@ fn spreads(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn uses_v4_on_v6(world: &mut World) -> anyhow::Result<()> {
+fn uses_v4_on_v6(world: &mut World) -> Result {
     let world = &*world;
     world.at(Place::Pod, || {
         let vip = world.web.udp(Family::V4);
@@ -139,7 +125,7 @@ fn uses_v4_on_v6(world: &mut World) -> anyhow::Result<()> {
     })
 }
 
-fn keeps_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn keeps_backend(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         let first = ask(&socket, world.web.udp(family))?;
@@ -150,7 +136,7 @@ fn keeps_backend(world: &World, family: Family, place: Place) -> anyhow::Result<
     })
 }
 
-fn leaves_backend(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn leaves_backend(world: &World, family: Family, place: Place) -> Result {
     let target = world.fresh("leaving").with(&PODS[..3]);
     world.site.apply(&target.service)?;
     let sockets = world.at(place, || {
@@ -159,7 +145,7 @@ fn leaves_backend(world: &World, family: Family, place: Place) -> anyhow::Result
             let backend = ask(&socket, target.udp(family))?.backend;
             Ok((socket, backend))
         });
-        sockets.collect::<anyhow::Result<Vec<_>>>()
+        sockets.collect::<Result<Vec<_>>>()
     })?;
     world.site.apply(&target.clone().with(&PODS[1..4]).service)?;
     let gone = backends(&PODS[..1], family, UDP.1)[0];
@@ -176,7 +162,7 @@ fn leaves_backend(world: &World, family: Family, place: Place) -> anyhow::Result
     world.site.remove(&target.service)
 }
 
-fn shows_late_reply(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn shows_late_reply(world: &World, family: Family, place: Place) -> Result {
     let target = world.fresh("late").with(&PODS[..1]);
     world.site.apply(&target.service)?;
     let (sender, connected) = world.at(place, || {
@@ -197,7 +183,7 @@ fn shows_late_reply(world: &World, family: Family, place: Place) -> anyhow::Resu
     world.site.remove(&target.service)
 }
 
-fn tells_vips_apart(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn tells_vips_apart(world: &World, family: Family, place: Place) -> Result {
     let targets = [world.fresh("one"), world.fresh("two")].map(|target| target.with(&PODS));
     for target in &targets {
         world.site.apply(&target.service)?;
@@ -225,7 +211,7 @@ fn tells_vips_apart(world: &World, family: Family, place: Place) -> anyhow::Resu
 }
 
 /// No hook sees what the error queue tells.
-fn error_queue(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn error_queue(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let socket = udp(family)?;
         if family == Family::V6 {

@@ -3,23 +3,14 @@
 #![expect(unsafe_code, reason = "io_uring has no safe interface among the crates of the tests")]
 
 use std::{
-    io,
-    net::SocketAddr,
-    os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd},
+    os::fd::{AsRawFd as _, FromRawFd as _},
     ptr,
-    sync::atomic::{AtomicU32, Ordering},
+    sync::atomic::AtomicU32,
 };
 
-use anyhow::{Context as _, ensure};
-use mcs_tests::suite::{Suite, skip};
 use nix::sys::socket::{SockaddrLike as _, SockaddrStorage};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-use crate::{
-    client::{Family, identity, tcp, udp},
-    each_family,
-    world::{Place, TCP, UDP, World, backends},
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each_family(suite, "connect, sendmsg and recvmsg by io_uring", are_submitted);
@@ -75,7 +66,7 @@ struct Ring {
 struct Shared(*mut u8, usize);
 
 impl Shared {
-    fn map(fd: &OwnedFd, length: usize, offset: i64) -> anyhow::Result<Self> {
+    fn map(fd: &OwnedFd, length: usize, offset: i64) -> Result<Self> {
         let access = libc::PROT_READ | libc::PROT_WRITE;
         let kind = libc::MAP_SHARED | libc::MAP_POPULATE;
         // SAFETY: the kernel chooses the place.
@@ -100,7 +91,7 @@ impl Drop for Shared {
 }
 
 impl Ring {
-    fn create() -> anyhow::Result<Self> {
+    fn create() -> Result<Self> {
         let mut parameters = Parameters::default();
         // SAFETY: the kernel writes the parameters alone.
         let fd = unsafe { libc::syscall(libc::SYS_io_uring_setup, 1, &raw mut parameters) };
@@ -119,7 +110,7 @@ impl Ring {
 
     /// Submits one, and returns its result.
     #[expect(clippy::cast_ptr_alignment, reason = "the kernel aligns its entries")]
-    fn run(&mut self, submission: Submission) -> anyhow::Result<i32> {
+    fn run(&mut self, submission: Submission) -> Result<i32> {
         let Parameters { sq, cq, .. } = self.parameters;
         // SAFETY: the only entry is free, since each call waits for its completion.
         unsafe { self.entries.0.cast::<Submission>().write(submission) };
@@ -140,7 +131,7 @@ impl Ring {
     }
 }
 
-fn are_submitted(world: &World, family: Family, place: Place) -> anyhow::Result<()> {
+fn are_submitted(world: &World, family: Family, place: Place) -> Result {
     world.at(place, || {
         let mut ring = Ring::create()?;
         for flags in [0, BY_THE_KERNEL] {
@@ -150,7 +141,7 @@ fn are_submitted(world: &World, family: Family, place: Place) -> anyhow::Result<
     })
 }
 
-fn check(world: &World, family: Family, ring: &mut Ring, flags: u8) -> anyhow::Result<()> {
+fn check(world: &World, family: Family, ring: &mut Ring, flags: u8) -> Result {
     let stream = tcp(family)?;
     let vip = SockaddrStorage::from(world.web.tcp(family));
     let connected = ring.run(Submission {

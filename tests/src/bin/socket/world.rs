@@ -1,24 +1,13 @@
 //! What the cases share: a node with two pods, remote pods behind it, and an agent.
 
 use std::{
-    fmt,
-    net::{Ipv4Addr, Ipv6Addr, SocketAddr},
+    env,
+    ops::{Deref, DerefMut},
 };
 
-use anyhow::ensure;
-pub(crate) use mcs_tests::target::{DEAF, REMOTE, TCP, Target, UDP, UNKNOWN_PORT};
-use mcs_tests::{
-    cgroup::Visit,
-    manifests::{Protocol, Service},
-    netns::Namespace,
-    run::Run,
-    server::{Serve, Server},
-    site::Site,
-    target::Vips,
-    topology::{Subnet, network::Network},
-};
+use mcs_tests::{cgroup::Visit, target::REMOTE, world};
 
-use crate::client::Family;
+use crate::prelude::*;
 
 /// A port of a service where its backends have an HTTP server.
 pub(crate) const HTTP: (u16, u16) = (81, 8081);
@@ -82,16 +71,25 @@ pub(crate) fn identity(subnet: Subnet, host: u8, family: Family, port: u16) -> S
 // They have to be removed in this order.
 pub(crate) struct World {
     _in_cgroup: Visit,
-    /// The agent that most cases use. It runs in the node's namespace.
-    pub(crate) site: Site,
     /// A service with the first three remote pods.
     pub(crate) web: Target,
     /// A service without usable endpoints.
     pub(crate) empty: Target,
-    other_pod: Namespace,
-    pub(crate) network: Network,
-    pub(crate) run: Run,
-    vips: Vips,
+    base: world::World<Site>,
+}
+
+impl Deref for World {
+    type Target = world::World<Site>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.base
+    }
+}
+
+impl DerefMut for World {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.base
+    }
 }
 
 impl World {
@@ -99,33 +97,45 @@ impl World {
     pub(crate) const WEB: &[u8] = &[11, 12, 13];
 
     /// Creates everything.
-    pub(crate) fn begin(run: Run) -> anyhow::Result<Self> {
-        let serve: [Serve; 3] =
-            [(Server::tcp, TCP.1), (Server::http, HTTP.1), (Server::udp, UDP.1)];
-        let network = Network::create(&run, &PODS, &serve)?;
-        let other_pod = network.node.link(&run, "other", OTHER_POD, &[2])?;
-        let vips = Vips::default();
-        let web = fresh(&vips, "web").with(Self::WEB);
-        let empty = fresh(&vips, "empty").with(&[]);
-        let services = [&web.service, &empty.service];
-        let site = Site::start(&run, "main", &network.node.netns, &[], &services)?;
-        let visit = site.cgroup.visit()?;
-        Ok(Self { _in_cgroup: visit, site, web, empty, other_pod, network, run, vips })
+    pub(crate) fn begin(run: Run) -> Result<Self> {
+        let world = world::World::of(run)
+            .pods(&PODS)
+            .endpoints(Self::WEB)
+            .serving(&[(Server::tcp, TCP.1), (Server::http, HTTP.1), (Server::udp, UDP.1)])
+            .ports(&[(Protocol::Tcp, HTTP), (Protocol::Tcp, DEAF), (Protocol::Udp, DEAF)])
+            .pod("other", OTHER_POD)
+            .build()?;
+        let (web, empty) = (world.target("web"), world.fresh("empty").with(&[]));
+        let world = world.with_agent(&[], &[&web.service, &empty.service])?;
+        Ok(Self { _in_cgroup: world.site.cgroup.visit()?, web, empty, base: world })
     }
 
-    /// Another agent on the node, which knows these services.
-    pub(crate) fn start(
+    /// The same with an agent whose table of connected sockets has two slots.
+    pub(crate) fn start_with_two_slots(
         &self,
         role: &str,
         flags: &[&str],
         services: &[&Service],
-    ) -> anyhow::Result<Site> {
-        Site::start(&self.run, role, &self.network.node.netns, flags, services)
+    ) -> Result<Site> {
+        let mut site = self.start(role, flags, services)?;
+        Self::give_two_slots(&mut site, flags)?;
+        Ok(site)
+    }
+
+    /// An agent whose table of connected sockets has two slots takes the place of the one that runs.
+    pub(crate) fn give_two_slots(site: &mut Site, flags: &[&str]) -> Result {
+        const AGENT: &str = "MCS_AGENT_TWO_SLOTS";
+        let Some(agent) = env::var_os(AGENT) else {
+            return Err(skip(format!("{AGENT} names no agent: `cargo xtask test` builds it")));
+        };
+        site.agent.set_binary(Path::new(&agent));
+        site.agent.replace(flags)?;
+        Ok(())
     }
 
     /// Removes an agent with its programs on devices. Without tcx these outlive it, and refuse direct connects from client ports
     /// of its flows.
-    pub(crate) fn end(mut site: Site) -> anyhow::Result<()> {
+    pub(crate) fn end(mut site: Site) -> Result {
         site.agent.stop()?;
         let output = site.agent.cleanup()?;
         ensure!(output.status.success(), "{output:?}");
@@ -136,13 +146,13 @@ impl World {
     pub(crate) fn netns(&self, place: Place) -> &Namespace {
         match place {
             Place::Pod => &self.network.pod,
-            Place::OtherPod => &self.other_pod,
+            Place::OtherPod => &self.others[0],
             Place::Node => &self.network.node.netns,
         }
     }
 
     /// Whether a pod sends packets to the addresses of a service to the node.
-    pub(crate) fn route(&self, target: &Target, place: Place, verb: &str) -> anyhow::Result<()> {
+    pub(crate) fn route(&self, target: &Target, place: Place, verb: &str) -> Result {
         let subnet = if place == Place::Pod { POD } else { OTHER_POD };
         let (v4, v6) = target.vips();
         self.netns(place).ip(&format!(
@@ -156,27 +166,8 @@ impl World {
     pub(crate) fn at<T: Send>(
         &self,
         place: Place,
-        client: impl FnOnce() -> anyhow::Result<T> + Send,
-    ) -> anyhow::Result<T> {
+        client: impl FnOnce() -> Result<T> + Send,
+    ) -> Result<T> {
         self.netns(place).run(client)?
     }
-
-    /// A service with its own addresses, no endpoints, and no agent that knows it.
-    pub(crate) fn fresh(&self, name: &str) -> Target {
-        fresh(&self.vips, name)
-    }
-
-    /// The server of a remote pod.
-    pub(crate) fn server(
-        &self,
-        protocol: Protocol,
-        address: SocketAddr,
-    ) -> anyhow::Result<&Server> {
-        self.network.servers.at(protocol, address)
-    }
-}
-
-fn fresh(vips: &Vips, name: &str) -> Target {
-    let target = vips.target(name).port(Protocol::Tcp, HTTP);
-    target.port(Protocol::Tcp, DEAF).port(Protocol::Udp, DEAF)
 }

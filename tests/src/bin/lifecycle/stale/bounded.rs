@@ -1,26 +1,9 @@
 //! Clients by both paths of a service that loses its only endpoint, and of one whose import is deleted.
 
-use std::{
-    io,
-    net::{IpAddr, SocketAddr, TcpStream, UdpSocket},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{Family, ask, connected, identity, receive_nameless, still_goes, udp, udp_connected},
-    manifests::Protocol,
-    server::{Server, Servers},
-    site::Site,
-    suite::tell,
-    target::REMOTE,
-    topology::network::Network,
-    wait,
-};
+use mcs_tests::{server::Servers, target::REMOTE};
 
 use super::{ENTERS, count, tcp};
-use crate::world::{TCP, Target, UDP, World};
+use crate::prelude::*;
 
 /// The pod that goes.
 const POD: u8 = 11;
@@ -46,12 +29,7 @@ struct Sender {
 
 impl Sender {
     /// A client of the socket path or of the packet path, whose flow the pod has answered.
-    fn begin(
-        family: Family,
-        target: &Target,
-        sockets: bool,
-        is_connected: bool,
-    ) -> anyhow::Result<Self> {
+    fn begin(family: Family, target: &Target, sockets: bool, is_connected: bool) -> Result<Self> {
         let vip = target.udp(family);
         let socket = if is_connected { udp_connected(family, vip)? } else { udp(family)? };
         if is_connected {
@@ -80,7 +58,7 @@ impl Sender {
     }
 
     /// Sends once more, and notes when it is over.
-    fn go_on(&mut self, since: Duration) -> anyhow::Result<()> {
+    fn go_on(&mut self, since: Duration) -> Result {
         if let Err(error) = self.send() {
             let is_right = error.raw_os_error() == Some(self.expected);
             ensure!(is_right, "{}: {error} after {since:?}", self.what);
@@ -90,7 +68,7 @@ impl Sender {
     }
 
     /// A socket that was destroyed says so at each send, and to recv(2) once.
-    fn last_words(&self) -> anyhow::Result<()> {
+    fn last_words(&self) -> Result {
         if self.expected == libc::EDESTADDRREQ {
             for _ in 0..3 {
                 let error = self.send().err().and_then(|error| error.raw_os_error());
@@ -105,7 +83,7 @@ impl Sender {
 }
 
 /// Every client, sending ten times a second from some time after the change until another.
-fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> anyhow::Result<()> {
+fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> Result {
     while began.elapsed() < until {
         for sender in &mut *senders {
             sender.go_on(began.elapsed())?;
@@ -119,7 +97,7 @@ fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> anyhow::
 type Clients = (Vec<Sender>, Vec<(TcpStream, SocketAddr)>);
 
 /// The clients of a service.
-fn begin(network: &Network, site: &Site, target: &Target) -> anyhow::Result<Clients> {
+fn begin(network: &Network, site: &Site, target: &Target) -> Result<Clients> {
     let (mut senders, mut streams) = (Vec::new(), Vec::new());
     for family in Family::ON_WIRE {
         let (vip, via) = (target.udp(family).ip(), Network::gateway(family));
@@ -155,14 +133,14 @@ pub(crate) struct Bounded {
 }
 
 impl Bounded {
-    pub(crate) fn begin(world: &World) -> anyhow::Result<Self> {
+    pub(crate) fn begin(world: &World) -> Result<Self> {
         let network = Network::named(&world.run, "bounded-", &[POD], &[(Server::tcp_echo, TCP.1)])?;
         let services = ["emptied", "deleted"].map(|name| world.target(name).with(&[POD]));
         let [emptied, deleted] = &services;
         let both = [&emptied.service, &deleted.service];
         let flags = ["--tc=on", "--stale-tcp=destroy"];
-        let netns = &network.node.netns;
-        let site = Site::start_with(&world.run, "bounded", netns, &[ENTERS], &flags, &both)?;
+        let launch = Launch::new(&world.run, "bounded", &network.node.netns).flags(&flags);
+        let site = launch.capabilities(&[ENTERS]).knows(&both)?;
         let pod = Servers::start(&network.remote, REMOTE.both(POD), &[(Server::udp, UDP.1)])?;
         let (mut senders, mut streams) = begin(&network, &site, emptied)?;
         let (more, more_streams) = begin(&network, &site, deleted)?;
@@ -173,7 +151,7 @@ impl Bounded {
     }
 
     /// Takes half a minute.
-    pub(crate) fn ends(self) -> anyhow::Result<()> {
+    pub(crate) fn ends(self) -> Result {
         let Self { network, site, services: [emptied, deleted], pod, mut senders, streams } = self;
         // The pod answers no more, and another one may have its address.
         drop(pod);

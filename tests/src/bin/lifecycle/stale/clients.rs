@@ -1,23 +1,6 @@
 //! UDP sockets that are connected to a removed backend, and similar ones that must not be affected.
 
-use std::{
-    collections::BTreeSet,
-    fmt,
-    io::{self, ErrorKind},
-    net::{SocketAddr, TcpStream, UdpSocket},
-    thread,
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{
-        Family, ask, connect, connected, identity, receive_nameless, still_goes, udp, udp_connected,
-    },
-    netns::Namespace,
-};
-
-use crate::world::Target;
+use crate::prelude::*;
 
 /// Sockets that are connected to a VIP, of each family and in each place.
 const EACH: usize = 2;
@@ -78,13 +61,9 @@ impl fmt::Display for Kind {
 
 impl<'a> Clients<'a> {
     /// Makes all of them, with an exchange on each. `other` keeps the backends of `target`.
-    pub(super) fn begin(
-        netns: &[&'a Namespace],
-        target: &Target,
-        other: &Target,
-    ) -> anyhow::Result<Self> {
+    pub(super) fn begin(netns: &[&'a Namespace], target: &Target, other: &Target) -> Result<Self> {
         let place = |netns: &&'a Namespace| netns.run(|| Place::begin(netns, target, other))?;
-        Ok(Self { places: netns.iter().map(place).collect::<anyhow::Result<_>>()? })
+        Ok(Self { places: netns.iter().map(place).collect::<Result<_>>()? })
     }
 
     /// How many sockets will be aborted.
@@ -165,7 +144,7 @@ impl<'a> Clients<'a> {
 }
 
 impl<'a> Place<'a> {
-    fn begin(netns: &'a Namespace, target: &Target, other: &Target) -> anyhow::Result<Self> {
+    fn begin(netns: &'a Namespace, target: &Target, other: &Target) -> Result<Self> {
         let mut place = Self { netns, stale: Vec::new(), others: Vec::new() };
         for family in Family::ALL {
             for _ in 0..EACH {
@@ -175,7 +154,7 @@ impl<'a> Place<'a> {
         Ok(place)
     }
 
-    fn add(&mut self, family: Family, target: &Target, other: &Target) -> anyhow::Result<()> {
+    fn add(&mut self, family: Family, target: &Target, other: &Target) -> Result {
         let vip = target.udp(family);
         let kept = other.udp(family);
         let (socket, backend) = at_vip(family, vip)?;
@@ -221,7 +200,7 @@ impl Stale {
         received
     }
 
-    fn move_on(&self, target: &Target, left: &BTreeSet<SocketAddr>) -> anyhow::Result<()> {
+    fn move_on(&self, target: &Target, left: &BTreeSet<SocketAddr>) -> Result {
         connect(&self.socket, target.udp(self.family))?;
         let backend = ask_connected(&self.socket)?;
         ensure!(left.contains(&backend), "{backend} answers");
@@ -236,12 +215,7 @@ impl fmt::Display for Stale {
 }
 
 impl Other {
-    fn go_on(
-        &self,
-        target: &Target,
-        other: &Target,
-        left: &BTreeSet<SocketAddr>,
-    ) -> anyhow::Result<()> {
+    fn go_on(&self, target: &Target, other: &Target, left: &BTreeSet<SocketAddr>) -> Result {
         let is_peer = |socket: &UdpSocket, expected: SocketAddr| {
             let peer = socket.peer_addr()?;
             ensure!(peer == expected, "its peer is {peer} instead of {expected}");
@@ -267,18 +241,18 @@ impl Other {
 }
 
 /// A socket that is connected to a VIP, and its backend.
-fn at_vip(family: Family, vip: SocketAddr) -> anyhow::Result<(UdpSocket, SocketAddr)> {
+fn at_vip(family: Family, vip: SocketAddr) -> Result<(UdpSocket, SocketAddr)> {
     let socket = udp_connected(family, vip)?;
     let backend = ask_connected(&socket)?;
     Ok((socket, backend))
 }
 
-fn ask_connected(socket: &UdpSocket) -> anyhow::Result<SocketAddr> {
+fn ask_connected(socket: &UdpSocket) -> Result<SocketAddr> {
     socket.send(b"who are you")?;
     receive_nameless(socket)
 }
 
-fn expect(socket: &UdpSocket, backend: SocketAddr) -> anyhow::Result<()> {
+fn expect(socket: &UdpSocket, backend: SocketAddr) -> Result {
     let answered = ask_connected(socket)?;
     ensure!(answered == backend, "{answered} answers instead of {backend}");
     Ok(())

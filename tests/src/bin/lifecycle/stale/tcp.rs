@@ -1,20 +1,7 @@
 //! TCP sockets, with `--stale-tcp=destroy`.
 
-use std::{
-    io::{ErrorKind, Read as _},
-    net::{SocketAddr, TcpStream},
-    time::{Duration, Instant},
-};
-
-use anyhow::{Context as _, ensure};
-use mcs_tests::{
-    client::{Family, connected, identity, still_goes},
-    manifests::Protocol,
-    suite::tell,
-};
-
 use super::{ENTERS, PROMPT, count, start};
-use crate::world::{SETS, Target, World};
+use crate::prelude::*;
 
 /// Connections of each family and kind.
 const EACH: usize = 4;
@@ -33,7 +20,7 @@ impl Client {
         family: Family,
         to: SocketAddr,
         wanted: Option<SocketAddr>,
-    ) -> anyhow::Result<(Self, SocketAddr)> {
+    ) -> Result<(Self, SocketAddr)> {
         for _ in 0..TRIES {
             let stream = connected(family, to)?;
             let backend = identity(&stream)?;
@@ -53,7 +40,7 @@ struct Clients {
 }
 
 impl Clients {
-    fn begin(target: &Target, other: &Target) -> anyhow::Result<Self> {
+    fn begin(target: &Target, other: &Target) -> Result<Self> {
         let mut clients = Self::default();
         for family in Family::ALL {
             for _ in 0..EACH {
@@ -68,7 +55,7 @@ impl Clients {
         Ok(clients)
     }
 
-    fn go_on(clients: &[Client]) -> anyhow::Result<()> {
+    fn go_on(clients: &[Client]) -> Result {
         clients.iter().try_for_each(|Client { stream, to }| {
             still_goes(stream, *to).with_context(|| format!("a connection to {to}"))
         })
@@ -76,7 +63,7 @@ impl Clients {
 }
 
 /// Waits until a blocking read fails, and says how.
-pub(super) fn end(mut stream: &TcpStream) -> anyhow::Result<ErrorKind> {
+pub(super) fn end(mut stream: &TcpStream) -> Result<ErrorKind> {
     stream.set_read_timeout(Some(mcs_tests::wait::scaled(PROMPT)))?;
     match stream.read(&mut [0; 16]) {
         Ok(length) => anyhow::bail!("it read {length} bytes"),
@@ -84,7 +71,7 @@ pub(super) fn end(mut stream: &TcpStream) -> anyhow::Result<ErrorKind> {
     }
 }
 
-pub(super) fn destroys(world: &mut World) -> anyhow::Result<()> {
+pub(super) fn destroys(world: &mut World) -> Result {
     let target = world.target("stale-tcp");
     let other = world.target("kept-tcp").with(&SETS.concat());
     let services = [&target.service, &other.service];

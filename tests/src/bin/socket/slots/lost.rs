@@ -1,32 +1,27 @@
 //! Slots that no program frees, and the agent that does.
 
-use std::time::Duration;
+use mcs_tests::agent::CAPABILITY_FOR_STALE_UDP;
 
-use anyhow::ensure;
-use mcs_tests::{agent::CAPABILITY_FOR_STALE_UDP, site::Site, wait};
-
-use super::{STRANGER, TWO, ensure_free};
-use crate::{
-    client::{Family, connect, disconnect, identity, tcp},
-    tcp::mptcp,
-    world::{Place, TCP, Target, World, backend},
-};
+use super::{STRANGER, ensure_free};
+use crate::{prelude::*, tcp::mptcp};
 
 /// The agent finds a lost slot within this time: it looks every five seconds, twice, or twelve times before Linux 5.14, which
 /// does not tell a namespace's cookie.
 const LOST: Duration = Duration::from_secs(90);
 
 /// An agent with two slots that may look for lost ones.
-fn freeing(world: &World, role: &str) -> anyhow::Result<(Site, Target)> {
+fn freeing(world: &World, role: &str) -> Result<(Site, Target)> {
     let target = world.fresh(role).with(World::WEB);
     let (run, netns) = (&world.run, &world.network.node.netns);
     let services = [&target.service];
-    let site = Site::start_with(run, role, netns, &[CAPABILITY_FOR_STALE_UDP], &[TWO], &services)?;
+    let mut site =
+        Launch::new(run, role, netns).capabilities(&[CAPABILITY_FOR_STALE_UDP]).knows(&services)?;
+    World::give_two_slots(&mut site, &[])?;
     Ok((site, target))
 }
 
 /// The kernel calls no program when a socket is disconnected, and at its close only the last peer is known.
-pub(super) fn goes_elsewhere(world: &mut World) -> anyhow::Result<()> {
+pub(super) fn goes_elsewhere(world: &mut World) -> Result {
     let (site, target) = freeing(world, "elsewhere")?;
     let _in_cgroup = site.cgroup.visit()?;
     let to_storage = || Ok::<_, anyhow::Error>(site.agent.counters()?["slot_unavailable"]);
@@ -63,7 +58,7 @@ pub(super) fn goes_elsewhere(world: &mut World) -> anyhow::Result<()> {
 }
 
 /// Multipath TCP connects by sockets of the kernel, which no hook releases.
-pub(super) fn frees(world: &mut World) -> anyhow::Result<()> {
+pub(super) fn frees(world: &mut World) -> Result {
     let (site, target) = freeing(world, "multipath")?;
     let _in_cgroup = site.cgroup.visit()?;
     world.at(Place::Pod, || {

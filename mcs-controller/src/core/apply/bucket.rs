@@ -1,0 +1,79 @@
+//! A token bucket: a burst, then a rate.
+
+use std::time::{Duration, Instant};
+
+/// Tokens are counted as the time in which they come.
+#[derive(Debug)]
+pub struct TokenBucket {
+    full_at: Instant,
+    /// How long a token takes.
+    token: Duration,
+    /// How long a burst takes.
+    burst: Duration,
+}
+
+impl TokenBucket {
+    /// A full bucket, with a rate a second.
+    pub fn full(burst: u32, rate: u32, now: Instant) -> Self {
+        let token = Duration::from_secs(1) / rate.max(1);
+        Self { full_at: now, token, burst: token * burst }
+    }
+
+    /// How long until it has a token.
+    pub fn wait(&self, now: Instant) -> Duration {
+        (self.full_at.saturating_duration_since(now) + self.token).saturating_sub(self.burst)
+    }
+
+    /// Whether less than a tenth of a burst is left: each token goes as soon as it comes, or soon will.
+    pub fn is_low(&self, now: Instant) -> bool {
+        self.full_at.saturating_duration_since(now) > self.burst / 10 * 9
+    }
+
+    /// Whether it is full.
+    pub fn is_full(&self, now: Instant) -> bool {
+        self.full_at <= now
+    }
+
+    /// Takes this many tokens, even if it has fewer.
+    pub fn spend(&mut self, tokens: f64, now: Instant) {
+        self.full_at = self.full_at.max(now) + self.token.mul_f64(tokens);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_burst_goes_at_once_and_then_a_rate_a_second() {
+        let start = Instant::now();
+        let mut bucket = TokenBucket::full(5, 2, start);
+        let mut spent_by = |tenths: u32| {
+            let now = start + Duration::from_millis(100) * tenths;
+            let tries = 0..100;
+            tries
+                .filter(|_| {
+                    bucket.wait(now).is_zero() && {
+                        bucket.spend(1.0, now);
+                        true
+                    }
+                })
+                .count()
+        };
+        assert_eq!([0, 4, 5, 30, 100].map(&mut spent_by), [5, 0, 1, 5, 5]);
+    }
+
+    #[test]
+    fn what_costs_more_than_there_is_delays_what_follows() {
+        let now = Instant::now();
+        let mut bucket = TokenBucket::full(5, 2, now);
+        bucket.spend(9.0, now);
+        assert_eq!(
+            bucket.wait(now),
+            Duration::from_millis(2500),
+            "four are owed, and one is needed"
+        );
+        assert!(!bucket.is_full(now + Duration::from_millis(4499)));
+        assert!(bucket.is_full(now + Duration::from_millis(4500)));
+    }
+}

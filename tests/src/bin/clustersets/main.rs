@@ -1,0 +1,7 @@
+//! The suite of clustersets as text: without root, API servers and waiting.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    mcs_tests::clustersets::main()
+}

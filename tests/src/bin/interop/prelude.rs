@@ -1,0 +1,3 @@
+//! What the cases of this suite use.
+
+pub(crate) use mcs_tests::prelude::*;

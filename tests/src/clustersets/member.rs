@@ -1,0 +1,277 @@
+//! A cluster of the set: an API server in memory, and the shipped controller.
+
+use std::{fs, sync::Arc, time::Duration};
+
+use anyhow::{Context as _, bail};
+use k8s_openapi::ByteString;
+use mcs_controller::{core::cli, features};
+use mcs_kube::testing::in_memory::Served;
+use serde_json::{Value, json};
+use tempfile::TempDir;
+use tokio::{
+    sync::watch,
+    task::{JoinHandle, spawn_local},
+    time::timeout,
+};
+
+use super::{
+    journal::Journal,
+    kinds::Kind,
+    server::{Mood, Server},
+    store::{Failure, Key, Store},
+};
+
+pub(super) const MAILBOX: &str = "mcs-mailbox";
+pub(super) const NAMESPACE: &str = "mcs-controller";
+/// The namespaces of every cluster.
+const NAMESPACES: [&str; 4] = ["kube-system", MAILBOX, NAMESPACE, "shop"];
+/// How long a controller may take to end.
+const END: Duration = Duration::from_secs(10);
+/// No connection is made, so that any text between the lines will do.
+const AUTHORITY: &str = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+
+/// A cluster.
+pub(super) struct Member {
+    pub(super) id: String,
+    pub(super) server: Arc<Server>,
+    _served: Served,
+    directory: TempDir,
+    flags: Vec<String>,
+    controller: Option<Controller>,
+    /// What somebody has kept of the mailbox.
+    kept: Vec<(Key, Value)>,
+}
+
+struct Controller {
+    task: JoinHandle<anyhow::Result<()>>,
+    stop: watch::Sender<bool>,
+}
+
+impl Drop for Controller {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl Member {
+    /// Starts the API server of a cluster, which knows these other clusters.
+    pub(super) fn start(id: &str, others: &[&str], journal: &Journal) -> anyhow::Result<Self> {
+        let (server, guard) = Server::start(&host(id), journal.clone());
+        let directory = TempDir::with_prefix("mcs-played-")?;
+        for cluster in others.iter().chain([&id]) {
+            fs::write(directory.path().join(cluster), kubeconfig(cluster, id))?;
+        }
+        let member = Self {
+            id: id.to_owned(),
+            server,
+            _served: guard,
+            directory,
+            flags: Vec::new(),
+            controller: None,
+            kept: Vec::new(),
+        };
+        for namespace in NAMESPACES {
+            member.apply(&json!({ "kind": "Namespace", "metadata": { "name": namespace } }))?;
+        }
+        for (name, value) in [("cluster.clusterset.k8s.io", id), ("clusterset.k8s.io", "tests")] {
+            let spec = json!({ "value": value });
+            member.apply(
+                &json!({ "kind": "ClusterProperty", "metadata": { "name": name }, "spec": spec }),
+            )?;
+        }
+        let ranges = json!({ "cidrs": ["10.96.0.0/16", "fd96::/112"] });
+        member.apply(
+            &json!({ "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" }, "spec": ranges }),
+        )?;
+        for other in others {
+            member.apply(&secret(other, id))?;
+            member.apply(&peer(other))?;
+        }
+        Ok(member)
+    }
+
+    /// Applies an object as a user, with its status if it has one.
+    pub(super) fn apply(&self, object: &Value) -> anyhow::Result<()> {
+        self.apply_if(object, |_, _, _, _, _| true).map(drop)
+    }
+
+    /// Applies an object if it is not as it was applied. Returns whether it was not.
+    pub(super) fn mend(&self, object: &Value) -> anyhow::Result<bool> {
+        self.apply_if(object, Store::lacks)
+    }
+
+    fn apply_if(
+        &self,
+        object: &Value,
+        is_due: impl Fn(&Store, &Kind, &Key, &Value, bool) -> bool,
+    ) -> anyhow::Result<bool> {
+        let name = object["kind"].as_str().context("an object has no kind")?;
+        let kind = Kind::named(name)
+            .with_context(|| format!("{name} is none of the kinds that are played"))?;
+        let metadata = &object["metadata"];
+        let namespace =
+            if kind.is_namespaced { metadata["namespace"].as_str().unwrap_or("shop") } else { "" };
+        let named = metadata["name"].as_str().context("an object has no name")?;
+        let key = (kind.plural, namespace.to_owned(), named.to_owned());
+        let parts = if kind.has_status && object["status"].is_object() {
+            &[false, true][..]
+        } else {
+            &[false]
+        };
+        let mut object = object.clone();
+        for (name, text) in object["stringData"].take().as_object().into_iter().flatten() {
+            let bytes = ByteString(text.as_str().unwrap_or_default().as_bytes().to_vec());
+            object["data"][name] = json!(bytes);
+        }
+        object.as_object_mut().map(|fields| fields.remove("stringData"));
+        let mut is_applied = false;
+        for is_status in parts {
+            if !self.server.look(|store| is_due(store, kind, &key, &object, *is_status)) {
+                continue;
+            }
+            is_applied = true;
+            self.server
+                .change(|store| store.apply(kind, &key, ("user", true), &object, *is_status))
+                .map_err(told)?;
+        }
+        Ok(is_applied)
+    }
+
+    /// Deletes an object as a user. A namespace goes with all that is in it.
+    pub(super) fn delete(&self, key: &Key) -> anyhow::Result<()> {
+        self.server.change(|store| {
+            store.delete(key, None).map_err(told)?;
+            if key.0 == "namespaces" {
+                store.empty(&key.2);
+            }
+            Ok(())
+        })
+    }
+
+    /// Ends every fault: the API server does all that it can, and the controller runs.
+    pub(super) fn heal(&mut self) {
+        self.server.heal();
+        self.server.set_mood(Mood::Answers);
+        if self.controller.is_none() {
+            self.run(None);
+        }
+    }
+
+    /// Keeps what the mailbox has, or brings back what was kept and nothing else.
+    pub(super) fn backup(&mut self, is_back: bool) -> anyhow::Result<()> {
+        let contents = self.server.look(|store| {
+            let of = |plural| store.all(plural).map(|(key, object)| (key.clone(), object.clone()));
+            let all = ["endpointslices", "exportedservices", "leases"].into_iter().flat_map(of);
+            all.filter(|((_, namespace, _), _)| namespace == MAILBOX).collect::<Vec<_>>()
+        });
+        if !is_back {
+            self.kept = contents;
+            return Ok(());
+        }
+        for (key, _) in &contents {
+            self.delete(key)?;
+        }
+        for (key, object) in &self.kept {
+            let kind = Kind::of(key.0).context("a kind")?;
+            let mut object = object.clone();
+            object["metadata"].as_object_mut().map(|fields| fields.remove("resourceVersion"));
+            self.server.change(|store| store.create(kind, key, &object)).map_err(told)?;
+        }
+        Ok(())
+    }
+
+    /// Starts the controller, with these flags from now on.
+    pub(super) fn run(&mut self, flags: Option<Vec<String>>) {
+        self.flags = flags.unwrap_or_else(|| std::mem::take(&mut self.flags));
+        let mut all = vec![
+            format!("--kubeconfig={{{}}}", self.id),
+            format!("--namespace={NAMESPACE}"),
+            "--probe-peers=off".to_owned(),
+            "--health-address=off".to_owned(),
+            "--metrics-address=off".to_owned(),
+        ];
+        all.extend(self.flags.iter().cloned());
+        // `{c3}` is the kubeconfig of c3.
+        let directory = format!("{}/", self.directory.path().display());
+        let all: Vec<_> =
+            all.iter().map(|flag| flag.replace('{', &directory).replace('}', "")).collect();
+        let (stop, stopped) = watch::channel(false);
+        let task = spawn_local(async move { cli::play(features::ALL, &all, stopped).await });
+        self.controller = Some(Controller { task, stop });
+    }
+
+    /// Kills the controller.
+    pub(super) fn kill(&mut self) {
+        self.controller = None;
+    }
+
+    /// Ends the controller in order.
+    pub(super) async fn end(&mut self) -> anyhow::Result<()> {
+        if let Some(mut controller) = self.controller.take() {
+            controller.stop.send_replace(true);
+            timeout(END, &mut controller.task)
+                .await
+                .context("the controller does not end")???;
+        }
+        Ok(())
+    }
+
+    /// Fails if the controller has ended by itself.
+    pub(super) async fn check(&mut self) -> anyhow::Result<()> {
+        if let Some(controller) = self.controller.as_mut().filter(|one| one.task.is_finished()) {
+            (&mut controller.task)
+                .await?
+                .with_context(|| format!("the controller of {}", self.id))?;
+            bail!("the controller of {} has ended", self.id);
+        }
+        Ok(())
+    }
+}
+
+fn told((code, reason, message): Failure) -> anyhow::Error {
+    anyhow::anyhow!("{code} {reason}: {message}")
+}
+
+fn host(cluster: &str) -> String {
+    format!("{cluster}.test")
+}
+
+/// The kubeconfig by which `reader` asks the API server of a cluster.
+pub(super) fn kubeconfig(cluster: &str, reader: &str) -> String {
+    let authority = ByteString(AUTHORITY.as_bytes().to_vec());
+    let server = format!("https://{}", host(cluster));
+    json!({
+        "apiVersion": "v1", "kind": "Config", "current-context": "c",
+        "contexts": [{ "name": "c", "context": { "cluster": "k", "user": "u" } }],
+        "clusters": [{ "name": "k", "cluster": {
+            "server": server, "certificate-authority-data": authority,
+        } }],
+        "users": [{ "name": "u", "user": { "token": reader } }],
+    })
+    .to_string()
+}
+
+/// The Secret by which `reader` reads the mailbox of a cluster.
+pub(super) fn secret(cluster: &str, reader: &str) -> Value {
+    let content = ByteString(kubeconfig(cluster, reader).into_bytes());
+    json!({
+        "kind": "Secret",
+        "metadata": { "namespace": NAMESPACE, "name": format!("peer-{cluster}") },
+        "data": { "kubeconfig": content },
+    })
+}
+
+/// The ClusterPeer of a cluster, whose number is at the end of its id. Pods of cluster `c2` have addresses of 10.2.0.0/16.
+fn peer(cluster: &str) -> Value {
+    let number = cluster.trim_start_matches(|letter: char| !letter.is_ascii_digit());
+    json!({
+        "kind": "ClusterPeer",
+        "metadata": { "name": cluster },
+        "spec": {
+            "clusterId": cluster,
+            "kubeconfigSecretRef": { "name": format!("peer-{cluster}") },
+            "mailbox": MAILBOX,
+            "podCIDRs": [format!("10.{number}.0.0/16"), format!("fd0{number}::/32")],
+        },
+    })
+}

@@ -1,0 +1,298 @@
+//! Plays a story: the controllers run in this thread, and time passes as soon as all of them wait.
+
+use std::{collections::BTreeMap, io, mem, time::Duration};
+
+use anyhow::{Context as _, ensure};
+use serde_json::Value;
+use tokio::{
+    runtime,
+    task::LocalSet,
+    time::{Instant, sleep, sleep_until},
+};
+
+use mcs_controller::core::clock;
+
+#[cfg(test)]
+use super::witness::Broken;
+use super::{
+    Story,
+    journal::Journal,
+    member::Member,
+    panics,
+    step::{Shown, Step},
+    store::beginning,
+    view::View,
+    witness::{Invariant, Witness},
+};
+use crate::script::Outcomes;
+
+/// The clusters of a story that names none.
+const CLUSTERS: [&str; 2] = ["c1", "c2"];
+/// How long an `expect` waits for what follows from the steps before.
+const SETTLED: Duration = Duration::from_secs(5);
+/// How long nothing is written after all has settled.
+const STILL: Duration = Duration::from_mins(5);
+/// How often the witness looks while time passes.
+const GLANCE: Duration = Duration::from_mins(5);
+/// How often another controller looks at its objects.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// A runtime whose clock stands still from its beginning: timers are rounded to milliseconds since then.
+fn paused() -> io::Result<runtime::Runtime> {
+    runtime::Builder::new_current_thread().enable_all().start_paused(true).build()
+}
+
+/// What has come out.
+pub(super) struct Played {
+    /// At each `expect`.
+    pub(super) outcomes: Outcomes,
+    pub(super) witness: Witness,
+    /// How much time has passed.
+    pub(super) time: Duration,
+    /// The line of the step that has failed, and why.
+    pub(super) failure: Option<(usize, anyhow::Error)>,
+}
+
+/// Plays a story.
+pub(super) fn play(story: &Story) -> anyhow::Result<Outcomes> {
+    let played = play_with(story, Witness::default())?;
+    match played.failure {
+        Some((line, error)) => Err(error.context(story.at(line))),
+        None => Ok(played.outcomes),
+    }
+}
+
+/// Plays a story, in front of this witness.
+pub(super) fn play_with(story: &Story, witness: Witness) -> anyhow::Result<Played> {
+    let runtime = paused()?;
+    let all = async {
+        let began = Instant::now();
+        let mut play = Play::begin(story, witness)?;
+        let failure = play.all(story).await.err();
+        let Play { outcomes, witness, .. } = play;
+        Ok(Played { outcomes, witness, time: began.elapsed(), failure })
+    };
+    panics::noting(|| LocalSet::new().block_on(&runtime, all))
+}
+
+/// Plays a story, and what somebody does at its end.
+#[cfg(test)]
+pub(super) fn doctored(
+    story: &Story,
+    doctor: impl FnOnce(&BTreeMap<String, Member>, &mut Witness) -> Result<(), Broken>,
+) -> anyhow::Result<Option<Broken>> {
+    let runtime = paused()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut play = Play::begin(story, Witness::default())?;
+        play.all(story).await.map_err(|(_, error)| error)?;
+        Ok(doctor(&play.members, &mut play.witness).err())
+    })
+}
+
+struct Play {
+    members: BTreeMap<String, Member>,
+    view: View,
+    shown: Shown,
+    outcomes: Outcomes,
+    /// What the next `expect` begins with.
+    told: Vec<String>,
+    witness: Witness,
+    /// Whether the story was drawn, so that a step need not find what it is about.
+    is_drawn: bool,
+}
+
+impl Play {
+    fn begin(story: &Story, mut witness: Witness) -> anyhow::Result<Self> {
+        let clusters = story.steps().find_map(|(_, step)| match step {
+            Step::Clusters(ids) => Some(ids.iter().map(String::as_str).collect()),
+            _ => None,
+        });
+        let ids: Vec<&str> = clusters.unwrap_or_else(|| CLUSTERS.to_vec());
+        let seed = story.steps().find_map(|(_, step)| match step {
+            Step::Seed(seed) => Some(*seed),
+            _ => None,
+        });
+        fastrand::seed(seed.unwrap_or_default());
+        clock::play_from(beginning());
+        let journal = Journal::default();
+        let mut members = BTreeMap::new();
+        for id in &ids {
+            let others: Vec<_> = ids.iter().copied().filter(|other| other != id).collect();
+            let mut member = Member::start(id, &others, &journal)?;
+            member.run(None);
+            members.insert((*id).to_owned(), member);
+        }
+        let (view, shown) = (View::default(), Shown::default());
+        let (outcomes, told, is_drawn) = (Outcomes::new(), Vec::new(), seed.is_some());
+        witness.begin(journal, is_drawn);
+        Ok(Self { members, view, shown, outcomes, told, witness, is_drawn })
+    }
+
+    async fn all(&mut self, story: &Story) -> Result<(), (usize, anyhow::Error)> {
+        sleep(SETTLED).await;
+        self.view.skip(&self.members);
+        for (line, step) in story.steps() {
+            self.whole_step(step).await.map_err(|error| (line, error))?;
+        }
+        Ok(())
+    }
+
+    /// A step, and what the witness says of it.
+    async fn whole_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        let done = self.step(step).await;
+        if !self.is_drawn {
+            done?;
+        }
+        self.witness.look(&self.members)?;
+        if let Step::Settle(time) = step {
+            let mut healed = *time;
+            for member in self.members.values_mut() {
+                member.heal();
+            }
+            self.pass(healed).await?;
+            self.witness.settled(&self.members)?;
+            healed = STILL;
+            self.pass(healed).await?;
+            self.witness.still(&self.members)?;
+        }
+        for member in self.members.values_mut() {
+            member.check().await.map_err(|error| Invariant::Alive.broken(format!("{error:#}")))?;
+        }
+        let panics = panics::take();
+        if panics.is_empty() {
+            Ok(())
+        } else {
+            Err(Invariant::Alive.broken(panics.join("\n")).into())
+        }
+    }
+
+    /// Lets time pass, and looks often.
+    async fn pass(&mut self, time: Duration) -> anyhow::Result<()> {
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            sleep_until(end.min(Instant::now() + GLANCE)).await;
+            for member in self.members.values() {
+                member.server.compact();
+            }
+            self.witness.look(&self.members)?;
+        }
+        Ok(())
+    }
+
+    async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
+        match step {
+            Step::Clusters(_) | Step::Seed(_) | Step::Settle(_) => {}
+            Step::Slow(of, latency) => self.each(of, |one| {
+                one.server.slow(*latency);
+                Ok(())
+            })?,
+            Step::Lag(of, lag) => self.each(of, |one| {
+                one.server.lag(*lag);
+                Ok(())
+            })?,
+            Step::Apply(of, objects) => {
+                self.each(of, |one| objects.iter().try_for_each(|object| one.apply(object)))?;
+            }
+            Step::Delete(of, key) => self.each(of, |one| one.delete(key))?,
+            Step::Restart(of, flags) => self.each(of, |one| {
+                one.kill();
+                one.run(Some(flags.clone()));
+                Ok(())
+            })?,
+            Step::Kill(of) => self.each(of, |one| {
+                one.kill();
+                Ok(())
+            })?,
+            Step::End(of) => {
+                for id in of {
+                    self.member(id)?.end().await?;
+                }
+            }
+            Step::Start(of) => self.each(of, |one| {
+                one.run(None);
+                Ok(())
+            })?,
+            Step::Mood(of, mood) => self.each(of, |one| {
+                one.server.set_mood(*mood);
+                Ok(())
+            })?,
+            Step::Forget(of) => self.each(of, |one| {
+                one.server.forget();
+                Ok(())
+            })?,
+            Step::Refuse(of, refusal) => self.each(of, |one| {
+                one.server.refuse(refusal.clone());
+                Ok(())
+            })?,
+            Step::Allow(of) => self.each(of, |one| {
+                one.server.allow();
+                Ok(())
+            })?,
+            Step::Serve(of, kind, is_served) => self.each(of, |one| {
+                one.server.serve(kind, *is_served);
+                Ok(())
+            })?,
+            Step::Backup(of, is_back) => self.each(of, |one| one.backup(*is_back))?,
+            Step::Contest(of, time, objects) => {
+                for id in of {
+                    self.contest(id, *time, objects).await?;
+                }
+            }
+            Step::Wait(time) => self.pass(*time).await?,
+            Step::Expect(shown) => {
+                self.shown.clone_from(shown);
+                let outcome = self.look().await?;
+                self.outcomes.push(outcome);
+            }
+            Step::ExpectNoChange => {
+                let outcome = self.look().await?;
+                let before = self.outcomes.last().context("nothing was expected before")?;
+                let diff = similar::TextDiff::from_lines(before, &outcome);
+                let diff = diff.unified_diff().header("before", "now").to_string();
+                ensure!(*before == outcome, "it has changed:\n{diff}");
+            }
+        }
+        Ok(())
+    }
+
+    /// The next `expect` tells how often the other controller has applied each object.
+    async fn contest(&mut self, id: &str, time: Duration, objects: &[Value]) -> anyhow::Result<()> {
+        let mut counts = vec![0; objects.len()];
+        let end = Instant::now() + time;
+        while Instant::now() < end {
+            let member = self.member(id)?;
+            for (object, count) in objects.iter().zip(&mut counts) {
+                *count += u32::from(member.mend(object)?);
+            }
+            sleep(LOOK).await;
+        }
+        for (object, count) in objects.iter().zip(counts) {
+            let kind = object["kind"].as_str().unwrap_or_default();
+            self.told.push(format!("{id}: {count} writes of a {kind} by another controller"));
+        }
+        Ok(())
+    }
+
+    async fn look(&mut self) -> anyhow::Result<String> {
+        sleep(self.shown.after.unwrap_or(SETTLED)).await;
+        for member in self.members.values_mut() {
+            member.check().await?;
+        }
+        let mut told = mem::take(&mut self.told);
+        told.push(self.view.of(&self.members, &self.shown));
+        Ok(told.join("\n"))
+    }
+
+    fn member(&mut self, id: &str) -> anyhow::Result<&mut Member> {
+        self.members.get_mut(id).with_context(|| format!("there is no cluster {id}"))
+    }
+
+    fn each(
+        &mut self,
+        ids: &[String],
+        mut act: impl FnMut(&mut Member) -> anyhow::Result<()>,
+    ) -> anyhow::Result<()> {
+        ensure!(!ids.is_empty(), "of which cluster?");
+        ids.iter().try_for_each(|id| act(self.member(id)?))
+    }
+}

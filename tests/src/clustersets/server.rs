@@ -1,0 +1,529 @@
+//! An API server in memory: what it answers, and what it does when it is away, hangs or refuses.
+
+use std::{
+    collections::{BTreeMap, BTreeSet, VecDeque},
+    future::pending,
+    io,
+    sync::Arc,
+    time::Duration,
+};
+
+use futures_util::{StreamExt as _, stream};
+use http::Method;
+use mcs_kube::testing::in_memory::{Answer, Asked, Parts, Served, whole};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::{
+    sync::Notify,
+    time::{Instant, sleep, sleep_until},
+};
+
+use super::{
+    journal::Journal,
+    kinds::Kind,
+    selector::Selector,
+    store::{Change, Failure, Key, Store},
+};
+
+/// How long a client waits for the answer of a server that hangs, which it pings.
+const PING: Duration = Duration::from_secs(25);
+/// How long it takes to answer, if it is not slow.
+pub(super) const LATENCY: Duration = Duration::from_millis(2);
+/// How often a watch has a bookmark.
+const BOOKMARKS: Duration = Duration::from_mins(1);
+
+/// How many changes it remembers at least.
+const CHANGES: usize = 1000;
+
+type Error = Box<dyn std::error::Error + Send + Sync>;
+
+/// How it is with all requests.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Mood {
+    Answers,
+    /// Nobody listens.
+    Away,
+    /// It takes requests, and answers none.
+    Hangs,
+    /// It does what it is asked, and its answers are lost. Watches last.
+    Loses,
+}
+
+/// Which requests it answers with an error.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    /// Whose; empty: everybody's.
+    pub(super) of: String,
+    /// The verb, such as `watch`; empty: any.
+    pub(super) verb: String,
+    pub(super) plural: String,
+    /// What the name of the object begins with.
+    pub(super) name: String,
+    pub(super) code: u16,
+    pub(super) message: String,
+}
+
+#[derive(Debug)]
+struct Inner {
+    store: Store,
+    mood: Mood,
+    latency: Duration,
+    /// How late watches are.
+    lag: Duration,
+    /// The plurals whose types are gone.
+    gone: BTreeSet<String>,
+    refusals: Vec<Refusal>,
+    /// Counts what ends all watches, by plural.
+    cuts: BTreeMap<&'static str, u64>,
+    cut: u64,
+    /// The oldest version that it knows.
+    oldest: u64,
+}
+
+/// The API server of a cluster.
+#[derive(Debug)]
+pub(super) struct Server {
+    inner: Mutex<Inner>,
+    /// Tells of each change, in the order in which watches wait: a channel of tokio's wakes them in another one each time.
+    changed: Notify,
+}
+
+/// What a request is about.
+struct Place {
+    kind: &'static Kind,
+    namespace: String,
+    name: Option<String>,
+    is_status: bool,
+}
+
+impl Server {
+    /// Starts one, which answers requests to this host.
+    pub(super) fn start(host: &str, journal: Journal) -> (Arc<Self>, Served) {
+        let inner = Inner {
+            store: Store::new(host, journal),
+            mood: Mood::Answers,
+            latency: LATENCY,
+            lag: Duration::ZERO,
+            gone: BTreeSet::new(),
+            refusals: Vec::new(),
+            cuts: BTreeMap::new(),
+            cut: 0,
+            oldest: 0,
+        };
+        let server = Arc::new(Self { inner: Mutex::new(inner), changed: Notify::new() });
+        let answers = Arc::clone(&server);
+        let handler = move |request| {
+            let server = Arc::clone(&answers);
+            Box::pin(async move { server.answer(request).await }) as _
+        };
+        (server, Served::at(host, Arc::new(handler)))
+    }
+
+    /// Looks at the objects.
+    pub(super) fn look<T>(&self, look: impl FnOnce(&Store) -> T) -> T {
+        look(&self.inner.lock().store)
+    }
+
+    /// Changes objects, as those do who are no controllers.
+    pub(super) fn change<T>(&self, change: impl FnOnce(&mut Store) -> T) -> T {
+        let changed = change(&mut self.inner.lock().store);
+        self.tell();
+        changed
+    }
+
+    /// It takes so long to answer.
+    pub(super) fn slow(&self, latency: Duration) {
+        self.inner.lock().latency = latency;
+    }
+
+    /// Its watches are so late.
+    pub(super) fn lag(&self, lag: Duration) {
+        self.inner.lock().lag = lag;
+        self.tell();
+    }
+
+    /// Ends all faults.
+    pub(super) fn heal(&self) {
+        let mut inner = self.inner.lock();
+        inner.mood = Mood::Answers;
+        (inner.latency, inner.lag) = (LATENCY, Duration::ZERO);
+        inner.refusals.clear();
+        inner.gone.clear();
+        drop(inner);
+        self.tell();
+    }
+
+    /// Forgets old changes, as etcd does every few minutes. Watches that have not seen them have to list.
+    pub(super) fn compact(&self) {
+        let mut inner = self.inner.lock();
+        inner.oldest = inner.store.compact(CHANGES).max(inner.oldest);
+    }
+
+    pub(super) fn set_mood(&self, mood: Mood) {
+        let mut inner = self.inner.lock();
+        inner.mood = mood;
+        if mood == Mood::Away {
+            inner.cut += 1;
+        }
+        drop(inner);
+        self.tell();
+    }
+
+    /// It has started again, and knows no earlier version.
+    pub(super) fn forget(&self) {
+        let mut inner = self.inner.lock();
+        inner.oldest = inner.store.version();
+        inner.cut += 1;
+        drop(inner);
+        self.tell();
+    }
+
+    pub(super) fn refuse(&self, refusal: Refusal) {
+        self.inner.lock().refusals.push(refusal);
+    }
+
+    /// Refuses nothing any more.
+    pub(super) fn allow(&self) {
+        self.inner.lock().refusals.clear();
+    }
+
+    /// Takes a type away with all its objects, or brings it back.
+    pub(super) fn serve(&self, kind: &'static Kind, is_served: bool) {
+        let mut inner = self.inner.lock();
+        if is_served {
+            inner.gone.remove(kind.plural);
+        } else {
+            inner.gone.insert(kind.plural.to_owned());
+            let keys: Vec<_> = inner.store.all(kind.plural).map(|(key, _)| key.clone()).collect();
+            for key in keys {
+                // It is there.
+                let _ = inner.store.delete(&key, None);
+            }
+            *inner.cuts.entry(kind.plural).or_default() += 1;
+        }
+        drop(inner);
+        self.tell();
+    }
+
+    fn tell(&self) {
+        self.changed.notify_waiters();
+    }
+
+    async fn answer(self: Arc<Self>, asked: Asked) -> Answer {
+        let latency = self.inner.lock().latency;
+        sleep(latency).await;
+        let mood = self.inner.lock().mood;
+        match mood {
+            Mood::Answers | Mood::Loses => {}
+            Mood::Away => return Err("tcp connect error: Connection refused (os error 111)".into()),
+            Mood::Hangs => return pending().await,
+        }
+        let Some(place) = place(&asked.path) else {
+            return Ok(failed(&(404, "NotFound", "404 page not found".to_owned())));
+        };
+        let is_watch = asked.query.get("watch").is_some_and(|watch| watch == "true");
+        let verb = verb(&asked.method, &place, is_watch);
+        let permitted = self.permit(verb, &place, &asked);
+        if is_watch && permitted.is_ok() {
+            self.note(verb, &place, &asked, 200);
+            return Ok((200, self.watch(&place, &asked.query)));
+        }
+        let before = self.inner.lock().store.version();
+        let done = permitted.and_then(|()| self.write_or_read(&place, &asked));
+        self.note(verb, &place, &asked, done.as_ref().map_or_else(|failure| failure.0, |_| 200));
+        if self.inner.lock().store.version() != before {
+            self.tell();
+        }
+        if mood == Mood::Loses {
+            return Err("connection reset by peer (os error 104)".into());
+        }
+        match done {
+            Ok(value) => Ok((200, whole(value.to_string()))),
+            Err(error) => Ok(failed(&error)),
+        }
+    }
+
+    fn note(&self, verb: &'static str, place: &Place, asked: &Asked, code: u16) {
+        self.inner.lock().store.note_request(verb, place.kind.plural, asked, code);
+    }
+
+    fn permit(&self, verb: &str, place: &Place, asked: &Asked) -> Result<(), Failure> {
+        let inner = self.inner.lock();
+        let plural = place.kind.plural;
+        if inner.gone.contains(plural) {
+            return Err((
+                404,
+                "NotFound",
+                "the server could not find the requested resource".to_owned(),
+            ));
+        }
+        let posted = || serde_json::from_slice::<Value>(&asked.body).ok();
+        let name = place
+            .name
+            .clone()
+            .or_else(|| posted()?["metadata"]["name"].as_str().map(str::to_owned));
+        let name = name.unwrap_or_default();
+        let is_meant = |one: &&Refusal| {
+            (one.of.is_empty() || one.of == asked.token)
+                && (one.verb.is_empty() || one.verb == verb)
+                && one.plural == plural
+                && name.starts_with(&one.name)
+        };
+        let Some(Refusal { code, message, .. }) = inner.refusals.iter().find(is_meant) else {
+            return Ok(());
+        };
+        let reason = match code {
+            401 => "Unauthorized",
+            403 => "Forbidden",
+            _ => "Invalid",
+        };
+        Err((*code, reason, message.clone()))
+    }
+
+    fn write_or_read(&self, place: &Place, asked: &Asked) -> Result<Value, Failure> {
+        let mut inner = self.inner.lock();
+        let store = &mut inner.store;
+        asked.token.clone_into(&mut store.by);
+        let done = Self::done(store, place, asked);
+        store.by.clear();
+        done
+    }
+
+    fn done(
+        store: &mut Store,
+        Place { kind, namespace, name, is_status }: &Place,
+        Asked { method, query, body, .. }: &Asked,
+    ) -> Result<Value, Failure> {
+        let sent: Value = serde_json::from_slice(body).unwrap_or_default();
+        let named = name.as_deref().or_else(|| sent["metadata"]["name"].as_str());
+        let key: Key = (kind.plural, namespace.clone(), named.unwrap_or_default().to_owned());
+        match (method.as_str(), name) {
+            ("GET", Some(_)) => {
+                let missing = || (404, "NotFound", format!("{} \"{}\" not found", key.0, key.2));
+                store.get(&key).cloned().ok_or_else(missing)
+            }
+            ("GET", None) => {
+                let selector = Selector::of(query, namespace);
+                let items = store.all(kind.plural).filter(|(_, object)| selector.has(object));
+                let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
+                let version = store.version().to_string();
+                Ok(json!({
+                    "apiVersion": "v1", "kind": "List",
+                    "metadata": { "resourceVersion": version }, "items": items,
+                }))
+            }
+            ("POST" | "PATCH", _)
+                if kind.is_namespaced
+                    && store.get(&key).is_none()
+                    && !store.has_namespace(namespace) =>
+            {
+                Err((404, "NotFound", format!("namespaces \"{namespace}\" not found")))
+            }
+            ("POST", _) => store.create(kind, &key, &sent),
+            // The one built-in type here that a PUT creates.
+            ("PUT", _) if kind.name == "Lease" && store.get(&key).is_none() => {
+                store.create(kind, &key, &sent)
+            }
+            ("PUT", _) => store.replace(kind, &key, &sent),
+            ("DELETE", _) => store.delete(&key, sent["preconditions"]["uid"].as_str()),
+            // The form of a patch is in a header, and only applied ones have a manager that may take over fields.
+            ("PATCH", _) if sent["apiVersion"].is_string() => {
+                let manager = query.get("fieldManager").map_or("", String::as_str);
+                let force = query.get("force").is_some_and(|force| force == "true");
+                store.apply(kind, &key, (manager, force), &sent, *is_status)
+            }
+            ("PATCH", _) => store.merge(kind, &key, &sent, *is_status),
+            _ => Err((405, "MethodNotAllowed", "it is not allowed".to_owned())),
+        }
+    }
+
+    fn watch(self: Arc<Self>, place: &Place, query: &BTreeMap<String, String>) -> Parts {
+        let inner = self.inner.lock();
+        let selector = Selector::of(query, &place.namespace);
+        let text = |name: &str| query.get(name).map_or("", String::as_str);
+        let asked: Option<u64> = text("resourceVersion").parse().ok().filter(|asked| *asked > 0);
+        let begins = text("sendInitialEvents") == "true";
+        let mut events = VecDeque::new();
+        let version = inner.store.version();
+        match asked {
+            _ if begins => {
+                let all = inner.store.all(place.kind.plural);
+                events.extend(
+                    all.filter(|(_, object)| selector.has(object))
+                        .map(|(_, object)| event("ADDED", object)),
+                );
+                events
+                    .push_back(bookmark(version, &json!({ "k8s.io/initial-events-end": "true" })));
+            }
+            _ => {}
+        }
+        let seconds = text("timeoutSeconds").parse().unwrap_or(300);
+        let watching = Watching {
+            plural: place.kind.plural,
+            selector,
+            events,
+            version: if begins { version } else { asked.unwrap_or(version) },
+            cuts: (inner.cut, inner.cuts.get(place.kind.plural).copied().unwrap_or_default()),
+            ends: Instant::now() + Duration::from_secs(seconds),
+            tells: Instant::now() + BOOKMARKS,
+        };
+        drop(inner);
+        let lines = stream::unfold(Some((self, watching)), |state| async move {
+            let (server, mut watching) = state?;
+            match watching.next(&server).await {
+                Ok(Some(line)) => Some((Ok(format!("{line}\n").into()), Some((server, watching)))),
+                Ok(None) => None,
+                Err(error) => Some((Err(error), None)),
+            }
+        });
+        lines.boxed()
+    }
+}
+
+/// A watch that lasts.
+struct Watching {
+    plural: &'static str,
+    selector: Selector,
+    /// What is to be sent.
+    events: VecDeque<Value>,
+    /// What it has seen.
+    version: u64,
+    /// What of [`Inner::cut`] and [`Inner::cuts`] it has survived.
+    cuts: (u64, u64),
+    ends: Instant,
+    /// When the next bookmark is due.
+    tells: Instant,
+}
+
+impl Watching {
+    /// The next event; `None`: the watch ends in order.
+    async fn next(&mut self, server: &Server) -> Result<Option<Value>, Error> {
+        loop {
+            let changed = server.changed.notified();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let mut due = None;
+            let mood = {
+                let inner = server.inner.lock();
+                let cuts = (inner.cut, inner.cuts.get(self.plural).copied().unwrap_or_default());
+                if cuts.0 != self.cuts.0 {
+                    return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
+                }
+                if self.version < inner.oldest {
+                    let message = format!("too old resource version: {}", self.version);
+                    self.version = u64::MAX;
+                    return Ok(Some(event("ERROR", &status(&(410, "Expired", message)))));
+                }
+                if self.version == u64::MAX {
+                    return Ok(None);
+                }
+                let (now, lag) = (Instant::now(), inner.lag);
+                if matches!(inner.mood, Mood::Answers | Mood::Loses) {
+                    for change in inner.store.since(self.version) {
+                        if change.at + lag > now {
+                            due = Some(change.at + lag);
+                            break;
+                        }
+                        self.version = change.version;
+                        self.events.extend(self.selector.event(self.plural, change));
+                    }
+                }
+                if cuts.1 != self.cuts.1 && self.events.is_empty() {
+                    return Ok(None);
+                }
+                inner.mood
+            };
+            let answers = matches!(mood, Mood::Answers | Mood::Loses);
+            if answers && let Some(event) = self.events.pop_front() {
+                return Ok(Some(event));
+            }
+            tokio::select! {
+                biased;
+                () = changed => {}
+                () = sleep(PING), if mood == Mood::Hangs => {
+                    return Err("keep-alive timed out".into());
+                }
+                () = sleep_until(due.unwrap_or(self.ends)), if due.is_some() => {}
+                () = sleep_until(self.tells), if answers && due.is_none() => {
+                    self.tells += BOOKMARKS;
+                    return Ok(Some(bookmark(self.version, &json!({}))));
+                }
+                () = sleep_until(self.ends), if answers => return Ok(None),
+            }
+        }
+    }
+}
+
+impl Selector {
+    /// The event of a change, for whoever watches what the selector has.
+    fn event(&self, plural: &str, change: &Change) -> Option<Value> {
+        if change.key.0 != plural {
+            return None;
+        }
+        let has = |object: &Option<Value>| object.as_ref().is_some_and(|object| self.has(object));
+        match (has(&change.before), has(&change.after), &change.before, &change.after) {
+            (false, true, _, Some(after)) => Some(event("ADDED", after)),
+            (true, true, _, Some(after)) => Some(event("MODIFIED", after)),
+            (true, false, Some(before), _) => {
+                let mut gone = before.clone();
+                gone["metadata"]["resourceVersion"] = json!(change.version.to_string());
+                Some(event("DELETED", &gone))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// `/apis/GROUP/VERSION/[namespaces/NAMESPACE/]PLURAL[/NAME[/status]]`.
+fn place(path: &str) -> Option<Place> {
+    let words: Vec<_> = path.split('/').filter(|word| !word.is_empty()).collect();
+    let (group, version, rest) = match words[..] {
+        ["api", version, ref rest @ ..] => ("", version, rest),
+        ["apis", group, version, ref rest @ ..] => (group, version, rest),
+        _ => return None,
+    };
+    let (namespace, rest) = match rest {
+        ["namespaces", namespace, rest @ ..] if !rest.is_empty() => (*namespace, rest),
+        rest => ("", rest),
+    };
+    let (plural, name, is_status) = match rest {
+        [plural] => (plural, None, false),
+        [plural, name] => (plural, Some((*name).to_owned()), false),
+        [plural, name, "status"] => (plural, Some((*name).to_owned()), true),
+        _ => return None,
+    };
+    let kind = Kind::at(group, version, plural)?;
+    Some(Place { kind, namespace: namespace.to_owned(), name, is_status })
+}
+
+fn verb(method: &Method, place: &Place, is_watch: bool) -> &'static str {
+    match method.as_str() {
+        "GET" if is_watch => "watch",
+        "GET" if place.name.is_some() => "get",
+        "GET" => "list",
+        "POST" => "create",
+        "PUT" => "update",
+        "DELETE" => "delete",
+        _ => "patch",
+    }
+}
+
+fn event(kind: &str, object: &Value) -> Value {
+    json!({ "type": kind, "object": object })
+}
+
+fn bookmark(version: u64, annotations: &Value) -> Value {
+    let metadata = json!({ "resourceVersion": version.to_string(), "annotations": annotations });
+    event("BOOKMARK", &json!({ "kind": "", "apiVersion": "", "metadata": metadata }))
+}
+
+fn status((code, reason, message): &Failure) -> Value {
+    json!({
+        "apiVersion": "v1", "kind": "Status", "status": "Failure",
+        "code": code, "reason": reason, "message": message,
+    })
+}
+
+fn failed(failure: &Failure) -> (u16, Parts) {
+    (failure.0, whole(status(failure).to_string()))
+}

@@ -1,0 +1,311 @@
+//! Draws a history from a seed: what people and operators do to some clusters, and what goes wrong meanwhile.
+
+use std::fmt::Write as _;
+
+use fastrand::Rng;
+use serde_json::{Value, json};
+
+/// A step of a drawn history, as text.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub(super) struct Section {
+    pub(super) marker: String,
+    pub(super) body: String,
+}
+
+const NAMESPACES: [&str; 2] = ["shop", "cart"];
+const NAMES: [&str; 3] = ["web", "api", "db"];
+/// What a refusal can be about.
+const PLURALS: [&str; 12] = [
+    "exportedservices",
+    "endpointslices",
+    "leases",
+    "serviceimports",
+    "serviceexports",
+    "services",
+    "namespaces",
+    "clusterpeers",
+    "secrets",
+    "events",
+    "clusterproperties",
+    "exportrules",
+];
+const VERBS: [&str; 8] = ["*", "list", "watch", "get", "create", "update", "patch", "delete"];
+const CODES: [(u16, &str); 7] = [
+    (403, "it is forbidden"),
+    (403, "exceeded quota: objects, requested: 1, used: 3, limited: 3"),
+    (500, "etcdserver: request timed out"),
+    (429, "too many requests"),
+    (401, "Unauthorized"),
+    (422, "spec: Invalid value"),
+    (504, "the request did not complete in time"),
+];
+/// Types that an operator can take away.
+const TYPES: [&str; 5] =
+    ["ServiceExport", "ServiceImport", "ExportedService", "ClusterPeer", "ExportRule"];
+/// How long it takes until all has settled, whatever was wrong.
+const SETTLED: &str = "1800";
+
+/// The history of a seed.
+pub(super) fn history(seed: u64) -> Vec<Section> {
+    let mut rng = Rng::with_seed(seed);
+    let clusters: Vec<_> = (1..=rng.usize(2..=5)).map(|number| format!("c{number}")).collect();
+    let mut draw = Draw { rng, sections: Vec::new(), clusters };
+    draw.say(format!("seed {seed}"));
+    draw.say(format!("clusters {}", draw.clusters.join(" ")));
+    for _ in 0..draw.rng.usize(1..=4) {
+        for _ in 0..draw.rng.usize(0..6) {
+            draw.person();
+        }
+        draw.say(format!("settle {SETTLED}"));
+        for _ in 0..draw.rng.usize(3..25) {
+            draw.step();
+        }
+    }
+    draw.say(format!("settle {SETTLED}"));
+    draw.sections
+}
+
+/// The text of a history.
+pub(super) fn text(sections: &[Section]) -> String {
+    let mut text = String::new();
+    for Section { marker, body } in sections {
+        let _ = write!(text, "-- {marker} --\n{body}");
+    }
+    text
+}
+
+struct Draw {
+    rng: Rng,
+    sections: Vec<Section>,
+    clusters: Vec<String>,
+}
+
+impl Draw {
+    fn say(&mut self, marker: String) {
+        self.sections.push(Section { marker, body: String::new() });
+    }
+
+    fn apply(&mut self, cluster: &str, objects: &[Value]) {
+        let all: Vec<_> = objects.iter().map(ToString::to_string).collect();
+        let body = all.join("\n---\n") + "\n";
+        self.sections.push(Section { marker: format!("apply {cluster}"), body });
+    }
+
+    fn one<T: Copy>(&mut self, of: &[T]) -> T {
+        of[self.rng.usize(..of.len())]
+    }
+
+    fn chance(&mut self, percent: u32) -> bool {
+        self.rng.u32(..100) < percent
+    }
+
+    fn cluster(&mut self) -> String {
+        self.clusters[self.rng.usize(..self.clusters.len())].clone()
+    }
+
+    /// Two clusters: one, and another one.
+    fn pair(&mut self) -> (String, String) {
+        let first = self.rng.usize(..self.clusters.len());
+        let second = (first + self.rng.usize(1..self.clusters.len())) % self.clusters.len();
+        (self.clusters[first].clone(), self.clusters[second].clone())
+    }
+
+    fn service(&mut self) -> (&'static str, &'static str) {
+        let namespace = if self.chance(75) { NAMESPACES[0] } else { NAMESPACES[1] };
+        (namespace, self.one(&NAMES))
+    }
+
+    fn addresses(&mut self, cluster: &str) -> Vec<String> {
+        let number = &cluster[1..];
+        let count = self.rng.usize(0..5);
+        let first = self.rng.usize(1..5);
+        (first..first + count).map(|last| format!("10.{number}.0.{last}")).collect()
+    }
+
+    fn step(&mut self) {
+        match self.rng.u32(..100) {
+            0..30 => self.person(),
+            30..38 => self.operator(),
+            38..62 => self.fault(),
+            62..70 => self.process(),
+            _ => self.wait(),
+        }
+    }
+
+    fn wait(&mut self) {
+        // From a moment to some hours, short ones more often.
+        let exponent = self.rng.f64().powi(2) * 6.0 - 2.0;
+        self.say(format!("wait {:.2}", 10_f64.powf(exponent)));
+    }
+
+    /// What those do who own services.
+    fn person(&mut self) {
+        let cluster = self.cluster();
+        let (namespace, name) = self.service();
+        let service = format!("{namespace}/{name}");
+        match self.rng.u32(..100) {
+            0..40 => {
+                let addresses = self.addresses(&cluster).join(" ");
+                let body = match self.rng.u32(..10) {
+                    0 => "sessionAffinity: ClientIP\n".to_owned(),
+                    1 => "ports: [{name: http, port: 81, protocol: TCP}]\n".to_owned(),
+                    2 => "ports: [{name: http, port: 80, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]\n"
+                        .to_owned(),
+                    3 => "clusterIP: None\n".to_owned(),
+                    _ => String::new(),
+                };
+                let marker =
+                    format!("export {cluster} {service} {addresses}").trim_end().to_owned();
+                self.sections.push(Section { marker, body });
+            }
+            40..55 => self.say(format!("unexport {cluster} {service}")),
+            55..75 => {
+                let addresses = self.addresses(&cluster);
+                let ready = !self.chance(20);
+                let endpoints: Vec<_> = addresses
+                    .iter()
+                    .map(|ip| json!({"addresses": [ip], "conditions": {"ready": ready}}))
+                    .collect();
+                let slice = json!({
+                    "kind": "EndpointSlice",
+                    "metadata": {
+                        "namespace": namespace, "name": format!("{name}-ipv4"),
+                        "labels": {"kubernetes.io/service-name": name},
+                    },
+                    "addressType": "IPv4",
+                    "ports": [{"name": "http", "port": 8080, "protocol": "TCP"}],
+                    "endpoints": endpoints,
+                });
+                self.apply(&cluster, &[slice]);
+            }
+            75..80 => self.say(format!("delete {cluster} Service {service}")),
+            80..84 => self.say(format!("delete {cluster} EndpointSlice {service}-ipv4")),
+            84..88 => self.say(format!("delete {cluster} ServiceImport {service}")),
+            88..93 => {
+                let audience = if self.chance(50) {
+                    self.clusters[0].clone()
+                } else {
+                    self.clusters.join(",")
+                };
+                let annotations = json!({"clusterset.mcs-agent.io/audience": audience});
+                let metadata =
+                    json!({"namespace": namespace, "name": name, "annotations": annotations});
+                self.apply(&cluster, &[json!({"kind": "ServiceExport", "metadata": metadata})]);
+            }
+            93..97 => {
+                let rule = json!({"kind": "ExportRule", "metadata": {"namespace": namespace, "name": "all"}});
+                self.apply(&cluster, &[rule]);
+            }
+            _ => self.say(format!("delete {cluster} ExportRule {namespace}/all")),
+        }
+    }
+
+    /// What the operators of a cluster do.
+    fn operator(&mut self) {
+        let (cluster, peer) = self.pair();
+        let namespace = self.one(&NAMESPACES);
+        match self.rng.u32(..100) {
+            0..25 => {
+                let metadata = json!({"name": namespace});
+                self.apply(&cluster, &[json!({"kind": "Namespace", "metadata": metadata})]);
+            }
+            25..32 => self.say(format!("delete {cluster} Namespace {namespace}")),
+            32..45 => self.say(format!("delete {cluster} ClusterPeer {peer}")),
+            45..70 => {
+                let number = &peer[1..];
+                let ranges = match self.rng.u32(..4) {
+                    0 => json!([format!("10.{number}.0.0/30")]),
+                    _ => json!([format!("10.{number}.0.0/16")]),
+                };
+                let mut spec = json!({
+                    "clusterId": peer, "kubeconfigSecretRef": {"name": format!("peer-{peer}")},
+                    "mailbox": "mcs-mailbox", "podCIDRs": ranges,
+                });
+                match self.rng.u32(..6) {
+                    0 => spec["namespaces"] = json!({"allow": ["shop"]}),
+                    1 => spec["weight"] = json!(10),
+                    2 => {
+                        spec["staleAfter"] = json!("30s");
+                        spec["whenStale"] = json!("withdraw");
+                    }
+                    3 => spec["mailbox"] = json!("elsewhere"),
+                    4 => spec["limits"] = json!({"services": 1}),
+                    _ => {}
+                }
+                let metadata = json!({"name": peer});
+                self.apply(
+                    &cluster,
+                    &[json!({"kind": "ClusterPeer", "metadata": metadata, "spec": spec})],
+                );
+            }
+            70..80 => {
+                let (namespace, name) = ("mcs-controller", format!("peer-{peer}"));
+                if self.chance(50) {
+                    self.say(format!("delete {cluster} Secret {namespace}/{name}"));
+                } else {
+                    self.apply(
+                        &cluster,
+                        &[json!({
+                            "kind": "Secret", "metadata": {"namespace": namespace, "name": name},
+                            "stringData": {"kubeconfig": "nonsense"},
+                        })],
+                    );
+                }
+            }
+            80..90 => self.say(format!("link {cluster} {peer}")),
+            _ => {
+                let name = self.one(&["weight", "drain"]);
+                let value = if name == "weight" { self.one(&["10", "much"]) } else { "true" };
+                let metadata = json!({"name": format!("{name}.clusterset.mcs-agent.io")});
+                let property = json!({"kind": "ClusterProperty", "metadata": metadata, "spec": {"value": value}});
+                self.apply(&cluster, &[property]);
+            }
+        }
+    }
+
+    /// What goes wrong.
+    fn fault(&mut self) {
+        let cluster = self.cluster();
+        match self.rng.u32(..100) {
+            0..10 => self.say(format!("away {cluster}")),
+            10..18 => self.say(format!("hangs {cluster}")),
+            18..25 => self.say(format!("loses {cluster}")),
+            25..40 => self.say(format!("answers {cluster}")),
+            40..47 => self.say(format!("forgets {cluster}")),
+            47..51 => {
+                let seconds = self.one(&["0.5", "3", "20", "45"]);
+                self.say(format!("slow {cluster} {seconds}"));
+            }
+            51..56 => {
+                let seconds = self.one(&["0.5", "5", "60", "600"]);
+                self.say(format!("lag {cluster} {seconds}"));
+            }
+            56..74 => {
+                let (code, message) = self.one(&CODES);
+                let (verb, plural) = (self.one(&VERBS), self.one(&PLURALS));
+                let by = self.cluster();
+                let of = if self.chance(50) { format!("{cluster}/{by}") } else { cluster };
+                let marker = format!("refuse {of} {verb} {plural} * {code}");
+                self.sections.push(Section { marker, body: format!("{message}\n") });
+            }
+            74..84 => self.say(format!("allow {cluster}")),
+            84..88 => {
+                let kind = self.one(&TYPES);
+                self.say(format!("gone {cluster} {kind}"));
+            }
+            88..93 => {
+                let kind = self.one(&TYPES);
+                self.say(format!("back {cluster} {kind}"));
+            }
+            93..97 => self.say(format!("backup {cluster}")),
+            _ => self.say(format!("restore {cluster}")),
+        }
+    }
+
+    /// What becomes of controllers.
+    fn process(&mut self) {
+        let cluster = self.cluster();
+        let what = self.one(&["kill", "kill", "start", "restart", "end"]);
+        self.say(format!("{what} {cluster}"));
+    }
+}

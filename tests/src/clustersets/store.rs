@@ -1,0 +1,351 @@
+//! The objects of an API server, and what has changed.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+use mcs_kube::testing::in_memory::Asked;
+use serde_json::{Value, json};
+use tokio::time::Instant;
+
+use super::{journal::Journal, kinds::Kind, ownership::Owners, schema};
+
+/// What names an object: the plural of its kind, namespace and name.
+pub(super) type Key = (&'static str, String, String);
+
+/// What an object was and is.
+#[derive(Clone, Debug)]
+pub(super) struct Change {
+    pub(super) version: u64,
+    pub(super) at: Instant,
+    pub(super) key: Key,
+    pub(super) before: Option<Value>,
+    pub(super) after: Option<Value>,
+}
+
+#[derive(Debug)]
+struct Stored {
+    object: Value,
+    owners: Owners,
+}
+
+/// Why a request fails: code, reason and message.
+pub(super) type Failure = (u16, &'static str, String);
+
+/// All objects.
+#[derive(Debug)]
+pub(super) struct Store {
+    objects: BTreeMap<Key, Stored>,
+    changes: Vec<Change>,
+    /// How often each object was made.
+    made: BTreeMap<Key, u32>,
+    version: u64,
+    began: Instant,
+    /// The uids of two clusters differ.
+    cluster: String,
+    /// Who changes objects now: a cluster, by its controller; empty: somebody else.
+    pub(super) by: String,
+    pub(super) journal: Journal,
+}
+
+impl Store {
+    pub(super) fn new(cluster: &str, journal: Journal) -> Self {
+        Self {
+            cluster: cluster.to_owned(),
+            by: String::new(),
+            journal,
+            objects: BTreeMap::new(),
+            changes: Vec::new(),
+            made: BTreeMap::new(),
+            version: 100,
+            began: Instant::now(),
+        }
+    }
+
+    pub(super) const fn version(&self) -> u64 {
+        self.version
+    }
+
+    /// The changes after a version.
+    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
+        let first = self.changes.partition_point(|change| change.version <= version);
+        self.changes[first..].iter()
+    }
+
+    /// Forgets all but the latest changes. Returns the version after which it knows all.
+    pub(super) fn compact(&mut self, left: usize) -> u64 {
+        let gone = self.changes.len().saturating_sub(left);
+        self.changes.drain(..gone).next_back().map_or(0, |change| change.version)
+    }
+
+    pub(super) fn get(&self, key: &Key) -> Option<&Value> {
+        self.objects.get(key).map(|stored| &stored.object)
+    }
+
+    /// The objects of a kind.
+    pub(super) fn all(&self, plural: &str) -> impl Iterator<Item = (&Key, &Value)> {
+        let all = self.objects.iter().filter(move |((of, ..), _)| *of == plural);
+        all.map(|(key, stored)| (key, &stored.object))
+    }
+
+    /// Every API server has `default`, where events of the cluster's own objects are.
+    pub(super) fn has_namespace(&self, name: &str) -> bool {
+        name == "default" || self.get(&("namespaces", String::new(), name.to_owned())).is_some()
+    }
+
+    pub(super) fn note_request(
+        &self,
+        verb: &'static str,
+        plural: &'static str,
+        asked: &Asked,
+        code: u16,
+    ) {
+        self.journal.note_request(&self.cluster, (verb, plural), asked, code);
+    }
+
+    /// How often an object was made.
+    pub(super) fn made(&self, key: &Key) -> u32 {
+        self.made.get(key).copied().unwrap_or_default()
+    }
+
+    /// Server-side apply, of the status alone or of all else.
+    pub(super) fn apply(
+        &mut self,
+        kind: &'static Kind,
+        key: &Key,
+        (manager, force): (&str, bool),
+        fields: &Value,
+        is_status: bool,
+    ) -> Result<Value, Failure> {
+        let there = self.objects.get(key);
+        if there.is_none() && is_status {
+            return Err(not_found(key));
+        }
+        let mut object = there.map_or_else(|| empty(kind, key), |stored| stored.object.clone());
+        let mut owners = there.map(|stored| stored.owners.clone()).unwrap_or_default();
+        let manager = if is_status { format!("{manager}/status") } else { manager.to_owned() };
+        let fields = part(kind, fields, is_status);
+        owners.apply(&mut object, &manager, &fields, force).map_err(|other| {
+            (409, "Conflict", format!("Apply failed with 1 conflict: conflict with \"{other}\""))
+        })?;
+        Ok(self.put(kind, key, object, owners))
+    }
+
+    /// Whether an object has not the fields that a manager would apply.
+    pub(super) fn lacks(&self, kind: &Kind, key: &Key, fields: &Value, is_status: bool) -> bool {
+        let Some(stored) = self.objects.get(key) else { return true };
+        let mut object = stored.object.clone();
+        let fields = part(kind, fields, is_status);
+        Owners::default().apply(&mut object, "", &fields, true).is_ok() && object != stored.object
+    }
+
+    /// Changes the given fields; those that are null go.
+    pub(super) fn merge(
+        &mut self,
+        kind: &'static Kind,
+        key: &Key,
+        fields: &Value,
+        is_status: bool,
+    ) -> Result<Value, Failure> {
+        let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
+        let (mut object, owners) = (stored.object.clone(), stored.owners.clone());
+        check_version(fields, &object)?;
+        merge(&mut object, &part(kind, fields, is_status));
+        Ok(self.put(kind, key, object, owners))
+    }
+
+    pub(super) fn create(
+        &mut self,
+        kind: &'static Kind,
+        key: &Key,
+        object: &Value,
+    ) -> Result<Value, Failure> {
+        if self.objects.contains_key(key) {
+            let message = format!("{} \"{}\" already exists", key.0, key.2);
+            return Err((409, "AlreadyExists", message));
+        }
+        Ok(self.put(kind, key, part(kind, object, false), Owners::default()))
+    }
+
+    /// Replaces all but the status.
+    pub(super) fn replace(
+        &mut self,
+        kind: &'static Kind,
+        key: &Key,
+        object: &Value,
+    ) -> Result<Value, Failure> {
+        let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
+        check_version(object, &stored.object)?;
+        let mut fresh = part(kind, object, false);
+        for field in ["uid", "creationTimestamp", "generation"] {
+            fresh["metadata"][field] = stored.object["metadata"][field].clone();
+        }
+        if kind.has_status {
+            fresh["status"] = stored.object["status"].clone();
+        }
+        // The controller clears who owns what with each replacement.
+        Ok(self.put(kind, key, fresh, Owners::default()))
+    }
+
+    pub(super) fn delete(&mut self, key: &Key, uid: Option<&str>) -> Result<Value, Failure> {
+        let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
+        if uid.is_some_and(|uid| stored.object["metadata"]["uid"] != uid) {
+            return Err((409, "Conflict", "the uid is another one".to_owned()));
+        }
+        self.version += 1;
+        let mut object = stored.object.clone();
+        self.objects.remove(key);
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.note(key, Some(object.clone()), None);
+        Ok(object)
+    }
+
+    /// Deletes what is in a namespace.
+    pub(super) fn empty(&mut self, namespace: &str) {
+        let keys: Vec<_> =
+            self.objects.keys().filter(|(_, of, _)| of == namespace).cloned().collect();
+        for key in keys {
+            // It is there.
+            let _ = self.delete(&key, None);
+        }
+    }
+
+    fn put(&mut self, kind: &Kind, key: &Key, mut object: Value, owners: Owners) -> Value {
+        let before = self.objects.get(key).map(|stored| stored.object.clone());
+        let made = self.made.entry(key.clone()).or_default();
+        let now = self.began.elapsed().as_secs();
+        object["apiVersion"] = json!(kind.api_version());
+        object["kind"] = json!(kind.name);
+        let metadata = &mut object["metadata"];
+        metadata["name"] = json!(key.2);
+        if kind.is_namespaced {
+            metadata["namespace"] = json!(key.1);
+        }
+        metadata.as_object_mut().map(|fields| fields.remove("managedFields"));
+        if before.is_none() {
+            *made += 1;
+            metadata["uid"] =
+                json!(format!("{}-{}-{}-{}-{made}", self.cluster, key.0, key.1, key.2));
+            metadata["creationTimestamp"] = json!(at(now).to_string());
+            metadata["generation"] = json!(1);
+        }
+        if kind.name == "Service" {
+            complete(&mut object, self.version);
+        }
+        if let Some(before) = &before {
+            object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
+            if *before == object {
+                return object;
+            }
+            if part(kind, before, false)["spec"] != part(kind, &object, false)["spec"] {
+                let generation = before["metadata"]["generation"].as_u64().unwrap_or_default();
+                object["metadata"]["generation"] = json!(generation + 1);
+            }
+        }
+        if !self.by.is_empty()
+            && let Some(refusal) = schema::refusal(kind, &object)
+        {
+            self.journal.note_malformed(refusal);
+        }
+        self.version += 1;
+        object["metadata"]["resourceVersion"] = json!(self.version.to_string());
+        self.objects.insert(key.clone(), Stored { object: object.clone(), owners });
+        self.note(key, before, Some(object.clone()));
+        object
+    }
+
+    fn note(&mut self, key: &Key, before: Option<Value>, after: Option<Value>) {
+        let (version, key, at) = (self.version, key.clone(), Instant::now());
+        let change = Change { version, at, key, before, after };
+        self.journal.note_change(&self.cluster, &self.by, &change);
+        self.changes.push(change);
+    }
+}
+
+/// When every story begins.
+pub(super) fn beginning() -> Timestamp {
+    Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56)
+}
+
+/// So many seconds after a story began.
+fn at(seconds: u64) -> Timestamp {
+    beginning() + SignedDuration::from_secs(seconds.try_into().unwrap_or_default())
+}
+
+fn empty(kind: &Kind, (_, _, name): &Key) -> Value {
+    json!({ "apiVersion": kind.api_version(), "kind": kind.name, "metadata": { "name": name } })
+}
+
+/// What a request can write: the status, or all else.
+fn part(kind: &Kind, object: &Value, is_status: bool) -> Value {
+    let mut object = object.clone();
+    if let Some(fields) = object.as_object_mut().filter(|_| kind.has_status) {
+        if is_status {
+            fields.retain(|name, _| name == "status");
+        } else {
+            fields.remove("status");
+        }
+    }
+    object
+}
+
+fn check_version(wanted: &Value, object: &Value) -> Result<(), Failure> {
+    let version = &wanted["metadata"]["resourceVersion"];
+    if version.is_string() && *version != object["metadata"]["resourceVersion"] {
+        return Err((409, "Conflict", "the object has been modified".to_owned()));
+    }
+    Ok(())
+}
+
+fn not_found((plural, _, name): &Key) -> Failure {
+    (404, "NotFound", format!("{plural} \"{name}\" not found"))
+}
+
+/// As RFC 7386.
+fn merge(object: &mut Value, fields: &Value) {
+    let Value::Object(fields) = fields else {
+        object.clone_from(fields);
+        return;
+    };
+    if !object.is_object() {
+        *object = json!({});
+    }
+    for (name, value) in fields {
+        if value.is_null() {
+            object.as_object_mut().map(|object| object.remove(name));
+        } else {
+            merge(&mut object[name], value);
+        }
+    }
+}
+
+/// Gives a Service what an API server gives it.
+fn complete(service: &mut Value, number: u64) {
+    let spec = &mut service["spec"];
+    if spec["type"] == "ExternalName" {
+        return;
+    }
+    let is_dual = spec["ipFamilyPolicy"].as_str().is_some_and(|policy| policy != "SingleStack");
+    let families = if is_dual { json!(["IPv4", "IPv6"]) } else { json!(["IPv4"]) };
+    let number = number % 62_500;
+    let ip = |family: &Value| match family.as_str() {
+        Some("IPv6") => format!("fd96::{number:x}"),
+        _ => format!("10.96.{}.{}", number / 250, number % 250),
+    };
+    for (field, value) in
+        [("type", json!("ClusterIP")), ("sessionAffinity", json!("None")), ("ipFamilies", families)]
+    {
+        if spec[field].is_null() {
+            spec[field] = value;
+        }
+    }
+    if spec["clusterIP"].is_null() {
+        let ips: Vec<_> = spec["ipFamilies"].as_array().into_iter().flatten().map(ip).collect();
+        spec["clusterIP"] = json!(ips.first());
+        spec["clusterIPs"] = json!(ips);
+    }
+    for port in spec["ports"].as_array_mut().into_iter().flatten() {
+        if port["protocol"].is_null() {
+            port["protocol"] = json!("TCP");
+        }
+    }
+}

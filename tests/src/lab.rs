@@ -1,0 +1,59 @@
+//! The machinery of the suites, the bench and the demo: network namespaces, cgroups and bpffs directories, agents with their
+//! manifests, API servers and clusters, and servers that say who they are.
+//!
+//! It uses the real kernel as root, and changes nothing that it has not created.
+
+#[cfg(feature = "suites")]
+pub mod aged;
+pub mod agent;
+#[cfg(feature = "suites")]
+pub mod api_server;
+#[cfg(feature = "suites")]
+pub mod bpf;
+pub mod bpffs;
+#[cfg(feature = "suites")]
+pub mod browser;
+#[cfg(feature = "suites")]
+pub mod capture;
+pub mod cgroup;
+pub mod charts;
+pub mod client;
+#[cfg(feature = "clusters")]
+pub mod cluster;
+#[cfg(feature = "clusters")]
+pub mod dashboard;
+#[cfg(feature = "suites")]
+pub mod fuzz;
+#[cfg(feature = "suites")]
+pub mod interpreter;
+#[cfg(feature = "suites")]
+pub mod kube_proxy;
+pub mod manifests;
+#[cfg(feature = "suites")]
+pub mod member;
+pub mod netns;
+#[cfg(feature = "suites")]
+pub mod objects;
+#[cfg(feature = "clusters")]
+pub mod oci;
+pub mod process;
+pub mod procfs;
+pub mod run;
+pub mod server;
+pub mod site;
+#[cfg(feature = "suites")]
+pub mod stopped;
+pub mod subjects;
+#[cfg(feature = "suites")]
+pub mod target;
+pub mod topology;
+pub mod traffic;
+#[cfg(feature = "suites")]
+pub mod virtio;
+pub mod wait;
+#[cfg(feature = "suites")]
+pub mod wire;
+#[cfg(feature = "suites")]
+pub mod world;
+#[cfg(feature = "suites")]
+pub mod writer;
