@@ -99,7 +99,7 @@ pub(crate) fn serves(site: &Site, network: &Network, target: &Target) -> Result 
 }
 
 /// Fails unless clients are refused, and soon.
-fn refuses(target: &Target, family: Family) -> Result {
+pub(crate) fn refuses(target: &Target, family: Family) -> Result {
     let (tcp, udp) = (target.tcp(family), target.udp(family));
     client::refused_at_once(|| connected(family, tcp).map(drop)).context("TCP")?;
     client::refused_at_once(|| {

@@ -1,5 +1,6 @@
 //! Sockets that are connected to a backend when it is removed.
 
+mod border;
 pub(crate) mod bounded;
 mod clients;
 mod tcp;
@@ -26,6 +27,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case(
         "TCP sockets of a removed backend are destroyed by choice, and no others",
         tcp::destroys,
+    );
+    suite.case(
+        "clients of endpoints outside of a border that closes end within 5 s, by both paths",
+        border::closes,
     );
     suite.case("affinity to a removed backend ends at once", forgets_affinity);
 }

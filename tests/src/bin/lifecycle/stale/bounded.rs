@@ -16,7 +16,7 @@ const LATE: Duration = Duration::from_secs(4);
 const INTERVAL: Duration = Duration::from_millis(100);
 
 /// A client that only sends.
-struct Sender {
+pub(super) struct Sender {
     what: String,
     socket: UdpSocket,
     /// The destination of each datagram, unless the socket is connected.
@@ -29,7 +29,12 @@ struct Sender {
 
 impl Sender {
     /// A client of the socket path or of the packet path, whose flow the pod has answered.
-    fn begin(family: Family, target: &Target, sockets: bool, is_connected: bool) -> Result<Self> {
+    pub(super) fn begin(
+        family: Family,
+        target: &Target,
+        sockets: bool,
+        is_connected: bool,
+    ) -> Result<Self> {
         let vip = target.udp(family);
         let socket = if is_connected { udp_connected(family, vip)? } else { udp(family)? };
         if is_connected {
@@ -67,8 +72,25 @@ impl Sender {
         Ok(())
     }
 
+    /// Which client it is.
+    pub(super) fn what(&self) -> &str {
+        &self.what
+    }
+
+    /// When it was over.
+    pub(super) const fn ended(&self) -> Option<Duration> {
+        self.ended
+    }
+
+    /// Fails unless the pod still answers a connected client.
+    pub(super) fn is_answered(&self) -> Result {
+        self.send()?;
+        receive_nameless(&self.socket).with_context(|| self.what.clone())?;
+        Ok(())
+    }
+
     /// A socket that was destroyed says so at each send, and to recv(2) once.
-    fn last_words(&self) -> Result {
+    pub(super) fn last_words(&self) -> Result {
         if self.expected == libc::EDESTADDRREQ {
             for _ in 0..3 {
                 let error = self.send().err().and_then(|error| error.raw_os_error());
@@ -83,7 +105,7 @@ impl Sender {
 }
 
 /// Every client, sending ten times a second from some time after the change until another.
-fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> Result {
+pub(super) fn send_all(senders: &mut [Sender], began: Instant, until: Duration) -> Result {
     while began.elapsed() < until {
         for sender in &mut *senders {
             sender.go_on(began.elapsed())?;
@@ -116,8 +138,17 @@ fn begin(network: &Network, site: &Site, target: &Target) -> Result<Clients> {
     Ok((senders, streams))
 }
 
+/// Takes the place of a pod's server, which is gone.
+pub(super) fn sinks(remote: &Namespace, pod: u8) -> Result<Vec<UdpSocket>> {
+    let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
+    let sinks = remote.run(|| REMOTE.both(pod).map(bind))?;
+    let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
+    sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+    Ok(sinks)
+}
+
 /// Takes what has arrived at the pod.
-fn arrived(sinks: &[UdpSocket]) -> usize {
+pub(super) fn arrived(sinks: &[UdpSocket]) -> usize {
     let taken = |sink: &UdpSocket| std::iter::from_fn(|| sink.recv(&mut [0; 32]).ok()).count();
     sinks.iter().map(taken).sum()
 }
@@ -155,10 +186,7 @@ impl Bounded {
         let Self { network, site, services: [emptied, deleted], pod, mut senders, streams } = self;
         // The pod answers no more, and another one may have its address.
         drop(pod);
-        let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
-        let sinks = network.remote.run(|| REMOTE.both(POD).map(bind))?;
-        let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
-        sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
+        let sinks = sinks(&network.remote, POD)?;
         let began = Instant::now();
         site.apply(&emptied.clone().with(&[]).service)?;
         site.remove(&deleted.service)?;
