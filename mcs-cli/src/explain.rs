@@ -84,7 +84,7 @@ pub(super) struct ExplainCommand {
 
 /// The explanation. `explain -o json`: fields are added, never renamed.
 #[derive(Debug, Serialize)]
-struct Found {
+struct Explanation {
     /// Null if none is named.
     pod: Option<Client>,
     /// `NAMESPACE/NAME` or `NAMESPACE/NAME:PORT`.
@@ -123,12 +123,12 @@ pub(super) fn run(command: &ExplainCommand) -> anyhow::Result<ExitCode> {
     Ok(explained.severity.map_or(0, Severity::exit_status).into())
 }
 
-async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
+async fn explain(command: &ExplainCommand) -> anyhow::Result<Explanation> {
     let contexts = contexts::open(&command.contexts.named()?).await?;
     let namespace = command.namespace.as_deref();
     let mut findings = Vec::new();
     let (pod, name, node) = if let Some(pod) = &command.pod {
-        let client::Found { client, cluster } = client::find(&contexts, namespace, pod).await?;
+        let client::ClientPod { client, cluster } = client::find(&contexts, namespace, pod).await?;
         let name = command.service.name_in(Some(&client.namespace))?;
         let service = command.service.shown(&name);
         let node = on_node(command, cluster, &client, &service, &mut findings).await;
@@ -145,7 +145,7 @@ async fn explain(command: &ExplainCommand) -> anyhow::Result<Found> {
     let clusters = in_clusters(&contexts, &name, own, &mut findings).await;
     findings.sort_by_key(|finding| finding.severity);
     let severity = findings.iter().map(|one| one.severity).chain(node.severity).min();
-    Ok(Found {
+    Ok(Explanation {
         pod,
         service: command.service.shown(&name),
         served: severity.is_none_or(|severity| severity == Severity::Note),
@@ -291,7 +291,7 @@ fn judge(one: &Service, own: Option<&str>) -> Option<Finding> {
     Some(Finding::new(code, one_line(&what)))
 }
 
-impl Found {
+impl Explanation {
     fn text(&self) -> String {
         const WIDTH: usize = 80;
         let mut text = match &self.pod {

@@ -15,7 +15,7 @@ fn of(properties: &[Value]) -> Vec<String> {
     let problem = |property: &Value| {
         let name = text(&property["metadata"]["name"]);
         let problem = setting_problem(&name, &text(&property["spec"]["value"]))?;
-        Some(format!("ClusterProperty {name}: {problem}; what it said before counts"))
+        Some(format!("ClusterProperty {name}: {problem}"))
     };
     properties.iter().filter_map(problem).collect()
 }
@@ -48,7 +48,7 @@ mod tests {
         assert!(verdict(std::slice::from_ref(found)).is_err());
         assert_eq!(
             verdict(&of(&[drain("true")])).unwrap(),
-            "weight, drain, preference of this cluster can be used, if they are set"
+            "weight, drain, preference, cluster-selectors-fallback of this cluster can be used, if they are set"
         );
     }
 }

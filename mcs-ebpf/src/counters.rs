@@ -6,7 +6,7 @@ use crate::maps::COUNTERS;
 
 /// Adds one on this CPU.
 ///
-/// The toolchain has no atomic addition for this target. On a preemptible kernel a program that
+/// An atomic addition would cost each packet more. On a preemptible kernel a program that
 /// interrupts another one here may therefore lose the other's count.
 #[inline(always)]
 pub(crate) fn count(counter: Counter) {

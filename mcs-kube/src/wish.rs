@@ -52,26 +52,39 @@ impl Threshold {
     }
 }
 
-/// The clusters that no selector matches serve nobody.
-#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+/// The clusters that no selector matches serve nobody. The stricter border is the greater one.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Border {
-    /// Clients that they have end at once: `none`.
-    Ends,
     /// Clients that they have stay: `drain`.
     Drains,
+    /// Clients that they have end at once: `none`.
+    Ends,
 }
 
 impl Border {
     /// Reads annotation [`SELECTORS_FALLBACK`]. With a value that is unknown, nobody serves outside of the border: whoever
     /// writes the annotation wants one.
     pub fn parse(text: &str) -> Result<Option<Self>, String> {
+        Self::read(text).map_err(|problem| format!("annotation {SELECTORS_FALLBACK} {problem}"))
+    }
+
+    /// Reads the same of whoever writes it.
+    pub fn read(text: &str) -> Result<Option<Self>, String> {
         match text {
             "all" => Ok(None),
             "none" => Ok(Some(Self::Ends)),
             "drain" => Ok(Some(Self::Drains)),
-            other => Err(format!(
-                "annotation {SELECTORS_FALLBACK} {other:?} is unknown and counts as none; use all, none or drain"
-            )),
+            other => {
+                Err(format!("{other:?} is unknown and counts as none; use all, none or drain"))
+            }
+        }
+    }
+
+    /// As [`Self::read`] reads it.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Ends => "none",
+            Self::Drains => "drain",
         }
     }
 }

@@ -50,7 +50,7 @@ impl fmt::Display for Alone {
 }
 
 /// What an importing cluster has.
-struct Known<'a> {
+struct Importer<'a> {
     drained: &'a str,
     traffic: Traffic,
     /// The peers whose slices do not show that they serve, with the reason.
@@ -75,7 +75,7 @@ pub(super) async fn alone(
         slices.entry((slice.metadata.namespace.clone(), service)).or_default().push(slice);
     }
     let doubtful = peers.iter().filter_map(doubt).collect();
-    let known = Known { drained: drained.as_str(), traffic, doubtful, slices };
+    let known = Importer { drained: drained.as_str(), traffic, doubtful, slices };
     let imports: Vec<ServiceImport> = of_type(&cluster.list(IMPORTS).await?);
     Ok(imports.iter().filter_map(|import| known.alone(import)).collect())
 }
@@ -94,7 +94,7 @@ fn doubt(peer: &Value) -> Option<(String, String)> {
     Some((cluster, why))
 }
 
-impl Known<'_> {
+impl Importer<'_> {
     fn alone(&self, import: &ServiceImport) -> Option<Alone> {
         let ObjectMeta { namespace, name, .. } = import.metadata.clone();
         let service = format!("{namespace}/{name}");
@@ -258,7 +258,7 @@ mod tests {
             "status": {"clusters": exporters},
         });
         let import = from_value(import).unwrap();
-        let known = Known {
+        let known = Importer {
             drained: "west",
             traffic: Traffic::parse(r#"{"south":{"drain":true}}"#).unwrap(),
             doubtful: silent

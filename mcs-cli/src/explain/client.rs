@@ -47,7 +47,7 @@ pub(crate) fn cgroup_uid(pod: &Value) -> String {
 }
 
 /// A pod, and its cluster.
-pub(crate) struct Found<'a> {
+pub(crate) struct ClientPod<'a> {
     pub(crate) client: Client,
     pub(crate) cluster: &'a Cluster,
 }
@@ -58,7 +58,7 @@ pub(crate) async fn find<'a>(
     contexts: &'a Contexts,
     namespace: Option<&str>,
     pod: &str,
-) -> anyhow::Result<Found<'a>> {
+) -> anyhow::Result<ClientPod<'a>> {
     let (namespace, pod) = match pod.split_once('/') {
         Some((namespace, name)) => (Some(namespace), name),
         None => (namespace, pod),
@@ -76,7 +76,7 @@ pub(crate) async fn find<'a>(
         match read {
             Ok(Some(object)) => {
                 let client = Client::of(&cluster.id, &object);
-                found.push(Found { client, cluster });
+                found.push(ClientPod { client, cluster });
             }
             Ok(None) if alike.is_none() => alike = similar(cluster, &namespace, pod).await,
             Ok(None) => {}

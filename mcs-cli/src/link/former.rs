@@ -36,7 +36,7 @@ pub(super) struct Identity<'a> {
 
 /// Whether a cluster is the former one with its id.
 #[derive(PartialEq, Eq, Debug)]
-enum Known {
+enum SameCluster {
     Same,
     /// Nobody has recorded its uid.
     Unclear,
@@ -75,11 +75,11 @@ impl<'a> Formers<'a> {
 }
 
 impl Former {
-    fn known(&self, now: Identity<'_>) -> Known {
+    fn known(&self, now: Identity<'_>) -> SameCluster {
         let spec = self.peer.as_ref().map(|peer| &peer["spec"]);
         let uid = spec.and_then(|spec| spec["clusterUid"].as_str());
         if let Some(uid) = uid.filter(|uid| *uid != now.uid) {
-            return Known::Other(format!("its uid was {uid}, and is {}", now.uid));
+            return SameCluster::Other(format!("its uid was {uid}, and is {}", now.uid));
         }
         // A mailbox that moved to a hub, or back, has the authority of another API server.
         let is_there = spec.is_some_and(|spec| spec["mailbox"] == now.mailbox);
@@ -89,12 +89,12 @@ impl Former {
             !shares_certificate(former, now.authority)
         };
         if authority.is_some_and(is_other) {
-            return Known::Other(format!(
+            return SameCluster::Other(format!(
                 "the API server with its mailbox {} has another certificate authority",
                 now.mailbox
             ));
         }
-        if uid.is_some() { Known::Same } else { Known::Unclear }
+        if uid.is_some() { SameCluster::Same } else { SameCluster::Unclear }
     }
 
     /// The pod ranges of the ClusterPeer.
@@ -111,14 +111,14 @@ impl Former {
         replace: bool,
     ) -> anyhow::Result<Self> {
         match self.known(now) {
-            Known::Unclear | Known::Other(_) if replace => Ok(Self::default()),
-            Known::Other(why) => bail!(
+            SameCluster::Unclear | SameCluster::Other(_) if replace => Ok(Self::default()),
+            SameCluster::Other(why) => bail!(
                 "cluster {reader} has another cluster {id} as its peer: {why}. If {id} was made anew, or its authority, give --replace \
                  to `mcs link`: then no podCIDRs and no URL from before are kept. If these are two clusters, give one of them \
                  another id. Nothing was changed",
                 id = now.id,
             ),
-            Known::Same | Known::Unclear => Ok(self),
+            SameCluster::Same | SameCluster::Unclear => Ok(self),
         }
     }
 }

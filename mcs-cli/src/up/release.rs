@@ -31,7 +31,7 @@ const SHOWN: usize = 12;
 
 /// The release as it is.
 #[derive(Debug, PartialEq, Eq)]
-struct Found {
+struct PresentRelease {
     version: String,
     status: String,
 }
@@ -94,17 +94,17 @@ impl Release {
         };
         let change = match found {
             None => ReleaseChange::Install { to, values: values.clone() },
-            Some(Found { version, .. }) if dead.is_some() => {
+            Some(PresentRelease { version, .. }) if dead.is_some() => {
                 upgrade(version, "its helm was interrupted")
             }
-            Some(Found { version, status }) if status != "deployed" => {
+            Some(PresentRelease { version, status }) if status != "deployed" => {
                 upgrade(version, &format!("the release is {status}"))
             }
             // helm renders no object of a type that the API server lacks.
-            Some(Found { version, .. }) if !can_render => {
+            Some(PresentRelease { version, .. }) if !can_render => {
                 upgrade(version, "values are compared when the types are there")
             }
-            Some(Found { version, .. }) => {
+            Some(PresentRelease { version, .. }) => {
                 let now = Rendered::now(kubeconfig).await?;
                 let then = Rendered::then(chart, kubeconfig, &values).await?;
                 match now.differs(&then, version == to) {
@@ -203,7 +203,10 @@ fn upgrade(
     Ok(helm)
 }
 
-async fn found(chart: &Chart, kubeconfig: &KubeconfigArg) -> anyhow::Result<Option<Found>> {
+async fn found(
+    chart: &Chart,
+    kubeconfig: &KubeconfigArg,
+) -> anyhow::Result<Option<PresentRelease>> {
     let mut list = tool("helm", "--kube-context", kubeconfig)?;
     list.args(["list", "--all", "--namespace", NAMESPACE, "--output", "json"]);
     let releases: Value = serde_json::from_slice(&output(list, &[]).await?)?;
@@ -211,7 +214,7 @@ async fn found(chart: &Chart, kubeconfig: &KubeconfigArg) -> anyhow::Result<Opti
     let release = releases.into_iter().find(|release| release["name"] == RELEASE);
     Ok(release.map(|release| {
         let text = |field: &str| release[field].as_str().unwrap_or_default().to_owned();
-        Found { version: chart.version_of(&text("chart")), status: text("status") }
+        PresentRelease { version: chart.version_of(&text("chart")), status: text("status") }
     }))
 }
 

@@ -151,7 +151,7 @@ reasons! {
         /// Somebody else rewrites a derived Service of this controller.
         ServiceContested Wrong Operator POLICY;
         /// The value of a ClusterProperty [cannot be used](traffic.md#what-is-refused): what it said before
-        /// counts.
+        /// counts, or the strictest border.
         InvalidValue Wrong Operator "correct the value";
         /// The value of a ClusterProperty can be used again.
         ValueUsed Note Nobody "";

@@ -19,7 +19,7 @@ const MESSAGES: HeaderValue =
 const PROTOBUF: &[u8] = b"application/vnd.kubernetes.protobuf";
 
 /// A successful answer.
-pub(super) struct Answer<R> {
+pub(super) struct WatchAnswer<R> {
     /// Whether it is in protobuf. Everything else is read as JSON.
     pub(super) is_protobuf: bool,
     pub(super) reader: R,
@@ -30,7 +30,7 @@ pub(super) async fn ask(
     client: &Client,
     mut request: Request<Vec<u8>>,
     for_protobuf: bool,
-) -> kube::Result<Answer<impl AsyncBufRead + Unpin + use<>>> {
+) -> kube::Result<WatchAnswer<impl AsyncBufRead + Unpin + use<>>> {
     if for_protobuf {
         request.headers_mut().insert(ACCEPT, MESSAGES);
     }
@@ -41,7 +41,7 @@ pub(super) async fn ask(
         return Err(error(answer, is_protobuf).await);
     }
     let body = answer.into_body().into_data_stream().map_err(io::Error::other);
-    Ok(Answer { is_protobuf, reader: body.into_async_read() })
+    Ok(WatchAnswer { is_protobuf, reader: body.into_async_read() })
 }
 
 /// Reads an answer as an error. It may come from a proxy, whose errors are pages.

@@ -274,9 +274,9 @@ impl InstalledPrograms {
             )
         };
         self.options.pins.prepare(&self.config.bpffs).with_context(lost)?;
-        let lock = DirectoryLock::try_take(root).with_context(lost)?;
+        let lock = DirectoryLock::take_now(root).with_context(lost)?;
         self.lock = lock.with_context(|| {
-            format!("{}, since another mcs-agent has the directory now", lost())
+            format!("{}, since another mcs-agent or a command has the directory now", lost())
         })?;
         let what = format!("{} was removed or unmounted; created again", root.display());
         Ok(vec![Repair { tampering: Tampering::Bpffs, what }])
@@ -562,7 +562,7 @@ fn copy(dump: &MapContents, to: &mut impl Maps, capacity: Capacity) -> Result<()
 /// Waits until no other agent has the directory. Meanwhile the state directory is locked, which `status` reports.
 async fn wait_for_lock(pins: &Pins) -> anyhow::Result<DirectoryLock> {
     let take = |directory: &Path| {
-        DirectoryLock::try_take(directory)
+        DirectoryLock::take_now(directory)
             .with_context(|| format!("cannot lock {}", directory.display()))
     };
     let root = pins.root();

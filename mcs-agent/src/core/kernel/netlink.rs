@@ -14,7 +14,7 @@ use rtnetlink::Handle;
 use thiserror::Error;
 
 pub use events::Events;
-pub use filters::{Direction, Filter, FilterPlace, NewFilter, Qdisc};
+pub use filters::{Direction, FilterPlace, NewFilter, Qdisc, TcFilter};
 pub use sockets::{ConnectedSocket, DestroyOutcome, SocketDiag};
 
 use crate::core::kernel::devices::{Device, DeviceList};

@@ -73,13 +73,13 @@ fn start(flags: &ArgMatches, core: &mut Core) -> anyhow::Result<Option<Box<dyn F
     core.published.add_collector(Arc::clone(&figures) as _);
     core.installed.columns = Some(Box::new(places));
     follow(core);
-    Ok(Some(Box::new(Running(figures))))
+    Ok(Some(Box::new(FiguresFeature(figures))))
 }
 
 /// The feature in the agent.
-struct Running(Arc<ImportFigures>);
+struct FiguresFeature(Arc<ImportFigures>);
 
-impl Feature for Running {
+impl Feature for FiguresFeature {
     fn after_round(&mut self, core: &mut Core, _: &RoundSummary) {
         follow(core);
     }

@@ -36,13 +36,13 @@ pub struct StaleSockets {
     /// When the latest pass began.
     began: Instant,
     throttle: Throttle,
-    running: Option<Running>,
+    running: Option<PassWork>,
     unmatched: Unmatched,
     deleted: DeletedFrontends,
 }
 
 /// What the thread does.
-enum Running {
+enum PassWork {
     /// It reads the list of connections.
     Listing(Work<Vec<Connection>>),
     /// It destroys sockets in all namespaces.
@@ -118,7 +118,7 @@ impl StaleSockets {
                     }
                     self.list();
                 }
-                Some(Running::Listing(list)) => {
+                Some(PassWork::Listing(list)) => {
                     let list = list.result().await;
                     self.running = None;
                     match list {
@@ -126,7 +126,7 @@ impl StaleSockets {
                         Err(error) => self.fail("list the connected", &error),
                     }
                 }
-                Some(Running::Destroying(pass)) => {
+                Some(PassWork::Destroying(pass)) => {
                     let pass = pass.result().await;
                     self.running = None;
                     match pass {
@@ -144,7 +144,7 @@ impl StaleSockets {
         self.began = Instant::now();
         let (state, protocol) = (self.state.clone(), self.protocol);
         let list = move || Connections::open(&state)?.all(protocol);
-        self.running = Some(Running::Listing(begin("stale-sockets", list)));
+        self.running = Some(PassWork::Listing(begin("stale-sockets", list)));
     }
 
     /// When the next pass begins.
@@ -178,7 +178,7 @@ impl StaleSockets {
         }
         let (state, protocol) = (self.state.clone(), self.protocol);
         let pass = move || destroy(&state, protocol, &connections, &unmatched);
-        self.running = Some(Running::Destroying(begin("stale-sockets", pass)));
+        self.running = Some(PassWork::Destroying(begin("stale-sockets", pass)));
     }
 
     fn note(&mut self, pass: StalePass) {

@@ -26,7 +26,7 @@ use crate::{
         },
     },
     features::trace::{
-        Channel, Filter, Names,
+        Channel, Names, TraceFilter,
         reader::TraceReader,
         view::{header, of_event, row},
     },
@@ -110,7 +110,7 @@ async fn trace(args: &TraceArgs) -> anyhow::Result<()> {
             eprintln!("mcs-agent: {error:#}; waiting for it");
         }
     }
-    let filter = Filter {
+    let filter = TraceFilter {
         import,
         namespace: args.filter.namespace.namespace.clone(),
         pod: args.pod.clone(),
@@ -163,7 +163,7 @@ fn refused(error: io::Error) -> anyhow::Error {
 struct Printer<'a> {
     reader: TraceReader,
     names: Names,
-    filter: Filter,
+    filter: TraceFilter,
     args: &'a TraceArgs,
     /// Lines that the reader does not take yet.
     waiting: Vec<u8>,

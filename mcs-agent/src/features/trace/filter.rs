@@ -20,7 +20,7 @@ pub(super) const fn verdict(reason: Counter) -> Verdict {
 
 /// Which events are wanted: those that all of these allow.
 #[derive(Debug, Default)]
-pub(crate) struct Filter {
+pub(crate) struct TraceFilter {
     pub(crate) import: Option<ObjectKey>,
     pub(crate) namespace: Option<String>,
     /// Its uid.
@@ -29,7 +29,7 @@ pub(crate) struct Filter {
     pub(crate) verdict: Option<Verdict>,
 }
 
-impl Filter {
+impl TraceFilter {
     /// Whether an event is wanted. What costs least is asked first.
     pub(crate) fn wants(&self, event: &TraceEvent, names: &mut Names) -> bool {
         let found = || reason(event).map(verdict);

@@ -13,7 +13,7 @@ mod view;
 
 pub(crate) use self::{
     channel::{Channel, Client, Listener},
-    filter::Filter,
+    filter::TraceFilter,
     names::Names,
 };
 

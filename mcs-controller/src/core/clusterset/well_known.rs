@@ -115,6 +115,9 @@ pub const PREFERENCE_PROPERTY: &str = "preference.clusterset.mcs-agent.io";
 pub const DRAIN_PROPERTY: &str = "drain.clusterset.mcs-agent.io";
 /// ClusterProperty: the weight of this cluster for the clients in it.
 pub const WEIGHT_PROPERTY: &str = "weight.clusterset.mcs-agent.io";
+/// ClusterProperty: who serves in this cluster where no cluster that the selectors of a service match can, for every service
+/// with selectors. The stricter one of this and what the owner wants counts.
+pub const FALLBACK_PROPERTY: &str = "cluster-selectors-fallback.clusterset.mcs-agent.io";
 /// ClusterProperty with the name of the clusterset (KEP-2149).
 pub const CLUSTERSET_PROPERTY: &str = "clusterset.k8s.io";
 /// The name of a clusterset that nobody has named.

@@ -21,9 +21,9 @@ use crate::core::{
 
 /// The feature in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    flags: Flags::augment_args,
+    flags: RangeFlags::augment_args,
     start: |matches, _| {
-        let tells = Flags::from_arg_matches(matches)?.tells_vip_ranges;
+        let tells = RangeFlags::from_arg_matches(matches)?.tells_vip_ranges;
         Ok(Some(Box::new(Teller { tells, told: Told::new(VIP_RANGES_PROPERTY) })))
     },
     ..Entry::NONE
@@ -31,7 +31,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 #[derive(Args)]
 #[group(skip)]
-struct Flags {
+struct RangeFlags {
     /// Tell agents which ranges ClusterSetIPs are in, by the ClusterProperty vip-ranges.clusterset.mcs-agent.io: those without
     /// ranges of their own then reject other addresses, also of imports that other controllers write
     #[arg(long = "tell-vip-ranges", env = "MCS_TELL_VIP_RANGES")]

@@ -1,4 +1,4 @@
-//! Borders: where no cluster that the selectors match has a ready endpoint, clients are refused, and the import says so.
+//! Borders: what the operator of this cluster adds to the owner's wish. Where no cluster that the selectors match has a ready endpoint, clients are refused, and the import says so.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -15,11 +15,22 @@ use crate::core::clusterset::{
     ClusterId, Condition, ConditionStatus, ConditionType, EndpointCount, ImportStatus, in_import,
 };
 
-/// Whether the owner wants nobody to serve whom no selector matches. A value that is unknown is such a wish, as it is for
-/// agents.
-pub(super) fn is_wanted(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> bool {
-    let text = annotations.get(wish::SELECTORS_FALLBACK);
-    text.is_some_and(|text| !matches!(Border::parse(text), Ok(None)))
+/// Who serves whom no selector matches; `None`: everybody. A value that is unknown is a wish for a border, as it is for agents.
+pub(super) fn wanted(text: Option<&str>) -> Option<Border> {
+    Border::read(text?).unwrap_or(Some(Border::Ends))
+}
+
+/// Adds what the operator of this cluster wants: the stricter border counts. Returns it.
+pub(super) fn add(
+    annotations: &mut BTreeMap<Arc<str>, Arc<str>>,
+    of_operator: Option<Border>,
+) -> Option<Border> {
+    let of_owner = wanted(annotations.get(wish::SELECTORS_FALLBACK).map(|text| &**text));
+    let stricter = of_operator.filter(|_| of_operator > of_owner);
+    if let Some(border) = stricter {
+        annotations.insert(wish::SELECTORS_FALLBACK.into(), border.name().into());
+    }
+    stricter.or(of_owner)
 }
 
 /// Says in the conditions of an import that nobody inside of the border is ready.

@@ -8,7 +8,11 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use mcs_kube::{Tiers, reasons::Reason};
+use mcs_kube::{
+    Tiers,
+    reasons::Reason,
+    wish::{self, Border},
+};
 
 use self::selectors::Selectors;
 use crate::core::{
@@ -32,6 +36,8 @@ struct Chooser {
     lacks_results: bool,
     /// Whether peers do not get all ClusterProperties.
     untold: Failures<()>,
+    /// What the operator of this cluster wanted when all imports were planned the last time.
+    border: Option<Border>,
 }
 
 /// The ClusterProperties of each cluster, as far as they are known.
@@ -52,26 +58,30 @@ fn add_tiers(
     actual: &Actual,
     importer: &ClusterId,
     known: &dyn Fn() -> Known,
+    of_operator: Option<Border>,
 ) {
     let WantedImport::Present(import, status) = &mut wanted.import else { return };
-    let spec = &import.spec;
+    let spec = &mut import.spec;
     // The names of a headless service resolve to the pods of all clusters.
-    let text = spec.annotations.get(well_known::CLUSTER_SELECTORS);
+    let text = spec.annotations.get(well_known::CLUSTER_SELECTORS).cloned();
     let Some(text) = text.filter(|_| spec.service_type == ServiceType::ClusterSetIp) else {
         return;
     };
+    let selectors = Selectors::parse(&text);
+    if selectors.as_ref().is_ok_and(Selectors::is_empty) {
+        return;
+    }
     let current = actual.import.as_ref();
     let stays = || -> Option<Tiers> {
         current.and_then(|now| now.import.tiers.clone().or_else(|| now.status.tiers.clone()))
     };
-    let is_bordered = border::is_wanted(&spec.annotations);
     // Results of other selectors say nothing of these.
     let is_of_these = current.is_some_and(|now| {
-        now.import.spec.annotations.get(well_known::CLUSTER_SELECTORS) == Some(text)
+        now.import.spec.annotations.get(well_known::CLUSTER_SELECTORS) == Some(&text)
     });
+    let is_bordered = border::add(&mut spec.annotations, of_operator).is_some();
     let former = || is_bordered.then(|| stays().filter(|_| is_of_these).unwrap_or_default());
-    let resolved = match Selectors::parse(text) {
-        Ok(selectors) if selectors.is_empty() => return,
+    let resolved = match selectors {
         Ok(selectors) => selectors.resolve(importer, &status.clusters, &known(), former().as_ref()),
         Err(error) => Err((Reason::InvalidClusterSelector, error)),
     };
@@ -134,8 +144,19 @@ fn problem(export: &Export) -> Option<(Reason, String)> {
     }
 }
 
+/// The border that the operator of this cluster wants for every service with selectors.
+fn of_operator(state: &State) -> Option<Border> {
+    border::wanted(state.own.property(well_known::FALLBACK_PROPERTY))
+}
+
 impl Feature for Chooser {
     fn act(&mut self, core: &mut Core, _: Instant) {
+        if core.state.own.knows_properties() {
+            let border = of_operator(&core.state);
+            if border != std::mem::replace(&mut self.border, border) {
+                core.state.queue_all();
+            }
+        }
         if !core.may_tell_agents() {
             return;
         }
@@ -151,7 +172,17 @@ impl Feature for Chooser {
     }
 
     fn shape(&self, plan: &mut Planned, state: &State) {
-        add_tiers(&mut plan.wanted, &plan.actual, state.cluster(), &|| known(state));
+        let of_operator = if state.own.knows_properties() {
+            of_operator(state)
+        } else {
+            // What the import has stays while nobody can read what the operator wants.
+            let now = plan.actual.import.as_ref().map(|now| &now.import.spec.annotations);
+            border::wanted(
+                now.and_then(|all| all.get(wish::SELECTORS_FALLBACK)).map(|text| &**text),
+            )
+        };
+        let known = || known(state);
+        add_tiers(&mut plan.wanted, &plan.actual, state.cluster(), &known, of_operator);
         if let (true, WantedImport::Present(_, status)) =
             (self.lacks_results, &mut plan.wanted.import)
         {

@@ -47,7 +47,7 @@ fn preferred(
     there: &Actual,
 ) -> (String, String) {
     let mut wanted = world.wanted_by(importer, there);
-    add_tiers(&mut wanted, there, &importer.cluster, &|| known.clone());
+    add_tiers(&mut wanted, there, &importer.cluster, &|| known.clone(), None);
     let (import, status) = present(&wanted);
     assert_eq!(import.tiers, status.tiers);
     let unresolved = status.condition(ConditionType::SelectorsResolved);
@@ -77,7 +77,7 @@ fn what_cannot_be_resolved_changes_nothing() {
     let good = three(&selecting(OWN_THEN_REGION));
     let c1 = importer("c1");
     let mut wanted = good.0.wanted_by(&c1, &Actual::default());
-    add_tiers(&mut wanted, &Actual::default(), &c1.cluster, &|| good.1.clone());
+    add_tiers(&mut wanted, &Actual::default(), &c1.cluster, &|| good.1.clone(), None);
     let there = actual(&wanted);
     let kept = |reason: &str| ("1 c1; 2 c1, c2".to_owned(), reason.to_owned());
     for bad in ["near", r#"[{"propertySelector":{}}]"#] {
@@ -213,7 +213,7 @@ fn bordered(
     there: &Actual,
 ) -> (String, String) {
     let mut wanted = world.wanted_by(importer, there);
-    add_tiers(&mut wanted, there, &importer.cluster, &|| known.clone());
+    add_tiers(&mut wanted, there, &importer.cluster, &|| known.clone(), None);
     let (import, status) = present(&wanted);
     let counted = status.condition(ConditionType::EndpointsReady).unwrap();
     let tiers = import.tiers.as_ref().map(ToString::to_string).unwrap_or_default();
@@ -238,7 +238,7 @@ fn a_cluster_of_unknown_properties_is_outside_of_a_border_unless_it_was_inside()
     unknown.1.remove(&cluster("c2"));
     assert_eq!(bordered(&unknown, &c3, &Actual::default()).0, "1 c1", "nobody knows its region");
     let mut wanted = good.0.wanted_by(&c3, &Actual::default());
-    add_tiers(&mut wanted, &Actual::default(), &c3.cluster, &|| good.1.clone());
+    add_tiers(&mut wanted, &Actual::default(), &c3.cluster, &|| good.1.clone(), None);
     let there = actual(&wanted);
     assert_eq!(bordered(&unknown, &c3, &there).0, "1 c1, c2", "a controller that starts");
     let of_us = r#"[{"propertySelector":{"matchProperties":{"region.example":"us"}}}]"#;
@@ -267,5 +267,48 @@ fn an_import_says_that_nobody_inside_of_its_border_is_ready() {
         spec.annotations = map(&annotations);
         let world = three(&spec);
         assert_eq!(bordered(&world, &c1, &Actual::default()).1, expected, "{selectors} {fallback}");
+    }
+}
+
+#[test]
+fn the_stricter_border_of_owner_and_operator_counts() {
+    use mcs_kube::wish::SELECTORS_FALLBACK;
+    let of_eu = r#"[{"propertySelector":{"matchProperties":{"region.example":"eu"}}}]"#;
+    let c1 = importer("c1");
+    let none = Actual::default();
+    let told = |spec: &ServiceSpec, operator: &str| {
+        let (world, known) = three(spec);
+        let mut wanted = world.wanted_by(&c1, &none);
+        let of_operator = border::wanted((!operator.is_empty()).then_some(operator));
+        add_tiers(&mut wanted, &none, &c1.cluster, &|| known.clone(), of_operator);
+        let annotations = &present(&wanted).0.spec.annotations;
+        annotations.get(SELECTORS_FALLBACK).map(|text| text.to_string()).unwrap_or_default()
+    };
+    for (owner, operator, expected) in [
+        ("", "", ""),
+        ("", "drain", "drain"),
+        ("", "none", "none"),
+        ("", "nobody", "none"),
+        ("", "all", ""),
+        ("all", "none", "none"),
+        ("drain", "none", "none"),
+        ("none", "drain", "none"),
+        ("none", "all", "none"),
+        ("nobody", "none", "nobody"),
+    ] {
+        let mut annotations = map(&[(well_known::CLUSTER_SELECTORS, of_eu)]);
+        if !owner.is_empty() {
+            annotations.insert(SELECTORS_FALLBACK.into(), owner.into());
+        }
+        let spec = ServiceSpec { annotations, ..spec() };
+        assert_eq!(told(&spec, operator), expected, "owner {owner:?}, operator {operator:?}");
+    }
+    for without in ["", "[]"] {
+        let annotations = match without {
+            "" => map(&[]),
+            empty => map(&[(well_known::CLUSTER_SELECTORS, empty)]),
+        };
+        let spec = ServiceSpec { annotations, ..spec() };
+        assert_eq!(told(&spec, "none"), "", "a service without selectors has no border");
     }
 }

@@ -16,9 +16,9 @@ use crate::core::{
 
 /// The feature in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    flags: Flags::augment_args,
+    flags: LimitFlags::augment_args,
     start: |matches, _| {
-        let limits = Flags::from_arg_matches(matches)?.limits();
+        let limits = LimitFlags::from_arg_matches(matches)?.limits();
         Ok(Some(Box::new(Judge { limits, shares: Shares::new(limits) })))
     },
     ..Entry::NONE
@@ -26,7 +26,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 #[derive(Args)]
 #[group(skip)]
-struct Flags {
+struct LimitFlags {
     /// The most ServiceExports of one namespace that count. The youngest of more get the condition `Valid=False`
     #[arg(long, env = "MCS_NAMESPACE_SERVICES", value_name = "N", default_value_t = 5000,
         value_parser = clap::value_parser!(u32).range(1..))]
@@ -38,7 +38,7 @@ struct Flags {
     namespace_bytes: u32,
 }
 
-impl Flags {
+impl LimitFlags {
     fn limits(&self) -> NamespaceLimits {
         let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
         NamespaceLimits {

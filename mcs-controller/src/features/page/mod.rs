@@ -26,9 +26,9 @@ const PERIOD: Duration = Duration::from_secs(10);
 
 /// The feature in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    flags: Flags::augment_args,
+    flags: PageFlags::augment_args,
     start: |matches, wiring| {
-        let is_on = Flags::from_arg_matches(matches)?.page;
+        let is_on = PageFlags::from_arg_matches(matches)?.page;
         Ok(is_on.then(|| start(wiring)))
     },
     ..Entry::NONE
@@ -36,7 +36,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 #[derive(Args)]
 #[group(skip)]
-struct Flags {
+struct PageFlags {
     /// Serve a page for people at /page of these addresses too, to clients in the same network namespace alone, such as a
     /// port-forward: `mcs ui --controller`
     #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]

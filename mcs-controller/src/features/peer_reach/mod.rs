@@ -39,9 +39,9 @@ const RESULTS: [&str; 2] = ["reached", "silent"];
 
 /// The feature in the list.
 pub(crate) const ENTRY: Entry = Entry {
-    flags: Flags::augment_args,
+    flags: ReachFlags::augment_args,
     start: |matches, wiring| {
-        let flags = Flags::from_arg_matches(matches)?;
+        let flags = ReachFlags::from_arg_matches(matches)?;
         wiring.settings.controllers = flags.asked_at(wiring.health);
         Ok(Some(Box::new(Reach::new(&flags, &wiring.published.metrics)?)))
     },
@@ -50,7 +50,7 @@ pub(crate) const ENTRY: Entry = Entry {
 
 #[derive(Args)]
 #[group(skip)]
-struct Flags {
+struct ReachFlags {
     /// Connect to a few pods of each peer every 25 seconds, for the condition `PodsReachable` of ClusterPeers and its
     /// metrics. Nothing is sent over the connections
     #[arg(long, env = "MCS_PROBE_PEERS", value_name = "WHETHER", default_value = "on")]
@@ -61,13 +61,13 @@ struct Flags {
     #[arg(long = "pod-ip", env = "MCS_POD_IPS", value_name = "IP", value_delimiter = ',')]
     pod_ips: Vec<IpAddr>,
 
-    /// How often that is: for tests
-    #[arg(long, hide = true, value_name = "SECONDS", default_value_t = 25,
+    /// How many seconds pass between these connections
+    #[arg(long, value_name = "SECONDS", default_value_t = 25,
         value_parser = clap::value_parser!(u64).range(1..=3600))]
     probe_period: u64,
 }
 
-impl Flags {
+impl ReachFlags {
     /// Where this pod says which source address it sees: its addresses, if health is served on all or on these.
     fn asked_at(&self, health: Option<SocketAddr>) -> Vec<SocketAddr> {
         let Some(health) = health else { return vec![] };
@@ -99,7 +99,7 @@ struct Reach {
 }
 
 impl Reach {
-    fn new(flags: &Flags, metrics: &Metrics) -> prometheus::Result<Self> {
+    fn new(flags: &ReachFlags, metrics: &Metrics) -> prometheus::Result<Self> {
         let period = Duration::from_secs(flags.probe_period);
         Ok(Self {
             ways: Ways::default(),

@@ -10,9 +10,9 @@ use crate::core::{
     peers::Peers,
 };
 
-fn flags(flags: &[&str]) -> Flags {
-    let command = Flags::augment_args(Command::new("run").no_binary_name(true));
-    Flags::from_arg_matches(&command.get_matches_from(flags)).unwrap()
+fn flags(flags: &[&str]) -> ReachFlags {
+    let command = ReachFlags::augment_args(Command::new("run").no_binary_name(true));
+    ReachFlags::from_arg_matches(&command.get_matches_from(flags)).unwrap()
 }
 
 fn of(arguments: &[&str]) -> Reach {

@@ -16,7 +16,7 @@ use mcs_kube::{TRAFFIC_PROPERTY, Traffic, reasons::Reason};
 pub use self::setting::{SETTINGS, setting_problem};
 use self::wanted::{is_told, own_drain_said, traffic_property};
 use crate::core::{
-    clusterset::ClusterId,
+    clusterset::{ClusterId, well_known::FALLBACK_PROPERTY},
     control::State,
     feature::{Core, Entry, Feature},
     leases::Statement,
@@ -55,7 +55,7 @@ impl Teller {
             let problem = problem_of(state, name);
             match (self.problems.note((name, "use"), problem.as_deref()), problem) {
                 (Turn::Fails, Some(problem)) => {
-                    tracing::warn!("ClusterProperty {name}: {problem}; what it said before counts");
+                    tracing::warn!("ClusterProperty {name}: {problem}");
                     tell_unused(state, name, &problem);
                 }
                 (Turn::Recovered, _) => {
@@ -65,7 +65,9 @@ impl Teller {
                 }
                 _ => {}
             }
-            match (self.problems.note((name, "tell"), untold.as_deref()), &untold) {
+            // Imports have this one.
+            let untold = untold.as_ref().filter(|_| name != FALLBACK_PROPERTY);
+            match (self.problems.note((name, "tell"), untold.map(String::as_str)), untold) {
                 (Turn::Fails, Some(problem)) => tell_untold(state, name, problem),
                 (Turn::Recovered, _) => tell_told(state, name),
                 _ => {}
@@ -80,7 +82,7 @@ fn problem_of(state: &State, name: &str) -> Option<String> {
 }
 
 fn tell_unused(state: &mut State, name: &str, problem: &str) {
-    let note = format!("its value is not used, and what it said before counts: {problem}");
+    let note = format!("its value is not used: {problem}");
     tell_of(state, name, Reason::InvalidValue, note);
 }
 

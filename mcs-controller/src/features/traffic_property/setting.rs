@@ -1,12 +1,15 @@
 //! What an operator sets by ClusterProperties of a cluster. The controller obeys, and it and `mcs` say by the same functions
 //! which values cannot be used.
 
-use mcs_kube::{Drain, Traffic};
+use mcs_kube::{Drain, Traffic, wish::Border};
 
-use crate::core::clusterset::well_known::{DRAIN_PROPERTY, PREFERENCE_PROPERTY, WEIGHT_PROPERTY};
+use crate::core::clusterset::well_known::{
+    DRAIN_PROPERTY, FALLBACK_PROPERTY, PREFERENCE_PROPERTY, WEIGHT_PROPERTY,
+};
 
 /// The names of these ClusterProperties.
-pub const SETTINGS: [&str; 3] = [WEIGHT_PROPERTY, DRAIN_PROPERTY, PREFERENCE_PROPERTY];
+pub const SETTINGS: [&str; 4] =
+    [WEIGHT_PROPERTY, DRAIN_PROPERTY, PREFERENCE_PROPERTY, FALLBACK_PROPERTY];
 
 /// Reads the weight of the own cluster for the clients in it.
 pub(super) fn weight(value: &str) -> Result<u32, String> {
@@ -31,14 +34,16 @@ pub(super) fn preference(value: &str) -> Result<bool, String> {
     }
 }
 
-/// Why the value of a ClusterProperty cannot be used. What it said before still counts.
+/// Why the value of a ClusterProperty cannot be used, and what counts instead.
 pub fn setting_problem(name: &str, value: &str) -> Option<String> {
-    match name {
+    let problem = match name {
         WEIGHT_PROPERTY => weight(value).err(),
         DRAIN_PROPERTY => drain(value).err(),
         PREFERENCE_PROPERTY => preference(value).err(),
+        FALLBACK_PROPERTY => return Border::read(value).err(),
         _ => None,
-    }
+    };
+    problem.map(|problem| format!("{problem}; what it said before counts"))
 }
 
 #[cfg(test)]
@@ -61,6 +66,7 @@ mod tests {
                 "true nor",
             ),
             (PREFERENCE_PROPERTY, &["local-first"], &["nearest", "Local-First"], "local-first"),
+            (FALLBACK_PROPERTY, &["all", "none", "drain"], &["nobody", ""], "counts as none"),
         ] {
             assert!(SETTINGS.contains(&name));
             for value in good {

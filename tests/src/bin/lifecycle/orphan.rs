@@ -36,6 +36,8 @@ fn let_go(world: &mut World) -> Result {
     let alive = Pins::new(scene.site.agent.bpffs()).alive();
     LivenessWriter::open(&alive, Some(SOON))?.report(true)?;
 
+    // Each client before leaves a UDP flow, and a later one with its port would follow it.
+    thread::sleep(SOON);
     let theirs = others.iter().map(Server::address).collect();
     wait::until("the programs to leave the VIPs alone", || {
         let who = scene.who_answers()?;

@@ -170,7 +170,10 @@ pub(super) fn paths(lines: &[(usize, String)]) -> Vec<(usize, Vec<&str>)> {
 /// Whether an identifier has the parts of a feature's name: `PeerReachArgs` and `PEER_REACH` those of `peer_reach`.
 pub(super) fn names(word: &str, feature: &str) -> bool {
     let (word, feature) = (parts(word), parts(feature));
-    word.windows(feature.len()).any(|parts| parts == feature)
+    // A tracepoint of the kernel is no trace.
+    let is_other = |rest: &[String]| rest.first().is_some_and(|next| next.starts_with("point"));
+    let mut places = word.windows(feature.len()).enumerate();
+    places.any(|(at, parts)| parts == feature && !is_other(&word[at + feature.len()..]))
 }
 
 fn parts(word: &str) -> Vec<String> {
@@ -227,5 +230,7 @@ mod tests {
         for (word, expected) in cases {
             assert_eq!(names(word, "peer_reach"), expected, "{word}");
         }
+        assert!(names("open_trace", "trace") && names("TracePin", "trace"));
+        assert!(!names("RawTracePoint", "trace"), "a tracepoint of the kernel");
     }
 }

@@ -15,7 +15,7 @@ pub struct Hook {
 }
 
 /// Whether a program runs for the sockets of a cgroup.
-pub(crate) struct Running {
+pub(crate) struct HookState {
     pub(crate) runs: bool,
     /// The ids of the programs that run before it.
     pub(crate) before: Vec<u32>,
@@ -39,11 +39,11 @@ impl Hook {
         &self,
         cgroup: BorrowedFd<'_>,
         program: Option<u32>,
-    ) -> io::Result<Running> {
+    ) -> io::Result<HookState> {
         let mut ids = effective_programs(cgroup, self.attach_type)?;
         let place = ids.iter().position(|id| Some(*id) == program);
         ids.truncate(place.unwrap_or(0));
-        Ok(Running { runs: place.is_some(), before: ids })
+        Ok(HookState { runs: place.is_some(), before: ids })
     }
 }
 

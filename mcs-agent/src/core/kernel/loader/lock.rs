@@ -22,19 +22,23 @@ pub struct DirectoryLock {
 }
 
 impl DirectoryLock {
-    /// Takes the lock, or `None` if another agent holds it.
+    /// Takes the lock, or `None` if another agent holds it. It waits for commands, which hold it for an instant, in
+    /// `is_held`.
     pub fn try_take(directory: &Path) -> io::Result<Option<Self>> {
-        let file = File::open(directory)?;
-        // A command holds it for an instant, in `is_held`.
-        for attempt in 0..3 {
-            if attempt > 0 {
-                thread::sleep(Duration::from_millis(20));
+        for _ in 0..2 {
+            if let Some(lock) = Self::take_now(directory)? {
+                return Ok(Some(lock));
             }
-            if lock(&file, FlockOperation::NonBlockingLockExclusive)? {
-                return Ok(Some(Self { directory: file }));
-            }
+            thread::sleep(Duration::from_millis(20));
         }
-        Ok(None)
+        Self::take_now(directory)
+    }
+
+    /// The same without waiting for commands: whoever asks does so again.
+    pub fn take_now(directory: &Path) -> io::Result<Option<Self>> {
+        let directory = File::open(directory)?;
+        let is_taken = lock(&directory, FlockOperation::NonBlockingLockExclusive)?;
+        Ok(is_taken.then_some(Self { directory }))
     }
 
     /// Whether this path leads to the locked directory.

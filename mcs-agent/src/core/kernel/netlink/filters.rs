@@ -82,7 +82,7 @@ pub struct FilterPlace {
 
 /// An existing filter.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Filter {
+pub struct TcFilter {
     /// Its place.
     pub place: FilterPlace,
     /// Its chain; packets begin in chain 0.
@@ -97,7 +97,7 @@ pub struct Filter {
     pub program: Option<u32>,
 }
 
-impl Filter {
+impl TcFilter {
     /// Whether it is an eBPF (or BPF) filter.
     pub fn is_bpf(&self) -> bool {
         self.kind == TcFilterBpf::KIND
@@ -155,7 +155,7 @@ impl Netlink {
         &self,
         index: u32,
         direction: Direction,
-    ) -> Result<Vec<Filter>, NetlinkError> {
+    ) -> Result<Vec<TcFilter>, NetlinkError> {
         let error =
             |error| NetlinkError::new(format!("list the {} filters", direction.name()), error);
         let header = TcHeader { parent: direction.parent(), ..header(index) };
@@ -248,14 +248,14 @@ fn filter_message(place: FilterPlace, new: Option<NewFilter<'_>>) -> TcMessage {
 }
 
 /// `None` for a message about a priority instead of a filter.
-fn filter(message: &TcMessage, index: u32, direction: Direction) -> Option<Filter> {
+fn filter(message: &TcMessage, index: u32, direction: Direction) -> Option<TcFilter> {
     let TcHandle { major: priority, minor: protocol } = message.header.info.into();
     let handle = message.header.handle.into();
     if handle == 0 {
         return None;
     }
     let place = FilterPlace { index, direction, priority, handle };
-    let mut filter = Filter {
+    let mut filter = TcFilter {
         place,
         chain: 0,
         every_protocol: protocol == EVERY_PROTOCOL,

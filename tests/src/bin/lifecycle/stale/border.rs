@@ -33,7 +33,8 @@ fn shut(target: &Target, fallback: &str) -> Service {
 /// A connection by each path and family.
 fn streams(site: &Site, network: &Network, target: &Target) -> Result<Vec<(bool, TcpStream)>> {
     let connect = |(sockets, family)| {
-        let stream = by(site, network, sockets, || Ok(connected(family, target.tcp(family))?))?;
+        let stream = by(site, network, sockets, || Ok(connected(family, target.tcp(family))?))
+            .with_context(|| format!("TCP, {family}, sockets: {sockets}"))?;
         identity(&stream)?;
         Ok((sockets, stream))
     };
@@ -46,15 +47,15 @@ pub(super) fn closes(world: &mut World) -> Result {
     let both = [&closed.service, &drained.service];
     let launch = Launch::new(&world.run, "border", &network.node.netns).flags(&["--tc=on"]);
     let site = launch.capabilities(&[ENTERS]).knows(&both)?;
-    let pods =
-        PODS.map(|pod| Servers::start(&network.remote, REMOTE.both(pod), &[(Server::udp, UDP.1)]));
-    let [pod, _stays] = pods;
+    let serve = |pod| Servers::start(&network.remote, REMOTE.both(pod), &[(Server::udp, UDP.1)]);
+    let (pod, _stays) = (serve(PODS[0])?, serve(PODS[1])?);
     for target in [&closed, &drained] {
         lead(&network, target)?;
     }
     let udp_client = |target: &Target, sockets, family, is_connected| {
         let begin = || Sender::begin(family, target, sockets, is_connected);
         by(&site, &network, sockets, begin)
+            .with_context(|| format!("{}, {family}, sockets: {sockets}", target.service.name()))
     };
     let (mut senders, mut untold) = (Vec::new(), Vec::new());
     for (sockets, family) in CLIENTS {
@@ -69,7 +70,7 @@ pub(super) fn closes(world: &mut World) -> Result {
         (streams(&site, &network, &closed)?, streams(&site, &network, &drained)?);
 
     // What arrives at the pod from now on is counted.
-    drop(pod?);
+    drop(pod);
     let sinks = sinks(&network.remote, PODS[0])?;
     let began = Instant::now();
     site.apply(&shut(&closed, "none"))?;

@@ -17,7 +17,7 @@ use crate::core::kernel::{
     bpf::{TcxEntry, TcxLinkInfo, program_name},
     devices::{Device, DeviceList},
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink, Qdisc},
+    netlink::{Direction, FilterPlace, Netlink, Qdisc, TcFilter},
 };
 
 /// Attaches programs to devices, and detaches them.
@@ -45,9 +45,11 @@ pub struct DevicePrograms {
     /// Filters of ours that a newer filter of others of the same priority precedes, which should be the first.
     pub overtaken: Vec<TcHook>,
     qdisc: Option<Qdisc>,
-    filters: Vec<Filter>,
+    filters: Vec<TcFilter>,
     /// A program that no agent has loaded, and its place.
     pub foreign: Option<String>,
+    /// A program of others in tcx, by side. It runs before any filter.
+    tcx_of_others: BTreeMap<&'static str, String>,
     /// Another's program or filter that runs before ours, which should be the first. It may take packets.
     pub ahead: Option<String>,
 }
@@ -160,7 +162,7 @@ impl TcAttacher {
         &self,
         index: u32,
         qdisc: Option<Qdisc>,
-        filters: Vec<Filter>,
+        filters: Vec<TcFilter>,
     ) -> Result<DevicePrograms, TcError> {
         let mut found = DevicePrograms { qdisc, filters, ..DevicePrograms::default() };
         let mut entries = BTreeMap::new();
@@ -273,8 +275,10 @@ impl TcAttacher {
         }
         for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
             let place = format!("tcx {}", direction.name());
-            if found.foreign.is_none() {
-                found.foreign = foreign_program(entry.program_id, &place)?;
+            if let Some(other) = foreign_program(entry.program_id, &place)? {
+                found.foreign.get_or_insert_with(|| other.clone());
+                found.tcx_of_others.insert(direction.name(), other);
+                break;
             }
         }
         Ok(entries)
@@ -291,7 +295,8 @@ impl TcAttacher {
     ) -> AttachOutcome {
         let mut attached = Vec::new();
         let missing = |hook: &TcHook| self.classifiers.get(*hook, &device.link_type).err();
-        if let Some(error) = hooks.iter().find_map(missing) {
+        let preceded = || self.preceded(hooks, found);
+        if let Some(error) = hooks.iter().find_map(missing).or_else(preceded) {
             return AttachOutcome { attached, error: Some(error) };
         }
         for hook in hooks {
@@ -304,6 +309,15 @@ impl TcAttacher {
         }
         let error = self.detach_others(device.index, hooks, found).await.err();
         AttachOutcome { attached, error }
+    }
+
+    /// A filter that should be the first does not come behind a program of others: that one may take every packet.
+    fn preceded(&self, hooks: &[TcHook], found: &DevicePrograms) -> Option<TcError> {
+        let is_first = self.mechanism == Mechanism::Clsact && found.places.is_empty();
+        let first = hooks.iter().filter(|hook| is_first && hook.position() == Position::First);
+        let other =
+            first.filter_map(|hook| found.tcx_of_others.get(hook.direction().name())).next();
+        other.map(|program| TcError::Preceded { program: program.clone() })
     }
 
     async fn ensure(
@@ -419,7 +433,7 @@ pub async fn detach_all(pins: &Pins) -> Result<DetachOutcome, TcError> {
 }
 
 /// Whether this agent or another one has added a filter, by its name: the directory of an agent, and a hook.
-fn is_of_an_agent(filter: &Filter) -> bool {
+fn is_of_an_agent(filter: &TcFilter) -> bool {
     let name = filter.name.as_deref().and_then(|name| name.rsplit('/').next());
     name.is_some_and(|name| TcHook::named(name).is_some())
 }

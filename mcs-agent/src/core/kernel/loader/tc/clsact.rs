@@ -12,7 +12,7 @@ use super::{
 };
 use crate::core::kernel::{
     loader::Pins,
-    netlink::{Direction, Filter, FilterPlace, Netlink, NewFilter, Qdisc},
+    netlink::{Direction, FilterPlace, Netlink, NewFilter, Qdisc, TcFilter},
 };
 
 /// "mcs": the handle of our filters, or the first free one above. The kernel would give them 1, and the
@@ -57,13 +57,13 @@ impl Clsact {
     }
 
     /// The hook of a filter; `None` if it is not ours.
-    pub(super) fn hook(&self, filter: &Filter) -> Option<TcHook> {
+    pub(super) fn hook(&self, filter: &TcFilter) -> Option<TcHook> {
         let name = filter.name.as_ref()?.strip_prefix(&self.owner)?.strip_prefix('/')?;
         TcHook::named(name).filter(|hook| hook.direction() == filter.place.direction)
     }
 
     /// The filters of both sides of a device.
-    pub(super) async fn filters(&self, device: u32) -> Result<Vec<Filter>, TcError> {
+    pub(super) async fn filters(&self, device: u32) -> Result<Vec<TcFilter>, TcError> {
         let mut filters = Vec::new();
         for direction in Direction::ALL {
             filters.extend(self.netlink.filters(device, direction).await?);
@@ -78,7 +78,7 @@ impl Clsact {
         device: u32,
         classifier: &Classifier,
         qdisc: Option<Qdisc>,
-        filters: &[Filter],
+        filters: &[TcFilter],
     ) -> Result<(), TcError> {
         match qdisc {
             Some(Qdisc::Clsact) => {}
@@ -130,7 +130,7 @@ impl Clsact {
 /// The first or the last priority that the existing filters leave free. Filters of one priority must have one kind and
 /// protocol. Among filters of one priority, the latest runs first: another one at the very last priority runs after ours
 /// in any case.
-fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Option<u16> {
+fn priority(position: Position, direction: Direction, filters: &[TcFilter]) -> Option<u16> {
     let others =
         filters.iter().filter(|filter| filter.place.direction == direction && filter.chain == 0);
     let is_free = |priority: &u16| {
@@ -146,9 +146,9 @@ fn priority(position: Position, direction: Direction, filters: &[Filter]) -> Opt
 }
 
 /// A handle that no filter of this priority has.
-fn handle(direction: Direction, priority: u16, filters: &[Filter]) -> u32 {
+fn handle(direction: Direction, priority: u16, filters: &[TcFilter]) -> u32 {
     let is_taken = |handle: &u32| {
-        filters.iter().any(|Filter { place, .. }| {
+        filters.iter().any(|TcFilter { place, .. }| {
             (place.direction, place.priority, place.handle) == (direction, priority, *handle)
         })
     };
@@ -159,9 +159,9 @@ fn handle(direction: Direction, priority: u16, filters: &[Filter]) -> u32 {
 mod tests {
     use super::*;
 
-    fn filter(priority: u16, kind: &str, protocol: bool, chain: u32) -> Filter {
+    fn filter(priority: u16, kind: &str, protocol: bool, chain: u32) -> TcFilter {
         let direction = Direction::Egress;
-        Filter {
+        TcFilter {
             place: FilterPlace { index: 7, direction, priority, handle: 1 },
             chain,
             every_protocol: protocol,
