@@ -1,6 +1,9 @@
 //! Programs of others at the uplink, beside the guard.
 
-use crate::{attach::PODS, prelude::*};
+use crate::{
+    attach::{PODS, all_flags},
+    prelude::*,
+};
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a filter of others that is put at handle 1 leaves the guard", keeps_its_handle);
@@ -54,7 +57,14 @@ fn keeps_its_handle(world: &mut World) -> Result {
 fn is_refused(world: &World) -> Result {
     let place = world.new_place(&PODS)?;
     let counter = Counter::by_tcx(&place.node.netns, UPLINK, Way::Egress, Order::First)?;
-    let bench = Bench::on(world, place, Mechanism::Clsact, &[])?;
+    let target = world.fresh("attached").with_remote(Distance::Near, World::WEB);
+    let flags = all_flags(Mechanism::Clsact, &[]);
+    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
+    let name = place.name("attach");
+    let launch = Launch::new(&world.run, &name, &place.node.netns).flags(&flags);
+    let manifests = Manifests::create(&world.run)?;
+    manifests.write(&target.service)?;
+    let bench = Bench { site: launch.reads(manifests)?, target, place };
     let error = || -> Result<String> {
         let devices = bench.devices()?;
         let uplink = devices.get(UPLINK).context("the uplink is not listed")?;
@@ -67,6 +77,7 @@ fn is_refused(world: &World) -> Result {
     })?;
     let degraded = bench.site.agent.status()?["degraded"].to_string();
     ensure!(degraded.contains("--tc-attach=tcx"), "{degraded}");
+    bench.site.agent.wait_for(&bench.target.service)?;
     reaches(bench.client()?, &bench.target)?;
     drop(counter);
     wait::until("the guard to be attached", || {

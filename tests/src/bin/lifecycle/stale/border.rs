@@ -19,8 +19,8 @@ fn open(world: &World) -> [Target; 2] {
     let names = [("closed", "none"), ("drained", "drain")];
     let mut pods = PODS.into_iter();
     names.map(|(name, fallback)| {
-        let mut target = world.target(name).with_cluster("west", pods.next().as_slice());
-        target.service = target.service.bordered(&["west"], fallback);
+        let mut target = world.target(name).with(pods.next().as_slice());
+        target.service = target.service.bordered(&["remote"], fallback);
         target
     })
 }
