@@ -43,9 +43,17 @@ fn streams(site: &Site, network: &Network, target: &Target) -> Result<Vec<(bool,
 
 pub(super) fn closes(world: &mut World) -> Result {
     let network = Network::named(&world.run, "border-", &PODS, &[(Server::tcp_echo, TCP.1)])?;
+    // A packet that nobody translates leaves by the uplink, whose program answers.
+    let (node, beyond) = (&network.node, Subnet(20));
+    let _beyond = node.link_by(&world.run, "border-beyond", "uplink", beyond, &[2])?;
     let [closed, drained] = open(world);
+    for family in Family::ON_WIRE {
+        let via = family.address(beyond.v4(2), beyond.v6(2), 0).ip();
+        let vip = closed.tcp(family).ip();
+        node.netns.ip(&format!("route add {vip} via {via}"))?;
+    }
     let both = [&closed.service, &drained.service];
-    let launch = Launch::new(&world.run, "border", &network.node.netns).flags(&["--tc=on"]);
+    let launch = Launch::new(&world.run, "border", &network.node.netns).flags(&["--tc=on", "--uplinks=uplink"]);
     let site = launch.capabilities(&[ENTERS]).knows(&both)?;
     let serve = |pod| Servers::start(&network.remote, REMOTE.both(pod), &[(Server::udp, UDP.1)]);
     let (pod, _stays) = (serve(PODS[0])?, serve(PODS[1])?);
