@@ -11,6 +11,7 @@ pub mod flow_list;
 pub mod manifests;
 pub mod passive_health;
 pub mod peer_reach;
+pub mod probe_command;
 pub mod self_test;
 pub mod service_list;
 pub mod socket_list;
@@ -40,5 +41,6 @@ pub const LIST: &[Definition] = &[
     flow_list::FEATURE,
     socket_list::FEATURE,
     explain::FEATURE,
+    probe_command::FEATURE,
     cleanup_nodes::FEATURE,
 ];

@@ -2,25 +2,31 @@
 
 use std::{cmp::Reverse, collections::BTreeMap, process::Output, time::Duration};
 
-use anyhow::{Context as _, ensure};
-use futures_util::{StreamExt as _, stream};
+use anyhow::{Context as _, anyhow, ensure};
 use mcs_kube::report::Status;
 use serde::de::DeserializeOwned;
 use serde_json::Value;
-use tokio::{process::Command, time::timeout};
+use tokio::{
+    process::Command,
+    time::{Instant, timeout, timeout_at},
+};
 
 use crate::{
     cluster::{Cluster, PODS},
+    fleet,
     status::condition,
-    tool::{ended, said_last, tool},
+    tool::{said_last, tool},
 };
 
 /// The label of the agent's pods.
 pub(crate) const SELECTOR: &str = "app.kubernetes.io/name=mcs-agent";
 /// The agents that are asked at a time.
 const AT_A_TIME: usize = 8;
-/// The time limit of a command in a pod. A probe of 16 silent backends takes 9 seconds.
+/// The time limit of a command in a pod. A probe of 16 silent backends takes 6 seconds.
 const LIMIT: Duration = Duration::from_secs(30);
+
+/// The time for a short answer of one among many. A probe takes six seconds at most.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(7);
 
 /// A pod of the agent.
 #[derive(Clone, Debug)]
@@ -115,7 +121,11 @@ fn is_of_daemon_set(pod: &Value) -> bool {
 impl AgentPod {
     /// Runs `mcs-agent` with these words in the pod, by kubectl.
     pub(crate) async fn run(&self, cluster: &Cluster, words: &[&str]) -> anyhow::Result<Output> {
-        let ended = timeout(LIMIT, ended(self.kubectl(cluster, words)?, &[])).await;
+        #[cfg(not(test))]
+        let ended = crate::tool::ended(self.kubectl(cluster, words)?, &[]);
+        #[cfg(test)]
+        let ended = tests::in_memory(self, cluster, words);
+        let ended = timeout(LIMIT, ended).await;
         ended.with_context(|| format!("no answer within {} s", LIMIT.as_secs()))?
     }
 
@@ -125,6 +135,7 @@ impl AgentPod {
             Some(kubeconfig) => tool("kubectl", "--context", kubeconfig)?,
             None => Command::new("kubectl"),
         };
+        kubectl.kill_on_drop(true);
         kubectl.args(["exec", "--stdin", "--namespace", &self.namespace, &self.name]);
         kubectl.args(["--container", "mcs-agent", "--", "mcs-agent"]).args(words);
         Ok(kubectl)
@@ -146,9 +157,30 @@ impl AgentPod {
         &self,
         cluster: &Cluster,
     ) -> anyhow::Result<Status<R>> {
-        let output = self.run(cluster, &["status", "--output", "json"]).await?;
-        serde_json::from_slice(&output.stdout).map_err(|_| anyhow::anyhow!(said_last(&output)))
+        self.said(cluster, &["status", "--output", "json"]).await
     }
+
+    /// The JSON that `mcs-agent` prints with these words, whatever status it ends with.
+    pub(crate) async fn said<T: DeserializeOwned>(
+        &self,
+        cluster: &Cluster,
+        words: &[&str],
+    ) -> anyhow::Result<T> {
+        let output = self.run(cluster, words).await?;
+        serde_json::from_slice(&output.stdout).map_err(|_| anyhow!(said_last(&output)))
+    }
+}
+
+/// What one agent answers within this time, which ends with that of all at the latest.
+pub(crate) async fn within<T>(
+    patience: Duration,
+    end: Instant,
+    answer: impl Future<Output = anyhow::Result<T>>,
+) -> anyhow::Result<T> {
+    let begin = Instant::now();
+    ensure!(begin < end, "not asked: the time for all agents was over");
+    let late = |_| anyhow!("no answer within {} s", begin.elapsed().as_secs());
+    timeout_at(end.min(begin + patience), answer).await.map_err(late)?
 }
 
 /// Asks the agents of these pods, a few at a time. The answers are in the order of the pods.
@@ -156,19 +188,38 @@ pub(crate) async fn ask_each<T>(
     pods: &[AgentPod],
     ask: impl AsyncFn(&AgentPod) -> T,
 ) -> Vec<(&AgentPod, T)> {
-    let ask = &ask;
-    let asked = pods.iter().map(|pod| async move { (pod, ask(pod).await) });
-    stream::iter(asked).buffered(AT_A_TIME).collect().await
+    fleet::each_of(AT_A_TIME, pods, async |pod| (pod, ask(pod).await)).await
 }
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use std::process::ExitStatus;
+
+    use http::Request;
     use serde_json::json;
 
     use super::*;
 
+    /// What an API server in memory answers for the command in the pod. kubectl does not run.
+    pub(super) async fn in_memory(
+        pod: &AgentPod,
+        cluster: &Cluster,
+        words: &[&str],
+    ) -> anyhow::Result<Output> {
+        let AgentPod { namespace, name, .. } = pod;
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}/exec");
+        let request = Request::get(format!("{path}?command={}", words.join("+")));
+        let said = cluster.client().await?.request_text(request.body(vec![])?).await?;
+        Ok(Output { status: ExitStatus::default(), stdout: said.into_bytes(), stderr: vec![] })
+    }
+
     /// The status of a healthy agent, but for what differs.
     pub(crate) fn status<R: DeserializeOwned>(other: Value) -> Status<R> {
+        serde_json::from_value(status_document(other)).unwrap()
+    }
+
+    /// The same as the agent prints it.
+    pub(crate) fn status_document(other: Value) -> Value {
         let mut status = json!({
             "degraded": [], "counters": {}, "start": null,
             "report": {
@@ -178,7 +229,7 @@ pub(crate) mod tests {
             },
         });
         merge(&mut status, other);
-        serde_json::from_value(status).unwrap()
+        status
     }
 
     fn merge(into: &mut Value, other: Value) {

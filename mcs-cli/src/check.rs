@@ -5,6 +5,9 @@ pub(crate) mod agents;
 mod chain;
 mod dns;
 mod ids;
+#[cfg(test)]
+mod many_nodes;
+mod nodes;
 mod others;
 mod peers;
 pub(crate) mod pods;
@@ -13,7 +16,7 @@ mod reports;
 pub(crate) mod rights;
 mod same_addresses;
 
-use std::{collections::BTreeSet, io, process::ExitCode, time::Duration};
+use std::{io, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
 use clap::Args;
@@ -35,6 +38,7 @@ use self::{
         Compared, Difference,
         gather::{self, Reading},
     },
+    nodes::Proof,
     pods::{Probe, ProbeArgs, Probing, source::Controller},
     reports::Reports,
 };
@@ -61,7 +65,7 @@ const MAILBOX_SECRET: &str = "--mailbox-secret";
 ///
 /// Follows each exported service from its ready pods to the tables of the agents, and names the first link that differs from the one
 /// before, twice within seconds. Asks each cluster for its id, types, rights, controller, agents, settings, peers and DNS, and connects to
-/// a few pods of each peer. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
+/// a few pods of each peer. The agent of every node tries ClusterSetIPs, names and large answers. The controllers of the clusters say which source address they see. Each failure says what to do, and failures come first. Exits with 1 if anything is missing, and with 3 if
 /// clusters do not answer, or it is not known whether a peer is read now, and nothing is missing elsewhere. Warnings, and what you may not ask (`skipped`), leave it 0.
 #[derive(Debug, Args)]
 #[command(after_help = "\
@@ -106,7 +110,7 @@ struct Finding {
     see: String,
     #[serde(skip_serializing_if = "Option::is_none")]
     peer: Option<String>,
-    /// The node of the pod that has tried it.
+    /// The node from which it was tried.
     #[serde(skip_serializing_if = "Option::is_none")]
     node: Option<String>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -148,6 +152,18 @@ impl Finding {
             }
         };
         finding
+    }
+
+    /// What is said of a node.
+    fn of_node(
+        cluster: &str,
+        node: &str,
+        check: ClusterCheck,
+        result: anyhow::Result<String>,
+    ) -> Self {
+        let result = result.map(|message| format!("{node}: {message}"));
+        let result = result.map_err(|error| error.context(node.to_owned()));
+        Self { node: Some(node.to_owned()), ..Self::new(cluster, check, result) }
     }
 
     const fn result(&self) -> &'static str {
@@ -233,25 +249,12 @@ fn exit_code(findings: &[Finding]) -> u8 {
 fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
     let mut sorted: Vec<_> = findings.iter().collect();
     sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
-    let mut rows = Vec::new();
-    let mut folded = BTreeSet::new();
-    for one in sorted {
-        let (cluster, result) = (one.cluster.clone(), one.result().to_owned());
-        let is_alike = |other: &&Finding| {
-            let of = |one: &Finding| (one.cluster.clone(), one.check, one.result());
-            of(other) == of(one)
-        };
-        let mut message = one.message.clone();
-        if result == "ok" && one.check == ClusterCheck::Reach {
-            if !folded.insert(cluster.clone()) {
-                continue;
-            }
-            let nodes: Vec<_> = findings.iter().filter(is_alike).collect();
-            message = reach::folded(&nodes).unwrap_or(message);
-        }
+    let rows = nodes::folded(&sorted).into_iter().map(|(one, message)| {
+        let result = one.result();
         let see = if result == "ok" { String::new() } else { format!("\nsee {}", one.see) };
-        rows.push(vec![cluster, one.check.to_string(), result, format!("{message}{see}")]);
-    }
+        let (cluster, check) = (one.cluster.clone(), one.check.to_string());
+        vec![cluster, check, result.to_owned(), format!("{message}{see}")]
+    });
     style.table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)
 }
 
@@ -281,19 +284,21 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let controllers =
         fleet::each(&clusters, async |cluster| Controller::of(cluster, namespace).await).await;
     let known = (&*known, &*controllers);
+    let tried = (!command.probe.is_off()).then_some(&*controllers);
     let read = async |cluster: &Cluster| {
         let mailbox = mailbox(cluster, command).await;
-        (gather::read(cluster, mailbox).await, mailbox)
+        (gather::read(cluster, mailbox, tried).await, mailbox)
     };
     let (readings, mailboxes): (Vec<_>, Vec<_>) =
         fleet::each(&clusters, read).await.into_iter().unzip();
-    let (facts, statuses): (Vec<_>, Vec<_>) =
-        readings.into_iter().map(|Reading { facts, statuses }| (facts, statuses)).unzip();
+    let readings = readings.into_iter();
+    let (facts, (statuses, proofs)): (Vec<_>, (Vec<_>, Vec<_>)) =
+        readings.map(|Reading { facts, statuses, proof }| (facts, (statuses, proof))).unzip();
     let compared = chain::compare(&facts);
     let begin = Instant::now();
-    let both = clusters.iter().zip(statuses);
-    let found = fleet::each(both, async |(cluster, statuses)| {
-        check_one(command, cluster, Reports::of(statuses), known, probing).await
+    let each = clusters.iter().zip(statuses.into_iter().zip(&proofs));
+    let found = fleet::each(each, async |(cluster, (statuses, proof))| {
+        check_one(command, cluster, (Reports::of(statuses), proof), known, probing).await
     });
     let (found, silent): (Vec<_>, Vec<_>) = found.await.into_iter().unzip();
     let mut found: Vec<Vec<Finding>> = found;
@@ -310,6 +315,9 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     };
     for ((cluster, found), since) in clusters.iter().zip(&mut found).zip(&silent) {
         found.extend(links(cluster.id.as_str(), &compared, since.as_deref()));
+    }
+    for ((facts, found), proof) in facts.iter().zip(&mut found).zip(&proofs) {
+        found.extend(proof.findings(&facts.cluster, &facts.tables));
     }
     findings.extend(found.into_iter().flatten());
     let imports = clusters.iter().zip(&facts);
@@ -344,7 +352,7 @@ fn links(cluster: &str, compared: &Compared, since: Option<&str>) -> Vec<Finding
 async fn check_one(
     command: &CheckCommand,
     cluster: &Cluster,
-    reports: Reports,
+    (reports, proof): (Reports, &Proof),
     (known, controllers): (&[peers::Known], &[Controller]),
     probing: &Probing,
 ) -> (Vec<Finding>, Option<String>) {
@@ -375,7 +383,7 @@ async fn check_one(
     for (check, result) in found.chain(dns::checks(cluster).await) {
         add(check, result);
     }
-    match pods::checks(cluster, &command.probe, probing, controllers).await {
+    match pods::checks(cluster, &command.probe, probing, controllers, proof.services()).await {
         Ok(found) => findings.extend(found),
         Err(error) => add(ClusterCheck::Pods, Err(error)),
     }

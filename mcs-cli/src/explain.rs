@@ -197,15 +197,19 @@ async fn dns_server(cluster: &Cluster, pod: &Client) -> Result<String, String> {
         DnsServer::Own(address) => return Ok(address.to_string()),
         DnsServer::Unknown(why) => return Err(why.to_owned()),
     }
+    cluster_dns(cluster).await.map(|address| address.to_string())
+}
+
+/// The address of Service `kube-dns`, or why it is unknown.
+pub(crate) async fn cluster_dns(cluster: &Cluster) -> Result<IpAddr, String> {
     let found = cluster.get(SERVICES, Some(SYSTEM), "kube-dns").await;
     cluster_ip(found.map_err(|error| told(&error))?.as_ref())
 }
 
-fn cluster_ip(service: Option<&Value>) -> Result<String, String> {
+fn cluster_ip(service: Option<&Value>) -> Result<IpAddr, String> {
     let service = service.ok_or_else(|| format!("there is no Service kube-dns in {SYSTEM}"))?;
-    let address = service["spec"]["clusterIP"].as_str();
-    let address = address.filter(|address| address.parse::<IpAddr>().is_ok());
-    address.map(str::to_owned).ok_or_else(|| format!("Service kube-dns in {SYSTEM} has no address"))
+    let address = service["spec"]["clusterIP"].as_str().and_then(|address| address.parse().ok());
+    address.ok_or_else(|| format!("Service kube-dns in {SYSTEM} has no address"))
 }
 
 /// Runs `mcs-agent explain` in the agent's pod.
@@ -400,7 +404,7 @@ mod tests {
     #[test]
     fn the_dns_server_is_an_address_of_kube_dns() {
         let service = |ip: &str| json!({"spec": {"clusterIP": ip}});
-        assert_eq!(cluster_ip(Some(&service("10.96.0.10"))), Ok("10.96.0.10".to_owned()));
+        assert_eq!(cluster_ip(Some(&service("10.96.0.10"))), Ok([10, 96, 0, 10].into()));
         assert!(cluster_ip(Some(&service("None"))).is_err());
         assert!(cluster_ip(None).unwrap_err().starts_with("there is no Service kube-dns"));
     }

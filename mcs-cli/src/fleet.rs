@@ -20,13 +20,18 @@ pub(crate) async fn each<T, R>(
     each_of(AT_A_TIME, all, work).await
 }
 
-/// Does the same for each, so many at a time.
+/// Does the same for each, so many at a time. One that takes long holds up no other.
 pub(crate) async fn each_of<T, R>(
     at_a_time: usize,
     all: impl IntoIterator<Item = T>,
     work: impl AsyncFn(T) -> R,
 ) -> Vec<R> {
-    stream::iter(all.into_iter().map(|one| work(one))).buffered(at_a_time.max(1)).collect().await
+    let work = &work;
+    let work =
+        all.into_iter().enumerate().map(|(place, one)| async move { (place, work(one).await) });
+    let mut done: Vec<_> = stream::iter(work).buffer_unordered(at_a_time.max(1)).collect().await;
+    done.sort_unstable_by_key(|(place, _)| *place);
+    done.into_iter().map(|(_, result)| result).collect()
 }
 
 /// All results, or the text of every error.

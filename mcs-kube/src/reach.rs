@@ -1,4 +1,5 @@
-//! Probes of pods of other clusters: the choice of endpoints, the connections, and the judgement of several rounds.
+//! Every probe of the programs: connections to an address or a name, questions to DNS servers, the source address that the other
+//! end sees, a large answer; and of pods of other clusters the choice of endpoints, and the judgement of several rounds.
 //!
 //! A connection is opened and closed; nothing is sent, but to a controller that is asked for the source address.
 
@@ -6,6 +7,7 @@ mod choice;
 mod connect;
 pub mod dns;
 pub mod source;
+mod targets;
 mod way;
 
 use clap::ValueEnum;
@@ -13,6 +15,7 @@ use clap::ValueEnum;
 pub use self::{
     choice::Sample,
     connect::{Attempt, Outcome, TIMEOUT, connect, connect_all},
+    targets::{Found, Target, Targets},
     way::{REACHED_ROUNDS, SILENT_ROUNDS, Way},
 };
 

@@ -6,13 +6,14 @@ use anyhow::ensure;
 use jiff::Timestamp;
 use mcs_kube::report::CommonReport;
 use serde_json::Value;
+use tokio::time::timeout;
 
 use super::{
     Warning, listed,
     reports::{NodeStatus, Reports},
 };
 use crate::{
-    agent_pod::{self, AgentPod, SELECTOR},
+    agent_pod::{self, AgentPod, PATIENCE, SELECTOR},
     cluster::{Cluster, NODES, PODS},
 };
 
@@ -28,11 +29,11 @@ pub(crate) async fn on_every_node(cluster: &Cluster) -> anyhow::Result<String> {
     unready.truncate(ASKED);
     // Without an answer its container may not run.
     let said = agent_pod::ask_each(&unready, async |pod: &AgentPod| {
-        pod.status::<CommonReport>(cluster).await
+        timeout(PATIENCE, pod.status::<CommonReport>(cluster)).await
     })
     .await;
     let said = said.into_iter().filter_map(|(pod, said)| {
-        let degraded = said.ok()?.degraded.join("; ");
+        let degraded = said.ok()?.ok()?.degraded.join("; ");
         (!degraded.is_empty()).then_some((&*pod.name, degraded))
     });
     result(&nodes, &pods, &said.collect())

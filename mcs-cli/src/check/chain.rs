@@ -11,7 +11,7 @@ mod seen;
 mod source;
 mod tables;
 #[cfg(test)]
-mod world;
+pub(super) mod world;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -22,9 +22,9 @@ use anyhow::{bail, ensure};
 use mcs_kube::{ObjectKey, reasons::ClusterCheck};
 use serde::Serialize;
 
-pub(super) use self::facts::Facts;
+pub(super) use self::facts::{Facts, Table, Unread, What};
 use self::{
-    facts::{End, Unread, View},
+    facts::{End, View},
     source::Offer,
 };
 use super::{Unknown, Warning, listed};

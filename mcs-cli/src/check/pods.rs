@@ -5,37 +5,33 @@ mod pod;
 mod sample;
 pub(crate) mod source;
 
-use std::time::Duration;
-
 use clap::{Args, ValueEnum};
-use mcs_kube::reasons::ClusterCheck;
+use mcs_kube::{
+    reach::{Found, Outcome, Target, Targets},
+    reasons::ClusterCheck,
+};
 use serde::Serialize;
 use serde_json::Value;
 use tokio::sync::RwLock;
 
-pub(crate) use self::pod::{Errand, run_pod};
-use self::{sample::Endpoint, source::Controller};
+pub(crate) use self::pod::run_pod;
+use self::{by_name::Service, sample::Endpoint, source::Controller};
 use super::Finding;
 use crate::{
     cluster::{Cluster, PEERS, SLICES, of_type},
     status::condition,
 };
-use mcs_controller::{
-    core::clusterset::well_known,
-    features::{
-        peer_reach,
-        probe_command::{self, Found, Outcome},
-    },
-};
+use mcs_controller::{core::clusterset::well_known, features::peer_reach};
 
-/// The time limit of an answer.
-const LIMIT: Duration = Duration::from_secs(3);
 /// The slices of a peer that are read.
 const SLICES_OF_PEER: u32 = 50;
 /// The endpoints of a peer that are probed.
 const ENDPOINTS_OF_PEER: usize = 4;
 /// The endpoints that are probed in one cluster. The kubelet passes on 4,096 bytes of a pod's results.
 const ENDPOINTS_OF_CLUSTER: usize = 170;
+
+/// The services that a pod tries by name.
+const SERVICES: usize = 2;
 
 /// Where endpoints are probed from.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -66,6 +62,11 @@ pub(crate) struct ProbeArgs {
 }
 
 impl ProbeArgs {
+    /// Whether nothing is probed.
+    pub(super) fn is_off(&self) -> bool {
+        self.from == Some(From::Off)
+    }
+
     /// The pod runs in this namespace, with the image of the controller there.
     pub(crate) fn in_namespace(namespace: &str) -> Self {
         Self { from: None, namespace: namespace.to_owned(), probe_image: None }
@@ -100,10 +101,11 @@ pub(super) async fn checks(
     args: &ProbeArgs,
     probing: &Probing,
     controllers: &[Controller],
+    services: &[Service],
 ) -> anyhow::Result<Vec<Finding>> {
     let default = if cluster.is_own { From::Here } else { From::Pod };
     let from = args.from.unwrap_or(default);
-    if from == From::Off {
+    if args.is_off() {
         let told = Ok("pods, names and source addresses were not tried: --probe=off".to_owned());
         return Ok(vec![Finding {
             skipped: true,
@@ -112,31 +114,21 @@ pub(super) async fn checks(
     }
     let targets = targets(cluster).await?;
     let endpoints = targets.iter().flat_map(|target| &target.endpoints);
-    let addresses: Vec<_> = endpoints.map(|endpoint| endpoint.address).collect();
+    let addresses = endpoints.map(|endpoint| Target::Address(endpoint.address));
     // This machine does not use the DNS server of pods.
-    let services = if from == From::Pod { by_name::services(cluster).await? } else { Vec::new() };
+    let services = if from == From::Pod { services } else { &[] };
+    let services = services.get(..SERVICES).unwrap_or(services);
     let asked = source::to_ask(&cluster.id, controllers);
-    let ask: Vec<_> = asked.iter().map(|(_, address)| *address).collect();
-    let found = match from {
-        From::Pod if !addresses.is_empty() || !services.is_empty() || !ask.is_empty() => {
-            let _pod = probing.read().await;
-            let names = services.iter().map(|service| service.target.clone());
-            let targets = addresses.iter().map(ToString::to_string).chain(names).collect();
-            let errand = Errand { targets, ask, wait: Duration::ZERO, node: None };
-            run_pod(cluster, args, &errand).await?
-        }
-        _ => {
-            let targets: Vec<_> =
-                addresses.into_iter().map(probe_command::ProbeTarget::Address).collect();
-            let outcomes = probe_command::probe(&targets, LIMIT, Duration::ZERO).await;
-            // Beside a cluster, this machine has none of its pods' addresses.
-            let (sources, large) = if cluster.is_own {
-                probe_command::ask(&ask, LIMIT).await
-            } else {
-                (Vec::new(), Vec::new())
-            };
-            Ok((Found { outcomes, sources, large }, None))
-        }
+    // Beside a cluster, this machine has none of its pods' addresses.
+    let is_asked = from == From::Pod || cluster.is_own;
+    let ask = asked.iter().filter(|_| is_asked).map(|(_, address)| *address).collect();
+    let names = services.iter().map(|service| service.target.clone());
+    let wanted = Targets::new(addresses.chain(names).collect(), ask);
+    let found = if from == From::Pod && !wanted.is_empty() {
+        let _pod = probing.read().await;
+        run_pod(cluster, args, &wanted, None).await?
+    } else {
+        Ok((wanted.probe().await, None))
     };
     let finding = |target: &PodTarget, node: Option<&String>, message: anyhow::Result<String>| {
         let message = named(target.name.clone(), node, message);
@@ -149,7 +141,7 @@ pub(super) async fn checks(
     let (Found { outcomes, sources, large }, node) = match found {
         Ok(found) => found,
         Err(reason) => {
-            let names = services.into_iter().map(|service| (ClusterCheck::ByName, service.name));
+            let names = services.iter().map(|service| (ClusterCheck::ByName, service.name.clone()));
             let others =
                 source::clusters(&asked).map(|by| (ClusterCheck::SourceAddress, by.to_string()));
             let untried = names.chain(others).map(|(check, what)| {

@@ -14,10 +14,8 @@ pub(super) type NodeStatus = Status<NodeReport>;
 pub(super) struct Reports {
     /// By node.
     pub(super) said: Vec<(String, NodeStatus)>,
-    /// The agents that were asked.
-    asked: usize,
-    /// Why an agent said nothing.
-    why: Option<String>,
+    /// Why the agent of a node said nothing.
+    pub(super) unsaid: Vec<(String, String)>,
 }
 
 impl Reports {
@@ -31,7 +29,6 @@ impl Reports {
     }
 
     fn note(&mut self, node: &str, said: anyhow::Result<NodeStatus>) {
-        self.asked += 1;
         let said = said.and_then(|said| {
             ensure!(
                 said.own_report().is_some(),
@@ -42,15 +39,16 @@ impl Reports {
         });
         match said {
             Ok(status) => self.said.push((node.to_owned(), status)),
-            Err(error) => _ = self.why.get_or_insert_with(|| format!("{node}: {}", told(&error))),
+            Err(error) => self.unsaid.push((node.to_owned(), told(&error))),
         }
     }
 
     /// `3 of 12 agents answer`, or the reason why none has answered.
     pub(super) fn share(&self) -> Result<String, String> {
-        match (self.said.len(), &self.why) {
-            (0, why) => Err(why.clone().unwrap_or_else(|| "no agent is ready".to_owned())),
-            (said, _) => Ok(format!("{said} of {} agents answer", self.asked)),
+        match (self.said.len(), self.unsaid.first()) {
+            (0, None) => Err("no agent is ready".to_owned()),
+            (0, Some((node, why))) => Err(format!("{node}: {why}")),
+            (said, _) => Ok(format!("{said} of {} agents answer", said + self.unsaid.len())),
         }
     }
 }

@@ -4,11 +4,11 @@ use std::{collections::BTreeSet, net::SocketAddr, time::Duration};
 
 use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
-use mcs_controller::{
-    core::clusterset::{NamespaceRules, well_known},
-    features::probe_command::{Found, Outcome},
+use mcs_controller::core::clusterset::{NamespaceRules, well_known};
+use mcs_kube::{
+    dns_name,
+    reach::{Found, Outcome, Target, Targets},
 };
-use mcs_kube::dns_name;
 use serde_json::{Value, json};
 use tokio::time::Instant;
 
@@ -17,7 +17,7 @@ use crate::{
     check::{
         arguments,
         pods::{
-            Errand, ProbeArgs, run_pod,
+            ProbeArgs, run_pod,
             source::{self, Controller},
         },
     },
@@ -33,8 +33,8 @@ const PORT: u16 = 80;
 const IMPORTED_WITHIN: Duration = Duration::from_mins(1);
 /// How long a changed configuration may take to reach CoreDNS: the kubelet's period, and that of `reload`.
 const NAMED_WITHIN: Duration = Duration::from_mins(4);
-/// How long one pod tries.
-const ATTEMPT: Duration = Duration::from_secs(30);
+/// How long one pod tries, in seconds.
+const ATTEMPT: u64 = 30;
 /// Connections of each pod: they go to endpoints at random.
 const CONNECTIONS: usize = 8;
 /// Nodes of a cluster that are tried, and how many at a time.
@@ -358,9 +358,10 @@ async fn attempt(
     ask: &[SocketAddr],
     node: Option<&str>,
 ) -> anyhow::Result<Found> {
-    let targets = vec![target.to_owned(); CONNECTIONS];
-    let errand = Errand { targets, ask: ask.to_vec(), wait: ATTEMPT, node };
-    run_pod(cluster, &ProbeArgs::in_namespace(CONTROLLERS), &errand)
+    let target: Target = target.parse().map_err(anyhow::Error::msg)?;
+    let targets = Targets::new(vec![target; CONNECTIONS], ask.to_vec());
+    let targets = Targets { wait: ATTEMPT, ..targets };
+    run_pod(cluster, &ProbeArgs::in_namespace(CONTROLLERS), &targets, node)
         .await?
         .map(|(found, _)| found)
         .map_err(|why| anyhow!(why))

@@ -3,6 +3,7 @@
 use std::{io, net::SocketAddr, time::Duration};
 
 use futures_util::{StreamExt as _, stream};
+use rustix::io::Errno;
 use serde::{Deserialize, Serialize};
 use tokio::{
     net::TcpStream,
@@ -29,6 +30,8 @@ pub enum Outcome {
     Unreachable,
     /// This machine does not let the connection begin.
     Failed,
+    /// A program at the socket refuses it. Before Linux 5.18 those of the agent can say no other word than this one.
+    Denied,
     /// The name server knows no such name (NXDOMAIN).
     Unresolved,
     /// It knows the name, and no address of it.
@@ -45,6 +48,11 @@ impl Outcome {
         matches!(self, Self::Answered | Self::Refused)
     }
 
+    /// Whether DNS has given no address.
+    pub const fn is_of_dns(self) -> bool {
+        matches!(self, Self::Unresolved | Self::DnsEmpty | Self::DnsFailed | Self::DnsSilent)
+    }
+
     /// The verb for an address with this outcome.
     pub const fn text(self) -> &'static str {
         match self {
@@ -53,6 +61,7 @@ impl Outcome {
             Self::Timeout => "does not answer",
             Self::Unreachable => "is unreachable",
             Self::Failed => "cannot be tried",
+            Self::Denied => "is refused at the socket",
             Self::Unresolved => "is no name that DNS knows",
             Self::DnsEmpty => "has no address in DNS",
             Self::DnsFailed => "cannot be looked up: DNS answers with an error, such as SERVFAIL",
@@ -61,6 +70,9 @@ impl Outcome {
     }
 
     fn of(error: &io::Error) -> Self {
+        if Errno::from_io_error(error) == Some(Errno::PERM) {
+            return Self::Denied;
+        }
         match error.kind() {
             io::ErrorKind::ConnectionRefused | io::ErrorKind::ConnectionReset => Self::Refused,
             io::ErrorKind::TimedOut => Self::Timeout,
@@ -106,6 +118,13 @@ pub async fn connect_all<S>(chosen: Vec<(S, SocketAddr)>) -> Vec<(S, Attempt)> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_refusal_of_the_agent_is_told_from_a_route_that_prohibits() {
+        let of = |errno: Errno| Outcome::of(&errno.into());
+        assert_eq!((of(Errno::PERM), of(Errno::ACCESS)), (Outcome::Denied, Outcome::Failed));
+        assert!(!Outcome::Denied.is_reached(), "it is no answer of a pod");
+    }
 
     #[test]
     fn lost_packets_and_missing_routes_differ() {

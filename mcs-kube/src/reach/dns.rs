@@ -7,9 +7,13 @@ use std::{
     time::Duration,
 };
 
+use futures_util::TryFutureExt as _;
 pub use simple_dns::RCODE;
 use simple_dns::{CLASS, Name, Packet, PacketFlag, QCLASS, QTYPE, Question, TYPE, rdata::RData};
-use tokio::{net::UdpSocket, time::timeout};
+use tokio::{
+    net::{UdpSocket, lookup_host},
+    time::timeout,
+};
 
 use super::Outcome;
 
@@ -28,9 +32,28 @@ pub struct Answer {
     pub code: RCODE,
 }
 
+/// The addresses of a name by this server, or as the system has them, which asks its own; else why there is none.
+///
+/// # Errors
+/// There is none.
+pub async fn look_up(
+    name: &str,
+    server: Option<IpAddr>,
+    limit: Duration,
+) -> Result<Vec<IpAddr>, Outcome> {
+    if let Some(server) = server {
+        let answer = ask(SocketAddr::new(server, PORT), name, limit).await;
+        let answer = answer.map_err(|_| Outcome::DnsSilent)?;
+        return answer.lack().map_or_else(|| Ok(answer.addresses.into_iter().collect()), Err);
+    }
+    let found = timeout(limit, lookup_host((name, 0_u16))).await.ok().and_then(Result::ok);
+    let found: Vec<_> = found.into_iter().flatten().map(|address| address.ip()).collect();
+    if found.is_empty() { Err(failure(name, limit).await) } else { Ok(found) }
+}
+
 /// Why the system has no address for a name, by the first of its servers that answers. Search domains do not count: the name
 /// is whole.
-pub async fn failure(name: &str, limit: Duration) -> Outcome {
+async fn failure(name: &str, limit: Duration) -> Outcome {
     let resolv_conf = fs::read_to_string(RESOLV_CONF).unwrap_or_default();
     failure_at(servers(&resolv_conf).map(|ip| SocketAddr::new(ip, PORT)), name, limit).await
 }
@@ -42,18 +65,23 @@ async fn failure_at(
 ) -> Outcome {
     for server in servers {
         if let Ok(answer) = ask(server, name, limit).await {
-            return match answer.code {
-                RCODE::NoError | RCODE::NameError if !answer.addresses.is_empty() => {
-                    // It has answered this question, and the system's came to nothing in time.
-                    Outcome::DnsSilent
-                }
-                RCODE::NoError => Outcome::DnsEmpty,
-                RCODE::NameError => Outcome::Unresolved,
-                _ => Outcome::DnsFailed,
-            };
+            // It has answered this question, and the system's came to nothing in time.
+            return answer.lack().unwrap_or(Outcome::DnsSilent);
         }
     }
     Outcome::DnsSilent
+}
+
+impl Answer {
+    /// Why it has no address; none if it has.
+    fn lack(&self) -> Option<Outcome> {
+        match self.code {
+            RCODE::NoError | RCODE::NameError if !self.addresses.is_empty() => None,
+            RCODE::NoError => Some(Outcome::DnsEmpty),
+            RCODE::NameError => Some(Outcome::Unresolved),
+            _ => Some(Outcome::DnsFailed),
+        }
+    }
 }
 
 /// The servers in a resolv.conf.
@@ -62,8 +90,13 @@ pub fn servers(resolv_conf: &str) -> impl Iterator<Item = IpAddr> {
     servers.filter_map(|server| server.trim().parse().ok())
 }
 
-/// Asks a server for the addresses of a name.
+/// Asks a server for the addresses of a name, and once more if nothing has come by half of the time.
 pub async fn ask(server: SocketAddr, name: &str, limit: Duration) -> io::Result<Answer> {
+    let ask = || ask_once(server, name, limit / 2);
+    ask().or_else(|_| ask()).await
+}
+
+async fn ask_once(server: SocketAddr, name: &str, limit: Duration) -> io::Result<Answer> {
     let asked = async {
         let mut answer = Answer { addresses: BTreeSet::new(), code: RCODE::NoError };
         for kind in [TYPE::A, TYPE::AAAA] {

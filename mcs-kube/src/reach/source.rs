@@ -7,6 +7,7 @@ use std::{
     time::Duration,
 };
 
+use futures_util::future::join;
 use serde::{Deserialize, Serialize};
 use tokio::{
     io::{AsyncReadExt as _, AsyncWriteExt as _},
@@ -45,8 +46,14 @@ pub async fn ask(address: SocketAddr, limit: Duration) -> Option<Source> {
     seen(&answer).map(|seen| Source { own, seen })
 }
 
-/// Whether a large answer arrives of a controller whose small one does. None: it is of a version that has none.
-pub async fn ask_large(address: SocketAddr, limit: Duration) -> Option<bool> {
+/// Asks a controller at this address, and whether a large answer of it arrives too. None: the small one does not, or it is of a
+/// version that has none.
+pub async fn ask_both(address: SocketAddr, limit: Duration) -> (Option<Source>, Option<bool>) {
+    let (source, large) = join(ask(address, limit), ask_large(address, limit)).await;
+    (source, large.filter(|_| source.is_some()))
+}
+
+async fn ask_large(address: SocketAddr, limit: Duration) -> Option<bool> {
     match timeout(limit, converse(address, &format!("{PATH}?{LARGE}"))).await {
         Ok(Ok((_, answer))) => (answer.len() >= PADDING).then_some(true),
         Ok(Err(_)) | Err(_) => Some(false),

@@ -89,7 +89,7 @@ impl<S: Clone + Eq + Hash> Way<S> {
 
     /// Records a round. Connections that this machine refused to start do not count.
     pub fn note(&mut self, mut round: Vec<(S, Attempt)>) {
-        round.retain(|(_, attempt)| attempt.outcome != Outcome::Failed);
+        round.retain(|(_, one)| !matches!(one.outcome, Outcome::Failed | Outcome::Denied));
         if round.is_empty() {
             return;
         }

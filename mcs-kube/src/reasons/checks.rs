@@ -117,11 +117,14 @@ reasons! {
         /// A node does not reach pods of another cluster, as its agent says: one row for each node.
         Reach "reach" Wrong Operator
             "compare the node's routes and firewalls with those of one that reaches; `mcs-agent status`";
+        /// ClusterSetIPs do not answer a client on a node, whose table has backends for them: one row for each node, whose agent tries
+        /// a few. It is a warning if they answer no node and others do.
+        ByAddress "by address" Wrong Operator "`mcs explain POD SERVICE --probe`, for a pod of that node";
         /// Pods of the cluster do not reach pods of a peer. The message names the node of the pod that has
         /// tried.
         Pods "pods" Wrong Operator "compare routes and firewalls with those of a pair that reaches";
-        /// A service does not answer by its name. The message says what DNS answers, which [tells the
-        /// cause](dns/README.md#if-a-name-has-no-answer).
+        /// A service does not answer by its name, or DNS does not answer a node. The message says what DNS
+        /// answers, which [tells the cause](dns/README.md#if-a-name-has-no-answer).
         ByName "by name" Wrong Operator DNS;
         /// An import has one address in one cluster and [another one](clusterset.md#other-ranges) in another.
         /// Adopted addresses may differ.

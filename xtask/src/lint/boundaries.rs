@@ -113,10 +113,7 @@ const CONTROLLER_RULES: &[Rule] = &[
             matches!(word, "Instant" | "Timestamp" | "SystemTime") && rest.starts_with("::now")
         },
         only: &[],
-        rooms: &[
-            ("core/clock.rs", "it has the clock"),
-            ("features/probe_command", "it is a command, and no controller runs in it"),
-        ],
+        rooms: &[("core/clock.rs", "it has the clock")],
     },
     Rule {
         what: "unsafe code: the controller needs none",

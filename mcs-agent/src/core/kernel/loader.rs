@@ -26,7 +26,7 @@ pub use attach::AttachedHook;
 pub use bpffs::BpffsError;
 pub use capabilities::{CapabilityError, ensure_capable};
 pub use cgroup::{CgroupError, CgroupRoot};
-pub(crate) use cgroup::{children, mount_of};
+pub(crate) use cgroup::{children, has_this_process, mount_of, path_in_hierarchy};
 pub use hook::{HOOKS, Hook};
 pub use load_error::LoadError;
 pub use lock::{DirectoryLock, is_held};

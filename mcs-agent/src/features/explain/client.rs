@@ -21,7 +21,9 @@ use crate::{
         control::{Attachments, Report, SocketLb},
         kernel::{
             bpf::program_name,
-            loader::{CgroupRoot, HOOKS, Hook, Pins, TcLink, children, mount_of},
+            loader::{
+                CgroupRoot, HOOKS, Hook, Pins, TcLink, children, mount_of, path_in_hierarchy,
+            },
             netlink::Netlink,
             pods,
         },
@@ -287,12 +289,6 @@ fn cgroup_of(pid: u32, root: &Path) -> io::Result<PathBuf> {
         return find_process(pid, root);
     }
     Ok(mount_of(root).join(own.trim_start_matches('/')))
-}
-
-/// The path of a process's cgroup of version 2, as `/proc` shows it.
-pub(super) fn path_in_hierarchy(process: &str) -> io::Result<Option<String>> {
-    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
-    Ok(text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
 }
 
 /// The cgroup of a process, below this one.

@@ -8,7 +8,6 @@ use std::{
     time::Duration,
 };
 
-use futures_util::TryFutureExt as _;
 use mcs_kube::{
     dns_name,
     program::finding::Finding,
@@ -21,8 +20,8 @@ use serde::Serialize;
 use super::{client::run_in, list};
 use crate::core::model::ObjectKey;
 
-/// How long the server has for an answer; it is asked twice.
-const PATIENCE: Duration = Duration::from_secs(2);
+/// How long the server has for an answer.
+const PATIENCE: Duration = Duration::from_secs(4);
 
 /// The answer of a DNS server.
 #[derive(Debug, Serialize)]
@@ -41,8 +40,8 @@ impl DnsView {
         findings: &mut Vec<Finding>,
     ) -> Self {
         let name = dns_name::of(&import.namespace, &import.name);
-        let ask = || dns::ask(SocketAddr::new(server, dns::PORT), &name, PATIENCE);
-        let asked = run_in(None, async { Ok(ask().or_else(|_| ask()).await?) });
+        let asked = dns::ask(SocketAddr::new(server, dns::PORT), &name, PATIENCE);
+        let asked = run_in(None, async { Ok(asked.await?) });
         let Answer { addresses, code } = match asked {
             Ok(answer) => answer,
             Err(error) => {

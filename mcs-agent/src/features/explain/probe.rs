@@ -1,25 +1,20 @@
 //! Connects from the client's network namespace, to the VIP and to each backend.
 
-use std::{collections::BTreeMap, fs, io, net::SocketAddr, path::Path, time::Duration};
+use std::{collections::BTreeMap, io, net::SocketAddr, path::Path};
 
-use futures_util::{StreamExt as _, stream};
-use mcs_kube::{program::finding::Finding, reasons::Code};
-use serde::Serialize;
-use tokio::{
-    net::TcpStream,
-    time::{Instant, timeout},
+use mcs_kube::{
+    program::finding::Finding,
+    reach::{self, Attempt, Outcome},
+    reasons::Code,
 };
+use serde::Serialize;
 
 use super::{
-    client::{ClientOptions, ClientView, path_in_hierarchy, run_in},
+    client::{ClientOptions, ClientView, run_in},
     frontends::{FrontendView, some},
 };
-use crate::core::{kernel::loader::mount_of, model::Protocol};
+use crate::core::{kernel::loader::has_this_process, model::Protocol};
 
-/// How long a connection may take.
-const PATIENCE: Duration = Duration::from_secs(3);
-/// Connections at a time.
-const AT_ONCE: usize = 8;
 /// Connections to backends at most.
 const MOST: usize = 16;
 
@@ -39,47 +34,23 @@ pub(super) struct ProbeResult {
     pub(super) address: SocketAddr,
     /// The source cluster of a backend.
     pub(super) cluster: Option<String>,
-    pub(super) outcome: Outcome,
+    /// Its word.
+    pub(super) outcome: &'static str,
     /// Milliseconds until then.
     pub(super) milliseconds: u128,
 }
 
-/// How a connection ended.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
-#[serde(rename_all = "kebab-case")]
-pub(super) enum Outcome {
-    /// The connection was made.
-    Connected,
-    /// It was refused.
-    Refused,
-    /// Nobody answered in time.
-    Silent,
-    /// There is no way to the address.
-    Unreachable,
-    /// It failed in another way.
-    Failed,
-}
+const CONNECTED: &str = "connected";
+const REFUSED: &str = "refused";
 
-impl Outcome {
-    pub(super) const fn name(self) -> &'static str {
-        match self {
-            Self::Connected => "connected",
-            Self::Refused => "refused",
-            Self::Silent => "silent",
-            Self::Unreachable => "unreachable",
-            Self::Failed => "failed",
-        }
-    }
-
-    fn of(result: io::Result<TcpStream>) -> Self {
-        let Err(error) = result else { return Self::Connected };
-        match error.kind() {
-            // EPERM: the programs refuse so before Linux 5.18.
-            io::ErrorKind::ConnectionRefused | io::ErrorKind::PermissionDenied => Self::Refused,
-            io::ErrorKind::TimedOut | io::ErrorKind::WouldBlock => Self::Silent,
-            io::ErrorKind::HostUnreachable | io::ErrorKind::NetworkUnreachable => Self::Unreachable,
-            _ => Self::Failed,
-        }
+/// The word in `explain -o json`. One that is denied is refused by the agent, before Linux 5.18.
+const fn word(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Answered => CONNECTED,
+        Outcome::Refused | Outcome::Denied => REFUSED,
+        Outcome::Timeout => "silent",
+        Outcome::Unreachable => "unreachable",
+        _ => "failed",
     }
 }
 
@@ -95,7 +66,7 @@ impl ProbeView {
             findings.push(Finding::new(Code::ProbeTcpOnly, "frontends of UDP were left out"));
         }
         let tcp = || frontends.iter().filter(|one| one.frontend.protocol == Protocol::Tcp);
-        let vips = tcp().map(|one| (SocketAddr::new(one.frontend.ip, one.frontend.port), None));
+        let vips = tcp().map(|one| (None, SocketAddr::new(one.frontend.ip, one.frontend.port)));
         let backends: BTreeMap<SocketAddr, Option<String>> = tcp()
             .flat_map(|one| &one.backends)
             .map(|one| (one.address, Some(one.cluster().to_owned())))
@@ -127,18 +98,15 @@ impl ProbeView {
     }
 
     fn judge(&self, is_outside: bool, findings: &mut Vec<Finding>) {
-        let reachable =
-            self.backends.iter().filter(|one| one.outcome == Outcome::Connected).count();
-        for vip in self.vips.iter().filter(|vip| vip.outcome != Outcome::Connected) {
-            let what = format!("{} is {}", vip.address, vip.outcome.name());
+        let reachable = self.backends.iter().filter(|one| one.outcome == CONNECTED).count();
+        for vip in self.vips.iter().filter(|vip| vip.outcome != CONNECTED) {
+            let what = format!("{} is {}", vip.address, vip.outcome);
             if is_outside {
                 findings.push(Finding::new(Code::ProbeOutside, what));
                 continue;
             }
-            let code = match vip.outcome {
-                Outcome::Refused => Code::VipRefused,
-                _ => Code::VipSilent,
-            };
+            let is_refused = vip.outcome == REFUSED;
+            let code = if is_refused { Code::VipRefused } else { Code::VipSilent };
             let backends = self.backends.len();
             findings.push(Finding::new(
                 code,
@@ -151,10 +119,10 @@ impl ProbeView {
         }
         for (cluster, results) in clusters {
             for (outcome, code) in [
-                (Outcome::Silent, Code::BackendSilent),
-                (Outcome::Unreachable, Code::BackendSilent),
-                (Outcome::Failed, Code::BackendSilent),
-                (Outcome::Refused, Code::BackendRefused),
+                ("silent", Code::BackendSilent),
+                ("unreachable", Code::BackendSilent),
+                ("failed", Code::BackendSilent),
+                (REFUSED, Code::BackendRefused),
             ] {
                 let found: Vec<_> = results
                     .iter()
@@ -166,7 +134,7 @@ impl ProbeView {
                         "{cluster}: {} of {} {}: {}",
                         found.len(),
                         results.len(),
-                        outcome.name(),
+                        outcome,
                         some(&found)
                     );
                     findings.push(Finding::new(code, what));
@@ -179,7 +147,7 @@ impl ProbeView {
 /// Some backends, the same number of each source cluster.
 fn some_of_each_cluster(
     backends: BTreeMap<SocketAddr, Option<String>>,
-) -> Vec<(SocketAddr, Option<String>)> {
+) -> Vec<(Option<String>, SocketAddr)> {
     let mut clusters = BTreeMap::<Option<String>, usize>::new();
     let mut ranked: Vec<_> = backends
         .into_iter()
@@ -190,47 +158,28 @@ fn some_of_each_cluster(
         })
         .collect();
     ranked.sort();
-    ranked.into_iter().take(MOST).map(|(_, address, cluster)| (address, cluster)).collect()
-}
-
-/// Whether this process is in the cgroup or below it: programs see the sockets of its processes alone.
-fn has_this_process(cgroup: &Path) -> bool {
-    let own = path_in_hierarchy("self").ok().flatten().unwrap_or_default();
-    let own = own.trim_start_matches('/');
-    let mount = mount_of(cgroup);
-    if !own.is_empty() {
-        return mount.join(own).starts_with(cgroup);
-    }
-    // It is in the root, or in a cgroup namespace of its own, where its path is the root.
-    let in_root = fs::read_to_string(mount.join("cgroup.procs")).unwrap_or_default();
-    let pid = std::process::id();
-    mount == cgroup || in_root.lines().all(|line| line.parse() != Ok(pid))
+    ranked.into_iter().take(MOST).map(|(_, address, cluster)| (cluster, address)).collect()
 }
 
 fn connect_all(
     options: &ClientOptions,
     cgroup: Option<&Path>,
-    wanted: Vec<(SocketAddr, Option<String>)>,
+    wanted: Vec<(Option<String>, SocketAddr)>,
 ) -> io::Result<Vec<ProbeResult>> {
     if wanted.is_empty() {
         return Ok(Vec::new());
     }
     let namespace = options.namespace(cgroup).transpose()?;
-    let attempts = wanted.into_iter().map(|(address, cluster)| connect(address, cluster));
-    let mut results: Vec<_> = run_in(namespace, async {
-        Ok(stream::iter(attempts).buffer_unordered(AT_ONCE).collect().await)
-    })?;
-    results.sort_by(|a: &ProbeResult, b| (&a.cluster, a.address).cmp(&(&b.cluster, b.address)));
-    Ok(results)
-}
-
-async fn connect(address: SocketAddr, cluster: Option<String>) -> ProbeResult {
-    let began = Instant::now();
-    let outcome = match timeout(PATIENCE, TcpStream::connect(address)).await {
-        Ok(result) => Outcome::of(result),
-        Err(_) => Outcome::Silent,
+    let attempts = run_in(namespace, async { Ok(reach::connect_all(wanted).await) })?;
+    let result = |(cluster, Attempt { address, outcome, took })| ProbeResult {
+        address,
+        cluster,
+        outcome: word(outcome),
+        milliseconds: took.as_millis(),
     };
-    ProbeResult { address, cluster, outcome, milliseconds: began.elapsed().as_millis() }
+    let mut results: Vec<_> = attempts.into_iter().map(result).collect();
+    results.sort_by(|a, b| (&a.cluster, a.address).cmp(&(&b.cluster, b.address)));
+    Ok(results)
 }
 
 #[cfg(test)]
@@ -244,10 +193,10 @@ mod tests {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let open = listener.local_addr().unwrap();
         let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-        let wanted = [(open, Some("east".to_owned())), (closed, Some("west".to_owned()))];
+        let wanted = [(Some("east".to_owned()), open), (Some("west".to_owned()), closed)];
         let results = connect_all(&ClientOptions::default(), None, wanted.into()).unwrap();
         let outcomes: Vec<_> = results.iter().map(|one| one.outcome).collect();
-        assert_eq!(outcomes, [Outcome::Connected, Outcome::Refused]);
+        assert_eq!(outcomes, [CONNECTED, REFUSED]);
     }
 
     #[test]
@@ -255,12 +204,12 @@ mod tests {
         let result = |address: &str, cluster: Option<&str>, outcome| ProbeResult {
             address: address.parse().unwrap(),
             cluster: cluster.map(str::to_owned),
-            outcome,
+            outcome: word(outcome),
             milliseconds: 1,
         };
         let mut view = ProbeView { left_out: 0, vips: vec![], backends: vec![] };
         view.vips.push(result("10.0.0.1:80", None, Outcome::Refused));
-        view.vips.push(result("10.0.0.1:81", None, Outcome::Silent));
+        view.vips.push(result("10.0.0.1:81", None, Outcome::Timeout));
         view.backends.push(result("10.1.0.1:80", Some("east"), Outcome::Unreachable));
         view.backends.push(result("10.2.0.1:80", Some("west"), Outcome::Refused));
         let codes = |is_outside| {
@@ -293,8 +242,10 @@ mod tests {
             (SocketAddr::from(([10, 0, 0, last], 80)), Some(cluster.to_owned()))
         };
         let many = (1..=40).map(|last| backend("east", last));
-        let chosen = some_of_each_cluster(many.chain([backend("west", 200)]).collect());
+        let (address, cluster) = backend("west", 200);
+        let all = many.chain([(address, cluster.clone())]).collect();
+        let chosen = some_of_each_cluster(all);
         assert_eq!(chosen.len(), MOST);
-        assert!(chosen.contains(&backend("west", 200)));
+        assert!(chosen.contains(&(cluster, address)));
     }
 }

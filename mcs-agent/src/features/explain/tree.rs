@@ -211,7 +211,7 @@ impl Tree<'_> {
                     "{}{} {} in {} ms",
                     one.address,
                     cluster.unwrap_or_default(),
-                    one.outcome.name(),
+                    one.outcome,
                     one.milliseconds
                 ),
             );

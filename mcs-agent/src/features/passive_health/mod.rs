@@ -176,6 +176,7 @@ impl Passive {
             Outcome::Answered => Confirmation::Answers,
             // That says nothing of the backend.
             Outcome::Failed
+            | Outcome::Denied
             | Outcome::Unresolved
             | Outcome::DnsEmpty
             | Outcome::DnsFailed

@@ -3,8 +3,9 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
-use mcs_controller::{core::clusterset::well_known, features::probe_command::Outcome};
+use mcs_controller::core::clusterset::well_known;
 use mcs_kube::{
+    reach::{Outcome, Target},
     reasons::{ClusterCheck, Coded as _, RejectionReason},
     report::{Kind, ObjectRef, ReachReport, Rejection},
 };
@@ -16,7 +17,7 @@ use super::{
     world::{SAMPLES, SHOP, Sample, list, world},
 };
 use crate::{
-    check::{ensure_renewed, ids, pods, reach, same_addresses},
+    check::{ensure_renewed, ids, nodes, pods, reach, same_addresses},
     contexts::Identity,
 };
 
@@ -293,6 +294,19 @@ const ANSWERS: &[(&str, Answer)] = &[
         let outcomes = [Outcome::Refused, Outcome::Timeout, Outcome::Unreachable];
         (ClusterCheck::ByName, by_name(outcomes[rng.usize(..3)]), "agent")
     }),
+    ("clients on a node get no answer of a ClusterSetIP", |rng| {
+        let outcomes = [Outcome::Refused, Outcome::Denied, Outcome::Timeout];
+        let lost = (Target::Address("241.0.0.1:80".parse().unwrap()), outcomes[rng.usize(..3)]);
+        let table = world(1)[0].tables.get("n1").cloned();
+        let told = nodes::by_address(&[lost], table.as_ref(), &BTreeSet::new());
+        (ClusterCheck::ByAddress, told, "do not answer clients on this node")
+    }),
+    ("DNS does not answer a node", |_| {
+        let lost = Target::Name("web.shop.svc.clusterset.local:80".to_owned());
+        let told = nodes::by_names(&[(lost, Outcome::DnsSilent)]);
+        let told = told.map_err(|error| anyhow::anyhow!(mcs_kube::told(&error)));
+        (ClusterCheck::ByName, told, "DNS does not answer")
+    }),
     ("full packets are lost", |_| {
         (ClusterCheck::LargeAnswers, pods::judge_large(false), "full packets are lost")
     }),
@@ -308,7 +322,7 @@ const ANSWERS: &[(&str, Answer)] = &[
             round_trip_micros: None,
             silent_endpoints: vec![],
         };
-        let told = reach::of_node("n1", Some(&families.map(way)));
+        let told = reach::of_node(Some(&families.map(way)));
         let words = ["west by IPv4", "west by IPv6"][usize::from(family == "IPv6")];
         (ClusterCheck::Reach, told, words)
     }),
@@ -332,7 +346,7 @@ const ANSWERS: &[(&str, Answer)] = &[
 ];
 
 fn by_name(outcome: Outcome) -> anyhow::Result<String> {
-    pods::by_name::judge("web.shop.svc.clusterset.local:80", outcome)
+    pods::by_name::judge(&"web.shop.svc.clusterset.local:80", outcome)
 }
 
 fn unread(it: &mut Broken, is_wrong: bool) {

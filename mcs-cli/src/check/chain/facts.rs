@@ -144,7 +144,7 @@ impl Facts {
         self.read(What::Imports).unwrap_or_default()
     }
 
-    pub(super) fn read(&self, what: What) -> Read<&[Value]> {
+    pub(in crate::check) fn read(&self, what: What) -> Read<&[Value]> {
         match self.objects.get(&what) {
             Some(Ok(objects)) => Ok(objects),
             Some(Err(why)) => Err(why.clone()),

@@ -5,18 +5,20 @@ use std::{
     time::Duration,
 };
 
+use anyhow::anyhow;
+use futures_util::future::join;
 use kube::api::ListParams;
 use mcs_kube::{report::ServiceTables, told};
 use serde_json::Value;
-use tokio::time::{Instant, timeout_at};
+use tokio::time::Instant;
 
 use super::{
     Difference,
     facts::{Facts, Table, Unread, What},
 };
 use crate::{
-    agent_pod::{self, AgentPod},
-    check::{missing_right, reports::NodeStatus},
+    agent_pod::{self, AgentPod, PATIENCE, within},
+    check::{missing_right, nodes::Proof, pods::source::Controller, reports::NodeStatus},
     cluster::{
         Cluster, EVENTS, EXPORTED, EXPORTS, IMPORTS, Kind, NAMESPACES, NODES, PEERS, PODS,
         PROPERTIES, SERVICES, SLICES,
@@ -27,8 +29,9 @@ use crate::{
 
 /// The agents of a cluster that are asked at a time.
 const AGENTS: usize = 16;
-/// The time for all agents of a cluster.
-const LIMIT: Duration = Duration::from_secs(20);
+/// The time for all agents of a cluster, and how much of it each has at least where there are many.
+const LIMIT: Duration = Duration::from_secs(15);
+const EACH: Duration = Duration::from_millis(150);
 /// The lists of a cluster that are read at a time.
 const LISTS: usize = 4;
 /// The namespaces whose pods are read.
@@ -41,11 +44,21 @@ pub(in crate::check) struct Reading {
     pub(in crate::check) facts: Facts,
     /// What agents say of themselves, by node.
     pub(in crate::check) statuses: Vec<(String, anyhow::Result<NodeStatus>)>,
+    /// What they have tried.
+    pub(in crate::check) proof: Proof,
 }
 
-/// Reads everything. `mailbox`: that of the cluster; none if it is on a hub.
-pub(in crate::check) async fn read(cluster: &Cluster, mailbox: Option<&str>) -> Reading {
+/// Reads everything. `mailbox`: that of the cluster; none if it is on a hub. `controllers`: those that agents ask for large
+/// answers; `None`: agents try nothing.
+pub(in crate::check) async fn read(
+    cluster: &Cluster,
+    mailbox: Option<&str>,
+    controllers: Option<&[Controller]>,
+) -> Reading {
     let mut reading = objects(cluster, mailbox).await;
+    if let Some(controllers) = controllers {
+        reading.proof = Proof::of(cluster, &reading.facts, controllers).await;
+    }
     let pods = agent_pod::pods(cluster, None).await;
     let mut nodes: BTreeSet<String> = match cluster.list(NODES).await {
         Ok(nodes) => nodes.iter().map(|node| key_of(node).name.to_string()).collect(),
@@ -59,7 +72,8 @@ pub(in crate::check) async fn read(cluster: &Cluster, mailbox: Option<&str>) -> 
         Ok(mut pods) => {
             pods.retain(|pod| pod.obstacle.is_none());
             nodes.retain(|node| !pods.iter().any(|pod| pod.node == *node));
-            ask(cluster, &pods, &mut reading).await;
+            let many = u32::try_from(pods.len()).unwrap_or(u32::MAX);
+            ask(cluster, &pods, LIMIT.max(EACH * many), &mut reading).await;
             let none = |node| (node, Err(Unread::unknown("no agent is ready")));
             reading.facts.tables.extend(nodes.into_iter().map(none));
         }
@@ -83,7 +97,7 @@ pub(in crate::check) async fn again(
         let mut pods = agent_pod::pods(cluster, None).await.unwrap_or_default();
         pods.retain(|pod| pod.obstacle.is_none() && nodes.contains(&*pod.node));
         pods.truncate(AGAIN);
-        ask(cluster, &pods, &mut reading).await;
+        ask(cluster, &pods, PATIENCE, &mut reading).await;
     }
     let services = differences.iter().filter_map(|one| one.service.split_once('/'));
     let namespaces: BTreeSet<_> = services.map(|(namespace, _)| namespace).collect();
@@ -135,20 +149,23 @@ async fn objects(cluster: &Cluster, mailbox: Option<&str>) -> Reading {
     };
     objects.insert(What::Pods, pods);
     let facts = Facts { cluster: cluster.id.to_string(), objects, ..Facts::default() };
-    Reading { facts, statuses: vec![] }
+    Reading { facts, statuses: vec![], proof: Proof::default() }
 }
 
-/// Asks these agents for their state and their tables.
-async fn ask(cluster: &Cluster, pods: &[AgentPod], reading: &mut Reading) {
-    let end = Instant::now() + LIMIT;
+/// Asks these agents for their state and their tables, and lets them try what there is to try.
+async fn ask(cluster: &Cluster, pods: &[AgentPod], limit: Duration, reading: &mut Reading) {
+    let end = Instant::now() + limit;
     let asked = fleet::each_of(AGENTS, pods, async |pod: &AgentPod| {
-        let late = || anyhow::anyhow!("no answer within {} s for all agents", LIMIT.as_secs());
-        let status = timeout_at(end, pod.status(cluster)).await.map_err(|_| late()).flatten();
-        let services = pod.read::<ServiceTables>(cluster, &["services"]);
-        let services = timeout_at(end, services).await.map_err(|_| late()).flatten();
+        // It is short: one that does not give it is not asked for its tables, which can be long.
+        let status = within(PATIENCE, end, pod.status(cluster)).await;
+        let services = match &status {
+            Ok(_) => within(limit, end, pod.read::<ServiceTables>(cluster, &["services"])).await,
+            Err(error) => Err(anyhow!(told(error))),
+        };
         (pod.node.clone(), status, services)
     });
-    for (node, status, services) in asked.await {
+    let (asked, ()) = join(asked, reading.proof.ask(cluster, pods, end)).await;
+    for (node, status, services) in asked {
         let own = status.as_ref().ok().and_then(NodeStatus::own_report);
         let rejections = own.map(|report| report.common.rejections.to_vec()).unwrap_or_default();
         let table = services.map(|services| Table { services, rejections });

@@ -45,7 +45,7 @@ pub(super) const SAMPLES: [Sample; 3] = [
 ];
 
 /// The clusters, with two nodes each.
-pub(super) fn world(count: usize) -> Vec<Facts> {
+pub(in crate::check) fn world(count: usize) -> Vec<Facts> {
     let ids: Vec<_> = (1..=count).map(|number| format!("c{number}")).collect();
     let mut all: Vec<_> = ids.iter().map(|id| source(id)).collect();
     for (number, facts) in all.iter_mut().enumerate() {
@@ -244,6 +244,12 @@ fn peer(id: &str, number: usize) -> Value {
 
 /// What an agent has of all imports.
 fn table(count: usize) -> Table {
+    let services: ServiceTables = serde_json::from_value(services(count)).unwrap();
+    Table { services, rejections: vec![] }
+}
+
+/// The same as the agent prints it.
+pub(in crate::check) fn services(count: usize) -> Value {
     let mut frontends = Vec::new();
     let served = SAMPLES.iter().filter(|sample| !sample.is_headless);
     for (sample, (_, protocol, port, target)) in
@@ -262,7 +268,5 @@ fn table(count: usize) -> Table {
         json!({"import": {"namespace": SHOP, "name": sample.name}, "state": state, "message": ""})
     });
     let imports: Vec<_> = imports.collect();
-    let services = json!({"reported": true, "imports": imports, "frontends": frontends});
-    let services: ServiceTables = serde_json::from_value(services).unwrap();
-    Table { services, rejections: vec![] }
+    json!({"reported": true, "imports": imports, "frontends": frontends})
 }

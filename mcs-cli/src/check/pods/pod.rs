@@ -1,6 +1,6 @@
 //! A short-lived pod that runs `mcs-controller probe`.
 
-use std::{net::SocketAddr, time::Duration};
+use std::time::Duration;
 
 use anyhow::{Context as _, anyhow, bail};
 use jiff::Timestamp;
@@ -20,8 +20,9 @@ use mcs_controller::{
         apply::{Action, Request},
         clusterset::well_known,
     },
-    features::{probe_command::Found, rights::Right},
+    features::rights::Right,
 };
+use mcs_kube::reach::{Found, Targets};
 
 /// The time limit of the pod, with the download of its image.
 const LIMIT: Duration = Duration::from_mins(1);
@@ -39,23 +40,13 @@ const PAUSE: Duration = Duration::from_millis(500);
 /// The kubelet creates this file in a container, and copies its content to the pod's status.
 const MESSAGE: &str = "/dev/termination-log";
 
-/// The task of a pod.
-pub(crate) struct Errand<'a> {
-    /// Addresses or names, with a port.
-    pub(crate) targets: Vec<String>,
-    /// The controllers that are asked which source address they see.
-    pub(crate) ask: Vec<SocketAddr>,
-    /// How long it retries failed connections: at most half a minute.
-    pub(crate) wait: Duration,
-    /// The node that it runs on; `None`: any.
-    pub(crate) node: Option<&'a str>,
-}
-
-/// Probes targets in a pod of the cluster. Returns the pod's node too, if it has one. The inner error: no pod could be created.
+/// Probes targets in a pod of the cluster, on this node, or any. Failed connections are retried for half a minute at most.
+/// Returns the pod's node too, if it has one. The inner error: no pod could be created.
 pub(crate) async fn run_pod(
     cluster: &Cluster,
     args: &ProbeArgs,
-    errand: &Errand<'_>,
+    targets: &Targets,
+    node: Option<&str>,
 ) -> anyhow::Result<Result<(Found, Option<String>), String>> {
     let namespace = &args.namespace;
     for right in RIGHTS {
@@ -71,11 +62,11 @@ pub(crate) async fn run_pod(
     let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await?;
     let template = deployment.map(|mut one| one["spec"]["template"]["spec"].take());
     let name = format!("{NAME}-{:08x}", fastrand::u32(..));
-    let pod = pod(args, &name, &template.unwrap_or_default(), errand)?;
+    let pod = pod(args, &name, &template.unwrap_or_default(), targets, node)?;
     let request = Request::new(PODS, Some(namespace), &name, Action::Create(pod));
     let found = async {
         cluster.send(request).await?;
-        found(cluster, namespace, &name, errand).await
+        found(cluster, namespace, &name, targets).await
     };
     let found = tokio::select! {
         found = found => found,
@@ -116,7 +107,13 @@ fn is_old(pod: &Value, now: Timestamp) -> bool {
 }
 
 /// The pod. `like`: the spec of the controller's pods.
-fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyhow::Result<Value> {
+fn pod(
+    args: &ProbeArgs,
+    name: &str,
+    like: &Value,
+    targets: &Targets,
+    node: Option<&str>,
+) -> anyhow::Result<Value> {
     let namespace = &args.namespace;
     let container = &like["containers"][0];
     let given = args.probe_image.as_deref();
@@ -128,11 +125,7 @@ fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyho
     })?;
     let mut command =
         vec!["mcs-controller".to_owned(), "probe".to_owned(), format!("--outcomes={MESSAGE}")];
-    if !errand.wait.is_zero() {
-        command.push(format!("--wait={}", errand.wait.as_secs()));
-    }
-    command.extend(errand.ask.iter().map(|address| format!("--ask={address}")));
-    command.extend_from_slice(&errand.targets);
+    command.extend(targets.words());
     let mut spec = json!({
         "restartPolicy": "Never",
         "activeDeadlineSeconds": LIMIT.as_secs(),
@@ -162,7 +155,7 @@ fn pod(args: &ProbeArgs, name: &str, like: &Value, errand: &Errand<'_>) -> anyho
             spec[field] = like[field].clone();
         }
     }
-    if let Some(node) = errand.node {
+    if let Some(node) = node {
         spec["nodeName"] = json!(node);
         spec["tolerations"] = json!([{"operator": "Exists"}]);
     }
@@ -185,7 +178,7 @@ async fn found(
     cluster: &Cluster,
     namespace: &str,
     name: &str,
-    errand: &Errand<'_>,
+    targets: &Targets,
 ) -> anyhow::Result<(Found, Option<String>)> {
     let end = Instant::now() + LIMIT;
     let mut waiting = Waiting::new(&format!("{}: pod {namespace}/{name}", cluster.id));
@@ -198,8 +191,7 @@ async fn found(
         let container = &status["containerStatuses"][0]["state"];
         if let Some(text) = container["terminated"]["message"].as_str()
             && let Ok(found) = serde_json::from_str::<Found>(text)
-            && found.outcomes.len() == errand.targets.len()
-            && found.sources.len() == errand.ask.len()
+            && found.is_of(targets)
         {
             return Ok((found, node.map(str::to_owned)));
         }
@@ -232,7 +224,7 @@ fn reason(status: &Value) -> String {
 
 #[cfg(test)]
 mod tests {
-    use mcs_controller::features::probe_command::{Outcome, Source};
+    use mcs_kube::reach::{Outcome, source::Source};
 
     use super::*;
 
@@ -243,23 +235,18 @@ mod tests {
             "containers": [{"image": "mcs:1", "imagePullPolicy": "Never", "env": [{"name": "A"}]}],
             "tolerations": [{"operator": "Exists"}],
         });
-        let errand = |node| Errand {
-            targets: vec!["10.2.0.1:80".to_owned()],
-            ask: vec![],
-            wait: Duration::ZERO,
-            node,
-        };
-        let made = pod(&args, "name", &like, &errand(None)).unwrap();
+        let targets = Targets::new(vec!["10.2.0.1:80".parse().unwrap()], vec![]);
+        let made = pod(&args, "name", &like, &targets, None).unwrap();
         let container = &made["spec"]["containers"][0];
         assert_eq!(container["image"], "mcs:1");
         assert_eq!(container["imagePullPolicy"], "Never");
         assert_eq!(container["command"][3], "10.2.0.1:80");
         assert_eq!(made["spec"]["tolerations"], like["tolerations"]);
         assert!(container["env"].is_null());
-        let error = pod(&args, "name", &Value::Null, &errand(None)).unwrap_err().to_string();
+        let error = pod(&args, "name", &Value::Null, &targets, None).unwrap_err().to_string();
         assert!(error.contains("--probe-image"), "{error}");
         let args = ProbeArgs { probe_image: Some("other".to_owned()), ..args };
-        let made = pod(&args, "name", &Value::Null, &errand(Some("n1"))).unwrap();
+        let made = pod(&args, "name", &Value::Null, &targets, Some("n1")).unwrap();
         assert_eq!(made["spec"]["nodeName"], "n1");
         assert_eq!(made["spec"]["containers"][0]["image"], "other");
     }

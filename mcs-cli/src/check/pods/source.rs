@@ -6,10 +6,8 @@ use std::{
     net::SocketAddr,
 };
 
-use mcs_controller::{
-    core::clusterset::{ClusterId, well_known},
-    features::probe_command::Source,
-};
+use mcs_controller::core::clusterset::{ClusterId, well_known};
+use mcs_kube::reach::source::Source;
 use serde_json::Value;
 
 use crate::cluster::{Cluster, DEPLOYMENTS, PODS, containers};

@@ -9,9 +9,11 @@ use std::{
 
 use clap::ArgMatches;
 use futures_util::future::join_all;
-use mcs_kube::{dns_name, reach::ProbePeers};
+use mcs_kube::{
+    dns_name,
+    reach::{Outcome, ProbePeers, dns},
+};
 use prometheus::IntGaugeVec;
-use tokio::{net::lookup_host, time::timeout};
 
 use crate::core::{
     clock,
@@ -61,23 +63,17 @@ impl Question {
     /// Asks the name servers of this machine, and judges their answer.
     async fn ask(&self) -> Answer {
         // The last dot excludes search domains.
-        let name = format!("{self}.:0");
-        match timeout(PATIENCE, lookup_host(name)).await {
-            Ok(Ok(found)) => self.judge(found.map(|address| address.ip()).collect()),
-            Ok(Err(error)) => Answer::Nothing(error.to_string()),
-            Err(_) => Answer::Nothing(format!("no answer within {} s", PATIENCE.as_secs())),
-        }
+        self.judge(dns::look_up(&format!("{self}."), None, PATIENCE).await)
     }
 
-    fn judge(&self, mut found: Vec<IpAddr>) -> Answer {
-        if found.iter().any(|ip| self.vips.contains(ip)) {
-            return Answer::Right;
-        }
-        found.dedup();
-        if found.is_empty() {
-            Answer::Nothing("no address".to_owned())
-        } else {
-            Answer::Other(found)
+    fn judge(&self, found: Result<Vec<IpAddr>, Outcome>) -> Answer {
+        match found {
+            Ok(found) if found.iter().any(|ip| self.vips.contains(ip)) => Answer::Right,
+            Ok(mut found) => {
+                found.dedup();
+                Answer::Other(found)
+            }
+            Err(outcome) => Answer::Nothing(format!("it {}", outcome.text())),
         }
     }
 }
@@ -270,11 +266,12 @@ mod tests {
     fn an_answer_has_a_clusterset_ip() {
         assert_eq!(question().to_string(), "web.shop.svc.clusterset.local");
         let judge = |found: &[&str]| {
-            question().judge(found.iter().map(|text| text.parse().unwrap()).collect())
+            question().judge(Ok(found.iter().map(|text| text.parse().unwrap()).collect()))
         };
         assert_eq!(judge(&["fd00::1"]), Answer::Right);
         assert_eq!(judge(&["10.96.0.1"]), Answer::Other(vec!["10.96.0.1".parse().unwrap()]));
-        assert_eq!(judge(&[]), Answer::Nothing("no address".to_owned()));
+        let nothing = question().judge(Err(Outcome::DnsEmpty));
+        assert_eq!(nothing, Answer::Nothing("it has no address in DNS".to_owned()));
     }
 
     #[test]

@@ -282,7 +282,7 @@ fn the_stricter_border_of_owner_and_operator_counts() {
         let of_operator = border::wanted((!operator.is_empty()).then_some(operator));
         add_tiers(&mut wanted, &none, &c1.cluster, &|| known.clone(), of_operator);
         let annotations = &present(&wanted).0.spec.annotations;
-        annotations.get(SELECTORS_FALLBACK).map(|text| text.to_string()).unwrap_or_default()
+        annotations.get(SELECTORS_FALLBACK).map(ToString::to_string).unwrap_or_default()
     };
     for (owner, operator, expected) in [
         ("", "", ""),

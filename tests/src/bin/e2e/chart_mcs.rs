@@ -364,8 +364,16 @@ fn check(world: &World) -> Result {
         let names_it = finding["message"].to_string().contains(&format!("from node {node}"));
         ensure!(names_it, "{finding}");
     }
-    let named = findings.iter().filter(|one| one["check"] == "by name").count();
-    ensure!(named == 2, "{findings:?}");
+    // A pod of each cluster has tried it, and the agent of each node.
+    let of = |check: &str, is_pod: bool| {
+        let of_check = findings.iter().filter(|one| one["check"] == check);
+        let is_of = |one: &&Value| one["message"].to_string().contains(" from node ") == is_pod;
+        of_check.filter(is_of).count()
+    };
+    ensure!(of("by name", true) == 2, "{findings:?}");
+    for check in ["by name", "by address", "large answers"] {
+        ensure!(of(check, false) >= 2, "{check}: {findings:?}");
+    }
     ensure!(pods.len() == 2 && output.status.success(), "{findings:?}");
     Ok(())
 }

@@ -120,6 +120,26 @@ pub(crate) fn mount_of(cgroup: &Path) -> PathBuf {
     root.unwrap_or(cgroup).to_owned()
 }
 
+/// The path of a process's cgroup of version 2, as `/proc` shows it.
+pub(crate) fn path_in_hierarchy(process: &str) -> io::Result<Option<String>> {
+    let text = fs::read_to_string(format!("/proc/{process}/cgroup"))?;
+    Ok(text.lines().find_map(|line| line.strip_prefix("0::")).map(str::to_owned))
+}
+
+/// Whether this process is in the cgroup or below it: programs see the sockets of its processes alone.
+pub(crate) fn has_this_process(cgroup: &Path) -> bool {
+    let own = path_in_hierarchy("self").ok().flatten().unwrap_or_default();
+    let own = own.trim_start_matches('/');
+    let mount = mount_of(cgroup);
+    if !own.is_empty() {
+        return mount.join(own).starts_with(cgroup);
+    }
+    // It is in the root, or in a cgroup namespace of its own, where its path is the root.
+    let in_root = fs::read_to_string(mount.join("cgroup.procs")).unwrap_or_default();
+    let pid = std::process::id();
+    mount == cgroup || in_root.lines().all(|line| line.parse() != Ok(pid))
+}
+
 /// The cgroups right below one; none if it cannot be read.
 pub(crate) fn children(cgroup: &Path) -> impl Iterator<Item = PathBuf> + use<> {
     let entries = fs::read_dir(cgroup).into_iter().flatten().flatten();

@@ -53,7 +53,8 @@ pub(super) fn closes(world: &mut World) -> Result {
         node.netns.ip(&format!("route add {vip} via {via}"))?;
     }
     let both = [&closed.service, &drained.service];
-    let launch = Launch::new(&world.run, "border", &network.node.netns).flags(&["--tc=on", "--uplinks=uplink"]);
+    let launch = Launch::new(&world.run, "border", &network.node.netns)
+        .flags(&["--tc=on", "--uplinks=uplink"]);
     let site = launch.capabilities(&[ENTERS]).knows(&both)?;
     let serve = |pod| Servers::start(&network.remote, REMOTE.both(pod), &[(Server::udp, UDP.1)]);
     let (pod, _stays) = (serve(PODS[0])?, serve(PODS[1])?);

@@ -314,9 +314,8 @@ impl TcAttacher {
     /// A filter that should be the first does not come behind a program of others: that one may take every packet.
     fn preceded(&self, hooks: &[TcHook], found: &DevicePrograms) -> Option<TcError> {
         let is_first = self.mechanism == Mechanism::Clsact && found.places.is_empty();
-        let first = hooks.iter().filter(|hook| is_first && hook.position() == Position::First);
-        let other =
-            first.filter_map(|hook| found.tcx_of_others.get(hook.direction().name())).next();
+        let mut first = hooks.iter().filter(|hook| is_first && hook.position() == Position::First);
+        let other = first.find_map(|hook| found.tcx_of_others.get(hook.direction().name()));
         other.map(|program| TcError::Preceded { program: program.clone() })
     }
 
