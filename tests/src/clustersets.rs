@@ -77,6 +77,7 @@
 mod journal;
 mod kinds;
 mod member;
+mod node;
 mod ownership;
 mod panics;
 mod play;

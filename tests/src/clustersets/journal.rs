@@ -3,7 +3,7 @@
 
 use std::{
     collections::BTreeMap,
-    hash::{DefaultHasher, Hash as _, Hasher as _},
+    hash::{DefaultHasher, Hash, Hasher as _},
     sync::Arc,
 };
 
@@ -24,7 +24,7 @@ pub(super) struct Entry {
 
 #[derive(Debug)]
 pub(super) enum What {
-    Changed(Change),
+    Changed(Arc<Change>),
     /// A write was asked for, and this was the answer.
     Asked {
         verb: &'static str,
@@ -62,12 +62,14 @@ impl Journal {
         self.0.lock().lines.get_or_insert_default();
     }
 
-    pub(super) fn note_change(&self, host: &str, by: &str, change: &Change) {
+    pub(super) fn note_change(&self, host: &str, by: &str, change: &Arc<Change>) {
         let mut pages = self.0.lock();
-        let line = format!("{host} {by} {:?} {}", change.key, text(change.after.as_ref()));
-        pages.note(&line);
+        let after = change.after.as_deref();
+        pages.note((host, by, &change.key, after), || {
+            format!("{host} {by} {:?} {}", change.key, text(after))
+        });
         let (cluster, by) = (cluster(host).to_owned(), by.to_owned());
-        pages.entries.push(Entry { cluster, by, what: What::Changed(change.clone()) });
+        pages.entries.push(Entry { cluster, by, what: What::Changed(Arc::clone(change)) });
     }
 
     pub(super) fn note_request(
@@ -79,8 +81,10 @@ impl Journal {
     ) {
         let mut pages = self.0.lock();
         let Asked { path, query, token, body, .. } = asked;
-        let body = String::from_utf8_lossy(body);
-        pages.note(&format!("{host} {token} {verb} {path} {query:?} {body} {code}"));
+        pages.note((host, token, verb, path, query, &body[..], code), || {
+            let body = String::from_utf8_lossy(body);
+            format!("{host} {token} {verb} {path} {query:?} {body} {code}")
+        });
         *pages.answers.entry((verb, code)).or_default() += 1;
         if !matches!(verb, "get" | "list" | "watch") {
             let (cluster, by, path) = (cluster(host).to_owned(), token.clone(), path.clone());
@@ -119,12 +123,12 @@ impl Journal {
 }
 
 impl Pages {
-    fn note(&mut self, line: &str) {
+    fn note(&mut self, what: impl Hash, line: impl FnOnce() -> String) {
         let began = *self.began.get_or_insert_with(Instant::now);
         let at = began.elapsed().as_micros();
-        (at, line).hash(&mut self.hasher);
+        (at, what).hash(&mut self.hasher);
         if let Some(lines) = &mut self.lines {
-            lines.push(format!("{at} {line}"));
+            lines.push(format!("{at} {}", line()));
         }
     }
 }

@@ -17,12 +17,16 @@ use tokio::{
 use super::{
     journal::Journal,
     kinds::Kind,
+    node::{Node, objects},
     server::{Mood, Server},
     store::{Failure, Key, Store},
+    witness::{Broken, Invariant},
 };
 
 pub(super) const MAILBOX: &str = "mcs-mailbox";
 pub(super) const NAMESPACE: &str = "mcs-controller";
+/// The ranges of Services of every cluster.
+pub(super) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd96::/112"];
 /// The namespaces of every cluster.
 const NAMESPACES: [&str; 4] = ["kube-system", MAILBOX, NAMESPACE, "shop"];
 /// How long a controller may take to end.
@@ -38,6 +42,7 @@ pub(super) struct Member {
     directory: TempDir,
     flags: Vec<String>,
     controller: Option<Controller>,
+    pub(super) node: Node,
     /// What somebody has kept of the mailbox.
     kept: Vec<(Key, Value)>,
 }
@@ -61,6 +66,7 @@ impl Member {
         for cluster in others.iter().chain([&id]) {
             fs::write(directory.path().join(cluster), kubeconfig(cluster, id))?;
         }
+        let node = Node::start(id, directory.path().join("node"))?;
         let member = Self {
             id: id.to_owned(),
             server,
@@ -68,6 +74,7 @@ impl Member {
             directory,
             flags: Vec::new(),
             controller: None,
+            node,
             kept: Vec::new(),
         };
         for namespace in NAMESPACES {
@@ -79,7 +86,7 @@ impl Member {
                 &json!({ "kind": "ClusterProperty", "metadata": { "name": name }, "spec": spec }),
             )?;
         }
-        let ranges = json!({ "cidrs": ["10.96.0.0/16", "fd96::/112"] });
+        let ranges = json!({ "cidrs": SERVICE_RANGES });
         member.apply(
             &json!({ "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" }, "spec": ranges }),
         )?;
@@ -145,6 +152,15 @@ impl Member {
                 store.empty(&key.2);
             }
             Ok(())
+        })
+    }
+
+    /// Lets the agent of a node take what there is.
+    pub(super) fn look(&mut self) -> Result<(), Broken> {
+        let all = self.server.look(objects);
+        let rejected = self.node.follow(all).unwrap_or_else(|error| Some(format!("{error:#}")));
+        rejected.map_or(Ok(()), |said| {
+            Err(Invariant::Accepted.broken(format!("in {}: {said}", self.id)))
         })
     }
 

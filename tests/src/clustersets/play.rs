@@ -79,13 +79,13 @@ pub(super) fn play_with(story: &Story, witness: Witness) -> anyhow::Result<Playe
 #[cfg(test)]
 pub(super) fn doctored(
     story: &Story,
-    doctor: impl FnOnce(&BTreeMap<String, Member>, &mut Witness) -> Result<(), Broken>,
+    doctor: impl FnOnce(&mut BTreeMap<String, Member>, &mut Witness) -> Result<(), Broken>,
 ) -> anyhow::Result<Option<Broken>> {
     let runtime = paused()?;
     LocalSet::new().block_on(&runtime, async {
         let mut play = Play::begin(story, Witness::default())?;
         play.all(story).await.map_err(|(_, error)| error)?;
-        Ok(doctor(&play.members, &mut play.witness).err())
+        Ok(doctor(&mut play.members, &mut play.witness).err())
     })
 }
 
@@ -139,11 +139,14 @@ impl Play {
 
     /// A step, and what the witness says of it.
     async fn whole_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        if let Step::Restart(of, _) | Step::Kill(of) | Step::End(of) | Step::Start(of) = step {
+            of.iter().for_each(|id| self.witness.note_process(id));
+        }
         let done = self.step(step).await;
         if !self.is_drawn {
             done?;
         }
-        self.witness.look(&self.members)?;
+        self.look_at_all()?;
         if let Step::Settle(time) = step {
             let mut healed = *time;
             for member in self.members.values_mut() {
@@ -166,6 +169,15 @@ impl Play {
         }
     }
 
+    /// The witness looks, and so do the agents of a drawn story.
+    fn look_at_all(&mut self) -> anyhow::Result<()> {
+        self.witness.look(&self.members)?;
+        if self.is_drawn {
+            self.members.values_mut().try_for_each(Member::look)?;
+        }
+        Ok(())
+    }
+
     /// Lets time pass, and looks often.
     async fn pass(&mut self, time: Duration) -> anyhow::Result<()> {
         let end = Instant::now() + time;
@@ -174,7 +186,7 @@ impl Play {
             for member in self.members.values() {
                 member.server.compact();
             }
-            self.witness.look(&self.members)?;
+            self.look_at_all()?;
         }
         Ok(())
     }

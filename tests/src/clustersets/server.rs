@@ -280,7 +280,7 @@ impl Server {
         Err((*code, reason, message.clone()))
     }
 
-    fn write_or_read(&self, place: &Place, asked: &Asked) -> Result<Value, Failure> {
+    fn write_or_read(&self, place: &Place, asked: &Asked) -> Result<Arc<Value>, Failure> {
         let mut inner = self.inner.lock();
         let store = &mut inner.store;
         asked.token.clone_into(&mut store.by);
@@ -293,7 +293,7 @@ impl Server {
         store: &mut Store,
         Place { kind, namespace, name, is_status }: &Place,
         Asked { method, query, body, .. }: &Asked,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Arc<Value>, Failure> {
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let named = name.as_deref().or_else(|| sent["metadata"]["name"].as_str());
         let key: Key = (kind.plural, namespace.clone(), named.unwrap_or_default().to_owned());
@@ -307,10 +307,10 @@ impl Server {
                 let items = store.all(kind.plural).filter(|(_, object)| selector.has(object));
                 let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
                 let version = store.version().to_string();
-                Ok(json!({
+                Ok(Arc::new(json!({
                     "apiVersion": "v1", "kind": "List",
                     "metadata": { "resourceVersion": version }, "items": items,
-                }))
+                })))
             }
             ("POST" | "PATCH", _)
                 if kind.is_namespaced
@@ -371,7 +371,7 @@ impl Server {
         let lines = stream::unfold(Some((self, watching)), |state| async move {
             let (server, mut watching) = state?;
             match watching.next(&server).await {
-                Ok(Some(line)) => Some((Ok(format!("{line}\n").into()), Some((server, watching)))),
+                Ok(Some(line)) => Some((Ok(line.into()), Some((server, watching)))),
                 Ok(None) => None,
                 Err(error) => Some((Err(error), None)),
             }
@@ -385,7 +385,7 @@ struct Watching {
     plural: &'static str,
     selector: Selector,
     /// What is to be sent.
-    events: VecDeque<Value>,
+    events: VecDeque<String>,
     /// What it has seen.
     version: u64,
     /// What of [`Inner::cut`] and [`Inner::cuts`] it has survived.
@@ -397,7 +397,7 @@ struct Watching {
 
 impl Watching {
     /// The next event; `None`: the watch ends in order.
-    async fn next(&mut self, server: &Server) -> Result<Option<Value>, Error> {
+    async fn next(&mut self, server: &Server) -> Result<Option<String>, Error> {
         loop {
             let changed = server.changed.notified();
             tokio::pin!(changed);
@@ -456,16 +456,16 @@ impl Watching {
 
 impl Selector {
     /// The event of a change, for whoever watches what the selector has.
-    fn event(&self, plural: &str, change: &Change) -> Option<Value> {
+    fn event(&self, plural: &str, change: &Change) -> Option<String> {
         if change.key.0 != plural {
             return None;
         }
-        let has = |object: &Option<Value>| object.as_ref().is_some_and(|object| self.has(object));
+        let has = |object: &Option<Arc<Value>>| object.as_ref().is_some_and(|one| self.has(one));
         match (has(&change.before), has(&change.after), &change.before, &change.after) {
             (false, true, _, Some(after)) => Some(event("ADDED", after)),
             (true, true, _, Some(after)) => Some(event("MODIFIED", after)),
             (true, false, Some(before), _) => {
-                let mut gone = before.clone();
+                let mut gone = Value::clone(before);
                 gone["metadata"]["resourceVersion"] = json!(change.version.to_string());
                 Some(event("DELETED", &gone))
             }
@@ -508,11 +508,12 @@ fn verb(method: &Method, place: &Place, is_watch: bool) -> &'static str {
     }
 }
 
-fn event(kind: &str, object: &Value) -> Value {
-    json!({ "type": kind, "object": object })
+/// A line of a watch.
+fn event(kind: &str, object: &Value) -> String {
+    format!("{{\"type\":\"{kind}\",\"object\":{object}}}\n")
 }
 
-fn bookmark(version: u64, annotations: &Value) -> Value {
+fn bookmark(version: u64, annotations: &Value) -> String {
     let metadata = json!({ "resourceVersion": version.to_string(), "annotations": annotations });
     event("BOOKMARK", &json!({ "kind": "", "apiVersion": "", "metadata": metadata }))
 }

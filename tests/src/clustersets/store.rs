@@ -1,6 +1,6 @@
 //! The objects of an API server, and what has changed.
 
-use std::collections::BTreeMap;
+use std::{collections::BTreeMap, sync::Arc};
 
 use jiff::{SignedDuration, Timestamp};
 use mcs_kube::testing::in_memory::Asked;
@@ -13,19 +13,19 @@ use super::{journal::Journal, kinds::Kind, ownership::Owners, schema};
 pub(super) type Key = (&'static str, String, String);
 
 /// What an object was and is.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(super) struct Change {
     pub(super) version: u64,
     pub(super) at: Instant,
     pub(super) key: Key,
-    pub(super) before: Option<Value>,
-    pub(super) after: Option<Value>,
+    pub(super) before: Option<Arc<Value>>,
+    pub(super) after: Option<Arc<Value>>,
 }
 
 #[derive(Debug)]
 struct Stored {
-    object: Value,
-    owners: Owners,
+    object: Arc<Value>,
+    owners: Arc<Owners>,
 }
 
 /// Why a request fails: code, reason and message.
@@ -35,7 +35,7 @@ pub(super) type Failure = (u16, &'static str, String);
 #[derive(Debug)]
 pub(super) struct Store {
     objects: BTreeMap<Key, Stored>,
-    changes: Vec<Change>,
+    changes: Vec<Arc<Change>>,
     /// How often each object was made.
     made: BTreeMap<Key, u32>,
     version: u64,
@@ -66,7 +66,7 @@ impl Store {
     }
 
     /// The changes after a version.
-    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Change> {
+    pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Arc<Change>> {
         let first = self.changes.partition_point(|change| change.version <= version);
         self.changes[first..].iter()
     }
@@ -77,14 +77,15 @@ impl Store {
         self.changes.drain(..gone).next_back().map_or(0, |change| change.version)
     }
 
-    pub(super) fn get(&self, key: &Key) -> Option<&Value> {
+    pub(super) fn get(&self, key: &Key) -> Option<&Arc<Value>> {
         self.objects.get(key).map(|stored| &stored.object)
     }
 
     /// The objects of a kind.
-    pub(super) fn all(&self, plural: &str) -> impl Iterator<Item = (&Key, &Value)> {
-        let all = self.objects.iter().filter(move |((of, ..), _)| *of == plural);
-        all.map(|(key, stored)| (key, &stored.object))
+    pub(super) fn all(&self, plural: &'static str) -> impl Iterator<Item = (&Key, &Value)> {
+        let all = self.objects.range((plural, String::new(), String::new())..);
+        let all = all.take_while(move |((of, ..), _)| *of == plural);
+        all.map(|(key, stored)| (key, &*stored.object))
     }
 
     /// Every API server has `default`, where events of the cluster's own objects are.
@@ -115,27 +116,28 @@ impl Store {
         (manager, force): (&str, bool),
         fields: &Value,
         is_status: bool,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Arc<Value>, Failure> {
         let there = self.objects.get(key);
         if there.is_none() && is_status {
             return Err(not_found(key));
         }
-        let mut object = there.map_or_else(|| empty(kind, key), |stored| stored.object.clone());
-        let mut owners = there.map(|stored| stored.owners.clone()).unwrap_or_default();
+        let mut object =
+            there.map_or_else(|| empty(kind, key), |stored| Value::clone(&stored.object));
+        let mut owners = there.map(|stored| Owners::clone(&stored.owners)).unwrap_or_default();
         let manager = if is_status { format!("{manager}/status") } else { manager.to_owned() };
         let fields = part(kind, fields, is_status);
         owners.apply(&mut object, &manager, &fields, force).map_err(|other| {
             (409, "Conflict", format!("Apply failed with 1 conflict: conflict with \"{other}\""))
         })?;
-        Ok(self.put(kind, key, object, owners))
+        Ok(self.put(kind, key, object, Arc::new(owners)))
     }
 
     /// Whether an object has not the fields that a manager would apply.
     pub(super) fn lacks(&self, kind: &Kind, key: &Key, fields: &Value, is_status: bool) -> bool {
         let Some(stored) = self.objects.get(key) else { return true };
-        let mut object = stored.object.clone();
+        let mut object = Value::clone(&stored.object);
         let fields = part(kind, fields, is_status);
-        Owners::default().apply(&mut object, "", &fields, true).is_ok() && object != stored.object
+        Owners::default().apply(&mut object, "", &fields, true).is_ok() && object != *stored.object
     }
 
     /// Changes the given fields; those that are null go.
@@ -145,9 +147,9 @@ impl Store {
         key: &Key,
         fields: &Value,
         is_status: bool,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Arc<Value>, Failure> {
         let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
-        let (mut object, owners) = (stored.object.clone(), stored.owners.clone());
+        let (mut object, owners) = (Value::clone(&stored.object), Arc::clone(&stored.owners));
         check_version(fields, &object)?;
         merge(&mut object, &part(kind, fields, is_status));
         Ok(self.put(kind, key, object, owners))
@@ -158,12 +160,12 @@ impl Store {
         kind: &'static Kind,
         key: &Key,
         object: &Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Arc<Value>, Failure> {
         if self.objects.contains_key(key) {
             let message = format!("{} \"{}\" already exists", key.0, key.2);
             return Err((409, "AlreadyExists", message));
         }
-        Ok(self.put(kind, key, part(kind, object, false), Owners::default()))
+        Ok(self.put(kind, key, part(kind, object, false), Arc::default()))
     }
 
     /// Replaces all but the status.
@@ -172,7 +174,7 @@ impl Store {
         kind: &'static Kind,
         key: &Key,
         object: &Value,
-    ) -> Result<Value, Failure> {
+    ) -> Result<Arc<Value>, Failure> {
         let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
         check_version(object, &stored.object)?;
         let mut fresh = part(kind, object, false);
@@ -183,19 +185,20 @@ impl Store {
             fresh["status"] = stored.object["status"].clone();
         }
         // The controller clears who owns what with each replacement.
-        Ok(self.put(kind, key, fresh, Owners::default()))
+        Ok(self.put(kind, key, fresh, Arc::default()))
     }
 
-    pub(super) fn delete(&mut self, key: &Key, uid: Option<&str>) -> Result<Value, Failure> {
+    pub(super) fn delete(&mut self, key: &Key, uid: Option<&str>) -> Result<Arc<Value>, Failure> {
         let stored = self.objects.get(key).ok_or_else(|| not_found(key))?;
         if uid.is_some_and(|uid| stored.object["metadata"]["uid"] != uid) {
             return Err((409, "Conflict", "the uid is another one".to_owned()));
         }
         self.version += 1;
-        let mut object = stored.object.clone();
+        let mut object = Value::clone(&stored.object);
         self.objects.remove(key);
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.note(key, Some(object.clone()), None);
+        let object = Arc::new(object);
+        self.note(key, Some(Arc::clone(&object)), None);
         Ok(object)
     }
 
@@ -209,8 +212,14 @@ impl Store {
         }
     }
 
-    fn put(&mut self, kind: &Kind, key: &Key, mut object: Value, owners: Owners) -> Value {
-        let before = self.objects.get(key).map(|stored| stored.object.clone());
+    fn put(
+        &mut self,
+        kind: &Kind,
+        key: &Key,
+        mut object: Value,
+        owners: Arc<Owners>,
+    ) -> Arc<Value> {
+        let before = self.objects.get(key).map(|stored| Arc::clone(&stored.object));
         let made = self.made.entry(key.clone()).or_default();
         let now = self.began.elapsed().as_secs();
         object["apiVersion"] = json!(kind.api_version());
@@ -233,10 +242,10 @@ impl Store {
         }
         if let Some(before) = &before {
             object["metadata"]["resourceVersion"] = before["metadata"]["resourceVersion"].clone();
-            if *before == object {
-                return object;
+            if **before == object {
+                return Arc::clone(before);
             }
-            if part(kind, before, false)["spec"] != part(kind, &object, false)["spec"] {
+            if before["spec"] != object["spec"] {
                 let generation = before["metadata"]["generation"].as_u64().unwrap_or_default();
                 object["metadata"]["generation"] = json!(generation + 1);
             }
@@ -248,14 +257,15 @@ impl Store {
         }
         self.version += 1;
         object["metadata"]["resourceVersion"] = json!(self.version.to_string());
-        self.objects.insert(key.clone(), Stored { object: object.clone(), owners });
-        self.note(key, before, Some(object.clone()));
+        let object = Arc::new(object);
+        self.objects.insert(key.clone(), Stored { object: Arc::clone(&object), owners });
+        self.note(key, before, Some(Arc::clone(&object)));
         object
     }
 
-    fn note(&mut self, key: &Key, before: Option<Value>, after: Option<Value>) {
+    fn note(&mut self, key: &Key, before: Option<Arc<Value>>, after: Option<Arc<Value>>) {
         let (version, key, at) = (self.version, key.clone(), Instant::now());
-        let change = Change { version, at, key, before, after };
+        let change = Arc::new(Change { version, at, key, before, after });
         self.journal.note_change(&self.cluster, &self.by, &change);
         self.changes.push(change);
     }

@@ -111,7 +111,7 @@ impl View {
             Part::Events => {
                 let told = self.told.entry(id.to_owned()).or_default();
                 for change in store.since(*told).filter(|change| change.key.0 == "events") {
-                    lines.extend(change.after.as_ref().map(event));
+                    lines.extend(change.after.as_deref().map(event));
                 }
                 *told = store.version();
             }

@@ -17,7 +17,7 @@ use super::{
     store::Change,
 };
 
-const SERVICE: &str = "multicluster.kubernetes.io/service-name";
+pub(super) const SERVICE: &str = "multicluster.kubernetes.io/service-name";
 const SOURCE: &str = "multicluster.kubernetes.io/source-cluster";
 const OF_SERVICE: &str = "kubernetes.io/service-name";
 
@@ -25,6 +25,13 @@ const OF_SERVICE: &str = "kubernetes.io/service-name";
 type Name = (String, String);
 /// What one cluster has of another one: the importer, the service, the exporter.
 type Part = (String, Name, String);
+
+/// What one cluster had of a service.
+#[derive(Debug, Default)]
+struct Source {
+    is_exported: bool,
+    addresses: BTreeSet<String>,
+}
 
 /// A witness of one story.
 #[derive(Debug, Default)]
@@ -40,6 +47,10 @@ pub(super) struct Witness {
     imported: BTreeMap<Part, BTreeMap<String, BTreeSet<String>>>,
     /// Whose import has an address, by cluster.
     taken: BTreeMap<(String, String), Name>,
+    /// What each cluster has exported since all had settled, and the addresses of its services.
+    sources: BTreeMap<(String, Name), Source>,
+    /// The importers that have begun since then, or whose peers have changed: they know less.
+    fresh: BTreeSet<String>,
     /// The reasons of conditions and of Events that were written.
     pub(super) reasons: BTreeSet<String>,
     /// What was written since all had settled; none: it may be written.
@@ -64,6 +75,11 @@ impl Witness {
 
     pub(super) const fn journal(&self) -> &Journal {
         &self.journal
+    }
+
+    /// The controller of a cluster begins or ends.
+    pub(super) fn note_process(&mut self, cluster: &str) {
+        self.fresh.insert(cluster.to_owned());
     }
 
     /// Looks at what has happened since the last time.
@@ -107,16 +123,20 @@ impl Witness {
                 return self.note_slice(cluster, is_own, change);
             }
             "services"
-                if field(change.before.as_ref(), "spec")
-                    != field(change.after.as_ref(), "spec") =>
+                if field(change.before.as_deref(), "spec")
+                    != field(change.after.as_deref(), "spec") =>
             {
                 self.forget(|(_, of, _)| *of == service);
             }
+            "secrets" => drop(self.fresh.insert(cluster.clone())),
             "serviceexports" => {
+                if change.after.is_some() {
+                    self.source(cluster, &service).is_exported = true;
+                }
                 let annotations = |object: Option<&Value>| {
                     object.map(|one| one["metadata"]["annotations"].clone())
                 };
-                if annotations(change.before.as_ref()) != annotations(change.after.as_ref()) {
+                if annotations(change.before.as_deref()) != annotations(change.after.as_deref()) {
                     self.forget(|(_, of, from)| *of == service && from == cluster);
                 }
             }
@@ -124,7 +144,9 @@ impl Witness {
                 self.forget(|(to, (of, _), from)| of == name && (to == cluster || from == cluster));
             }
             "clusterpeers" => {
-                if field(change.before.as_ref(), "spec") != field(change.after.as_ref(), "spec") {
+                if field(change.before.as_deref(), "spec") != field(change.after.as_deref(), "spec")
+                {
+                    self.fresh.insert(cluster.clone());
                     self.forget(|(to, ..)| to == cluster);
                 } else if let (Some(writes), Some(before), Some(after)) =
                     (&mut self.writes, &change.before, &change.after)
@@ -140,7 +162,7 @@ impl Witness {
     }
 
     fn note_reasons(&mut self, change: &Change) {
-        let Some(object) = &change.after else { return };
+        let Some(object) = change.after.as_deref() else { return };
         let conditions = object["status"]["conditions"].as_array().into_iter().flatten();
         let reasons = conditions.chain([object]).filter_map(|one| one["reason"].as_str());
         // A condition may name several.
@@ -153,14 +175,15 @@ impl Witness {
         let ips = |object: Option<&Value>| {
             strings(object.map_or(&Value::Null, |one| &one["spec"]["ips"]))
         };
-        let (before, after) = (ips(change.before.as_ref()), ips(change.after.as_ref()));
-        let is_headless =
-            change.after.as_ref().is_some_and(|one| one["spec"]["type"] == "Headless");
-        if is_own
-            && change.after.is_some()
-            && !is_headless
-            && let Some(lost) = before.difference(&after).next()
-        {
+        let (before, after) = (ips(change.before.as_deref()), ips(change.after.as_deref()));
+        // An address goes with its family, which no cluster exports any more.
+        let families =
+            strings(&field(change.after.as_deref(), "spec").map_or(Value::Null, |spec| {
+                if spec["type"] == "Headless" { Value::Null } else { spec["ipFamilies"].clone() }
+            }));
+        let stays =
+            |ip: &&String| families.contains(if ip.contains(':') { "IPv6" } else { "IPv4" });
+        if is_own && let Some(lost) = before.difference(&after).find(stays) {
             return Err(Invariant::Address.broken(format!(
                 "{cluster} takes {lost} from the import {namespace}/{name}, which now has {after:?}"
             )));
@@ -185,7 +208,18 @@ impl Witness {
             return Ok(());
         }
         let of = |object: Option<&Value>| object.map(clusters).unwrap_or_default();
-        let now = of(change.after.as_ref());
+        let (former, now) = (of(change.before.as_deref()), of(change.after.as_deref()));
+        for from in now.difference(&former) {
+            let part = (cluster.to_owned(), service.clone(), from.clone());
+            let has_slices = self.imported.get(&part).is_some_and(|slices| !slices.is_empty());
+            let source = self.sources.get(&(from.clone(), service.clone()));
+            let is_exported = source.is_some_and(|source| source.is_exported);
+            if !is_exported && !has_slices && !self.fresh.contains(cluster) {
+                return Err(Invariant::Returned.broken(format!(
+                    "the import {namespace}/{name} of {cluster} has {from}, which does not export it"
+                )));
+            }
+        }
         let lost = self
             .firm
             .keys()
@@ -201,14 +235,25 @@ impl Witness {
     fn note_slice(&mut self, cluster: &str, is_own: bool, change: &Change) -> Result<(), Broken> {
         let (_, namespace, slice) = &change.key;
         let label = |label: &str| {
-            let of = |object: &Option<Value>| {
-                object.as_ref()?["metadata"]["labels"][label].as_str().map(str::to_owned)
+            let of = |object: Option<&Value>| {
+                object?["metadata"]["labels"][label].as_str().map(str::to_owned)
             };
-            of(&change.after).or_else(|| of(&change.before))
+            of(change.after.as_deref()).or_else(|| of(change.before.as_deref()))
         };
-        let there = change.after.as_ref().map(addresses).unwrap_or_default();
+        let there = change.after.as_deref().map(addresses).unwrap_or_default();
         if let (Some(service), Some(from)) = (label(SERVICE), label(SOURCE)) {
             let part = (cluster.to_owned(), (namespace.clone(), service), from);
+            let of_source = self.sources.get(&(part.2.clone(), part.1.clone()));
+            let has =
+                |address: &&String| of_source.is_some_and(|of| of.addresses.contains(*address));
+            let former = change.before.as_deref().map(addresses).unwrap_or_default();
+            let returned = there.difference(&former).find(|address| !has(address));
+            if let Some(address) = returned.filter(|_| is_own && !self.fresh.contains(cluster)) {
+                return Err(Invariant::Returned.broken(format!(
+                    "{cluster} has the endpoint {address} of {namespace}/{} of {}, which has none",
+                    part.1.1, part.2
+                )));
+            }
             let slices = self.imported.entry(part.clone()).or_default();
             if there.is_empty() {
                 slices.remove(slice);
@@ -227,15 +272,21 @@ impl Witness {
                 )));
             }
         } else if let Some(service) = label(OF_SERVICE) {
+            let service = (namespace.clone(), service);
+            self.source(cluster, &service).addresses.extend(there.iter().cloned());
             // Nothing moves between the slices of a drawn service.
-            let gone = change.before.as_ref().map(addresses).unwrap_or_default();
+            let gone = change.before.as_deref().map(addresses).unwrap_or_default();
             for ((_, of, from), firm) in &mut self.firm {
-                if from == cluster && *of == (namespace.clone(), service.clone()) {
+                if from == cluster && *of == service {
                     firm.retain(|address| there.contains(address) || !gone.contains(address));
                 }
             }
         }
         Ok(())
+    }
+
+    fn source(&mut self, cluster: &str, service: &Name) -> &mut Source {
+        self.sources.entry((cluster.to_owned(), service.clone())).or_default()
     }
 
     fn forget(&mut self, is_meant: impl Fn(&Part) -> bool) {
@@ -247,6 +298,8 @@ impl Witness {
         let truth = Truth::of(members);
         truth.check(members)?;
         self.firm = truth.firm(members);
+        self.fresh.clear();
+        self.sources = sources(members);
         self.writes = Some(Vec::new());
         self.settled = (self.settled.0 + 1, self.settled.1 + self.firm.len());
         Ok(())
@@ -262,6 +315,28 @@ impl Witness {
         }
         Ok(())
     }
+}
+
+/// What all clusters have now.
+fn sources(members: &BTreeMap<String, Member>) -> BTreeMap<(String, Name), Source> {
+    let mut sources: BTreeMap<_, Source> = BTreeMap::new();
+    for (cluster, member) in members {
+        member.server.look(|store| {
+            for ((_, namespace, name), _) in store.all("serviceexports") {
+                let service = (namespace.clone(), name.clone());
+                sources.entry((cluster.clone(), service)).or_default().is_exported = true;
+            }
+            for ((_, namespace, _), slice) in store.all("endpointslices") {
+                let labels = &slice["metadata"]["labels"];
+                if let (Some(of), None) = (labels[OF_SERVICE].as_str(), labels[SERVICE].as_str()) {
+                    let service = (namespace.clone(), of.to_owned());
+                    let source = sources.entry((cluster.clone(), service)).or_default();
+                    source.addresses.extend(addresses(slice));
+                }
+            }
+        });
+    }
+    sources
 }
 
 /// Whether something is written all the time: signs of life, and events of what lasts, each half an hour.

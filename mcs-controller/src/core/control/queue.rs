@@ -301,6 +301,11 @@ impl Queue {
         self.lanes.get(cause).is_none_or(Lane::is_idle)
     }
 
+    /// The services whose writes are under way.
+    pub(super) fn busy(&self) -> impl Iterator<Item = &ServiceName> {
+        self.busy.keys()
+    }
+
     /// Every service that waits for any reason, or whose writes are under way.
     pub(crate) fn names(&self) -> impl Iterator<Item = &ServiceName> {
         let waiting = self.lanes.values().flat_map(|lane| &lane.waiting).chain(self.busy.keys());

@@ -73,6 +73,8 @@ pub(crate) struct State {
     missing: Arc<BTreeSet<ServiceName>>,
     /// Services that waited when the term as publisher began, and have been neither published nor refused since.
     unanswered: HashSet<ServiceName>,
+    /// Services whose present writes were planned before the term began: their end is no answer.
+    outdated: HashSet<ServiceName>,
     /// The epoch of what this cluster publishes.
     epoch: u64,
     /// Why nothing is published, if another publisher writes the mailbox.
@@ -134,6 +136,7 @@ impl State {
             refused: BTreeSet::new(),
             missing: Arc::default(),
             unanswered: HashSet::new(),
+            outdated: HashSet::new(),
             epoch: 0,
             rival: None,
             publication_errors: HashMap::new(),

@@ -2,7 +2,7 @@
 //!
 //! | what a reader does | what allows it |
 //! |---|---|
-//! | it adds or changes a service, its slices and endpoints | the mailbox [`counts`](MailboxView::counts), and the object is of the publisher's epoch and no older than what is believed |
+//! | it adds or changes a service, its slices and endpoints | the mailbox [`counts`](MailboxView::counts), and the object is of the publisher's epoch and no older than what is believed; after the mailbox was one of a backup, no [`removal_problem`](MailboxView::removal_problem) |
 //! | it takes a service away whose ExportedService is withdrawn | the same |
 //! | it takes a service away that the mailbox lacks | no [`removal_problem`](MailboxView::removal_problem), and a Lease that was renewed since and does not refuse the service |
 //! | it takes a slice away that a believed service no longer names | [`allows_removal`](MailboxView::allows_removal): all slices that it names were seen ([`has_all_slices`](Believed::has_all_slices)), and the Lease [`is_renewed`](MailboxView::is_renewed) |
@@ -115,6 +115,9 @@ pub struct MailboxView {
     /// Nothing is believed before the Lease has more renewals: the cluster may have left the mailbox, or the mailbox may be
     /// a restored backup.
     counts_after: u64,
+    /// The mailbox was older than the Lease with this stamp, or had none. What was written before may be of a restored
+    /// backup: a service that is not believed waits until the publisher has looked at everything.
+    doubted: Stamp,
     /// The renewals of the Lease when the mailbox last had as many services as the Lease counts. `None`: never.
     agreed_at: Option<u64>,
 }
@@ -142,6 +145,7 @@ impl MailboxView {
             renewals: 0,
             lists: 0,
             counts_after: 0,
+            doubted: Stamp::NONE,
             agreed_at: None,
         }
     }
@@ -214,6 +218,7 @@ impl MailboxView {
             |lease: &Option<PublisherLease>| lease.as_ref().map(|lease| lease.renewed.clone());
         if lease.is_none() && self.lease.is_some() {
             self.counts_after = self.renewals + 1;
+            self.doubted = self.latest;
             self.absent.clear();
         }
         if lease.is_some() && renewed(&lease) != renewed(&self.lease) {
@@ -221,6 +226,9 @@ impl MailboxView {
         }
         self.lease = lease;
         if let Some(lease) = self.lease.as_ref().filter(|_| self.identity_problem().is_none()) {
+            if lease.stamp.is_before(self.latest) {
+                self.doubted = self.latest;
+            }
             self.latest = self.latest.max(lease.stamp);
             if !lease.stamp.is_before(self.latest) {
                 self.lacking = Some(Arc::clone(&lease.lacking));
@@ -237,6 +245,10 @@ impl MailboxView {
         if !self.counts() {
             self.judged = None;
             return BTreeSet::new();
+        }
+        if !self.doubted.is_none() && self.removal_problem().is_none() {
+            self.doubted = Stamp::NONE;
+            self.judged = None;
         }
         let epoch = self.latest.epoch;
         let was_judged = self.judged.replace(epoch) == Some(epoch);
@@ -279,7 +291,11 @@ impl MailboxView {
         };
         self.absent.remove(name);
         let former = self.believed.get(name).map_or(Stamp::NONE, |believed| believed.stamp);
-        if !self.is_current(object.stamp) || object.stamp.is_before(former) {
+        let is_doubted = former.is_none() && !self.doubted.is_before(object.stamp);
+        if !self.is_current(object.stamp)
+            || object.stamp.is_before(former)
+            || is_doubted && !self.doubted.is_none()
+        {
             return false;
         }
         if !object.is_usable() {

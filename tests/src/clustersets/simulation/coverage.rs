@@ -7,7 +7,7 @@ use std::{
 
 use mcs_kube::reasons::{Coded as _, Reason};
 
-use super::draw::Section;
+use super::draw::{Section, refusals, sorts};
 use crate::clustersets::play::Played;
 
 /// What was reached.
@@ -24,20 +24,8 @@ pub(super) struct Coverage {
 
 impl Coverage {
     pub(super) fn note(&mut self, sections: &[Section], played: &Played, took: Duration) {
-        for Section { marker, .. } in sections {
-            let words: Vec<_> = marker.split(' ').collect();
-            let step = match words[..] {
-                ["refuse", of, verb, plural, _, code] => {
-                    let of = if of.contains('/') { "of a peer" } else { "of all" };
-                    for more in [format!("refuse {verb}"), format!("refuse {plural}")] {
-                        *self.steps.entry(more).or_default() += 1;
-                    }
-                    format!("refuse {of}, {code}")
-                }
-                ["gone" | "back" | "delete", _, kind, ..] => format!("{} {kind}", words[0]),
-                _ => words[0].to_owned(),
-            };
-            *self.steps.entry(step).or_default() += 1;
+        for sort in sections.iter().flat_map(Section::sorts) {
+            *self.steps.entry(sort).or_default() += 1;
         }
         for (answer, count) in played.witness.journal().answers() {
             *self.answers.entry(answer).or_default() += count;
@@ -64,6 +52,11 @@ impl Coverage {
         let all = || Reason::ALL.iter().map(|reason| reason.name());
         let seen: Vec<_> = all().filter(|reason| self.reasons.contains(*reason)).collect();
         let unseen: Vec<_> = all().filter(|reason| !self.reasons.contains(*reason)).collect();
+        let undrawn = sorts().into_iter().filter(|sort| !self.steps.contains_key(sort));
+        let unmet = refusals().filter(|(verb, code)| {
+            !self.answers.iter().any(|((of, answer), _)| of == verb && answer == code)
+        });
+        let unmet = unmet.map(|(verb, code)| format!("{verb} {code}"));
         vec![
             format!(
                 "{} seeds, {hours:.0} simulated hours in {took:.0} s: {years:.2} years in an hour",
@@ -74,7 +67,9 @@ impl Coverage {
                 self.settled.0, self.settled.1
             ),
             format!("steps: {}", steps.join(", ")),
+            format!("steps of no history: {}", or_none(undrawn)),
             format!("answers: {}", answers.join(", ")),
+            format!("refusals that no request has met: {}", or_none(unmet)),
             format!(
                 "{} of {} reasons seen; not {}",
                 seen.len(),
@@ -83,4 +78,9 @@ impl Coverage {
             ),
         ]
     }
+}
+
+fn or_none(words: impl Iterator<Item = String>) -> String {
+    let words: Vec<_> = words.collect();
+    if words.is_empty() { "none".to_owned() } else { words.join(", ") }
 }

@@ -1,6 +1,6 @@
 //! Draws a history from a seed: what people and operators do to some clusters, and what goes wrong meanwhile.
 
-use std::fmt::Write as _;
+use std::{collections::BTreeSet, fmt::Write as _};
 
 use fastrand::Rng;
 use serde_json::{Value, json};
@@ -10,6 +10,41 @@ use serde_json::{Value, json};
 pub(super) struct Section {
     pub(super) marker: String,
     pub(super) body: String,
+}
+
+impl Section {
+    /// The sorts of steps that it is one of.
+    pub(super) fn sorts(&self) -> Vec<String> {
+        let words: Vec<_> = self.marker.split(' ').collect();
+        match words[..] {
+            ["refuse", of, verb, plural, _, code] => {
+                let of = if of.contains('/') { "of a peer" } else { "of all" };
+                let of = format!("refuse {of}, {code}");
+                vec![format!("refuse {verb}"), format!("refuse {plural}"), of]
+            }
+            ["gone" | "back" | "delete", _, kind, ..] => vec![format!("{} {kind}", words[0])],
+            _ => vec![words[0].to_owned()],
+        }
+    }
+}
+
+/// The sorts of all steps that can be drawn.
+pub(super) fn sorts() -> BTreeSet<String> {
+    let deleted = KINDS.iter().map(|kind| format!("delete {kind}"));
+    let types = TYPES.iter().flat_map(|kind| [format!("gone {kind}"), format!("back {kind}")]);
+    let refused = VERBS.iter().chain(&PLURALS).map(|what| format!("refuse {what}"));
+    let codes = CODES
+        .iter()
+        .flat_map(|(code, _)| ["of a peer", "of all"].map(|of| format!("refuse {of}, {code}")));
+    let plain = STEPS.iter().map(|step| (*step).to_owned());
+    plain.chain(deleted).chain(types).chain(refused).chain(codes).collect()
+}
+
+/// The answers that refusals lead to: verbs and codes.
+pub(super) fn refusals() -> impl Iterator<Item = (&'static str, u16)> {
+    let codes: BTreeSet<_> = CODES.iter().map(|(code, _)| *code).collect();
+    let verbs = VERBS.iter().filter(|verb| **verb != "*");
+    verbs.flat_map(move |verb| codes.clone().into_iter().map(|code| (*verb, code)))
 }
 
 const NAMESPACES: [&str; 2] = ["shop", "cart"];
@@ -39,6 +74,22 @@ const CODES: [(u16, &str); 7] = [
     (422, "spec: Invalid value"),
     (504, "the request did not complete in time"),
 ];
+/// The steps that are of one sort.
+const STEPS: [&str; 22] = [
+    "seed", "clusters", "settle", "wait", "apply", "export", "unexport", "link", "away", "hangs",
+    "loses", "answers", "forgets", "slow", "lag", "allow", "backup", "restore", "kill", "start",
+    "restart", "end",
+];
+/// What people and operators delete.
+const KINDS: [&str; 7] = [
+    "Service",
+    "EndpointSlice",
+    "ServiceImport",
+    "ExportRule",
+    "Namespace",
+    "ClusterPeer",
+    "Secret",
+];
 /// Types that an operator can take away.
 const TYPES: [&str; 5] =
     ["ServiceExport", "ServiceImport", "ExportedService", "ClusterPeer", "ExportRule"];
@@ -52,6 +103,9 @@ pub(super) fn history(seed: u64) -> Vec<Section> {
     let mut draw = Draw { rng, sections: Vec::new(), clusters };
     draw.say(format!("seed {seed}"));
     draw.say(format!("clusters {}", draw.clusters.join(" ")));
+    if draw.chance(25) {
+        draw.little_room();
+    }
     for _ in 0..draw.rng.usize(1..=4) {
         for _ in 0..draw.rng.usize(0..6) {
             draw.person();
@@ -89,6 +143,12 @@ impl Draw {
         let all: Vec<_> = objects.iter().map(ToString::to_string).collect();
         let body = all.join("\n---\n") + "\n";
         self.sections.push(Section { marker: format!("apply {cluster}"), body });
+    }
+
+    /// So few addresses that some services want the same.
+    fn little_room(&mut self) {
+        let marker = format!("restart {}", self.clusters.join(" "));
+        self.sections.push(Section { marker, body: "--vip-cidr=241.0.0.0/28\n".to_owned() });
     }
 
     fn one<T: Copy>(&mut self, of: &[T]) -> T {
@@ -145,17 +205,22 @@ impl Draw {
         let service = format!("{namespace}/{name}");
         match self.rng.u32(..100) {
             0..40 => {
-                let addresses = self.addresses(&cluster).join(" ");
-                let body = match self.rng.u32(..10) {
+                let mut addresses = self.addresses(&cluster).join(" ");
+                let body = match self.rng.u32(..12) {
                     0 => "sessionAffinity: ClientIP\n".to_owned(),
                     1 => "ports: [{name: http, port: 81, protocol: TCP}]\n".to_owned(),
                     2 => "ports: [{name: http, port: 80, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]\n"
                         .to_owned(),
                     3 => "clusterIP: None\n".to_owned(),
+                    4 | 5 => {
+                        let number = &cluster[1..];
+                        let _ = write!(addresses, " fd0{number}::{}", self.rng.usize(1..5));
+                        "ipFamilyPolicy: PreferDualStack\n".to_owned()
+                    }
                     _ => String::new(),
                 };
-                let marker =
-                    format!("export {cluster} {service} {addresses}").trim_end().to_owned();
+                let marker = format!("export {cluster} {service} {}", addresses.trim());
+                let marker = marker.trim_end().to_owned();
                 self.sections.push(Section { marker, body });
             }
             40..55 => self.say(format!("unexport {cluster} {service}")),
@@ -289,15 +354,15 @@ impl Draw {
                 self.sections.push(Section { marker, body: format!("{message}\n") });
             }
             74..84 => self.say(format!("allow {cluster}")),
-            84..88 => {
+            84..87 => {
                 let kind = self.one(&TYPES);
                 self.say(format!("gone {cluster} {kind}"));
             }
-            88..93 => {
+            87..90 => {
                 let kind = self.one(&TYPES);
                 self.say(format!("back {cluster} {kind}"));
             }
-            93..97 => self.say(format!("backup {cluster}")),
+            90..96 => self.say(format!("backup {cluster}")),
             _ => self.say(format!("restore {cluster}")),
         }
     }

@@ -14,11 +14,14 @@ pub(in crate::clustersets) enum Invariant {
     Converged,
     Still,
     Alive,
+    Accepted,
+    Served,
+    Returned,
 }
 
 impl Invariant {
     #[cfg(test)]
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 12] = [
         Self::Kept,
         Self::Address,
         Self::Distinct,
@@ -28,6 +31,9 @@ impl Invariant {
         Self::Converged,
         Self::Still,
         Self::Alive,
+        Self::Accepted,
+        Self::Served,
+        Self::Returned,
     ];
 
     /// The sentence of tests/README.md.
@@ -42,6 +48,9 @@ impl Invariant {
             Self::Converged => "what is exported is in every import after faults have ended",
             Self::Still => "once all has settled, nothing is written any more",
             Self::Alive => "no controller panics or ends by itself",
+            Self::Accepted => "agents reject nothing that controllers write",
+            Self::Returned => "what was withdrawn does not come back",
+            Self::Served => "clients of an address go to the ready endpoints of its exports alone",
         }
     }
 

@@ -34,6 +34,16 @@ fn forged(members: &Members, kind: &str, key: (&str, &str), change: Option<Value
     });
 }
 
+fn forged_status(members: &Members, kind: &str, key: (&str, &str), status: &Value) {
+    let kind = Kind::named(kind).unwrap();
+    let key = (kind.plural, key.0.to_owned(), key.1.to_owned());
+    members["c2"].server.change(|store| {
+        "c2".clone_into(&mut store.by);
+        store.merge(kind, &key, status, true).unwrap();
+        store.by.clear();
+    });
+}
+
 /// What is seen after something was done to a world in which all had settled.
 fn seen(doctor: impl FnOnce(&Members, &mut Witness)) -> Option<Invariant> {
     let story = Story::parse(Path::new("doctored"), STORY).unwrap();
@@ -105,13 +115,41 @@ fn a_wrong_form_is_seen() {
 fn what_was_withdrawn_and_what_is_missing_is_seen() {
     let more = json!({ "endpoints": [{ "addresses": ["10.1.0.1"] }, { "addresses": ["10.1.0.2"] },
         { "addresses": ["10.1.0.3"] }] });
-    let still = seen(|all, _| forged(all, "EndpointSlice", ("shop", &slice(all)), Some(more)));
+    let back = seen(|all, _| forged(all, "EndpointSlice", ("shop", &slice(all)), Some(more)));
+    assert_eq!(back, Some(Invariant::Returned));
+    let back = seen(|all, _| {
+        let status =
+            json!({ "status": { "clusters": [{ "cluster": "c1" }, { "cluster": "c2" }] } });
+        forged_status(all, "ServiceImport", ("shop", "db"), &status);
+    });
+    assert_eq!(back, Some(Invariant::Returned));
+    let still = seen(|all, _| {
+        let key = ("serviceexports", "shop".to_owned(), "web".to_owned());
+        all["c1"].delete(&key).unwrap();
+    });
     assert_eq!(still, Some(Invariant::Withdrawn));
     let lacks = seen(|all, _| {
         let key = ("serviceimports", "shop".to_owned(), "web".to_owned());
         all["c2"].delete(&key).unwrap();
     });
     assert_eq!(lacks, Some(Invariant::Converged));
+}
+
+#[test]
+fn what_an_agent_rejects_and_serves_otherwise_is_seen() {
+    let broken = |port: u16| {
+        let story = Story::parse(Path::new("doctored"), STORY).unwrap();
+        let broken = doctored(&story, |members, witness| {
+            let ports = json!({ "ports": [{ "name": "http", "port": port, "protocol": "TCP" }] });
+            forged(members, "EndpointSlice", ("shop", &slice(members)), Some(ports));
+            members.get_mut("c2").unwrap().look()?;
+            witness.settled(members)
+        });
+        broken.unwrap().map(|broken| broken.invariant)
+    };
+    assert_eq!(broken(8080), None);
+    assert_eq!(broken(8081), Some(Invariant::Served));
+    assert_eq!(broken(0), Some(Invariant::Accepted));
 }
 
 #[test]

@@ -2,10 +2,14 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    net::IpAddr,
+    net::{IpAddr, SocketAddr},
 };
 
 use ipnet::IpNet;
+use mcs_agent::core::{
+    model::{FrontendId, Protocol},
+    tables::MapView,
+};
 use serde_json::Value;
 
 use super::{Broken, Invariant, Name, OF_SERVICE, Part, SERVICE, SOURCE, clusters};
@@ -16,6 +20,9 @@ use crate::clustersets::{
 
 const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";
 
+/// The ready endpoints of each port, by its name and protocol.
+type Ready = BTreeMap<(String, String), BTreeSet<SocketAddr>>;
+
 /// What there is at the sources.
 pub(super) struct Truth {
     /// What each importer sees of each exporter for certain.
@@ -24,6 +31,8 @@ pub(super) struct Truth {
     dark: BTreeSet<(String, String)>,
     /// The addresses that an importer has to have.
     endpoints: BTreeMap<Part, BTreeSet<String>>,
+    /// Where the clients of an importer go.
+    ready: BTreeMap<Part, Ready>,
     names: BTreeSet<Name>,
 }
 
@@ -33,6 +42,7 @@ impl Truth {
             seen: BTreeMap::new(),
             dark: BTreeSet::new(),
             endpoints: BTreeMap::new(),
+            ready: BTreeMap::new(),
             names: BTreeSet::new(),
         };
         let exports: BTreeMap<_, _> =
@@ -57,15 +67,18 @@ impl Truth {
                     }
                     let key = (importer.clone(), name.clone());
                     truth.seen.entry(key).or_default().insert(exporter.clone());
-                    let is_allowed = |address: &&String| {
-                        ranges.is_empty()
-                            || address
-                                .parse::<IpAddr>()
-                                .is_ok_and(|ip| ranges.iter().any(|range| range.contains(&ip)))
+                    let is_in = |ip: &IpAddr| {
+                        ranges.is_empty() || ranges.iter().any(|range| range.contains(ip))
                     };
+                    let is_allowed = |address: &&String| address.parse().is_ok_and(|ip| is_in(&ip));
                     let part = (importer.clone(), name.clone(), exporter.clone());
                     let there = export.endpoints.iter().filter(is_allowed).cloned().collect();
-                    truth.endpoints.insert(part, there);
+                    truth.endpoints.insert(part.clone(), there);
+                    let of_port = |all: &BTreeSet<SocketAddr>| {
+                        all.iter().filter(|one| is_in(&one.ip())).copied().collect()
+                    };
+                    let ready = export.ready.iter().map(|(port, all)| (port.clone(), of_port(all)));
+                    truth.ready.insert(part, ready.collect());
                 }
             }
         }
@@ -84,9 +97,14 @@ impl Truth {
                 .collect()
             });
             let names: BTreeSet<_> = self.names.iter().chain(imports.keys()).cloned().collect();
+            let view = member.node.view();
+            check_vips(importer, &imports, &view)?;
             for name in names {
                 self.check_import(importer, &name, imports.get(&name))?;
                 self.check_slices(importer, &name, member, imports.get(&name))?;
+                if let Some(import) = imports.get(&name) {
+                    self.check_served(importer, &name, (import, &view))?;
+                }
                 let seen = self.seen.get(&(importer.clone(), name.clone()));
                 let is_dark = self.dark.iter().any(|(to, _)| to == importer);
                 let (Some(seen), Some(import), false) = (seen, imports.get(&name), is_dark) else {
@@ -145,6 +163,7 @@ impl Truth {
     ) -> Result<(), Broken> {
         let all = member.server.look(|store| imported(store, name));
         let has_conflict = import.is_some_and(has_conflict);
+        let families = strings(import.map_or(&Value::Null, |import| &import["spec"]["ipFamilies"]));
         let seen = self.seen.get(&(importer.to_owned(), name.clone())).into_iter().flatten();
         let from: BTreeSet<_> = seen.chain(all.keys()).cloned().collect();
         for from in from {
@@ -153,14 +172,67 @@ impl Truth {
             }
             let none = BTreeSet::new();
             let part = (importer.to_owned(), name.clone(), from.clone());
-            let wanted = self.endpoints.get(&part).unwrap_or(&none);
+            // An import takes no slices of a family that it lacks.
+            let is_of_import = |address: &&String| {
+                let family = if address.contains(':') { "IPv6" } else { "IPv4" };
+                families.is_empty() || families.contains(family)
+            };
+            let wanted = self.endpoints.get(&part).into_iter().flatten();
+            let wanted: BTreeSet<_> = wanted.filter(is_of_import).cloned().collect();
             let there = all.get(&from).unwrap_or(&none);
             let of = format!("{}/{} of {from} in {importer}", name.0, name.1);
-            if let Some(more) = there.difference(wanted).next() {
+            if let Some(more) = there.difference(&wanted).next() {
                 return Err(Invariant::Withdrawn.broken(format!("{more} is still there, {of}")));
             }
             if let Some(lacks) = wanted.difference(there).next().filter(|_| !has_conflict) {
                 return Err(Invariant::Converged.broken(format!("{lacks} is missing, {of}")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Clients of an address go to the ready endpoints of the exports.
+    fn check_served(
+        &self,
+        importer: &str,
+        name: &Name,
+        (import, view): (&Value, &MapView),
+    ) -> Result<(), Broken> {
+        let of = |said: String| {
+            Invariant::Served.broken(format!("{}/{} in {importer}: {said}", name.0, name.1))
+        };
+        let has_conflict = has_conflict(import);
+        for id in frontends(import) {
+            let ((port, protocol), id) = id;
+            let Some(frontend) = view.frontends.get(&id) else {
+                return Err(of(format!("no agent serves {id}")));
+            };
+            let seen = self.seen.get(&(importer.to_owned(), name.clone())).into_iter().flatten();
+            let there = frontend.backends.iter().map(|backend| &backend.cluster);
+            for from in seen.chain(there).collect::<BTreeSet<_>>() {
+                if self.dark.contains(&(importer.to_owned(), from.clone())) {
+                    continue;
+                }
+                let ready = self.ready.get(&(importer.to_owned(), name.clone(), from.clone()));
+                let key = (port.clone(), protocol.clone());
+                let of_family = |one: &&SocketAddr| one.is_ipv4() == id.ip.is_ipv4();
+                let wanted = ready.and_then(|ready| ready.get(&key)).into_iter().flatten();
+                let wanted: BTreeSet<_> = wanted.filter(of_family).copied().collect();
+                let backends = frontend.backends.iter().filter(|one| one.cluster == *from);
+                let there: BTreeSet<_> = backends.map(|backend| backend.address).collect();
+                let is_right =
+                    if has_conflict { there.is_subset(&wanted) } else { there == wanted };
+                if !is_right {
+                    return Err(of(format!(
+                        "{id} leads to {there:?} of {from}, not to {wanted:?}"
+                    )));
+                }
+            }
+            if let Some(kept) = frontend.kept.iter().find(|kept| {
+                let all = self.ready.values().flat_map(Ready::values).flatten();
+                !all.copied().any(|ready| ready == kept.address)
+            }) {
+                return Err(of(format!("clients of {id} stay with {}", kept.address)));
             }
         }
         Ok(())
@@ -184,6 +256,41 @@ impl Truth {
     }
 }
 
+/// Agents serve the addresses of imports alone.
+fn check_vips(
+    importer: &str,
+    imports: &BTreeMap<Name, Value>,
+    view: &MapView,
+) -> Result<(), Broken> {
+    let broken = |said| Invariant::Served.broken(format!("in {importer} {said}"));
+    if let Some(fault) = view.faults.first() {
+        return Err(broken(format!("the maps contradict each other: {fault}")));
+    }
+    let of_imports: BTreeSet<_> =
+        imports.values().flat_map(|import| strings(&import["spec"]["ips"])).collect();
+    let is_other = |vip: &&IpAddr| !of_imports.contains(&vip.to_string());
+    view.vips
+        .iter()
+        .find(is_other)
+        .map_or(Ok(()), |vip| Err(broken(format!("an agent serves {vip}, which no import has"))))
+}
+
+/// The frontends of an import, each with the name and the protocol of its port.
+fn frontends(import: &Value) -> impl Iterator<Item = ((String, String), FrontendId)> {
+    let ips = strings(&import["spec"]["ips"]).into_iter().filter_map(|ip| ip.parse().ok());
+    let ports = import["spec"]["ports"].as_array().cloned().unwrap_or_default();
+    ips.flat_map(move |ip| {
+        let of = |port: &Value| {
+            let [name, protocol] = ["name", "protocol"].map(|field| port[field].as_str());
+            let number = port["port"].as_u64()?.try_into().ok()?;
+            let of = if protocol == Some("UDP") { Protocol::Udp } else { Protocol::Tcp };
+            let key = (name.unwrap_or_default().to_owned(), protocol.unwrap_or("TCP").to_owned());
+            Some((key, FrontendId { ip, port: number, protocol: of }))
+        };
+        ports.iter().filter_map(of).collect::<Vec<_>>()
+    })
+}
+
 /// Whether exporters disagree, which may cost some of them their endpoints.
 fn has_conflict(import: &Value) -> bool {
     let mut conditions = import["status"]["conditions"].as_array().into_iter().flatten();
@@ -202,6 +309,7 @@ struct Export {
     /// Empty: all.
     audience: Vec<String>,
     endpoints: BTreeSet<String>,
+    ready: Ready,
 }
 
 impl Export {
@@ -225,8 +333,15 @@ fn exports(store: &Store) -> BTreeMap<Name, Export> {
         let slices = store.all("endpointslices").filter(|((_, of, _), slice)| {
             of == namespace && slice["metadata"]["labels"][OF_SERVICE] == **name
         });
-        let endpoints = slices.flat_map(|(_, slice)| addresses(slice)).collect();
-        let export = Export { audience: audience.collect(), endpoints };
+        let slices: Vec<_> = slices.map(|(_, slice)| slice).collect();
+        let endpoints = slices.iter().flat_map(|slice| addresses(slice)).collect();
+        let mut ready = Ready::new();
+        for slice in slices {
+            for (port, all) in ready_of(slice) {
+                ready.entry(port).or_default().extend(all);
+            }
+        }
+        let export = Export { audience: audience.collect(), endpoints, ready };
         exports.insert((namespace.clone(), name.clone()), export);
     }
     exports
@@ -300,6 +415,23 @@ fn imported(store: &Store, (namespace, name): &Name) -> BTreeMap<String, BTreeSe
         }
     }
     imported
+}
+
+/// The ready endpoints of a slice.
+fn ready_of(slice: &Value) -> Ready {
+    let is_ready = |endpoint: &&Value| endpoint["conditions"]["ready"] != false;
+    let endpoints = slice["endpoints"].as_array().into_iter().flatten().filter(is_ready);
+    let ips: Vec<IpAddr> = endpoints
+        .flat_map(|endpoint| strings(&endpoint["addresses"]))
+        .filter_map(|ip| ip.parse().ok())
+        .collect();
+    let of = |port: &Value| {
+        let number = port["port"].as_u64()?.try_into().ok()?;
+        let [name, protocol] =
+            ["name", "protocol"].map(|field| port[field].as_str().unwrap_or_default().to_owned());
+        Some(((name, protocol), ips.iter().map(|ip| SocketAddr::new(*ip, number)).collect()))
+    };
+    slice["ports"].as_array().into_iter().flatten().filter_map(of).collect()
 }
 
 /// The addresses of a slice.

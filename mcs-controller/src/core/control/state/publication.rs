@@ -77,6 +77,7 @@ impl State {
         self.missing = Arc::default();
         self.queue_all();
         self.unanswered = self.publications.names().cloned().collect();
+        self.outdated = self.publications.busy().cloned().collect();
     }
 
     /// Whether a service was published or refused since the term as publisher began.
@@ -173,7 +174,8 @@ impl State {
         }
         self.note_missing(name);
         let failed = sent.failure.as_ref().filter(|error| !error.is_refusal());
-        if failed.is_none() {
+        let is_outdated = self.outdated.remove(name);
+        if failed.is_none() && !is_outdated {
             self.unanswered.remove(name);
         }
         let is_there = self.own_mailbox.seen().contains_key(name);

@@ -305,6 +305,25 @@ fn a_term_is_complete_when_every_service_was_published_or_refused() {
     assert_eq!(end(1, None), (true, 3, 0));
 }
 
+/// The mailbox may have lost the service since then, and the Lease does not count it yet.
+#[test]
+fn writes_from_before_a_term_are_no_answer_in_it() {
+    let mut state = state();
+    listed_mailbox(&mut state);
+    let [name] = &*exporting(&mut state, 1) else { panic!("one") };
+    state.begin_term(1);
+    state.publications.begin(name.clone());
+    state.begin_term(1);
+    for (is_planned, expected) in [(false, (false, 0)), (true, (true, 1))] {
+        if is_planned {
+            state.plan_and_note_publication(name);
+        }
+        state.note_publication(name, &Sent::default());
+        let Statement { complete, services, .. } = state.statement();
+        assert_eq!((complete, services), expected);
+    }
+}
+
 #[test]
 fn a_term_is_complete_although_services_change_all_the_time() {
     let mut state = state();
