@@ -66,7 +66,7 @@ impl Member {
         for cluster in others.iter().chain([&id]) {
             fs::write(directory.path().join(cluster), kubeconfig(cluster, id))?;
         }
-        let node = Node::start(id, directory.path().join("node"))?;
+        let node = Node::start(id, &directory.path().join("node"))?;
         let member = Self {
             id: id.to_owned(),
             server,

@@ -1,6 +1,10 @@
 //! An agent of a played cluster, without a kernel: the shipped rules and engine, on maps in memory.
 
-use std::{fs, path::PathBuf, time::SystemTime};
+use std::{
+    fs,
+    path::{Path, PathBuf},
+    time::SystemTime,
+};
 
 use anyhow::bail;
 use ipnet::IpNet;
@@ -44,8 +48,8 @@ pub(super) struct Node {
 
 impl Node {
     /// Starts the agent of a node of this cluster, which reads from an empty directory.
-    pub(super) fn start(cluster: &str, directory: PathBuf) -> anyhow::Result<Self> {
-        fs::create_dir(&directory)?;
+    pub(super) fn start(cluster: &str, directory: &Path) -> anyhow::Result<Self> {
+        fs::create_dir(directory)?;
         let ranges: Result<_, _> =
             SERVICE_RANGES.iter().map(|range| range.parse::<IpNet>()).collect();
         let context = NodeContext {
@@ -61,7 +65,7 @@ impl Node {
         let maps = GrowableMemoryMaps::new(CAPACITY);
         let (mut engine, _) = Engine::start(&maps, CAPACITY, context, SystemTime::now())?;
         ChosenFeatures::with(features::LIST, &[]).prefer(&mut engine);
-        let source = ManifestSource::new(&directory, &ReadFrom::default());
+        let source = ManifestSource::new(directory, &ReadFrom::default());
         let file = directory.join("objects.json");
         Ok(Self { file, source, engine, maps, read: String::new() })
     }

@@ -140,7 +140,9 @@ impl Play {
     /// A step, and what the witness says of it.
     async fn whole_step(&mut self, step: &Step) -> anyhow::Result<()> {
         if let Step::Restart(of, _) | Step::Kill(of) | Step::End(of) | Step::Start(of) = step {
-            of.iter().for_each(|id| self.witness.note_process(id));
+            for id in of {
+                self.witness.note_process(id);
+            }
         }
         let done = self.step(step).await;
         if !self.is_drawn {
