@@ -6,7 +6,7 @@ use crate::prelude::*;
 
 /// Long after a connection that is translated is there.
 const SOON: Duration = Duration::from_millis(300);
-pub(crate) const PODS: [(Layout, u8); 1] = [(Layout::Routed, 2)];
+const PODS: [(Layout, u8); 1] = [(Layout::Routed, 2)];
 /// The device of the first pod, and of the second.
 pub(crate) const FIRST: &str = "routed-2";
 pub(crate) const SECOND: &str = "routed-3";

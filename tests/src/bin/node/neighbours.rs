@@ -1,16 +1,9 @@
 //! Programs of others at the uplink, beside the guard.
 
-use crate::{
-    attach::{PODS, all_flags},
-    prelude::*,
-};
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a filter of others that is put at handle 1 leaves the guard", keeps_its_handle);
-    suite.case("no filter comes behind a program of others in tcx", |world| {
-        can_attach(Mechanism::Tcx)?;
-        is_refused(world)
-    });
     for by in Mechanism::BOTH {
         let name = format!("a program of others before the guard degrades status, by {by}");
         suite.case(name, move |world| {
@@ -49,39 +42,6 @@ fn keeps_its_handle(world: &mut World) -> Result {
     wait::until("the repair to be counted", || {
         let tc = bench.site.agent.status()?["report"]["tc"].take();
         ensure!(tc["repairs"] == 1, "{tc}");
-        Ok(())
-    })
-}
-
-/// The device says so, all others are served, and it gets its program once the other one has gone.
-fn is_refused(world: &World) -> Result {
-    let place = world.new_place(&PODS)?;
-    let counter = Counter::by_tcx(&place.node.netns, UPLINK, Way::Egress, Order::First)?;
-    let target = world.fresh("attached").with_remote(Distance::Near, World::WEB);
-    let flags = all_flags(Mechanism::Clsact, &[]);
-    let flags: Vec<_> = flags.iter().map(String::as_str).collect();
-    let name = place.name("attach");
-    let launch = Launch::new(&world.run, &name, &place.node.netns).flags(&flags);
-    let manifests = Manifests::create(&world.run)?;
-    manifests.write(&target.service)?;
-    let bench = Bench { site: launch.reads(manifests)?, target, place };
-    let error = || -> Result<String> {
-        let devices = bench.devices()?;
-        let uplink = devices.get(UPLINK).context("the uplink is not listed")?;
-        Ok(uplink["error"].as_str().unwrap_or_default().to_owned())
-    };
-    wait::until("the uplink to say why", || {
-        let error = error()?;
-        ensure!(error.contains("runs before any filter"), "{error:?}");
-        Ok(())
-    })?;
-    let degraded = bench.site.agent.status()?["degraded"].to_string();
-    ensure!(degraded.contains("--tc-attach=tcx"), "{degraded}");
-    bench.site.agent.wait_for(&bench.target.service)?;
-    reaches(bench.client()?, &bench.target)?;
-    drop(counter);
-    wait::until("the guard to be attached", || {
-        ensure!(error()?.is_empty() && drops(&bench)? == 1, "{}", error()?);
         Ok(())
     })
 }

@@ -89,22 +89,11 @@ impl Truth {
     pub(super) fn check(&self, members: &BTreeMap<String, Member>) -> Result<(), Broken> {
         let mut alike: BTreeMap<(Name, BTreeSet<String>), (String, Value)> = BTreeMap::new();
         for (importer, member) in members {
-            let imports: BTreeMap<Name, Value> = member.server.look(|store| {
-                let all = store.all("serviceimports");
-                all.map(|((_, namespace, name), object)| {
-                    ((namespace.clone(), name.clone()), object.clone())
-                })
-                .collect()
-            });
+            let imports = imports(member);
             let names: BTreeSet<_> = self.names.iter().chain(imports.keys()).cloned().collect();
-            let view = member.node.view();
-            check_vips(importer, &imports, &view)?;
             for name in names {
                 self.check_import(importer, &name, imports.get(&name))?;
                 self.check_slices(importer, &name, member, imports.get(&name))?;
-                if let Some(import) = imports.get(&name) {
-                    self.check_served(importer, &name, (import, &view))?;
-                }
                 let seen = self.seen.get(&(importer.clone(), name.clone()));
                 let is_dark = self.dark.iter().any(|(to, _)| to == importer);
                 let (Some(seen), Some(import), false) = (seen, imports.get(&name), is_dark) else {
@@ -122,7 +111,15 @@ impl Truth {
                 }
             }
         }
-        Ok(())
+        members.iter().try_for_each(|(importer, member)| self.check_agent(importer, member))
+    }
+
+    /// Whether the agent of a cluster serves its imports as it has to.
+    fn check_agent(&self, importer: &str, member: &Member) -> Result<(), Broken> {
+        let (imports, view) = (imports(member), member.node.view());
+        check_vips(importer, &imports, &view)?;
+        let check = |(name, import)| self.check_served(importer, name, (import, &view));
+        imports.iter().try_for_each(check)
     }
 
     fn check_import(
@@ -444,4 +441,15 @@ pub(super) fn addresses(slice: &Value) -> BTreeSet<String> {
 pub(super) fn strings(list: &Value) -> BTreeSet<String> {
     let all = list.as_array().into_iter().flatten();
     all.filter_map(Value::as_str).map(str::to_owned).collect()
+}
+
+/// The ServiceImports of a cluster.
+fn imports(member: &Member) -> BTreeMap<Name, Value> {
+    member.server.look(|store| {
+        let all = store.all("serviceimports");
+        all.map(|((_, namespace, name), object)| {
+            ((namespace.clone(), name.clone()), object.clone())
+        })
+        .collect()
+    })
 }

@@ -62,14 +62,6 @@ pub enum TcError {
          ingress), or use --tc-attach=tcx (Linux 6.6)"
     )]
     IngressQdisc,
-    /// A program of others runs before any filter.
-    #[error(
-        "{program} runs before any filter and may take every packet, so no filter is attached: use --tc-attach=tcx, or detach it"
-    )]
-    Preceded {
-        /// The program, and its place.
-        program: String,
-    },
     /// Filters of another kind have every priority.
     #[error("no priority is left for {hook} among the {direction} filters")]
     NoPriority {

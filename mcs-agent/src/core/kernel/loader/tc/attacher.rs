@@ -48,8 +48,6 @@ pub struct DevicePrograms {
     filters: Vec<TcFilter>,
     /// A program that no agent has loaded, and its place.
     pub foreign: Option<String>,
-    /// A program of others in tcx, by side. It runs before any filter.
-    tcx_of_others: BTreeMap<&'static str, String>,
     /// Another's program or filter that runs before ours, which should be the first. It may take packets.
     pub ahead: Option<String>,
 }
@@ -275,10 +273,8 @@ impl TcAttacher {
         }
         for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
             let place = format!("tcx {}", direction.name());
-            if let Some(other) = foreign_program(entry.program_id, &place)? {
-                found.foreign.get_or_insert_with(|| other.clone());
-                found.tcx_of_others.insert(direction.name(), other);
-                break;
+            if found.foreign.is_none() {
+                found.foreign = foreign_program(entry.program_id, &place)?;
             }
         }
         Ok(entries)
@@ -295,8 +291,7 @@ impl TcAttacher {
     ) -> AttachOutcome {
         let mut attached = Vec::new();
         let missing = |hook: &TcHook| self.classifiers.get(*hook, &device.link_type).err();
-        let preceded = || self.preceded(hooks, found);
-        if let Some(error) = hooks.iter().find_map(missing).or_else(preceded) {
+        if let Some(error) = hooks.iter().find_map(missing) {
             return AttachOutcome { attached, error: Some(error) };
         }
         for hook in hooks {
@@ -309,14 +304,6 @@ impl TcAttacher {
         }
         let error = self.detach_others(device.index, hooks, found).await.err();
         AttachOutcome { attached, error }
-    }
-
-    /// A filter that should be the first does not come behind a program of others: that one may take every packet.
-    fn preceded(&self, hooks: &[TcHook], found: &DevicePrograms) -> Option<TcError> {
-        let is_first = self.mechanism == Mechanism::Clsact && found.places.is_empty();
-        let mut first = hooks.iter().filter(|hook| is_first && hook.position() == Position::First);
-        let other = first.find_map(|hook| found.tcx_of_others.get(hook.direction().name()));
-        other.map(|program| TcError::Preceded { program: program.clone() })
     }
 
     async fn ensure(
