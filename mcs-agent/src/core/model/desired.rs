@@ -155,7 +155,7 @@ impl Totals {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::model::{Backend, Slots};
+    use crate::core::model::Backend;
 
     #[test]
     fn clients_stay_with_what_serves_and_for_a_while_where_nothing_does() {
@@ -170,14 +170,11 @@ mod tests {
             (vec![], vec![], true, [false, false, false]),
         ] {
             let frontend = Frontend {
-                import: ObjectKey::new("shop", "dns"),
-                port_name: String::new(),
-                affinity_seconds: None,
-                backends: backends.iter().map(backend).collect(),
-                slots: Slots::ONE_EACH,
                 also_serving: also_serving.iter().map(backend).collect(),
-                held: 0,
-                is_bounded: false,
+                ..Frontend::plain(
+                    ObjectKey::new("shop", "dns"),
+                    backends.iter().map(backend).collect(),
+                )
             };
             let desired = DesiredState {
                 frontends: [(id, frontend)].into(),

@@ -42,6 +42,20 @@ pub struct Frontend {
 }
 
 impl Frontend {
+    /// A frontend with one slot for each of these backends, and nothing else.
+    pub const fn plain(import: ObjectKey, backends: Vec<Backend>) -> Self {
+        Self {
+            import,
+            port_name: String::new(),
+            affinity_seconds: None,
+            backends,
+            slots: Slots::ONE_EACH,
+            also_serving: Vec::new(),
+            held: 0,
+            is_bounded: false,
+        }
+    }
+
     /// The backend of each slot.
     pub fn by_slot(&self) -> impl Iterator<Item = &Backend> {
         let counts = self.slots.counts(self.backends.len());

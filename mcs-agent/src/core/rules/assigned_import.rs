@@ -43,6 +43,28 @@ pub(crate) struct AssignedImport<'a> {
     pub(super) slice_rejections: Vec<Rejection>,
 }
 
+#[cfg(test)]
+impl<'a> AssignedImport<'a> {
+    /// An import with an address and slices, of which nothing is wrong.
+    pub(super) fn fixture(
+        import: &'a ServiceImport,
+        frontends: Vec<(FrontendId, Frontend)>,
+    ) -> Self {
+        Self {
+            import,
+            frontends,
+            has_vip: true,
+            has_slices: true,
+            drain_ignored: None,
+            why_refused: None,
+            sections: Sections::default(),
+            left_vips: vec![],
+            problems: vec![],
+            slice_rejections: vec![],
+        }
+    }
+}
+
 impl Claim {
     /// The claim with the tiers of source clusters that the import has now. `None`: something else follows from them too.
     pub(super) fn with_tiers(

@@ -87,6 +87,23 @@ pub(crate) fn numbered<'a>(endpoints: &'a [(Arc<str>, Endpoint)]) -> Vec<Candida
     endpoints.iter().zip(1..).map(candidate).collect()
 }
 
+/// The fates of candidates that do not stay.
+#[cfg(test)]
+pub(crate) struct Fates(pub(crate) Vec<Fate>);
+
+#[cfg(test)]
+impl Recorder for Fates {
+    fn step<'a>(
+        &mut self,
+        candidates: &mut Vec<Candidate<'a>>,
+        step: &mut dyn FnMut(&mut Vec<Candidate<'a>>) -> Fate,
+    ) {
+        let before = candidates.len();
+        let fate = step(candidates);
+        self.0.extend((candidates.len()..before).map(|_| fate));
+    }
+}
+
 /// A preference would have kept nothing, so the rules use the next choice.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug)]
 pub enum Fallback {

@@ -141,7 +141,7 @@ fn keep(backends: &mut Vec<Backend>, count: usize, former: Option<&Frontend>) ->
 mod tests {
     use super::*;
     use crate::core::model::{
-        Protocol, RejectionReason, Sections, ServiceImport,
+        Protocol, RejectionReason, ServiceImport,
         fixture::{import, key},
     };
     use crate::core::rules::problem::ObjectProblem;
@@ -161,31 +161,10 @@ mod tests {
                         cluster: (*cluster).into(),
                     })
                     .collect();
-                let frontend = Frontend {
-                    import: key("shop/web"),
-                    port_name: String::new(),
-                    affinity_seconds: None,
-                    backends,
-                    slots: Slots::ONE_EACH,
-                    also_serving: vec![],
-                    held: 0,
-                    is_bounded: false,
-                };
-                (id, frontend)
+                (id, Frontend::plain(key("shop/web"), backends))
             })
             .collect();
-        AssignedImport {
-            import,
-            frontends,
-            has_vip: true,
-            has_slices: true,
-            drain_ignored: None,
-            why_refused: None,
-            sections: Sections::default(),
-            left_vips: vec![],
-            problems: vec![],
-            slice_rejections: vec![],
-        }
+        AssignedImport::fixture(import, frontends)
     }
 
     fn backends(imports: &[AssignedImport<'_>]) -> Vec<Vec<usize>> {
@@ -356,16 +335,7 @@ mod tests {
     #[test]
     fn a_set_can_be_replaced_where_there_is_no_room_for_more() {
         let at = |port: u16| Backend { address: ([10, 1, 0, 1], port).into(), cluster: "".into() };
-        let former = Frontend {
-            import: key("shop/web"),
-            port_name: String::new(),
-            affinity_seconds: None,
-            backends: vec![at(2), at(3)],
-            slots: Slots::ONE_EACH,
-            also_serving: vec![],
-            held: 0,
-            is_bounded: false,
-        };
+        let former = Frontend::plain(key("shop/web"), vec![at(2), at(3)]);
         for (wanted, count, kept) in [
             (&[1, 2, 3][..], 2, &[2, 3][..]),
             (&[1, 3, 4], 2, &[1, 3]),

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::core::{
         model::{
-            Backend, Frontend, Protocol, Slots,
+            Backend, Frontend, Protocol,
             fixture::{import, key},
         },
         rules::problem::ObjectProblem,
@@ -113,31 +113,10 @@ mod tests {
             .map(|(count, port)| {
                 let id = FrontendId { ip: [10, 0, 0, 1].into(), port, protocol: Protocol::Tcp };
                 let backend = Backend { address: ([10, 1, 0, 1], 80).into(), cluster: "".into() };
-                let frontend = Frontend {
-                    import: key("shop/web"),
-                    port_name: String::new(),
-                    affinity_seconds: None,
-                    backends: vec![backend; *count],
-                    slots: Slots::ONE_EACH,
-                    also_serving: vec![],
-                    held: 0,
-                    is_bounded: false,
-                };
-                (id, frontend)
+                (id, Frontend::plain(key("shop/web"), vec![backend; *count]))
             })
             .collect();
-        let mut assigned = AssignedImport {
-            import: &import,
-            frontends,
-            has_vip: true,
-            has_slices: true,
-            drain_ignored: None,
-            why_refused: None,
-            sections: Sections::default(),
-            left_vips: vec![],
-            problems: vec![],
-            slice_rejections: vec![],
-        };
+        let mut assigned = AssignedImport::fixture(&import, frontends);
         edit(&mut assigned);
         let ImportReport { state, message, .. } = of_assigned(&assigned);
         (state, message)

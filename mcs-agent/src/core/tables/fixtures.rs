@@ -4,7 +4,7 @@ use std::net::IpAddr;
 
 use super::{Planned, Pruning, Realized, apply, plan, testing::MemoryMaps};
 use crate::core::model::{
-    Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots,
+    Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol,
 };
 
 /// A TCP frontend.
@@ -18,16 +18,7 @@ pub(crate) fn frontend(import: &str, backends: &[(&str, &str)]) -> Frontend {
         address: address.parse().expect("an address and port"),
         cluster: (*cluster).into(),
     };
-    Frontend {
-        import: ObjectKey::new("demo", import),
-        port_name: String::new(),
-        affinity_seconds: None,
-        backends: backends.iter().map(backend).collect(),
-        slots: Slots::ONE_EACH,
-        also_serving: vec![],
-        held: 0,
-        is_bounded: false,
-    }
+    Frontend::plain(ObjectKey::new("demo", import), backends.iter().map(backend).collect())
 }
 
 /// These frontends and their VIPs.

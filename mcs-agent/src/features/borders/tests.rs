@@ -7,7 +7,7 @@ use crate::core::{
         Tiers, Traffic,
         fixture::{endpoint, import, key, knowing, node, slice},
     },
-    rules::{Rules, candidate::Recorder, full_round, preference::Preferences},
+    rules::{Rules, candidate::Fates, full_round, preference::Preferences},
     store::ObjectStore,
 };
 
@@ -162,21 +162,6 @@ fn the_report_says_who_is_outside() {
         problems.iter().any(|one| one.reason == RejectionReason::BorderInvalid),
         "{problems:?}"
     );
-}
-
-/// The fates of candidates that do not stay.
-struct Fates(Vec<Fate>);
-
-impl Recorder for Fates {
-    fn step<'a>(
-        &mut self,
-        candidates: &mut Vec<Candidate<'a>>,
-        step: &mut dyn FnMut(&mut Vec<Candidate<'a>>) -> Fate,
-    ) {
-        let before = candidates.len();
-        let fate = step(candidates);
-        self.0.extend((candidates.len()..before).map(|_| fate));
-    }
 }
 
 #[test]

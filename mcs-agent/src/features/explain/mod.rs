@@ -385,14 +385,10 @@ fn wanted(frontend: &tables::FrontendView) -> (FrontendId, Frontend) {
         list.iter().map(backend).collect()
     };
     let value = Frontend {
-        import: frontend.import.clone(),
-        port_name: String::new(),
         affinity_seconds: frontend.affinity_seconds,
-        backends: backends(&frontend.backends),
         slots: Slots::new(frontend.backends.iter().map(|backend| backend.slots)),
         also_serving: backends(&frontend.kept),
-        held: 0,
-        is_bounded: false,
+        ..Frontend::plain(frontend.import.clone(), backends(&frontend.backends))
     };
     (frontend.frontend, value)
 }

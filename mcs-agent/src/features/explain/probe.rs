@@ -7,7 +7,7 @@ use mcs_kube::{
     reach::{self, Attempt, Outcome},
     reasons::Code,
 };
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::{
     client::{ClientOptions, ClientView, run_in},
@@ -34,24 +34,27 @@ pub(super) struct ProbeResult {
     pub(super) address: SocketAddr,
     /// The source cluster of a backend.
     pub(super) cluster: Option<String>,
-    /// Its word.
-    pub(super) outcome: &'static str,
+    /// One that is denied is refused by the agent, before Linux 5.18, and counts as refused.
+    #[serde(serialize_with = "as_word")]
+    pub(super) outcome: Outcome,
     /// Milliseconds until then.
     pub(super) milliseconds: u128,
 }
 
-const CONNECTED: &str = "connected";
-const REFUSED: &str = "refused";
-
-/// The word in `explain -o json`. One that is denied is refused by the agent, before Linux 5.18.
-const fn word(outcome: Outcome) -> &'static str {
+/// The word in `explain` and its JSON.
+pub(super) const fn word(outcome: Outcome) -> &'static str {
     match outcome {
-        Outcome::Answered => CONNECTED,
-        Outcome::Refused | Outcome::Denied => REFUSED,
+        Outcome::Answered => "connected",
+        Outcome::Refused => "refused",
         Outcome::Timeout => "silent",
         Outcome::Unreachable => "unreachable",
         _ => "failed",
     }
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it")]
+fn as_word<S: Serializer>(outcome: &Outcome, serializer: S) -> Result<S::Ok, S::Error> {
+    serializer.serialize_str(word(*outcome))
 }
 
 impl ProbeView {
@@ -98,14 +101,14 @@ impl ProbeView {
     }
 
     fn judge(&self, is_outside: bool, findings: &mut Vec<Finding>) {
-        let reachable = self.backends.iter().filter(|one| one.outcome == CONNECTED).count();
-        for vip in self.vips.iter().filter(|vip| vip.outcome != CONNECTED) {
-            let what = format!("{} is {}", vip.address, vip.outcome);
+        let reachable = self.backends.iter().filter(|one| one.outcome == Outcome::Answered).count();
+        for vip in self.vips.iter().filter(|vip| vip.outcome != Outcome::Answered) {
+            let what = format!("{} is {}", vip.address, word(vip.outcome));
             if is_outside {
                 findings.push(Finding::new(Code::ProbeOutside, what));
                 continue;
             }
-            let is_refused = vip.outcome == REFUSED;
+            let is_refused = vip.outcome == Outcome::Refused;
             let code = if is_refused { Code::VipRefused } else { Code::VipSilent };
             let backends = self.backends.len();
             findings.push(Finding::new(
@@ -119,10 +122,10 @@ impl ProbeView {
         }
         for (cluster, results) in clusters {
             for (outcome, code) in [
-                ("silent", Code::BackendSilent),
-                ("unreachable", Code::BackendSilent),
-                ("failed", Code::BackendSilent),
-                (REFUSED, Code::BackendRefused),
+                (Outcome::Timeout, Code::BackendSilent),
+                (Outcome::Unreachable, Code::BackendSilent),
+                (Outcome::Failed, Code::BackendSilent),
+                (Outcome::Refused, Code::BackendRefused),
             ] {
                 let found: Vec<_> = results
                     .iter()
@@ -134,7 +137,7 @@ impl ProbeView {
                         "{cluster}: {} of {} {}: {}",
                         found.len(),
                         results.len(),
-                        outcome,
+                        word(outcome),
                         some(&found)
                     );
                     findings.push(Finding::new(code, what));
@@ -174,7 +177,7 @@ fn connect_all(
     let result = |(cluster, Attempt { address, outcome, took })| ProbeResult {
         address,
         cluster,
-        outcome: word(outcome),
+        outcome: if outcome == Outcome::Denied { Outcome::Refused } else { outcome },
         milliseconds: took.as_millis(),
     };
     let mut results: Vec<_> = attempts.into_iter().map(result).collect();
@@ -196,7 +199,7 @@ mod tests {
         let wanted = [(Some("east".to_owned()), open), (Some("west".to_owned()), closed)];
         let results = connect_all(&ClientOptions::default(), None, wanted.into()).unwrap();
         let outcomes: Vec<_> = results.iter().map(|one| one.outcome).collect();
-        assert_eq!(outcomes, [CONNECTED, REFUSED]);
+        assert_eq!(outcomes, [Outcome::Answered, Outcome::Refused]);
     }
 
     #[test]
@@ -204,7 +207,7 @@ mod tests {
         let result = |address: &str, cluster: Option<&str>, outcome| ProbeResult {
             address: address.parse().unwrap(),
             cluster: cluster.map(str::to_owned),
-            outcome: word(outcome),
+            outcome,
             milliseconds: 1,
         };
         let mut view = ProbeView { left_out: 0, vips: vec![], backends: vec![] };

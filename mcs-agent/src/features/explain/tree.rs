@@ -14,7 +14,7 @@ use super::{
     first,
     frontends::FrontendView,
     list,
-    probe::ProbeView,
+    probe::{self, ProbeView},
     rules::ExplainedSlice,
 };
 use crate::core::{
@@ -211,7 +211,7 @@ impl Tree<'_> {
                     "{}{} {} in {} ms",
                     one.address,
                     cluster.unwrap_or_default(),
-                    one.outcome,
+                    probe::word(one.outcome),
                     one.milliseconds
                 ),
             );

@@ -262,16 +262,7 @@ mod tests {
             let mut backends: Vec<_> = backends.iter().map(backend).collect();
             backends
                 .push(Backend { address: "10.1.0.1:80".parse().unwrap(), cluster: "east".into() });
-            let frontend = Frontend {
-                import: ObjectKey::new("shop", "web"),
-                port_name: String::new(),
-                affinity_seconds: None,
-                backends,
-                slots: crate::core::model::Slots::ONE_EACH,
-                also_serving: vec![],
-                held: 0,
-                is_bounded: false,
-            };
+            let frontend = Frontend::plain(ObjectKey::new("shop", "web"), backends);
             let id = |protocol| FrontendId { ip, port: 80, protocol };
             desired.frontends.insert(id(Protocol::Udp), frontend.clone());
             desired.frontends.insert(id(Protocol::Tcp), frontend);

@@ -9,7 +9,7 @@ use crate::core::{
         ObjectEvent, Tiers, Traffic,
         fixture::{endpoint, import, key, knowing, plain_node, slice},
     },
-    rules::{self, Fate, Rules, full_round, preference::Preferences},
+    rules::{self, Fate, Rules, candidate::Fates, full_round, preference::Preferences},
     store::ObjectStore,
 };
 
@@ -338,21 +338,6 @@ impl World {
         let round = rules.evaluate(&self.store.snapshot(), dirty, &self.node, None);
         let is_full = round.changes == crate::core::model::DesiredChanges::Everything;
         (shares_of(self.rules.desired()), is_full)
-    }
-}
-
-/// The fates of candidates that do not stay.
-struct Fates(Vec<Fate>);
-
-impl Recorder for Fates {
-    fn step<'a>(
-        &mut self,
-        candidates: &mut Vec<Candidate<'a>>,
-        step: &mut dyn FnMut(&mut Vec<Candidate<'a>>) -> Fate,
-    ) {
-        let before = candidates.len();
-        let fate = step(candidates);
-        self.0.extend((candidates.len()..before).map(|_| fate));
     }
 }
 

@@ -74,8 +74,8 @@ mod tests {
 
     use super::*;
     use crate::core::{
-        model::{Backend, Capacity, Frontend, ObjectKey, Slots},
-        tables::{Maps as _, Planned, Pruning, Step, apply, plan, testing::MemoryMaps},
+        model::{Backend, Capacity},
+        tables::{Maps as _, Planned, Pruning, Step, apply, fixtures, plan, testing::MemoryMaps},
     };
 
     const CAPACITY: Capacity =
@@ -94,24 +94,9 @@ mod tests {
     }
 
     fn desired(protocol: Protocol, backends: &[&str]) -> DesiredState {
-        let backend =
-            |address: &&str| Backend { address: address.parse().unwrap(), cluster: "".into() };
-        let frontend = Frontend {
-            import: ObjectKey::new("demo", "dns"),
-            port_name: String::new(),
-            affinity_seconds: None,
-            backends: backends.iter().map(backend).collect(),
-            slots: Slots::ONE_EACH,
-            also_serving: vec![],
-            held: 0,
-            is_bounded: false,
-        };
+        let backends: Vec<_> = backends.iter().map(|address| (*address, "")).collect();
         let id = FrontendId { ip: "10.0.0.1".parse().unwrap(), port: 53, protocol };
-        DesiredState {
-            vips: [id.ip].into(),
-            frontends: [(id, frontend)].into(),
-            ..DesiredState::default()
-        }
+        fixtures::desired([(id, fixtures::frontend("dns", &backends))])
     }
 
     /// The same, with a backend that serves and that new clients do not get.

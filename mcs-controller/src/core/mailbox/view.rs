@@ -291,11 +291,9 @@ impl MailboxView {
         };
         self.absent.remove(name);
         let former = self.believed.get(name).map_or(Stamp::NONE, |believed| believed.stamp);
-        let is_doubted = former.is_none() && !self.doubted.is_before(object.stamp);
-        if !self.is_current(object.stamp)
-            || object.stamp.is_before(former)
-            || is_doubted && !self.doubted.is_none()
-        {
+        let is_doubted =
+            !self.doubted.is_none() && former.is_none() && !self.doubted.is_before(object.stamp);
+        if !self.is_current(object.stamp) || object.stamp.is_before(former) || is_doubted {
             return false;
         }
         if !object.is_usable() {

@@ -1,4 +1,6 @@
-//! Borders: what the operator of this cluster adds to the owner's wish. Where no cluster that the selectors match has a ready endpoint, clients are refused, and the import says so.
+//! Borders: what the operator of this cluster adds to the owner's wish.
+//!
+//! Where no cluster that the selectors match has a ready endpoint, clients are refused, and the import says so.
 
 use std::{
     collections::{BTreeMap, BTreeSet},
@@ -20,12 +22,17 @@ pub(super) fn wanted(text: Option<&str>) -> Option<Border> {
     Border::read(text?).unwrap_or(Some(Border::Ends))
 }
 
+/// The border that the annotations of an import ask for.
+pub(super) fn written(annotations: &BTreeMap<Arc<str>, Arc<str>>) -> Option<Border> {
+    wanted(annotations.get(wish::SELECTORS_FALLBACK).map(|text| &**text))
+}
+
 /// Adds what the operator of this cluster wants: the stricter border counts. Returns it.
 pub(super) fn add(
     annotations: &mut BTreeMap<Arc<str>, Arc<str>>,
     of_operator: Option<Border>,
 ) -> Option<Border> {
-    let of_owner = wanted(annotations.get(wish::SELECTORS_FALLBACK).map(|text| &**text));
+    let of_owner = written(annotations);
     let stricter = of_operator.filter(|_| of_operator > of_owner);
     if let Some(border) = stricter {
         annotations.insert(wish::SELECTORS_FALLBACK.into(), border.name().into());

@@ -8,11 +8,7 @@ mod tests;
 
 use std::{collections::BTreeMap, sync::Arc, time::Instant};
 
-use mcs_kube::{
-    Tiers,
-    reasons::Reason,
-    wish::{self, Border},
-};
+use mcs_kube::{Tiers, reasons::Reason, wish::Border};
 
 use self::selectors::Selectors;
 use crate::core::{
@@ -176,10 +172,8 @@ impl Feature for Chooser {
             of_operator(state)
         } else {
             // What the import has stays while nobody can read what the operator wants.
-            let now = plan.actual.import.as_ref().map(|now| &now.import.spec.annotations);
-            border::wanted(
-                now.and_then(|all| all.get(wish::SELECTORS_FALLBACK)).map(|text| &**text),
-            )
+            let now = plan.actual.import.as_ref();
+            now.and_then(|now| border::written(&now.import.spec.annotations))
         };
         let known = || known(state);
         add_tiers(&mut plan.wanted, &plan.actual, state.cluster(), &known, of_operator);

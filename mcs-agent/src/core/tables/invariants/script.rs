@@ -226,16 +226,15 @@ fn frontend() -> impl Strategy<Value = Frontend> {
             cluster: cluster.into(),
         };
         Frontend {
-            import: ObjectKey::new("demo", import),
-            port_name: String::new(),
             affinity_seconds,
             slots: slots.map_or(Slots::ONE_EACH, |counts| {
                 Slots::new(counts.into_iter().take(backends.len()))
             }),
-            backends: backends.into_iter().map(backend).collect(),
             also_serving: also_serving.into_iter().map(backend).collect(),
-            held: 0,
-            is_bounded: false,
+            ..Frontend::plain(
+                ObjectKey::new("demo", import),
+                backends.into_iter().map(backend).collect(),
+            )
         }
     })
 }

@@ -34,14 +34,9 @@ impl Realized {
             let slots = Slots::new(runs.map(count));
             by_slot.dedup();
             let frontend = Frontend {
-                import: self.name(NameMap::Services, state.service).import(),
-                port_name: String::new(),
                 affinity_seconds: (state.affinity_seconds > 0).then_some(state.affinity_seconds),
-                backends: by_slot,
                 slots,
-                also_serving: Vec::new(),
-                held: 0,
-                is_bounded: false,
+                ..Frontend::plain(self.name(NameMap::Services, state.service).import(), by_slot)
             };
             Some((frontend_id(&key)?, frontend))
         });
