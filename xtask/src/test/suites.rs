@@ -255,7 +255,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         about: "Clients under load while agents come and go, maps grow and writes fail; with --full for longer",
-        extras: &[Extra::OtherVersion],
+        extras: &[Extra::OtherVersion, Extra::TwoSlots],
         company: Company::Alone,
         budget: 245,
         ..longer("lifecycle")

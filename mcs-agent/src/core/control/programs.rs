@@ -25,7 +25,7 @@ use super::{
     repairs::RepairOutcome,
     run_directory::run_directory,
     start,
-    tc::{self, PacketPath},
+    tc::PacketPath,
 };
 use crate::core::{
     kernel::{
@@ -143,7 +143,6 @@ impl InstalledPrograms {
             features,
             only_netns,
             socket_slot_bits: SOCKET_SLOT_BITS,
-            tc_hooks: tc::hooks(&config),
             needed: Vec::new(),
             release_orphans: config.release_after.is_some(),
             log_programs: config.log_programs,

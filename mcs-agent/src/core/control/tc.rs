@@ -21,20 +21,11 @@ use super::{
 };
 use crate::core::kernel::{
     devices::TcMode,
-    loader::{Classifiers, Features, Mechanism, Pins, TcHook},
+    loader::{Classifiers, Features, Mechanism, Pins},
 };
 
 /// How long the agent waits until programs are attached or switched.
 const PATIENCE: Duration = Duration::from_secs(10);
-
-/// The hooks on devices that this configuration needs programs for.
-pub(super) fn hooks(config: &Config) -> Vec<TcHook> {
-    let wanted = |hook: &TcHook| match hook {
-        TcHook::ToPod | TcHook::FromPod => config.packets.wants_pods(),
-        TcHook::Uplink => config.packets.wants_uplinks(),
-    };
-    TcHook::ALL.into_iter().filter(wanted).collect()
-}
 
 /// The packet path: a thread keeps the programs on devices, unless it is off.
 pub(super) struct PacketPath {

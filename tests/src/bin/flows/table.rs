@@ -61,7 +61,6 @@ pub(crate) fn load(pins: &Pins, flows: u32, socket_slot_bits: u32) -> Result<Pro
         release_orphans: false,
         socket_slot_bits,
         settings: Vec::new(),
-        tc_hooks: Vec::new(),
         needed: Vec::new(),
     };
     Programs::load(&options).context("cannot load the programs")

@@ -1,5 +1,7 @@
 //! Starts with other sizes that are killed, and the return to the former sizes: as an upgrade that fails, and its rollback.
 
+use std::env;
+
 use crate::{
     orphan::{Scene, go_on},
     prelude::*,
@@ -10,8 +12,8 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 }
 
 const FLAGS: &[&str] = &["--tc=on", "--max-flows=1024"];
-/// Those of the starts that are killed, one after the other.
-const OTHERS: [&[&str]; 2] = [&["--tc=on", "--max-flows=4096"], &["--tc=on", "--max-flows=512"]];
+/// Names an agent whose table of connected sockets has another size.
+const TWO_SLOTS: &str = "MCS_AGENT_TWO_SLOTS";
 
 /// Operations of bpf(2), and before which of their calls an agent is killed. A start makes them in this order, by and large:
 /// `BPF_MAP_CREATE`, `BPF_OBJ_PIN` of new maps, `BPF_PROG_LOAD`, `BPF_MAP_UPDATE_ELEM` of flows, `BPF_LINK_UPDATE`, and
@@ -20,6 +22,9 @@ const KILLS: [(u32, &[u32]); 5] =
     [(0, &[3, 20]), (5, &[12]), (6, &[1, 8, 14]), (2, &[3]), (29, &[1, 5])];
 
 fn rolls_back(world: &mut World) -> Result {
+    let Some(two_slots) = env::var_os(TWO_SLOTS).map(PathBuf::from) else {
+        return Err(skip(format!("{TWO_SLOTS} names no agent: `cargo xtask test` builds it")));
+    };
     let mut scene = Scene::begin(world, "rolled", FLAGS)?;
     let established = scene.connect_all()?;
     // From now on packets without a flow go elsewhere.
@@ -31,16 +36,18 @@ fn rolls_back(world: &mut World) -> Result {
         .map(|((stream, vip), _)| Ok((stream.try_clone()?, *vip)))
         .collect::<Result<_>>()?;
     let own = scene.site.agent.binary().to_owned();
+    // Those of the starts that are killed, one after the other: each map of state has another size in one of them.
+    let others =
+        [(&own, &["--tc=on", "--max-flows=4096"]), (&two_slots, &["--tc=on", "--max-flows=512"])];
     let (mut killed, mut starts) = (0, 0);
     for (operation, calls) in KILLS {
         let last = calls.last().copied().unwrap_or_default();
         let calls = if is_full() { (1..=last).collect() } else { calls.to_vec() };
         for call in calls {
             let refusal = Refusal::killed_at(operation, call);
-            let program = refusal.script(&own, world.run.directory())?;
             let agent = &mut scene.site.agent;
-            for flags in OTHERS {
-                agent.set_binary(&program);
+            for (binary, flags) in others {
+                agent.set_binary(&refusal.script(binary, world.run.directory())?);
                 start_instead(agent, flags)?;
                 agent.set_binary(&own);
                 starts += 1;

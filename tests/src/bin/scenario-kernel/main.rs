@@ -121,7 +121,6 @@ fn options(bpffs: &Path, capacity: Capacity, features: Features) -> LoadOptions 
         flows: FlowCapacity::default(),
         features,
         only_netns: None,
-        tc_hooks: Vec::new(),
         needed: Vec::new(),
         log_programs: false,
         release_orphans: false,

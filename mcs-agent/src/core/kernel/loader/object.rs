@@ -5,12 +5,13 @@ use std::{
     fs, io,
     os::fd::{AsFd as _, OwnedFd},
     path::Path,
+    sync::{Arc, Mutex, MutexGuard, PoisonError},
 };
 
 use aya::{
     Ebpf,
     maps::Map as AnyMap,
-    programs::{Program, ProgramError, SchedClassifier},
+    programs::{Program, ProgramError},
 };
 use mcs_common::maps::{self, Entries, Map, Place};
 use rustix::process::{Resource, Rlimit, setrlimit};
@@ -24,7 +25,7 @@ use super::{
     pins::{MapPins, remove_places},
     program_log::ProgramLog,
     stage::{finish_commit, stage},
-    tc::{Classifier, Classifiers, TcLink, program_names},
+    tc::{Classifiers, TcLink},
     tracepoints::Tracepoints,
 };
 use crate::core::{
@@ -37,7 +38,7 @@ static OBJECT: Option<&[u8]> = include!(concat!(env!("OUT_DIR"), "/object.rs"));
 
 /// The loaded programs, with their maps and links.
 pub struct Programs {
-    ebpf: Ebpf,
+    ebpf: Arc<Mutex<Ebpf>>,
     classifiers: Classifiers,
     /// Where the maps are pinned now.
     at: MapPins,
@@ -66,10 +67,8 @@ impl Programs {
                 .and_then(load_hook)
                 .map_err(|source| LoadError::Program { program: hook.name, source })?;
         }
-        let names = options.tc_hooks.iter().flat_map(|hook| program_names(*hook));
-        let by_name = names
-            .map(|name| Ok((name, load_variant(&mut ebpf, name, &options.needed)?)))
-            .collect::<Result<_, LoadError>>()?;
+        let ebpf = Arc::new(Mutex::new(ebpf));
+        let classifiers = Classifiers::new(Arc::clone(&ebpf), &options.needed)?;
         let hold = |map: &'static Map| {
             let pin = at.pin(map);
             Ok((map, BpfObject::open(&pin).map_err(pin_error("hold", &pin))?))
@@ -77,7 +76,7 @@ impl Programs {
         Ok(Self {
             maps: maps::ALL.iter().map(hold).collect::<Result<_, LoadError>>()?,
             ebpf,
-            classifiers: Classifiers { by_name },
+            classifiers,
             at,
             links: BTreeMap::new(),
             tracepoints: Tracepoints::default(),
@@ -120,11 +119,12 @@ impl Programs {
         others: &[&'static str],
     ) -> Result<(), LoadError> {
         let rejected = |(program, source)| LoadError::Program { program, source };
-        self.tracepoints.set(&mut self.ebpf, wanted, others).map_err(rejected)
+        self.tracepoints.set(&mut locked(&self.ebpf), wanted, others).map_err(rejected)
     }
 
     fn attach_one(&mut self, hook: &'static Hook, cgroup: &CgroupRoot) -> Result<(), LoadError> {
-        let program = program(&mut self.ebpf, hook.name)
+        let mut ebpf = locked(&self.ebpf);
+        let program = program(&mut ebpf, hook.name)
             .map_err(|source| LoadError::Program { program: hook.name, source })?;
         let held = self.links.get(hook.name);
         let new = attach::attach(program, hook, &self.at.pins, cgroup, held)?;
@@ -185,8 +185,8 @@ impl Programs {
 
     /// The hooks, each with the id of its program.
     pub fn program_ids(&self) -> Vec<(&'static Hook, u32)> {
-        let id =
-            |hook: &'static Hook| Some((hook, self.ebpf.program(hook.name)?.info().ok()?.id()));
+        let ebpf = locked(&self.ebpf);
+        let id = |hook: &'static Hook| Some((hook, ebpf.program(hook.name)?.info().ok()?.id()));
         HOOKS.iter().filter_map(id).collect()
     }
 
@@ -236,7 +236,8 @@ impl Programs {
 
     /// Maps that are not pinned: ring buffers, and arrays of values of each CPU.
     pub fn unpinned_maps(&self, names: &[&str]) -> io::Result<Vec<OwnedFd>> {
-        let open = |name: &&str| match self.ebpf.map(name) {
+        let ebpf = locked(&self.ebpf);
+        let open = |name: &&str| match ebpf.map(name) {
             Some(AnyMap::RingBuf(map) | AnyMap::PerCpuArray(map)) => {
                 map.fd().as_fd().try_clone_to_owned()
             }
@@ -248,7 +249,7 @@ impl Programs {
     /// Copies the log of the programs to the log of this process, by a task of the current runtime that
     /// ends with the programs. [`LoadOptions::log_programs`] is set.
     pub fn follow_log(&mut self) -> Result<(), LoadError> {
-        self.log = Some(ProgramLog::follow(&mut self.ebpf)?);
+        self.log = Some(ProgramLog::follow(&mut locked(&self.ebpf))?);
         Ok(())
     }
 }
@@ -321,6 +322,10 @@ fn allow_locked_memory() {
     let _ = setrlimit(Resource::Memlock, unlimited);
 }
 
+fn locked(ebpf: &Mutex<Ebpf>) -> MutexGuard<'_, Ebpf> {
+    ebpf.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
 fn program<'a>(ebpf: &'a mut Ebpf, name: &str) -> Result<&'a mut Program, ProgramError> {
     ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)
 }
@@ -330,70 +335,5 @@ fn load_hook(program: &mut Program) -> Result<(), ProgramError> {
         Program::CgroupSockAddr(program) => program.load(),
         Program::CgroupSock(program) => program.load(),
         _ => Err(ProgramError::UnexpectedProgramType),
-    }
-}
-
-/// Loads a program for devices. If the verifier refuses one that no device has by now, the error is what the kernel said.
-fn load_variant(
-    ebpf: &mut Ebpf,
-    name: &'static str,
-    needed: &[&str],
-) -> Result<Result<Classifier, String>, LoadError> {
-    match load_classifier(ebpf, name) {
-        Ok(classifier) => Ok(Ok(classifier)),
-        Err(ProgramError::LoadError { io_error, verifier_log })
-            if is_of_verifier(&io_error) && !needed.contains(&name) =>
-        {
-            tracing::warn!(
-                "the kernel does not take the program {name}, and the devices that need it get none: \
-                 {io_error}: {}",
-                last_lines(&verifier_log.to_string())
-            );
-            Ok(Err(io_error.to_string()))
-        }
-        Err(source) => Err(LoadError::Program { program: name, source }),
-    }
-}
-
-fn load_classifier(ebpf: &mut Ebpf, name: &str) -> Result<Classifier, ProgramError> {
-    let program: &mut SchedClassifier =
-        ebpf.program_mut(name).ok_or(ProgramError::NotLoaded)?.try_into()?;
-    program.load()?;
-    let id = program.info()?.id();
-    let program = program.fd()?.as_fd().try_clone_to_owned().map_err(ProgramError::IOError)?;
-    Ok(Classifier { program, id })
-}
-
-/// Whether an error is about this program, and stays. With others, such as ENOMEM, EMFILE and EPERM, no program loads, or
-/// another attempt may succeed.
-fn is_of_verifier(error: &io::Error) -> bool {
-    matches!(error.raw_os_error(), Some(libc::EACCES | libc::EINVAL | libc::E2BIG))
-}
-
-/// The end of a log, which says why the verifier refuses a program. The rest is thousands of lines.
-fn last_lines(log: &str) -> &str {
-    const LINES: usize = 20;
-    let start = log.rmatch_indices('\n').nth(LINES).map_or(0, |(newline, _)| newline + 1);
-    &log[start..]
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_shortage_says_nothing_about_a_program() {
-        let is_of_verifier = |errno| is_of_verifier(&io::Error::from_raw_os_error(errno));
-        assert!([libc::EACCES, libc::EINVAL, libc::E2BIG].into_iter().all(is_of_verifier));
-        assert!(![libc::ENOMEM, libc::EMFILE, libc::EPERM].into_iter().any(is_of_verifier));
-    }
-
-    #[test]
-    fn the_end_of_a_log_is_told() {
-        assert_eq!(last_lines("a\nb"), "a\nb");
-        assert_eq!(last_lines(""), "");
-        let log = (0..30).fold(String::new(), |log, line| log + &line.to_string() + "\n");
-        let told = last_lines(&log);
-        assert!(told.starts_with("10\n") && told.ends_with("29\n"), "{told}");
     }
 }

@@ -1,6 +1,6 @@
 //! How to load the programs.
 
-use super::{Features, Pins, layout::Sizes, tc::TcHook};
+use super::{Features, Pins, layout::Sizes};
 use crate::core::{kernel::flows::FlowCapacity, model::Capacity};
 
 /// How to load the programs.
@@ -19,10 +19,8 @@ pub struct LoadOptions {
     /// The table of connected sockets has two to the power of this many slots. Only tests have another value than
     /// [`SOCKET_SLOT_BITS`](mcs_common::maps::SOCKET_SLOT_BITS).
     pub socket_slot_bits: u32,
-    /// The hooks of devices whose programs are loaded.
-    pub tc_hooks: Vec<TcHook>,
     /// The programs that devices have by now. The load fails without one of them: its devices would go on with the former
-    /// maps. Another one that the verifier refuses leaves its devices without programs.
+    /// maps. The kernel gets each other one when a device needs it.
     pub needed: Vec<&'static str>,
     /// The programs leave VIPs alone after the deadline of [`Pins::alive`].
     pub release_orphans: bool,

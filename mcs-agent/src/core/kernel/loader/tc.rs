@@ -2,6 +2,7 @@
 //! filters on a clsact qdisc, which stay by themselves and are found again by their name.
 
 mod attacher;
+mod classifiers;
 mod clsact;
 mod hook;
 mod pins;
@@ -15,10 +16,10 @@ use thiserror::Error;
 pub use attacher::{
     AttachOutcome, AttachedProgram, DetachOutcome, DevicePrograms, TcAttacher, detach_all,
 };
-pub use hook::{Classifiers, TcHook};
+pub use classifiers::Classifiers;
+pub use hook::TcHook;
 pub use pins::TcLink;
 
-pub(super) use hook::{Classifier, program_names};
 pub(super) use pins::TcPins;
 
 use crate::core::kernel::netlink::NetlinkError;
@@ -81,11 +82,11 @@ pub enum TcError {
         /// What the kernel said.
         said: String,
     },
-    /// The program was not loaded.
-    #[error("{hook} was not loaded")]
+    /// There is no such program.
+    #[error("no program {program} can be loaded")]
     NotLoaded {
-        /// The program.
-        hook: &'static str,
+        /// Its name.
+        program: &'static str,
     },
 }
 

@@ -318,26 +318,26 @@ impl TcAttacher {
             Mechanism::Tcx => match found.links.get(&hook) {
                 Some(link) => {
                     if link.program_id != classifier.id {
-                        self.links.update(hook, index, classifier)?;
+                        self.links.update(hook, index, &classifier)?;
                     }
                     if found.unpinned.contains(&hook) {
                         self.links.pin(hook, index)?;
                     }
                 }
-                None => self.links.attach(hook, index, classifier)?,
+                None => self.links.attach(hook, index, &classifier)?,
             },
             Mechanism::Clsact => match found.places.get(&hook) {
                 Some((place, _)) if found.overtaken.contains(&hook) => {
                     let filters = &found.filters;
-                    self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
+                    self.clsact.attach(hook, index, &classifier, found.qdisc, filters).await?;
                     self.clsact.netlink.remove_filter(*place).await?;
                 }
                 Some((_, Some(program))) if *program == classifier.id => {}
-                Some((place, _)) => self.clsact.update(hook, *place, classifier).await?,
+                Some((place, _)) => self.clsact.update(hook, *place, &classifier).await?,
                 None => {
                     self.without_filters.remove(&index);
                     let filters = &found.filters;
-                    self.clsact.attach(hook, index, classifier, found.qdisc, filters).await?;
+                    self.clsact.attach(hook, index, &classifier, found.qdisc, filters).await?;
                 }
             },
         }

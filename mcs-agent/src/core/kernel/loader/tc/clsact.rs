@@ -7,7 +7,8 @@ use std::{
 
 use super::{
     TcError, TcHook,
-    hook::{Classifier, Position},
+    classifiers::Classifier,
+    hook::Position,
     pins::{QdiscHost, TcPins},
 };
 use crate::core::kernel::{

@@ -6,7 +6,8 @@ use aya_obj::generated::{BPF_F_AFTER, BPF_F_BEFORE};
 
 use super::{
     TcError, TcHook,
-    hook::{Classifier, Position, attach_type},
+    classifiers::Classifier,
+    hook::{Position, attach_type},
     pins::{OpenLink, TcPins},
 };
 use crate::core::kernel::{
