@@ -3,6 +3,7 @@
 pub(crate) mod addresses;
 pub(crate) mod agents;
 mod chain;
+pub(crate) mod controller;
 mod dns;
 mod ids;
 #[cfg(test)]
@@ -14,20 +15,18 @@ pub(crate) mod pods;
 mod reach;
 mod reports;
 pub(crate) mod rights;
+mod row;
 mod same_addresses;
 
 use std::{io, process::ExitCode, time::Duration};
 
-use anyhow::{Context as _, bail};
+use anyhow::bail;
 use clap::Args;
 use jiff::Timestamp;
 use mcs_kube::{
-    program::{self, OutputArgs, Style},
-    reasons::{ClusterCheck, Coded as _, Reason},
-    told,
+    program::{self, OutputArgs},
+    reasons::ClusterCheck,
 };
-use serde::Serialize;
-use serde_json::Value;
 use tokio::{
     signal::ctrl_c,
     time::{Instant, sleep_until},
@@ -35,31 +34,24 @@ use tokio::{
 
 use self::{
     chain::{
-        Compared, Difference,
+        Compared,
         gather::{self, Reading},
     },
+    controller::Silent,
     nodes::Proof,
-    pods::{Probe, ProbeArgs, Probing, source::Controller},
+    pods::{ProbeArgs, Probing, source::Controller},
     reports::Reports,
+    row::{Finding, Unknown, Warning, exit_code, listed, missing_right, table},
 };
 use super::{
-    cluster::{
-        ALPHA_IMPORTS, Cluster, DEPLOYMENTS, EXPORTS, IMPORTS, Kind, LEASES, PEERS, SECRETS,
-        containers, is_absent,
-    },
-    exit::UNASKED,
+    cluster::{ALPHA_IMPORTS, Cluster, EXPORTS, IMPORTS, Kind, PEERS, is_absent},
     fleet,
     kubeconfig::ClusterArgs,
-    settings, status,
+    settings,
 };
-use mcs_controller::core::{clusterset::well_known, peers::token::TokenClaims};
 
-/// The greatest age of a publisher's Lease, in seconds, with a margin for clocks.
-const OLDEST_LEASE: i64 = 60;
 /// How long a link may differ from the one before: objects follow each other within seconds.
 const SETTLES: Duration = Duration::from_secs(5);
-/// The flag of a controller whose mailbox is on a hub.
-const MAILBOX_SECRET: &str = "--mailbox-secret";
 
 /// Check that clusters can export to and import from each other.
 ///
@@ -92,129 +84,6 @@ pub(super) struct CheckCommand {
     probe: ProbeArgs,
 }
 
-/// The result of one check.
-#[derive(Debug, Serialize)]
-struct Finding {
-    /// The id of the cluster; its kubeconfig if it does not answer.
-    cluster: String,
-    check: ClusterCheck,
-    ok: bool,
-    /// It may be on purpose.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    warning: bool,
-    /// The check did not get an answer.
-    #[serde(skip_serializing_if = "std::ops::Not::not")]
-    skipped: bool,
-    message: String,
-    /// The link to the explanation of the check.
-    see: String,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    peer: Option<String>,
-    /// The node from which it was tried.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    node: Option<String>,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    probes: Vec<Probe>,
-    /// The services whose chain breaks at this link.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    differences: Vec<Difference>,
-}
-
-impl Finding {
-    /// The result of a check. An error is advice, or a [`Warning`], or [`Unknown`]. It counts as unknown if the caller
-    /// lacks a right.
-    fn new(cluster: &str, check: ClusterCheck, result: anyhow::Result<String>) -> Self {
-        let mut finding = Self {
-            cluster: cluster.to_owned(),
-            check,
-            ok: true,
-            warning: false,
-            skipped: false,
-            message: String::new(),
-            see: check.link(),
-            peer: None,
-            node: None,
-            probes: vec![],
-            differences: vec![],
-        };
-        finding.message = match result {
-            Ok(message) => message,
-            Err(error) => {
-                if let Some(right) = missing_right(&error) {
-                    finding.skipped = true;
-                    format!("not checked, as you may not {right}: let somebody run `check` who may")
-                } else {
-                    finding.warning = error.is::<Warning>();
-                    finding.skipped = error.is::<Unknown>();
-                    finding.ok = finding.warning || finding.skipped;
-                    told(&error)
-                }
-            }
-        };
-        finding
-    }
-
-    /// What is said of a node.
-    fn of_node(
-        cluster: &str,
-        node: &str,
-        check: ClusterCheck,
-        result: anyhow::Result<String>,
-    ) -> Self {
-        let result = result.map(|message| format!("{node}: {message}"));
-        let result = result.map_err(|error| error.context(node.to_owned()));
-        Self { node: Some(node.to_owned()), ..Self::new(cluster, check, result) }
-    }
-
-    const fn result(&self) -> &'static str {
-        match self {
-            Self { ok: false, .. } => "FAILED",
-            Self { warning: true, .. } => "warning",
-            Self { skipped: true, .. } => "skipped",
-            _ => "ok",
-        }
-    }
-}
-
-/// A problem that may be on purpose.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Warning(String);
-
-/// A check without an answer.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Unknown(String);
-
-/// No controller writes any more.
-#[derive(Debug, thiserror::Error)]
-#[error("{what}")]
-struct Silent {
-    what: String,
-    /// When one did.
-    since: String,
-}
-
-/// The first of many, and the number of the others.
-fn listed(all: &[String]) -> String {
-    const NAMED: usize = 5;
-    let named = all.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join("; ");
-    match all.len().saturating_sub(NAMED) {
-        0 => named,
-        more => format!("{named}; and {more} more"),
-    }
-}
-
-/// The right that the caller lacks, if a request failed for that reason. Admission also answers 403, with another text.
-fn missing_right(error: &anyhow::Error) -> Option<&str> {
-    error.chain().find_map(|cause| match cause.downcast_ref::<kube::Error>()? {
-        kube::Error::Api(status) if status.code == 403 => {
-            Some(status.message.split_once("\" cannot ")?.1)
-        }
-        _ => None,
-    })
-}
-
 pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     let read = || {
         program::block_on(async {
@@ -227,35 +96,6 @@ pub(super) fn run(command: &CheckCommand) -> anyhow::Result<ExitCode> {
     };
     let findings = command.output.show(read, |findings, style| table(findings, style))?;
     Ok(exit_code(&findings).into())
-}
-
-/// A cluster that does not answer is unknown, as a peer is of which its controller does not say now whether it is read.
-fn exit_code(findings: &[Finding]) -> u8 {
-    let is_unasked = |one: &Finding| match one.check {
-        ClusterCheck::ApiServer => !one.ok,
-        ClusterCheck::Peer => one.skipped,
-        _ => false,
-    };
-    if findings.iter().any(|one| !one.ok && !is_unasked(one)) {
-        1
-    } else if findings.iter().any(is_unasked) {
-        UNASKED
-    } else {
-        0
-    }
-}
-
-/// Failures come first.
-fn table(findings: &[Finding], style: Style) -> anyhow::Result<()> {
-    let mut sorted: Vec<_> = findings.iter().collect();
-    sorted.sort_by_key(|one| (one.ok, !one.warning, !one.skipped));
-    let rows = nodes::folded(&sorted).into_iter().map(|(one, message)| {
-        let result = one.result();
-        let see = if result == "ok" { String::new() } else { format!("\nsee {}", one.see) };
-        let (cluster, check) = (one.cluster.clone(), one.check.to_string());
-        vec![cluster, check, result.to_owned(), format!("{message}{see}")]
-    });
-    style.table(&["CLUSTER", "CHECK", "RESULT", "MESSAGE"], rows)
 }
 
 /// Waits for Ctrl-C, and then until no cluster has a pod of this check.
@@ -286,7 +126,7 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     let known = (&*known, &*controllers);
     let tried = (!command.probe.is_off()).then_some(&*controllers);
     let read = async |cluster: &Cluster| {
-        let mailbox = mailbox(cluster, command).await;
+        let mailbox = controller::mailbox(cluster, command).await;
         (gather::read(cluster, mailbox, tried).await, mailbox)
     };
     let (readings, mailboxes): (Vec<_>, Vec<_>) =
@@ -327,14 +167,6 @@ async fn check_all(command: &CheckCommand, probing: &Probing) -> anyhow::Result<
     Ok(findings)
 }
 
-/// The namespace in which a cluster publishes; none if its mailbox is on a hub.
-async fn mailbox<'a>(cluster: &Cluster, command: &'a CheckCommand) -> Option<&'a str> {
-    let namespace = Some(&*command.probe.namespace);
-    let deployment = cluster.get(DEPLOYMENTS, namespace, well_known::CONTROLLER).await;
-    let is_on_hub = deployment.ok().flatten().is_some_and(|known| has_hub(&known));
-    (!is_on_hub && command.mailbox_secret.is_none()).then_some(&command.mailbox)
-}
-
 /// What each link of a cluster says. `since`: no controller writes since then.
 fn links(cluster: &str, compared: &Compared, since: Option<&str>) -> Vec<Finding> {
     let others = [ClusterCheck::Peers, ClusterCheck::Namespaces].into_iter();
@@ -362,7 +194,7 @@ async fn check_one(
     add(ClusterCheck::Id, Ok(format!("the cluster is {} at {}", cluster.id, cluster.server)));
     add(ClusterCheck::Types, types(cluster).await);
     add(ClusterCheck::Rights, rights::of_controller(cluster, namespace).await);
-    let controller = controller(cluster, command).await;
+    let controller = controller::check(cluster, command).await;
     let silent = controller.as_ref().err().and_then(|error| error.downcast_ref::<Silent>());
     let since = silent.map(|silent| silent.since.clone());
     add(ClusterCheck::Controller, controller);
@@ -429,169 +261,12 @@ async fn types(cluster: &Cluster) -> anyhow::Result<String> {
     Ok("ServiceExport, ServiceImport and ClusterPeer are served".to_owned())
 }
 
-/// Whether the controller runs: by the Lease of the mailbox, or by the leader's Lease if the mailbox is on a hub.
-async fn controller(cluster: &Cluster, command: &CheckCommand) -> anyhow::Result<String> {
-    let namespace = &command.probe.namespace;
-    let deployment = cluster.get(DEPLOYMENTS, Some(namespace), well_known::CONTROLLER).await;
-    let known = deployment.as_ref().ok().and_then(Option::as_ref);
-    if command.mailbox_secret.is_some() || known.is_some_and(has_hub) {
-        let lease = lease(cluster, namespace, well_known::CONTROLLER).await?;
-        ensure_led(&lease)?;
-        ensure_renewed(&lease, Timestamp::now())?;
-        let named = known.and_then(|known| argument(known, MAILBOX_SECRET));
-        return on_hub(cluster, command, named.unwrap_or("mailbox")).await;
-    }
-    let mailbox = &command.mailbox;
-    let lease = match (lease(cluster, mailbox, well_known::PUBLISHER_LEASE).await, deployment) {
-        // The mailbox may be on a hub, for all that the caller may read.
-        (Err(_), Err(unread)) => return Err(unread),
-        (lease, _) => lease?,
-    };
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    anyhow::ensure!(
-        holder == cluster.id.as_str(),
-        "the mailbox {mailbox} is that of cluster {holder:?}: give the clusters different mailboxes"
-    );
-    ensure_renewed(&lease, Timestamp::now())?;
-    let services = &lease["metadata"]["annotations"][well_known::PUBLISHED];
-    Ok(format!("it runs; services that it publishes: {}", services.as_str().unwrap_or("0")))
-}
-
-/// Checks the mailbox on a hub from within the cluster: by the times of the token, and the conditions of the exports. `named`: the
-/// Secret of the Deployment.
-async fn on_hub(cluster: &Cluster, command: &CheckCommand, named: &str) -> anyhow::Result<String> {
-    let silent = cluster.list(EXPORTS).await?;
-    let silent = silent.iter().find_map(|export| {
-        status::condition(export, "Ready")
-            .filter(|ready| ready["reason"] == Reason::NotRenewed.name())
-    });
-    if let Some(silent) = silent {
-        let message = silent["message"].as_str().unwrap_or_default();
-        bail!("it runs, and cannot renew the Lease of its mailbox on the hub: {message}");
-    }
-    let name = command.mailbox_secret.as_deref().unwrap_or(named);
-    // A caller without the right to read Secrets gets the other results.
-    let secret = cluster.get(SECRETS, Some(&command.probe.namespace), name).await.ok().flatten();
-    match secret.as_ref().and_then(TokenClaims::of_secret) {
-        Some(token) => mailbox_token(&token, name, Timestamp::now()),
-        None => Ok("it runs; its mailbox is on a hub".to_owned()),
-    }
-}
-
-fn mailbox_token(token: &TokenClaims, secret: &str, now: Timestamp) -> anyhow::Result<String> {
-    let TokenClaims { namespace, expires, .. } = token;
-    anyhow::ensure!(
-        *expires > now,
-        "the token in Secret {secret}, with which it publishes on a hub, expired at {expires}: run `mcs \
-         link --hub` again"
-    );
-    Ok(format!(
-        "it runs; its mailbox is namespace {namespace} of a hub, and its token expires at {expires} unless it is renewed"
-    ))
-}
-
-/// Whether the mailbox is on a hub, by the Deployment.
-fn has_hub(deployment: &Value) -> bool {
-    arguments(deployment).any(|argument| {
-        argument.starts_with(MAILBOX_SECRET) || argument.starts_with("--mailbox-kubeconfig")
-    })
-}
-
-/// The value of a flag, if a Deployment gives it.
-fn argument<'a>(deployment: &'a Value, flag: &str) -> Option<&'a str> {
-    arguments(deployment).find_map(|argument| argument.strip_prefix(flag)?.strip_prefix('='))
-}
-
-/// The arguments of a Deployment's containers.
-pub(crate) fn arguments(deployment: &Value) -> impl Iterator<Item = &str> {
-    let arguments = containers(deployment).filter_map(|one| one["args"].as_array());
-    arguments.flatten().filter_map(Value::as_str)
-}
-
-async fn lease(cluster: &Cluster, namespace: &str, name: &str) -> anyhow::Result<Value> {
-    cluster.get(LEASES, Some(namespace), name).await?.with_context(|| {
-        format!("there is no Lease {namespace}/{name}: is the controller installed and running?")
-    })
-}
-
-fn ensure_led(lease: &Value) -> anyhow::Result<()> {
-    let holder = lease["spec"]["holderIdentity"].as_str().unwrap_or_default();
-    anyhow::ensure!(
-        !holder.is_empty(),
-        Silent {
-            what: "no replica of the controller writes: see its log".to_owned(),
-            since: lease["spec"]["renewTime"].as_str().unwrap_or("some time").to_owned(),
-        }
-    );
-    Ok(())
-}
-
-fn ensure_renewed(lease: &Value, now: Timestamp) -> anyhow::Result<()> {
-    let renewed = lease["spec"]["renewTime"].as_str().and_then(|text| text.parse().ok());
-    let renewed: Timestamp = renewed.context("the Lease of the controller has no time")?;
-    let age = now.as_second() - renewed.as_second();
-    anyhow::ensure!(
-        age <= OLDEST_LEASE,
-        Silent {
-            what: format!("the controller has not renewed its Lease for {age} s: see its log"),
-            since: renewed.to_string(),
-        }
-    );
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
-    use mcs_kube::testing::ScriptedAnswer;
-    use serde_json::json;
+    use mcs_kube::{testing::ScriptedAnswer, told};
 
     use super::*;
-    use crate::cluster::tests::{object, scripted};
-
-    #[test]
-    fn a_deployment_says_whether_the_mailbox_is_on_a_hub() {
-        let deployment = |argument: &str| {
-            let containers = json!([{"name": "sidecar"}, {"args": ["run", argument]}]);
-            json!({"spec": {"template": {"spec": {"containers": containers}}}})
-        };
-        assert!(has_hub(&deployment("--mailbox-secret=mailbox")));
-        assert!(has_hub(&deployment("--mailbox-kubeconfig=/hub.conf")));
-        let named = deployment("--mailbox-secret=mine");
-        assert_eq!(argument(&named, MAILBOX_SECRET), Some("mine"));
-        assert!(!has_hub(&deployment("--mailbox=mcs-mailbox")));
-        assert!(!has_hub(&json!({})));
-    }
-
-    #[test]
-    fn the_token_of_a_mailbox_on_a_hub_is_looked_at() {
-        let expires: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-        let token = TokenClaims {
-            namespace: "mcs-east".to_owned(),
-            account: "publisher".to_owned(),
-            issued: Timestamp::UNIX_EPOCH,
-            expires,
-        };
-        let at = |seconds| {
-            mailbox_token(&token, "mailbox", expires + jiff::SignedDuration::from_secs(seconds))
-        };
-        assert!(at(-1).unwrap().contains("namespace mcs-east of a hub"));
-        assert!(at(0).unwrap_err().to_string().contains("link --hub"));
-    }
-
-    #[test]
-    fn a_lease_that_nobody_renews_says_for_how_long() {
-        let lease = json!({"spec": {"renewTime": "2026-01-02T03:04:05.000000Z"}});
-        let after = |seconds| {
-            let renewed: Timestamp = "2026-01-02T03:04:05Z".parse().unwrap();
-            ensure_renewed(&lease, renewed + jiff::SignedDuration::from_secs(seconds))
-        };
-        assert!(after(OLDEST_LEASE).is_ok());
-        assert!(after(86_400).unwrap_err().to_string().contains("86400 s"));
-        let since = |error: &anyhow::Error| error.downcast_ref::<Silent>().unwrap().since.clone();
-        assert_eq!(since(&after(86_400).unwrap_err()), "2026-01-02T03:04:05Z");
-        let left = json!({"spec": {"renewTime": "2026-01-02T03:04:05Z", "holderIdentity": ""}});
-        assert_eq!(since(&ensure_led(&left).unwrap_err()), "2026-01-02T03:04:05Z");
-    }
+    use crate::cluster::tests::scripted;
 
     #[test]
     fn what_a_silent_controller_has_written_is_of_then() {
@@ -607,46 +282,6 @@ mod tests {
         assert_eq!(as_of(None, Ok("fine".to_owned())).unwrap(), "fine");
     }
 
-    #[test]
-    fn what_is_not_known_now_is_no_success() {
-        let find = |check, result| Finding::new("east", check, result);
-        let good = || find(ClusterCheck::Id, Ok(String::new()));
-        let skipped = || find(ClusterCheck::DnsVersion, Err(Unknown("no tag".to_owned()).into()));
-        let begun = || find(ClusterCheck::Peer, Err(Unknown("not yet".to_owned()).into()));
-        let away = || find(ClusterCheck::ApiServer, Err(anyhow::anyhow!("refused")));
-        let failed = || find(ClusterCheck::Exports, Err(anyhow::anyhow!("no Service")));
-        for (findings, code) in [
-            (vec![good(), skipped()], 0),
-            (vec![skipped(), begun()], 3),
-            (vec![good(), away()], 3),
-            (vec![away(), begun(), failed()], 1),
-            (vec![find(ClusterCheck::Types, Err(anyhow::anyhow!("no CRD")))], 1),
-        ] {
-            assert_eq!(exit_code(&findings), code, "{findings:?}");
-        }
-        assert_eq!(begun().result(), "skipped");
-    }
-
-    #[tokio::test]
-    async fn who_may_not_see_the_controller_does_not_learn_that_there_is_none() {
-        let command = CheckCommand::augment_args(clap::Command::new("check"));
-        let command = command.try_get_matches_from(["check"]).unwrap();
-        let command = <CheckCommand as clap::FromArgMatches>::from_arg_matches(&command).unwrap();
-        let of = async |answers: Vec<ScriptedAnswer>| {
-            let (cluster, _server, _file) = scripted("east", answers).await;
-            controller(&cluster, &command).await.map_err(|error| told(&error))
-        };
-        let absent = || ScriptedAnswer::error(404);
-        let error = of(vec![absent(), absent()]).await.unwrap_err();
-        assert!(error.contains("is the controller installed"), "{error}");
-        let error = of(vec![ScriptedAnswer::error(403), absent()]).await.unwrap_err();
-        assert!(error.contains("Deployment mcs-controller"), "{error}");
-        let now = Timestamp::now().to_string();
-        let lease = json!({"spec": {"holderIdentity": "east", "renewTime": now}});
-        let runs = of(vec![ScriptedAnswer::error(403), object(lease)]).await.unwrap();
-        assert!(runs.starts_with("it runs"), "{runs}");
-    }
-
     #[tokio::test]
     async fn crds_are_missing_only_if_the_api_server_says_so() {
         for (code, is_advised) in [(404, true), (500, false), (403, false)] {
@@ -654,24 +289,5 @@ mod tests {
             let error = told(&types(&cluster).await.unwrap_err());
             assert_eq!(error.contains("install the CRDs"), is_advised, "{error}");
         }
-    }
-
-    #[test]
-    fn a_right_that_the_caller_lacks_is_named() {
-        let refused = |code, message: &str| {
-            let status =
-                kube::core::Status { code, message: message.to_owned(), ..Default::default() };
-            let error = kube::Error::Api(Box::new(status));
-            anyhow::Error::new(mcs_controller::core::apply::ApplyError::Refused(error))
-                .context("Deployment")
-        };
-        let message = "deployments.apps \"coredns\" is forbidden: User \"operator\" cannot get resource \
-                       \"deployments\" in API group \"apps\" in the namespace \"kube-system\"";
-        let right =
-            "get resource \"deployments\" in API group \"apps\" in the namespace \"kube-system\"";
-        assert_eq!(missing_right(&refused(403, message)), Some(right));
-        let message = "pods \"mcs-probe\" is forbidden: violates PodSecurity \"restricted:latest\"";
-        assert_eq!(missing_right(&refused(403, message)), None);
-        assert_eq!(missing_right(&refused(404, "not found")), None);
     }
 }

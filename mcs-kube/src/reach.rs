@@ -1,11 +1,13 @@
 //! Every probe of the programs: connections to an address or a name, questions to DNS servers, the source address that the other
-//! end sees, a large answer; and of pods of other clusters the choice of endpoints, and the judgement of several rounds.
+//! end sees, a large answer, full packets; and of pods of other clusters the choice of endpoints, and the judgement of several rounds.
 //!
 //! A connection is opened and closed; nothing is sent, but to a controller that is asked for the source address.
+//! Echo requests go to the kernel of a pod.
 
 mod choice;
 mod connect;
 pub mod dns;
+mod echo;
 pub mod source;
 mod targets;
 mod way;

@@ -5,7 +5,7 @@ use ipnet::IpNet;
 use mcs_kube::{Decoder, WatchedObject};
 use serde_json::{Value, from_value};
 
-use super::{Unknown, arguments};
+use super::{Unknown, controller::arguments};
 use crate::{
     cluster::{Cluster, DEPLOYMENTS, NODES, SERVICE_RANGES},
     pod_ranges::of_flag,

@@ -137,7 +137,9 @@ fn said(node: usize, words: &str) -> Value {
     let words: Vec<_> = words.split(' ').skip(1).collect();
     let (flags, targets): (Vec<_>, Vec<_>) = words.iter().partition(|one| one.starts_with("--"));
     assert!(flags.contains(&&"--dns-server=10.96.0.10") && !targets.is_empty(), "{words:?}");
-    let asked = flags.iter().filter(|flag| flag.starts_with("--ask=")).count();
+    let count = |name: &str| flags.iter().filter(|flag| flag.starts_with(name)).count();
+    let (asked, full) = (count("--ask="), count("--full="));
+    assert!(full > 0, "{words:?}");
     let outcome = |target: &&&str| match (node, target.starts_with("241.")) {
         (3, true) => "timeout",
         (9, false) => "dns_silent",
@@ -146,7 +148,8 @@ fn said(node: usize, words: &str) -> Value {
     json!({
         "outcomes": targets.iter().map(outcome).collect::<Vec<_>>(),
         "sources": vec![json!({"own": "10.1.0.1", "seen": "10.1.0.1"}); asked],
-        "large": vec![node != 7; asked],
+        "large": vec![true; asked],
+        "full": vec![node != 7; full],
     })
 }
 

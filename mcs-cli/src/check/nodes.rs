@@ -1,4 +1,4 @@
-//! Whether clients on each node get what they should: answers of ClusterSetIPs, by name, and of 64 KiB. Its agent tries it when it
+//! Whether clients on each node get what they should: answers of ClusterSetIPs, by name, and of 64 KiB, and full packets. Its agent tries it when it
 //! is asked. And one row for all nodes that say the same.
 
 use std::{
@@ -21,7 +21,7 @@ use super::{
     listed,
     pods::{
         by_name::{self, Service},
-        judge_large,
+        judge_large, sample,
         source::{self, Controller},
     },
 };
@@ -36,12 +36,17 @@ use crate::{
 /// The agents of a cluster that try at a time.
 const AGENTS: usize = 16;
 
+/// The pods of other clusters to which full packets are tried.
+const FULL: usize = 32;
+
 /// What agents of a cluster try, and what they have found.
 #[derive(Debug, Default)]
 pub(super) struct Proof {
     services: Vec<Service>,
     /// The controllers that are asked for a large answer.
     asked: Vec<(ClusterId, SocketAddr)>,
+    /// The pods to which full packets are tried, in different networks.
+    full: Vec<(ClusterId, SocketAddr)>,
     dns_server: Option<IpAddr>,
     /// Why no name is looked up.
     unnamed: Option<String>,
@@ -59,6 +64,7 @@ impl Proof {
     pub(super) async fn of(cluster: &Cluster, facts: &Facts, controllers: &[Controller]) -> Self {
         let read = |what| facts.read(what).unwrap_or_default();
         let services = by_name::of_each_source(read(What::Imports), read(What::Slices));
+        let full = sample::of_each_source(read(What::Slices), &cluster.id, FULL);
         let asked = source::to_ask(&cluster.id, controllers).into_iter();
         let asked = asked.map(|(by, address)| (by.clone(), address)).collect();
         let cache = dns::link_local_nameserver(cluster).await.ok().flatten();
@@ -69,7 +75,7 @@ impl Proof {
                 Err(why) => (None, Some(why)),
             },
         };
-        Self { services, asked, dns_server, unnamed, said: vec![] }
+        Self { services, asked, full, dns_server, unnamed, said: vec![] }
     }
 
     pub(super) fn services(&self) -> &[Service] {
@@ -84,7 +90,8 @@ impl Proof {
         };
         let ask = self.asked.iter().map(|(_, address)| *address).collect();
         let targets = Targets::new(self.services.iter().flat_map(of).collect(), ask);
-        Targets { dns_server: self.dns_server, ..targets }
+        let full = self.full.iter().map(|(_, address)| *address).collect();
+        Targets { full, dns_server: self.dns_server, ..targets }
     }
 
     /// Lets the agents of these pods try it.
@@ -118,7 +125,7 @@ impl Proof {
         let is_tried = |check: &ClusterCheck| match check {
             ClusterCheck::ByAddress => !self.services.is_empty(),
             ClusterCheck::ByName => !self.services.is_empty() && self.dns_server.is_some(),
-            _ => !self.asked.is_empty(),
+            _ => !(self.asked.is_empty() && self.full.is_empty()),
         };
         let checks = [ClusterCheck::ByAddress, ClusterCheck::ByName, ClusterCheck::LargeAnswers];
         let mut findings = Vec::new();
@@ -144,21 +151,22 @@ impl Proof {
         findings
     }
 
-    /// Each path has the node of the controller at its other end.
+    /// Each path has the node of a controller or of a backend at its other end.
     fn large(&self, found: &Found) -> anyhow::Result<String> {
+        let paths = self.asked.iter().zip(&found.large).chain(self.full.iter().zip(&found.full));
         let of = |arrives: bool| {
-            let of = self.asked.iter().zip(&found.large).filter(|(_, one)| **one == Some(arrives));
+            let of = paths.clone().filter(|(_, one)| **one == Some(arrives));
             let of = of.map(|((by, address), _)| format!("{by} ({})", address.ip()));
-            of.collect::<Vec<_>>().join(", ")
+            of.collect::<Vec<_>>()
         };
         let (fine, lost) = (of(true), of(false));
         if !lost.is_empty() {
-            return judge_large(false).map_err(|error| error.context(lost));
+            return judge_large(false).map_err(|error| error.context(listed(&lost)));
         }
-        let unknown =
-            "no controller of another cluster answers this node, which could be asked for 64 KiB";
+        let unknown = "no controller of another cluster answers this node, which could be asked for 64 KiB, and no backend \
+                       answers its echo requests";
         ensure!(!fine.is_empty(), Unknown(unknown.to_owned()));
-        Ok(format!("an answer of 64 KiB arrives from {fine}"))
+        Ok(format!("full packets arrive from {}", listed(&fine)))
     }
 }
 

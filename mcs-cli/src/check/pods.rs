@@ -2,7 +2,7 @@
 
 pub(super) mod by_name;
 mod pod;
-mod sample;
+pub(super) mod sample;
 pub(crate) mod source;
 
 use clap::{Args, ValueEnum};
@@ -138,7 +138,7 @@ pub(super) async fn checks(
             ..Finding::new(cluster.id.as_str(), ClusterCheck::Pods, message)
         }
     };
-    let (Found { outcomes, sources, large }, node) = match found {
+    let (Found { outcomes, sources, large, .. }, node) = match found {
         Ok(found) => found,
         Err(reason) => {
             let names = services.iter().map(|service| (ClusterCheck::ByName, service.name.clone()));
@@ -194,7 +194,7 @@ pub(super) async fn checks(
 pub(super) fn judge_large(arrives: bool) -> anyhow::Result<String> {
     anyhow::ensure!(
         arrives,
-        "its controller's small answer arrives, and one of 64 KiB does not: full packets are lost. Give the path between the clusters \
+        "a small answer arrives, and one of 64 KiB or a full packet does not: full packets are lost. Give the path between the clusters \
          the MTU that pods have, or pods that of the path; let routers send, and firewalls pass, ICMP \"fragmentation needed\" and \
          \"packet too big\""
     );
@@ -328,7 +328,7 @@ mod tests {
         let found = source::large(&asked, &[Some(true), Some(false), None]);
         assert_eq!(found, [(&west, false)], "one family loses them, and of south nothing is known");
         let told = judge_large(false).unwrap_err().to_string();
-        assert!(told.contains("one of 64 KiB does not: full packets are lost"), "{told}");
+        assert!(told.contains("does not: full packets are lost"), "{told}");
         assert!(judge_large(true).is_ok());
         assert_eq!(ClusterCheck::LargeAnswers.to_string(), "large answers");
     }

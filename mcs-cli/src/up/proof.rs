@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use super::{interrupt::Interrupt, member::Member};
 use crate::{
     check::{
-        arguments,
+        controller::arguments,
         pods::{
             ProbeArgs, run_pod,
             source::{self, Controller},

@@ -8,12 +8,12 @@ use std::{
 };
 
 use clap::Args;
-use futures_util::{StreamExt as _, future::join, stream};
+use futures_util::{StreamExt as _, future::join3, stream};
 use serde::{Deserialize, Serialize};
 use tokio::time::{Instant, sleep};
 
 use super::{
-    Outcome, connect, dns,
+    Outcome, connect, dns, echo,
     source::{self, Source},
 };
 
@@ -34,6 +34,10 @@ pub struct Targets {
     /// Ask a controller of another cluster, where it serves health, which source address it sees; repeatable
     #[arg(long, value_name = "IP:PORT")]
     pub ask: Vec<SocketAddr>,
+
+    /// Try whether packets as full as those of a connection to this address pass; repeatable
+    #[arg(long, value_name = "IP:PORT", hide = true)]
+    pub full: Vec<SocketAddr>,
 
     /// Look names up at this DNS server [default: those of this machine]
     #[arg(long, value_name = "IP")]
@@ -96,19 +100,24 @@ pub struct Found {
     /// Whether a large answer of them arrives; `None`: it is not known.
     #[serde(default)]
     pub large: Vec<Option<bool>>,
+    /// Whether full packets pass; `None`: it is not known.
+    #[serde(default)]
+    pub full: Vec<Option<bool>>,
 }
 
 impl Found {
     /// Whether there is a result of each target.
     pub const fn is_of(&self, targets: &Targets) -> bool {
-        self.outcomes.len() == targets.addresses.len() && self.sources.len() == targets.ask.len()
+        self.outcomes.len() == targets.addresses.len()
+            && self.sources.len() == targets.ask.len()
+            && self.full.len() == targets.full.len()
     }
 }
 
 impl Targets {
     /// Each once, by the DNS servers of the machine.
     pub const fn new(addresses: Vec<Target>, ask: Vec<SocketAddr>) -> Self {
-        Self { addresses, ask, dns_server: None, timeout: SECONDS, wait: 0 }
+        Self { addresses, ask, full: vec![], dns_server: None, timeout: SECONDS, wait: 0 }
     }
 
     /// Whether there is nothing to try.
@@ -121,8 +130,9 @@ impl Targets {
         let wait = (self.wait > 0).then(|| format!("--wait={}", self.wait));
         let server = self.dns_server.map(|server| format!("--dns-server={server}"));
         let ask = self.ask.iter().map(|address| format!("--ask={address}"));
+        let full = self.full.iter().map(|address| format!("--full={address}"));
         let addresses = self.addresses.iter().map(ToString::to_string);
-        wait.into_iter().chain(server).chain(ask).chain(addresses).collect()
+        wait.into_iter().chain(server).chain(ask).chain(full).chain(addresses).collect()
     }
 
     /// Tries all of them.
@@ -132,8 +142,10 @@ impl Targets {
         let outcomes = stream::iter(outcomes).buffered(AT_A_TIME).collect();
         let asked = self.ask.iter().map(|address| source::ask_both(*address, limit));
         let asked = stream::iter(asked).buffered(AT_A_TIME).unzip();
-        let (outcomes, (sources, large)) = join(outcomes, asked).await;
-        Found { outcomes, sources, large }
+        let full = self.full.iter().map(|address| echo::full(*address, limit));
+        let full = stream::iter(full).buffered(AT_A_TIME).collect();
+        let (outcomes, (sources, large), full) = join3(outcomes, asked, full).await;
+        Found { outcomes, sources, large, full }
     }
 
     /// Connects for as long as `wait`, until it is accepted.
@@ -218,6 +230,7 @@ mod tests {
         let targets = Targets {
             dns_server: Some("fd00::a".parse().unwrap()),
             wait: 7,
+            full: vec!["10.2.0.8:80".parse().unwrap()],
             ..Targets::new(
                 vec!["web.shop:80".parse().unwrap(), "[fd00::1]:80".parse().unwrap()],
                 vec!["10.2.0.7:16460".parse().unwrap()],

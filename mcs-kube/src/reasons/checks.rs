@@ -129,8 +129,9 @@ reasons! {
         /// An import has one address in one cluster and [another one](clusterset.md#other-ranges) in another.
         /// Adopted addresses may differ.
         SameAddresses "same addresses" Note Operator "give all controllers the same ranges (vipCidrs)";
-        /// A small answer of a controller of another cluster arrives, and one of 64 KiB does not: a path with a
-        /// smaller MTU loses full packets.
+        /// A small answer of a controller of another cluster arrives, and one of 64 KiB does not; or a backend
+        /// answers a small echo request, and [no full one](faults.md#large-answers): a path with a smaller MTU
+        /// loses full packets.
         LargeAnswers "large answers" Wrong Operator
             "give pods the MTU of the path, or let ICMP of packets that are too big pass";
         /// It never fails: it says which source address pods of another cluster see.

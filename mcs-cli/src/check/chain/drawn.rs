@@ -17,7 +17,7 @@ use super::{
     world::{SAMPLES, SHOP, Sample, list, world},
 };
 use crate::{
-    check::{ensure_renewed, ids, nodes, pods, reach, same_addresses},
+    check::{controller::ensure_renewed, ids, nodes, pods, reach, same_addresses},
     contexts::Identity,
 };
 

@@ -291,7 +291,7 @@ mod tests {
         let source = Some(Source { own: long, seen: long });
         let sources = vec![source; super::super::source::ASKED];
         let large = vec![Some(false); super::super::source::ASKED];
-        let found = Found { outcomes, sources, large };
+        let found = Found { outcomes, sources, large, full: vec![] };
         assert!(serde_json::to_vec(&found).unwrap().len() <= 4096);
     }
 }

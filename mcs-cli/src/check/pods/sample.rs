@@ -6,8 +6,12 @@ use std::{
 };
 
 use ipnet::IpNet;
+use mcs_controller::core::clusterset::{ClusterId, well_known};
 use mcs_kube::objects::{self, EndpointSlice};
 use serde::Serialize;
+use serde_json::Value;
+
+use crate::cluster::of_type;
 
 /// An endpoint to connect to.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
@@ -40,6 +44,28 @@ pub(super) fn endpoints(slices: &[EndpointSlice], count: usize) -> Vec<Endpoint>
     taken
 }
 
+/// The same of what a cluster has imported from each other cluster, `count` in all.
+pub(in crate::check) fn of_each_source(
+    slices: &[Value],
+    own: &ClusterId,
+    count: usize,
+) -> Vec<(ClusterId, SocketAddr)> {
+    let mut sources = BTreeMap::<ClusterId, Vec<EndpointSlice>>::new();
+    for slice in of_type::<EndpointSlice>(slices) {
+        let label = |name: &str| slice.metadata.labels.get(name);
+        let source = label(well_known::SERVICE_NAME).and(label(well_known::SOURCE_CLUSTER));
+        if let Some(source) = source.and_then(|id| id.parse().ok()).filter(|id| id != own) {
+            sources.entry(source).or_default().push(slice);
+        }
+    }
+    let share = (count / sources.len().max(1)).max(1);
+    let of = |(source, slices): (ClusterId, Vec<EndpointSlice>)| {
+        let endpoints = endpoints(&slices, share).into_iter();
+        endpoints.map(move |one| (source.clone(), one.address))
+    };
+    sources.into_iter().flat_map(of).take(count).collect()
+}
+
 fn of_slice(slice: &EndpointSlice) -> Vec<Endpoint> {
     let mut tcp = slice.ports.iter().filter(|port| port.key().1 == "TCP");
     let Some(port) = tcp.find_map(|port| u16::try_from(port.port?).ok()) else { return vec![] };
@@ -52,7 +78,7 @@ fn of_slice(slice: &EndpointSlice) -> Vec<Endpoint> {
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{Value, from_value, json};
+    use serde_json::{from_value, json};
 
     use super::*;
 
@@ -80,6 +106,31 @@ mod tests {
         let expected = ["10.2.1.1:80", "10.2.2.1:80", "10.2.3.1:80", "[fd02::1]:80", "10.2.1.2:80"];
         assert_eq!(addresses(std::slice::from_ref(&slice), 9), expected);
         assert_eq!(addresses(&[slice.clone(), slice], 3), expected[..3]);
+    }
+
+    #[test]
+    fn each_source_has_its_share() {
+        let slice = |source: &str, host: u8| {
+            let labels = json!({
+                well_known::SERVICE_NAME: "web", well_known::SOURCE_CLUSTER: source,
+            });
+            json!({
+                "metadata": {"namespace": "shop", "name": "web", "labels": labels},
+                "ports": [{"port": 80}],
+                "endpoints": [
+                    {"addresses": [format!("10.{host}.1.1")]}, {"addresses": [format!("10.{host}.2.1")]},
+                ],
+            })
+        };
+        let mut all = vec![slice("own", 1), slice("west", 2), slice("south", 3)];
+        let of = |all: &[Value], count| {
+            let all = of_each_source(all, &"own".parse().unwrap(), count);
+            all.into_iter().map(|(id, at)| format!("{id} {at}")).collect::<Vec<_>>()
+        };
+        assert_eq!(of(&all, 2), ["south 10.3.1.1:80", "west 10.2.1.1:80"]);
+        assert_eq!(of(&all, 9).len(), 4);
+        all[1]["metadata"]["labels"] = json!({});
+        assert_eq!(of(&all, 1), ["south 10.3.1.1:80"]);
     }
 
     #[test]

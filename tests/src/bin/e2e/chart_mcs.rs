@@ -5,7 +5,7 @@ use std::{env, os::unix::fs::PermissionsExt as _};
 use anyhow::anyhow;
 use mcs_tests::{browser::Browser, charts::Copies};
 
-use crate::{pictures, prelude::*};
+use crate::{faults, pictures, prelude::*};
 
 const CHARTS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm");
 /// The release.
@@ -54,6 +54,7 @@ fn makes_a_clusterset(world: &mut World) -> Result {
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     check(world)?;
     asks(world, &members[0])?;
+    faults::are_named(world)?;
     leaves_alone(world, &chart)?;
     waits_for_no_helm(world, &chart)?;
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
@@ -260,7 +261,7 @@ fn up(world: &World, chart: &Path) -> Result<Command> {
 }
 
 /// What a command that succeeds has printed.
-fn run(command: &mut Command) -> Result<String> {
+pub(crate) fn run(command: &mut Command) -> Result<String> {
     process::run(command, "")
 }
 
@@ -304,14 +305,14 @@ fn asks(world: &World, member: &Member) -> Result {
 }
 
 /// `mcs` with these words and the kubeconfigs of both clusters.
-fn mcs(world: &World, words: &[&str]) -> Result<Command> {
+pub(crate) fn mcs(world: &World, words: &[&str]) -> Result<Command> {
     let mut command = tool(world)?;
     command.args(words).args(world.members.iter().map(|member| member.kubectl.kubeconfig()));
     Ok(command)
 }
 
 /// `mcs`, which finds helm and kubectl.
-fn tool(world: &World) -> Result<Command> {
+pub(crate) fn tool(world: &World) -> Result<Command> {
     let program = env::var_os(COMMAND_LINE).map(PathBuf::from);
     let program = program
         .with_context(|| format!("{COMMAND_LINE} is not set: run `cargo xtask test e2e`"))?;
@@ -327,7 +328,7 @@ fn tool(world: &World) -> Result<Command> {
 }
 
 /// Waits until servers of both clusters answer a pod.
-fn answers_by_name(world: &World, member: &Member) -> Result {
+pub(crate) fn answers_by_name(world: &World, member: &Member) -> Result {
     let client = Client::new(world, member, Place::Pod);
     let to = format!("{SERVICE}.{NAMESPACE}.svc.clusterset.local:{TCP}");
     let servers: Vec<BTreeSet<_>> = world

@@ -17,6 +17,7 @@ mod changes;
 mod chart_mcs;
 mod clients;
 mod clusters;
+mod faults;
 mod foreign;
 mod member;
 mod mounts;

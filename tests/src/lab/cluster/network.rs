@@ -64,6 +64,8 @@ impl Wan {
     pub(super) fn node(&self, node: Node) -> anyhow::Result<Namespace> {
         let netns = Namespace::create_lasting(&node.netns())?;
         netns.forward()?;
+        // As systemd sets it.
+        netns.sysctl("ipv4/ping_group_range", "0 2147483647")?;
         // As kube-proxy needs it where pods of a node are in a bridge.
         netns.sysctl("bridge/bridge-nf-call-iptables", "1")?;
         netns.sysctl("bridge/bridge-nf-call-ip6tables", "1")?;
