@@ -27,12 +27,21 @@
 //! -- link c1 c2 --
 //!
 //! # The controller is killed, ends in order, starts, begins again with these flags. `{c2}` is a file with a kubeconfig of c2.
-//! # `--replica` is none of them: the Lease of replicas ends by the wall clock, which does not pass.
 //! -- kill c1 --
 //! -- end c1 --
 //! -- start c1 --
 //! -- restart c1 --
 //! --adopt
+//!
+//! # The controller has two replicas from now on, which elect a leader. The steps above take one of them too.
+//! -- replicas c1 --
+//! -- kill c1+a --
+//!
+//! # The mailboxes of all clusters are at the API server of c3, a hub.
+//! -- hub c3 --
+//!
+//! # The clock of c1 is an hour behind: that of its API server and of its controller.
+//! -- clock c1 -3600 --
 //!
 //! # The API server is away, hangs, answers again, knows no versions from before.
 //! -- away c1 --

@@ -9,7 +9,10 @@ use mcs_kube::{program, told};
 use tokio::sync::watch;
 
 pub use self::run::RunArgs;
-use super::feature::Entry;
+use super::{
+    clock::{SKEW, Skew},
+    feature::Entry,
+};
 
 /// A controller for the Kubernetes Multi-Cluster Services API: a Service that one cluster exports is available in all.
 #[derive(Debug, Parser)]
@@ -40,17 +43,18 @@ pub fn main(features: &[Entry]) -> ExitCode {
 }
 
 /// Does what `run` does with these flags, without signals, logs and HTTP, until it is `stopped`: for tests, which play
-/// several controllers in one thread.
+/// several controllers in one thread, each with a clock that may be wrong.
 pub async fn play(
     features: &[Entry],
     flags: &[String],
+    skew: Skew,
     stopped: watch::Receiver<bool>,
 ) -> anyhow::Result<()> {
     let words = ["mcs-controller", "run"].into_iter().chain(flags.iter().map(String::as_str));
     let matches = command(features).try_get_matches_from(words)?;
     let Command::Run(args) = Cli::from_arg_matches(&matches)?.command;
     let matches = matches.subcommand_matches("run").unwrap_or(&matches);
-    run::play(*args, features, matches, stopped).await
+    SKEW.scope(skew, run::play(*args, features, matches, stopped)).await
 }
 
 fn run_by(features: &[Entry], matches: &ArgMatches) -> anyhow::Result<ExitCode> {

@@ -1,8 +1,22 @@
 //! The time, by the clock of the runtime: a played clusterset lets hours pass at once.
 
-use std::{cell::Cell, time::Instant};
+use std::{
+    cell::Cell,
+    sync::{
+        Arc,
+        atomic::{AtomicI64, Ordering},
+    },
+    time::Instant,
+};
 
 use jiff::{SignedDuration, Timestamp};
+
+/// By how many milliseconds the clock of a played controller is wrong.
+pub type Skew = Arc<AtomicI64>;
+
+tokio::task_local! {
+    pub(crate) static SKEW: Skew;
+}
 
 thread_local! {
     /// What a played clusterset has as its time of day, and when it began.
@@ -18,7 +32,9 @@ pub(crate) fn now() -> Instant {
 pub(crate) fn time_of_day() -> Timestamp {
     let Some((began, at)) = PLAYED.get() else { return Timestamp::now() };
     let passed = SignedDuration::try_from(now() - at).unwrap_or_default();
-    began.saturating_add(passed).unwrap_or(began)
+    let skew = SKEW.try_with(|skew| skew.load(Ordering::Relaxed)).unwrap_or_default();
+    let skewed = began.saturating_add(passed + SignedDuration::from_millis(skew));
+    skewed.unwrap_or(began)
 }
 
 /// It is `began` now for the controllers that this thread plays, and time passes by the clock of the runtime.

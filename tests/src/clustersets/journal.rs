@@ -47,6 +47,8 @@ struct Pages {
     lines: Option<Vec<String>>,
     /// What was written in a wrong form.
     malformed: Vec<String>,
+    /// What a replica has written while another one led.
+    rivals: Vec<String>,
     /// How many requests had which answer.
     answers: BTreeMap<(&'static str, u16), u64>,
 }
@@ -100,6 +102,15 @@ impl Journal {
     /// The first thing that was written in a wrong form.
     pub(super) fn malformed(&self) -> Option<String> {
         self.0.lock().malformed.first().cloned()
+    }
+
+    pub(super) fn note_rival(&self, said: String) {
+        self.0.lock().rivals.push(said);
+    }
+
+    /// The first thing that a replica has written while another one led.
+    pub(super) fn rival(&self) -> Option<String> {
+        self.0.lock().rivals.first().cloned()
     }
 
     /// What has happened since the last call.

@@ -1,10 +1,19 @@
 //! A cluster of the set: an API server in memory, and the shipped controller.
 
-use std::{fs, sync::Arc, time::Duration};
+use std::{
+    collections::BTreeMap,
+    fs,
+    sync::{Arc, atomic::Ordering},
+    time::Duration,
+};
 
 use anyhow::{Context as _, bail};
+use jiff::SignedDuration;
 use k8s_openapi::ByteString;
-use mcs_controller::{core::cli, features};
+use mcs_controller::{
+    core::{cli, clock::Skew},
+    features,
+};
 use mcs_kube::testing::in_memory::Served;
 use serde_json::{Value, json};
 use tempfile::TempDir;
@@ -25,6 +34,10 @@ use super::{
 
 pub(super) const MAILBOX: &str = "mcs-mailbox";
 pub(super) const NAMESPACE: &str = "mcs-controller";
+/// What a cluster publishes by, if it publishes on a hub.
+const HUB: &str = "mailbox";
+/// The replicas of a controller that has two.
+const REPLICAS: [&str; 2] = ["a", "b"];
 /// The ranges of Services of every cluster.
 pub(super) const SERVICE_RANGES: [&str; 2] = ["10.96.0.0/16", "fd96::/112"];
 /// The namespaces of every cluster.
@@ -41,7 +54,12 @@ pub(super) struct Member {
     _served: Served,
     directory: TempDir,
     flags: Vec<String>,
-    controller: Option<Controller>,
+    /// The replicas of the controller; without a name: it has one.
+    replicas: &'static [&'static str],
+    controllers: BTreeMap<&'static str, Controller>,
+    skew: Skew,
+    /// The cluster whose API server has the mailboxes, if that is a hub.
+    hub: Option<String>,
     pub(super) node: Node,
     /// What somebody has kept of the mailbox.
     kept: Vec<(Key, Value)>,
@@ -61,10 +79,15 @@ impl Drop for Controller {
 impl Member {
     /// Starts the API server of a cluster, which knows these other clusters.
     pub(super) fn start(id: &str, others: &[&str], journal: &Journal) -> anyhow::Result<Self> {
-        let (server, guard) = Server::start(&host(id), journal.clone());
+        let skew = Skew::default();
+        let (server, guard) = Server::start(&host(id), journal.clone(), Arc::clone(&skew));
         let directory = TempDir::with_prefix("mcs-played-")?;
         for cluster in others.iter().chain([&id]) {
             fs::write(directory.path().join(cluster), kubeconfig(cluster, id))?;
+        }
+        for replica in REPLICAS {
+            let name = replica_of(id, replica);
+            fs::write(directory.path().join(&name), kubeconfig(id, &name))?;
         }
         let node = Node::start(id, &directory.path().join("node"))?;
         let member = Self {
@@ -73,7 +96,10 @@ impl Member {
             _served: guard,
             directory,
             flags: Vec::new(),
-            controller: None,
+            replicas: &[""],
+            controllers: BTreeMap::new(),
+            skew,
+            hub: None,
             node,
             kept: Vec::new(),
         };
@@ -91,8 +117,8 @@ impl Member {
             &json!({ "kind": "ServiceCIDR", "metadata": { "name": "kubernetes" }, "spec": ranges }),
         )?;
         for other in others {
-            member.apply(&secret(other, id))?;
-            member.apply(&peer(other))?;
+            member.apply(&secret(other, id, false))?;
+            member.apply(&peer(other, false))?;
         }
         Ok(member)
     }
@@ -168,9 +194,55 @@ impl Member {
     pub(super) fn heal(&mut self) {
         self.server.heal();
         self.server.set_mood(Mood::Answers);
-        if self.controller.is_none() {
-            self.run(None);
+        for replica in self.replicas {
+            if !self.controllers.contains_key(replica) {
+                self.run_one(replica);
+            }
         }
+    }
+
+    /// The controller has two replicas from now on.
+    pub(super) fn replicate(&mut self) {
+        self.kill(None);
+        self.replicas = &REPLICAS;
+        self.run(None, None);
+    }
+
+    /// The clock of the cluster is so much ahead or behind.
+    pub(super) fn set_clock(&self, skew: SignedDuration) {
+        let skew = i64::try_from(skew.as_millis()).unwrap_or_default();
+        self.skew.store(skew, Ordering::Relaxed);
+    }
+
+    /// The mailboxes of all clusters are at the API server of `hub` from now on.
+    pub(super) fn publish_at(&mut self, hub: &str, all: &[String]) -> anyhow::Result<()> {
+        self.hub = Some(hub.to_owned());
+        self.apply(&secret(hub, &self.id, true))?;
+        for id in all {
+            if self.id == hub {
+                let name = mailbox_of(id);
+                self.apply(&json!({ "kind": "Namespace", "metadata": { "name": name } }))?;
+            }
+            if *id != self.id {
+                self.apply(&peer(id, true))?;
+            }
+        }
+        self.kill(None);
+        self.run(None, None);
+        Ok(())
+    }
+
+    /// The Secret and the namespace by which others read what it publishes.
+    pub(super) fn place(&self) -> (String, String) {
+        place(&self.id, self.hub.is_some())
+    }
+
+    /// Whether it has what it publishes by.
+    pub(super) fn can_publish(&self) -> bool {
+        let Some(hub) = &self.hub else { return true };
+        let wanted = secret(hub, &self.id, true);
+        let key = ("secrets", NAMESPACE.to_owned(), HUB.to_owned());
+        self.server.look(|store| store.get(&key).is_some_and(|one| one["data"] == wanted["data"]))
     }
 
     /// Keeps what the mailbox has, or brings back what was kept and nothing else.
@@ -178,7 +250,7 @@ impl Member {
         let contents = self.server.look(|store| {
             let of = |plural| store.all(plural).map(|(key, object)| (key.clone(), object.clone()));
             let all = ["endpointslices", "exportedservices", "leases"].into_iter().flat_map(of);
-            all.filter(|((_, namespace, _), _)| namespace == MAILBOX).collect::<Vec<_>>()
+            all.filter(|((_, namespace, _), _)| is_mailbox(namespace)).collect::<Vec<_>>()
         });
         if !is_back {
             self.kept = contents;
@@ -196,34 +268,53 @@ impl Member {
         Ok(())
     }
 
-    /// Starts the controller, with these flags from now on.
-    pub(super) fn run(&mut self, flags: Option<Vec<String>>) {
+    /// Starts the controller or one replica of it, with these flags from now on.
+    pub(super) fn run(&mut self, replica: Option<&str>, flags: Option<Vec<String>>) {
         self.flags = flags.unwrap_or_else(|| std::mem::take(&mut self.flags));
+        for one in self.replicas {
+            if replica.is_none_or(|replica| replica == *one) {
+                self.run_one(one);
+            }
+        }
+    }
+
+    fn run_one(&mut self, replica: &'static str) {
         let mut all = vec![
-            format!("--kubeconfig={{{}}}", self.id),
+            format!("--kubeconfig={{{}}}", replica_of(&self.id, replica)),
             format!("--namespace={NAMESPACE}"),
             "--probe-peers=off".to_owned(),
             "--health-address=off".to_owned(),
             "--metrics-address=off".to_owned(),
         ];
+        if !replica.is_empty() {
+            all.push(format!("--replica={replica}"));
+        }
+        if self.hub.is_some() {
+            let mailbox = mailbox_of(&self.id);
+            all.extend([format!("--mailbox-secret={HUB}"), format!("--mailbox={mailbox}")]);
+        }
         all.extend(self.flags.iter().cloned());
         // `{c3}` is the kubeconfig of c3.
         let directory = format!("{}/", self.directory.path().display());
         let all: Vec<_> =
             all.iter().map(|flag| flag.replace('{', &directory).replace('}', "")).collect();
         let (stop, stopped) = watch::channel(false);
-        let task = spawn_local(async move { cli::play(features::ALL, &all, stopped).await });
-        self.controller = Some(Controller { task, stop });
+        let skew = Arc::clone(&self.skew);
+        let task = spawn_local(async move { cli::play(features::ALL, &all, skew, stopped).await });
+        self.controllers.insert(replica, Controller { task, stop });
     }
 
-    /// Kills the controller.
-    pub(super) fn kill(&mut self) {
-        self.controller = None;
+    /// Kills the controller or one replica of it.
+    pub(super) fn kill(&mut self, replica: Option<&str>) {
+        self.controllers.retain(|one, _| replica.is_some_and(|replica| replica != *one));
     }
 
-    /// Ends the controller in order.
-    pub(super) async fn end(&mut self) -> anyhow::Result<()> {
-        if let Some(mut controller) = self.controller.take() {
+    /// Ends the controller in order, or one replica of it.
+    pub(super) async fn end(&mut self, replica: Option<&str>) -> anyhow::Result<()> {
+        let is_meant =
+            |one: &&'static str, _: &mut _| replica.is_none_or(|replica| replica == *one);
+        let ended: Vec<_> = self.controllers.extract_if(.., is_meant).collect();
+        for (_, mut controller) in ended {
             controller.stop.send_replace(true);
             timeout(END, &mut controller.task)
                 .await
@@ -234,7 +325,8 @@ impl Member {
 
     /// Fails if the controller has ended by itself.
     pub(super) async fn check(&mut self) -> anyhow::Result<()> {
-        if let Some(controller) = self.controller.as_mut().filter(|one| one.task.is_finished()) {
+        let ended = self.controllers.values_mut().find(|one| one.task.is_finished());
+        if let Some(controller) = ended {
             (&mut controller.task)
                 .await?
                 .with_context(|| format!("the controller of {}", self.id))?;
@@ -246,6 +338,35 @@ impl Member {
 
 fn told((code, reason, message): Failure) -> anyhow::Error {
     anyhow::anyhow!("{code} {reason}: {message}")
+}
+
+/// Whether a namespace is a mailbox.
+pub(super) fn is_mailbox(namespace: &str) -> bool {
+    namespace.starts_with(MAILBOX)
+}
+
+/// The mailbox of a cluster on a hub.
+fn mailbox_of(cluster: &str) -> String {
+    format!("{MAILBOX}-{cluster}")
+}
+
+/// The Secret and the namespace by which others read what a cluster publishes.
+pub(super) fn place(cluster: &str, is_on_hub: bool) -> (String, String) {
+    if is_on_hub {
+        (HUB.to_owned(), mailbox_of(cluster))
+    } else {
+        (format!("peer-{cluster}"), MAILBOX.to_owned())
+    }
+}
+
+/// What a replica calls itself at its API server.
+fn replica_of(cluster: &str, replica: &str) -> String {
+    if replica.is_empty() { cluster.to_owned() } else { format!("{cluster}+{replica}") }
+}
+
+/// The cluster and the replica that have this token.
+pub(super) fn holder(token: &str) -> (&str, Option<&str>) {
+    token.split_once('+').map_or((token, None), |(cluster, replica)| (cluster, Some(replica)))
 }
 
 fn host(cluster: &str) -> String {
@@ -267,26 +388,33 @@ pub(super) fn kubeconfig(cluster: &str, reader: &str) -> String {
     .to_string()
 }
 
-/// The Secret by which `reader` reads the mailbox of a cluster.
-pub(super) fn secret(cluster: &str, reader: &str) -> Value {
+/// The Secret by which `reader` reads the mailbox of a cluster, or all mailboxes of a hub and writes its own.
+pub(super) fn secret(cluster: &str, reader: &str, is_hub: bool) -> Value {
     let content = ByteString(kubeconfig(cluster, reader).into_bytes());
+    let mut data = json!({ "kubeconfig": content });
+    let mut name = format!("peer-{cluster}");
+    if is_hub {
+        HUB.clone_into(&mut name);
+        data["mailboxes"] = json!(ByteString(b"all".to_vec()));
+    }
     json!({
         "kind": "Secret",
-        "metadata": { "namespace": NAMESPACE, "name": format!("peer-{cluster}") },
-        "data": { "kubeconfig": content },
+        "metadata": { "namespace": NAMESPACE, "name": name },
+        "data": data,
     })
 }
 
 /// The ClusterPeer of a cluster, whose number is at the end of its id. Pods of cluster `c2` have addresses of 10.2.0.0/16.
-fn peer(cluster: &str) -> Value {
+fn peer(cluster: &str, is_on_hub: bool) -> Value {
+    let (secret, mailbox) = place(cluster, is_on_hub);
     let number = cluster.trim_start_matches(|letter: char| !letter.is_ascii_digit());
     json!({
         "kind": "ClusterPeer",
         "metadata": { "name": cluster },
         "spec": {
             "clusterId": cluster,
-            "kubeconfigSecretRef": { "name": format!("peer-{cluster}") },
-            "mailbox": MAILBOX,
+            "kubeconfigSecretRef": { "name": secret },
+            "mailbox": mailbox,
             "podCIDRs": [format!("10.{number}.0.0/16"), format!("fd0{number}::/32")],
         },
     })

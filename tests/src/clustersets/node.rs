@@ -25,7 +25,7 @@ use serde_json::json;
 use tokio::time::Instant;
 
 use super::{
-    member::{MAILBOX, SERVICE_RANGES},
+    member::{SERVICE_RANGES, is_mailbox},
     store::Store,
     witness::SERVICE,
 };
@@ -103,7 +103,7 @@ impl Node {
 /// What an agent reads in a cluster.
 pub(super) fn objects(store: &Store) -> String {
     let slices = store.all("endpointslices").filter(|((_, namespace, _), slice)| {
-        namespace != MAILBOX && slice["metadata"]["labels"][SERVICE].is_string()
+        !is_mailbox(namespace) && slice["metadata"]["labels"][SERVICE].is_string()
     });
     let all = store.all("serviceimports").chain(slices).map(|(_, object)| object);
     json!({ "apiVersion": "v1", "kind": "List", "items": all.collect::<Vec<_>>() }).to_string()

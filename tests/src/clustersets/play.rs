@@ -1,6 +1,10 @@
 //! Plays a story: the controllers run in this thread, and time passes as soon as all of them wait.
 
-use std::{collections::BTreeMap, io, mem, time::Duration};
+use std::{
+    collections::BTreeMap,
+    error, fmt, io, mem,
+    time::{self, Duration},
+};
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -17,7 +21,7 @@ use super::witness::Broken;
 use super::{
     Story,
     journal::Journal,
-    member::Member,
+    member::{Member, holder},
     panics,
     step::{Shown, Step},
     store::beginning,
@@ -42,6 +46,18 @@ fn paused() -> io::Result<runtime::Runtime> {
     runtime::Builder::new_current_thread().enable_all().start_paused(true).build()
 }
 
+/// Nobody has time for the rest of a story.
+#[derive(Debug)]
+pub(super) struct OutOfTime;
+
+impl fmt::Display for OutOfTime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("there is no time for the rest")
+    }
+}
+
+impl error::Error for OutOfTime {}
+
 /// What has come out.
 pub(super) struct Played {
     /// At each `expect`.
@@ -55,19 +71,24 @@ pub(super) struct Played {
 
 /// Plays a story.
 pub(super) fn play(story: &Story) -> anyhow::Result<Outcomes> {
-    let played = play_with(story, Witness::default())?;
+    let played = play_with(story, Witness::default(), None)?;
     match played.failure {
         Some((line, error)) => Err(error.context(story.at(line))),
         None => Ok(played.outcomes),
     }
 }
 
-/// Plays a story, in front of this witness.
-pub(super) fn play_with(story: &Story, witness: Witness) -> anyhow::Result<Played> {
+/// Plays a story, in front of this witness, until this time at the latest.
+pub(super) fn play_with(
+    story: &Story,
+    witness: Witness,
+    end: Option<time::Instant>,
+) -> anyhow::Result<Played> {
     let runtime = paused()?;
     let all = async {
         let began = Instant::now();
         let mut play = Play::begin(story, witness)?;
+        play.end = end;
         let failure = play.all(story).await.err();
         let Play { outcomes, witness, .. } = play;
         Ok(Played { outcomes, witness, time: began.elapsed(), failure })
@@ -97,6 +118,8 @@ struct Play {
     /// What the next `expect` begins with.
     told: Vec<String>,
     witness: Witness,
+    /// When somebody has no more time to play.
+    end: Option<time::Instant>,
     /// Whether the story was drawn, so that a step need not find what it is about.
     is_drawn: bool,
 }
@@ -119,13 +142,13 @@ impl Play {
         for id in &ids {
             let others: Vec<_> = ids.iter().copied().filter(|other| other != id).collect();
             let mut member = Member::start(id, &others, &journal)?;
-            member.run(None);
+            member.run(None, None);
             members.insert((*id).to_owned(), member);
         }
         let (view, shown) = (View::default(), Shown::default());
         let (outcomes, told, is_drawn) = (Outcomes::new(), Vec::new(), seed.is_some());
         witness.begin(journal, is_drawn);
-        Ok(Self { members, view, shown, outcomes, told, witness, is_drawn })
+        Ok(Self { members, view, shown, outcomes, told, witness, end: None, is_drawn })
     }
 
     async fn all(&mut self, story: &Story) -> Result<(), (usize, anyhow::Error)> {
@@ -139,9 +162,14 @@ impl Play {
 
     /// A step, and what the witness says of it.
     async fn whole_step(&mut self, step: &Step) -> anyhow::Result<()> {
-        if let Step::Restart(of, _) | Step::Kill(of) | Step::End(of) | Step::Start(of) = step {
+        if let Step::Restart(of, _)
+        | Step::Kill(of)
+        | Step::End(of)
+        | Step::Start(of)
+        | Step::Replicas(of) = step
+        {
             for id in of {
-                self.witness.note_process(id);
+                self.witness.note_process(holder(id).0);
             }
         }
         let done = self.step(step).await;
@@ -189,6 +217,9 @@ impl Play {
                 member.server.compact();
             }
             self.look_at_all()?;
+            if self.end.is_some_and(|end| time::Instant::now() >= end) {
+                return Err(OutOfTime.into());
+            }
         }
         Ok(())
     }
@@ -208,24 +239,30 @@ impl Play {
                 self.each(of, |one| objects.iter().try_for_each(|object| one.apply(object)))?;
             }
             Step::Delete(of, key) => self.each(of, |one| one.delete(key))?,
-            Step::Restart(of, flags) => self.each(of, |one| {
-                one.kill();
-                one.run(Some(flags.clone()));
+            Step::Hub(hub) => {
+                let all: Vec<_> = self.members.keys().cloned().collect();
+                self.each(&all, |one| one.publish_at(hub, &all))?;
+            }
+            Step::Replicas(of) => self.each(of, |one| {
+                one.replicate();
                 Ok(())
             })?,
-            Step::Kill(of) => self.each(of, |one| {
-                one.kill();
+            Step::Clock(of, skew) => self.each(of, |one| {
+                one.set_clock(*skew);
                 Ok(())
             })?,
+            Step::Restart(of, flags) => self.each_replica(of, |one, replica| {
+                one.kill(replica);
+                one.run(replica, Some(flags.clone()));
+            })?,
+            Step::Kill(of) => self.each_replica(of, Member::kill)?,
             Step::End(of) => {
                 for id in of {
-                    self.member(id)?.end().await?;
+                    let (id, replica) = holder(id);
+                    self.member(id)?.end(replica).await?;
                 }
             }
-            Step::Start(of) => self.each(of, |one| {
-                one.run(None);
-                Ok(())
-            })?,
+            Step::Start(of) => self.each_replica(of, |one, replica| one.run(replica, None))?,
             Step::Mood(of, mood) => self.each(of, |one| {
                 one.server.set_mood(*mood);
                 Ok(())
@@ -299,6 +336,19 @@ impl Play {
 
     fn member(&mut self, id: &str) -> anyhow::Result<&mut Member> {
         self.members.get_mut(id).with_context(|| format!("there is no cluster {id}"))
+    }
+
+    /// Acts on clusters, or on replicas of their controllers, such as `c1+a`.
+    fn each_replica(
+        &mut self,
+        of: &[String],
+        mut act: impl FnMut(&mut Member, Option<&str>),
+    ) -> anyhow::Result<()> {
+        for one in of {
+            let (id, replica) = holder(one);
+            act(self.member(id)?, replica);
+        }
+        Ok(())
     }
 
     fn each(

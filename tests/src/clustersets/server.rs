@@ -10,6 +10,7 @@ use std::{
 
 use futures_util::{StreamExt as _, stream};
 use http::Method;
+use mcs_controller::core::clock::Skew;
 use mcs_kube::testing::in_memory::{Answer, Asked, Parts, Served, whole};
 use parking_lot::Mutex;
 use serde_json::{Value, json};
@@ -21,6 +22,7 @@ use tokio::{
 use super::{
     journal::Journal,
     kinds::Kind,
+    member::{NAMESPACE, holder},
     selector::Selector,
     store::{Change, Failure, Key, Store},
 };
@@ -98,9 +100,9 @@ struct Place {
 
 impl Server {
     /// Starts one, which answers requests to this host.
-    pub(super) fn start(host: &str, journal: Journal) -> (Arc<Self>, Served) {
+    pub(super) fn start(host: &str, journal: Journal, skew: Skew) -> (Arc<Self>, Served) {
         let inner = Inner {
-            store: Store::new(host, journal),
+            store: Store::new(host, journal, skew),
             mood: Mood::Answers,
             latency: LATENCY,
             lag: Duration::ZERO,
@@ -210,6 +212,7 @@ impl Server {
     }
 
     async fn answer(self: Arc<Self>, asked: Asked) -> Answer {
+        self.note_rival(&asked);
         let latency = self.inner.lock().latency;
         sleep(latency).await;
         let mood = self.inner.lock().mood;
@@ -243,6 +246,23 @@ impl Server {
         }
     }
 
+    /// A replica writes while another one leads.
+    fn note_rival(&self, asked: &Asked) {
+        let (_, Some(replica)) = holder(&asked.token) else { return };
+        let key = ("leases", NAMESPACE.to_owned(), "mcs-controller".to_owned());
+        let is_vote = asked.path.contains("/namespaces/mcs-controller/leases");
+        let inner = self.inner.lock();
+        let Some(lease) = inner.store.get(&key).filter(|_| asked.method != Method::GET && !is_vote)
+        else {
+            return;
+        };
+        let leads = &lease["spec"]["holderIdentity"];
+        if leads.as_str().is_some_and(|leader| leader != replica) {
+            let said = format!("{} {} by {replica}, and {leads} leads", asked.method, asked.path);
+            inner.store.journal.note_rival(said);
+        }
+    }
+
     fn note(&self, verb: &'static str, place: &Place, asked: &Asked, code: u16) {
         self.inner.lock().store.note_request(verb, place.kind.plural, asked, code);
     }
@@ -264,7 +284,7 @@ impl Server {
             .or_else(|| posted()?["metadata"]["name"].as_str().map(str::to_owned));
         let name = name.unwrap_or_default();
         let is_meant = |one: &&Refusal| {
-            (one.of.is_empty() || one.of == asked.token)
+            (one.of.is_empty() || one.of == holder(&asked.token).0)
                 && (one.verb.is_empty() || one.verb == verb)
                 && one.plural == plural
                 && name.starts_with(&one.name)

@@ -8,6 +8,7 @@ mod draw;
 mod shorten;
 
 use std::{
+    cell::RefCell,
     env, fs,
     path::{Path, PathBuf},
     process::ExitCode,
@@ -24,7 +25,7 @@ use self::{
 };
 use super::{
     Story,
-    play::{Played, play_with},
+    play::{OutOfTime, Played, play_with},
     witness::{Broken, Invariant, Witness},
 };
 use crate::suite::{Args, Suite, tell};
@@ -33,6 +34,8 @@ use crate::suite::{Args, Suite, tell};
 const CORPUS: &[u64] = &[1, 2, 3, 4, 5, 6, 7, 8];
 /// How many of them are played twice.
 const TWICE: usize = 4;
+/// How long a history may be shortened if nobody says how long to play.
+const SHORTENING: Duration = Duration::from_mins(2);
 /// How long new seeds are played with `--full`.
 const FULL: u64 = 3600;
 
@@ -53,11 +56,11 @@ pub fn main() -> ExitCode {
     let Options { seed, seconds, suite: args } = Options::parse();
     let mut suite = Suite::<Coverage>::default();
     if let Some(seed) = seed {
-        suite.case(format!("seed {seed}"), move |coverage| one(seed, coverage));
+        suite.case(format!("seed {seed}"), move |coverage| one(seed, None, coverage));
         suite.case("one seed is one history", move |_| same_twice(seed));
     } else {
         suite.case("seeds of the corpus", |coverage| {
-            CORPUS.iter().try_for_each(|seed| one(*seed, coverage))
+            CORPUS.iter().try_for_each(|seed| one(*seed, None, coverage))
         });
         match seconds {
             Some(seconds) => suite.case("new seeds", move |coverage| new_seeds(seconds, coverage)),
@@ -75,12 +78,11 @@ pub fn main() -> ExitCode {
 }
 
 fn new_seeds(seconds: u64, coverage: &mut Coverage) -> anyhow::Result<()> {
-    let limit = Duration::from_secs(seconds);
-    let begin = Instant::now();
+    let end = Instant::now() + Duration::from_secs(seconds);
     let mut seeds = fastrand::Rng::new();
     let mut failures = Vec::new();
-    while begin.elapsed() < limit {
-        if let Err(error) = one(seeds.u64(1000..u64::from(u32::MAX)), coverage) {
+    while Instant::now() < end {
+        if let Err(error) = one(seeds.u64(1000..u64::from(u32::MAX)), Some(end), coverage) {
             failures.push(format!("{error:#}"));
         }
         if failures.len() == 3 {
@@ -91,33 +93,40 @@ fn new_seeds(seconds: u64, coverage: &mut Coverage) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Plays the history of a seed.
-fn one(seed: u64, coverage: &mut Coverage) -> anyhow::Result<()> {
+/// Plays the history of a seed, until this time at the latest.
+fn one(seed: u64, end: Option<Instant>, coverage: &mut Coverage) -> anyhow::Result<()> {
     let sections = history(seed);
     let begin = Instant::now();
-    let played = play(&sections)?;
+    let played = play(&sections, end)?;
     coverage.note(&sections, &played, begin.elapsed());
-    let Some((line, error)) = played.failure else { return Ok(()) };
+    let failure = played.failure.filter(|(_, error)| !error.is::<OutOfTime>());
+    let Some((line, error)) = failure else { return Ok(()) };
     let invariant = broken(&error);
-    let shortened = shorten(&sections, line, |sections| fails_alike(sections, invariant));
+    let end = end.unwrap_or_else(|| Instant::now() + SHORTENING);
+    let said = RefCell::new(error);
+    let shortened = shorten(&sections, line, end, |sections| {
+        let same = fails_alike(sections, end, invariant);
+        same.map(|error| said.replace(error)).is_some()
+    });
     let path = write(seed, &shortened)?;
-    let error = match play(&shortened)?.failure {
-        Some((_, error)) => error,
-        None => error,
-    };
+    let error = said.into_inner();
     let text = text(&shortened);
     bail!("seed {seed}: {error:#}\nthe history, in {}:\n{text}", path.display())
 }
 
-fn play(sections: &[Section]) -> anyhow::Result<Played> {
+fn play(sections: &[Section], end: Option<Instant>) -> anyhow::Result<Played> {
     let story = Story::parse(Path::new("drawn"), &text(sections))?;
-    play_with(&story, Witness::default())
+    play_with(&story, Witness::default(), end)
 }
 
-/// Whether a history shows the same fault.
-fn fails_alike(sections: &[Section], invariant: Option<Invariant>) -> bool {
-    let Ok(Played { failure: Some((_, error)), .. }) = play(sections) else { return false };
-    broken(&error) == invariant
+/// What is said of a history that shows the same fault.
+fn fails_alike(
+    sections: &[Section],
+    end: Instant,
+    invariant: Option<Invariant>,
+) -> Option<anyhow::Error> {
+    let (_, error) = play(sections, Some(end)).ok()?.failure?;
+    (broken(&error) == invariant && !error.is::<OutOfTime>()).then_some(error)
 }
 
 fn broken(error: &anyhow::Error) -> Option<Invariant> {
@@ -139,7 +148,7 @@ fn same_twice(seed: u64) -> anyhow::Result<()> {
     let sections = history(seed);
     let story = Story::parse(Path::new("drawn"), &text(&sections))?;
     let journal =
-        || anyhow::Ok(play_with(&story, Witness::with_lines())?.witness.journal().clone());
+        || anyhow::Ok(play_with(&story, Witness::with_lines(), None)?.witness.journal().clone());
     let (first, second) = (journal()?, journal()?);
     tell(format!("the history of seed {seed}: {:016x}", first.hash()));
     if first.hash() != second.hash() {

@@ -3,6 +3,7 @@
 use std::{collections::BTreeSet, time::Duration};
 
 use anyhow::{Context as _, bail, ensure};
+use jiff::SignedDuration;
 use serde_json::{Value, json};
 
 use super::{
@@ -19,6 +20,12 @@ use crate::script;
 pub(super) enum Step {
     /// The set has these clusters.
     Clusters(Vec<String>),
+    /// The mailboxes of all clusters are at the API server of this one.
+    Hub(String),
+    /// The controllers have two replicas, `a` and `b`.
+    Replicas(Vec<String>),
+    /// The clocks are so much ahead, or behind.
+    Clock(Vec<String>, SignedDuration),
     /// A user applies objects.
     Apply(Vec<String>, Vec<Value>),
     /// A user deletes an object.
@@ -100,10 +107,16 @@ impl script::Step for Step {
                 let all = all.collect::<anyhow::Result<Vec<_>>>()?;
                 return Ok(Self::Apply(ids(&[of]), all.concat()));
             }
-            ["link", of, peer] => Self::Apply(ids(&[of]), vec![secret(peer, of)]),
+            ["link", of, peer] => Self::Apply(ids(&[of]), vec![secret(peer, of, false)]),
             ["clusters", ref of @ ..] => Self::Clusters(ids(of)),
             ["delete", ref of @ .., kind, name] => Self::Delete(ids(of), key(kind, name)?),
             ["unexport", ref of @ .., name] => Self::Delete(ids(of), key("ServiceExport", name)?),
+            ["hub", hub] => Self::Hub(hub.to_owned()),
+            ["replicas", ref of @ ..] => Self::Replicas(ids(of)),
+            ["clock", ref of @ .., seconds] => {
+                let seconds = seconds.parse().context("a time is in seconds")?;
+                Self::Clock(ids(of), SignedDuration::try_from_secs_f64(seconds)?)
+            }
             ["kill", ref of @ ..] => Self::Kill(ids(of)),
             ["end", ref of @ ..] => Self::End(ids(of)),
             ["start", ref of @ ..] => Self::Start(ids(of)),

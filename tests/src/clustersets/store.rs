@@ -1,8 +1,12 @@
 //! The objects of an API server, and what has changed.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{
+    collections::BTreeMap,
+    sync::{Arc, atomic::Ordering},
+};
 
 use jiff::{SignedDuration, Timestamp};
+use mcs_controller::core::clock::Skew;
 use mcs_kube::testing::in_memory::Asked;
 use serde_json::{Value, json};
 use tokio::time::Instant;
@@ -40,6 +44,7 @@ pub(super) struct Store {
     made: BTreeMap<Key, u32>,
     version: u64,
     began: Instant,
+    skew: Skew,
     /// The uids of two clusters differ.
     cluster: String,
     /// Who changes objects now: a cluster, by its controller; empty: somebody else.
@@ -48,7 +53,7 @@ pub(super) struct Store {
 }
 
 impl Store {
-    pub(super) fn new(cluster: &str, journal: Journal) -> Self {
+    pub(super) fn new(cluster: &str, journal: Journal, skew: Skew) -> Self {
         Self {
             cluster: cluster.to_owned(),
             by: String::new(),
@@ -58,6 +63,7 @@ impl Store {
             made: BTreeMap::new(),
             version: 100,
             began: Instant::now(),
+            skew,
         }
     }
 
@@ -221,7 +227,9 @@ impl Store {
     ) -> Arc<Value> {
         let before = self.objects.get(key).map(|stored| Arc::clone(&stored.object));
         let made = self.made.entry(key.clone()).or_default();
-        let now = self.began.elapsed().as_secs();
+        let skew = SignedDuration::from_millis(self.skew.load(Ordering::Relaxed));
+        let passed = SignedDuration::try_from(self.began.elapsed()).unwrap_or_default();
+        let now = SignedDuration::from_secs((passed + skew).as_secs());
         object["apiVersion"] = json!(kind.api_version());
         object["kind"] = json!(kind.name);
         let metadata = &mut object["metadata"];
@@ -234,7 +242,7 @@ impl Store {
             *made += 1;
             metadata["uid"] =
                 json!(format!("{}-{}-{}-{}-{made}", self.cluster, key.0, key.1, key.2));
-            metadata["creationTimestamp"] = json!(at(now).to_string());
+            metadata["creationTimestamp"] = json!((beginning() + now).to_string());
             metadata["generation"] = json!(1);
         }
         if kind.name == "Service" {
@@ -274,11 +282,6 @@ impl Store {
 /// When every story begins.
 pub(super) fn beginning() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56)
-}
-
-/// So many seconds after a story began.
-fn at(seconds: u64) -> Timestamp {
-    beginning() + SignedDuration::from_secs(seconds.try_into().unwrap_or_default())
 }
 
 fn empty(kind: &Kind, (_, _, name): &Key) -> Value {

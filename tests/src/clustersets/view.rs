@@ -5,7 +5,7 @@ use std::{collections::BTreeMap, fmt::Write as _};
 use serde_json::{Map, Value};
 
 use super::{
-    member::{MAILBOX, Member},
+    member::{Member, is_mailbox},
     step::Shown,
     store::{Key, Store},
 };
@@ -181,7 +181,7 @@ fn slices(store: &Store, shown: &Shown, lines: &mut Vec<String>) {
     let is_imported = |object: &Value| object["metadata"]["labels"][SERVICE].is_string();
     let all = store.all("endpointslices");
     let mut imported: Vec<_> = all
-        .filter(|((_, namespace, _), object)| namespace != MAILBOX && is_imported(object))
+        .filter(|((_, namespace, _), object)| !is_mailbox(namespace) && is_imported(object))
         .map(|(key, object)| (of(object, SERVICE), of(object, SOURCE), key, object))
         .collect();
     imported.sort_by_key(|(service, source, ..)| (service.clone(), source.clone()));
@@ -221,13 +221,13 @@ fn mailbox(store: &Store, lines: &mut Vec<String>) {
         lines.push(format!("mailbox {name} {}", spec.unwrap_or_default()));
     }
     for ((_, namespace, _), object) in store.all("endpointslices") {
-        if namespace == MAILBOX {
+        if is_mailbox(namespace) {
             let (ports, endpoints) = endpoints(object);
             lines.push(format!("mailbox slice: {endpoints}; {ports}"));
         }
     }
     for ((_, namespace, name), object) in store.all("leases") {
-        if namespace == MAILBOX {
+        if is_mailbox(namespace) {
             let annotations = object["metadata"]["annotations"].as_object().cloned();
             let said: Map<_, _> = annotations.unwrap_or_default().into_iter().collect();
             let said = said.into_iter().filter_map(|(key, value)| {

@@ -13,7 +13,7 @@ pub(super) use self::broken::{Broken, Invariant};
 use self::truth::{Truth, addresses, strings};
 use super::{
     journal::{Entry, Journal, What},
-    member::{MAILBOX, Member},
+    member::{Member, is_mailbox},
     store::Change,
 };
 
@@ -89,7 +89,9 @@ impl Witness {
                 self.note(&entry)?;
             }
         }
-        self.journal.malformed().map_or(Ok(()), |said| Err(Invariant::Form.broken(said)))
+        let malformed = self.journal.malformed().map(|said| Invariant::Form.broken(said));
+        let rival = self.journal.rival().map(|said| Invariant::Single.broken(said));
+        malformed.or(rival).map_or(Ok(()), Err)
     }
 
     fn note(&mut self, entry: &Entry) -> Result<(), Broken> {
@@ -119,7 +121,7 @@ impl Witness {
         }
         match *plural {
             "serviceimports" => return self.note_import(cluster, is_own, change),
-            "endpointslices" if namespace != MAILBOX => {
+            "endpointslices" if !is_mailbox(namespace) => {
                 return self.note_slice(cluster, is_own, change);
             }
             "services"

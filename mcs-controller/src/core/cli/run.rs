@@ -58,9 +58,7 @@ pub struct RunArgs {
 /// A level alone is the controller's: libraries say what is wrong only.
 fn log_filter(text: &str) -> Result<LogFilter, ParseError> {
     LogFilter::parse(text, |level| {
-        format!(
-            "warn,kube_client=off,kube_lease_manager=off,mcs_controller={level},mcs_kube={level}"
-        )
+        format!("warn,kube_client=off,mcs_controller={level},mcs_kube={level}")
     })
 }
 

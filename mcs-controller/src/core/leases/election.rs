@@ -1,15 +1,22 @@
 //! The election of the replica that writes. The others read everything too, so that they can take over at once.
+//!
+//! No replica compares its clock with that of another one. A Lease is over for a replica that has seen it unchanged for as
+//! long as it lasts, and for its holder sooner.
 
 use std::{
     sync::Arc,
     time::{Duration, Instant},
 };
 
-use anyhow::bail;
 use jiff::Timestamp;
-use k8s_openapi::api::coordination::v1::Lease;
-use kube::Api;
-use kube_lease_manager::LeaseManagerBuilder;
+use k8s_openapi::{
+    api::coordination::v1::{Lease, LeaseSpec},
+    apimachinery::pkg::apis::meta::v1::MicroTime,
+};
+use kube::{
+    Api,
+    api::{ObjectMeta, PostParams},
+};
 use mcs_kube::{ApiAccess, told};
 use tokio::{
     sync::watch,
@@ -17,17 +24,23 @@ use tokio::{
     time::{sleep, timeout},
 };
 
-use crate::core::clock;
+use crate::core::{
+    clock,
+    status::{Failures, Turn},
+};
 
 /// The Lease that the leader holds, in the controller's namespace.
 const LEASE: &str = "mcs-controller";
-/// How long the leader may be silent before another replica takes over, in seconds.
-const DURATION: u64 = 15;
-/// How long before that it renews the Lease, in seconds.
-const GRACE: u64 = 10;
-/// How often the leader looks whether it holds the Lease.
+/// How long the leader may be silent before another replica takes over.
+const DURATION: Duration = Duration::from_secs(15);
+/// How long the leader acts after the last renewal that has succeeded. Requests that are under way have the rest of the time.
+const TERM: Duration = Duration::from_secs(13);
+/// How often the leader renews the Lease.
+const RENEWAL: Duration = Duration::from_secs(4);
+/// How often the others look at it, and how long an answer may take when the replica ends.
 const POLL: Duration = Duration::from_secs(2);
-const RETRY: Duration = Duration::from_secs(2);
+/// How long an answer may take that keeps nobody from leading.
+const PATIENCE: Duration = Duration::from_secs(10);
 
 /// This replica's part in the election, until it is dropped.
 #[derive(Debug)]
@@ -47,27 +60,16 @@ impl Election {
     /// Takes part under the name of this replica; the Lease is in `namespace`. Without a name, this replica always leads.
     pub fn start(identity: Option<String>, namespace: &str, access: Arc<ApiAccess>) -> Self {
         let (stop, mut stopped) = watch::channel(false);
-        let Some(identity) = identity else {
-            let (sender, leads) = watch::channel(true);
-            let task = tokio::spawn(async move {
-                // The channel has to stay open.
-                let _ = stopped.wait_for(|stopped| *stopped).await;
-                drop(sender);
-            });
-            return Self { leads, stop, task };
-        };
-        let (sender, leads) = watch::channel(false);
+        let (sender, leads) = watch::channel(identity.is_none());
         let namespace = namespace.to_owned();
         let task = tokio::spawn(async move {
-            while !*stopped.borrow() {
-                let part = take_part(&access, &identity, &namespace, &sender, &mut stopped);
-                if let Err(error) = part.await {
-                    let error = told(&error);
-                    tracing::warn!("cannot take part in the election of a leader: {error}");
-                }
-                sender.send_replace(false);
-                let _ = timeout(RETRY, stopped.wait_for(|stopped| *stopped)).await;
+            if let Some(identity) = identity {
+                let mut part = Part { access, namespace, candidate: Candidate::new(identity) };
+                part.take(&sender, &mut stopped).await;
             }
+            // The channel has to stay open.
+            let _ = stopped.wait_for(|stopped| *stopped).await;
+            drop(sender);
         });
         Self { leads, stop, task }
     }
@@ -85,112 +87,199 @@ impl Election {
     }
 }
 
-async fn take_part(
-    access: &ApiAccess,
-    identity: &str,
-    namespace: &str,
-    leads: &watch::Sender<bool>,
-    stopped: &mut watch::Receiver<bool>,
-) -> anyhow::Result<()> {
-    let client = access.connection().await?.client;
-    let manager = LeaseManagerBuilder::new(client, LEASE)
-        .with_namespace(namespace)
-        .with_identity(identity)
-        .with_duration(DURATION)
-        .with_grace(GRACE)
-        .build()
-        .await?;
-    let (mut is_leader, task) = manager.watch().await;
-    let mut until: Option<Instant> = None;
-    let mut leading = false;
-    loop {
-        let holds = *is_leader.borrow_and_update();
-        let limit = patience(until.filter(|_| leading), clock::now());
-        if holds && let Some(read) = look(access, namespace, identity, limit).await {
-            until = read;
+struct Part {
+    access: Arc<ApiAccess>,
+    namespace: String,
+    candidate: Candidate,
+}
+
+impl Part {
+    /// Takes part until it is `stopped`.
+    async fn take(&mut self, leads: &watch::Sender<bool>, stopped: &mut watch::Receiver<bool>) {
+        let mut failures = Failures::default();
+        while !*stopped.borrow() {
+            let limit = self.candidate.rest(clock::now()).unwrap_or(PATIENCE);
+            let done = timeout(limit, self.round()).await;
+            let done = done.unwrap_or_else(|_| Err(anyhow::anyhow!("there is no answer")));
+            let error = done.err().map(|error| told(&error));
+            if failures.note((), error.as_deref()) == Turn::Fails
+                && let Some(error) = &error
+            {
+                tracing::warn!("cannot take part in the election of a leader: {error}");
+            }
+            let rest = self.candidate.rest(clock::now());
+            leads.send_if_modified(|leads| {
+                std::mem::replace(leads, rest.is_some()) != rest.is_some()
+            });
+            let pause = match rest {
+                Some(rest) if error.is_none() => rest.min(RENEWAL),
+                Some(rest) => rest.min(POLL),
+                None => POLL,
+            };
+            tokio::select! {
+                biased;
+                _ = stopped.wait_for(|stopped| *stopped) => {}
+                () = sleep(pause) => {}
+            }
         }
-        leading = holds && until.is_some_and(|until| clock::now() < until);
-        leads.send_if_modified(|leads| std::mem::replace(leads, leading) != leading);
-        if holds && !leading && until.is_some() {
-            // It tries again with a new connection.
-            task.abort();
-            bail!("the Lease {namespace}/{LEASE} could not be read for {DURATION} s");
-        }
-        tokio::select! {
-            changed = is_leader.changed() => if changed.is_err() { break },
-            () = sleep(patience(until.filter(|_| leading), clock::now())) => {}
-            _ = stopped.wait_for(|stopped| *stopped) => break,
+        leads.send_replace(false);
+        if let Ok(Err(error)) = timeout(POLL, self.release()).await {
+            tracing::warn!("cannot release the Lease {}/{LEASE}: {}", self.namespace, told(&error));
         }
     }
-    // Without a receiver, the manager releases the Lease and ends.
-    drop(is_leader);
-    task.await??;
-    Ok(())
+
+    async fn leases(&self) -> anyhow::Result<Api<Lease>> {
+        Ok(Api::namespaced(self.access.connection().await?.client, &self.namespace))
+    }
+
+    /// Takes the Lease if it is free, and renews it if this replica holds it.
+    async fn round(&mut self) -> anyhow::Result<()> {
+        let leases = self.leases().await?;
+        let lease = leases.get_opt(LEASE).await?;
+        let now = clock::now();
+        let Some(wanted) = self.candidate.next(lease.as_ref(), now, clock::time_of_day()) else {
+            return Ok(());
+        };
+        let params = PostParams::default();
+        let written = match lease {
+            Some(_) => leases.replace(LEASE, &params, &wanted).await,
+            None => leases.create(&params, &wanted).await,
+        };
+        match written {
+            Ok(_) => self.candidate.until = Some(now + TERM),
+            // Somebody else was faster. The next round sees who.
+            Err(kube::Error::Api(status)) if status.code == 409 => {}
+            Err(error) => return Err(error.into()),
+        }
+        Ok(())
+    }
+
+    async fn release(&self) -> anyhow::Result<()> {
+        if self.candidate.until.is_none() {
+            return Ok(());
+        }
+        let leases = self.leases().await?;
+        if let Some(mut lease) = leases.get_opt(LEASE).await?
+            && self.candidate.holds(&lease)
+        {
+            let lease_transitions = lease.spec.and_then(|spec| spec.lease_transitions);
+            lease.spec = Some(LeaseSpec { lease_transitions, ..LeaseSpec::default() });
+            leases.replace(LEASE, &PostParams::default(), &lease).await?;
+        }
+        Ok(())
+    }
 }
 
-/// How long to wait for an answer, or until the next look. A leader does not wait beyond the end of its Lease.
-fn patience(leads_until: Option<Instant>, now: Instant) -> Duration {
-    leads_until.map_or(POLL, |until| POLL.min(until.saturating_duration_since(now)))
+/// What a replica knows of the Lease.
+#[derive(Debug)]
+struct Candidate {
+    identity: String,
+    /// The Lease as last seen, and since when.
+    seen: Option<(LeaseSpec, Instant)>,
+    /// Until when this replica leads.
+    until: Option<Instant>,
 }
 
-/// Until when this replica holds the Lease. `None`: it cannot be read within `limit`.
-///
-/// The manager does not say when it cannot renew the Lease, and another replica takes it over then.
-async fn look(
-    access: &ApiAccess,
-    namespace: &str,
-    identity: &str,
-    limit: Duration,
-) -> Option<Option<Instant>> {
-    let now = clock::now();
-    let read = async {
-        let leases: Api<Lease> = Api::namespaced(access.connection().await.ok()?.client, namespace);
-        leases.get(LEASE).await.ok()
-    };
-    let lease = timeout(limit, read).await.ok()??;
-    let remaining = remaining(&lease, identity, clock::time_of_day());
-    Some(remaining.map(|remaining| now + remaining))
-}
+impl Candidate {
+    const fn new(identity: String) -> Self {
+        Self { identity, seen: None, until: None }
+    }
 
-/// How long this replica still holds the Lease.
-fn remaining(lease: &Lease, identity: &str, now: Timestamp) -> Option<Duration> {
-    let spec = lease.spec.as_ref()?;
-    let renewed =
-        spec.renew_time.as_ref().filter(|_| spec.holder_identity.as_deref() == Some(identity))?;
-    // A clock that is set back must not prolong the time.
-    let age = Duration::try_from(now.duration_since(renewed.0)).unwrap_or_default();
-    Duration::from_secs(DURATION).checked_sub(age).filter(|remaining| !remaining.is_zero())
+    /// How much longer this replica leads.
+    fn rest(&self, now: Instant) -> Option<Duration> {
+        let rest = self.until?.checked_duration_since(now)?;
+        (!rest.is_zero()).then_some(rest)
+    }
+
+    fn holds(&self, lease: &Lease) -> bool {
+        lease
+            .spec
+            .as_ref()
+            .is_some_and(|spec| spec.holder_identity.as_ref() == Some(&self.identity))
+    }
+
+    /// The Lease as this replica writes it. `None`: another one holds it.
+    fn next(&mut self, lease: Option<&Lease>, now: Instant, time: Timestamp) -> Option<Lease> {
+        let spec = lease.and_then(|lease| lease.spec.clone()).unwrap_or_default();
+        if self.seen.as_ref().is_none_or(|(seen, _)| *seen != spec) {
+            self.seen = Some((spec.clone(), now));
+        }
+        let since = self.seen.as_ref().map_or(now, |(_, since)| *since);
+        let is_own = lease.is_some_and(|lease| self.holds(lease));
+        let is_held = spec.holder_identity.as_ref().is_some_and(|holder| !holder.is_empty());
+        if !is_own && is_held && now.saturating_duration_since(since) < DURATION {
+            self.until = None;
+            return None;
+        }
+        let time = Some(MicroTime(time));
+        let transitions = spec.lease_transitions.unwrap_or_default();
+        let spec = LeaseSpec {
+            acquire_time: spec.acquire_time.filter(|_| is_own).or_else(|| time.clone()),
+            holder_identity: Some(self.identity.clone()),
+            lease_duration_seconds: i32::try_from(DURATION.as_secs()).ok(),
+            lease_transitions: Some(if is_own { transitions } else { transitions + 1 }),
+            renew_time: time,
+            ..spec
+        };
+        let metadata = lease.map_or_else(
+            || ObjectMeta { name: Some(LEASE.to_owned()), ..ObjectMeta::default() },
+            |lease| lease.metadata.clone(),
+        );
+        Some(Lease { metadata, spec: Some(spec) })
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use serde_json::{from_value, json};
-
     use super::*;
 
-    #[test]
-    fn a_leader_waits_for_nothing_beyond_its_lease() {
-        let now = Instant::now();
-        assert_eq!(patience(None, now), POLL);
-        assert_eq!(patience(Some(now + 3 * POLL), now), POLL);
-        assert_eq!(patience(Some(now + POLL / 4), now), POLL / 4);
-        assert_eq!(patience(Some(now), now), Duration::ZERO);
+    /// The Lease after a look of this candidate, which writes what it wants to.
+    fn look(candidate: &mut Candidate, lease: &mut Option<Lease>, now: Instant, time: i64) -> bool {
+        let time = Timestamp::from_second(time).unwrap();
+        let Some(wanted) = candidate.next(lease.as_ref(), now, time) else { return false };
+        candidate.until = Some(now + TERM);
+        *lease = Some(wanted);
+        true
     }
 
     #[test]
-    fn a_lease_that_was_not_renewed_is_over() {
-        let at = |second| Timestamp::from_second(second).unwrap();
-        let lease = |holder: &str| {
-            let spec =
-                json!({"holderIdentity": holder, "renewTime": "1970-01-01T00:01:40.000000Z"});
-            from_value::<Lease>(json!({"metadata": {}, "spec": spec})).unwrap()
+    fn a_lease_is_taken_over_once_nobody_has_renewed_it_for_its_duration() {
+        let (mut a, mut b) = (Candidate::new("a".to_owned()), Candidate::new("b".to_owned()));
+        let (mut lease, begin) = (None, Instant::now());
+        let at = |seconds| begin + Duration::from_secs(seconds);
+        assert!(look(&mut a, &mut lease, at(0), 1000));
+        // The clock of the other one is a day ahead.
+        assert!(!look(&mut b, &mut lease, at(1), 90_000));
+        assert!(look(&mut a, &mut lease, at(10), 1010));
+        assert!(!look(&mut b, &mut lease, at(11), 90_010));
+        assert!(!look(&mut b, &mut lease, at(25), 90_025));
+        assert!(look(&mut b, &mut lease, at(26), 90_026));
+        let spec = lease.clone().unwrap().spec.unwrap();
+        assert_eq!(spec.lease_transitions, Some(2));
+        assert_eq!(spec.acquire_time, spec.renew_time);
+        // The former leader had stopped before.
+        assert_eq!(a.rest(at(22)), Some(Duration::from_secs(1)));
+        assert_eq!(a.rest(at(23)), None);
+        assert!(!look(&mut a, &mut lease, at(27), 1027));
+        assert_eq!((a.until, b.rest(at(27))), (None, Some(TERM - Duration::from_secs(1))));
+    }
+
+    #[test]
+    fn a_lease_that_was_released_or_is_its_own_is_taken_at_once() {
+        let mut a = Candidate::new("a".to_owned());
+        let held = |holder: &str| {
+            let spec = LeaseSpec {
+                holder_identity: Some(holder.to_owned()),
+                lease_transitions: Some(3),
+                ..LeaseSpec::default()
+            };
+            Some(Lease { spec: Some(spec), ..Lease::default() })
         };
-        let seconds =
-            |holder, now| remaining(&lease(holder), "a", at(now)).map(|one| one.as_secs());
-        assert_eq!(seconds("a", 100), Some(15));
-        assert_eq!(seconds("a", 114), Some(1));
-        assert_eq!(seconds("a", 115), None);
-        assert_eq!(seconds("a", 90), Some(15));
-        assert_eq!(seconds("b", 100), None);
+        for (holder, transitions) in [("", 4), ("a", 3)] {
+            let mut lease = held(holder);
+            assert!(look(&mut a, &mut lease, Instant::now(), 0));
+            assert_eq!(lease.unwrap().spec.unwrap().lease_transitions, Some(transitions));
+        }
+        assert!(!look(&mut a, &mut held("b"), Instant::now(), 0));
     }
 }

@@ -5,6 +5,8 @@ use std::{collections::BTreeSet, fmt::Write as _};
 use fastrand::Rng;
 use serde_json::{Value, json};
 
+use crate::clustersets::member::{place, secret};
+
 /// A step of a drawn history, as text.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub(super) struct Section {
@@ -47,6 +49,8 @@ pub(super) fn refusals() -> impl Iterator<Item = (&'static str, u16)> {
     verbs.flat_map(move |verb| codes.clone().into_iter().map(|code| (*verb, code)))
 }
 
+const SPILL: &str = "traffic.clusterset.mcs-agent.io/spill";
+const SELECTORS: &str = "traffic.clusterset.mcs-agent.io/cluster-selectors";
 const NAMESPACES: [&str; 2] = ["shop", "cart"];
 const NAMES: [&str; 3] = ["web", "api", "db"];
 /// What a refusal can be about.
@@ -75,10 +79,10 @@ const CODES: [(u16, &str); 7] = [
     (504, "the request did not complete in time"),
 ];
 /// The steps that are of one sort.
-const STEPS: [&str; 22] = [
-    "seed", "clusters", "settle", "wait", "apply", "export", "unexport", "link", "away", "hangs",
-    "loses", "answers", "forgets", "slow", "lag", "allow", "backup", "restore", "kill", "start",
-    "restart", "end",
+const STEPS: [&str; 25] = [
+    "seed", "clusters", "hub", "replicas", "clock", "settle", "wait", "apply", "export",
+    "unexport", "link", "away", "hangs", "loses", "answers", "forgets", "slow", "lag", "allow",
+    "backup", "restore", "kill", "start", "restart", "end",
 ];
 /// What people and operators delete.
 const KINDS: [&str; 7] = [
@@ -100,11 +104,21 @@ const SETTLED: &str = "1800";
 pub(super) fn history(seed: u64) -> Vec<Section> {
     let mut rng = Rng::with_seed(seed);
     let clusters: Vec<_> = (1..=rng.usize(2..=5)).map(|number| format!("c{number}")).collect();
-    let mut draw = Draw { rng, sections: Vec::new(), clusters };
+    let mut draw = Draw { rng, sections: Vec::new(), clusters, hub: None, replicated: Vec::new() };
     draw.say(format!("seed {seed}"));
     draw.say(format!("clusters {}", draw.clusters.join(" ")));
     if draw.chance(25) {
         draw.little_room();
+    }
+    if draw.chance(25) {
+        let hub = draw.cluster();
+        draw.say(format!("hub {hub}"));
+        draw.hub = Some(hub);
+    }
+    if draw.chance(25) {
+        let count = draw.rng.usize(1..=draw.clusters.len());
+        draw.replicated = draw.clusters[..count].to_vec();
+        draw.say(format!("replicas {}", draw.replicated.join(" ")));
     }
     for _ in 0..draw.rng.usize(1..=4) {
         for _ in 0..draw.rng.usize(0..6) {
@@ -128,10 +142,20 @@ pub(super) fn text(sections: &[Section]) -> String {
     text
 }
 
+/// Selectors of clusters; `words` make them differ.
+fn selectors(words: &str) -> String {
+    let properties = json!({"matchProperties": {"weight.clusterset.mcs-agent.io": words}});
+    json!([{"propertySelector": properties}, {}]).to_string()
+}
+
 struct Draw {
     rng: Rng,
     sections: Vec<Section>,
     clusters: Vec<String>,
+    /// The cluster whose API server has all mailboxes.
+    hub: Option<String>,
+    /// The clusters whose controllers have two replicas.
+    replicated: Vec<String>,
 }
 
 impl Draw {
@@ -206,12 +230,17 @@ impl Draw {
         match self.rng.u32(..100) {
             0..40 => {
                 let mut addresses = self.addresses(&cluster).join(" ");
-                let body = match self.rng.u32(..12) {
+                let body = match self.rng.u32(..18) {
                     0 => "sessionAffinity: ClientIP\n".to_owned(),
                     1 => "ports: [{name: http, port: 81, protocol: TCP}]\n".to_owned(),
                     2 => "ports: [{name: http, port: 80, protocol: TCP}, {name: dns, port: 53, protocol: UDP}]\n"
                         .to_owned(),
                     3 => "clusterIP: None\n".to_owned(),
+                    6 => "sessionAffinity: ClientIP\nsessionAffinityConfig: {clientIP: {timeoutSeconds: 600}}\n"
+                        .to_owned(),
+                    7 => "internalTrafficPolicy: Local\n".to_owned(),
+                    8 => "trafficDistribution: PreferClose\n".to_owned(),
+                    9 => "type: ExternalName\nexternalName: example.com\n".to_owned(),
                     4 | 5 => {
                         let number = &cluster[1..];
                         let _ = write!(addresses, " fd0{number}::{}", self.rng.usize(1..5));
@@ -255,7 +284,16 @@ impl Draw {
                 let annotations = json!({"clusterset.mcs-agent.io/audience": audience});
                 let metadata =
                     json!({"namespace": namespace, "name": name, "annotations": annotations});
-                self.apply(&cluster, &[json!({"kind": "ServiceExport", "metadata": metadata})]);
+                let words = self.one(&["one", "two"]);
+                let spec = match self.rng.u32(..6) {
+                    0 => json!({"exportedLabels": {"team": words}}),
+                    1 => json!({"exportedAnnotations": {"team": words}}),
+                    2 => json!({"exportedAnnotations": {SPILL: words}}),
+                    3 => json!({"exportedAnnotations": {SELECTORS: selectors(words)}}),
+                    _ => json!({}),
+                };
+                let export = json!({"kind": "ServiceExport", "metadata": metadata, "spec": spec});
+                self.apply(&cluster, &[export]);
             }
             93..97 => {
                 let rule = json!({"kind": "ExportRule", "metadata": {"namespace": namespace, "name": "all"}});
@@ -282,11 +320,14 @@ impl Draw {
                     0 => json!([format!("10.{number}.0.0/30")]),
                     _ => json!([format!("10.{number}.0.0/16")]),
                 };
+                let (secret, mailbox) = place(&peer, self.hub.is_some());
                 let mut spec = json!({
-                    "clusterId": peer, "kubeconfigSecretRef": {"name": format!("peer-{peer}")},
-                    "mailbox": "mcs-mailbox", "podCIDRs": ranges,
+                    "clusterId": peer, "kubeconfigSecretRef": {"name": secret},
+                    "mailbox": mailbox, "podCIDRs": ranges,
                 });
-                match self.rng.u32(..6) {
+                match self.rng.u32(..8) {
+                    5 => spec["namespaces"] = json!({"deny": ["cart"]}),
+                    6 => spec["clusterId"] = json!(cluster),
                     0 => spec["namespaces"] = json!({"allow": ["shop"]}),
                     1 => spec["weight"] = json!(10),
                     2 => {
@@ -304,7 +345,7 @@ impl Draw {
                 );
             }
             70..80 => {
-                let (namespace, name) = ("mcs-controller", format!("peer-{peer}"));
+                let (namespace, (name, _)) = ("mcs-controller", place(&peer, self.hub.is_some()));
                 if self.chance(50) {
                     self.say(format!("delete {cluster} Secret {namespace}/{name}"));
                 } else {
@@ -317,7 +358,25 @@ impl Draw {
                     );
                 }
             }
-            80..90 => self.say(format!("link {cluster} {peer}")),
+            80..83 => {
+                let (number, last) = (&cluster[1..], self.rng.u32(1..4));
+                let node = json!({
+                    "kind": "Node", "metadata": {"name": format!("node-{last}")},
+                    "spec": {"podCIDRs": [format!("10.{number}.{last}.0/24")]},
+                    "status": {"addresses": [{"type": "InternalIP", "address": format!("192.168.{number}.{last}")}]},
+                });
+                self.apply(&cluster, &[node]);
+            }
+            83..85 => {
+                let value = self.one(&["tests", "other"]);
+                let metadata = json!({"name": "clusterset.k8s.io"});
+                let property = json!({"kind": "ClusterProperty", "metadata": metadata, "spec": {"value": value}});
+                self.apply(&cluster, &[property]);
+            }
+            85..91 => match self.hub.clone() {
+                Some(hub) => self.apply(&cluster, &[secret(&hub, &cluster, true)]),
+                None => self.say(format!("link {cluster} {peer}")),
+            },
             _ => {
                 let name = self.one(&["weight", "drain"]);
                 let value = if name == "weight" { self.one(&["10", "much"]) } else { "true" };
@@ -362,8 +421,12 @@ impl Draw {
                 let kind = self.one(&TYPES);
                 self.say(format!("back {cluster} {kind}"));
             }
-            90..96 => self.say(format!("backup {cluster}")),
-            _ => self.say(format!("restore {cluster}")),
+            90..94 => self.say(format!("backup {cluster}")),
+            94..97 => self.say(format!("restore {cluster}")),
+            _ => {
+                let seconds = self.one(&["-86400", "-3600", "-40", "-2", "0", "2", "40", "3600"]);
+                self.say(format!("clock {cluster} {seconds}"));
+            }
         }
     }
 
@@ -371,6 +434,11 @@ impl Draw {
     fn process(&mut self) {
         let cluster = self.cluster();
         let what = self.one(&["kill", "kill", "start", "restart", "end"]);
-        self.say(format!("{what} {cluster}"));
+        let replica = if self.replicated.contains(&cluster) {
+            self.one(&["+a", "+b", "+a", "+b", ""])
+        } else {
+            ""
+        };
+        self.say(format!("{what} {cluster}{replica}"));
     }
 }

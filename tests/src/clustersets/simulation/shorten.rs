@@ -1,21 +1,20 @@
 //! Shortens a history that shows a fault.
 
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use super::draw::{Section, text};
 
-/// How long it may take.
-const LIMIT: Duration = Duration::from_mins(2);
 /// What every history begins with: seed and clusters.
 const HEAD: usize = 2;
 
-/// A shorter history for which `fails` holds as well. `line` is the one of the step that has failed.
+/// A shorter history for which `fails` holds as well, as far as it is found until `end`. `line` is the one of the step that
+/// has failed.
 pub(super) fn shorten(
     sections: &[Section],
     line: usize,
+    end: Instant,
     fails: impl Fn(&[Section]) -> bool,
 ) -> Vec<Section> {
-    let end = Instant::now() + LIMIT;
     let mut all = sections.to_vec();
     let length = |count: usize| text(&sections[..count]).lines().count();
     let needed = (0..sections.len()).find(|count| length(*count) >= line).unwrap_or(sections.len());

@@ -17,11 +17,12 @@ pub(in crate::clustersets) enum Invariant {
     Accepted,
     Served,
     Returned,
+    Single,
 }
 
 impl Invariant {
     #[cfg(test)]
-    const ALL: [Self; 12] = [
+    const ALL: [Self; 13] = [
         Self::Kept,
         Self::Address,
         Self::Distinct,
@@ -34,6 +35,7 @@ impl Invariant {
         Self::Accepted,
         Self::Served,
         Self::Returned,
+        Self::Single,
     ];
 
     /// The sentence of tests/README.md.
@@ -50,6 +52,7 @@ impl Invariant {
             Self::Alive => "no controller panics or ends by itself",
             Self::Accepted => "agents reject nothing that controllers write",
             Self::Returned => "what was withdrawn does not come back",
+            Self::Single => "one replica of a controller writes",
             Self::Served => "clients of an address go to the ready endpoints of its exports alone",
         }
     }

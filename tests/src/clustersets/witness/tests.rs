@@ -5,7 +5,11 @@ use std::{collections::BTreeMap, path::Path};
 use serde_json::{Value, json};
 
 use super::*;
-use crate::clustersets::{Story, kinds::Kind, play::doctored};
+use crate::clustersets::{
+    Story,
+    kinds::Kind,
+    play::{doctored, play_with},
+};
 
 const STORY: &str = "\
 -- seed 1 --
@@ -166,11 +170,28 @@ fn a_write_after_all_has_settled_is_seen() {
 }
 
 #[test]
+fn a_replica_that_writes_while_another_one_leads_is_seen() {
+    let played = |holder: &str| {
+        let story = format!(
+            "-- replicas c2 --\n{STORY}-- apply c2 --\nkind: Lease\n\
+            metadata: {{namespace: mcs-controller, name: mcs-controller}}\n\
+            spec: {{holderIdentity: {holder}}}\n-- export c1 shop/api 10.1.0.9 --\n-- settle 60 --\n"
+        );
+        let story = Story::parse(Path::new("doctored"), &story).unwrap();
+        let (_, error) = play_with(&story, Witness::default(), None).unwrap().failure?;
+        Some(error.downcast_ref::<Broken>().unwrap().invariant)
+    };
+    // The leader notices within seconds that the Lease is another one's, and writes until then.
+    assert_eq!(played("c"), Some(Invariant::Single));
+    assert_eq!(played("a"), None);
+}
+
+#[test]
 fn a_controller_that_ends_by_itself_is_seen() {
     let story = "-- apply c1 --\nkind: ClusterProperty\nmetadata: {name: cluster.clusterset.k8s.io}\n\
         spec: {value: other}\n-- settle 60 --\n";
     let story = Story::parse(Path::new("doctored"), story).unwrap();
-    let played = crate::clustersets::play::play_with(&story, Witness::default()).unwrap();
+    let played = play_with(&story, Witness::default(), None).unwrap();
     let (_, error) = played.failure.unwrap();
     let broken = error.downcast_ref::<Broken>().unwrap();
     assert_eq!(broken.invariant, Invariant::Alive, "{broken}");

@@ -14,11 +14,12 @@ use serde_json::Value;
 
 use super::{Broken, Invariant, Name, OF_SERVICE, Part, SERVICE, SOURCE, clusters};
 use crate::clustersets::{
-    member::{MAILBOX, Member},
+    member::{Member, is_mailbox},
     store::Store,
 };
 
 const AUDIENCE: &str = "clusterset.mcs-agent.io/audience";
+const SELECTORS: &str = "traffic.clusterset.mcs-agent.io/cluster-selectors";
 
 /// The ready endpoints of each port, by its name and protocol.
 type Ready = BTreeMap<(String, String), BTreeSet<SocketAddr>>;
@@ -52,7 +53,13 @@ impl Truth {
                 store.all("namespaces").map(|((_, _, name), _)| name.clone()).collect()
             });
             for (exporter, all) in &exports {
-                let way = member.server.look(|store| Way::between(store, importer, exporter));
+                let of = members.get(exporter).map(|one| (one.place(), one.can_publish()));
+                let Some((place, true)) = of else {
+                    truth.dark.insert((importer.clone(), exporter.clone()));
+                    continue;
+                };
+                let way =
+                    member.server.look(|store| Way::between(store, importer, exporter, &place));
                 if matches!(way, Way::Dark) {
                     truth.dark.insert((importer.clone(), exporter.clone()));
                 }
@@ -198,7 +205,7 @@ impl Truth {
         let of = |said: String| {
             Invariant::Served.broken(format!("{}/{} in {importer}: {said}", name.0, name.1))
         };
-        let has_conflict = has_conflict(import);
+        let is_partial = has_conflict(import) || prefers(import);
         for id in frontends(import) {
             let ((port, protocol), id) = id;
             let Some(frontend) = view.frontends.get(&id) else {
@@ -217,8 +224,7 @@ impl Truth {
                 let wanted: BTreeSet<_> = wanted.filter(of_family).copied().collect();
                 let backends = frontend.backends.iter().filter(|one| one.cluster == *from);
                 let there: BTreeSet<_> = backends.map(|backend| backend.address).collect();
-                let is_right =
-                    if has_conflict { there.is_subset(&wanted) } else { there == wanted };
+                let is_right = if is_partial { there.is_subset(&wanted) } else { there == wanted };
                 if !is_right {
                     return Err(of(format!(
                         "{id} leads to {there:?} of {from}, not to {wanted:?}"
@@ -293,6 +299,12 @@ fn has_conflict(import: &Value) -> bool {
     let mut conditions = import["status"]["conditions"].as_array().into_iter().flatten();
     conditions
         .any(|one| one["type"] == "clusterset.mcs-agent.io/Conflict" && one["status"] == "True")
+}
+
+/// Whether an import lets agents choose among its endpoints.
+fn prefers(import: &Value) -> bool {
+    import["spec"]["internalTrafficPolicy"] == "Local"
+        || import["metadata"]["annotations"][SELECTORS].is_string()
 }
 
 /// What an import has from its exports alone.
@@ -375,7 +387,13 @@ impl Allowed {
 }
 
 impl Way {
-    fn between(store: &Store, importer: &str, exporter: &str) -> Self {
+    /// `place`: the Secret and the namespace by which others read what the exporter publishes.
+    fn between(
+        store: &Store,
+        importer: &str,
+        exporter: &str,
+        (secret, mailbox): &(String, String),
+    ) -> Self {
         let list = |value: &Value| strings(value).into_iter().collect::<Vec<_>>();
         if importer == exporter {
             let namespaces = Allowed { allow: vec![], deny: vec![] };
@@ -391,7 +409,9 @@ impl Way {
             .any(|one| one["type"] == "Accepted" && one["status"] == "True");
         let spec = &peer["spec"];
         let is_limited = !spec["limits"].is_null();
-        if !is_accepted || is_limited || spec["mailbox"] != MAILBOX || peers.next().is_some() {
+        let is_there =
+            spec["mailbox"] == **mailbox && spec["kubeconfigSecretRef"]["name"] == **secret;
+        if !is_accepted || is_limited || !is_there || peers.next().is_some() {
             return Self::Dark;
         }
         let ranges =
@@ -406,7 +426,7 @@ fn imported(store: &Store, (namespace, name): &Name) -> BTreeMap<String, BTreeSe
     let mut imported: BTreeMap<_, BTreeSet<_>> = BTreeMap::new();
     for ((_, of, _), slice) in store.all("endpointslices") {
         let labels = &slice["metadata"]["labels"];
-        if of == namespace && of != MAILBOX && labels[SERVICE] == **name {
+        if of == namespace && !is_mailbox(of) && labels[SERVICE] == **name {
             let from = labels[SOURCE].as_str().unwrap_or_default().to_owned();
             imported.entry(from).or_default().extend(addresses(slice));
         }
