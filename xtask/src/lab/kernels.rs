@@ -1,7 +1,9 @@
 //! `cargo xtask kernels`: the suites on the kernels that the agent is for.
 
 use std::{
-    fs, panic,
+    fs,
+    num::NonZero,
+    panic,
     path::PathBuf,
     process::ExitCode,
     thread,
@@ -46,8 +48,8 @@ const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
 
 /// Run the suites on other kernels, and print the matrix
 ///
-/// Kernels of Debian and Ubuntu are fetched into the cache. qemu boots them side by side, each with two CPUs, 2 GiB of
-/// memory and no network.
+/// Kernels of Debian and Ubuntu are fetched into the cache. qemu boots as many at a time as this machine has CPUs, each with
+/// two emulated CPUs, 2 GiB of memory and no network.
 /// A cell shows cases passed, skipped and failed. The reasons of skips, which are what a kernel lacks, are printed below.
 /// Fails unless every suite passes on every kernel.
 #[derive(clap::Args)]
@@ -180,14 +182,19 @@ impl Runner<'_> {
     fn boot_quickly(&self) -> Vec<Row> {
         let oldest = SOURCES.iter().take(1).map(|source| (source, QUICK_ON_OLDEST));
         let newest = SOURCES.iter().skip(1).next_back().map(|source| (source, QUICK_ON_NEWEST));
-        self.boot_at_once(oldest.chain(newest).collect())
+        self.boot_all(&oldest.chain(newest).collect::<Vec<_>>())
     }
 
-    /// Boots kernels side by side: suites in a machine mostly wait, and each takes less than half a CPU.
-    fn boot_at_once(&self, work: Vec<(&Source, &[Suite])>) -> Vec<Row> {
+    /// Boots as many machines at a time as there are CPUs. More would be no faster: emulation takes all of a CPU.
+    fn boot_all(&self, work: &[(&Source, &[Suite])]) -> Vec<Row> {
+        let at_a_time = thread::available_parallelism().map_or(1, NonZero::get);
+        work.chunks(at_a_time).flat_map(|some| self.boot_at_once(some)).collect()
+    }
+
+    fn boot_at_once(&self, work: &[(&Source, &[Suite])]) -> Vec<Row> {
         thread::scope(|scope| {
             let boot = |(source, suites)| scope.spawn(move || self.boot(source, suites));
-            let machines: Vec<_> = work.into_iter().map(boot).collect();
+            let machines: Vec<_> = work.iter().copied().map(boot).collect();
             let end = |machine: thread::ScopedJoinHandle<'_, Row>| {
                 machine.join().unwrap_or_else(|panic| panic::resume_unwind(panic))
             };
@@ -210,8 +217,8 @@ impl Runner<'_> {
         }
         // One after the other: some are fetched by the same keys.
         sources.iter().try_for_each(|source| source.find_or_install(self.workspace).map(drop))?;
-        let mut rows =
-            self.boot_at_once(sources.into_iter().map(|source| (source, suites)).collect());
+        let work: Vec<_> = sources.into_iter().map(|source| (source, suites)).collect();
+        let mut rows = self.boot_all(&work);
         if chosen(HERE) && *kind == Kind::Amd64 {
             rows.push(self.here(suites));
         }
