@@ -10,7 +10,7 @@ use crate::{
     prelude::*,
 };
 
-/// How many rounds there are with `--full`.
+/// Each draws a fault of a node and one of a cluster.
 const ROUNDS: usize = 50;
 /// A service of the second cluster alone: clients of the first one leave it for an answer.
 const FAR: &str = "far";
@@ -266,8 +266,7 @@ pub(crate) fn are_named(world: &World) -> Result {
     tell(format!("seed {seed}"));
     let mut rng = Rng::with_seed(seed);
     let (mut of_node, mut of_cluster): (Vec<_>, Vec<_>) = (vec![], vec![]);
-    let rounds = if is_full() { ROUNDS } else { OF_NODE.len().max(OF_CLUSTER.len()) };
-    for _ in 0..rounds {
+    for _ in 0..ROUNDS {
         // Each is drawn before any is drawn again.
         let mut drawn = Vec::new();
         for (left, all) in [(&mut of_node, &OF_NODE[..]), (&mut of_cluster, &OF_CLUSTER)] {
