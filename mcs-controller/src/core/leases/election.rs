@@ -261,7 +261,10 @@ mod tests {
         assert_eq!(a.rest(at(22)), Some(Duration::from_secs(1)));
         assert_eq!(a.rest(at(23)), None);
         assert!(!look(&mut a, &mut lease, at(27), 1027));
-        assert_eq!((a.until, b.rest(at(27))), (None, Some(TERM - Duration::from_secs(1))));
+        assert_eq!(
+            (a.until, b.rest(at(27)), b.rest(at(39))),
+            (None, Some(Duration::from_secs(12)), None)
+        );
     }
 
     #[test]
