@@ -43,7 +43,7 @@
 //! # The clock of c1 is an hour behind: that of its API server and of its controller.
 //! -- clock c1 -3600 --
 //!
-//! # The API server is away, hangs, answers again, knows no versions from before.
+//! # The API server is away, hangs, answers again, knows no versions from before. `away c1/c2`: for the controller of c2 alone.
 //! -- away c1 --
 //! -- hangs c1 --
 //! -- answers c1 --

@@ -27,7 +27,7 @@ use super::{
     journal::Journal,
     kinds::Kind,
     node::{Node, objects},
-    server::{Mood, Server},
+    server::Server,
     store::{Failure, Key, Store},
     witness::{Broken, Invariant},
 };
@@ -193,7 +193,6 @@ impl Member {
     /// Ends every fault: the API server does all that it can, and the controller runs.
     pub(super) fn heal(&mut self) {
         self.server.heal();
-        self.server.set_mood(Mood::Answers);
         for replica in self.replicas {
             if !self.controllers.contains_key(replica) {
                 self.run_one(replica);

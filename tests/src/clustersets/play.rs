@@ -263,10 +263,12 @@ impl Play {
                 }
             }
             Step::Start(of) => self.each_replica(of, |one, replica| one.run(replica, None))?,
-            Step::Mood(of, mood) => self.each(of, |one| {
-                one.server.set_mood(*mood);
-                Ok(())
-            })?,
+            Step::Mood(of, mood) => {
+                for one in of {
+                    let (id, reader) = one.split_once('/').unwrap_or((one, ""));
+                    self.member(id)?.server.set_mood(reader, *mood);
+                }
+            }
             Step::Forget(of) => self.each(of, |one| {
                 one.server.forget();
                 Ok(())

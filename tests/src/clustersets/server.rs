@@ -39,7 +39,7 @@ const CHANGES: usize = 1000;
 
 type Error = Box<dyn std::error::Error + Send + Sync>;
 
-/// How it is with all requests.
+/// How it is with requests.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(super) enum Mood {
     Answers,
@@ -49,6 +49,14 @@ pub(super) enum Mood {
     Hangs,
     /// It does what it is asked, and its answers are lost. Watches last.
     Loses,
+    /// Every other write reaches it twice, and has the second answer. So does every event of a watch.
+    Repeats,
+}
+
+impl Mood {
+    const fn obeys(self) -> bool {
+        matches!(self, Self::Answers | Self::Loses | Self::Repeats)
+    }
 }
 
 /// Which requests it answers with an error.
@@ -68,7 +76,10 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    mood: Mood,
+    /// How it is for a reader; for everybody else under the empty name.
+    moods: BTreeMap<String, Mood>,
+    /// How many writes it has had while they were repeated.
+    repeatable: u64,
     latency: Duration,
     /// How late watches are.
     lag: Duration,
@@ -80,6 +91,13 @@ struct Inner {
     cut: u64,
     /// The oldest version that it knows.
     oldest: u64,
+}
+
+impl Inner {
+    fn mood(&self, reader: &str) -> Mood {
+        let mood = self.moods.get(reader).or_else(|| self.moods.get(""));
+        mood.copied().unwrap_or(Mood::Answers)
+    }
 }
 
 /// The API server of a cluster.
@@ -103,7 +121,8 @@ impl Server {
     pub(super) fn start(host: &str, journal: Journal, skew: Skew) -> (Arc<Self>, Served) {
         let inner = Inner {
             store: Store::new(host, journal, skew),
-            mood: Mood::Answers,
+            moods: BTreeMap::new(),
+            repeatable: 0,
             latency: LATENCY,
             lag: Duration::ZERO,
             gone: BTreeSet::new(),
@@ -147,7 +166,7 @@ impl Server {
     /// Ends all faults.
     pub(super) fn heal(&self) {
         let mut inner = self.inner.lock();
-        inner.mood = Mood::Answers;
+        inner.moods.clear();
         (inner.latency, inner.lag) = (LATENCY, Duration::ZERO);
         inner.refusals.clear();
         inner.gone.clear();
@@ -161,12 +180,13 @@ impl Server {
         inner.oldest = inner.store.compact(CHANGES).max(inner.oldest);
     }
 
-    pub(super) fn set_mood(&self, mood: Mood) {
+    /// For a reader; the empty name: for everybody.
+    pub(super) fn set_mood(&self, reader: &str, mood: Mood) {
         let mut inner = self.inner.lock();
-        inner.mood = mood;
-        if mood == Mood::Away {
-            inner.cut += 1;
+        if reader.is_empty() {
+            inner.moods.clear();
         }
+        inner.moods.insert(reader.to_owned(), mood);
         drop(inner);
         self.tell();
     }
@@ -215,9 +235,9 @@ impl Server {
         self.note_rival(&asked);
         let latency = self.inner.lock().latency;
         sleep(latency).await;
-        let mood = self.inner.lock().mood;
+        let mood = self.inner.lock().mood(holder(&asked.token).0);
         match mood {
-            Mood::Answers | Mood::Loses => {}
+            Mood::Answers | Mood::Loses | Mood::Repeats => {}
             Mood::Away => return Err("tcp connect error: Connection refused (os error 111)".into()),
             Mood::Hangs => return pending().await,
         }
@@ -229,10 +249,13 @@ impl Server {
         let permitted = self.permit(verb, &place, &asked);
         if is_watch && permitted.is_ok() {
             self.note(verb, &place, &asked, 200);
-            return Ok((200, self.watch(&place, &asked.query)));
+            return Ok((200, self.watch(&place, &asked)));
         }
         let before = self.inner.lock().store.version();
-        let done = permitted.and_then(|()| self.write_or_read(&place, &asked));
+        let mut done = permitted.and_then(|()| self.write_or_read(&place, &asked));
+        if mood == Mood::Repeats && asked.method != Method::GET && done.is_ok() && self.repeats() {
+            done = self.write_or_read(&place, &asked);
+        }
         self.note(verb, &place, &asked, done.as_ref().map_or_else(|failure| failure.0, |_| 200));
         if self.inner.lock().store.version() != before {
             self.tell();
@@ -261,6 +284,13 @@ impl Server {
             let said = format!("{} {} by {replica}, and {leads} leads", asked.method, asked.path);
             inner.store.journal.note_rival(said);
         }
+    }
+
+    /// Whether the write comes twice.
+    fn repeats(&self) -> bool {
+        let mut inner = self.inner.lock();
+        inner.repeatable += 1;
+        inner.repeatable.is_multiple_of(2)
     }
 
     fn note(&self, verb: &'static str, place: &Place, asked: &Asked, code: u16) {
@@ -357,7 +387,7 @@ impl Server {
         }
     }
 
-    fn watch(self: Arc<Self>, place: &Place, query: &BTreeMap<String, String>) -> Parts {
+    fn watch(self: Arc<Self>, place: &Place, Asked { query, token, .. }: &Asked) -> Parts {
         let inner = self.inner.lock();
         let selector = Selector::of(query, &place.namespace);
         let text = |name: &str| query.get(name).map_or("", String::as_str);
@@ -379,6 +409,7 @@ impl Server {
         }
         let seconds = text("timeoutSeconds").parse().unwrap_or(300);
         let watching = Watching {
+            reader: holder(token).0.to_owned(),
             plural: place.kind.plural,
             selector,
             events,
@@ -402,6 +433,7 @@ impl Server {
 
 /// A watch that lasts.
 struct Watching {
+    reader: String,
     plural: &'static str,
     selector: Selector,
     /// What is to be sent.
@@ -426,7 +458,8 @@ impl Watching {
             let mood = {
                 let inner = server.inner.lock();
                 let cuts = (inner.cut, inner.cuts.get(self.plural).copied().unwrap_or_default());
-                if cuts.0 != self.cuts.0 {
+                let mood = inner.mood(&self.reader);
+                if cuts.0 != self.cuts.0 || mood == Mood::Away {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
                 }
                 if self.version < inner.oldest {
@@ -438,22 +471,24 @@ impl Watching {
                     return Ok(None);
                 }
                 let (now, lag) = (Instant::now(), inner.lag);
-                if matches!(inner.mood, Mood::Answers | Mood::Loses) {
+                if mood.obeys() {
                     for change in inner.store.since(self.version) {
                         if change.at + lag > now {
                             due = Some(change.at + lag);
                             break;
                         }
                         self.version = change.version;
-                        self.events.extend(self.selector.event(self.plural, change));
+                        let event = self.selector.event(self.plural, change);
+                        self.events.extend(event.clone().filter(|_| mood == Mood::Repeats));
+                        self.events.extend(event);
                     }
                 }
                 if cuts.1 != self.cuts.1 && self.events.is_empty() {
                     return Ok(None);
                 }
-                inner.mood
+                mood
             };
-            let answers = matches!(mood, Mood::Answers | Mood::Loses);
+            let answers = mood.obeys();
             if answers && let Some(event) = self.events.pop_front() {
                 return Ok(Some(event));
             }

@@ -38,7 +38,7 @@ pub(super) enum Step {
     End(Vec<String>),
     /// The controller starts, with the flags that it had.
     Start(Vec<String>),
-    /// The API server is away, hangs or answers from now on.
+    /// The API server is away, hangs or answers from now on, for everybody or, as `c1/c2`, for the controller of c2.
     Mood(Vec<String>, Mood),
     /// The API server knows no earlier versions.
     Forget(Vec<String>),
@@ -130,6 +130,7 @@ impl script::Step for Step {
             ["gone", ref of @ .., kind] => Self::Serve(ids(of), known(kind)?, false),
             ["back", ref of @ .., kind] => Self::Serve(ids(of), known(kind)?, true),
             ["loses", ref of @ ..] => Self::Mood(ids(of), Mood::Loses),
+            ["repeats", ref of @ ..] => Self::Mood(ids(of), Mood::Repeats),
             ["slow", ref of @ .., seconds] => Self::Slow(ids(of), duration(seconds)?),
             ["lag", ref of @ .., seconds] => Self::Lag(ids(of), duration(seconds)?),
             ["settle", seconds] => Self::Settle(duration(seconds)?),

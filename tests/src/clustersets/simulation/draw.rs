@@ -20,10 +20,10 @@ impl Section {
         let words: Vec<_> = self.marker.split(' ').collect();
         match words[..] {
             ["refuse", of, verb, plural, _, code] => {
-                let of = if of.contains('/') { "of a peer" } else { "of all" };
-                let of = format!("refuse {of}, {code}");
+                let of = format!("refuse {}, {code}", whose(of));
                 vec![format!("refuse {verb}"), format!("refuse {plural}"), of]
             }
+            [what, of] if FAILURES.contains(&what) => vec![format!("{what} {}", whose(of))],
             ["gone" | "back" | "delete", _, kind, ..] => vec![format!("{} {kind}", words[0])],
             _ => vec![words[0].to_owned()],
         }
@@ -37,9 +37,11 @@ pub(super) fn sorts() -> BTreeSet<String> {
     let refused = VERBS.iter().chain(&PLURALS).map(|what| format!("refuse {what}"));
     let codes = CODES
         .iter()
-        .flat_map(|(code, _)| ["of a peer", "of all"].map(|of| format!("refuse {of}, {code}")));
+        .flat_map(|(code, _)| ["c1", "c1/c2"].map(|of| format!("refuse {}, {code}", whose(of))));
+    let failures =
+        FAILURES.iter().flat_map(|what| ["c1", "c1/c2"].map(|of| format!("{what} {}", whose(of))));
     let plain = STEPS.iter().map(|step| (*step).to_owned());
-    plain.chain(deleted).chain(types).chain(refused).chain(codes).collect()
+    plain.chain(failures).chain(deleted).chain(types).chain(refused).chain(codes).collect()
 }
 
 /// The answers that refusals lead to: verbs and codes.
@@ -79,11 +81,13 @@ const CODES: [(u16, &str); 7] = [
     (504, "the request did not complete in time"),
 ];
 /// The steps that are of one sort.
-const STEPS: [&str; 25] = [
+const STEPS: [&str; 22] = [
     "seed", "clusters", "hub", "replicas", "clock", "settle", "wait", "apply", "export",
-    "unexport", "link", "away", "hangs", "loses", "answers", "forgets", "slow", "lag", "allow",
-    "backup", "restore", "kill", "start", "restart", "end",
+    "unexport", "link", "answers", "forgets", "slow", "lag", "allow", "backup", "restore", "kill",
+    "start", "restart", "end",
 ];
+/// What becomes of an API server, for one reader or for all.
+const FAILURES: [&str; 4] = ["away", "hangs", "loses", "repeats"];
 /// What people and operators delete.
 const KINDS: [&str; 7] = [
     "Service",
@@ -140,6 +144,11 @@ pub(super) fn text(sections: &[Section]) -> String {
         let _ = write!(text, "-- {marker} --\n{body}");
     }
     text
+}
+
+/// Whose requests a fault is about, for `c1/c2` and `c1`.
+fn whose(of: &str) -> &'static str {
+    if of.contains('/') { "of a peer" } else { "of all" }
 }
 
 /// Selectors of clusters; `words` make them differ.
@@ -391,10 +400,12 @@ impl Draw {
     fn fault(&mut self) {
         let cluster = self.cluster();
         match self.rng.u32(..100) {
-            0..10 => self.say(format!("away {cluster}")),
-            10..18 => self.say(format!("hangs {cluster}")),
-            18..25 => self.say(format!("loses {cluster}")),
-            25..40 => self.say(format!("answers {cluster}")),
+            0..28 => {
+                let what = self.one(&FAILURES);
+                let of = self.readers(cluster);
+                self.say(format!("{what} {of}"));
+            }
+            28..40 => self.say(format!("answers {cluster}")),
             40..47 => self.say(format!("forgets {cluster}")),
             47..51 => {
                 let seconds = self.one(&["0.5", "3", "20", "45"]);
@@ -407,8 +418,7 @@ impl Draw {
             56..74 => {
                 let (code, message) = self.one(&CODES);
                 let (verb, plural) = (self.one(&VERBS), self.one(&PLURALS));
-                let by = self.cluster();
-                let of = if self.chance(50) { format!("{cluster}/{by}") } else { cluster };
+                let of = self.readers(cluster);
                 let marker = format!("refuse {of} {verb} {plural} * {code}");
                 self.sections.push(Section { marker, body: format!("{message}\n") });
             }
@@ -428,6 +438,12 @@ impl Draw {
                 self.say(format!("clock {cluster} {seconds}"));
             }
         }
+    }
+
+    /// All requests to the API server of a cluster, or those of one controller.
+    fn readers(&mut self, cluster: String) -> String {
+        let by = self.cluster();
+        if self.chance(50) { format!("{cluster}/{by}") } else { cluster }
     }
 
     /// What becomes of controllers.
