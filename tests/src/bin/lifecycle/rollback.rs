@@ -2,6 +2,9 @@
 
 use std::env;
 
+use aya::maps::MapInfo;
+use mcs_common::maps;
+
 use crate::{
     orphan::{Scene, go_on},
     prelude::*,
@@ -26,25 +29,18 @@ fn rolls_back(world: &mut World) -> Result {
         return Err(skip(format!("{TWO_SLOTS} names no agent: `cargo xtask test` builds it")));
     };
     let mut scene = Scene::begin(world, "rolled", FLAGS)?;
-    let established = scene.connect_all()?;
-    // From now on packets without a flow go elsewhere.
-    scene.site.apply(&scene.target.clone().with(SETS[1]).service)?;
-    let of_packets: Vec<_> = established
-        .iter()
-        .zip(CLIENTS)
-        .filter(|(_, (sockets, _))| !sockets)
-        .map(|((stream, vip), _)| Ok((stream.try_clone()?, *vip)))
-        .collect::<Result<_>>()?;
+    let (mut established, mut of_packets) = connect(&scene)?;
     let own = scene.site.agent.binary().to_owned();
     // Those of the starts that are killed, one after the other: each map of state has another size in one of them.
     let others =
         [(&own, &["--tc=on", "--max-flows=4096"]), (&two_slots, &["--tc=on", "--max-flows=512"])];
-    let (mut killed, mut starts) = (0, 0);
+    let (mut killed, mut committed, mut starts) = (0, 0, 0);
     for (operation, calls) in KILLS {
         let last = calls.last().copied().unwrap_or_default();
         let calls = if is_full() { (1..=last).collect() } else { calls.to_vec() };
         for call in calls {
             let refusal = Refusal::killed_at(operation, call);
+            let table = table_of_sockets(&scene)?;
             let agent = &mut scene.site.agent;
             for (binary, flags) in others {
                 agent.set_binary(&refusal.script(binary, world.run.directory())?);
@@ -54,14 +50,50 @@ fn rolls_back(world: &mut World) -> Result {
                 killed += u32::from(is_killed(agent).with_context(|| refusal.to_string())?);
                 go_on(&of_packets).with_context(|| format!("{refusal}, before the rollback"))?;
             }
+            let keeps_table = table_of_sockets(&scene)? == table;
             start_instead(&mut scene.site.agent, FLAGS)?;
             scene.site.agent.wait_until_healthy()?;
-            go_on(&established).with_context(|| refusal.to_string())?;
+            if keeps_table {
+                go_on(&established).with_context(|| refusal.to_string())?;
+                continue;
+            }
+            // The other table had taken the place of theirs: sockets go on, and show their backends.
+            for (stream, _) in &established {
+                still_goes(stream, stream.peer_addr()?).with_context(|| refusal.to_string())?;
+            }
+            committed += 1;
+            (established, of_packets) = connect(&scene)?;
         }
     }
-    tell(format!("{killed} of {starts} starts were killed on the way; every connection went on"));
+    tell(format!(
+        "{killed} of {starts} starts were killed on the way, and {committed} had committed another table of sockets; every \
+         connection went on"
+    ));
     ensure!(killed * 2 > starts, "most of them came through");
+    ensure!(
+        committed * 4 < starts,
+        "most of those with another table of sockets have committed it"
+    );
     Ok(())
+}
+
+type Connection = (TcpStream, SocketAddr);
+
+/// New connections of both paths, and those by packets again. Packets without a flow go elsewhere from now on.
+fn connect(scene: &Scene) -> Result<(Vec<Connection>, Vec<Connection>)> {
+    scene.site.apply(&scene.target.clone().with(SETS[0]).service)?;
+    let established = scene.connect_all()?;
+    scene.site.apply(&scene.target.clone().with(SETS[1]).service)?;
+    let of_packets = established.iter().zip(CLIENTS).filter(|(_, (sockets, _))| !sockets);
+    let of_packets = of_packets.map(|((stream, vip), _)| Ok((stream.try_clone()?, *vip)));
+    let of_packets = of_packets.collect::<Result<_>>()?;
+    Ok((established, of_packets))
+}
+
+/// The table in which attached programs find what sockets have connected to.
+fn table_of_sockets(scene: &Scene) -> Result<u32> {
+    let state = Pins::new(scene.site.agent.bpffs()).state();
+    Ok(MapInfo::from_pin(state.join(maps::SOCKET_CONNS))?.id())
 }
 
 /// Starts another agent in the place of this one, which may have been killed.
