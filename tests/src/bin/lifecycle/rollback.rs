@@ -90,10 +90,11 @@ fn connect(scene: &Scene) -> Result<(Vec<Connection>, Vec<Connection>)> {
     Ok((established, of_packets))
 }
 
-/// The table in which attached programs find what sockets have connected to.
-fn table_of_sockets(scene: &Scene) -> Result<u32> {
+/// The table of connected sockets. A commit that is cut short has replaced only one of its maps.
+fn table_of_sockets(scene: &Scene) -> Result<[u32; 2]> {
     let state = Pins::new(scene.site.agent.bpffs()).state();
-    Ok(MapInfo::from_pin(state.join(maps::SOCKET_CONNS))?.id())
+    let id = |name| Ok(MapInfo::from_pin(state.join(name))?.id());
+    Ok([id(maps::SOCKET_TAGS)?, id(maps::SOCKET_CONNS)?])
 }
 
 /// Starts another agent in the place of this one, which may have been killed.
