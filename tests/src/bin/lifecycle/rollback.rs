@@ -93,7 +93,7 @@ fn connect(scene: &Scene) -> Result<(Vec<Connection>, Vec<Connection>)> {
 /// The table of connected sockets. A commit that is cut short has replaced only one of its maps.
 fn table_of_sockets(scene: &Scene) -> Result<[u32; 2]> {
     let state = Pins::new(scene.site.agent.bpffs()).state();
-    let id = |name| Ok(MapInfo::from_pin(state.join(name))?.id());
+    let id = |name| anyhow::Ok(MapInfo::from_pin(state.join(name))?.id());
     Ok([id(maps::SOCKET_TAGS)?, id(maps::SOCKET_CONNS)?])
 }
 
