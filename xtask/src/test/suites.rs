@@ -136,7 +136,7 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[],
         work: Work::Debug("clustersets"),
-        budget: 20,
+        budget: 60,
         ..SUITE
     },
     Suite {
