@@ -34,7 +34,7 @@ pub use self::{
 use crate::core::{
     model::{
         Capacity, Departure, DesiredChanges, DesiredState, Ejections, EndpointSlice, EventBatch,
-        Kind, NodeContext, NodeFacts, ObjectKey, Protocol, SourceProblem, SourceStatus,
+        Kind, NodeContext, NodeFacts, ObjectKey, Parts, Protocol, SourceProblem, SourceStatus,
         Unreachable,
     },
     rules::{Preference, Rules},
@@ -326,9 +326,11 @@ impl Engine {
         let evaluated = rules.evaluate(&self.store.snapshot(), dirty, &self.node, found);
         round.rejected = evaluated.new_rejections;
         let is_full = evaluated.changes == DesiredChanges::Everything;
-        let is_of_tcp = match &evaluated.changes {
-            DesiredChanges::Everything => true,
-            DesiredChanges::Backends(ids) => ids.iter().any(|id| id.protocol == Protocol::Tcp),
+        let (is_of_tcp, is_of_vips) = match &evaluated.changes {
+            DesiredChanges::Everything => (true, true),
+            DesiredChanges::Parts(Parts { frontends, vips }) => {
+                (frontends.iter().any(|id| id.protocol == Protocol::Tcp), !vips.is_empty())
+            }
         };
         // A TCP backend is retired before it stops serving, so no step shows that it stops.
         if (self.node.stale_tcp || self.rules.totals().bounded > 0) && is_of_tcp {
@@ -338,8 +340,8 @@ impl Engine {
             self.note_deserted(&evaluated.changes, round);
         }
         self.scope.extend(evaluated.changes);
-        if is_full {
-            self.note_departures(evaluated.departures);
+        if is_of_vips {
+            self.note_departures(evaluated.departures, is_full);
         }
         is_full
     }
@@ -351,27 +353,34 @@ impl Engine {
         let over = self.deserted.expire(round.started);
         // A backend that was retired for lack of room can have clients too, and no step retires it again.
         round.may_leave_stale.extend(over.iter().map(|id| id.protocol));
-        self.scope.extend(DesiredChanges::Backends(over));
+        self.scope.extend(over.into());
         self.rules.set_deserted(Arc::clone(self.deserted.over()));
     }
 
     /// Notes which VIPs are not served any more, and which are served again. Served VIPs have precedence over departed ones
     /// where the maps lack room.
-    fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>) {
+    fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>, is_full: bool) {
         // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
         if self.store.synced() {
             for (ip, departure) in departures {
                 self.departed.add(ip, departure);
             }
         }
-        for ip in self.rules.open_to_others(self.departed.gone(), &self.store.snapshot()) {
-            self.departed.add(ip, Departure::HandedBack);
+        // A change that opens a departed VIP to others takes a full round.
+        if is_full {
+            for ip in self.rules.open_to_others(self.departed.gone(), &self.store.snapshot()) {
+                self.departed.add(ip, Departure::HandedBack);
+            }
         }
         let served = &self.rules.desired().vips;
         self.departed.remove_served(served);
         let room = self.node.capacity.vips.max(self.realized.capacity().vips) as usize;
         self.departed.limit(room.saturating_sub(served.len()));
-        self.rules.set_departed(self.departed.departures());
+        let (before, now) = (&self.rules.desired().departed, self.departed.departures());
+        let both = before.keys().chain(now.keys());
+        let vips = both.filter(|ip| before.get(ip) != now.get(ip)).copied().collect();
+        self.scope.extend(DesiredChanges::Parts(Parts { vips, ..Parts::default() }));
+        self.rules.set_departed(now);
     }
 
     /// Ends the refusal or the hand-over of departed VIPs whose time is over. `in_use` has the VIPs that flows used at some

@@ -15,7 +15,7 @@ mod object;
 
 pub use capacity::Capacity;
 pub use departure::Departure;
-pub use desired::{DesiredChanges, DesiredState, Totals};
+pub use desired::{DesiredChanges, DesiredState, Parts, Totals};
 pub use ejection::{Ejection, EjectionState, Ejections, FailedConnects};
 pub use event::{EventBatch, ObjectEvent};
 pub use frontend::{Backend, ClusterRun, Frontend, KEPT_FOR, Slots};

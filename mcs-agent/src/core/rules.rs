@@ -36,6 +36,7 @@ mod ejection;
 mod eligibility;
 pub(crate) mod full_round;
 mod name;
+mod partial_round;
 pub(crate) mod port;
 pub(crate) mod preference;
 pub(crate) mod problem;

@@ -2,6 +2,7 @@
 //! out.
 
 mod intern;
+mod prefixes;
 mod snapshot;
 
 use std::{
@@ -169,35 +170,26 @@ impl ReplacedObjects {
 /// The objects that changed since the rules last evaluated them.
 #[derive(Clone, PartialEq, Eq, Debug, Default)]
 pub struct DirtyObjects {
-    /// Whether a ServiceImport changed in more than its tiers of source clusters: it can affect every other import.
-    pub everything: bool,
+    /// The changed ServiceImports, whether they exist and can be read or not.
+    pub imports: BTreeSet<ObjectKey>,
     /// The changed EndpointSlices, whether they can be read or not.
     pub slices: BTreeSet<ObjectKey>,
-    /// The imports that changed in their tiers of source clusters alone.
-    pub tiers: BTreeSet<ObjectKey>,
-    /// The imports of `tiers`, and the imports that changed slices belong to or belonged to, whether they exist or not.
-    pub imports: BTreeSet<ObjectKey>,
+    /// The imports whose backends are to be selected again, whether they exist or not: these slices belong to them or
+    /// belonged to them.
+    pub reselected: BTreeSet<ObjectKey>,
 }
 
 impl DirtyObjects {
     /// Adds an object that changed, with its versions before and after the change.
     fn add(&mut self, object: &ObjectRef, versions: [Option<&StoredObject>; 2]) {
         if object.kind != Kind::EndpointSlice {
-            match versions {
-                [Some(StoredObject::Import(before)), Some(StoredObject::Import(now))]
-                    if before.differs_in_tiers_alone(now) =>
-                {
-                    self.tiers.insert(object.key.clone());
-                    self.imports.insert(object.key.clone());
-                }
-                _ => self.everything = true,
-            }
+            self.imports.insert(object.key.clone());
             return;
         }
         self.slices.insert(object.key.clone());
         for version in versions.into_iter().flatten() {
             if let StoredObject::Slice(slice) = version {
-                self.imports.insert(slice.import());
+                self.reselected.insert(slice.import());
             }
         }
     }
@@ -418,7 +410,7 @@ mod tests {
         let slice_of = |service| ObjectEvent::Apply(Object::Slice(slice("shop/a", service)));
         let of = |imports: &[&str]| DirtyObjects {
             slices: [key("shop/a")].into(),
-            imports: imports.iter().copied().map(key).collect(),
+            reselected: imports.iter().copied().map(key).collect(),
             ..DirtyObjects::default()
         };
         store.apply(batch([slice_of("web")]));
@@ -431,29 +423,8 @@ mod tests {
         store.apply(batch([malformed(import_ref("shop/web"))]));
         assert_eq!(
             store.take_dirty(),
-            DirtyObjects { everything: true, ..DirtyObjects::default() }
+            DirtyObjects { imports: [key("shop/web")].into(), ..DirtyObjects::default() }
         );
-    }
-
-    #[test]
-    fn other_tiers_of_an_import_make_it_dirty_alone() {
-        let mut store = ObjectStore::default();
-        let tiered = |results: &str| ServiceImport {
-            tiers: Some(Box::new(crate::core::model::Tiers::parse(results))),
-            ..import("shop/web")
-        };
-        store.apply(batch([apply_import(import("shop/web"))]));
-        store.take_dirty();
-        store.apply(batch([apply_import(tiered(r#"[{"clusters":["east"]}]"#))]));
-        let web: BTreeSet<_> = [key("shop/web")].into();
-        let expected = DirtyObjects { tiers: web.clone(), imports: web, ..DirtyObjects::default() };
-        assert_eq!(store.take_dirty(), expected);
-        store.apply(batch([apply_import(tiered("[{}]"))]));
-        assert!(!store.dirty().everything);
-        store.apply(batch([apply_import(tiered("[{}]").ip("10.0.0.1"))]));
-        assert!(store.take_dirty().everything);
-        store.apply(batch([apply_import(import("shop/web"))]));
-        assert!(store.take_dirty().everything, "something else changes too");
     }
 
     #[test]

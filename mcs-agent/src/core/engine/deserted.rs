@@ -6,7 +6,7 @@ use std::{
     time::Instant,
 };
 
-use crate::core::model::{DesiredChanges, DesiredState, FrontendId, KEPT_FOR};
+use crate::core::model::{DesiredChanges, DesiredState, Frontend, FrontendId, KEPT_FOR};
 
 /// The desired frontends that no endpoint serves.
 ///
@@ -38,11 +38,11 @@ impl DesertedFrontends {
                     self.note(*id, frontend.serves(), now);
                 }
             }
-            DesiredChanges::Backends(ids) => {
-                for (id, frontend) in
-                    ids.iter().filter_map(|id| desired.frontends.get_key_value(id))
-                {
-                    self.note(*id, frontend.serves(), now);
+            DesiredChanges::Parts(parts) => {
+                for id in &parts.frontends {
+                    // A frontend that is gone is no more deserted than one that is served.
+                    let serves = desired.frontends.get(id).is_none_or(Frontend::serves);
+                    self.note(*id, serves, now);
                 }
             }
         }

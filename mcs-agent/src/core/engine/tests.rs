@@ -419,12 +419,14 @@ fn a_full_round_waits_for_three_times_the_last_ones_duration() {
     let until = world.now.get() + 3 * round.took;
     assert_eq!(world.engine.gather_until(), None, "there is nothing to do");
     world.take([apply_slice(pods(0, 2, 1))]);
-    assert_eq!(world.engine.gather_until(), None, "a partial round does not wait");
     world.take([apply_import(web(1))]);
+    assert_eq!(world.engine.gather_until(), None, "a partial round does not wait");
+    let with_the_vip_of_another = |number| apply_import(web(number).ip("10.0.0.1"));
+    world.take([with_the_vip_of_another(1)]);
     assert_eq!(world.engine.gather_until(), Some(until));
     world.tick = Duration::from_secs(10);
     world.settle();
-    world.take([apply_import(web(2))]);
+    world.take([with_the_vip_of_another(2)]);
     assert_eq!(world.engine.gather_until(), Some(world.now.get() + Duration::from_secs(1)));
 }
 

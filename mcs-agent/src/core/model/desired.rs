@@ -53,21 +53,28 @@ impl DesiredState {
 
     /// The report of an import.
     pub fn report(&self, import: &ObjectKey) -> Option<&ImportReport> {
-        Some(&self.imports[self.report_index(import)?])
+        Some(&self.imports[self.report_index(import).ok()?])
     }
 
-    /// Replaces the report of an import, if it has one. Clones of the list keep the former report; an equal report copies
-    /// nothing.
-    pub(crate) fn set_report(&mut self, report: ImportReport) {
-        if let Some(index) = self.report_index(&report.import)
-            && *self.imports[index] != report
-        {
-            Arc::make_mut(&mut self.imports)[index] = Arc::new(report);
+    /// Adds or replaces the report of an import. Clones of the list keep the former one; an equal report copies nothing.
+    pub(crate) fn put_report(&mut self, report: ImportReport) {
+        match self.report_index(&report.import) {
+            Ok(index) if *self.imports[index] == report => {}
+            Ok(index) => Arc::make_mut(&mut self.imports)[index] = Arc::new(report),
+            Err(index) => Arc::make_mut(&mut self.imports).insert(index, Arc::new(report)),
         }
     }
 
-    fn report_index(&self, import: &ObjectKey) -> Option<usize> {
-        self.imports.binary_search_by(|report| report.import.cmp(import)).ok()
+    /// Removes the report of an import.
+    pub(crate) fn remove_report(&mut self, import: &ObjectKey) {
+        if let Ok(index) = self.report_index(import) {
+            Arc::make_mut(&mut self.imports).remove(index);
+        }
+    }
+
+    /// The index of a report, or where to insert it.
+    fn report_index(&self, import: &ObjectKey) -> Result<usize, usize> {
+        self.imports.binary_search_by(|report| report.import.cmp(import))
     }
 }
 
@@ -76,13 +83,28 @@ impl DesiredState {
 pub enum DesiredChanges {
     /// Any part.
     Everything,
-    /// Only the backends of these frontends.
-    Backends(BTreeSet<FrontendId>),
+    /// These parts alone.
+    Parts(Parts),
+}
+
+/// Some parts of the desired state, whether they are in it or not.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct Parts {
+    /// Frontends.
+    pub frontends: BTreeSet<FrontendId>,
+    /// VIPs.
+    pub vips: BTreeSet<IpAddr>,
 }
 
 impl Default for DesiredChanges {
     fn default() -> Self {
-        Self::Backends(BTreeSet::new())
+        Self::Parts(Parts::default())
+    }
+}
+
+impl From<BTreeSet<FrontendId>> for DesiredChanges {
+    fn from(frontends: BTreeSet<FrontendId>) -> Self {
+        Self::Parts(Parts { frontends, ..Parts::default() })
     }
 }
 
@@ -90,7 +112,10 @@ impl DesiredChanges {
     /// Adds more changes.
     pub fn extend(&mut self, more: Self) {
         match (self, more) {
-            (Self::Backends(ids), Self::Backends(more)) => ids.extend(more),
+            (Self::Parts(parts), Self::Parts(more)) => {
+                parts.frontends.extend(more.frontends);
+                parts.vips.extend(more.vips);
+            }
             (all, _) => *all = Self::Everything,
         }
     }

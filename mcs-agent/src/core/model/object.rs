@@ -133,11 +133,6 @@ impl ServiceImport {
         ObjectRef { kind: self.kind, key: self.key.clone() }
     }
 
-    /// Whether nothing differs but the tiers of source clusters.
-    pub fn differs_in_tiers_alone(&self, other: &Self) -> bool {
-        self.tiers != other.tiers && Self { tiers: other.tiers.clone(), ..self.clone() } == *other
-    }
-
     /// The value of a setting, as written.
     pub fn setting(&self, key: &str) -> Option<&str> {
         self.settings.iter().find(|(one, _)| *one == key).map(|(_, value)| &**value)

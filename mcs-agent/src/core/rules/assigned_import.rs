@@ -8,7 +8,7 @@ use super::{
     address::IpFamily,
     candidate::{self, Candidate, Fallback, Recorder},
     claim::Claim,
-    preference::{Choice, Preferences, Wishes},
+    preference::{Choice, Preferences},
     problem::ObjectProblem,
     slice::UsableSlices,
     slots,
@@ -66,21 +66,6 @@ impl<'a> AssignedImport<'a> {
 }
 
 impl Claim {
-    /// The claim with the tiers of source clusters that the import has now. `None`: something else follows from them too.
-    pub(super) fn with_tiers(
-        &self,
-        import: &ServiceImport,
-        node: &NodeContext,
-        preferences: &Preferences,
-    ) -> Option<Self> {
-        let (wishes, problems) = Wishes::of(import, node, preferences).ok()?;
-        let had_problem = self.problems.iter().any(ObjectProblem::is_ignored);
-        if had_problem || !problems.is_empty() {
-            return None;
-        }
-        Some(Self { wishes, ..self.clone() })
-    }
-
     /// Selects the backends of every frontend from the import's slices. No endpoint may be one of
     /// `vips`.
     pub(crate) fn select_backends<'a>(

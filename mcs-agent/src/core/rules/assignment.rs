@@ -23,18 +23,18 @@ pub(super) fn sort(claimants: &mut [Claimant<'_>]) {
 ///
 /// This limits the imports in the maps too: the maps hold an import only if it has a frontend.
 ///
-/// Returns every VIP with the first import that claims it. All imports that claim a VIP share it.
+/// Returns every VIP with the first import that claims it, and whether not all fits. All imports that claim a VIP share it.
 pub(super) fn assign(
     claimants: &mut [Claimant<'_>],
     capacity: Capacity,
     in_force: &DesiredState,
-) -> BTreeMap<IpAddr, ObjectKey> {
+) -> (BTreeMap<IpAddr, ObjectKey>, bool) {
     let mut assigner = Assigner::new(claimants, capacity, in_force);
     for (index, (_, claim)) in claimants.iter_mut().enumerate() {
         assigner.assign(index, claim);
     }
     // A map that is collected has full nodes: it takes half the memory of a map into which entries are inserted.
-    assigner.vips.into_iter().collect()
+    (assigner.vips.into_iter().collect(), assigner.is_crowded)
 }
 
 /// Who gets a frontend.
@@ -68,6 +68,9 @@ fn holders(claimants: &[Claimant<'_>]) -> BTreeMap<FrontendId, Holder> {
 
 struct Assigner {
     claimants: Vec<ObjectKey>,
+    /// The VIPs that several imports claim.
+    shared: BTreeSet<IpAddr>,
+    is_crowded: bool,
     holders: BTreeMap<FrontendId, Holder>,
     vips: BTreeMap<IpAddr, ObjectKey>,
     vip_quota: Quota<IpAddr>,
@@ -77,12 +80,15 @@ struct Assigner {
 impl Assigner {
     fn new(claimants: &[Claimant<'_>], capacity: Capacity, in_force: &DesiredState) -> Self {
         let holders = holders(claimants);
-        let vips: BTreeSet<IpAddr> =
-            claimants.iter().flat_map(|(_, claim)| &claim.vips).copied().collect();
+        let mut vips = BTreeSet::new();
+        let all = claimants.iter().flat_map(|(_, claim)| &claim.vips).copied();
+        let shared = all.filter(|ip| !vips.insert(*ip)).collect();
         let frontends = holders.keys().filter(|id| in_force.frontends.contains_key(id)).copied();
         let vip_limit = Limit::new(capacity.vips, "ClusterSetIPs", vips.len());
         let frontend_limit = Limit::new(capacity.frontends, "frontends", holders.len());
         Self {
+            shared,
+            is_crowded: !(vip_limit.suffices() && frontend_limit.suffices()),
             claimants: claimants.iter().map(|(import, _)| import.key.clone()).collect(),
             vips: BTreeMap::new(),
             vip_quota: Quota::new(vip_limit, &vips & &in_force.vips),
@@ -116,6 +122,7 @@ impl Assigner {
         }
         let is_contested = |one: ClaimedFrontend| self.holders[&one.id].is_contested;
         assigned.is_contested = claim.frontends().any(is_contested);
+        assigned.shares_vips = claim.vips.iter().any(|ip| self.shared.contains(ip));
         claim.problems.extend(problems);
         claim.assigned = assigned;
     }
@@ -246,7 +253,7 @@ mod tests {
             ]
         );
         let mut claimants = claimants(&imports);
-        let vips = assign(&mut claimants, room(100, 100), &DesiredState::default());
+        let (vips, _) = assign(&mut claimants, room(100, 100), &DesiredState::default());
         assert_eq!(
             claimants[1].1.problems[0].message,
             "10.0.0.1:80/TCP is held by ServiceImport shop/old, which goes first: one with slices before \
@@ -281,7 +288,7 @@ mod tests {
         let all = outcome(&imports, room(4, 7));
         assert_eq!(all.iter().filter(|row| row.3.contains(&Capacity)).count(), 0);
         let mut claimants = claimants(&imports);
-        let vips = assign(&mut claimants, room(3, 3), &DesiredState::default());
+        let (vips, _) = assign(&mut claimants, room(3, 3), &DesiredState::default());
         assert_eq!(vips.len(), 3);
         let messages: Vec<&str> =
             claimants[2].1.problems.iter().map(|problem| problem.message.as_str()).collect();

@@ -42,6 +42,8 @@ pub(super) struct Assignment {
     pub(super) has_vip: bool,
     /// Whether other imports claim one of its frontends too. Who gets it depends on who has slices.
     pub(super) is_contested: bool,
+    /// Whether other imports claim one of its VIPs too.
+    pub(super) shares_vips: bool,
 }
 
 /// An import and its claim.

@@ -22,50 +22,62 @@ pub(super) fn departures(
     node: &NodeContext,
     in_force: &DesiredState,
 ) -> BTreeMap<IpAddr, Departure> {
-    let gone: Vec<IpAddr> = in_force.vips.difference(&latest.desired.vips).copied().collect();
+    let gone: BTreeSet<IpAddr> = &in_force.vips - &latest.desired.vips;
     if gone.is_empty() {
         return BTreeMap::new();
     }
-    let derived: BTreeSet<IpAddr> = former
-        .claims
-        .values()
-        .filter(|claim| claim.has_derived_service)
-        .flat_map(|claim| &claim.vips)
-        .copied()
-        .collect();
-    let others = Others::new(snapshot, &latest.desired, node);
-    let is_taken =
-        |ip| derived.contains(&ip) || others.may_have(ip) || is_unreadable(ip, snapshot, in_force);
-    let departure = |ip| if is_taken(ip) { Departure::HandedBack } else { Departure::Gone };
-    gone.into_iter().map(|ip| (ip, departure(ip))).collect()
+    let derived = former.claims.values().filter(|claim| claim.has_derived_service);
+    let derived = derived.flat_map(|claim| &claim.vips).copied();
+    let unreadable = gone.iter().filter(|ip| is_unreadable(**ip, snapshot, in_force)).copied();
+    let taken = derived.chain(unreadable).collect();
+    of_gone(&gone, &taken, snapshot, &latest.desired, node)
 }
 
-/// The addresses that somebody else than the agent can have.
+/// What becomes of VIPs that nobody has in `desired`. `taken`: somebody else is known to have these.
+pub(super) fn of_gone(
+    gone: &BTreeSet<IpAddr>,
+    taken: &BTreeSet<IpAddr>,
+    snapshot: &Snapshot,
+    desired: &DesiredState,
+    node: &NodeContext,
+) -> BTreeMap<IpAddr, Departure> {
+    if gone.is_empty() {
+        return BTreeMap::new();
+    }
+    let others = Others::new(gone, snapshot, desired, node);
+    let is_taken = |ip| taken.contains(&ip) || others.may_have(ip);
+    let departure = |ip| if is_taken(ip) { Departure::HandedBack } else { Departure::Gone };
+    gone.iter().map(|ip| (*ip, departure(*ip))).collect()
+}
+
+/// Which of some addresses somebody else than the agent can have.
 pub(super) struct Others<'a> {
-    /// The addresses of all imports, also of imports that are left alone or rejected.
-    listed: BTreeSet<IpAddr>,
-    /// The addresses of backends: pods have them.
-    endpoints: BTreeSet<IpAddr>,
+    /// Imports list them, also imports that are left alone or rejected; or backends have them: those are of pods.
+    in_use: BTreeSet<IpAddr>,
     node: &'a NodeContext,
 }
 
 impl<'a> Others<'a> {
-    pub(super) fn new(snapshot: &Snapshot, desired: &DesiredState, node: &'a NodeContext) -> Self {
-        let ips = snapshot.imports().flat_map(|import| &import.ips);
-        let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
-        Self {
-            listed: ips.filter_map(|ip| ip.parse().ok()).collect(),
-            endpoints: backends.map(|backend| backend.address.ip()).collect(),
-            node,
+    pub(super) fn new(
+        ips: &BTreeSet<IpAddr>,
+        snapshot: &Snapshot,
+        desired: &DesiredState,
+        node: &'a NodeContext,
+    ) -> Self {
+        let listed = snapshot.imports().flat_map(|import| &import.ips);
+        let listed = listed.filter_map(|ip| ip.parse().ok());
+        let mut in_use: BTreeSet<IpAddr> = listed.filter(|ip| ips.contains(ip)).collect();
+        if ips.iter().any(|ip| snapshot.can_be_endpoint(*ip)) {
+            let backends = desired.frontends.values().flat_map(|frontend| &frontend.backends);
+            let backends = backends.map(|backend| backend.address.ip());
+            in_use.extend(backends.filter(|ip| ips.contains(ip)));
         }
+        Self { in_use, node }
     }
 
     /// Whether anything but a served import can have the address.
     pub(super) fn may_have(&self, ip: IpAddr) -> bool {
-        self.listed.contains(&ip)
-            || self.endpoints.contains(&ip)
-            || self.node.may_be_service(ip)
-            || !vip::is_allowed(ip, self.node)
+        self.in_use.contains(&ip) || self.node.may_be_service(ip) || !vip::is_allowed(ip, self.node)
     }
 }
 

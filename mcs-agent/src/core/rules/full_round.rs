@@ -1,6 +1,10 @@
 //! A full round: the rules evaluate every object.
 
-use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
 use super::{
     assignment, capacity,
@@ -25,9 +29,11 @@ pub(crate) struct Evaluation {
     /// By import. An import that is rejected or left alone has no claim.
     pub(crate) claims: BTreeMap<ObjectKey, Claim>,
     /// The imports with a claim whose backends are ejected if they do not answer.
-    pub(super) ejecting: Vec<ObjectKey>,
+    pub(super) ejecting: BTreeSet<ObjectKey>,
     /// The result of [`assignment::assign`].
     pub(crate) vips: BTreeMap<IpAddr, ObjectKey>,
+    /// Whether some VIPs or frontends did not fit.
+    pub(super) is_crowded: bool,
     /// Whether some backends or source clusters did not fit.
     pub(super) is_limited: bool,
     pub(super) totals: Totals,
@@ -40,16 +46,16 @@ pub(crate) fn evaluate(
     in_force: &DesiredState,
     preferences: &mut Preferences,
 ) -> Evaluation {
-    preferences.each(|one| one.begin_full());
+    preferences.each(|one| one.begin(None));
     let mut results = ObjectResults::default();
     let mut claimants = claimants(snapshot, node, in_force, preferences, &mut results);
     assignment::sort(&mut claimants);
-    let vips = assignment::assign(&mut claimants, node.capacity, in_force);
+    let (vips, is_crowded) = assignment::assign(&mut claimants, node.capacity, in_force);
     let mut imports = Vec::with_capacity(claimants.len());
     for (import, claim) in &claimants {
         imports.push(claim.select_backends(import, snapshot, &vips, node, preferences, &mut ()));
     }
-    preferences.each(|one| one.end_full());
+    preferences.each(|one| one.end());
     let is_limited = capacity::limit(&mut imports, node.capacity, in_force);
 
     let ObjectResults { mut reports, mut rejections } = results;
@@ -73,7 +79,7 @@ pub(crate) fn evaluate(
     let ejecting = ejecting.map(|(import, _)| import.key.clone()).collect();
     let claims = claimants.into_iter().map(|(import, claim)| (import.key.clone(), claim)).collect();
     let totals = Totals::of(&desired);
-    Evaluation { desired, claims, ejecting, vips, is_limited, totals }
+    Evaluation { desired, claims, ejecting, vips, is_crowded, is_limited, totals }
 }
 
 /// The reports and rejections of a round, not sorted yet.

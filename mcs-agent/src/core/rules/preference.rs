@@ -41,11 +41,12 @@ pub(crate) trait Preference: fmt::Debug + Send {
         Box::new(iter::empty())
     }
 
-    /// A full round begins: it decides about all frontends.
-    fn begin_full(&mut self) {}
+    /// A round begins to decide about these frontends, or about all: what is remembered of one about which it does not
+    /// decide is over.
+    fn begin(&mut self, _: Option<&[FrontendId]>) {}
 
-    /// A full round ends.
-    fn end_full(&mut self) {}
+    /// It has decided.
+    fn end(&mut self) {}
 
     /// Forgets all: it was decided before all objects were read.
     fn forget(&mut self) {}

@@ -2,7 +2,7 @@
 
 use std::fmt::Display;
 
-use mcs_kube::reasons::{Coded as _, Severity};
+use mcs_kube::reasons::Coded as _;
 
 use crate::core::model::{ObjectRef, Rejection, RejectionReason};
 
@@ -22,11 +22,6 @@ impl ObjectProblem {
     /// The table of reasons says what to do.
     pub(super) fn advised(reason: RejectionReason, fact: impl Display) -> Self {
         Self::new(reason, format!("{fact}; {}", reason.advice()))
-    }
-
-    /// Whether the import is served all the same, without it.
-    pub(super) fn is_ignored(&self) -> bool {
-        self.reason.severity() == Severity::Note
     }
 
     /// The rejection of this part of `object`.

@@ -265,10 +265,12 @@ proptest! {
         for (turn, events) in batches.into_iter().enumerate() {
             let node = &nodes[turn / 4 % nodes.len()];
             let slices = |event: &ObjectEvent| reference(event).kind == Kind::EndpointSlice;
-            // Most of the time only slices change, and some of them go.
+            // Half of the time only slices change, and some objects go.
             let mut events = events;
-            if turn % 4 != 0 {
+            if turn % 4 > 1 {
                 events.retain(slices);
+            }
+            if turn % 4 != 0 {
                 for event in events.iter_mut().skip(1).step_by(3) {
                     *event = ObjectEvent::Delete(reference(event));
                 }
@@ -288,15 +290,19 @@ proptest! {
             let desired = rules.desired();
             prop_assert_eq!(desired, &compute(&snapshot, node, &before));
             prop_assert_eq!(rules.totals(), &Totals::of(desired));
-            if let DesiredChanges::Backends(changed) = round.changes {
-                prop_assert_eq!(&desired.vips, &before.vips);
-                let others = |all: &DesiredState| {
-                    let mut others = all.frontends.clone();
-                    others.retain(|id, _| !changed.contains(id));
-                    others
-                };
+            let others = |all: &DesiredState| {
+                let (mut frontends, mut vips) = (all.frontends.clone(), all.vips.clone());
+                if let DesiredChanges::Parts(parts) = &round.changes {
+                    frontends.retain(|id, _| !parts.frontends.contains(id));
+                    vips.retain(|ip| !parts.vips.contains(ip));
+                }
+                (frontends, vips)
+            };
+            if round.changes != DesiredChanges::Everything {
                 prop_assert_eq!(others(desired), others(&before));
             }
+            let gone: BTreeSet<IpAddr> = &before.vips - &desired.vips;
+            prop_assert_eq!(round.departures.into_keys().collect::<BTreeSet<_>>(), gone);
             for rejection in round.new_rejections {
                 prop_assert!(!before.rejections.contains(&rejection), "{:?}", rejection);
             }

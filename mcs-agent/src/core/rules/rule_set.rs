@@ -2,25 +2,21 @@
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    iter,
     net::IpAddr,
     sync::Arc,
     time::Instant,
 };
 
 use super::{
-    claim::Claim,
     departure::{self, Others},
-    eligibility::{self, Coverage},
     full_round::{self, Evaluation},
+    partial_round,
     preference::Preferences,
-    problem::{self, ObjectProblem},
-    report,
 };
 use crate::core::{
     model::{
-        Departure, DesiredChanges, DesiredState, FrontendId, Kind, LeftAloneReason, NodeContext,
-        ObjectKey, ObjectRef, Protocol, Rejection, RejectionReason, ServiceImport, Totals,
+        Departure, DesiredChanges, DesiredState, FrontendId, NodeContext, ObjectKey, Protocol,
+        Rejection, RejectionReason, Totals,
     },
     store::{DirtyObjects, Snapshot},
 };
@@ -28,9 +24,8 @@ use crate::core::{
 /// The rules and their latest result.
 ///
 /// A partial round does not touch the other imports: to compare the objects of 10,000 imports with those of the round
-/// before takes a millisecond. As long as all backends fit, a slice affects only the frontends of its own import, and so do
-/// an import's tiers of source clusters. Every other change can affect all imports, because imports claim the same VIPs and
-/// ports.
+/// before takes a millisecond. As long as everything fits, a slice affects only the frontends of its own import, and so
+/// does an import that shares its VIPs with no other import and no endpoint. Every other change can affect all imports.
 #[derive(Debug, Default)]
 pub struct Rules {
     node: NodeContext,
@@ -63,12 +58,12 @@ impl Rules {
         if ips.is_empty() {
             return ips;
         }
-        let others = Others::new(snapshot, &self.latest.desired, &self.node);
-        ips.into_iter().filter(|ip| others.may_have(*ip)).collect()
+        let others = Others::new(&ips, snapshot, &self.latest.desired, &self.node);
+        ips.iter().filter(|ip| others.may_have(**ip)).copied().collect()
     }
 
     /// The imports whose backends are ejected if they do not answer.
-    pub fn ejecting(&self) -> &[ObjectKey] {
+    pub const fn ejecting(&self) -> &BTreeSet<ObjectKey> {
         &self.latest.ejecting
     }
 
@@ -89,10 +84,8 @@ impl Rules {
 
     /// Whether these changes need a full round, which takes much longer than a partial round.
     pub fn needs_full_round(&self, snapshot: &Snapshot, dirty: &DirtyObjects) -> bool {
-        let mut imports = dirty.imports.iter().filter_map(|key| snapshot.import(key));
-        dirty.everything
-            || (self.latest.is_limited && !(dirty.slices.is_empty() && dirty.imports.is_empty()))
-            || imports.any(|import| self.changes_eligibility(import, snapshot))
+        let Self { node, latest, preferences } = self;
+        partial_round::changed(latest, snapshot, dirty, node, preferences).is_none()
     }
 
     /// Sets the time of the next rounds. Without a time preferences remember nothing.
@@ -118,13 +111,17 @@ impl Rules {
         if in_force.is_some() {
             self.preferences.each(|one| one.forget());
         }
-        dirty.imports.extend(self.preferences.due_now().cloned());
-        dirty.imports.extend(self.node.ejections.differing(&node.ejections));
+        dirty.reselected.extend(self.preferences.due_now().cloned());
+        dirty.reselected.extend(self.node.ejections.differing(&node.ejections));
         self.node.ejections.clone_from(&node.ejections);
-        let may_be_partial = self.node == *node && !self.needs_full_round(snapshot, &dirty);
-        if may_be_partial
+        let Self { latest, preferences, .. } = self;
+        let changed = (self.node == *node)
+            .then(|| partial_round::changed(latest, snapshot, &dirty, node, preferences))
+            .flatten()
+            .filter(|changed| changed.is_empty() || in_force.is_none());
+        if let Some(changed) = changed
             && let Some(round) =
-                evaluate_dirty(&mut self.latest, snapshot, &dirty, node, &mut self.preferences)
+                partial_round::evaluate(latest, changed, snapshot, &dirty, node, preferences)
         {
             return round;
         }
@@ -138,119 +135,6 @@ impl Rules {
             self.node.clone_from(node);
         }
         Round { changes: DesiredChanges::Everything, new_rejections, departures }
-    }
-
-    /// Whether an import's slices now change who serves it, or the reason why it is left alone.
-    fn changes_eligibility(&self, import: &ServiceImport, snapshot: &Snapshot) -> bool {
-        let coverage = Coverage::of(import, snapshot.slices(&import.key), &self.node);
-        let now = eligibility::why_left_alone(import, &coverage);
-        if let Some(before) = self.latest.claims.get(&import.key) {
-            return now.is_some() || self.changes_claim(before, import, coverage.has_slices());
-        }
-        let before = self.latest.desired.report(&import.key);
-        match before.and_then(|report| report.left_alone.zip(Some(&report.message))) {
-            Some((LeftAloneReason::ServiceRange, _)) if now.is_none() => coverage.has_slices(),
-            Some((_, message)) => now.is_none_or(|now| now.message != *message),
-            None => now.is_some(),
-        }
-    }
-
-    /// Whether an import claims other VIPs or gets other frontends, since it has its first slice or has lost
-    /// its last one.
-    fn changes_claim(&self, before: &Claim, import: &ServiceImport, has_slices: bool) -> bool {
-        let yields = || eligibility::yields_to_services(import, has_slices);
-        before.has_slices != has_slices
-            && (before.assigned.is_contested
-                || !before.left_vips.is_empty()
-                || (yields() && before.vips.iter().any(|vip| self.node.may_be_service(*vip))))
-    }
-}
-
-/// Evaluates the imports that are dirty, and replaces their reports, frontends and rejections in `latest`.
-///
-/// `None`: a full round has to decide, since the backends of all imports together do not fit, or since tiers come with
-/// a problem.
-fn evaluate_dirty(
-    latest: &mut Evaluation,
-    snapshot: &Snapshot,
-    dirty: &DirtyObjects,
-    node: &NodeContext,
-    preferences: &mut Preferences,
-) -> Option<Round> {
-    let mut imports = Vec::new();
-    let mut retiered = Vec::new();
-    let mut totals = latest.totals.clone();
-    for key in &dirty.imports {
-        let Some(import) = snapshot.import(key) else { continue };
-        // Slices do not give an import a claim: an import without a claim still has none.
-        let Some(mut claim) = latest.claims.get(key) else { continue };
-        let with_tiers;
-        if dirty.tiers.contains(key) {
-            with_tiers = claim.with_tiers(import, node, preferences)?;
-            claim = &with_tiers;
-            retiered.push((key.clone(), claim.clone()));
-        }
-        let mut assigned =
-            claim.select_backends(import, snapshot, &latest.vips, node, preferences, &mut ());
-        for (id, frontend) in &mut assigned.frontends {
-            let former = latest.desired.frontends.get(id)?;
-            frontend.hold_of(Some(former));
-            totals.remove(former);
-            totals.add(frontend);
-        }
-        imports.push(assigned);
-    }
-    if !totals.fit(node.capacity) {
-        return None;
-    }
-    latest.totals = totals;
-    latest.claims.extend(retiered);
-    let desired = &mut latest.desired;
-    let slice = |key: &ObjectKey| ObjectRef { kind: Kind::EndpointSlice, key: key.clone() };
-    let mut evaluated: BTreeSet<ObjectRef> = dirty.slices.iter().map(slice).collect();
-    let malformed = evaluated.iter().filter_map(|object| {
-        let message = snapshot.problem(object)?;
-        Some(ObjectProblem::new(RejectionReason::Malformed, message).of(object))
-    });
-    let mut rejections: Vec<Rejection> = malformed.collect();
-    let mut changed = BTreeSet::new();
-    for assigned in imports {
-        let import = &assigned.import.key;
-        evaluated.extend(snapshot.slices(import).map(|one| slice(&one.key)));
-        desired.set_report(report::of_assigned(&assigned));
-        let object = assigned.import.read_from();
-        rejections.extend(assigned.slice_rejections);
-        rejections.extend(problem::rejections(assigned.problems, &object));
-        evaluated.insert(object);
-        for (id, frontend) in assigned.frontends {
-            if desired.frontends.get(&id) != Some(&frontend) {
-                desired.frontends.insert(id, frontend);
-                changed.insert(id);
-            }
-        }
-    }
-    rejections.sort();
-    let new_rejections = new_rejections(&desired.rejections, &rejections);
-    replace_rejections(&mut desired.rejections, &evaluated, rejections);
-    Some(Round {
-        changes: DesiredChanges::Backends(changed),
-        new_rejections,
-        departures: BTreeMap::new(),
-    })
-}
-
-/// Replaces the rejections of the evaluated objects. Both lists are sorted by object.
-fn replace_rejections(
-    all: &mut Vec<Rejection>,
-    evaluated: &BTreeSet<ObjectRef>,
-    rejections: Vec<Rejection>,
-) {
-    let mut rejections = rejections.into_iter().peekable();
-    for object in evaluated {
-        let begin = all.partition_point(|one| one.object < *object);
-        let count = all[begin..].partition_point(|one| one.object == *object);
-        let now = iter::from_fn(|| rejections.next_if(|now| now.object == *object));
-        all.splice(begin..begin + count, now);
     }
 }
 
@@ -266,7 +150,7 @@ pub struct Round {
 }
 
 /// The rejections in `after` that are not in `before`. Both are sorted.
-fn new_rejections(before: &[Rejection], after: &[Rejection]) -> Vec<Rejection> {
+pub(super) fn new_rejections(before: &[Rejection], after: &[Rejection]) -> Vec<Rejection> {
     let is_known = |rejection: &Rejection| match rejection.reason {
         // The message counts what all objects want, so it changes with each of them.
         RejectionReason::Capacity => {

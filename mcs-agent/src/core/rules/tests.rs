@@ -3,9 +3,9 @@
 use super::{EjectsAll, Rules, compute};
 use crate::core::{
     model::{
-        Capacity, DesiredChanges, DesiredState, Ejection, EjectionState, EndpointSlice, EventBatch,
-        ImportState, Kind, NodeContext, Object, ObjectEvent, ObjectRef, RejectionReason,
-        ServiceImport, Tiers,
+        Capacity, Departure, DesiredChanges, DesiredState, Ejection, EjectionState, EndpointSlice,
+        EventBatch, ImportState, Kind, NodeContext, Object, ObjectEvent, ObjectRef,
+        RejectionReason, ServiceImport, ServiceType, Tiers,
         fixture::{endpoint, import, key, knowing, plain_node, slice, snapshot},
     },
     store::{DirtyObjects, ObjectStore},
@@ -332,7 +332,7 @@ fn an_import_with_slices_goes_before_an_older_one_without() {
 }
 
 #[test]
-fn only_slices_that_change_who_serves_need_a_full_round() {
+fn only_slices_that_change_who_serves_a_vip_of_two_need_a_full_round() {
     let first_slice = |import: ServiceImport, others: Vec<Object>, node: &NodeContext| {
         let mut store = ObjectStore::default();
         let mut rules = Rules::default();
@@ -351,31 +351,66 @@ fn only_slices_that_change_who_serves_need_a_full_round() {
     for (import, others, node, expected) in [
         (web(), vec![], plain_node(), false),
         (web().ip("10.0.0.2"), vec![], plain_node(), false),
-        (derived, vec![], plain_node(), true),
+        (derived, vec![], plain_node(), false),
         (web(), vec![same_vip.into()], plain_node(), true),
-        (web(), vec![], inside.clone(), true),
-        (web().ip("10.96.0.1"), vec![], inside, true),
-        (web(), vec![], NodeContext::default(), true),
+        (web(), vec![], inside.clone(), false),
+        (web().ip("10.96.0.1"), vec![], inside, false),
+        (web(), vec![], NodeContext::default(), false),
     ] {
         let needed = first_slice(import.clone(), others, &node);
         assert_eq!(needed, expected, "{import:?} {:?}", node.facts.service_ranges);
     }
 }
 
+/// What changes of one import lead to: whether the round is full, and what departs.
 #[test]
-fn the_end_of_the_last_slice_needs_a_full_round_where_a_service_can_have_the_vip() {
-    for (node, expected) in [(plain_node(), false), (NodeContext::default(), true)] {
+fn a_changed_import_concerns_itself_alone_unless_others_want_its_addresses() {
+    use Departure::{Gone, HandedBack};
+    let other = import("shop/api").ip("10.0.0.9").port("http", 80);
+    let endpoint =
+        slice("shop/api-east", "api").cluster("east").address("10.1.0.1").port("http", 80);
+    let known: [Object; 3] = [web().into(), other.into(), endpoint.into()];
+    let removed =
+        || ObjectEvent::Delete(ObjectRef { kind: Kind::ServiceImport, key: key("shop/web") });
+    let put = |import: ServiceImport| ObjectEvent::Apply(import.into());
+    let at = |ip: &str| import("shop/web").ip(ip).port("http", 80);
+    let headless = ServiceImport { service_type: ServiceType::Headless, ..web() };
+    let small = |vips, frontends| {
+        let capacity = Capacity { vips, frontends, ..plain_node().capacity };
+        NodeContext { capacity, ..plain_node() }
+    };
+    let malformed = ObjectEvent::Malformed {
+        object: ObjectRef { kind: Kind::ServiceImport, key: key("shop/web") },
+        message: "not a map".to_owned(),
+    };
+    let new = |ip: &str| put(import("shop/new").ip(ip).port("http", 80));
+    for (change, node, is_full, departed) in [
+        (removed(), plain_node(), false, vec![Gone]),
+        (put(web().port("tls", 443)), plain_node(), false, vec![]),
+        (put(at("10.0.0.2")), plain_node(), false, vec![Gone]),
+        (put(headless), plain_node(), false, vec![HandedBack]),
+        (put(at("127.0.0.1")), plain_node(), false, vec![Gone]),
+        (put(at("10.1.0.7")), plain_node(), true, vec![Gone]),
+        (put(at("10.0.0.9")), plain_node(), true, vec![Gone]),
+        (malformed, plain_node(), true, vec![HandedBack]),
+        (new("10.0.0.2"), plain_node(), false, vec![]),
+        (new("10.0.0.1"), plain_node(), true, vec![]),
+        (new("10.0.0.2"), small(2, 9), true, vec![]),
+        (new("10.0.0.2"), small(9, 2), true, vec![]),
+        (removed(), small(1, 9), true, vec![]),
+    ] {
         let mut store = ObjectStore::default();
         let mut rules = Rules::default();
-        let objects: [Object; 2] = [web().into(), east().into()];
-        let events = objects.map(ObjectEvent::Apply).into();
+        let events = known.clone().map(ObjectEvent::Apply).into();
         store.apply(EventBatch { events, ..EventBatch::default() });
         rules.evaluate(&store.snapshot(), store.take_dirty(), &node, None);
-        let slice = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
-        let events = vec![ObjectEvent::Delete(slice)];
-        store.apply(EventBatch { events, ..EventBatch::default() });
+        let what = format!("{change:?} {:?}", node.capacity);
+        store.apply(EventBatch { events: vec![change], ..EventBatch::default() });
         let needed = rules.needs_full_round(&store.snapshot(), store.dirty());
-        assert_eq!(needed, expected, "{:?}", node.facts.service_ranges);
+        let round = rules.evaluate(&store.snapshot(), store.take_dirty(), &node, None);
+        let was_full = round.changes == DesiredChanges::Everything;
+        assert_eq!((needed, was_full), (is_full, is_full), "{what}");
+        assert_eq!(round.departures.into_values().collect::<Vec<_>>(), departed, "{what}");
     }
 }
 
@@ -389,7 +424,7 @@ fn other_tiers_concern_their_import_alone() {
         let events = objects.into_iter().map(ObjectEvent::Apply).collect();
         store.apply(EventBatch { events, ..EventBatch::default() });
         let round = rules.evaluate(&store.snapshot(), store.take_dirty(), &plain_node(), None);
-        let is_partial = matches!(round.changes, DesiredChanges::Backends(_));
+        let is_partial = matches!(round.changes, DesiredChanges::Parts(_));
         (is_partial, frontends(rules.desired()), rules.desired().rejections.len())
     };
     let other = import("shop/api").ip("10.0.0.9").port("http", 80);
@@ -405,9 +440,10 @@ fn other_tiers_concern_their_import_alone() {
     assert_eq!(round(&mut store, vec![west_first.into()]), (true, west_alone.clone(), 0));
     let moved = east().address("10.1.0.7").into();
     assert_eq!(round(&mut store, vec![moved]), (true, west_alone, 0), "a slice keeps the tiers");
-    assert_eq!(round(&mut store, vec![tiered("?").into()]).2, 1);
+    let (is_partial, _, rejections) = round(&mut store, vec![tiered("?").into()]);
+    assert_eq!((is_partial, rejections), (true, 1));
     let (is_partial, _, rejections) = round(&mut store, vec![web().into()]);
-    assert_eq!((is_partial, rejections), (false, 0));
+    assert_eq!((is_partial, rejections), (true, 0));
 }
 
 #[test]
@@ -418,7 +454,8 @@ fn a_verdict_of_the_node_concerns_its_import_alone() {
     let snapshot = snapshot(objects);
     let mut rules = Rules::default();
     rules.preferences.add(Some(Box::new(EjectsAll)));
-    let all = DirtyObjects { everything: true, ..DirtyObjects::default() };
+    let imports = ["shop/web", "shop/api"].map(key).into();
+    let all = DirtyObjects { imports, ..DirtyObjects::default() };
     rules.evaluate(&snapshot, all, &plain_node(), None);
     let dead = Ejection {
         import: key("shop/web"),
@@ -433,8 +470,8 @@ fn a_verdict_of_the_node_concerns_its_import_alone() {
         [(node, " east/10.1.0.2:8080"), (plain_node(), " east/10.1.0.1:8080 east/10.1.0.2:8080")]
     {
         let round = rules.evaluate(&snapshot, DirtyObjects::default(), &node, None);
-        let DesiredChanges::Backends(changed) = round.changes else { panic!("a full round") };
-        assert_eq!(changed.len(), 1);
+        let DesiredChanges::Parts(changed) = round.changes else { panic!("a full round") };
+        assert_eq!((changed.frontends.len(), changed.vips.len()), (1, 0));
         assert_eq!(frontends(rules.desired())[0], format!("10.0.0.1:80/TCP ->{backends}"));
     }
 }

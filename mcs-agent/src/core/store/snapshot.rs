@@ -1,7 +1,8 @@
 //! An immutable view of all objects.
 
-use std::{collections::BTreeMap, sync::Arc};
+use std::{collections::BTreeMap, net::IpAddr, sync::Arc};
 
+use super::prefixes::EndpointPrefixes;
 use crate::core::model::{EndpointSlice, Kind, ObjectKey, ObjectRef, ServiceImport};
 
 /// The version of an object in the store.
@@ -48,6 +49,7 @@ pub struct Snapshot {
     objects: Arc<BTreeMap<ObjectRef, StoredObject>>,
     /// The slices that can be read, by the import they belong to, whether it exists or not.
     by_import: Arc<BTreeMap<ObjectKey, Arc<SlicesByName>>>,
+    prefixes: EndpointPrefixes,
 }
 
 impl Snapshot {
@@ -78,6 +80,11 @@ impl Snapshot {
             StoredObject::Slice(slice) => Some(slice),
             StoredObject::Import(_) | StoredObject::Malformed(_) => None,
         }
+    }
+
+    /// Whether an endpoint of a slice that can be read can have the address.
+    pub fn can_be_endpoint(&self, ip: IpAddr) -> bool {
+        self.prefixes.has(ip)
     }
 
     /// Every object that cannot be read, with the reason.
@@ -119,8 +126,13 @@ impl Snapshot {
             Some(version) => objects.insert(object.clone(), version),
             None => objects.remove(object),
         };
-        if let Some(StoredObject::Slice(slice)) = &previous {
-            self.unindex(slice);
+        let former = match &previous {
+            Some(StoredObject::Slice(slice)) => Some(slice),
+            _ => None,
+        };
+        self.prefixes.replace(former.map(AsRef::as_ref), slice.as_deref());
+        if let Some(former) = former {
+            self.unindex(former);
         }
         if let Some(slice) = slice {
             self.index(&slice);

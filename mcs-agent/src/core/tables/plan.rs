@@ -5,11 +5,11 @@ mod frontend_change;
 
 use std::collections::BTreeMap;
 
-use mcs_common::FrontendKey;
+use mcs_common::{Address, FrontendKey};
 
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
 use super::{Realized, Step, convert::frontend_key};
-use crate::core::model::{Capacity, DesiredChanges, DesiredState, Frontend, FrontendId};
+use crate::core::model::{Capacity, DesiredChanges, DesiredState, Frontend, FrontendId, Parts};
 
 /// The steps from the realized to the desired state.
 #[derive(Clone, PartialEq, Debug, Default)]
@@ -145,16 +145,25 @@ pub fn plan_within(
         DesiredChanges::Everything => {
             let wanted: Wanted<'_> = desired.frontends.iter().map(by_key).collect();
             builder.clear_no_name();
-            builder.withdraw_vips();
-            builder.delete_frontends(|key| pruning.is_on() && !wanted.contains_key(key));
+            let contents = realized.contents();
+            builder.withdraw_vips(contents.vips.iter().map(|(vip, mode)| (*vip, *mode)));
+            let is_gone = |key: &FrontendKey| pruning.is_on() && !wanted.contains_key(key);
+            let damaged = realized.damaged().iter().copied();
+            builder.delete_frontends(damaged.chain(realized.frontends().filter(is_gone)));
             change(&mut builder, &wanted);
-            if !builder.plan.is_part {
-                builder.insert_vips();
-            }
+            builder.insert_vips(&desired.vips);
         }
-        DesiredChanges::Backends(ids) => {
-            let frontends = ids.iter().filter_map(|id| desired.frontends.get_key_value(id));
-            change(&mut builder, &frontends.map(by_key).collect());
+        DesiredChanges::Parts(Parts { frontends, vips }) => {
+            let found = frontends.iter().filter_map(|id| desired.frontends.get_key_value(id));
+            let wanted: Wanted<'_> = found.map(by_key).collect();
+            let known = vips.iter().map(|ip| Address::from(*ip));
+            let contents = realized.contents();
+            builder.withdraw_vips(known.filter_map(|vip| Some((vip, *contents.vips.get(&vip)?))));
+            let gone = frontends.iter().filter(|id| !desired.frontends.contains_key(id));
+            let gone = gone.map(frontend_key).filter(|key| realized.index(key).is_some());
+            builder.delete_frontends(gone);
+            change(&mut builder, &wanted);
+            builder.insert_vips(vips.intersection(&desired.vips));
         }
     }
     builder.finish()

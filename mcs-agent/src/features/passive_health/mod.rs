@@ -114,10 +114,10 @@ impl Passive {
         &mut self,
         state: &Path,
         targets: Targets,
-        imports: &[ObjectKey],
+        imports: &BTreeSet<ObjectKey>,
         endpoints: impl Fn(&ObjectKey) -> HashSet<SocketAddr>,
     ) -> io::Result<()> {
-        self.verdicts.retain(&imports.iter().collect(), endpoints);
+        self.verdicts.retain(imports, endpoints);
         let watch = match &mut self.watch {
             None if targets.is_empty() => return Ok(()),
             None => self.watch.insert(HealthMap::open(state)?),

@@ -144,7 +144,7 @@ impl Verdicts {
     /// Forgets all other imports, and the verdicts about backends that are none of their `endpoints` any more.
     pub(super) fn retain(
         &mut self,
-        imports: &BTreeSet<&ObjectKey>,
+        imports: &BTreeSet<ObjectKey>,
         endpoints: impl Fn(&ObjectKey) -> HashSet<SocketAddr>,
     ) {
         self.imports.retain(|import, backends| {

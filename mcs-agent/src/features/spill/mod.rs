@@ -8,7 +8,6 @@ mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet},
-    mem,
     sync::Arc,
     time::{Duration, Instant},
 };
@@ -197,7 +196,7 @@ fn shares(mut most: Vec<u64>, rule: SpillRule, tallies: &[Tally]) -> Vec<u64> {
 #[derive(Debug, Default)]
 struct Spills {
     memories: BTreeMap<FrontendId, TierHistory>,
-    /// The memories of frontends that the current full round has not come to yet.
+    /// The memories of frontends that the current round has to decide about and has not come to yet.
     former: BTreeMap<FrontendId, TierHistory>,
     /// When to decide about a frontend again although nothing changes, and its import.
     due: BTreeMap<FrontendId, (Instant, ObjectKey)>,
@@ -234,13 +233,20 @@ impl Preference for Spills {
         Box::new(self.due.values())
     }
 
-    fn begin_full(&mut self) {
-        self.former = mem::take(&mut self.memories);
-        self.due.clear();
+    fn begin(&mut self, frontends: Option<&[FrontendId]>) {
+        let Some(frontends) = frontends else {
+            self.former.append(&mut self.memories);
+            self.due.clear();
+            return;
+        };
+        for frontend in frontends {
+            self.former.extend(self.memories.remove_entry(frontend));
+            self.due.remove(frontend);
+        }
     }
 
     /// A frontend that is gone must not be due for ever.
-    fn end_full(&mut self) {
+    fn end(&mut self) {
         self.former.clear();
     }
 

@@ -1,6 +1,6 @@
 //! The cost of a change in the agent, from the event to the maps. It does not depend on the number of services.
 
-use mcs_agent::core::model::{Object, ObjectEvent, ObjectKey};
+use mcs_agent::core::model::{Object, ObjectEvent, ObjectKey, ServiceImport};
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
 
 use super::{agent::Agent, allocator};
@@ -18,8 +18,54 @@ const SIZES: [u32; 2] = [100, 10_000];
 /// meets.
 const CHANGES: u32 = 64;
 
-/// What one change may take, on average, with any number of services.
-const MOST: Change = Change { allocations: 150, bytes: 40_000, steps: 5 };
+/// What changes.
+#[derive(Clone, Copy)]
+enum Sort {
+    /// An endpoint of a service.
+    Endpoint,
+    /// The affinity of an import.
+    Import,
+    /// An import comes with its slice.
+    Comes,
+    /// It goes.
+    Goes,
+}
+
+impl Sort {
+    const ALL: [Self; 4] = [Self::Endpoint, Self::Import, Self::Comes, Self::Goes];
+
+    const fn name(self) -> &'static str {
+        match self {
+            Self::Endpoint => "one endpoint",
+            Self::Import => "one import",
+            Self::Comes => "one import more",
+            Self::Goes => "one import less",
+        }
+    }
+
+    /// What one may take, on average, with these numbers of services. A frontend that comes or goes copies what is known of
+    /// the maps of frontends and VIPs.
+    const fn most(self, services: u32) -> Change {
+        match self {
+            Self::Endpoint | Self::Import => Change { allocations: 150, bytes: 40_000, steps: 5 },
+            Self::Comes | Self::Goes => Change {
+                allocations: 200 + services as u64 / 2,
+                bytes: 40_000 + 100 * services as u64,
+                steps: 6,
+            },
+        }
+    }
+
+    fn events(self, nth: u32, more: u32) -> Vec<ObjectEvent> {
+        let both = || [import(more), slice(more, 0)].into_iter();
+        match self {
+            Self::Endpoint => vec![ObjectEvent::Apply(slice(nth, 1))],
+            Self::Import => vec![ObjectEvent::Apply(sticky(nth))],
+            Self::Comes => both().map(ObjectEvent::Apply).collect(),
+            Self::Goes => both().map(|one| ObjectEvent::Delete(one.reference())).collect(),
+        }
+    }
+}
 
 /// What one change takes.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,14 +81,18 @@ struct Change {
 /// Whether a change is within its budget at each size.
 pub(crate) fn check() -> Result<bool> {
     let mut within = true;
-    println!("\n{:<42} {:>16}  {:>18}  {:>8}", "ONE ENDPOINT OF", "ALLOCATIONS", "BYTES", "STEPS");
+    println!("\n{:<48} {:>16}  {:>19}  {:>8}", "CHANGE", "ALLOCATIONS", "BYTES", "STEPS");
     for services in SIZES {
-        let Change { allocations, bytes, steps } = change(services)?;
-        let all = [(allocations, MOST.allocations), (bytes, MOST.bytes), (steps, MOST.steps)];
-        within &= all.iter().all(|(value, most)| value <= most);
-        let [allocations, bytes, steps] = all.map(|(value, most)| format!("{value} / {most}"));
-        let of = format!("{services} services, {} endpoints", services * ENDPOINTS);
-        println!("{of:<42} {allocations:>16}  {bytes:>18}  {steps:>8}");
+        for (sort, change) in changes(services)? {
+            let Change { allocations, bytes, steps } = change;
+            let most = sort.most(services);
+            let all = [(allocations, most.allocations), (bytes, most.bytes), (steps, most.steps)];
+            within &= all.iter().all(|(value, most)| value <= most);
+            let [allocations, bytes, steps] = all.map(|(value, most)| format!("{value} / {most}"));
+            let of =
+                format!("{}; {services} services, {} endpoints", sort.name(), services * ENDPOINTS);
+            println!("{of:<48} {allocations:>16}  {bytes:>19}  {steps:>8}");
+        }
     }
     println!(
         "\nFrom the event to the maps, on average of {CHANGES} changes; beside each what is allowed."
@@ -53,10 +103,10 @@ pub(crate) fn check() -> Result<bool> {
     Ok(within)
 }
 
-fn change(services: u32) -> Result<Change> {
-    let endpoints = services * ENDPOINTS;
-    let capacity =
-        Capacity { vips: services, frontends: services, endpoints, clusters: 4, imports: services };
+fn changes(services: u32) -> Result<Vec<(Sort, Change)>> {
+    let all = services + CHANGES;
+    let endpoints = all * ENDPOINTS;
+    let capacity = Capacity { vips: all, frontends: all, endpoints, clusters: 4, imports: all };
     let mut agent = Agent::new(capacity)?;
     let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
     agent.take(objects::lists(imports, slices))?;
@@ -65,12 +115,15 @@ fn change(services: u32) -> Result<Change> {
         let nth = number * 7919 % services + 1;
         agent.take(vec![ObjectEvent::Apply(slice(nth, 2 + number / services))])?;
     }
+    Sort::ALL.into_iter().map(|sort| Ok((sort, mean_of(sort, &mut agent, services)?))).collect()
+}
+
+fn mean_of(sort: Sort, agent: &mut Agent, services: u32) -> Result<Change> {
     let mut sum = Change::default();
     for number in 1..=CHANGES {
-        let nth = number * (services / CHANGES).max(1);
-        let event = ObjectEvent::Apply(slice(nth, 1));
+        let events = sort.events(number * (services / CHANGES).max(1), services + number);
         let before = allocator::calls();
-        sum.steps += agent.take(vec![event])?;
+        sum.steps += agent.take(events)?;
         let after = allocator::calls();
         sum.allocations += after.count - before.count;
         sum.bytes += after.bytes - before.bytes;
@@ -86,6 +139,17 @@ fn name(nth: u32) -> String {
 
 fn import(nth: u32) -> Object {
     objects::import(ObjectKey::new("shop", name(nth)), vip(nth))
+}
+
+/// An import whose clients stay with their backends.
+fn sticky(nth: u32) -> Object {
+    match import(nth) {
+        Object::Import(import) => Object::Import(ServiceImport {
+            session_affinity: Some("ClientIP".to_owned()),
+            ..import
+        }),
+        slice @ Object::Slice(_) => slice,
+    }
 }
 
 /// The slice of a service, with another first address in each generation.

@@ -1,6 +1,6 @@
 //! Builds a plan step by step, with what the maps would hold after each step.
 
-use std::{borrow::Cow, fmt::Display, iter};
+use std::{borrow::Cow, fmt::Display, iter, net::IpAddr};
 
 use bytemuck::Zeroable;
 use mcs_common::{
@@ -123,14 +123,13 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Deletes all VIPs but the desired and the departed ones, and sets the mode of the departed ones. Without pruning,
-    /// served VIPs stay served.
-    pub(super) fn withdraw_vips(&mut self) {
+    /// Deletes those of these VIPs in the maps that are neither desired nor departed, and sets the mode of the departed ones.
+    /// Without pruning, served VIPs stay served.
+    pub(super) fn withdraw_vips(&mut self, vips: impl Iterator<Item = (Address, u32)>) {
         let departed = |vip: &Address| self.desired.departed.get(&vip.to_ip());
         let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
-        let vips = self.realized.contents().vips_of_mode(may_change);
         let steps: Vec<Step> = vips
-            .filter(|(vip, _)| !self.desired.vips.contains(&vip.to_ip()))
+            .filter(|(vip, mode)| may_change(*mode) && !self.desired.vips.contains(&vip.to_ip()))
             .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
                 Some(wanted) if wanted == mode => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
@@ -142,19 +141,17 @@ impl<'a> PlanBuilder<'a> {
         }
     }
 
-    /// Deletes the frontends for which `is_gone`, and all damaged ones: a refusal is better than a wrong
-    /// backend.
-    pub(super) fn delete_frontends(&mut self, is_gone: impl Fn(&FrontendKey) -> bool) {
-        let damaged = self.realized.damaged().iter().copied();
-        let gone = self.realized.frontends().filter(is_gone);
-        for key in damaged.chain(gone).collect::<Vec<_>>() {
-            self.push(Step::DeleteFrontend(key));
-        }
+    /// Deletes frontends that are not desired, or damaged: a refusal is better than a wrong backend.
+    pub(super) fn delete_frontends(&mut self, gone: impl Iterator<Item = FrontendKey>) {
+        gone.for_each(|key| self.push(Step::DeleteFrontend(key)));
     }
 
-    /// Inserts the missing VIPs.
-    pub(super) fn insert_vips(&mut self) {
-        for vip in self.desired.vips.iter().map(|ip| Address::from(*ip)) {
+    /// Inserts those of these VIPs that are missing, unless the plan is full.
+    pub(super) fn insert_vips<'v>(&mut self, vips: impl IntoIterator<Item = &'v IpAddr>) {
+        if self.plan.is_part {
+            return;
+        }
+        for vip in vips.into_iter().map(|ip| Address::from(*ip)) {
             let contents = self.realized.contents();
             let has_room = contents.vips.len() < self.realized.capacity().vips as usize;
             match contents.vip(&vip) {

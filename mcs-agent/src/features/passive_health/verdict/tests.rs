@@ -320,9 +320,9 @@ fn what_is_not_asked_for_any_more_is_forgotten() {
     world.dies(0);
     world.observe();
     let all = |_: &ObjectKey| (0..2).map(address).collect();
-    world.verdicts.retain(&[&key("shop/web")].into(), all);
+    world.verdicts.retain(&[key("shop/web")].into(), all);
     assert!(!world.verdicts.is_empty());
-    world.verdicts.retain(&[&key("shop/api")].into(), all);
+    world.verdicts.retain(&[key("shop/api")].into(), all);
     assert!(world.verdicts.is_empty());
 }
 
@@ -344,14 +344,14 @@ fn a_verdict_ends_with_its_endpoint() {
     world.observe();
     world.confirm(Confirmation::Answers);
     let alone = |world: &World| world.with(EjectionState::AnswersAgent);
-    world.verdicts.retain(&[&web].into(), without(&[]));
+    world.verdicts.retain(&[web.clone()].into(), without(&[]));
     assert_eq!((world.half_open(), world.out(), alone(&world)), (vec![0], vec![1], vec![2]));
     // It fails, and its endpoint goes before the agent is answered.
     world.dies(3);
     world.observe();
     let suspect = world.verdicts.suspects();
     assert_eq!(suspect, [(web.clone(), address(3))]);
-    world.verdicts.retain(&[&web].into(), without(&[0, 1, 2, 3]));
+    world.verdicts.retain(&[web.clone()].into(), without(&[0, 1, 2, 3]));
     assert_eq!(world.verdicts.ejections(), []);
     assert_eq!(world.verdicts.confirm(world.now, &suspect[0], Confirmation::Dead), []);
     assert!(world.verdicts.is_empty());
