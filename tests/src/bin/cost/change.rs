@@ -1,4 +1,4 @@
-//! The cost of a change in the agent, from the event to the maps. It does not depend on the number of services.
+//! The cost of a change in the agent, from the event to the maps. That of an endpoint does not depend on the number of services.
 
 use mcs_agent::core::model::{Object, ObjectEvent, ObjectKey, ServiceImport};
 use mcs_tests::objects::{self, FIRST_ENDPOINT, vip};
@@ -43,15 +43,19 @@ impl Sort {
         }
     }
 
-    /// What one may take, on average, with these numbers of services. A frontend that comes or goes copies what is known of
-    /// the maps of frontends and VIPs.
-    const fn most(self, services: u32) -> Change {
+    /// What one may take, on average, with so many services. An import changes what the agent knows of whole maps: each
+    /// such part is copied once, which takes some bytes for each service.
+    fn most(self, services: u32) -> Change {
+        let services = u64::from(services);
         match self {
-            Self::Endpoint | Self::Import => Change { allocations: 150, bytes: 40_000, steps: 5 },
+            Self::Endpoint => Change { allocations: 150, bytes: 40_000, steps: 5 },
+            Self::Import => {
+                Change { allocations: 150 + services / 5, bytes: 40_000 + 25 * services, steps: 5 }
+            }
             Self::Comes | Self::Goes => Change {
-                allocations: 200 + services as u64 / 2,
-                bytes: 40_000 + 100 * services as u64,
-                steps: 6,
+                allocations: 400 + 2 * services,
+                bytes: 70_000 + 200 * services,
+                steps: 16,
             },
         }
     }
