@@ -139,8 +139,8 @@ fn non_empty(run: Range<u32>) -> Option<Range<u32>> {
 #[derive(Clone, Debug)]
 pub(super) struct NameTable {
     entries: FreeList,
-    /// By [`NameRecord::short`].
-    ids: Arc<BTreeMap<Box<[u8]>, u32>>,
+    /// By [`NameRecord::short`]. A copy of the map shares them.
+    ids: Arc<BTreeMap<Arc<[u8]>, u32>>,
     uses: Arc<BTreeMap<u32, u32>>,
 }
 
@@ -171,7 +171,7 @@ impl NameTable {
         names: impl Iterator<Item = NameRecord>,
     ) -> impl Iterator<Item = Option<u32>> {
         let mut free = self.entries.each();
-        names.map(move |name| self.ids.get(&name.short()).copied().or_else(|| free.next()))
+        names.map(move |name| self.ids.get(&*name.short()).copied().or_else(|| free.next()))
     }
 
     /// Something refers to the entry `times` more. `name` is what it holds.
@@ -184,7 +184,7 @@ impl NameTable {
         *uses += times;
         if is_new {
             self.entries.take(one(id));
-            Arc::make_mut(&mut self.ids).insert(name.short(), id);
+            Arc::make_mut(&mut self.ids).insert(name.short().into(), id);
         }
     }
 
@@ -196,8 +196,8 @@ impl NameTable {
             uses.remove();
             self.entries.release(one(id));
             let name = name.short();
-            if self.ids.get(&name) == Some(&id) {
-                Arc::make_mut(&mut self.ids).remove(&name);
+            if self.ids.get(&*name) == Some(&id) {
+                Arc::make_mut(&mut self.ids).remove(&*name);
             }
         }
     }

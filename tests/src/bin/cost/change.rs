@@ -52,11 +52,9 @@ impl Sort {
             Self::Import => {
                 Change { allocations: 150 + services / 5, bytes: 40_000 + 25 * services, steps: 5 }
             }
-            Self::Comes | Self::Goes => Change {
-                allocations: 400 + 2 * services,
-                bytes: 70_000 + 200 * services,
-                steps: 16,
-            },
+            Self::Comes | Self::Goes => {
+                Change { allocations: 400 + services, bytes: 70_000 + 200 * services, steps: 16 }
+            }
         }
     }
 
