@@ -44,6 +44,7 @@ pub(crate) mod problem;
 mod properties;
 mod quota;
 pub(crate) mod report;
+mod round;
 mod rule_set;
 mod slice;
 mod slots;
@@ -58,10 +59,7 @@ pub(crate) use self::address::{IpFamily, forbidden};
 #[cfg(test)]
 pub(crate) use self::preference::EjectsAll;
 pub(crate) use self::preference::{Bounded, Choice, Preference, Share, Wishes};
-pub use self::{
-    candidate::Fallback,
-    rule_set::{Round, Rules},
-};
+pub use self::{candidate::Fallback, round::Round, rule_set::Rules};
 pub use mcs_kube::reasons::Fate;
 
 /// The result of a full round, which every sequence of rounds has to reach.

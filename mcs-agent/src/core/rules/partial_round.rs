@@ -12,7 +12,7 @@ use super::{
     preference::Preferences,
     problem::{self, ObjectProblem},
     report,
-    rule_set::{Round, new_rejections},
+    round::{Round, new_rejections},
 };
 use crate::core::{
     model::{
@@ -205,8 +205,12 @@ pub(super) fn evaluate(
     }
     latest.totals = totals;
     let mut edit = Edit::new(latest, snapshot, dirty);
-    changed.into_iter().for_each(|one| edit.replace_claim(one));
-    imports.into_iter().for_each(|one| edit.replace_backends(one));
+    for one in changed {
+        edit.replace_claim(one);
+    }
+    for assigned in imports {
+        edit.replace_backends(assigned);
+    }
     Some(edit.round(node))
 }
 
