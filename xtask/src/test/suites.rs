@@ -118,7 +118,7 @@ pub(super) const SUITES: &[Suite] = &[
         needs: &[],
         work: Work::UnitTests,
         company: Company::Alone,
-        budget: 45,
+        budget: 75,
         ..SUITE
     },
     Suite {
@@ -127,7 +127,7 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[],
         work: Work::Debug("scenario"),
-        budget: 50,
+        budget: 75,
         ..SUITE
     },
     Suite {
@@ -151,7 +151,7 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         about: "The flow table as the agent keeps it, on the maps of the kernel",
-        budget: 10,
+        budget: 20,
         ..binary("flows")
     },
     Suite {
@@ -198,7 +198,7 @@ pub(super) const SUITES: &[Suite] = &[
     Suite {
         about: "What works with the objects of 18 systems and kube-proxy alone works with the agent",
         needs: CLUSTERS,
-        budget: 40,
+        budget: 50,
         ..binary("interop")
     },
     Suite {
@@ -231,7 +231,7 @@ pub(super) const SUITES: &[Suite] = &[
         root: false,
         needs: &[Purpose::Build, Purpose::Release],
         work: Work::Verb(&["release", "--dry-run", "--output", "target/suites/release"]),
-        budget: 20,
+        budget: 45,
         full: Some(Work::Verb(&["release", "--dry-run", "--cross"])),
         ..SUITE
     },
