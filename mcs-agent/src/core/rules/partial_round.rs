@@ -41,14 +41,16 @@ pub(super) fn changed<'a>(
     node: &NodeContext,
     preferences: &Preferences,
 ) -> Option<Vec<Changed<'a>>> {
+    let is_limited = latest.is_limited && *dirty != DirtyObjects::default();
+    if is_limited || dirty.imports.len() > MOST_IMPORTS {
+        return None;
+    }
     let of_slices = dirty.reselected.iter().filter(|key| {
         let import = snapshot.import(key);
         import.is_some_and(|import| changes_eligibility(latest, import, snapshot, node))
     });
     let keys: BTreeSet<&ObjectKey> = dirty.imports.iter().chain(of_slices).collect();
-    let is_limited = latest.is_limited && *dirty != DirtyObjects::default();
-    let is_too_much = keys.len() > MOST_IMPORTS || (latest.is_crowded && !keys.is_empty());
-    if is_limited || is_too_much {
+    if keys.len() > MOST_IMPORTS || (latest.is_crowded && !keys.is_empty()) {
         return None;
     }
     let mut new_vips = BTreeSet::new();

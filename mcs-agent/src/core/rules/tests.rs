@@ -362,6 +362,27 @@ fn only_slices_that_change_who_serves_a_vip_of_two_need_a_full_round() {
     }
 }
 
+#[test]
+fn the_end_of_the_last_slice_hands_the_vip_back_where_a_service_can_have_it() {
+    for (node, expected) in
+        [(plain_node(), vec![]), (NodeContext::default(), vec![Departure::HandedBack])]
+    {
+        let mut store = ObjectStore::default();
+        let mut rules = Rules::default();
+        let objects: [Object; 2] = [web().into(), east().into()];
+        let events = objects.map(ObjectEvent::Apply).into();
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        rules.evaluate(&store.snapshot(), store.take_dirty(), &node, None);
+        let slice = ObjectRef { kind: Kind::EndpointSlice, key: key("shop/web-east") };
+        let events = vec![ObjectEvent::Delete(slice)];
+        store.apply(EventBatch { events, ..EventBatch::default() });
+        let round = rules.evaluate(&store.snapshot(), store.take_dirty(), &node, None);
+        assert!(matches!(round.changes, DesiredChanges::Parts(_)), "no other import is concerned");
+        let departed: Vec<_> = round.departures.into_values().collect();
+        assert_eq!(departed, expected, "{:?}", node.facts.service_ranges);
+    }
+}
+
 /// What changes of one import lead to: whether the round is full, and what departs.
 #[test]
 fn a_changed_import_concerns_itself_alone_unless_others_want_its_addresses() {

@@ -5,7 +5,7 @@ mod frontend_change;
 
 use std::collections::BTreeMap;
 
-use mcs_common::{Address, FrontendKey};
+use mcs_common::{Address, FrontendKey, select::Tables as _};
 
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
 use super::{Realized, Step, convert::frontend_key};
@@ -145,8 +145,7 @@ pub fn plan_within(
         DesiredChanges::Everything => {
             let wanted: Wanted<'_> = desired.frontends.iter().map(by_key).collect();
             builder.clear_no_name();
-            let contents = realized.contents();
-            builder.withdraw_vips(contents.vips.iter().map(|(vip, mode)| (*vip, *mode)));
+            builder.withdraw_vips(realized.contents().vips_of_mode(|_| true));
             let is_gone = |key: &FrontendKey| pruning.is_on() && !wanted.contains_key(key);
             let damaged = realized.damaged().iter().copied();
             builder.delete_frontends(damaged.chain(realized.frontends().filter(is_gone)));
@@ -158,7 +157,7 @@ pub fn plan_within(
             let wanted: Wanted<'_> = found.map(by_key).collect();
             let known = vips.iter().map(|ip| Address::from(*ip));
             let contents = realized.contents();
-            builder.withdraw_vips(known.filter_map(|vip| Some((vip, *contents.vips.get(&vip)?))));
+            builder.withdraw_vips(known.filter_map(|vip| Some((vip, contents.vip(&vip)?))));
             let gone = frontends.iter().filter(|id| !desired.frontends.contains_key(id));
             let gone = gone.map(frontend_key).filter(|key| realized.index(key).is_some());
             builder.delete_frontends(gone);
