@@ -37,6 +37,18 @@ pub(crate) const CROSS: Profile = Profile { name: "release", output: "release-cr
 const CHANGES_THE_RESULT: &[&str] =
     &["CARGO_BUILD_", "CARGO_ENCODED_", "CARGO_INCREMENTAL", "CARGO_PROFILE_", "RUSTFLAGS"];
 
+/// Settings for what nobody measures: the crates of the workspace take longest to optimise.
+const QUICK: &[&str] = &[
+    "--config",
+    "profile.release.package.mcs-agent.opt-level=1",
+    "--config",
+    "profile.release.package.mcs-controller.opt-level=1",
+    "--config",
+    "profile.release.package.mcs-kube.opt-level=1",
+    "--config",
+    "profile.release.package.mcs-tests.opt-level=1",
+];
+
 impl Profile {
     /// `cargo build` in this profile.
     fn cargo(self, workspace: &Workspace) -> Command {
@@ -147,8 +159,6 @@ fn variant_agent(
     object: &Path,
     profile: Profile,
 ) -> Result<PathBuf> {
-    // Nobody measures it, and the agent takes longest to optimise.
-    const QUICK: &[&str] = &["--config", "profile.release.package.mcs-agent.opt-level=1"];
     let place = variant.write(workspace)?;
     let name = format!("mcs-agent-{}", variant.name);
     agent_in(workspace, &place, object, profile, QUICK, &name)
@@ -191,8 +201,7 @@ pub(crate) fn next_controller(
     let mut build = profile.cargo(workspace);
     build.current_dir(variant::NEXT.write(workspace)?);
     build.args(["--package", "mcs-agent", "--package", "mcs-controller"]);
-    // Nobody measures it.
-    build.args(["--config", "profile.release.package.mcs-controller.opt-level=1"]);
+    build.args(QUICK);
     process::run(build.env(OBJECT_VARIABLE, object)).context(profile.advice())?;
     let kept = workspace.target.join(profile.output).join("mcs-controller-next");
     let program = profile.directory(workspace).join("mcs-controller");
@@ -230,10 +239,11 @@ pub(crate) fn suites(
 ) -> Result<()> {
     // Without the suite that pauses the time of tokio: cargo would build all that uses tokio once more.
     let package = ["mcs-tests", "--no-default-features", "--features", "suites"];
-    binaries_of(workspace, object, profile, &package, binaries)
+    // With what is for tests alone, cargo builds mcs-agent and mcs-kube once more.
+    binaries_of(workspace, object, profile, &[&package, QUICK].concat(), binaries)
 }
 
-/// Builds binaries of a package that drives the agent, named with its features; [`suite`] says where they are.
+/// Builds binaries of a package that drives the agent, named with its features and settings; [`suite`] says where they are.
 pub(crate) fn binaries_of(
     workspace: &Workspace,
     object: &Path,

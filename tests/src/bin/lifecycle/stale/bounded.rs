@@ -140,9 +140,11 @@ fn begin(network: &Network, site: &Site, target: &Target) -> Result<Clients> {
 
 /// Takes the place of a pod's server, which is gone.
 pub(super) fn sinks(remote: &Namespace, pod: u8) -> Result<Vec<UdpSocket>> {
-    let bind = |ip: IpAddr| UdpSocket::bind((ip, UDP.1));
+    // A process that another thread starts holds the socket of the server too, until its execve(2).
+    let bind =
+        |ip: IpAddr| wait::until("the server to be gone", || Ok(UdpSocket::bind((ip, UDP.1))?));
     let sinks = remote.run(|| REMOTE.both(pod).map(bind))?;
-    let sinks = sinks.into_iter().collect::<io::Result<Vec<_>>>()?;
+    let sinks = sinks.into_iter().collect::<Result<Vec<_>>>()?;
     sinks.iter().try_for_each(|sink| sink.set_nonblocking(true))?;
     Ok(sinks)
 }
