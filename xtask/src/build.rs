@@ -40,11 +40,11 @@ const CHANGES_THE_RESULT: &[&str] =
 /// Settings for what nobody measures: the crates of the workspace take longest to optimise.
 const QUICK: &[&str] = &[
     "--config",
-    "profile.release.package.mcs-agent.opt-level=1",
+    "profile.release.package.mcs-agent.opt-level=0",
     "--config",
-    "profile.release.package.mcs-controller.opt-level=1",
+    "profile.release.package.mcs-controller.opt-level=0",
     "--config",
-    "profile.release.package.mcs-kube.opt-level=1",
+    "profile.release.package.mcs-kube.opt-level=0",
     "--config",
     "profile.release.package.mcs-tests.opt-level=1",
 ];
