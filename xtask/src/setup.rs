@@ -53,6 +53,8 @@ pub(crate) enum Purpose {
     Demo,
     /// The suites that need root
     Test,
+    /// API servers and kube-proxies of the newest Kubernetes, without a cluster
+    Servers,
     /// The Kubernetes clusters
     Clusters,
     /// The end-to-end suite on clusters that run elsewhere
@@ -168,7 +170,7 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
     Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
 }
 
-/// The directories with the programs of [`Purpose::Clusters`] or [`Purpose::Remote`], which are in the cache.
+/// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`] or [`Purpose::Remote`], which are in the cache.
 pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Result<Vec<PathBuf>> {
     let directory = |module: &GoModule| {
         let name = module.name;

@@ -55,7 +55,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         rustix::process::geteuid().is_root(),
         "takes root: sudo --preserve-env env \"PATH=$PATH\" cargo xtask bench"
     );
-    setup::ensure(workspace, &[Purpose::Build, Purpose::Test, Purpose::Clusters, Purpose::Bench])?;
+    setup::ensure(workspace, &[Purpose::Build, Purpose::Servers, Purpose::Bench])?;
     let object = build::object(workspace)?;
     let agent = build::release(workspace, &object)?;
     build::binaries_of(workspace, &object, RELEASE, &["mcs-bench"], &["bench"])?;
@@ -73,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if let Some(before) = &args.before {
         bench.env("MCS_AGENT_BEFORE", before);
     }
-    setup::name_cluster_programs(workspace, Purpose::Clusters, &mut bench)?;
+    setup::name_cluster_programs(workspace, Purpose::Servers, &mut bench)?;
     bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
     process::run(&mut bench)?;
     Ok(ExitCode::SUCCESS)

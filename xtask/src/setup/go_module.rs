@@ -53,9 +53,9 @@ const KUBERNETES: GoModule = GoModule {
 
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Clusters, Kind, Lint, Release, Remote};
+    use Purpose::{Clusters, Kind, Lint, Release, Remote, Servers};
     &[
-        GoModule { name: "kubernetes", ..KUBERNETES },
+        GoModule { name: "kubernetes", purposes: &[Clusters, Servers], ..KUBERNETES },
         GoModule {
             name: "kubectl",
             part_of: Some("kubernetes"),
@@ -65,7 +65,12 @@ const MODULES: &[GoModule] = {
         GoModule { name: OLDEST_KUBERNETES, ..KUBERNETES },
         // kind and kubeadm. The latter's version is what counts.
         GoModule { name: "kind", purposes: &[Kind], ..KUBERNETES },
-        GoModule { name: "etcd", provider: "go.etcd.io/etcd/server/v3", ..MODULE },
+        GoModule {
+            name: "etcd",
+            provider: "go.etcd.io/etcd/server/v3",
+            purposes: &[Clusters, Servers],
+            ..MODULE
+        },
         GoModule {
             name: "containerd",
             provider: "github.com/containerd/containerd/v2",

@@ -7,6 +7,7 @@ use std::{
     panic,
     process::Command,
     thread,
+    time::Instant,
 };
 
 use anyhow::{Context as _, Result, bail, ensure};
@@ -61,7 +62,12 @@ pub(super) fn apply(workspace: &Workspace, remedies: &[&Remedy]) -> Result<()> {
     let kernels = |remedy: &Remedy| matches!(remedy, Remedy::Kernel(_));
     let install = |of: &dyn Fn(&Remedy) -> bool| -> Result<()> {
         let mut remedies = remedies.iter().filter(|remedy| of(remedy));
-        remedies.try_for_each(|remedy| remedy.apply(workspace))
+        remedies.try_for_each(|remedy| {
+            let start = Instant::now();
+            remedy.apply(workspace)?;
+            eprintln!("setup: {remedy}: {} s", start.elapsed().as_secs());
+            Ok(())
+        })
     };
     thread::scope(|scope| {
         let threads = [

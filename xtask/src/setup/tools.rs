@@ -29,10 +29,10 @@ const fn program(
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Test};
+    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Servers, Test};
     &[
-        program("ip", "iproute2", &["-V"], &[Clusters, Demo, Test]),
-        program("nsenter", "util-linux", &["-V"], &[Clusters, Demo, Test]),
+        program("ip", "iproute2", &["-V"], &[Clusters, Demo, Servers, Test]),
+        program("nsenter", "util-linux", &["-V"], &[Clusters, Demo, Servers, Test]),
         program("curl", "curl", &["-V"], &[Demo, Test]),
         program("python3", "python3", &["-V"], &[Test]),
         program("bpftool", "bpftool", &["version"], &[Demo, Test]),
@@ -43,9 +43,9 @@ const PROGRAMS: &[Program] = {
         program("tc", "iproute2", &["-V"], &[Test]),
         program("promtool", "prometheus", &["--version"], &[Test]),
         program("ethtool", "ethtool", &["--version"], &[Test]),
-        program("nft", "nftables", &["--version"], &[Clusters, Test]),
+        program("nft", "nftables", &["--version"], &[Clusters, Servers, Test]),
         program("runc", "runc", &["--version"], &[Clusters]),
-        program("iptables", "iptables", &["--version"], &[Clusters]),
+        program("iptables", "iptables", &["--version"], &[Clusters, Servers]),
         program("clang", "clang", &["--version"], &[Bench]),
         program("shellcheck", "shellcheck", &["--version"], &[Lint]),
         program("busybox", "busybox-static", &["--help"], &[Clusters]),

@@ -199,7 +199,7 @@ impl<'a> Runner<'a> {
             let variables = variables.iter().flatten().flatten();
             command.envs(variables.map(|(name, path)| (name, path)));
         }
-        for purpose in [Purpose::Clusters, Purpose::Remote] {
+        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Remote] {
             if self.needs(suite).contains(&purpose) {
                 setup::name_cluster_programs(self.workspace, purpose, &mut command)?;
             }

@@ -96,8 +96,10 @@ const SUITE: Suite = Suite {
     full: None,
 };
 
-/// What suites with API servers need.
+/// What suites with API servers need that start other programs of a cluster too.
 const CLUSTERS: &[Purpose] = &[Purpose::Build, Purpose::Test, Purpose::Clusters];
+/// What suites with API servers and kube-proxies alone need.
+const SERVERS: &[Purpose] = &[Purpose::Build, Purpose::Test, Purpose::Servers];
 
 /// A suite that is the binary of its name.
 const fn binary(name: &'static str) -> Suite {
@@ -191,13 +193,13 @@ pub(super) const SUITES: &[Suite] = &[
     },
     Suite {
         about: "VIPs pass between kube-proxy and the agent while clients use them; with --full for longer",
-        needs: CLUSTERS,
+        needs: SERVERS,
         budget: 70,
         ..longer("handover")
     },
     Suite {
         about: "What works with the objects of 18 systems and kube-proxy alone works with the agent",
-        needs: CLUSTERS,
+        needs: SERVERS,
         budget: 50,
         ..binary("interop")
     },
