@@ -26,7 +26,7 @@ pub(super) enum Work {
     UnitTests,
     /// A binary of mcs-tests without optimisation and without the programs. It takes the arguments of the command line.
     Debug(&'static str),
-    /// A binary of mcs-tests, built like the agent of the image. It takes the arguments of the command line.
+    /// A static binary of mcs-tests, with the programs of the image. It takes the arguments of the command line.
     Binary(&'static str),
     /// A sample of mutants, or the mutants that the command line chooses. It fails if the tests miss one.
     Mutants,
