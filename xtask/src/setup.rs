@@ -53,7 +53,7 @@ pub(crate) enum Purpose {
     Demo,
     /// The suites that need root
     Test,
-    /// API servers and kube-proxies of the newest Kubernetes, without a cluster
+    /// API servers and kube-proxies of the newest Kubernetes with the types of the API, without a cluster
     Servers,
     /// The Kubernetes clusters
     Clusters,

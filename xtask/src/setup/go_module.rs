@@ -79,7 +79,12 @@ const MODULES: &[GoModule] = {
         },
         GoModule { name: "coredns", provider: "github.com/coredns/coredns", ..MODULE },
         GoModule { name: "flannel", provider: "github.com/flannel-io/flannel", ..MODULE },
-        GoModule { name: "mcs-api", provider: "sigs.k8s.io/mcs-api", ..MODULE },
+        GoModule {
+            name: "mcs-api",
+            provider: "sigs.k8s.io/mcs-api",
+            purposes: &[Clusters, Servers],
+            ..MODULE
+        },
         GoModule { name: "kube-proxy-watches", provider: "k8s.io/client-go", ..MODULE },
         GoModule {
             name: "helm",
