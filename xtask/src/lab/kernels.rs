@@ -45,8 +45,7 @@ const QUICK_ON_OLDEST: &[Suite] = &[Suite::Load, Suite::Packet];
 const CROSS_SUITES: &[Suite] = &[Suite::Load, Suite::Socket, Suite::Packet];
 /// What `--quick` runs on the newest one: whether its verifier takes the programs.
 const QUICK_ON_NEWEST: &[Suite] = &[Suite::Load];
-
-/// The newest kernel of Ubuntu 22.04 differs from the first one by its verifier.
+/// Ubuntu 22.04's newest kernel is in the matrix for its verifier, beside the first one.
 const LOADED_ALONE: &str = "5.15-fixed";
 
 /// Run the suites on other kernels, and print the matrix
@@ -65,7 +64,7 @@ pub(crate) struct Args {
         ),
     )]
     kernels: Vec<String>,
-    /// The suites; by default all, and `load` alone on 5.15-fixed, which differs from 5.15 by its verifier
+    /// The suites; by default all, and on 5.15-fixed, which is there for its verifier, `load` alone
     #[arg(long = "suite", value_name = "SUITE", value_enum, value_delimiter = ',')]
     suites: Vec<Suite>,
     /// Only load every program on the oldest and the newest kernel, and run the packet suite on the oldest, as a run of
@@ -220,8 +219,10 @@ impl Runner<'_> {
         }
         // One after the other: some are fetched by the same keys.
         sources.iter().try_for_each(|source| source.find_or_install(self.workspace).map(drop))?;
-        let verifier = |source: &Source| args.suites.is_empty() && source.name == LOADED_ALONE;
-        let suites_of = |source| if verifier(source) { &[Suite::Load] } else { suites };
+        let suites_of = |source: &Source| {
+            let is_loaded_alone = args.suites.is_empty() && source.name == LOADED_ALONE;
+            if is_loaded_alone { &[Suite::Load] } else { suites }
+        };
         let work: Vec<_> = sources.into_iter().map(|source| (source, suites_of(source))).collect();
         let mut rows = self.boot_all(&work);
         if chosen(HERE) && *kind == Kind::Amd64 {
