@@ -96,6 +96,11 @@ reasons! {
         EndpointForbidden "endpoint_forbidden" Wrong Operator "publish a unicast address";
         /// An endpoint is itself a ClusterSetIP: no loops.
         EndpointIsVip "endpoint_is_vip" Wrong Operator "publish a pod's address";
+        /// An endpoint has the address of a Service, and a socket program of others, which runs before ours, [may
+        /// leave it untranslated](limits.md#what-others-see).
+        EndpointUntranslated "endpoint_untranslated" Wrong Operator
+            "let exports have pod addresses; or put ours first, from Linux 6.17 on, by `mcs-agent cleanup` and a \
+             start; or start the agent with --service-backends=use if others translate packets";
         /// A port of the slice is 0 or above 65535.
         EndpointPortInvalid "endpoint_port_invalid" Wrong Operator "use 1 to 65535";
         /// A namespace or name of an import is longer than a label. The name of a source cluster is shortened

@@ -28,6 +28,10 @@ pub struct NodeFacts {
     /// The ranges of ClusterSetIPs of the cluster; empty while they are unknown.
     #[serde(default)]
     pub vip_ranges: Vec<IpNet>,
+    /// A socket program of others that runs everywhere before ours, where it keeps endpoints with the address of a Service from
+    /// being used: it may be what translates Services, and does not see what ours writes.
+    #[serde(default)]
+    pub translates_first: Option<String>,
 }
 
 impl NodeFacts {
@@ -35,6 +39,11 @@ impl NodeFacts {
     pub fn is_service(&self, ip: IpAddr) -> bool {
         let mut ranges = self.service_ranges.iter().flatten();
         ranges.any(|range| range.contains(&ip))
+    }
+
+    /// The socket program that may keep a backend of this address from being translated once more.
+    pub fn leaves_untranslated(&self, ip: IpAddr) -> Option<&str> {
+        self.translates_first.as_deref().filter(|_| self.is_service(ip))
     }
 
     /// Takes missing facts from `other`, and adds its addresses of the API server and its ranges of pods.
@@ -50,6 +59,7 @@ impl NodeFacts {
             pod_ranges: self.pod_ranges,
             traffic: if self.traffic == Traffic::default() { other.traffic } else { self.traffic },
             vip_ranges: if self.vip_ranges.is_empty() { other.vip_ranges } else { self.vip_ranges },
+            translates_first: self.translates_first.or(other.translates_first),
         }
     }
 }

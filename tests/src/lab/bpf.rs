@@ -231,7 +231,21 @@ impl Program {
 
     /// Attaches it to a cgroup, after the programs that are there.
     pub fn attach_to_cgroup(&self, cgroup: impl AsFd, attach: AttachType) -> io::Result<Link> {
+        self.attach_with(cgroup, attach, 0)
+    }
+
+    /// Attaches it to a cgroup, before the programs that are there ([`has_order_on_cgroups`]).
+    pub fn attach_to_cgroup_first(
+        &self,
+        cgroup: impl AsFd,
+        attach: AttachType,
+    ) -> io::Result<Link> {
+        self.attach_with(cgroup, attach, BPF_F_BEFORE)
+    }
+
+    fn attach_with(&self, cgroup: impl AsFd, attach: AttachType, flags: u32) -> io::Result<Link> {
         let mut attr = zeroed();
+        attr.link_create.flags = flags;
         attr.link_create.__bindgen_anon_1.prog_fd = number(self.0.as_fd());
         attr.link_create.__bindgen_anon_2.target_fd = number(cgroup.as_fd());
         attr.link_create.attach_type = attach as u32;

@@ -78,7 +78,7 @@ impl Claim {
         recorder: &mut dyn Recorder,
     ) -> AssignedImport<'a> {
         let (slices, slice_rejections) =
-            UsableSlices::read(snapshot.slices(&import.key), vips, recorder);
+            UsableSlices::read(snapshot.slices(&import.key), vips, &node.facts, recorder);
         // VIPs of one family share the backends of a port: the first frontend that has them.
         let mut selected: BTreeMap<(usize, IpFamily), usize> = BTreeMap::new();
         let mut drain_ignored = None;

@@ -14,8 +14,8 @@ use super::{
     problem::{self, ObjectProblem},
 };
 use crate::core::model::{
-    Endpoint, EndpointAddress, EndpointSlice, Kind, ObjectKey, ObjectRef, Protocol, Rejection,
-    RejectionReason, SlicePort,
+    Endpoint, EndpointAddress, EndpointSlice, Kind, NodeFacts, ObjectKey, ObjectRef, Protocol,
+    Rejection, RejectionReason, SlicePort,
 };
 
 /// The usable part of an import's slices.
@@ -52,12 +52,13 @@ impl<'a> UsableSlices<'a> {
     pub(super) fn read(
         slices: impl Iterator<Item = &'a EndpointSlice>,
         vips: &BTreeMap<IpAddr, ObjectKey>,
+        facts: &NodeFacts,
         recorder: &mut dyn Recorder,
     ) -> (Self, Vec<Rejection>) {
         let mut usable = Self::default();
         let mut rejections = Vec::new();
         for slice in slices {
-            let (usable_slice, problems) = UsableSlice::read(slice, vips, recorder);
+            let (usable_slice, problems) = UsableSlice::read(slice, vips, facts, recorder);
             let object = ObjectRef { kind: Kind::EndpointSlice, key: slice.key.clone() };
             rejections.extend(problem::rejections(problems, &object));
             usable.slices.extend(usable_slice);
@@ -91,6 +92,7 @@ impl<'a> UsableSlice<'a> {
     fn read(
         slice: &'a EndpointSlice,
         vips: &BTreeMap<IpAddr, ObjectKey>,
+        facts: &NodeFacts,
         recorder: &mut dyn Recorder,
     ) -> (Option<Self>, Vec<ObjectProblem>) {
         let cluster = &slice.source_cluster;
@@ -108,7 +110,7 @@ impl<'a> UsableSlice<'a> {
             }
         }
         for endpoint in &slice.endpoints {
-            match endpoint_address(endpoint, family, vips) {
+            match endpoint_address(endpoint, family, vips, facts) {
                 Ok(ip) => endpoints.push((ip, endpoint)),
                 Err(problem) => {
                     recorder.rejected(endpoint, &problem);
@@ -141,6 +143,7 @@ fn endpoint_address(
     endpoint: &Endpoint,
     family: IpFamily,
     vips: &BTreeMap<IpAddr, ObjectKey>,
+    facts: &NodeFacts,
 ) -> Result<IpAddr, ObjectProblem> {
     let rejected = |reason, what: String| Err(ObjectProblem::advised(reason, what));
     let wrong_family = |text: &dyn Display| {
@@ -163,6 +166,10 @@ fn endpoint_address(
         let what = format!("endpoint {ip} is itself the ClusterSetIP of {import}");
         return rejected(RejectionReason::EndpointIsVip, what);
     }
+    if let Some(first) = facts.leaves_untranslated(ip) {
+        let what = format!("endpoint {ip} is a Service, and {first} runs before our programs");
+        return rejected(RejectionReason::EndpointUntranslated, what);
+    }
     Ok(ip)
 }
 
@@ -172,7 +179,8 @@ mod tests {
     use crate::core::model::fixture::{endpoint, key, slice};
 
     fn read(slices: &[EndpointSlice]) -> (UsableSlices<'_>, Vec<RejectionReason>) {
-        let (usable, rejections) = UsableSlices::read(slices.iter(), &BTreeMap::new(), &mut ());
+        let (usable, rejections) =
+            UsableSlices::read(slices.iter(), &BTreeMap::new(), &NodeFacts::default(), &mut ());
         (usable, rejections.iter().map(|rejection| rejection.reason).collect())
     }
 
@@ -304,7 +312,7 @@ mod tests {
             ("10.9.0.1", IpFamily::V4, Some(RejectionReason::EndpointIsVip)),
             ("fd00:9::1", IpFamily::V6, Some(RejectionReason::EndpointIsVip)),
         ] {
-            let result = endpoint_address(&endpoint(text), family, &vips);
+            let result = endpoint_address(&endpoint(text), family, &vips, &NodeFacts::default());
             assert_eq!(result.as_ref().err().map(|r| r.reason), reason, "{text} {family:?}");
             if let Ok(ip) = result {
                 assert_eq!(ip.to_string(), text);
@@ -314,7 +322,28 @@ mod tests {
 
     #[test]
     fn an_endpoint_without_address_is_none() {
-        let result = endpoint_address(&Endpoint::default(), IpFamily::V4, &BTreeMap::new());
+        let nobody = BTreeMap::new();
+        let facts = NodeFacts::default();
+        let result = endpoint_address(&Endpoint::default(), IpFamily::V4, &nobody, &facts);
         assert_eq!(result.map_err(|problem| problem.reason), Err(RejectionReason::EndpointInvalid));
+    }
+
+    #[test]
+    fn a_service_is_no_endpoint_where_a_program_of_others_runs_first() {
+        let nobody = BTreeMap::new();
+        let mut facts = NodeFacts {
+            service_ranges: Some(["10.96.0.0/16".parse().unwrap()].into()),
+            ..NodeFacts::default()
+        };
+        let service = endpoint("10.96.0.9");
+        let pod = endpoint("10.1.0.1");
+        assert!(endpoint_address(&service, IpFamily::V4, &nobody, &facts).is_ok());
+        facts.translates_first = Some("program 7 (connect4, /)".to_owned());
+        let rejected = endpoint_address(&service, IpFamily::V4, &nobody, &facts).unwrap_err();
+        assert_eq!(rejected.reason, RejectionReason::EndpointUntranslated);
+        assert!(rejected.message.contains("program 7"), "{}", rejected.message);
+        assert!(endpoint_address(&pod, IpFamily::V4, &nobody, &facts).is_ok());
+        facts.service_ranges = None;
+        assert!(endpoint_address(&service, IpFamily::V4, &nobody, &facts).is_ok());
     }
 }

@@ -57,6 +57,11 @@ impl CgroupWalk {
         Self { rest, programs, known: BTreeSet::new(), coverage: CgroupCoverage::default() }
     }
 
+    /// The result so far.
+    pub const fn so_far(&self) -> &CgroupCoverage {
+        &self.coverage
+    }
+
     /// Checks `count` more cgroups. Returns the result after the last one.
     pub fn check_next(&mut self, count: usize) -> io::Result<Option<CgroupCoverage>> {
         for _ in 0..count {

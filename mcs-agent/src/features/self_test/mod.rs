@@ -3,6 +3,7 @@
 //!
 //! The [`loader`](crate::core::kernel::loader) checks what is attached, and where.
 
+mod args;
 mod cgroups;
 mod output;
 mod process;
@@ -19,7 +20,8 @@ pub(crate) use verifier::Verifier;
 
 /// The verification in the list of features.
 pub const FEATURE: Definition = Definition {
-    start: |_, _| Ok(Some(Box::new(Verifier::new()))),
+    flags: args::flags,
+    start: args::start,
     parts: |all| all.expect::<Option<AttachmentReport>>(SECTION),
     lines: output::lines,
     failings: output::failings,

@@ -39,6 +39,8 @@ pub(crate) struct Verifier {
     result: Option<SelfTestResult>,
     next: Option<Instant>,
     report: Option<AttachmentReport>,
+    /// Whether endpoints with the address of a Service are not used behind a program of others.
+    leaves_out_services: bool,
 }
 
 /// What is attached, and where.
@@ -53,7 +55,7 @@ pub(crate) struct SocketHooks<'a> {
 }
 
 impl Verifier {
-    pub(crate) fn new() -> Self {
+    pub(crate) fn new(leaves_out_services: bool) -> Self {
         let mut steps = interval(STEP_INTERVAL);
         steps.set_missed_tick_behavior(MissedTickBehavior::Delay);
         Self {
@@ -65,6 +67,7 @@ impl Verifier {
             result: None,
             next: None,
             report: None,
+            leaves_out_services,
         }
     }
 
@@ -81,7 +84,7 @@ impl Verifier {
     }
 
     /// Continues to check whether the socket programs are effective.
-    async fn go_on(&mut self, core: &Core) -> Follow {
+    async fn go_on(&mut self, core: &mut Core) -> Follow {
         if self.is_due() {
             // A VIP that only the maps contain can be wrong, so it has to be desired too.
             let realized = core.engine.realized();
@@ -100,11 +103,30 @@ impl Verifier {
             });
         }
         let programs = || core.installed.hook_programs();
-        if !self.continue_round(seconds_since_epoch(), programs).await {
-            return Follow::Nothing;
+        let has_ended = self.continue_round(seconds_since_epoch(), programs).await;
+        if has_ended {
+            self.note_cluster_ip(|| core.engine.cluster_ip_backend());
         }
-        self.note_cluster_ip(|| core.engine.cluster_ip_backend());
-        Follow::Report
+        if self.leaves_out_services && self.tell_rules(core) {
+            return Follow::Round;
+        }
+        if has_ended { Follow::Report } else { Follow::Nothing }
+    }
+
+    /// Tells the rules which program of others runs first. Returns whether that has changed.
+    fn tell_rules(&self, core: &mut Core) -> bool {
+        let latest = self.report.as_ref().map(|report| &report.coverage);
+        let current = self.walk.as_ref().map(CgroupWalk::so_far).or(self.coverage.as_ref());
+        // The walk begins with the cgroup where the programs are attached.
+        let Some(coverage) = current.or(latest).filter(|coverage| coverage.cgroups > 0) else {
+            return false;
+        };
+        let first = &coverage.translates_first;
+        let is_new = *first != core.engine.node().facts.translates_first;
+        if is_new {
+            core.engine.configure(|node| node.facts.translates_first.clone_from(first));
+        }
+        is_new
     }
 
     /// Begins a round.

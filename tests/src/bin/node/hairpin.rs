@@ -7,6 +7,7 @@ const BYTES: usize = 4_000_000;
 pub(crate) fn cases(suite: &mut Suite<World>) {
     each(suite, &Layout::ALL, "a pod reaches itself", reaches_itself);
     each(suite, &Layout::ALL, "a pod reaches pods of its node", reaches_neighbours);
+    suite.case("a pod with two addresses does not reach itself from the other one", two_addresses);
     each(suite, &[Layout::Bridged], "the node redirects nobody to a backend", is_not_redirected);
 }
 
@@ -68,6 +69,44 @@ fn reaches(
         let expected = SocketAddr::new(client, port);
         ensure!(came.contains(&expected), "{backend} saw {came:?} instead of {expected}");
     }
+    Ok(())
+}
+
+/// The programs know a hairpin by equal addresses, so that this packet comes to the pod from an address of its own.
+fn two_addresses(world: &mut World) -> Result {
+    let place = world.new_place(&[Layout::Routed])?;
+    let (node, pod) = (&place.node.netns, place.pod(Layout::Routed)?);
+    let other = Ipv4Addr::new(10, 79, 9, 9);
+    pod.netns.output("ip", &["addr", "add", &format!("{other}/32"), "dev", "lo"])?;
+    let via = pod.v4().to_string();
+    node.output("ip", &["route", "add", &other.to_string(), "via", &via, "dev", &pod.device])?;
+    let own = world.fresh("two-addresses").with_ips(pod.both());
+    let neighbour = place.peer(Layout::Routed)?;
+    let beside = world.fresh("beside-it").with_ips(neighbour.both());
+    let services = [&own.service, &beside.service];
+    let site = Site::start(&world.run, &place.name("two-addresses"), node, FLAGS, &services)?;
+    // How many packets of three requests were translated, and how many replies.
+    let exchanges = |from: Ipv4Addr, target: &Target| -> Result<[u64; 2]> {
+        let figures = || -> Result<[u64; 2]> {
+            let counters = site.agent.counters()?;
+            let of = |name| counters.get(name).copied().unwrap_or_default();
+            Ok(["packet_translated", "packet_reversed"].map(of))
+        };
+        let [sent, received] = figures()?;
+        pod.netns.run(|| {
+            let socket = UdpSocket::bind((from, 0))?;
+            socket.set_read_timeout(Some(SOON))?;
+            for _ in 0..3 {
+                socket.send_to(b"two addresses", target.udp(Family::V4))?;
+                let _ = socket.recv_from(&mut [0; 64]);
+            }
+            anyhow::Ok(())
+        })??;
+        let [then, back] = figures()?;
+        Ok([then - sent, back - received])
+    };
+    assert_eq!(exchanges(other, &beside)?, [3, 3], "the other address serves as a client's");
+    assert_eq!(exchanges(other, &own)?, [3, 0], "the pod drops what has its own source");
     Ok(())
 }
 

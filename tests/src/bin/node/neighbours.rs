@@ -4,14 +4,15 @@ use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a filter of others that is put at handle 1 leaves the guard", keeps_its_handle);
-    for by in Mechanism::BOTH {
-        let name = format!("a program of others before the guard degrades status, by {by}");
-        suite.case(name, move |world| {
-            // The program of others is attached by tcx.
-            can_attach(Mechanism::Tcx)?;
-            is_overtaken(world, by)
-        });
-    }
+    // The program of others is attached by tcx.
+    suite.case("a program of others before the guard degrades status", |world| {
+        can_attach(Mechanism::Tcx)?;
+        is_overtaken(world)
+    });
+    suite.case("a device with a tcx program of others gets no filters", |world| {
+        can_attach(Mechanism::Tcx)?;
+        gets_no_filters(world)
+    });
 }
 
 /// Sends to a VIP without a hook that translates, and returns how many packets the guard has dropped.
@@ -46,8 +47,8 @@ fn keeps_its_handle(world: &mut World) -> Result {
     })
 }
 
-fn is_overtaken(world: &World, by: Mechanism) -> Result {
-    let bench = Bench::start(world, by, &[])?;
+fn is_overtaken(world: &World) -> Result {
+    let bench = Bench::start(world, Mechanism::Tcx, &[])?;
     let is_told = || -> Result<bool> {
         let degraded = bench.site.agent.status()?["degraded"].to_string();
         Ok(degraded.contains(UPLINK) && degraded.contains("before the guard"))
@@ -63,4 +64,27 @@ fn is_overtaken(world: &World, by: Mechanism) -> Result {
         ensure!(!is_told()?, "{}", bench.site.agent.status()?["degraded"]);
         Ok(())
     })
+}
+
+/// With --tc-attach=clsact, as Cilium runs beside it: its tcx program accepts each packet, and no filter runs.
+fn gets_no_filters(world: &World) -> Result {
+    let bench = Bench::start(world, Mechanism::Clsact, &[])?;
+    let is_attached = |by: Mechanism| {
+        wait::until("the uplink to be attached", || {
+            let uplink = bench.devices()?[UPLINK].take();
+            ensure!(uplink["attached_by"] == by.to_string(), "{uplink}");
+            let filters =
+                bench.node().output("tc", &["filter", "show", "dev", UPLINK, "egress"])?;
+            let ours = usize::from(by == Mechanism::Clsact);
+            ensure!(filters.matches(" handle ").count() == ours, "{filters}");
+            ensure!(drops(&bench)? == 1, "a packet has left");
+            ensure!(bench.site.agent.is_healthy()?, "{}", bench.site.agent.status()?["degraded"]);
+            Ok(())
+        })
+    };
+    is_attached(Mechanism::Clsact)?;
+    let counter = Counter::by_tcx(bench.node(), UPLINK, Way::Egress, Order::First)?;
+    is_attached(Mechanism::Tcx)?;
+    drop(counter);
+    is_attached(Mechanism::Clsact)
 }

@@ -13,6 +13,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("programs of others, before and after ours", run_beside);
     suite.case("a program of others that refuses", refuses);
     suite.case("programs of others that lead a backend on", lead_on);
+    suite.case("a Service as a backend, behind a program of others", leaves_out);
 }
 
 const HOOKS: [Hook; 4] = [Hook::Connect4, Hook::Connect6, Hook::Sendmsg4, Hook::Recvmsg4];
@@ -145,5 +146,69 @@ fn lead_on(world: &mut World) -> Result {
         })?;
     }
     drop(in_cgroup);
+    World::end(site)
+}
+
+/// A backend that is a Service, behind a socket program of others, which does not see it.
+fn leaves_out(world: &mut World) -> Result {
+    let ((service, _), pod) = (nowhere(10), pod_v4(11));
+    let target = world.fresh("left-out").with_ips([service.into(), pod.into()]);
+    let range = format!("--service-cidr={service}/32");
+    let mut site = world.start("left-out", &[&range], &[&target.service])?;
+    let addresses = |site: &Site| -> Result<BTreeSet<IpAddr>> {
+        let frontends = site.agent.frontends("left-out")?;
+        Ok(frontends.into_values().flatten().map(|backend| backend.ip()).collect())
+    };
+    let (both, alone) = ([service.into(), pod.into()].into(), [pod.into()].into());
+    let expect = |site: &Site, expected: &BTreeSet<IpAddr>| {
+        wait::until("these backends", || {
+            let found = addresses(site)?;
+            ensure!(found == *expected, "{found:?}");
+            Ok(())
+        })
+    };
+    expect(&site, &both)?;
+
+    site.agent.stop()?;
+    site.agent.cleanup()?;
+    let cgroup = File::open(site.cgroup.path())?;
+    let hook = AttachType::BPF_CGROUP_INET4_CONNECT;
+    let program = Program::leading(hook, service, SocketAddrV4::new(pod, TCP.1))?;
+    let link = if has_order_on_cgroups() {
+        site.agent.come_back(&[&range])?;
+        let link = program.attach_to_cgroup_first(&cgroup, hook)?;
+        site.agent.replace(&[&range])?;
+        link
+    } else {
+        let link = program.attach_to_cgroup(&cgroup, hook)?;
+        site.agent.come_back(&[&range])?;
+        link
+    };
+    expect(&site, &alone)?;
+    let rejected = site.agent.status()?["report"]["rejections"].to_string();
+    ensure!(rejected.contains("endpoint_untranslated"), "{rejected}");
+    let explained = site.agent.command(&["explain", "default/left-out", "-o", "json"])?;
+    let explained = String::from_utf8_lossy(&explained.stdout).into_owned();
+    ensure!(explained.contains("endpoint_untranslated"), "{explained}");
+    let in_cgroup = site.cgroup.visit()?;
+    for place in Place::CLIENTS {
+        world.at(place, || {
+            for _ in 0..8 {
+                let stream = connected(Family::V4, target.tcp(Family::V4))?;
+                assert_eq!(identity(&stream)?, SocketAddr::new(pod.into(), TCP.1), "{place}");
+            }
+            Ok(())
+        })?;
+    }
+    drop(in_cgroup);
+
+    // An operator knows that others translate packets to it.
+    site.agent.replace(&[&range, "--service-backends=use"])?;
+    expect(&site, &both)?;
+    site.agent.replace(&[&range])?;
+    expect(&site, &alone)?;
+    drop(link);
+    site.agent.replace(&[&range])?;
+    expect(&site, &both)?;
     World::end(site)
 }

@@ -195,6 +195,7 @@ impl ClusterState {
                 .as_ref()
                 .map(|ranges| ranges.value().ranges().to_vec())
                 .unwrap_or_default(),
+            translates_first: None,
         }
     }
 

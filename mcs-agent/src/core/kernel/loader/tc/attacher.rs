@@ -48,6 +48,8 @@ pub struct DevicePrograms {
     filters: Vec<TcFilter>,
     /// A program that no agent has loaded, and its place.
     pub foreign: Option<String>,
+    /// Whether tcx has one.
+    has_foreign_tcx: bool,
     /// Another's program or filter that runs before ours, which should be the first. It may take packets.
     pub ahead: Option<String>,
 }
@@ -189,8 +191,14 @@ impl TcAttacher {
         Ok(found)
     }
 
+    /// How this device gets its programs. Programs of tcx run before any filter and can keep packets from it, so that a device
+    /// with one of others gets no filters.
+    const fn mechanism(&self, found: &DevicePrograms) -> Mechanism {
+        if found.has_foreign_tcx { Mechanism::Tcx } else { self.mechanism }
+    }
+
     /// Another's program or filter that runs before a program of ours, which should be the first on its side. `entries`: the
-    /// programs of tcx, by side; they run before filters.
+    /// programs of tcx, by side.
     fn ahead(
         &self,
         found: &DevicePrograms,
@@ -199,7 +207,7 @@ impl TcAttacher {
         for hook in TcHook::ALL.into_iter().filter(|hook| hook.position() == Position::First) {
             let direction = hook.direction();
             let of_tcx = entries.get(direction.name()).map(Vec::as_slice).unwrap_or_default();
-            let (earlier, ours) = match self.mechanism {
+            let (earlier, ours) = match self.mechanism(found) {
                 Mechanism::Tcx => {
                     let Some(link) = found.links.get(&hook) else { continue };
                     let place = of_tcx.iter().position(|entry| entry.link_id == link.id);
@@ -207,7 +215,7 @@ impl TcAttacher {
                 }
                 Mechanism::Clsact => {
                     let Some((place, _)) = found.places.get(&hook) else { continue };
-                    (of_tcx, Some(place.priority))
+                    (&[][..], Some(place.priority))
                 }
             };
             for entry in earlier {
@@ -235,7 +243,7 @@ impl TcAttacher {
     fn overtaken(&self, found: &DevicePrograms) -> Result<Vec<TcHook>, TcError> {
         let mut overtaken = Vec::new();
         for (hook, (place, _)) in &found.places {
-            if self.mechanism != Mechanism::Clsact || hook.position() != Position::First {
+            if self.mechanism(found) != Mechanism::Clsact || hook.position() != Position::First {
                 continue;
             }
             // The kernel lists them in the order in which they run.
@@ -272,9 +280,10 @@ impl TcAttacher {
             }
         }
         for entry in entries.iter().filter(|entry| !ours.contains(&entry.link_id)) {
-            let place = format!("tcx {}", direction.name());
-            if found.foreign.is_none() {
+            if !found.has_foreign_tcx {
+                let place = format!("tcx {}", direction.name());
                 found.foreign = foreign_program(entry.program_id, &place)?;
+                found.has_foreign_tcx = found.foreign.is_some();
             }
         }
         Ok(entries)
@@ -297,7 +306,8 @@ impl TcAttacher {
         for hook in hooks {
             match self.ensure(device, *hook, found).await {
                 Ok(program_id) => {
-                    attached.push(AttachedProgram { hook: *hook, by: self.mechanism, program_id });
+                    let by = self.mechanism(found);
+                    attached.push(AttachedProgram { hook: *hook, by, program_id });
                 }
                 Err(error) => return AttachOutcome { attached, error: Some(error) },
             }
@@ -314,7 +324,7 @@ impl TcAttacher {
     ) -> Result<u32, TcError> {
         let classifier = self.classifiers.get(hook, &device.link_type)?;
         let index = device.index;
-        match self.mechanism {
+        match self.mechanism(found) {
             Mechanism::Tcx => match found.links.get(&hook) {
                 Some(link) => {
                     if link.program_id != classifier.id {
@@ -350,7 +360,7 @@ impl TcAttacher {
         hooks: &[TcHook],
         found: &DevicePrograms,
     ) -> Result<(), TcError> {
-        let stays = |hook: TcHook, by| by == self.mechanism && hooks.contains(&hook);
+        let stays = |hook: TcHook, by| by == self.mechanism(found) && hooks.contains(&hook);
         for hook in TcHook::ALL.into_iter().rev() {
             if found.links.contains_key(&hook) && !stays(hook, Mechanism::Tcx) {
                 let error =
