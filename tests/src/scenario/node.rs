@@ -42,6 +42,8 @@ struct Description {
     addresses: BTreeSet<IpAddr>,
     import_group: Option<String>,
     traffic: Traffic,
+    /// A socket program of others that runs before ours.
+    translates_first: Option<String>,
     /// The words of `--adopt`.
     adopt: BTreeSet<String>,
 }
@@ -78,6 +80,7 @@ pub(super) fn parse(text: &str) -> anyhow::Result<Node> {
             pod_ranges: node.pod_cidr,
             traffic: node.traffic,
             vip_ranges: vec![],
+            translates_first: node.translates_first,
         },
         vip_cidrs: node.vip_cidr,
         node_addresses: node.addresses,
