@@ -74,7 +74,7 @@ fn reaches(
 
 /// The programs know a hairpin by equal addresses, so that this packet comes to the pod from an address of its own.
 fn two_addresses(world: &mut World) -> Result {
-    let place = world.new_place(&[Layout::Routed])?;
+    let place = world.new_place(&[(Layout::Routed, 2)])?;
     let (node, pod) = (&place.node.netns, place.pod(Layout::Routed)?);
     let other = Ipv4Addr::new(10, 79, 9, 9);
     pod.netns.output("ip", &["addr", "add", &format!("{other}/32"), "dev", "lo"])?;
@@ -95,7 +95,7 @@ fn two_addresses(world: &mut World) -> Result {
         let [sent, received] = figures()?;
         pod.netns.run(|| {
             let socket = UdpSocket::bind((from, 0))?;
-            socket.set_read_timeout(Some(SOON))?;
+            socket.set_read_timeout(Some(Duration::from_millis(300)))?;
             for _ in 0..3 {
                 socket.send_to(b"two addresses", target.udp(Family::V4))?;
                 let _ = socket.recv_from(&mut [0; 64]);

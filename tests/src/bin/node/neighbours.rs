@@ -71,7 +71,7 @@ fn gets_no_filters(world: &World) -> Result {
     let bench = Bench::start(world, Mechanism::Clsact, &[])?;
     let is_attached = |by: Mechanism| {
         wait::until("the uplink to be attached", || {
-            let uplink = bench.devices()?[UPLINK].take();
+            let uplink = bench.devices()?.remove(UPLINK).context("it is not listed")?;
             ensure!(uplink["attached_by"] == by.to_string(), "{uplink}");
             let filters =
                 bench.node().output("tc", &["filter", "show", "dev", UPLINK, "egress"])?;
