@@ -31,13 +31,12 @@ enum Spot {
 
 impl Spot {
     /// Whether our program has run when this one does. On the way from the pod ours is the first,
-    /// and on the way to it the last, unless somebody comes later. Filters run after tcx.
+    /// and on the way to it the last, unless somebody comes later. Filters run after tcx, and those of others between ours.
     const fn is_after_ours(self, mechanism: Mechanism, way: Way) -> bool {
         match (mechanism, way) {
             (Mechanism::Tcx, Way::Ingress) => !matches!(self, Self::Front),
             (Mechanism::Tcx, Way::Egress) => matches!(self, Self::Back | Self::Filter),
-            (Mechanism::Clsact, Way::Ingress) => matches!(self, Self::Filter),
-            (Mechanism::Clsact, Way::Egress) => false,
+            (Mechanism::Clsact, way) => way == Way::Ingress,
         }
     }
 }
@@ -77,15 +76,19 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> Res
     let (node, pod) = (&place.node.netns, place.pod(layout)?);
     let pins = BpfDirectory::create(&world.run, "foreign-pins")?;
     node.output("tc", &["qdisc", "add", "dev", &pod.device, "clsact"])?;
-    let mut observers = Observer::attach(node, pod, Spot::Earlier, &pins)?;
-    observers.extend(Observer::attach(node, pod, Spot::Filter, &pins)?);
+    let mut observers = Observer::attach(node, pod, Spot::Filter, &pins)?;
+    // Beside a tcx program of others the agent attaches no filter.
+    let has_tcx = mechanism == Mechanism::Tcx;
+    if has_tcx {
+        observers.extend(Observer::attach(node, pod, Spot::Earlier, &pins)?);
+    }
     passes_directly(pod, &observers).context("without an agent")?;
 
     let target = world.fresh("observed").with_remote(Distance::Near, &[POD]);
     let attach = format!("--tc-attach={mechanism}");
     let flags = ["--socket-lb=off", "--tc=on", &attach];
     let mut site = Site::start(&world.run, "foreign", node, &flags, &[&target.service])?;
-    for spot in [Spot::Front, Spot::Back] {
+    for spot in [Spot::Front, Spot::Back].into_iter().filter(|_| has_tcx) {
         observers.extend(Observer::attach(node, pod, spot, &pins)?);
     }
     passes_directly(pod, &observers).context("beside an agent")?;
@@ -94,8 +97,9 @@ fn see_what_they_saw(world: &World, mechanism: Mechanism, layout: Layout) -> Res
         let status = site.agent.status()?;
         let devices = status["report"]["tc"]["devices"].as_array().context("no devices")?;
         let of_pod = devices.iter().find(|one| one["name"] == *pod.device).context("no device")?;
+        ensure!(of_pod["attached_by"] == mechanism.to_string(), "{of_pod}");
         let ahead = of_pod["ahead"].as_str().unwrap_or_default();
-        ensure!(ahead.contains("tcx ingress"), "{of_pod}");
+        ensure!(ahead.contains("tcx ingress") == has_tcx, "{of_pod}");
         Ok(())
     })?;
 
