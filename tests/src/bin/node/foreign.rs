@@ -36,7 +36,7 @@ impl Spot {
         match (mechanism, way) {
             (Mechanism::Tcx, Way::Ingress) => !matches!(self, Self::Front),
             (Mechanism::Tcx, Way::Egress) => matches!(self, Self::Back | Self::Filter),
-            (Mechanism::Clsact, way) => way == Way::Ingress,
+            (Mechanism::Clsact, way) => matches!(way, Way::Ingress),
         }
     }
 }
