@@ -112,6 +112,13 @@ fn is_of_another_namespace(world: &World, family: Family, place: Place) -> Resul
 
 /// An accepted socket is another one: nothing of its listener's past shows.
 fn become_servers(world: &mut World) -> Result {
+    let direct = tcp(Family::V4)?;
+    ensure!(connect(&direct, (Ipv4Addr::LOCALHOST, UNKNOWN_PORT).into()).is_err(), "it connected");
+    if let Err(error) = listen(&direct, 1) {
+        return Err(skip(&format!(
+            "no socket listens here that has connected, to whatever: {error}"
+        )));
+    }
     let target = world.fresh("past").with(World::WEB);
     let site = world.start("servers", &[], &[&target.service])?;
     let _in_cgroup = site.cgroup.visit()?;
