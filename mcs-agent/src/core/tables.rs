@@ -21,6 +21,7 @@ mod maps;
 mod pages;
 mod plan;
 mod realized;
+mod shared_map;
 mod step;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
@@ -33,5 +34,6 @@ pub use maps::{ApplyError, MapError, MapReader, Maps, apply};
 pub use pages::Pages;
 pub use plan::{Deferred, Plan, Planned, Pruning, Shortage, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
+pub use shared_map::SharedMap;
 pub use step::Step;
 pub use view::{BackendView, FrontendStatus, FrontendView, MapView, frontends_of};

@@ -107,9 +107,10 @@ impl<'a> Changed<'a> {
         let changed = Self { key: key.clone(), now: Some((import, claim)) };
         // An address that is listed and not served belongs to somebody else.
         let claimed = vips_of(changed.claim());
-        let mut departed = latest.desired.departed.keys().filter(|ip| !claimed.contains(ip));
-        let is_listed = |ip: &IpAddr| import.ips.iter().any(|text| text.parse() == Ok(*ip));
-        (!departed.any(is_listed)).then_some(changed)
+        let mut listed = import.ips.iter().filter_map(|text| text.parse().ok());
+        let is_departed =
+            |ip: IpAddr| !claimed.contains(&ip) && latest.desired.departed.contains_key(&ip);
+        (!listed.any(is_departed)).then_some(changed)
     }
 
     fn claim(&self) -> Option<&Claim> {

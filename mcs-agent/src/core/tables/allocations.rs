@@ -1,15 +1,11 @@
 //! Which entries of the config arrays are in use.
 
-use std::{
-    collections::{BTreeMap, btree_map::Entry},
-    ops::Range,
-    sync::Arc,
-};
+use std::{ops::Range, sync::Arc};
 
 use mcs_common::Extent;
 use rangemap::RangeSet;
 
-use super::{NameMap, NameRecord, OfNameMaps};
+use super::{NameMap, NameRecord, OfNameMaps, Pages, SharedMap};
 use crate::core::model::Capacity;
 
 /// The free, released and used entries of each array.
@@ -139,30 +135,33 @@ fn non_empty(run: Range<u32>) -> Option<Range<u32>> {
 #[derive(Clone, Debug)]
 pub(super) struct NameTable {
     entries: FreeList,
-    /// By [`NameRecord::short`]. A copy of the map shares them.
-    ids: Arc<BTreeMap<Arc<[u8]>, u32>>,
-    uses: Arc<BTreeMap<u32, u32>>,
+    /// By [`NameRecord::short`].
+    ids: SharedMap<Arc<[u8]>, u32>,
+    /// How many refer to each entry.
+    uses: Pages<u32>,
+    /// How many entries something refers to.
+    used: u32,
 }
 
 impl NameTable {
     /// No name, in an array with these free and released entries.
     pub(super) fn new(entries: FreeList) -> Self {
-        Self { entries, ids: Arc::default(), uses: Arc::default() }
+        Self { entries, ids: SharedMap::default(), uses: Pages::default(), used: 0 }
     }
 
     /// How many entries are in use.
-    pub(super) fn used(&self) -> u32 {
-        u32::try_from(self.uses.len()).unwrap_or(u32::MAX)
+    pub(super) const fn used(&self) -> u32 {
+        self.used
     }
 
     /// Whether something refers to the entry.
     pub(super) fn is_used(&self, id: u32) -> bool {
-        self.uses.contains_key(&id)
+        self.uses.get(id as usize).is_some_and(|uses| *uses > 0)
     }
 
     /// The entries that something refers to.
-    pub(super) fn all_used(&self) -> impl ExactSizeIterator<Item = u32> {
-        self.uses.keys().copied()
+    pub(super) fn all_used(&self) -> impl Iterator<Item = u32> {
+        (0..).zip(self.uses.iter()).filter(|(_, uses)| **uses > 0).map(|(id, _)| id)
     }
 
     /// An index for each name: the index that it has, or a free one. The names differ. Nothing is taken.
@@ -179,25 +178,29 @@ impl NameTable {
         if id == 0 {
             return;
         }
-        let uses = Arc::make_mut(&mut self.uses).entry(id).or_default();
+        let uses = self.uses.entry(id as usize);
         let is_new = *uses == 0;
         *uses += times;
         if is_new {
+            self.used += 1;
             self.entries.take(one(id));
-            Arc::make_mut(&mut self.ids).insert(name.short().into(), id);
+            self.ids.insert(name.short().into(), id);
         }
     }
 
     /// Something no longer refers to the entry; after the last, the entry is released.
     pub(super) fn release(&mut self, id: u32, name: &NameRecord) {
-        let Entry::Occupied(mut uses) = Arc::make_mut(&mut self.uses).entry(id) else { return };
-        *uses.get_mut() -= 1;
-        if *uses.get() == 0 {
-            uses.remove();
+        if !self.is_used(id) {
+            return;
+        }
+        let uses = self.uses.entry(id as usize);
+        *uses -= 1;
+        if *uses == 0 {
+            self.used -= 1;
             self.entries.release(one(id));
             let name = name.short();
             if self.ids.get(&*name) == Some(&id) {
-                Arc::make_mut(&mut self.ids).remove(&*name);
+                self.ids.remove(&*name);
             }
         }
     }

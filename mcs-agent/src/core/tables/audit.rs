@@ -161,7 +161,6 @@ fn write_live_state(index: u32, state: FrontendState) -> Vec<Step> {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use super::*;
     use crate::core::tables::{
@@ -215,12 +214,12 @@ mod tests {
         |dump, _| dump.slots[1] = 3,
         |dump, _| dump.states[1].extent.count = 1,
         |dump, _| dump.states[1].affinity_seconds = 60,
-        |dump, key| _ = Arc::make_mut(&mut dump.frontends).remove(&key),
-        |dump, key| _ = Arc::make_mut(&mut dump.frontends).insert(key, 2),
+        |dump, key| _ = dump.frontends.remove(&key),
+        |dump, key| _ = dump.frontends.insert(key, 2),
         |dump, key| {
-            Arc::make_mut(&mut dump.frontends).insert(FrontendKey { port: 99, ..key }, 1);
+            dump.frontends.insert(FrontendKey { port: 99, ..key }, 1);
         },
-        |dump, key| _ = Arc::make_mut(&mut dump.vips).remove(&key.vip),
+        |dump, key| _ = dump.vips.remove(&key.vip),
     ];
 
     #[test]

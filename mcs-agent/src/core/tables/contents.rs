@@ -1,7 +1,5 @@
 //! A copy of the config maps in memory.
 
-use std::{collections::BTreeMap, sync::Arc};
-
 use bytemuck::Zeroable;
 use mcs_common::{
     Address, AddressKinds, BackendRecord, BackendRef, BackendState, FrontendKey, FrontendState,
@@ -9,7 +7,7 @@ use mcs_common::{
     select::{self, Arrays, Tables},
 };
 
-use super::{NameMap, NameRecord, OfNameMaps, Step, pages::Pages};
+use super::{NameMap, NameRecord, OfNameMaps, Step, pages::Pages, shared_map::SharedMap};
 use crate::core::model::Capacity;
 
 /// Everything the config maps hold.
@@ -19,9 +17,9 @@ use crate::core::model::Capacity;
 #[derive(Clone, PartialEq, Debug, Default)]
 pub struct MapContents {
     /// `vips`: the mode of each address.
-    pub vips: Arc<BTreeMap<Address, u32>>,
+    pub vips: SharedMap<Address, u32>,
     /// `frontends`.
-    pub frontends: Arc<BTreeMap<FrontendKey, u32>>,
+    pub frontends: SharedMap<FrontendKey, u32>,
     /// `states`, by index.
     pub states: Pages<FrontendState>,
     /// `slots`, by index.
@@ -98,10 +96,10 @@ impl MapContents {
     pub fn write(&mut self, step: &Step) {
         match *step {
             Step::DeleteVip(vip) => {
-                Arc::make_mut(&mut self.vips).remove(&vip);
+                self.vips.remove(&vip);
             }
             Step::DeleteFrontend(key) => {
-                Arc::make_mut(&mut self.frontends).remove(&key);
+                self.frontends.remove(&key);
             }
             Step::WriteName { map, id, ref record } => {
                 *self.names[map as usize].entry(id as usize) = **record;
@@ -119,13 +117,13 @@ impl MapContents {
             }
             Step::Flip { index, extent } => self.states.entry(index as usize).extent = extent,
             Step::InsertFrontend { key, index } => {
-                Arc::make_mut(&mut self.frontends).insert(key, index);
+                self.frontends.insert(key, index);
             }
             Step::InsertVip(vip) => {
-                Arc::make_mut(&mut self.vips).insert(vip, VipMode::SERVED);
+                self.vips.insert(vip, VipMode::SERVED);
             }
             Step::SetVipMode { vip, mode } => {
-                Arc::make_mut(&mut self.vips).insert(vip, mode);
+                self.vips.insert(vip, mode);
             }
             Step::RetireBackend { id } => self.set_state(id, BackendState::RETIRED),
             Step::KeepBackend { id } => self.set_state(id, BackendState::KEPT),
@@ -198,15 +196,14 @@ mod tests {
             (
                 |all| {
                     let vip = IpAddr::from([10, 0, 0, u8::try_from(all.vips.len()).unwrap()]);
-                    Arc::make_mut(&mut all.vips).insert(vip.into(), VipMode::SERVED);
+                    all.vips.insert(vip.into(), VipMode::SERVED);
                 },
                 3,
             ),
             (
                 |all| {
                     let port = u16::try_from(all.frontends.len()).unwrap();
-                    Arc::make_mut(&mut all.frontends)
-                        .insert(frontend_key(&id("10.0.0.1", port)), 1);
+                    all.frontends.insert(frontend_key(&id("10.0.0.1", port)), 1);
                 },
                 2,
             ),

@@ -110,8 +110,13 @@ impl Realized {
         self.allocations.names[map as usize].is_used(id)
     }
 
+    /// How many names reachable entries refer to.
+    pub fn name_count(&self, map: NameMap) -> usize {
+        self.allocations.names[map as usize].used() as usize
+    }
+
     /// The indices of the names that reachable entries refer to.
-    pub fn names_used(&self, map: NameMap) -> impl ExactSizeIterator<Item = u32> {
+    pub fn names_used(&self, map: NameMap) -> impl Iterator<Item = u32> {
         self.allocations.names[map as usize].all_used()
     }
 

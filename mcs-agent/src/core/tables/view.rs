@@ -359,7 +359,6 @@ impl fmt::Display for FrontendStatus {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
 
     use serde_json::json;
 
@@ -474,7 +473,7 @@ vip fd00::1
     fn entries_that_lead_nowhere_are_faults() {
         let mut contents = contents();
         let stray = frontend_key(&id("10.0.0.9", 80));
-        Arc::make_mut(&mut contents.frontends).insert(stray, 7);
+        contents.frontends.insert(stray, 7);
         contents.slots[2] = 99;
         contents.states[2].extent.count = u32::MAX;
         assert_eq!(

@@ -1,6 +1,6 @@
 //! The config maps in the kernel: a [`KernelMaps`] writes them, a [`KernelMapsReader`] only reads.
 
-use std::{collections::BTreeMap, io, mem::offset_of, path::Path};
+use std::{io, mem::offset_of, path::Path};
 
 use bytemuck::Pod;
 use mcs_common::{
@@ -12,7 +12,8 @@ use super::address_filter::{AddressFilter, FilterDensity, FormerFilter};
 use crate::core::{
     kernel::bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     tables::{
-        MapContents, MapError, MapReader, Maps, NameMap, NameRecord, Step, convert::key_text,
+        MapContents, MapError, MapReader, Maps, NameMap, NameRecord, SharedMap, Step,
+        convert::key_text,
     },
 };
 
@@ -253,8 +254,8 @@ impl<A: Access> MapReader for PinnedMaps<A> {
         Ok(MapContents {
             // Before the VIPs: the agent inserts a frontend before its VIP. In the other order, a frontend that is
             // inserted between the two reads would lack its VIP and look inactive.
-            frontends: entries(&self.frontends, maps::FRONTENDS)?.into(),
-            vips: entries(&self.vips, maps::VIPS)?.into(),
+            frontends: entries(&self.frontends, maps::FRONTENDS)?,
+            vips: entries(&self.vips, maps::VIPS)?,
             states: self.states.used().into_iter().map(without_row).collect::<Vec<_>>().into(),
             slots: self.slots.used().into_iter().flatten().collect(),
             backends: self
@@ -349,9 +350,9 @@ fn open_names<A: Access>(
 fn entries<K: Pod + aya::Pod + Ord>(
     map: &PinnedHash<K, u32>,
     name: &'static str,
-) -> Result<BTreeMap<K, u32>, MapError> {
-    let mut entries = BTreeMap::new();
-    map.for_each(|key, value| entries.extend([(key, value)]))
+) -> Result<SharedMap<K, u32>, MapError> {
+    let mut entries = SharedMap::default();
+    map.for_each(|key, value| _ = entries.insert(key, value))
         .map_err(|error| MapError::reading(name, "all", error))?;
     Ok(entries)
 }

@@ -164,20 +164,18 @@ impl Columns for FigurePlaces {
         for id in self.rows.keys().copied().filter(is_unused).collect::<Vec<_>>() {
             self.forget_import(id);
         }
-        let (imports, clusters) =
-            (realized.names_used(NameMap::Services), realized.names_used(NameMap::Clusters));
-        let count = imports.len();
+        let count = realized.name_count(NameMap::Services);
         let mut is_new = false;
         if self.rows.len() < count && !self.free_rows.is_empty() {
-            for id in imports {
+            for id in realized.names_used(NameMap::Services) {
                 is_new |= self.meet_import(id, |id| Some(realized.name(NameMap::Services, id)));
             }
             if is_new {
                 realized.vip_imports().for_each(|(vip, import)| self.meet_vip(vip, import));
             }
         }
-        if self.columns.len() < clusters.len() {
-            for id in clusters {
+        if self.columns.len() < realized.name_count(NameMap::Clusters) {
+            for id in realized.names_used(NameMap::Clusters) {
                 is_new |= self.meet_cluster(id, |id| Some(realized.name(NameMap::Clusters, id)));
             }
         }
