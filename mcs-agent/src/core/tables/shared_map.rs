@@ -52,8 +52,8 @@ impl<K, V> SharedMap<K, V> {
     where
         K: Borrow<Q>,
     {
-        let (leaf, place) = self.find(key);
-        Some(&self.leaves[leaf][place.ok()?].1)
+        let (leaf, Ok(place)) = self.find(key) else { return None };
+        Some(&self.leaves[leaf][place].1)
     }
 
     /// Whether it has the key.
@@ -119,15 +119,24 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let entries = Arc::make_mut(&mut leaves[leaf]);
         let (_, value) = entries.remove(place);
         self.len -= 1;
-        let left = entries.len();
-        let fits = |next: &Leaf<K, V>| left + next.len() <= LEAF / 2;
-        if left == 0 {
+        if entries.is_empty() {
             leaves.remove(leaf);
-        } else if leaves.get(leaf + 1).is_some_and(fits) {
-            let next = leaves.remove(leaf + 1);
-            Arc::make_mut(&mut leaves[leaf]).extend(next.iter().cloned());
+        } else {
+            join(leaves, leaf);
+            if let Some(before) = leaf.checked_sub(1) {
+                join(leaves, before);
+            }
         }
         Some(value)
+    }
+}
+
+/// Makes one of a leaf and the next, if together they fill half of one.
+fn join<K: Clone, V: Clone>(leaves: &mut Vec<Leaf<K, V>>, leaf: usize) {
+    let Some([one, next]) = leaves.get(leaf..leaf + 2) else { return };
+    if one.len() + next.len() <= LEAF / 2 {
+        let next = leaves.remove(leaf + 1);
+        Arc::make_mut(&mut leaves[leaf]).extend(next.iter().cloned());
     }
 }
 
