@@ -339,10 +339,10 @@ impl Engine {
         if self.store.synced() {
             self.note_deserted(&evaluated.changes, round);
         }
-        self.scope.extend(evaluated.changes);
         if is_of_vips {
-            self.note_departures(evaluated.departures, is_full);
+            self.note_departures(evaluated.departures, &evaluated.changes);
         }
+        self.scope.extend(evaluated.changes);
         is_full
     }
 
@@ -359,7 +359,11 @@ impl Engine {
 
     /// Notes which VIPs are not served any more, and which are served again. Served VIPs have precedence over departed ones
     /// where the maps lack room.
-    fn note_departures(&mut self, departures: BTreeMap<IpAddr, Departure>, is_full: bool) {
+    fn note_departures(
+        &mut self,
+        departures: BTreeMap<IpAddr, Departure>,
+        changes: &DesiredChanges,
+    ) {
         // Missing is not empty: until the source is synced, the import of a VIP may not have been read yet.
         if self.store.synced() {
             for (ip, departure) in departures {
@@ -367,13 +371,13 @@ impl Engine {
             }
         }
         // A change that opens a departed VIP to others takes a full round.
-        if is_full {
+        if *changes == DesiredChanges::Everything {
             for ip in self.rules.open_to_others(self.departed.gone(), &self.store.snapshot()) {
                 self.departed.add(ip, Departure::HandedBack);
             }
         }
         let served = &self.rules.desired().vips;
-        self.departed.remove_served(served);
+        self.departed.remove_served(served, changes);
         let room = self.node.capacity.vips.max(self.realized.capacity().vips) as usize;
         self.departed.limit(room.saturating_sub(served.len()));
         let (before, now) = (&self.rules.desired().departed, self.departed.departures());

@@ -6,7 +6,10 @@ use std::{
     time::{Duration, Instant},
 };
 
-use crate::core::{model::Departure, tables::Realized};
+use crate::core::{
+    model::{Departure, DesiredChanges, Parts},
+    tables::Realized,
+};
 
 /// How long the programs refuse the address of a deleted import. Clients learn the end of a service within that time,
 /// and an address that is assigned again meanwhile is served at once.
@@ -44,9 +47,16 @@ impl DepartedVips {
         }
     }
 
-    /// Removes the addresses that are served.
-    pub(super) fn remove_served(&mut self, served: &BTreeSet<IpAddr>) {
-        self.0.retain(|ip, _| !served.contains(ip));
+    /// Removes the addresses that are served, among those whose VIP has changed.
+    pub(super) fn remove_served(&mut self, served: &BTreeSet<IpAddr>, changes: &DesiredChanges) {
+        match changes {
+            DesiredChanges::Everything => self.0.retain(|ip, _| !served.contains(ip)),
+            DesiredChanges::Parts(Parts { vips, .. }) => {
+                for ip in vips.intersection(served) {
+                    self.0.remove(ip);
+                }
+            }
+        }
     }
 
     /// The VIPs that are refused.
@@ -69,15 +79,16 @@ impl DepartedVips {
         }
     }
 
-    /// Starts the time of the VIPs that the maps have now. Drops the VIPs that the maps lack. Returns whether it dropped any.
+    /// Starts the time of the VIPs that the maps have now. Drops the VIPs that the maps did not get. Returns whether it dropped
+    /// any.
     pub(super) fn written(&mut self, realized: &Realized, now: Instant) -> bool {
         let before = self.0.len();
-        self.0.retain(|ip, _| realized.knows_vip(*ip));
-        for (ip, departed) in &mut self.0 {
-            if realized.departure(*ip) == Some(departed.departure) {
-                departed.since.get_or_insert(now);
+        self.0.retain(|ip, departed| {
+            if departed.since.is_none() && realized.departure(*ip) == Some(departed.departure) {
+                departed.since = Some(now);
             }
-        }
+            departed.since.is_some() || realized.knows_vip(*ip)
+        });
         self.0.len() < before
     }
 
