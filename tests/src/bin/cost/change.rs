@@ -139,7 +139,7 @@ fn name(nth: u32) -> String {
     format!("service-{nth:06}")
 }
 
-fn import(nth: u32) -> Object {
+pub(crate) fn import(nth: u32) -> Object {
     objects::import(ObjectKey::new("shop", name(nth)), vip(nth))
 }
 
@@ -155,7 +155,7 @@ fn sticky(nth: u32) -> Object {
 }
 
 /// The slice of a service, with another first address in each generation.
-fn slice(nth: u32, generation: u32) -> Object {
+pub(crate) fn slice(nth: u32, generation: u32) -> Object {
     let base = FIRST_ENDPOINT + nth * SPACE;
     let first = base + if generation == 0 { 0 } else { ENDPOINTS + generation };
     let addresses = [first].into_iter().chain(base + 1..base + ENDPOINTS);

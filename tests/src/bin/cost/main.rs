@@ -9,6 +9,7 @@ use crate::prelude::*;
 mod age;
 mod agent;
 mod allocator;
+mod arrival;
 mod budget;
 mod change;
 mod figures;
@@ -44,8 +45,8 @@ fn main() -> ExitCode {
 fn check(elf: &[u8]) -> Result<bool> {
     let figures = Figures::measure(elf)?;
     let programs = [report::print(&figures), age::check(&figures)];
-    let agent = [change::check()?, first_list::check()?];
-    Ok(programs == [true; 2] && agent == [true; 2])
+    let agent = [change::check()?, arrival::check()?, first_list::check()?];
+    Ok(programs == [true; 2] && agent == [true; 3])
 }
 
 fn propose(elf: &[u8]) -> Result<bool> {

@@ -99,7 +99,8 @@ fn is_repaired(world: &mut World) -> Result {
             ensure!(maps.kinds_of(&key.vip).may_be_vip(), "programs miss the VIP");
             Ok(())
         })?;
-        let pair = key_of(dump.states[dump.frontends[&key] as usize].extent.block / 2);
+        let index = *dump.frontends.get(&key).context("no frontend")?;
+        let pair = key_of(dump.states[index as usize].extent.block / 2);
         let pin = pins.config().join("slots");
         let mut update = Command::new("bpftool");
         update.args(["map", "update", "pinned"]).arg(pin).arg("key").args(pair);

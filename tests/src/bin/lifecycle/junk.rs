@@ -212,7 +212,7 @@ impl Served {
         for vip in dump.vips.keys() {
             add("config/vips", bytes_of(vip));
         }
-        for (key, index) in &*dump.frontends {
+        for (key, index) in dump.frontends.iter() {
             add("config/frontends", bytes_of(key));
             add("config/states", bytes_of(index));
             let Some(state) = dump.state(*index) else { continue };
