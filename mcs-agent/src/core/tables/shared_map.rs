@@ -186,10 +186,12 @@ mod tests {
                 if turn == copied_at {
                     copy = Some((map.clone(), expected.clone()));
                 }
-                match value {
-                    Some(value) => prop_assert_eq!(map.insert(key, value), expected.insert(key, value)),
-                    None => prop_assert_eq!(map.remove(&key), expected.remove(&key)),
-                }
+                let former = if let Some(value) = value {
+                    (map.insert(key, value), expected.insert(key, value))
+                } else {
+                    (map.remove(&key), expected.remove(&key))
+                };
+                prop_assert_eq!(former.0, former.1);
                 prop_assert_eq!(map.get(&key), expected.get(&key));
             }
             for (map, expected) in copy.into_iter().chain([(map, expected)]) {

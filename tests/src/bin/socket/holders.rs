@@ -115,7 +115,7 @@ fn become_servers(world: &mut World) -> Result {
     let direct = tcp(Family::V4)?;
     ensure!(connect(&direct, (Ipv4Addr::LOCALHOST, UNKNOWN_PORT).into()).is_err(), "it connected");
     if let Err(error) = listen(&direct, 1) {
-        return Err(skip(&format!(
+        return Err(skip(format!(
             "no socket listens here that has connected, to whatever: {error}"
         )));
     }
