@@ -266,6 +266,7 @@ pub(crate) fn are_named(world: &World) -> Result {
     tell(format!("seed {seed}"));
     let mut rng = Rng::with_seed(seed);
     let (mut of_node, mut of_cluster): (Vec<_>, Vec<_>) = (vec![], vec![]);
+    let mut misjudged = Vec::new();
     for _ in 0..ROUNDS {
         // Each is drawn before any is drawn again.
         let mut drawn = Vec::new();
@@ -277,13 +278,17 @@ pub(crate) fn are_named(world: &World) -> Result {
             drawn.extend(left.pop());
         }
         let node = *rng.choice(&first.nodes()).context("no node")?;
-        round(&Spot { world, node, seed: rng.u64(..) }, &drawn)?;
+        let judged = round(&Spot { world, node, seed: rng.u64(..) }, &drawn)?;
+        misjudged.extend(judged.err().map(|error| format!("{error:#}")));
     }
-    second.run(&["delete", "serviceexport,service", FAR]).map(drop)
+    second.run(&["delete", "serviceexport,service", FAR])?;
+    let count = misjudged.len();
+    ensure!(misjudged.is_empty(), "{count} of {ROUNDS} rounds:\n{}", misjudged.join("\n\n"));
+    Ok(())
 }
 
-/// Breaks all of this, looks, and repairs it.
-fn round(place: &Spot<'_>, faults: &[&Fault]) -> Result {
+/// Breaks all of this, looks, and repairs it. Returns whether what `mcs check` says is right; fails if something stays broken.
+fn round(place: &Spot<'_>, faults: &[&Fault]) -> Result<Result> {
     let names: Vec<_> = faults.iter().map(|fault| fault.name).collect();
     let names = format!("{} on {}", names.join("; "), place.node);
     let (mut broken, mut took) = (Vec::new(), Duration::ZERO);
@@ -298,10 +303,10 @@ fn round(place: &Spot<'_>, faults: &[&Fault]) -> Result {
     })();
     // Nothing stays broken.
     let ended: Vec<_> = broken.into_iter().map(|end| end(place)).collect();
-    judged.with_context(|| names.clone())?;
-    ended.into_iter().collect::<Result>()?;
-    tell(format!("{:.1} s: {names}", took.as_secs_f64()));
-    Ok(())
+    ended.into_iter().collect::<Result>().with_context(|| names.clone())?;
+    let result = if judged.is_ok() { "" } else { "MISJUDGED " };
+    tell(format!("{result}{:.1} s: {names}", took.as_secs_f64()));
+    Ok(judged.context(names))
 }
 
 /// Fails unless a row tells of each fault, and all rows that fail do.
