@@ -198,11 +198,20 @@ pub(crate) fn name_cluster_programs(
 
 /// A program of [`Purpose::Lint`] that comes from the Go module proxy.
 pub(crate) fn go_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
-    let directory = go_module::of(&[Purpose::Lint])
+    Ok(family(workspace, Purpose::Lint, name)?.join(name))
+}
+
+/// The kube-proxy of [`Purpose::Bench`].
+pub(crate) fn newest_kube_proxy(workspace: &Workspace) -> Result<PathBuf> {
+    Ok(family(workspace, Purpose::Bench, go_module::NEWEST_KUBE_PROXY)?.join("kube-proxy"))
+}
+
+/// The directory with the programs of a family.
+fn family(workspace: &Workspace, purpose: Purpose, name: &str) -> Result<PathBuf> {
+    go_module::of(&[purpose])
         .find(|module| module.name == name)
         .and_then(|module| module.find(workspace))
-        .with_context(|| format!("{name} is not built: run `cargo xtask setup lint`"))?;
-    Ok(directory.join(name))
+        .with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
 }
 
 /// The source of a Go module, in the version that a directory below tests/programs pins.

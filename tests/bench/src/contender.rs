@@ -6,6 +6,8 @@ use crate::prelude::*;
 
 /// The variable that names another mcs-agent.
 const AGENT_BEFORE: &str = "MCS_AGENT_BEFORE";
+/// The variable that names a newer kube-proxy than that of the API server's version.
+const NEWEST_KUBE_PROXY: &str = "MCS_NEWEST_KUBE_PROXY";
 
 /// A way for clients to reach the pods of a service.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize)]
@@ -25,6 +27,8 @@ pub(crate) enum Contender {
     PacketsBefore,
     /// kube-proxy, nftables mode.
     Nftables,
+    /// The newest kube-proxy, nftables mode.
+    NftablesNewest,
     /// kube-proxy, iptables mode.
     Iptables,
     /// Cilium's socket programs, without its agent.
@@ -32,7 +36,7 @@ pub(crate) enum Contender {
 }
 
 impl Contender {
-    pub(crate) const ALL: [Self; 9] = [
+    pub(crate) const ALL: [Self; 10] = [
         Self::Direct,
         Self::Empty,
         Self::Sockets,
@@ -40,6 +44,7 @@ impl Contender {
         Self::SocketsBefore,
         Self::PacketsBefore,
         Self::Nftables,
+        Self::NftablesNewest,
         Self::Iptables,
         Self::Cilium,
     ];
@@ -74,8 +79,14 @@ impl Contender {
         Self::PacketsBefore,
     ];
     /// Those that are waited for while objects change.
-    pub(crate) const FOLLOWING: [Self; 5] =
-        [Self::Sockets, Self::Packets, Self::SocketsBefore, Self::PacketsBefore, Self::Nftables];
+    pub(crate) const FOLLOWING: [Self; 6] = [
+        Self::Sockets,
+        Self::Packets,
+        Self::SocketsBefore,
+        Self::PacketsBefore,
+        Self::Nftables,
+        Self::NftablesNewest,
+    ];
 
     /// How long its daemon does nothing after it has done something, whatever comes: a change that comes
     /// meanwhile would be measured with the rest of that. kube-proxy rests for `minSyncPeriod`.
@@ -86,13 +97,22 @@ impl Contender {
             Self::Sockets | Self::Packets | Self::SocketsBefore | Self::PacketsBefore => {
                 Duration::from_millis(50)
             }
-            Self::Nftables | Self::Iptables => Duration::from_millis(1200),
+            Self::Nftables | Self::NftablesNewest | Self::Iptables => Duration::from_millis(1200),
         }
     }
 
-    /// Whether it takes part: another mcs-agent does if the environment names one.
+    /// Whether it takes part: another mcs-agent and the newest kube-proxy do if the environment names them.
     pub(crate) fn is_there(self) -> bool {
-        !matches!(self, Self::SocketsBefore | Self::PacketsBefore) || Self::agent_before().is_some()
+        match self {
+            Self::SocketsBefore | Self::PacketsBefore => Self::agent_before().is_some(),
+            Self::NftablesNewest => Self::newest_kube_proxy().is_some(),
+            _ => true,
+        }
+    }
+
+    /// The newest kube-proxy.
+    pub(crate) fn newest_kube_proxy() -> Option<PathBuf> {
+        env::var_os(NEWEST_KUBE_PROXY).map(PathBuf::from)
     }
 
     /// Another mcs-agent, to compare with.
@@ -119,6 +139,7 @@ impl Contender {
             Self::SocketsBefore => "sockets-before",
             Self::PacketsBefore => "packets-before",
             Self::Nftables => "nftables",
+            Self::NftablesNewest => "nftables-newest",
             Self::Iptables => "iptables",
             Self::Cilium => "cilium",
         }

@@ -144,7 +144,9 @@ impl Lane {
     }
 
     fn start(&self, run: &Run, member: &Member) -> Result<Option<Daemon>> {
-        let proxy = |mode| self.kube_proxy(run, member, mode).map(Daemon::KubeProxy).map(Some);
+        let proxy = |mode, other| {
+            self.kube_proxy(run, member, mode, other).map(Daemon::KubeProxy).map(Some)
+        };
         let agent_of = |binary: &Path, flags| {
             self.agent(run, member, binary, flags).map(Daemon::Agent).map(Some)
         };
@@ -158,8 +160,9 @@ impl Lane {
             Contender::Packets => agent(&["--socket-lb=off"]),
             Contender::SocketsBefore => before(&["--socket-lb=all"]),
             Contender::PacketsBefore => before(&["--socket-lb=off"]),
-            Contender::Nftables => proxy(ProxyMode::Nftables),
-            Contender::Iptables => proxy(ProxyMode::Iptables),
+            Contender::Nftables => proxy(ProxyMode::Nftables, None),
+            Contender::NftablesNewest => proxy(ProxyMode::Nftables, Contender::newest_kube_proxy()),
+            Contender::Iptables => proxy(ProxyMode::Iptables, None),
         }
     }
 
@@ -179,11 +182,17 @@ impl Lane {
         Agent::start_as(binary, &self.node, config)
     }
 
-    fn kube_proxy(&self, run: &Run, member: &Member, mode: ProxyMode) -> Result<Process> {
+    fn kube_proxy(
+        &self,
+        run: &Run,
+        member: &Member,
+        mode: ProxyMode,
+        other: Option<PathBuf>,
+    ) -> Result<Process> {
         let flags = ["--bind-address=127.0.0.1".to_owned()];
         let kubeconfig = member.kubeconfig();
-        let config = kube_proxy::Config { node: NODE, mode, kubeconfig, flags: &flags };
-        kube_proxy::start(run, &format!("{mode}-kube-proxy"), &self.node, &config)
+        let config = kube_proxy::Config { other, node: NODE, mode, kubeconfig, flags: &flags };
+        kube_proxy::start(run, &format!("{}-kube-proxy", self.contender), &self.node, &config)
     }
 
     /// Stops its daemon (SIGSTOP). Its programs and rules in the kernel continue to work.

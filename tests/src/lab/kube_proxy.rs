@@ -10,6 +10,8 @@ use crate::{
 
 /// What a kube-proxy is started with.
 pub struct Config<'a> {
+    /// Another program than that of the newest Kubernetes of the clusters.
+    pub other: Option<PathBuf>,
     /// The name of its Node.
     pub node: &'a str,
     /// How it programs the kernel.
@@ -30,10 +32,11 @@ pub fn start(
     let directory = run.directory().join(role);
     fs::create_dir(&directory)?;
     let programs = Programs::from_env();
+    let binary = config.other.clone().map_or_else(|| programs.find("kube-proxy"), Ok)?;
     let mut flags = vec![
         // Where it looks for iptables.
         format!("PATH={}", legacy_first(&programs, &directory.join("legacy"))?),
-        programs.find("kube-proxy")?.display().to_string(),
+        binary.display().to_string(),
         format!("--kubeconfig={}", config.kubeconfig.display()),
         format!("--proxy-mode={}", config.mode),
         format!("--hostname-override={}", config.node),

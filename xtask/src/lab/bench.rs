@@ -74,6 +74,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
         bench.env("MCS_AGENT_BEFORE", before);
     }
     setup::name_cluster_programs(workspace, Purpose::Servers, &mut bench)?;
+    bench.env("MCS_NEWEST_KUBE_PROXY", setup::newest_kube_proxy(workspace)?);
     bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
     process::run(&mut bench)?;
     Ok(ExitCode::SUCCESS)

@@ -51,9 +51,12 @@ const KUBERNETES: GoModule = GoModule {
     ..MODULE
 };
 
+/// A kube-proxy that is newer than the newest Kubernetes of the clusters.
+pub(super) const NEWEST_KUBE_PROXY: &str = "kube-proxy-newest";
+
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Clusters, Kind, Lint, Release, Remote, Servers};
+    use Purpose::{Bench, Clusters, Kind, Lint, Release, Remote, Servers};
     &[
         GoModule { name: "kubernetes", purposes: &[Clusters, Servers], ..KUBERNETES },
         GoModule {
@@ -63,6 +66,7 @@ const MODULES: &[GoModule] = {
             ..KUBERNETES
         },
         GoModule { name: OLDEST_KUBERNETES, ..KUBERNETES },
+        GoModule { name: NEWEST_KUBE_PROXY, purposes: &[Bench], ..KUBERNETES },
         // kind and kubeadm. The latter's version is what counts.
         GoModule { name: "kind", purposes: &[Kind], ..KUBERNETES },
         GoModule {

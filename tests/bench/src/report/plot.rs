@@ -94,6 +94,7 @@ const fn color(contender: Contender) -> RGBColor {
         Contender::SocketsBefore => RGBColor(120, 180, 220),
         Contender::PacketsBefore => RGBColor(120, 210, 180),
         Contender::Nftables => RGBColor(213, 94, 0),
+        Contender::NftablesNewest => RGBColor(240, 160, 110),
         Contender::Iptables => RGBColor(204, 121, 167),
         Contender::Cilium => RGBColor(230, 159, 0),
     }

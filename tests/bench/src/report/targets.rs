@@ -62,7 +62,7 @@ struct Target {
 
 const SERVICES: Option<u32> = Some(10_000);
 const PROXIES: &[Contender] = &[Contender::Nftables, Contender::Iptables];
-const NFTABLES: &[Contender] = &[Contender::Nftables];
+const NFTABLES: &[Contender] = &[Contender::Nftables, Contender::NftablesNewest];
 
 const fn ratio(
     about: &'static str,

@@ -103,6 +103,7 @@ fn kube_proxy_resident(world: &World) -> anyhow::Result<u64> {
     let kubeconfig = world.second().administrator()?;
     let netns = Arc::new(Namespace::open(world.node.netns.name())?);
     let config = kube_proxy::Config {
+        other: None,
         node: NODE,
         mode: ProxyMode::Nftables,
         kubeconfig: &kubeconfig,

@@ -109,7 +109,7 @@ impl ProxiedNode {
         let netns = Arc::new(node.netns);
         let kubeconfig = member.kubeconfig();
         let flag = [PODS.to_owned()];
-        let proxy = kube_proxy::Config { node: &name, mode, kubeconfig, flags: &flag };
+        let proxy = kube_proxy::Config { other: None, node: &name, mode, kubeconfig, flags: &flag };
         let proxy = kube_proxy::start(run, &format!("kube-proxy-{number}"), &netns, &proxy)?;
         let (config, cgroup, bpffs) = place_of_agent(run, kubeconfig, &name, flags)?;
         Ok(Self {
