@@ -8,7 +8,7 @@ use crate::prelude::*;
 const SOON: Duration = Duration::from_millis(150);
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
-    each(suite, &Layout::CNI, "a connection that moved to this node ends at once", ends);
+    each(suite, &Layout::ALL, "a connection that moved to this node ends at once", ends);
     suite.case("a connection that moved to this node, before a program that accepts", is_silent);
 }
 
