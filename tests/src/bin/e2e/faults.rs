@@ -123,12 +123,13 @@ const OF_CLUSTER: [Fault; 5] = [
     },
     Fault {
         name: "no pod has the port of a Service",
-        rows: &["endpoints"],
+        rows: &["endpoints", "imports"],
         begin: |it| {
             it.second().service(BROKEN)?;
             let patch =
                 r#"[{"op": "replace", "path": "/spec/ports/0/targetPort", "value": "none"}]"#;
             it.second().run(&["patch", "service", BROKEN, "--type=json", "--patch", patch])?;
+            lacks_port(it.second())?;
             it.second().export(BROKEN)?;
             Ok(Box::new(|it| ends(it.second())))
         },
@@ -246,6 +247,19 @@ impl Spot<'_> {
         let words = ["--namespace", "kube-system", "rollout", "status", "deployment", "coredns"];
         self.second().kubectl.run(&words).map(drop)
     }
+}
+
+/// Waits until no slice of the service that breaks has its port any more: before, nothing is broken.
+fn lacks_port(member: &Member) -> Result {
+    let selector = format!("kubernetes.io/service-name={BROKEN}");
+    let words = ["endpointslices", "--selector", &selector];
+    wait::within(PATIENCE, "slices without the port", || {
+        let slices = member.get(&words)?["items"].take();
+        let has_port = |slice: &Value| slice["ports"].as_array().is_some_and(|all| !all.is_empty());
+        let slices = slices.as_array().context("no slices")?;
+        ensure!(!slices.is_empty() && !slices.iter().any(has_port), "{slices:?}");
+        Ok(())
+    })
 }
 
 /// Takes the service that breaks away.
