@@ -172,18 +172,12 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
 
 /// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`] or [`Purpose::Remote`], which are in the cache.
 pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Result<Vec<PathBuf>> {
-    let directory = |module: &GoModule| {
-        let name = module.name;
-        module
-            .find(workspace)
-            .with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
-    };
     let purposes = [purpose];
     let modules = go_module::of(&purposes);
     // Clusters of the newest version do without.
     let needed = modules
         .filter(|module| module.name != OLDEST_KUBERNETES || module.find(workspace).is_some());
-    needed.map(directory).collect()
+    needed.map(|module| built(workspace, module)).collect()
 }
 
 /// Tells a command where the programs of [`cluster_programs`] lie.
@@ -208,10 +202,14 @@ pub(crate) fn newest_kube_proxy(workspace: &Workspace) -> Result<PathBuf> {
 
 /// The directory with the programs of a family.
 fn family(workspace: &Workspace, purpose: Purpose, name: &str) -> Result<PathBuf> {
-    go_module::of(&[purpose])
-        .find(|module| module.name == name)
-        .and_then(|module| module.find(workspace))
-        .with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
+    let purposes = [purpose];
+    let module = go_module::of(&purposes).find(|module| module.name == name);
+    built(workspace, module.with_context(|| format!("no family of programs is {name}"))?)
+}
+
+fn built(workspace: &Workspace, module: &GoModule) -> Result<PathBuf> {
+    let name = module.name;
+    module.find(workspace).with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
 }
 
 /// The source of a Go module, in the version that a directory below tests/programs pins.
