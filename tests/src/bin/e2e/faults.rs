@@ -255,7 +255,9 @@ fn lacks_port(member: &Member) -> Result {
     let words = ["endpointslices", "--selector", &selector];
     wait::within(PATIENCE, "slices without the port", || {
         let slices = member.get(&words)?["items"].take();
-        let has_port = |slice: &Value| slice["ports"].as_array().is_some_and(|all| !all.is_empty());
+        let is_tcp = |port: &Value| port["protocol"] == "TCP";
+        let has_port =
+            |slice: &Value| slice["ports"].as_array().is_some_and(|all| all.iter().any(is_tcp));
         let slices = slices.as_array().context("no slices")?;
         ensure!(!slices.is_empty() && !slices.iter().any(has_port), "{slices:?}");
         Ok(())
