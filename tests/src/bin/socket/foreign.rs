@@ -202,8 +202,9 @@ fn leaves_out(world: &mut World) -> Result {
     }
     drop(in_cgroup);
 
-    // An operator knows that others translate packets to it.
-    site.agent.replace(&[&range, "--service-backends=use"])?;
+    // An operator knows that others translate packets to it. The agent does not: its status is degraded.
+    site.agent.kill()?;
+    site.agent.start_again(&[&range, "--service-backends=use"])?;
     expect(&site, &both)?;
     site.agent.replace(&[&range])?;
     expect(&site, &alone)?;
