@@ -3,15 +3,10 @@
 use mcs_agent::core::model::ObjectEvent;
 use mcs_tests::objects;
 
-use super::{
-    agent::Agent,
-    change::{import, slice},
-};
+use super::change::{agent_with_room, import, slice};
 use crate::prelude::*;
 
 const IMPORTS: u32 = 10_000;
-/// Of each import, in one slice.
-const ENDPOINTS: u32 = 10;
 /// How many times as long they may take. This suite is built without optimisation and takes 3.1 times; with it, it takes 1.8.
 const MOST: f64 = 4.0;
 /// The shortest of so many times counts.
@@ -38,13 +33,10 @@ pub(crate) fn check() -> Result<bool> {
 
 /// How long an agent that has read no import takes for all, `each` in a round.
 fn arrival(each: u32) -> Result<Duration> {
-    let all = IMPORTS;
-    let endpoints = all * ENDPOINTS;
-    let capacity = Capacity { vips: all, frontends: all, endpoints, clusters: 4, imports: all };
-    let mut agent = Agent::new(capacity)?;
+    let mut agent = agent_with_room(IMPORTS)?;
     agent.take(objects::lists(Vec::new(), Vec::new()))?;
     let mut batches = Vec::new();
-    for first in (1..=all).step_by(each as usize) {
+    for first in (1..=IMPORTS).step_by(each as usize) {
         let of_batch = (first..first + each).flat_map(|nth| [import(nth), slice(nth, 0)]);
         batches.push(of_batch.map(ObjectEvent::Apply).collect::<Vec<_>>());
     }

@@ -99,10 +99,7 @@ pub(crate) fn check() -> Result<bool> {
 }
 
 fn changes(services: u32) -> Result<Vec<(Sort, Change)>> {
-    let all = services + CHANGES;
-    let endpoints = all * ENDPOINTS;
-    let capacity = Capacity { vips: all, frontends: all, endpoints, clusters: 4, imports: all };
-    let mut agent = Agent::new(capacity)?;
+    let mut agent = agent_with_room(services + CHANGES)?;
     let (imports, slices) = (1..=services).map(|nth| (import(nth), slice(nth, 0))).unzip();
     agent.take(objects::lists(imports, slices))?;
     for number in 0..BEFORE {
@@ -111,6 +108,17 @@ fn changes(services: u32) -> Result<Vec<(Sort, Change)>> {
         agent.take(vec![ObjectEvent::Apply(slice(nth, 2 + number / services))])?;
     }
     Sort::ALL.into_iter().map(|sort| Ok((sort, mean_of(sort, &mut agent, services)?))).collect()
+}
+
+/// An agent whose maps have room for so many services.
+pub(crate) fn agent_with_room(services: u32) -> Result<Agent> {
+    Agent::new(Capacity {
+        vips: services,
+        frontends: services,
+        endpoints: services * ENDPOINTS,
+        clusters: 4,
+        imports: services,
+    })
 }
 
 fn mean_of(sort: Sort, agent: &mut Agent, services: u32) -> Result<Change> {
