@@ -149,7 +149,7 @@ fn image<'a>(workspace: &Workspace, name: &'a str, programs: &Path) -> Image<'a>
         PROGRAMS
             .map(|name| (Path::new("usr/bin").join(name), Content::Program(programs.join(name)))),
     );
-    Image { name, entrypoint: &["mcs-agent"], labels, files }
+    Image { name, entrypoint: &["mcs-agent"], labels, files, ..Image::default() }
 }
 
 fn make_parent(file: &Path) -> Result<()> {

@@ -36,7 +36,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind, bench, mutants and browser
+    /// What to prepare for; by default everything but kind, bench, upstream, mutants and browser
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -69,6 +69,8 @@ pub(crate) enum Purpose {
     Kind,
     /// The bench beside programs of others, which it compiles
     Bench,
+    /// Kubernetes' own specs of its network
+    Upstream,
     /// Mutants of the code
     Mutants,
     /// A real browser, which looks at pages with --full
@@ -107,7 +109,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if purposes.is_empty() {
         // What takes minutes is installed for those who ask for it.
         let is_asked_for = |purpose: &&Purpose| {
-            matches!(purpose, Purpose::Kind | Purpose::Bench | Purpose::Mutants | Purpose::Browser)
+            use Purpose::{Bench, Browser, Kind, Mutants, Upstream};
+            matches!(purpose, Kind | Bench | Upstream | Mutants | Browser)
         };
         let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);
@@ -198,6 +201,11 @@ pub(crate) fn go_program(workspace: &Workspace, name: &str) -> Result<PathBuf> {
 /// The kube-proxy of [`Purpose::Bench`].
 pub(crate) fn newest_kube_proxy(workspace: &Workspace) -> Result<PathBuf> {
     Ok(family(workspace, Purpose::Bench, go_module::NEWEST_KUBE_PROXY)?.join("kube-proxy"))
+}
+
+/// The directory with the programs of [`Purpose::Upstream`].
+pub(crate) fn upstream_programs(workspace: &Workspace) -> Result<PathBuf> {
+    family(workspace, Purpose::Upstream, go_module::UPSTREAM)
 }
 
 /// The directory with the programs of a family.

@@ -24,6 +24,7 @@ pub use self::{
     images::{TOOLS, TRAFFIC, write_traffic},
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
+    own::OwnClusters,
     programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE},
     removal::remove,
     status::{Place, clusters, nodes, of_kubeconfig, places},
@@ -46,6 +47,7 @@ mod kubectl;
 mod layout;
 mod network;
 mod node;
+mod own;
 mod programs;
 mod removal;
 mod status;

@@ -23,12 +23,14 @@ const MANIFEST: &str = "application/vnd.oci.image.manifest.v1+json";
 const INDEX: &str = "application/vnd.oci.image.index.v1+json";
 
 /// An image of one layer, for this machine's architecture.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Image<'a> {
     /// Its full name, with registry and tag.
     pub name: &'a str,
     /// What is run in it.
     pub entrypoint: &'a [&'a str],
+    /// What that gets as arguments where a pod names none.
+    pub arguments: &'a [&'a str],
     /// What is said about it.
     pub labels: BTreeMap<&'a str, &'a str>,
     /// Its files, by path. Directories come before what is in them.
@@ -36,7 +38,7 @@ pub struct Image<'a> {
 }
 
 /// What is at a path.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Content {
     /// A directory that everybody may read.
     Directory,
@@ -168,6 +170,7 @@ impl Image<'_> {
             "architecture": architecture,
             "os": "linux",
             "config": {
+                "Cmd": self.arguments,
                 "Entrypoint": self.entrypoint,
                 "Env": ["PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"],
                 "Labels": self.labels,
@@ -284,8 +287,9 @@ mod tests {
             ("tmp".into(), Content::Shared),
         ];
         let labels = BTreeMap::from([("org.opencontainers.image.version", "1")]);
-        write(&archive, &[Image { name: NAME, entrypoint: &["/bin/tool"], labels, files }])
-            .unwrap();
+        let image =
+            Image { name: NAME, entrypoint: &["/bin/tool"], labels, files, ..Image::default() };
+        write(&archive, &[image]).unwrap();
         archive
     }
 
@@ -337,7 +341,7 @@ mod tests {
         let archive = directory.path().join("index.tar");
         let image = || {
             let (labels, files) = (BTreeMap::new(), vec![("bin".into(), Content::Directory)]);
-            Image { name: NAME, entrypoint: &["/bin/tool"], labels, files }
+            Image { name: NAME, entrypoint: &["/bin/tool"], labels, files, ..Image::default() }
         };
         let digest =
             write_index(&archive, NAME, &[("amd64", image()), ("arm64", image())]).unwrap();

@@ -54,9 +54,12 @@ const KUBERNETES: GoModule = GoModule {
 /// A kube-proxy that is newer than the newest Kubernetes of the clusters.
 pub(super) const NEWEST_KUBE_PROXY: &str = "kube-proxy-newest";
 
+/// Kubernetes' own specs, what runs them, and what their pods run.
+pub(super) const UPSTREAM: &str = "kubernetes-e2e";
+
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Bench, Clusters, Kind, Lint, Release, Remote, Servers};
+    use Purpose::{Bench, Clusters, Kind, Lint, Release, Remote, Servers, Upstream};
     &[
         GoModule { name: "kubernetes", purposes: &[Clusters, Servers], ..KUBERNETES },
         GoModule {
@@ -67,6 +70,7 @@ const MODULES: &[GoModule] = {
         },
         GoModule { name: OLDEST_KUBERNETES, ..KUBERNETES },
         GoModule { name: NEWEST_KUBE_PROXY, purposes: &[Bench], ..KUBERNETES },
+        GoModule { name: UPSTREAM, purposes: &[Upstream], ..KUBERNETES },
         // kind and kubeadm. The latter's version is what counts.
         GoModule { name: "kind", purposes: &[Kind], ..KUBERNETES },
         GoModule {
@@ -329,11 +333,13 @@ replace a.b/f => a.b/f v0.3.0
     }
 
     #[test]
-    fn kubeadm_is_of_the_kubernetes_that_clusters_run() {
+    fn kubeadm_and_specs_are_of_the_kubernetes_that_clusters_run() {
         let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/programs");
         let pinned =
             |family| Pinned::read(&programs.join(family), KUBERNETES.provider).unwrap().version;
-        assert_eq!(pinned("kind"), pinned("kubernetes"));
+        for family in ["kind", UPSTREAM] {
+            assert_eq!(pinned(family), pinned("kubernetes"), "{family}");
+        }
     }
 
     #[test]

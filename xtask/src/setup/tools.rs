@@ -29,15 +29,16 @@ const fn program(
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Servers, Test};
+    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Servers, Test, Upstream};
     &[
         program("ip", "iproute2", &["-V"], &[Clusters, Demo, Servers, Test]),
         program("nsenter", "util-linux", &["-V"], &[Clusters, Demo, Servers, Test]),
-        program("curl", "curl", &["-V"], &[Demo, Test]),
+        program("curl", "curl", &["-V"], &[Demo, Test, Upstream]),
+        program("wget", "wget", &["--version"], &[Upstream]),
         program("python3", "python3", &["-V"], &[Test]),
         program("bpftool", "bpftool", &["version"], &[Demo, Test]),
-        program("nc", "netcat-openbsd", &["-h"], &[Test]),
-        program("dig", "dnsutils", &["-v"], &[Test]),
+        program("nc", "netcat-openbsd", &["-h"], &[Test, Upstream]),
+        program("dig", "dnsutils", &["-v"], &[Test, Upstream]),
         program("tcpdump", "tcpdump", &["--version"], &[Test]),
         program("strace", "strace", &["-V"], &[Test]),
         program("tc", "iproute2", &["-V"], &[Test]),

@@ -79,7 +79,7 @@ impl Suite {
 pub(super) const END_TO_END: &str = "e2e";
 
 /// The suites that run with `--full` and by their names alone: one starts a Docker, all take minutes.
-pub(super) const UNUSUAL: [&str; 4] = ["kind", "features", "simulation", "mutants"];
+pub(super) const UNUSUAL: [&str; 5] = ["kind", "upstream", "features", "simulation", "mutants"];
 
 const DELETE: Work = Work::Verb(&["lint", "features", "--delete"]);
 
@@ -271,6 +271,14 @@ pub(super) const SUITES: &[Suite] = &[
         budget: 900,
         full: Some(Work::Verb(&["kind", "--e2e", "--rm"])),
         ..SUITE
+    },
+    Suite {
+        about: "Kubernetes' own specs of its network, with the agent in kube-proxy's place; with --full or by this name alone",
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters, Purpose::Upstream],
+        extras: &[Extra::Images],
+        company: Company::Alone,
+        budget: 900,
+        ..longer("upstream")
     },
     Suite {
         name: "features",

@@ -1,12 +1,8 @@
 //! The two clusters: the two that the command line names, or two of the suite's own.
 
-use std::{env, process, sync::Arc};
+use std::env;
 
-use mcs_tests::cluster::{Claim, Cluster, ClusterSet, Cni, Kubernetes, Observer, Plan, ProxyMode};
-use signal_hook::{
-    consts::{SIGHUP, SIGINT, SIGTERM},
-    flag,
-};
+use mcs_tests::cluster::{Cluster, ClusterSet, Cni, Kubernetes, OwnClusters, Plan, ProxyMode};
 use tempfile::TempDir;
 
 use crate::prelude::*;
@@ -15,11 +11,6 @@ use crate::prelude::*;
 const TRAFFIC: &str = "MCS_TRAFFIC";
 /// The variable with the path of the agent's image, as an archive.
 const IMAGE: &str = "MCS_IMAGE";
-
-/// How often a signal is looked for.
-const INTERVAL: Duration = Duration::from_millis(50);
-/// The exit status of what Ctrl-C has ended, as shells have it.
-const INTERRUPTED: i32 = 130;
 
 /// What starting them takes, and removing them.
 pub(crate) struct Clusters {
@@ -31,14 +22,7 @@ pub(crate) struct Clusters {
     /// A directory that goes with this.
     pub(crate) directory: PathBuf,
     _temporary: Option<TempDir>,
-    own: Option<Own>,
-}
-
-/// Clusters that were started here. They are removed when this is dropped.
-struct Own {
-    claim: Arc<Claim>,
-    keep: bool,
-    interrupted: Arc<AtomicBool>,
+    own: Option<OwnClusters>,
 }
 
 impl Clusters {
@@ -47,7 +31,7 @@ impl Clusters {
         let programs = Programs::from_env();
         let (kubeconfigs, own) = match kubeconfigs {
             [] => {
-                let own = Own::start(&programs, keep)?;
+                let own = OwnClusters::start(&programs, &plan(), keep)?;
                 let [a, b] = [1, 2].map(|number| Cluster { set: ClusterSet::TESTS, number });
                 ([a, b].map(Cluster::kubeconfig), Some(own))
             }
@@ -97,74 +81,14 @@ impl Clusters {
     }
 }
 
-impl Own {
-    /// Between them they have a bridge with VXLAN between nodes and a route for each pod, both modes of kube-proxy, and the newest and the oldest Kubernetes.
-    fn start(programs: &Programs, keep: bool) -> Result<Self> {
-        let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
-        let interrupted = Arc::new(AtomicBool::new(false));
-        for signal in [SIGHUP, SIGINT, SIGTERM] {
-            flag::register(signal, Arc::clone(&interrupted))?;
-        }
-        // What is there was kept for somebody to look at, or has survived its suite.
-        cluster::remove(&claim)?;
-        let plan = Plan {
-            clusters: 2,
-            nodes: vec![2, 1],
-            kubernetes: vec![Kubernetes::Newest, Kubernetes::Oldest],
-            cni: vec![Cni::Flannel, Cni::Ptp],
-            proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
-        };
-        let progress = Progress { begin: Instant::now(), interrupted: Arc::clone(&interrupted) };
-        cluster::start(&claim, &plan, programs, &progress)?;
-        remove_when_interrupted(Arc::clone(&interrupted), Arc::clone(&claim));
-        Ok(Self { claim, keep, interrupted })
-    }
-}
-
-impl Drop for Own {
-    fn drop(&mut self) {
-        if self.keep {
-            println!("The clusters stay: cargo xtask clusters --set tests status|kubeconfig|down");
-            return;
-        }
-        if self.interrupted.load(Ordering::Relaxed) {
-            // The other thread ends this process when it is done.
-            loop {
-                thread::park();
-            }
-        }
-        if let Err(error) = cluster::remove(&self.claim) {
-            eprintln!("cannot remove the clusters: {error:#}");
-        }
-    }
-}
-
-/// Ends this process when a signal has come, whatever it does then.
-fn remove_when_interrupted(interrupted: Arc<AtomicBool>, claim: Arc<Claim>) {
-    thread::spawn(move || {
-        while !interrupted.load(Ordering::Relaxed) {
-            thread::sleep(INTERVAL);
-        }
-        if let Err(error) = cluster::remove(&claim) {
-            eprintln!("cannot remove the clusters: {error:#}");
-        }
-        eprintln!("interrupted; the clusters are removed");
-        process::exit(INTERRUPTED);
-    });
-}
-
-struct Progress {
-    begin: Instant,
-    interrupted: Arc<AtomicBool>,
-}
-
-impl Observer for Progress {
-    fn progress(&self, what: &str) {
-        println!("{:>6.1} s  {what}", self.begin.elapsed().as_secs_f64());
-    }
-
-    fn check(&self) -> Result {
-        ensure!(!self.interrupted.load(Ordering::Relaxed), "interrupted");
-        Ok(())
+/// Between them the clusters have a bridge with VXLAN between nodes and a route for each pod, both modes of kube-proxy, and the
+/// newest and the oldest Kubernetes.
+fn plan() -> Plan {
+    Plan {
+        clusters: 2,
+        nodes: vec![2, 1],
+        kubernetes: vec![Kubernetes::Newest, Kubernetes::Oldest],
+        cni: vec![Cni::Flannel, Cni::Ptp],
+        proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
     }
 }

@@ -1,6 +1,6 @@
 //! The images that the nodes have. Nothing is pulled.
 
-use std::{collections::BTreeMap, path::Path, process::Command};
+use std::{path::Path, process::Command};
 
 use super::programs::Programs;
 use crate::{
@@ -22,7 +22,7 @@ pub const TRAFFIC: &str = "localhost/mcs-traffic:1";
 pub fn write_traffic(program: &Path, archive: &Path) -> anyhow::Result<()> {
     let files = vec![("traffic".into(), Content::Program(program.to_owned()))];
     let entrypoint = &["/traffic"];
-    oci::write(archive, &[Image { name: TRAFFIC, entrypoint, labels: BTreeMap::new(), files }])
+    oci::write(archive, &[Image { name: TRAFFIC, entrypoint, files, ..Image::default() }])
 }
 
 /// Writes an archive with what every cluster has.
@@ -40,8 +40,7 @@ pub(super) fn write(archive: &Path, programs: &Programs) -> anyhow::Result<()> {
         files.extend(applets.map(link));
         files
     };
-    let image =
-        |name, entrypoint, files| Image { name, entrypoint, labels: BTreeMap::new(), files };
+    let image = |name, entrypoint, files| Image { name, entrypoint, files, ..Image::default() };
     let coredns = vec![("coredns".into(), Content::Program(programs.find("coredns")?))];
     oci::write(
         archive,

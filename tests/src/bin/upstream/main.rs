@@ -1,0 +1,39 @@
+//! Suite `upstream`: Kubernetes' own specs of its network, with the agent in kube-proxy's place.
+//!
+//! A cluster of six nodes in three zones; each Service is an import of its own ClusterIPs.
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use mcs_tests::suite::{self, Suite};
+
+use crate::world::World;
+
+mod agents;
+mod guard;
+mod images;
+mod mirror;
+mod proxy;
+mod specs;
+mod world;
+
+/// Run Kubernetes' own specs of its network
+#[derive(Parser)]
+// Another group has the name of this struct.
+#[group(skip)]
+struct Args {
+    #[command(flatten)]
+    suite: suite::Args,
+    /// Leave the cluster in place
+    #[arg(long)]
+    keep: bool,
+}
+
+fn main() -> ExitCode {
+    let args = Args::parse();
+    let mut suite = Suite::default();
+    suite.case("without kube-proxy, pods by sockets", World::without_proxy);
+    suite.case("beside kube-proxy, which serves node ports alone", World::beside_proxy);
+    suite.case("beside kube-proxy, pods by packets", World::by_packets);
+    suite.run(args.suite, move || World::begin(args.keep))
+}

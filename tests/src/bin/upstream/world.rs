@@ -1,0 +1,111 @@
+//! What the cases share: the cluster, its mirror and its agents.
+
+use std::env;
+
+use mcs_tests::{
+    cluster::{
+        self, Cluster, ClusterSet, Cni, Kubectl, Kubernetes, Node, OwnClusters, Plan, Programs,
+        ProxyMode,
+    },
+    prelude::*,
+};
+
+use crate::{
+    agents, guard, images,
+    mirror::Mirror,
+    proxy,
+    specs::{self, Run},
+};
+
+/// The variable with the path of the agent's image, as an archive.
+const IMAGE: &str = "MCS_IMAGE";
+
+/// As many as the specs of traffic distribution want: two in each of three zones.
+const NODES: u8 = 6;
+const ZONES: [&str; 3] = ["a", "b", "c"];
+
+// They have to be removed in this order.
+pub(crate) struct World {
+    _mirror: Mirror,
+    pub(crate) programs: Programs,
+    pub(crate) cluster: Cluster,
+    pub(crate) directory: PathBuf,
+    nodes: Vec<Node>,
+    _clusters: OwnClusters,
+}
+
+impl World {
+    /// Starts all of it. Returns the directory of the logs too.
+    pub(crate) fn begin(keep: bool) -> Result<(Self, PathBuf)> {
+        let programs = Programs::from_env();
+        let plan = Plan {
+            clusters: 1,
+            nodes: vec![NODES],
+            kubernetes: vec![Kubernetes::Newest],
+            cni: vec![Cni::Ptp],
+            proxy: vec![ProxyMode::Nftables],
+        };
+        let clusters = OwnClusters::start(&programs, &plan, keep)?;
+        // It goes with the clusters, however this process ends.
+        let directory = ClusterSet::TESTS.directory().join("suite");
+        fs::create_dir(&directory)?;
+        let cluster = Cluster { set: ClusterSet::TESTS, number: 1 };
+        let nodes: Vec<_> = cluster::nodes(cluster).collect();
+        let agent = env::var_os(IMAGE).map(PathBuf::from);
+        let agent = agent
+            .with_context(|| format!("{IMAGE} is not set: run `cargo xtask test upstream`"))?;
+        let archive = directory.join("upstream.tar");
+        images::write(&archive, &programs, &specs::images()?)?;
+        let kubectl = Kubectl::new(&programs, cluster)?;
+        for (node, zone) in nodes.iter().zip(ZONES.into_iter().cycle()) {
+            cluster::import(&programs, *node, &archive)?;
+            cluster::import(&programs, *node, &agent)?;
+            let zone = format!("topology.kubernetes.io/zone={zone}");
+            kubectl.run(&["label", "--overwrite", "node", &node.to_string(), &zone])?;
+        }
+        let mirror = Mirror::start(&cluster.kubeconfig(), cluster.to_string())?;
+        let logs = directory.clone();
+        let world =
+            Self { _mirror: mirror, programs, cluster, directory, nodes, _clusters: clusters };
+        Ok((world, logs))
+    }
+
+    /// Every ClusterIP is the agents', and nobody serves node ports.
+    pub(crate) fn without_proxy(&mut self) -> Result {
+        agents::install(&self.programs, self.cluster, "all")?;
+        guard::remove(&self.nodes)?;
+        proxy::stop(&self.programs, &self.nodes)?;
+        let ended = specs::run(self, Run::WithoutProxy);
+        proxy::start(&self.nodes)?;
+        ended
+    }
+
+    /// kube-proxy serves node ports, and what reaches it for a ClusterIP is dropped.
+    pub(crate) fn beside_proxy(&mut self) -> Result {
+        agents::install(&self.programs, self.cluster, "all")?;
+        self.guarded(Run::BesideProxy)?;
+        let dropped = guard::dropped(&self.nodes)?;
+        ensure!(dropped == 0, "{dropped} packets to ClusterIPs were not translated by an agent");
+        Ok(())
+    }
+
+    /// The same, and packets of pods are translated instead of their sockets.
+    pub(crate) fn by_packets(&mut self) -> Result {
+        agents::install(&self.programs, self.cluster, "host")?;
+        self.guarded(Run::ByPackets)?;
+        // Specs send to Services that nobody may serve, and wait until nothing answers.
+        tell(format!(
+            "{} packets to ClusterIPs reached kube-proxy and were dropped",
+            guard::dropped(&self.nodes)?
+        ));
+        Ok(())
+    }
+
+    fn guarded(&self, run: Run) -> Result {
+        let services = self.cluster.services().map(|range| range.to_string());
+        let ranges: Vec<_> =
+            services.into_iter().chain([specs::ANOTHER_RANGE.to_owned()]).collect();
+        guard::put(&self.nodes, &ranges)?;
+        specs::run(self, run)
+    }
+}
