@@ -18,7 +18,7 @@ pub(crate) fn install(programs: &Programs, cluster: Cluster, socket_lb: &str) ->
         format!("apiServer.host={}", api_server.ip()),
         format!("apiServer.port={}", api_server.port()),
         "staleUdp.enabled=true".to_owned(),
-        "staleUdp.namespaces=/run/containerd/netns".to_owned(),
+        "staleUdp.namespaces=/run/containerd/io.containerd.grpc.v1.cri/netns".to_owned(),
     ];
     let mut helm = Command::new(programs.find("helm")?);
     helm.env_clear().env("HOME", cluster.directory());

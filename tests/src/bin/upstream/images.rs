@@ -70,6 +70,8 @@ fn tools(programs: &Programs) -> Result<Vec<(PathBuf, Content)>> {
         }
         files.insert(Path::new("bin").join(tool), Content::Program(program));
     }
+    // The shell of busybox takes its own applets before programs.
+    files.insert("bin/sh".into(), Content::Link("bash".into()));
     let directories: BTreeSet<_> =
         files.keys().flat_map(|file| file.ancestors().skip(1)).map(Path::to_owned).collect();
     let directories = directories.into_iter().filter(|path| !path.as_os_str().is_empty());
