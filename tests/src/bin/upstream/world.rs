@@ -48,7 +48,7 @@ impl World {
         let clusters = OwnClusters::start(&programs, &plan, keep)?;
         // It goes with the clusters, however this process ends.
         let directory = ClusterSet::TESTS.directory().join("suite");
-        fs::create_dir(&directory)?;
+        fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
         let cluster = Cluster { set: ClusterSet::TESTS, number: 1 };
         let nodes: Vec<_> = cluster::nodes(cluster).collect();
         let agent = env::var_os(IMAGE).map(PathBuf::from);
