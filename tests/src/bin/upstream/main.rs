@@ -1,6 +1,6 @@
 //! Suite `upstream`: Kubernetes' own specs of its network, with the agent in kube-proxy's place.
 //!
-//! A cluster of six nodes in three zones; each Service is an import of its own ClusterIPs.
+//! A cluster of six nodes in three zones; each Service is an import of its own ClusterIPs. A second cluster has one node.
 
 use std::process::ExitCode;
 
@@ -35,5 +35,6 @@ fn main() -> ExitCode {
     suite.case("without kube-proxy, pods by sockets", World::without_proxy);
     suite.case("beside kube-proxy, which serves node ports alone", World::beside_proxy);
     suite.case("beside kube-proxy, pods by packets", World::by_packets);
+    suite.case("beside kube-proxy, pods of another cluster serve", World::elsewhere);
     suite.run(args.suite, move || World::begin(args.keep))
 }

@@ -3,31 +3,36 @@
 
 use std::pin::pin;
 
-use futures_util::{StreamExt as _, TryStreamExt as _, future, stream};
+use futures_util::{StreamExt as _, future, stream};
 use http::{Method, Request};
-use k8s_openapi::api::{core::v1::Service, discovery::v1::EndpointSlice};
 use kube::{
-    Api, Client, Config, ResourceExt as _,
-    api::{ApiResource, DynamicObject, ListParams, WatchEvent, WatchParams},
+    Client, Config, ResourceExt as _,
+    api::DynamicObject,
     config::{KubeConfigOptions, Kubeconfig},
 };
-use mcs_tests::prelude::*;
+use mcs_tests::{cluster::Cluster, prelude::*};
 use tokio::{
-    runtime,
+    runtime::{self, Runtime},
     sync::{mpsc, oneshot},
-    time::sleep,
+    time::timeout,
 };
+
+use self::{
+    doubles::Doubles,
+    watch::{Event, Kind, PAUSE, follow},
+};
+
+mod doubles;
+mod objects;
+mod watch;
 
 const SERVICE_LABEL: &str = "kubernetes.io/service-name";
 const HEADLESS_LABEL: &str = "service.kubernetes.io/headless";
-const PROXY_LABEL: &str = "service.kubernetes.io/service-proxy-name";
 
-/// After an error.
-const PAUSE: Duration = Duration::from_millis(200);
 /// Services whose objects are written at the same time.
 const AT_A_TIME: usize = 8;
 
-/// The namespace and the name of a Service.
+/// The namespace and the name of an object.
 type Key = (String, String);
 
 /// The mirror of one cluster, which ends when this is dropped.
@@ -36,98 +41,53 @@ pub(crate) struct Mirror {
 }
 
 impl Mirror {
-    /// Starts it. `cluster` is the source cluster of the copies.
-    pub(crate) fn start(kubeconfig: &Path, cluster: String) -> Result<Self> {
+    /// Starts it. The cluster's own pods serve, or their doubles in another cluster.
+    pub(crate) fn start(cluster: Cluster, elsewhere: Option<Cluster>) -> Result<Self> {
         let runtime = runtime::Builder::new_current_thread().enable_all().build()?;
-        let kubeconfig = Kubeconfig::read_from(kubeconfig)?;
-        let options = KubeConfigOptions::default();
-        let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options))?;
-        let client = {
-            let _runtime = runtime.enter();
-            Client::try_from(config)?
-        };
+        let own = client(&runtime, cluster)?;
+        let doubles = elsewhere.map(|cluster| client(&runtime, cluster).map(Doubles::new));
+        let doubles = doubles.transpose()?;
+        let source = elsewhere.unwrap_or(cluster).to_string();
         let (stop, stopped) = oneshot::channel();
         thread::spawn(move || {
-            let mirror = pin!(run(client, cluster));
+            let mirror = pin!(run(own, source, doubles));
             runtime.block_on(future::select(mirror, stopped));
         });
         Ok(Self { _stop: stop })
     }
 }
 
-/// What a watch says.
-enum Event {
-    Listed(Kind, Vec<DynamicObject>),
-    Changed(Kind, Box<DynamicObject>),
-    Deleted(Kind, Box<DynamicObject>),
+fn client(runtime: &Runtime, cluster: Cluster) -> Result<Client> {
+    let kubeconfig = Kubeconfig::read_from(cluster.kubeconfig())?;
+    let options = KubeConfigOptions::default();
+    let config = runtime.block_on(Config::from_custom_kubeconfig(kubeconfig, &options))?;
+    let _runtime = runtime.enter();
+    Ok(Client::try_from(config)?)
 }
 
-#[derive(Clone, Copy)]
-enum Kind {
-    Service,
-    Slice,
-}
-
-async fn run(client: Client, cluster: String) {
+async fn run(client: Client, source: String, doubles: Option<Doubles>) {
     let (sender, mut events) = mpsc::unbounded_channel();
-    let services = follow(client.clone(), Kind::Service, sender.clone());
-    let slices = follow(client.clone(), Kind::Slice, sender);
+    let watch = |kind| follow(client.clone(), kind, sender.clone());
+    let own = future::join(watch(Kind::Service), watch(Kind::Slice));
+    let elsewhere = doubles
+        .as_ref()
+        .map(|doubles| doubles.client.clone())
+        .map(|other| future::join(watch(Kind::Pod), follow(other, Kind::Double, sender.clone())));
+    let elsewhere = future::OptionFuture::from(elsewhere);
+    let mut objects = Objects { source, doubles, ..Objects::default() };
     let write = async {
-        let mut objects = Objects { cluster, ..Objects::default() };
-        let mut written = BTreeMap::new();
-        while let Some(event) = events.recv().await {
-            objects.take(event);
+        loop {
+            // What has failed is tried again.
+            if let Ok(Some(event)) = timeout(PAUSE, events.recv()).await {
+                objects.take(event);
+            }
             while let Ok(event) = events.try_recv() {
                 objects.take(event);
             }
-            objects.write(&client, &mut written).await;
+            objects.write(&client).await;
         }
     };
-    future::join3(services, slices, write).await;
-}
-
-/// Tells of all objects of a kind, for ever.
-async fn follow(client: Client, kind: Kind, sender: mpsc::UnboundedSender<Event>) {
-    let resource = match kind {
-        Kind::Service => ApiResource::erase::<Service>(&()),
-        Kind::Slice => ApiResource::erase::<EndpointSlice>(&()),
-    };
-    let api = Api::<DynamicObject>::all_with(client, &resource);
-    loop {
-        if let Err(error) = list_and_watch(&api, kind, &sender).await {
-            eprintln!("mirror: {}: {error}", resource.plural);
-        }
-        sleep(PAUSE).await;
-    }
-}
-
-async fn list_and_watch(
-    api: &Api<DynamicObject>,
-    kind: Kind,
-    sender: &mpsc::UnboundedSender<Event>,
-) -> kube::Result<()> {
-    // The receiver ends with the senders.
-    let tell = |event| drop(sender.send(event));
-    let list = api.list(&ListParams::default()).await?;
-    let mut version = list.metadata.resource_version.unwrap_or_default();
-    tell(Event::Listed(kind, list.items));
-    loop {
-        let mut events = pin!(api.watch(&WatchParams::default(), &version).await?);
-        while let Some(event) = events.try_next().await? {
-            match event {
-                WatchEvent::Added(object) | WatchEvent::Modified(object) => {
-                    version = object.resource_version().unwrap_or_default();
-                    tell(Event::Changed(kind, Box::new(object)));
-                }
-                WatchEvent::Deleted(object) => {
-                    version = object.resource_version().unwrap_or_default();
-                    tell(Event::Deleted(kind, Box::new(object)));
-                }
-                WatchEvent::Bookmark(bookmark) => version = bookmark.metadata.resource_version,
-                WatchEvent::Error(status) => return Err(kube::Error::Api(status)),
-            }
-        }
-    }
+    future::join3(own, elsewhere, write).await;
 }
 
 /// What is written for a Service: paths and objects, in the order in which they are written.
@@ -135,11 +95,15 @@ type Wanted = Vec<(String, Value)>;
 
 #[derive(Default)]
 struct Objects {
-    cluster: String,
+    /// The source cluster of the copies.
+    source: String,
     services: BTreeMap<Key, DynamicObject>,
     /// With the Service that each belongs to.
     slices: BTreeMap<Key, (Key, DynamicObject)>,
+    doubles: Option<Doubles>,
+    /// Services whose objects may have to change.
     dirty: BTreeSet<Key>,
+    written: BTreeMap<Key, Wanted>,
 }
 
 impl Objects {
@@ -165,6 +129,10 @@ impl Objects {
                 self.dirty.insert(key(&service));
             }
             Event::Deleted(Kind::Slice, slice) => self.remove_slice(&key(&slice)),
+            event => {
+                self.doubles.iter_mut().for_each(|doubles| doubles.take(&event));
+                self.dirty.extend(self.services.keys().cloned());
+            }
         }
     }
 
@@ -189,14 +157,14 @@ impl Objects {
         self.dirty.extend(self.slices.remove(key).map(|(service, _)| service));
     }
 
-    /// Writes what has changed, and deletes what is no longer wanted. What fails is tried again while events come.
-    async fn write(&mut self, client: &Client, written: &mut BTreeMap<Key, Wanted>) {
+    /// Writes what has changed, and deletes what is no longer wanted. What fails stays dirty.
+    async fn write(&mut self, client: &Client) {
         let dirty = std::mem::take(&mut self.dirty);
-        let work = dirty.into_iter().map(|key| {
-            let former = written.remove(&key).unwrap_or_default();
-            (self.wanted(&key), former, key)
-        });
-        let work: Vec<_> = work.collect();
+        let mut work = Vec::new();
+        for key in dirty {
+            let former = self.written.remove(&key).unwrap_or_default();
+            work.push((self.wanted(&key), former, key));
+        }
         let done: Vec<_> = stream::iter(work)
             .map(async |(wanted, former, key)| {
                 let ended = replace(client, &wanted, &former).await;
@@ -206,101 +174,36 @@ impl Objects {
             .collect()
             .await;
         for (key, wanted, former, ended) in done {
-            let kept = if let Err(error) = ended {
-                // A namespace that is on its way out takes nothing new.
-                if self.services.contains_key(&key) {
-                    eprintln!("mirror: {}/{}: {error}", key.0, key.1);
-                }
+            let kept = if ended.is_err() {
+                // Such as a namespace that is on its way out and takes nothing new.
+                self.dirty.insert(key.clone());
                 // What was and what was to be may be there.
                 let unsure = former.into_iter().chain(wanted);
                 unsure.map(|(path, _)| (path, Value::Null)).collect()
             } else {
                 wanted
             };
-            written.insert(key, kept);
+            self.written.insert(key, kept);
         }
-        written.retain(|_, objects| !objects.is_empty());
+        self.written.retain(|_, objects| !objects.is_empty());
+        if let Some(doubles) = &mut self.doubles {
+            doubles.write(self.slices.values().map(|(_, slice)| slice)).await;
+        }
     }
 
     fn wanted(&self, key: &Key) -> Wanted {
         let Some(service) = self.services.get(key) else { return Vec::new() };
-        let Some(import) = import(service) else { return Vec::new() };
+        let Some(import) = objects::import(service) else { return Vec::new() };
         let slices = self.slices.values().filter(|(service, _)| service == key);
-        let slices = slices.map(|(_, slice)| copy(slice, &key.1, &self.cluster));
-        let path = path(&import, "apis/multicluster.x-k8s.io/v1beta1", "serviceimports");
-        let status = json!({
-            "apiVersion": import["apiVersion"],
-            "kind": import["kind"],
-            "metadata": import["metadata"],
-            "status": {
-                "clusters": [{ "cluster": self.cluster }],
-                "endpointSliceObjects": "Present",
-            },
+        let slices = slices.map(|(_, slice)| {
+            let mut copy = objects::copy(slice, &key.1, &self.source);
+            self.doubles.iter().for_each(|doubles| doubles.replace_addresses(&mut copy));
+            (path(&copy, "apis/discovery.k8s.io/v1", "endpointslices"), copy)
         });
-        let slices = slices
-            .map(|slice| (self::path(&slice, "apis/discovery.k8s.io/v1", "endpointslices"), slice));
+        let path = path(&import, "apis/multicluster.x-k8s.io/v1beta1", "serviceimports");
+        let status = objects::status(&import, &self.source);
         slices.chain([(path.clone(), import), (format!("{path}/status"), status)]).collect()
     }
-}
-
-/// The import of a Service, if kube-proxy would serve it.
-fn import(service: &DynamicObject) -> Option<Value> {
-    let spec = &service.data["spec"];
-    let ips = spec["clusterIPs"].as_array().filter(|ips| ips.iter().all(|ip| ip != "None"))?;
-    if spec["type"] == "ExternalName" || service.labels().contains_key(PROXY_LABEL) {
-        return None;
-    }
-    let ports = spec["ports"].as_array().into_iter().flatten().map(|port| {
-        let mut port = port.clone();
-        if let Some(port) = port.as_object_mut() {
-            port.retain(|name, _| name != "targetPort" && name != "nodePort");
-        }
-        port
-    });
-    let mut import = json!({
-        "type": "ClusterSetIP",
-        "ips": ips,
-        "ports": ports.collect::<Vec<_>>(),
-    });
-    let same = [
-        "sessionAffinity",
-        "sessionAffinityConfig",
-        "internalTrafficPolicy",
-        "trafficDistribution",
-    ];
-    for field in same {
-        if !spec[field].is_null() {
-            import[field] = spec[field].clone();
-        }
-    }
-    let (namespace, name) = key(service);
-    Some(json!({
-        "apiVersion": "multicluster.x-k8s.io/v1beta1",
-        "kind": "ServiceImport",
-        "metadata": { "namespace": namespace, "name": name },
-        "spec": import,
-    }))
-}
-
-/// A slice as an import has it.
-fn copy(slice: &DynamicObject, service: &str, cluster: &str) -> Value {
-    let (namespace, name) = key(slice);
-    json!({
-        "apiVersion": "discovery.k8s.io/v1",
-        "kind": "EndpointSlice",
-        "metadata": {
-            "namespace": namespace,
-            "name": format!("mirror-{name}"),
-            "labels": {
-                "endpointslice.kubernetes.io/managed-by": "mirror.mcs-tests.invalid",
-                "multicluster.kubernetes.io/service-name": service,
-                "multicluster.kubernetes.io/source-cluster": cluster,
-            },
-        },
-        "addressType": slice.data["addressType"],
-        "endpoints": slice.data["endpoints"],
-        "ports": slice.data["ports"],
-    })
 }
 
 fn key(object: &DynamicObject) -> Key {
@@ -312,25 +215,34 @@ fn path(object: &Value, group: &str, plural: &str) -> String {
     format!("/{group}/namespaces/{}/{plural}/{}", text("namespace"), text("name"))
 }
 
-/// Clients are to find slices with an import, so it is written after them and deleted before them.
+/// Agents are to find slices with an import, so it is written after them and deleted before them.
 async fn replace(client: &Client, wanted: &Wanted, former: &Wanted) -> kube::Result<()> {
     let is_in = |list: &Wanted, path: &str| list.iter().any(|(other, _)| other == path);
     for (path, _) in former.iter().rev() {
         if !is_in(wanted, path) && !path.ends_with("/status") {
-            let gone = send(client, Method::DELETE, path, Vec::new()).await;
-            if !matches!(&gone, Err(kube::Error::Api(status)) if status.code == 404) {
-                gone?;
-            }
+            delete(client, path).await?;
         }
     }
     for object in wanted {
         if !former.contains(object) {
-            let (path, object) = object;
-            let query = format!("{path}?fieldManager=mirror&force=true");
-            send(client, Method::PATCH, &query, object.to_string().into_bytes()).await?;
+            apply(client, &object.0, &object.1).await?;
         }
     }
     Ok(())
+}
+
+/// Creates an object, or makes it what is given.
+async fn apply(client: &Client, path: &str, object: &Value) -> kube::Result<()> {
+    let query = format!("{path}?fieldManager=mirror&force=true");
+    send(client, Method::PATCH, &query, object.to_string().into_bytes()).await
+}
+
+/// Deletes an object that may have gone.
+async fn delete(client: &Client, path: &str) -> kube::Result<()> {
+    match send(client, Method::DELETE, path, Vec::new()).await {
+        Err(kube::Error::Api(status)) if status.code == 404 => Ok(()),
+        ended => ended,
+    }
 }
 
 async fn send(client: &Client, method: Method, path: &str, body: Vec<u8>) -> kube::Result<()> {

@@ -22,6 +22,7 @@ pub(crate) enum Run {
     WithoutProxy,
     BesideProxy,
     ByPackets,
+    Elsewhere,
 }
 
 impl Run {
@@ -31,6 +32,7 @@ impl Run {
             Self::WithoutProxy => 'a',
             Self::BesideProxy => 'b',
             Self::ByPackets => 'c',
+            Self::Elsewhere => 'd',
         }
     }
 

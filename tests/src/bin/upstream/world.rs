@@ -26,9 +26,11 @@ const ZONES: [&str; 3] = ["a", "b", "c"];
 
 // They have to be removed in this order.
 pub(crate) struct World {
-    _mirror: Mirror,
+    mirror: Option<Mirror>,
     pub(crate) programs: Programs,
     pub(crate) cluster: Cluster,
+    /// Another one, whose pods serve in one of the cases.
+    elsewhere: Cluster,
     pub(crate) directory: PathBuf,
     nodes: Vec<Node>,
     _clusters: OwnClusters,
@@ -39,8 +41,8 @@ impl World {
     pub(crate) fn begin(keep: bool) -> Result<(Self, PathBuf)> {
         let programs = Programs::from_env();
         let plan = Plan {
-            clusters: 1,
-            nodes: vec![NODES],
+            clusters: 2,
+            nodes: vec![NODES, 1],
             kubernetes: vec![Kubernetes::Newest],
             cni: vec![Cni::Ptp],
             proxy: vec![ProxyMode::Nftables],
@@ -49,24 +51,26 @@ impl World {
         // It goes with the clusters, however this process ends.
         let directory = ClusterSet::TESTS.directory().join("suite");
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;
-        let cluster = Cluster { set: ClusterSet::TESTS, number: 1 };
+        let [cluster, elsewhere] = [1, 2].map(|number| Cluster { set: ClusterSet::TESTS, number });
         let nodes: Vec<_> = cluster::nodes(cluster).collect();
         let agent = env::var_os(IMAGE).map(PathBuf::from);
         let agent = agent
             .with_context(|| format!("{IMAGE} is not set: run `cargo xtask test upstream`"))?;
         let archive = directory.join("upstream.tar");
         images::write(&archive, &programs, &specs::images()?)?;
+        for node in nodes.iter().copied().chain(cluster::nodes(elsewhere)) {
+            cluster::import(&programs, node, &archive)?;
+            cluster::import(&programs, node, &agent)?;
+        }
         let kubectl = Kubectl::new(&programs, cluster)?;
         for (node, zone) in nodes.iter().zip(ZONES.into_iter().cycle()) {
-            cluster::import(&programs, *node, &archive)?;
-            cluster::import(&programs, *node, &agent)?;
             let zone = format!("topology.kubernetes.io/zone={zone}");
             kubectl.run(&["label", "--overwrite", "node", &node.to_string(), &zone])?;
         }
-        let mirror = Mirror::start(&cluster.kubeconfig(), cluster.to_string())?;
+        let mirror = Some(Mirror::start(cluster, None)?);
         let logs = directory.clone();
         let world =
-            Self { _mirror: mirror, programs, cluster, directory, nodes, _clusters: clusters };
+            Self { mirror, programs, cluster, elsewhere, directory, nodes, _clusters: clusters };
         Ok((world, logs))
     }
 
@@ -84,9 +88,7 @@ impl World {
     pub(crate) fn beside_proxy(&mut self) -> Result {
         agents::install(&self.programs, self.cluster, "all")?;
         self.guarded(Run::BesideProxy)?;
-        let dropped = guard::dropped(&self.nodes)?;
-        ensure!(dropped == 0, "{dropped} packets to ClusterIPs were not translated by an agent");
-        Ok(())
+        self.nothing_dropped()
     }
 
     /// The same, and packets of pods are translated instead of their sockets.
@@ -98,6 +100,24 @@ impl World {
             "{} packets to ClusterIPs reached kube-proxy and were dropped",
             guard::dropped(&self.nodes)?
         ));
+        Ok(())
+    }
+
+    /// As beside kube-proxy, and pods of another cluster serve for those of this one.
+    pub(crate) fn elsewhere(&mut self) -> Result {
+        agents::install(&self.programs, self.cluster, "all")?;
+        self.mirror = None;
+        self.mirror = Some(Mirror::start(self.cluster, Some(self.elsewhere))?);
+        let ended = self.guarded(Run::Elsewhere);
+        self.mirror = None;
+        self.mirror = Some(Mirror::start(self.cluster, None)?);
+        ended?;
+        self.nothing_dropped()
+    }
+
+    fn nothing_dropped(&self) -> Result {
+        let dropped = guard::dropped(&self.nodes)?;
+        ensure!(dropped == 0, "{dropped} packets to ClusterIPs were not translated by an agent");
         Ok(())
     }
 
