@@ -308,14 +308,22 @@ fn round(place: &Spot<'_>, faults: &[&Fault]) -> Result<Result> {
     let names: Vec<_> = faults.iter().map(|fault| fault.name).collect();
     let names = format!("{} on {}", names.join("; "), place.node);
     let (mut broken, mut took) = (Vec::new(), Duration::ZERO);
+    // A fault that has ended can be seen for a moment.
+    wait::within(PATIENCE, "the clusters to be whole", || {
+        let told = told(place)?;
+        let is_left = |one: &&Value| one["ok"] == false && row(one) != LATE;
+        let left: Vec<_> = told.iter().filter(is_left).collect();
+        ensure!(left.is_empty(), "{left:?}");
+        Ok(())
+    })?;
     let judged = (|| {
         for fault in faults {
             broken.push((fault.begin)(place).context(fault.name)?);
         }
         let start = Instant::now();
-        let output = mcs(place.world, &["check"])?.args(["-o", "json"]).output()?;
+        let told = told(place)?;
         took = start.elapsed();
-        judge(&process::json_list(&output)?, faults)
+        judge(&told, faults)
     })();
     // Nothing stays broken.
     let ended: Vec<_> = broken.into_iter().map(|end| end(place)).collect();
@@ -325,21 +333,30 @@ fn round(place: &Spot<'_>, faults: &[&Fault]) -> Result<Result> {
     Ok(judged.context(names))
 }
 
+/// What `mcs check` tells of the clusters that is not well.
+fn told(place: &Spot<'_>) -> Result<Vec<Value>> {
+    let output = mcs(place.world, &["check"])?.args(["-o", "json"]).output()?;
+    let mut findings = process::json_list(&output)?;
+    findings.retain(|one| one["ok"] == false || one["warning"] == true);
+    Ok(findings)
+}
+
+fn row(finding: &Value) -> &str {
+    finding["check"].as_str().unwrap_or_default()
+}
+
 /// Fails unless a row tells of each fault, and all rows that fail do.
-fn judge(findings: &[Value], faults: &[&Fault]) -> Result {
-    let row = |one: &Value| one["check"].as_str().unwrap_or_default().to_owned();
-    let text = |one: &&Value| format!("{} {}: {}", one["cluster"], one["check"], one["message"]);
-    let told: Vec<_> =
-        findings.iter().filter(|one| one["ok"] == false || one["warning"] == true).collect();
+fn judge(told: &[Value], faults: &[&Fault]) -> Result {
+    let text = |one: &Value| format!("{} {}: {}", one["cluster"], one["check"], one["message"]);
     let all = || told.iter().map(text).collect::<Vec<_>>().join("\n");
     for fault in faults {
-        let is_named = told.iter().any(|one| fault.rows.contains(&&*row(one)));
+        let is_named = told.iter().any(|one| fault.rows.contains(&row(one)));
         ensure!(is_named, "nothing tells that {}:\n{}", fault.name, all());
     }
-    let is_right = |one: &&&Value| {
+    let is_right = |one: &&Value| {
         one["ok"] == true
             || row(one) == LATE
-            || faults.iter().any(|fault| fault.rows.contains(&&*row(one)))
+            || faults.iter().any(|fault| fault.rows.contains(&row(one)))
     };
     let wrong = told.iter().find(|one| !is_right(one)).map(text);
     ensure!(wrong.is_none(), "wrong: {}\nof all:\n{}", wrong.unwrap_or_default(), all());

@@ -10,7 +10,8 @@ use crate::{images, world::World};
 
 /// The specs of this suite, with the runs of each.
 const SPECS: &str = include_str!("specs.txt");
-/// The range of Services that a spec adds (`test/e2e/network/service_cidrs.go`).
+/// The range of Services that a spec adds (`test/e2e/network/service_cidrs.go`). A spec of kube-proxy's own work has an external address in
+/// it, so that the two have different runs.
 pub(crate) const ANOTHER_RANGE: &str = "203.0.113.0/24";
 
 /// Processes of ginkgo. Specs wait most of the time.

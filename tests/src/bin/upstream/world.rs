@@ -123,8 +123,8 @@ impl World {
 
     fn guarded(&self, run: Run) -> Result {
         let services = self.cluster.services().map(|range| range.to_string());
-        let ranges: Vec<_> =
-            services.into_iter().chain([specs::ANOTHER_RANGE.to_owned()]).collect();
+        let another = matches!(run, Run::ByPackets).then(|| specs::ANOTHER_RANGE.to_owned());
+        let ranges: Vec<_> = services.into_iter().chain(another).collect();
         guard::put(&self.nodes, &ranges)?;
         specs::run(self, run)
     }
