@@ -87,7 +87,7 @@ pub(crate) fn images() -> Result<String> {
 pub(crate) fn run(world: &World, run: Run) -> Result {
     let specs = run.specs();
     let name = format!("upstream-{}", run.letter());
-    let (report, log) = (format!("{name}.json"), world.directory.join(format!("{name}.txt")));
+    let (report, log) = (format!("{name}.json"), world.directory.join(format!("{name}.log")));
     // ginkgo knows suites by the ends of their names.
     let suite = world.directory.join("e2e.test");
     if !suite.exists() {
