@@ -1,11 +1,10 @@
 //! Pods of another cluster that serve in place of those of the first: each has the name and the containers of its original.
 
-use http::Method;
 use kube::{Client, ResourceExt as _, api::DynamicObject};
 use mcs_tests::prelude::*;
 
 use super::{
-    Key, apply, delete, key, send,
+    Key, apply, delete, key,
     watch::{Event, Kind},
 };
 
@@ -55,9 +54,9 @@ impl Doubles {
             if let Some(original) = self.originals.get(key).filter(|_| !self.pods.contains_key(key))
                 && let Err(error) = self.create(key, original).await
             {
-                // 409: the watch tells of it soon. 403: its namespace is too new or too old.
-                let is_usual = |code| [403, 409].contains(&code);
-                if !matches!(&error, kube::Error::Api(status) if is_usual(status.code)) {
+                // Its namespace is too new or on its way out.
+                let is_usual = matches!(&error, kube::Error::Api(status) if status.code == 403);
+                if !is_usual {
                     eprintln!("mirror: the double of {}/{}: {error}", key.0, key.1);
                 }
             }
@@ -72,15 +71,15 @@ impl Doubles {
         }
     }
 
-    async fn create(&self, (namespace, _): &Key, original: &DynamicObject) -> kube::Result<()> {
+    async fn create(&self, (namespace, name): &Key, original: &DynamicObject) -> kube::Result<()> {
         let object = json!({
             "apiVersion": "v1",
             "kind": "Namespace",
             "metadata": { "name": namespace },
         });
         apply(&self.client, &format!("/api/v1/namespaces/{namespace}"), &object).await?;
-        let path = format!("/api/v1/namespaces/{namespace}/pods");
-        send(&self.client, Method::POST, &path, double(original).to_string().into_bytes()).await
+        let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
+        apply(&self.client, &path, &double(original)).await
     }
 
     /// Gives each endpoint the address of its double. One whose double is not ready is left out.
