@@ -68,6 +68,12 @@ impl World {
             kubectl.run(&["label", "--overwrite", "node", &node.to_string(), &zone])?;
         }
         let mirror = Some(Mirror::start(cluster, None)?);
+        agents::install(&programs, cluster, "all")?;
+        // Its connection to the Service `kubernetes` began with kube-proxy, whose it stays.
+        for words in ["restart", "status"] {
+            let rollout = ["--namespace", "kube-system", "rollout", words, "deployment", "coredns"];
+            kubectl.run(&rollout)?;
+        }
         let logs = directory.clone();
         let world =
             Self { mirror, programs, cluster, elsewhere, directory, nodes, _clusters: clusters };
