@@ -33,8 +33,8 @@ fn main() -> ExitCode {
     let args = Args::parse();
     let mut suite = Suite::default();
     suite.case("without kube-proxy, pods by sockets", World::without_proxy);
-    suite.case("beside kube-proxy, which serves node ports alone", World::beside_proxy);
     suite.case("beside kube-proxy, pods by packets", World::by_packets);
-    suite.case("beside kube-proxy, pods of another cluster serve", World::elsewhere);
+    suite.full("beside kube-proxy, which serves node ports alone", World::beside_proxy);
+    suite.full("beside kube-proxy, pods of another cluster serve", World::elsewhere);
     suite.run(args.suite, move || World::begin(args.keep))
 }

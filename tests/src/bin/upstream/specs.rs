@@ -15,7 +15,7 @@ const SPECS: &str = include_str!("specs.txt");
 pub(crate) const ANOTHER_RANGE: &str = "203.0.113.0/24";
 
 /// Processes of ginkgo. Specs wait most of the time.
-const PROCESSES: u8 = 6;
+const PROCESSES: u8 = 8;
 
 /// Who serves what.
 #[derive(Clone, Copy)]
