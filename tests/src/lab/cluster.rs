@@ -24,7 +24,7 @@ pub use self::{
     images::{TOOLS, TRAFFIC, write_traffic},
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
-    programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE},
+    programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE, source_variable},
     removal::remove,
     status::{Place, clusters, nodes, of_kubeconfig, places},
 };

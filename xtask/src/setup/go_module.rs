@@ -24,7 +24,7 @@ pub(super) struct GoModule {
     /// The family that it is one program of.
     part_of: Option<&'static str>,
     /// The module they are from.
-    provider: &'static str,
+    pub(super) provider: &'static str,
     /// Variables of the programs that hold a version, each with the part of the version that it holds.
     stamps: &'static [(&'static str, Stamp)],
     purposes: &'static [Purpose],
@@ -56,9 +56,9 @@ pub(super) const NEWEST_KUBE_PROXY: &str = "kube-proxy-newest";
 
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Bench, Clusters, Kind, Lint, Release, Remote, Servers};
+    use Purpose::{Bench, Clusters, Kind, Lint, Neighbours, Release, Remote, Servers};
     &[
-        GoModule { name: "kubernetes", purposes: &[Clusters, Servers], ..KUBERNETES },
+        GoModule { name: "kubernetes", purposes: &[Clusters, Servers, Neighbours], ..KUBERNETES },
         GoModule {
             name: "kubectl",
             part_of: Some("kubernetes"),
@@ -72,7 +72,7 @@ const MODULES: &[GoModule] = {
         GoModule {
             name: "etcd",
             provider: "go.etcd.io/etcd/server/v3",
-            purposes: &[Clusters, Servers],
+            purposes: &[Clusters, Servers, Neighbours],
             ..MODULE
         },
         GoModule {
@@ -86,14 +86,38 @@ const MODULES: &[GoModule] = {
         GoModule {
             name: "mcs-api",
             provider: "sigs.k8s.io/mcs-api",
-            purposes: &[Clusters, Servers],
+            purposes: &[Clusters, Servers, Neighbours],
             ..MODULE
         },
         GoModule { name: "kube-proxy-watches", provider: "k8s.io/client-go", ..MODULE },
         GoModule {
+            name: "karmada",
+            provider: "github.com/karmada-io/karmada",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
+            name: "cilium",
+            provider: "github.com/cilium/cilium",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
+            name: "cilium-previous",
+            provider: "github.com/cilium/cilium",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
+            name: "cilium-oldest",
+            provider: "github.com/cilium/cilium",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
             name: "helm",
             provider: "helm.sh/helm/v3",
-            purposes: &[Clusters, Lint, Release, Remote],
+            purposes: &[Clusters, Lint, Release, Remote, Neighbours],
             ..MODULE
         },
         GoModule {
@@ -109,6 +133,11 @@ const MODULES: &[GoModule] = {
 pub(super) fn of(purposes: &[Purpose]) -> impl Iterator<Item = &'static GoModule> {
     let wanted = |module: &&GoModule| module.purposes.iter().any(|p| purposes.contains(p));
     MODULES.iter().filter(wanted)
+}
+
+/// The controllers of others, each of a family of its own.
+pub(super) fn neighbours() -> impl Iterator<Item = &'static GoModule> {
+    MODULES.iter().filter(|module| module.purposes == [Purpose::Neighbours])
 }
 
 /// The modules of `purposes`, and what building them needs.

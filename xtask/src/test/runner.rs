@@ -199,10 +199,14 @@ impl<'a> Runner<'a> {
             let variables = variables.iter().flatten().flatten();
             command.envs(variables.map(|(name, path)| (name, path)));
         }
-        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Remote] {
-            if self.needs(suite).contains(&purpose) {
+        let needs = self.needs(suite);
+        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Neighbours, Purpose::Remote] {
+            if needs.contains(&purpose) {
                 setup::name_cluster_programs(self.workspace, purpose, &mut command)?;
             }
+        }
+        if needs.contains(&Purpose::Neighbours) {
+            command.envs(setup::neighbour_sources(self.workspace)?);
         }
         Ok(command)
     }

@@ -1,0 +1,213 @@
+//! The controllers of this project beside those of others, with the rights and the admission policy that are shipped.
+
+use std::sync::Arc;
+
+use mcs_tests::controller::{self, Controller};
+
+use crate::{
+    changes::{Way, exported},
+    prelude::*,
+    service,
+};
+
+/// So long nobody writes once all has settled.
+const STILL: Duration = Duration::from_secs(10);
+/// Whoever contests an object writes it less and less often: after 16 s the fifth time.
+const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+const IMPORTS: &str = "multicluster.x-k8s.io/v1beta1";
+const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
+const OURS: &str = "mcs-controller";
+
+/// The cases of a way whose import another controller writes in the member cluster.
+pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
+    let claims: [(&str, fn(&mut World, Way) -> Result); 3] = [
+        ("mcs-controller leaves the import alone", left_alone),
+        ("mcs-controller adopts the import", adopted),
+        ("a service is exported while mcs-controller runs", exported_meanwhile),
+    ];
+    for (claim, body) in claims {
+        let name = format!("{}: {claim}, and nobody goes on writing", way.row);
+        suite.case(name, move |world| body(world, way));
+    }
+}
+
+/// A controller for each cluster. They are peers.
+pub(crate) struct Ours(Vec<Controller>);
+
+impl Ours {
+    fn start(world: &World, stage: &Stage) -> Result<Self> {
+        let netns = world.control.netns();
+        let start = |cluster: &Cluster| {
+            let kubeconfig = controller::install(&cluster.server, cluster.id)?;
+            Controller::start(Arc::clone(netns), cluster.server.directory(), kubeconfig, &[])
+        };
+        let controllers = stage.clusters.iter().map(start).collect::<Result<_>>()?;
+        let mut link = controller::command_line(netns)?;
+        link.arg("link");
+        for cluster in &stage.clusters {
+            link.arg(cluster.server.administrator()?);
+        }
+        for cluster in &stage.clusters {
+            link.arg(format!("--pod-cidr={}={}", cluster.id, service::range(cluster)));
+        }
+        process::run(&mut link, "")?;
+        let [first, second] = stage.both();
+        wait_for_peer(first, second)?;
+        wait_for_peer(second, first)?;
+        Ok(Self(controllers))
+    }
+
+    /// Starts them again with these flags.
+    fn restart_with(&mut self, flags: &[&str]) -> Result {
+        self.0.iter_mut().try_for_each(|one| one.restart_with(flags))
+    }
+}
+
+/// Waits until a cluster reads the other one.
+fn wait_for_peer(cluster: &Cluster, other: &Cluster) -> Result {
+    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", other.id);
+    wait::within(Duration::from_secs(40), &format!("peer {} of {}", other.id, cluster.id), || {
+        let peer = cluster.api().get(&path)?;
+        let mut conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
+        let is_connected = |one: &Value| one["type"] == "Connected" && one["status"] == "True";
+        ensure!(conditions.any(is_connected), "{}", peer["status"]);
+        Ok(())
+    })
+}
+
+/// Both clusters export a service before they run. Returns the namespace.
+fn exported_before(world: &mut World, way: Way) -> Result<String> {
+    world.enter(way.kind)?;
+    if let Some(ours) = &mut world.stage_mut()?.ours {
+        ours.0.iter_mut().try_for_each(Controller::kill)?;
+    }
+    exported(world, way).map(|(namespace, _)| namespace)
+}
+
+/// Starts them with these flags.
+fn start(world: &mut World, flags: &[&str]) -> Result {
+    if world.stage()?.ours.is_none() {
+        let ours = Ours::start(world, world.stage()?)?;
+        world.stage_mut()?.ours = Some(ours);
+    }
+    let ours = world.stage_mut()?.ours.as_mut().context("the controllers have started")?;
+    ours.restart_with(flags)
+}
+
+fn left_alone(world: &mut World, way: Way) -> Result {
+    let namespace = exported_before(world, way)?;
+    start(world, &[])?;
+    let stage = world.stage()?;
+    let [first, _] = stage.both();
+    let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
+    wait::within(Duration::from_secs(60), "an event LeftAlone", || {
+        let events = first.api().get(&events)?;
+        let mut events = events["items"].as_array().into_iter().flatten();
+        ensure!(events.any(|event| event["reason"] == "LeftAlone"), "there is none");
+        Ok(())
+    })?;
+    let (writes, time) = settle(stage, &namespace)?;
+    ensure!(import(first, &namespace)?["metadata"]["labels"][MANAGED_BY] != OURS, "it is ours");
+    stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
+    stage.reach(world, &namespace)?;
+    let seen = format!("left alone; {writes} writes, then none for 10 s");
+    world.saw(way.row, "mcs-controller starts in both clusters", seen, time)
+}
+
+fn adopted(world: &mut World, way: Way) -> Result {
+    let namespace = exported_before(world, way)?;
+    let before = world.stage()?.vip(&namespace)?;
+    start(world, &["--adopt"])?;
+    let stage = world.stage()?;
+    for cluster in stage.both() {
+        wait::within(Duration::from_secs(60), "an import of mcs-controller", || {
+            let import = import(cluster, &namespace)?;
+            ensure!(import["metadata"]["labels"][MANAGED_BY] == OURS, "{import}");
+            Ok(())
+        })?;
+    }
+    let (writes, time) = settle(stage, &namespace)?;
+    stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
+    let after = stage.vip(&namespace)?;
+    ensure!(before == after, "clients had {before}, and now {after}");
+    stage.reach(world, &namespace)?;
+    let seen = format!("adopted with its address; {writes} writes, then none for 10 s");
+    let row = (way.row, "mcs-controller --adopt", seen, time);
+    (way.export)(stage, &namespace, &[0])?;
+    let left = stage.wait_for_backends(&namespace, &stage.backends_of(&[0]))?;
+    (way.export)(stage, &namespace, &[0, 1])?;
+    stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
+    settle(stage, &namespace)?;
+    world.saw(row.0, row.1, row.2, row.3)?;
+    world.saw(way.row, "c2 exports no more, after that", "c1: 2 backends", left)
+}
+
+/// Either of the two writes the import.
+fn exported_meanwhile(world: &mut World, way: Way) -> Result {
+    world.enter(way.kind)?;
+    start(world, &[])?;
+    let (namespace, _) = exported(world, way)?;
+    let stage = world.stage()?;
+    let (writes, time) = settle(stage, &namespace)?;
+    stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
+    stage.reach(world, &namespace)?;
+    let writers = stage.both().map(|cluster| {
+        let is_ours = import(cluster, &namespace)
+            .is_ok_and(|import| import["metadata"]["labels"][MANAGED_BY] == OURS);
+        let writer = if is_ours { "mcs-controller" } else { "the other one" };
+        format!("{} has the import of {writer}", cluster.id)
+    });
+    let seen = format!("{}; {writes} writes, then none for 10 s", writers.join(", "));
+    world.saw(way.row, "two clusters export while both run", seen, time)
+}
+
+fn import(cluster: &Cluster, namespace: &str) -> Result<Value> {
+    cluster.api().read(&namespaced(IMPORTS, "ServiceImport", namespace, NAME))
+}
+
+/// Waits until nobody writes imports, exports and slices of a namespace for [`STILL`]. Returns how many writes came before, as
+/// far as they were seen, and when the last one did.
+fn settle(stage: &Stage, namespace: &str) -> Result<(usize, Duration)> {
+    let begin = Instant::now();
+    let (mut last, mut since) = (versions(stage, namespace)?, begin);
+    let mut writes = BTreeMap::<String, usize>::new();
+    while since.elapsed() < STILL {
+        if begin.elapsed() > wait::scaled(SETTLES_WITHIN) {
+            bail!("after {SETTLES_WITHIN:?} somebody goes on writing; writes seen: {writes:?}");
+        }
+        thread::sleep(Duration::from_millis(100));
+        let now = versions(stage, namespace)?;
+        for (object, version) in &now {
+            if last.get(object) != Some(version) {
+                *writes.entry(object.clone()).or_default() += 1;
+                since = Instant::now();
+            }
+        }
+        if last.len() != now.len() {
+            since = Instant::now();
+        }
+        last = now;
+    }
+    Ok((writes.values().sum(), since - begin))
+}
+
+/// The resource versions of imports, exports and slices of both clusters.
+fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<String, String>> {
+    let mut versions = BTreeMap::new();
+    for cluster in stage.both() {
+        for (group, kind) in [
+            (IMPORTS, "serviceimports"),
+            (IMPORTS, "serviceexports"),
+            ("discovery.k8s.io/v1", "endpointslices"),
+        ] {
+            let found =
+                cluster.api().get(&format!("/apis/{group}/namespaces/{namespace}/{kind}"))?;
+            for object in found["items"].as_array().into_iter().flatten() {
+                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
+                let name = format!("{} {kind} {}", cluster.id, text("name"));
+                versions.insert(name, text("resourceVersion").to_owned());
+            }
+        }
+    }
+    Ok(versions)
+}
