@@ -26,7 +26,7 @@ pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
         ("a service is exported while mcs-controller runs", exported_meanwhile),
     ];
     for (claim, body) in claims {
-        let name = format!("{}: {claim}, and nobody goes on writing", way.row);
+        let name = format!("{}: {claim}, and nobody goes on writing", way.title());
         suite.case(name, move |world| body(world, way));
     }
 }
@@ -85,7 +85,7 @@ fn exported_before(world: &mut World, way: Way) -> Result<String> {
 }
 
 /// Starts them with these flags.
-fn start(world: &mut World, flags: &[&str]) -> Result {
+pub(crate) fn start(world: &mut World, flags: &[&str]) -> Result {
     if world.stage()?.ours.is_none() {
         let ours = Ours::start(world, world.stage()?)?;
         world.stage_mut()?.ours = Some(ours);
@@ -106,12 +106,12 @@ fn left_alone(world: &mut World, way: Way) -> Result {
         ensure!(events.any(|event| event["reason"] == "LeftAlone"), "there is none");
         Ok(())
     })?;
-    let (writes, time) = settle(stage, &namespace)?;
+    let settled = settle(stage, &namespace)?;
     ensure!(import(first, &namespace)?["metadata"]["labels"][MANAGED_BY] != OURS, "it is ours");
     stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
     stage.reach(world, &namespace)?;
-    let seen = format!("left alone; {writes} writes, then none for 10 s");
-    world.saw(way.row, "mcs-controller starts in both clusters", seen, time)
+    let seen = format!("left alone; {settled}");
+    world.saw(way.row, "mcs-controller starts in both clusters", seen, settled.time)
 }
 
 fn adopted(world: &mut World, way: Way) -> Result {
@@ -126,19 +126,18 @@ fn adopted(world: &mut World, way: Way) -> Result {
             Ok(())
         })?;
     }
-    let (writes, time) = settle(stage, &namespace)?;
+    let settled = settle(stage, &namespace)?;
     stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
     let after = stage.vip(&namespace)?;
     ensure!(before == after, "clients had {before}, and now {after}");
     stage.reach(world, &namespace)?;
-    let seen = format!("adopted with its address; {writes} writes, then none for 10 s");
-    let row = (way.row, "mcs-controller --adopt", seen, time);
     (way.export)(stage, &namespace, &[0])?;
     let left = stage.wait_for_backends(&namespace, &stage.backends_of(&[0]))?;
     (way.export)(stage, &namespace, &[0, 1])?;
     stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
     settle(stage, &namespace)?;
-    world.saw(row.0, row.1, row.2, row.3)?;
+    let seen = format!("adopted with its address; {settled}");
+    world.saw(way.row, "mcs-controller --adopt", seen, settled.time)?;
     world.saw(way.row, "c2 exports no more, after that", "c1: 2 backends", left)
 }
 
@@ -148,7 +147,7 @@ fn exported_meanwhile(world: &mut World, way: Way) -> Result {
     start(world, &[])?;
     let (namespace, _) = exported(world, way)?;
     let stage = world.stage()?;
-    let (writes, time) = settle(stage, &namespace)?;
+    let settled = settle(stage, &namespace)?;
     stage.wait_for_backends(&namespace, &stage.backends_of(&[0, 1]))?;
     stage.reach(world, &namespace)?;
     let writers = stage.both().map(|cluster| {
@@ -157,55 +156,77 @@ fn exported_meanwhile(world: &mut World, way: Way) -> Result {
         let writer = if is_ours { "mcs-controller" } else { "the other one" };
         format!("{} has the import of {writer}", cluster.id)
     });
-    let seen = format!("{}; {writes} writes, then none for 10 s", writers.join(", "));
-    world.saw(way.row, "two clusters export while both run", seen, time)
+    let seen = format!("{}; {settled}", writers.join(", "));
+    world.saw(way.row, "two clusters export while both run", seen, settled.time)
 }
 
 fn import(cluster: &Cluster, namespace: &str) -> Result<Value> {
     cluster.api().read(&namespaced(IMPORTS, "ServiceImport", namespace, NAME))
 }
 
-/// Waits until nobody writes imports, exports and slices of a namespace for [`STILL`]. Returns how many writes came before, as
-/// far as they were seen, and when the last one did.
-fn settle(stage: &Stage, namespace: &str) -> Result<(usize, Duration)> {
+/// What was written until nobody wrote any more.
+pub(crate) struct Settled {
+    /// How often objects of each kind were written, as far as that was seen.
+    writes: BTreeMap<&'static str, usize>,
+    /// When the last write was.
+    pub(crate) time: Duration,
+}
+
+impl fmt::Display for Settled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.writes.is_empty() {
+            return write!(f, "nothing is written for 10 s");
+        }
+        let counts: Vec<_> =
+            self.writes.iter().map(|(kind, count)| format!("{count} of {kind}")).collect();
+        write!(f, "writes: {}; then none for 10 s", counts.join(", "))
+    }
+}
+
+/// Waits until nobody writes imports, exports and slices of a namespace for [`STILL`].
+pub(crate) fn settle(stage: &Stage, namespace: &str) -> Result<Settled> {
     let begin = Instant::now();
     let (mut last, mut since) = (versions(stage, namespace)?, begin);
-    let mut writes = BTreeMap::<String, usize>::new();
+    let mut writes = BTreeMap::new();
+    let mut latest = Vec::new();
     while since.elapsed() < STILL {
         if begin.elapsed() > wait::scaled(SETTLES_WITHIN) {
-            bail!("after {SETTLES_WITHIN:?} somebody goes on writing; writes seen: {writes:?}");
+            bail!("somebody goes on writing: {writes:?} objects by kind, the last {latest:?}");
         }
         thread::sleep(Duration::from_millis(100));
         let now = versions(stage, namespace)?;
-        for (object, version) in &now {
-            if last.get(object) != Some(version) {
-                *writes.entry(object.clone()).or_default() += 1;
-                since = Instant::now();
-            }
+        let objects: BTreeSet<_> = last.keys().chain(now.keys()).collect();
+        let changed = objects.into_iter().filter(|&object| last.get(object) != now.get(object));
+        let changed: Vec<_> = changed.cloned().collect();
+        for (_, kind, _) in &changed {
+            *writes.entry(*kind).or_default() += 1;
         }
-        if last.len() != now.len() {
-            since = Instant::now();
+        if !changed.is_empty() {
+            (since, latest) = (Instant::now(), changed);
         }
         last = now;
     }
-    Ok((writes.values().sum(), since - begin))
+    Ok(Settled { writes, time: since - begin })
 }
 
+/// The cluster, kind and name of an object.
+type Object = (&'static str, &'static str, String);
+
 /// The resource versions of imports, exports and slices of both clusters.
-fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<String, String>> {
+fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<Object, Value>> {
     let mut versions = BTreeMap::new();
     for cluster in stage.both() {
-        for (group, kind) in [
-            (IMPORTS, "serviceimports"),
-            (IMPORTS, "serviceexports"),
-            ("discovery.k8s.io/v1", "endpointslices"),
+        for (group, kind, kinds) in [
+            (IMPORTS, "imports", "serviceimports"),
+            (IMPORTS, "exports", "serviceexports"),
+            ("discovery.k8s.io/v1", "slices", "endpointslices"),
         ] {
-            let found =
-                cluster.api().get(&format!("/apis/{group}/namespaces/{namespace}/{kind}"))?;
+            let path = format!("/apis/{group}/namespaces/{namespace}/{kinds}");
+            let found = cluster.api().get(&path)?;
             for object in found["items"].as_array().into_iter().flatten() {
-                let text = |field: &str| object["metadata"][field].as_str().unwrap_or_default();
-                let name = format!("{} {kind} {}", cluster.id, text("name"));
-                versions.insert(name, text("resourceVersion").to_owned());
+                let metadata = &object["metadata"];
+                let name = metadata["name"].as_str().unwrap_or_default().to_owned();
+                versions.insert((cluster.id, kind, name), metadata["resourceVersion"].clone());
             }
         }
     }

@@ -14,6 +14,13 @@ pub(crate) struct Way {
     pub(crate) serves_alone: bool,
 }
 
+impl Way {
+    /// What its cases begin with.
+    pub(crate) fn title(self) -> &'static str {
+        self.row.split(" (").next().unwrap_or_default()
+    }
+}
+
 /// The cases of a way that the agent serves.
 pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
     let claims: [(&str, fn(&mut World, Way) -> Result); 3] = [
@@ -22,7 +29,7 @@ pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
         ("a cluster exports no more, and again", unexported),
     ];
     for (claim, body) in claims {
-        suite.case(format!("{}: {claim}", way.row), move |world| body(world, way));
+        suite.case(format!("{}: {claim}", way.title()), move |world| body(world, way));
     }
 }
 

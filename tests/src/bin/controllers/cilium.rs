@@ -17,6 +17,8 @@ const VALUES: [&str; 3] = [
     "--set=clustermesh.mcsapi.installCRDs=false",
     "--set=clustermesh.enableEndpointSliceSynchronization=true",
 ];
+/// What the admission policy says.
+const REFUSED: &str = "only the multi-cluster controller writes";
 const SYNC: &str = "service.cilium.io/global-sync-endpoint-slices";
 const AFFINITY: &str = "service.cilium.io/affinity";
 
@@ -46,6 +48,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("Cilium, affinity of exports: the own cluster serves while it can", affinity);
     suite.case("Cilium: a cluster leaves the mesh", leaves);
     beside::cases(suite, SYNCED);
+    suite.case(
+        "Cilium does not delete an import of mcs-controller that its mesh lacks",
+        not_its_own,
+    );
     for (kind, release) in [(Kind::CiliumPrevious, "1.19"), (Kind::CiliumOldest, "1.18")] {
         suite.case(format!("Cilium {release}, default: left alone"), move |world| {
             default(world, kind, OLDER, "slices_incomplete")
@@ -281,4 +287,32 @@ fn leaves(world: &mut World) -> Result {
         if kept { "off the status; its slice stays, and is served" } else { "c1: 2 backends" };
     world.saw(SYNCED.row, "c1's mesh has c2 no more", seen, left)?;
     world.saw(SYNCED.row, "c1's mesh has c2 again", "c1: 2 backends, c2: 2", back)
+}
+
+/// The operator deletes every ServiceImport that no cluster of its mesh exports. The admission policy refuses it.
+fn not_its_own(world: &mut World) -> Result {
+    world.enter(Kind::Cilium)?;
+    beside::start(world, &[])?;
+    let namespace = world.fresh()?;
+    let stage = world.stage()?;
+    let Neighbour::Cilium(cilium) = &stage.neighbour else { bail!("Cilium does not run") };
+    let ([first, second], mesh) = (stage.both(), &cilium.operators[0].mesh);
+    fs::remove_file(mesh.join(second.id))?;
+    export(stage, &namespace, &[1], &json!({ SYNC: "true" }))?;
+    stage.wait_for_backends(&namespace, &stage.backends_of(&[1]))?;
+    let import = service_import(&namespace);
+    let uid = || anyhow::Ok(first.api().read(&import)?["metadata"]["uid"].take());
+    let before = uid()?;
+    wait::within(Duration::from_secs(60), "the operator to be refused", || {
+        let log = fs::read_to_string(first.file("operator.log"))?;
+        let mut lines = log.lines().filter(|line| line.contains(&namespace));
+        ensure!(lines.any(|line| line.contains(REFUSED)), "it has not tried to delete the import");
+        Ok(())
+    })?;
+    let settled = beside::settle(stage, &namespace)?;
+    ensure!(uid()? == before, "the import was deleted, and made again");
+    stage.reach(world, &namespace)?;
+    join(mesh, second)?;
+    let seen = format!("the policy refuses to delete its import in c1; {settled}");
+    world.saw(SYNCED.row, "c2 alone exports to mcs-controller", seen, settled.time)
 }
