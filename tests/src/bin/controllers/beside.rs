@@ -15,6 +15,7 @@ const STILL: Duration = Duration::from_secs(10);
 /// Whoever contests an object writes it less and less often: after 16 s the fifth time.
 const SETTLES_WITHIN: Duration = Duration::from_secs(120);
 const IMPORTS: &str = "multicluster.x-k8s.io/v1beta1";
+const PEERS: &str = "clusterset.mcs-agent.io/v1alpha1";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
 const OURS: &str = "mcs-controller";
 
@@ -42,6 +43,8 @@ impl Ours {
             Controller::start(Arc::clone(netns), cluster.server.directory(), kubeconfig, &[])
         };
         let controllers = stage.clusters.iter().map(start).collect::<Result<_>>()?;
+        let peers = json!({ "apiVersion": PEERS, "kind": "ClusterPeer" });
+        stage.clusters.iter().try_for_each(|cluster| cluster.api().wait_for_kind(&peers))?;
         let mut link = controller::command_line(netns)?;
         link.arg("link");
         for cluster in &stage.clusters {
@@ -65,7 +68,7 @@ impl Ours {
 
 /// Waits until a cluster reads the other one.
 fn wait_for_peer(cluster: &Cluster, other: &Cluster) -> Result {
-    let path = format!("/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers/{}", other.id);
+    let path = format!("/apis/{PEERS}/clusterpeers/{}", other.id);
     wait::within(Duration::from_secs(40), &format!("peer {} of {}", other.id, cluster.id), || {
         let peer = cluster.api().get(&path)?;
         let mut conditions = peer["status"]["conditions"].as_array().into_iter().flatten();
