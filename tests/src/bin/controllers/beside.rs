@@ -169,8 +169,8 @@ fn import(cluster: &Cluster, namespace: &str) -> Result<Value> {
 
 /// What was written until nobody wrote any more.
 pub(crate) struct Settled {
-    /// How often objects of each kind were written, as far as that was seen.
-    writes: BTreeMap<&'static str, usize>,
+    /// How often objects of each kind were written and by whom, as far as that was seen.
+    writes: BTreeMap<(&'static str, String), usize>,
     /// When the last write was.
     pub(crate) time: Duration,
 }
@@ -180,8 +180,9 @@ impl fmt::Display for Settled {
         if self.writes.is_empty() {
             return write!(f, "nothing is written for 10 s");
         }
-        let counts: Vec<_> =
-            self.writes.iter().map(|(kind, count)| format!("{count} of {kind}")).collect();
+        let count =
+            |((kind, writer), count): (&(_, String), _)| format!("{count} of {kind} by {writer}");
+        let counts: Vec<_> = self.writes.iter().map(count).collect();
         write!(f, "writes: {}; then none for 10 s", counts.join(", "))
     }
 }
@@ -192,6 +193,7 @@ pub(crate) fn settle(stage: &Stage, namespace: &str) -> Result<Settled> {
     let (mut last, mut since) = (versions(stage, namespace)?, begin);
     let mut writes = BTreeMap::new();
     let mut latest = Vec::new();
+    let gone = (Value::Null, "whoever deletes".to_owned());
     while since.elapsed() < STILL {
         if begin.elapsed() > wait::scaled(SETTLES_WITHIN) {
             bail!("somebody goes on writing: {writes:?} objects by kind, the last {latest:?}");
@@ -201,8 +203,9 @@ pub(crate) fn settle(stage: &Stage, namespace: &str) -> Result<Settled> {
         let objects: BTreeSet<_> = last.keys().chain(now.keys()).collect();
         let changed = objects.into_iter().filter(|&object| last.get(object) != now.get(object));
         let changed: Vec<_> = changed.cloned().collect();
-        for (_, kind, _) in &changed {
-            *writes.entry(*kind).or_default() += 1;
+        for object in &changed {
+            let (_, writer) = now.get(object).cloned().unwrap_or_else(|| gone.clone());
+            *writes.entry((object.1, writer)).or_default() += 1;
         }
         if !changed.is_empty() {
             (since, latest) = (Instant::now(), changed);
@@ -215,8 +218,8 @@ pub(crate) fn settle(stage: &Stage, namespace: &str) -> Result<Settled> {
 /// The cluster, kind and name of an object.
 type Object = (&'static str, &'static str, String);
 
-/// The resource versions of imports, exports and slices of both clusters.
-fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<Object, Value>> {
+/// The resource versions of imports, exports and slices of both clusters, each with who wrote it last.
+fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<Object, (Value, String)>> {
     let mut versions = BTreeMap::new();
     for cluster in stage.both() {
         for (group, kind, kinds) in [
@@ -229,9 +232,20 @@ fn versions(stage: &Stage, namespace: &str) -> Result<BTreeMap<Object, Value>> {
             for object in found["items"].as_array().into_iter().flatten() {
                 let metadata = &object["metadata"];
                 let name = metadata["name"].as_str().unwrap_or_default().to_owned();
-                versions.insert((cluster.id, kind, name), metadata["resourceVersion"].clone());
+                let version = (metadata["resourceVersion"].clone(), writer(metadata));
+                versions.insert((cluster.id, kind, name), version);
             }
         }
     }
     Ok(versions)
+}
+
+/// Who wrote an object last, as it names itself to the API server.
+fn writer(metadata: &Value) -> String {
+    let fields = metadata["managedFields"].as_array().into_iter().flatten();
+    let last = fields.max_by_key(|one| one["time"].as_str().unwrap_or_default());
+    let name = last.and_then(|one| one["manager"].as_str()).unwrap_or("somebody");
+    // Cilium's is that of its program.
+    let name = if name == "operator" { "cilium-operator" } else { name };
+    name.to_owned()
 }

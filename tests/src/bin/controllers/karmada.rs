@@ -44,6 +44,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     changes::cases(suite, SERVICE);
     changes::cases(suite, IMPORT);
     beside::cases(suite, IMPORT);
+    suite.case("Karmada: the API server of a cluster goes away, and nothing is withdrawn", silent);
     suite.case("Karmada: a cluster leaves", leaves);
 }
 
@@ -118,10 +119,8 @@ impl Karmada {
     /// Waits until a member is ready.
     fn wait_for(&self, cluster: &Cluster) -> Result {
         wait::within(PATIENCE, &format!("member {}", cluster.id), || {
-            let status = self.host.api.read(&cluster_of(cluster.id))?["status"].take();
-            let mut conditions = status["conditions"].as_array().into_iter().flatten();
-            let is_ready = |one: &Value| one["type"] == "Ready" && one["status"] == "True";
-            ensure!(conditions.any(is_ready), "it has {}", status["conditions"]);
+            let member = self.host.api.read(&cluster_of(cluster.id))?;
+            ensure!(is_ready(&member), "it has {}", member["status"]["conditions"]);
             Ok(())
         })
     }
@@ -217,6 +216,12 @@ fn join(host: &ApiServer, cluster: &Cluster) -> Result {
     host.api.apply(&member)
 }
 
+/// Whether Karmada says that a member is ready.
+fn is_ready(member: &Value) -> bool {
+    let mut conditions = member["status"]["conditions"].as_array().into_iter().flatten();
+    conditions.any(|one| one["type"] == "Ready" && one["status"] == "True")
+}
+
 fn cluster_of(id: &str) -> Value {
     json!({
         "apiVersion": "cluster.karmada.io/v1alpha1", "kind": "Cluster",
@@ -283,6 +288,31 @@ fn placed(object: &Value, clusters: &[&str]) -> Value {
         "placement": { "clusterAffinity": { "clusterNames": clusters } },
     });
     policy
+}
+
+/// Karmada says that the cluster is not ready, and keeps what it has collected there.
+fn silent(world: &mut World) -> Result {
+    let (service, _) = exported(world, SERVICE)?;
+    let (import, _) = exported(world, IMPORT)?;
+    world.stage_mut()?.clusters[1].server.kill()?;
+    let begin = Instant::now();
+    let stage = world.stage()?;
+    let host = host(stage)?;
+    let [_, second] = stage.both();
+    let noticed = wait::within(PATIENCE, "a member that is not ready", || {
+        ensure!(!is_ready(&host.read(&cluster_of(second.id))?), "it is ready");
+        Ok(begin.elapsed())
+    });
+    let kept = [&service, &import].map(|namespace| {
+        stage.wait_for_backends(namespace, &stage.backends_of(&[0, 1]))?;
+        stage.reach(world, namespace)
+    });
+    world.stage_mut()?.clusters[1].server.start_again()?;
+    let noticed = noticed?;
+    kept.into_iter().collect::<Result>()?;
+    let seen = "Cluster c2 is not ready; c1: 2 backends, c2: 2";
+    world.saw(SERVICE.row, "the API server of c2 ends", seen, noticed)?;
+    world.saw(IMPORT.row, "the API server of c2 ends", seen, noticed)
 }
 
 fn leaves(world: &mut World) -> Result {
