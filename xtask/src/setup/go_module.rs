@@ -103,12 +103,6 @@ const MODULES: &[GoModule] = {
             ..MODULE
         },
         GoModule {
-            name: "cilium-previous",
-            provider: "github.com/cilium/cilium",
-            purposes: &[Neighbours],
-            ..MODULE
-        },
-        GoModule {
             name: "cilium-oldest",
             provider: "github.com/cilium/cilium",
             purposes: &[Neighbours],

@@ -12,9 +12,11 @@ use crate::{
 /// The operator's ServiceAccount, as the chart names it.
 const ACCOUNT: (&str, &str) = ("kube-system", "cilium-operator");
 /// What the chart is rendered with for the operator's rights.
-const VALUES: [&str; 3] = [
+const VALUES: [&str; 4] = [
     "--set=clustermesh.mcsapi.enabled=true",
     "--set=clustermesh.mcsapi.installCRDs=false",
+    // The same before 1.19.
+    "--set=clustermesh.enableMCSAPISupport=true",
     "--set=clustermesh.enableEndpointSliceSynchronization=true",
 ];
 /// What the admission policy says.
@@ -52,17 +54,15 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         "Cilium does not delete an import of mcs-controller that its mesh lacks",
         not_its_own,
     );
-    for (kind, release) in [(Kind::CiliumPrevious, "1.19"), (Kind::CiliumOldest, "1.18")] {
-        suite.case(format!("Cilium {release}, default: left alone"), move |world| {
-            default(world, kind, OLDER, "slices_incomplete")
-        });
-        suite.case(format!("Cilium {release}, synced slices: an endpoint leaves"), move |world| {
-            changes::endpoint(world, synced(kind))
-        });
-        suite.case(format!("Cilium {release}, synced slices: exports end"), move |world| {
-            changes::unexported(world, synced(kind))
-        });
-    }
+    suite.case("Cilium 1.18, default: left alone", |world| {
+        default(world, Kind::CiliumOldest, OLDER, "slices_incomplete")
+    });
+    suite.case("Cilium 1.18 with synced slices: an endpoint leaves and comes back", |world| {
+        changes::endpoint(world, synced(Kind::CiliumOldest))
+    });
+    suite.case("Cilium 1.18 with synced slices: a cluster exports no more, and again", |world| {
+        changes::unexported(world, synced(Kind::CiliumOldest))
+    });
 }
 
 /// An operator and an etcd for each cluster.

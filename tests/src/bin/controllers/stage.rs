@@ -16,8 +16,7 @@ pub(crate) enum Kind {
     Cilium,
     /// The same as its chart installs it: its operators write no slices of other clusters.
     CiliumPlain,
-    /// The release before, and the one before that.
-    CiliumPrevious,
+    /// The oldest release that is tried.
     CiliumOldest,
     Karmada,
 }
@@ -46,7 +45,6 @@ impl Kind {
     pub(crate) const fn family(self) -> &'static str {
         match self {
             Self::Cilium | Self::CiliumPlain => "cilium",
-            Self::CiliumPrevious => "cilium-previous",
             Self::CiliumOldest => "cilium-oldest",
             Self::Karmada => "karmada",
         }
