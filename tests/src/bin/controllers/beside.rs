@@ -5,7 +5,7 @@ use std::sync::Arc;
 use mcs_tests::controller::{self, Controller};
 
 use crate::{
-    changes::{Way, exported},
+    changes::{Claim, Way, exported},
     prelude::*,
     service,
 };
@@ -13,7 +13,7 @@ use crate::{
 /// So long nobody writes once all has settled.
 const STILL: Duration = Duration::from_secs(10);
 /// Whoever contests an object writes it less and less often: after 16 s the fifth time.
-const SETTLES_WITHIN: Duration = Duration::from_secs(120);
+const SETTLES_WITHIN: Duration = Duration::from_mins(2);
 const IMPORTS: &str = "multicluster.x-k8s.io/v1beta1";
 const PEERS: &str = "clusterset.mcs-agent.io/v1alpha1";
 const MANAGED_BY: &str = "app.kubernetes.io/managed-by";
@@ -21,7 +21,7 @@ const OURS: &str = "mcs-controller";
 
 /// The cases of a way whose import another controller writes in the member cluster.
 pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
-    let claims: [(&str, fn(&mut World, Way) -> Result); 3] = [
+    let claims: [(&str, Claim); 3] = [
         ("mcs-controller leaves the import alone", left_alone),
         ("mcs-controller adopts the import", adopted),
         ("a service is exported while mcs-controller runs", exported_meanwhile),
@@ -103,7 +103,7 @@ fn left_alone(world: &mut World, way: Way) -> Result {
     let stage = world.stage()?;
     let [first, _] = stage.both();
     let events = format!("/apis/events.k8s.io/v1/namespaces/{namespace}/events");
-    wait::within(Duration::from_secs(60), "an event LeftAlone", || {
+    wait::within(Duration::from_mins(1), "an event LeftAlone", || {
         let events = first.api().get(&events)?;
         let mut events = events["items"].as_array().into_iter().flatten();
         ensure!(events.any(|event| event["reason"] == "LeftAlone"), "there is none");
@@ -123,7 +123,7 @@ fn adopted(world: &mut World, way: Way) -> Result {
     start(world, &["--adopt"])?;
     let stage = world.stage()?;
     for cluster in stage.both() {
-        wait::within(Duration::from_secs(60), "an import of mcs-controller", || {
+        wait::within(Duration::from_mins(1), "an import of mcs-controller", || {
             let import = import(cluster, &namespace)?;
             ensure!(import["metadata"]["labels"][MANAGED_BY] == OURS, "{import}");
             Ok(())
@@ -204,8 +204,8 @@ pub(crate) fn settle(stage: &Stage, namespace: &str) -> Result<Settled> {
         let changed = objects.into_iter().filter(|&object| last.get(object) != now.get(object));
         let changed: Vec<_> = changed.cloned().collect();
         for object in &changed {
-            let (_, writer) = now.get(object).cloned().unwrap_or_else(|| gone.clone());
-            *writes.entry((object.1, writer)).or_default() += 1;
+            let (_, by) = now.get(object).cloned().unwrap_or_else(|| gone.clone());
+            *writes.entry((object.1, by)).or_default() += 1;
         }
         if !changed.is_empty() {
             (since, latest) = (Instant::now(), changed);

@@ -14,6 +14,9 @@ pub(crate) struct Way {
     pub(crate) serves_alone: bool,
 }
 
+/// What a case of a way shows.
+pub(crate) type Claim = fn(&mut World, Way) -> Result;
+
 impl Way {
     /// What its cases begin with.
     pub(crate) fn title(self) -> &'static str {
@@ -23,7 +26,7 @@ impl Way {
 
 /// The cases of a way that the agent serves.
 pub(crate) fn cases(suite: &mut Suite<World>, way: Way) {
-    let claims: [(&str, fn(&mut World, Way) -> Result); 3] = [
+    let claims: [(&str, Claim); 3] = [
         ("every backend has its source cluster", served),
         ("an endpoint leaves and comes back", endpoint),
         ("a cluster exports no more, and again", unexported),

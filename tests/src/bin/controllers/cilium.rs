@@ -238,7 +238,7 @@ fn service_import(namespace: &str) -> Value {
 /// Waits until an import names these clusters.
 fn wait_for_clusters(cluster: &Cluster, import: &Value, expected: &[&Cluster]) -> Result {
     let expected: Vec<_> = expected.iter().map(|one| json!({ "cluster": one.id })).collect();
-    wait::within(Duration::from_secs(60), "status.clusters", || {
+    wait::within(Duration::from_mins(1), "status.clusters", || {
         let found = cluster.api().read(import)?["status"]["clusters"].take();
         ensure!(found == json!(expected), "it has {found}");
         Ok(())
@@ -303,7 +303,7 @@ fn not_its_own(world: &mut World) -> Result {
     let import = service_import(&namespace);
     let uid = || anyhow::Ok(first.api().read(&import)?["metadata"]["uid"].take());
     let before = uid()?;
-    wait::within(Duration::from_secs(60), "the operator to be refused", || {
+    wait::within(Duration::from_mins(1), "the operator to be refused", || {
         let log = fs::read_to_string(first.file("operator.log"))?;
         let mut lines = log.lines().filter(|line| line.contains(&namespace));
         ensure!(lines.any(|line| line.contains(REFUSED)), "it has not tried to delete the import");

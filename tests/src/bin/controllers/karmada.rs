@@ -16,7 +16,7 @@ use crate::{
 const CREDENTIALS: &str = "karmada-cluster";
 const WEBHOOK_PORT: u16 = 8443;
 /// Members become ready within this.
-const PATIENCE: Duration = Duration::from_secs(120);
+const PATIENCE: Duration = Duration::from_mins(2);
 /// What the webhook completes: groups and resources, by their paths. Objects without ids are deleted as orphans.
 const COMPLETED: [(&str, &str, &str); 4] = [
     ("policy.karmada.io", "propagationpolicies", "mutate-propagationpolicy"),

@@ -14,7 +14,7 @@ const SUBNET: Subnet = Subnet(9);
 /// How many pods each cluster has.
 const PODS: u8 = 2;
 /// The controllers of Kubernetes prepare a namespace within this.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What answers in the place of pods.
 pub(crate) struct Pods {

@@ -24,7 +24,7 @@ pub(crate) enum Kind {
 /// The processes of those controllers.
 pub(crate) enum Neighbour {
     Cilium(Cilium),
-    Karmada(Karmada),
+    Karmada(Box<Karmada>),
 }
 
 // They have to be removed in this order.
@@ -87,15 +87,12 @@ impl Stage {
         })?;
         let clusters: [Cluster; 2] =
             clusters.try_into().ok().context("two clusters were started")?;
-        let (neighbour, version) = match kind {
-            Kind::Karmada => {
-                let (karmada, version) = Karmada::start(world, name, &clusters)?;
-                (Neighbour::Karmada(karmada), version)
-            }
-            _ => {
-                let (cilium, version) = Cilium::start(world, kind, &clusters)?;
-                (Neighbour::Cilium(cilium), version)
-            }
+        let (neighbour, version) = if kind == Kind::Karmada {
+            let (karmada, version) = Karmada::start(world, name, &clusters)?;
+            (Neighbour::Karmada(Box::new(karmada)), version)
+        } else {
+            let (cilium, version) = Cilium::start(world, kind, &clusters)?;
+            (Neighbour::Cilium(cilium), version)
         };
         let source = Source::Kubeconfig(clusters[0].server.administrator()?);
         let id = format!("--cluster-id={}", clusters[0].id);

@@ -12,7 +12,7 @@ impl Stage {
     pub(crate) fn backends(&self, namespace: &str) -> Result<BTreeSet<String>> {
         let text = |value: &Value| value.as_str().unwrap_or_default().to_owned();
         let backends = self.frontends(namespace)?;
-        let backends = backends.iter().flat_map(|one| one["backends"].as_array().cloned());
+        let backends = backends.iter().filter_map(|one| one["backends"].as_array().cloned());
         let name = |one: Value| format!("{} {}", text(&one["address"]), text(&one["cluster"]));
         Ok(backends.flatten().map(name).collect())
     }
