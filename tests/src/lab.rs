@@ -20,6 +20,8 @@ pub mod charts;
 pub mod client;
 #[cfg(feature = "clusters")]
 pub mod cluster;
+#[cfg(feature = "suites")]
+pub mod controller;
 #[cfg(feature = "clusters")]
 pub mod dashboard;
 #[cfg(feature = "suites")]

@@ -36,7 +36,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind, bench, upstream, mutants and browser
+    /// What to prepare for; by default everything but kind, bench, upstream, neighbours, mutants and browser
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -71,6 +71,8 @@ pub(crate) enum Purpose {
     Bench,
     /// Kubernetes' own specs of its network
     Upstream,
+    /// Multi-cluster controllers of others
+    Neighbours,
     /// Mutants of the code
     Mutants,
     /// A real browser, which looks at pages with --full
@@ -109,8 +111,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if purposes.is_empty() {
         // What takes minutes is installed for those who ask for it.
         let is_asked_for = |purpose: &&Purpose| {
-            use Purpose::{Bench, Browser, Kind, Mutants, Upstream};
-            matches!(purpose, Kind | Bench | Upstream | Mutants | Browser)
+            use Purpose::{Bench, Browser, Kind, Mutants, Neighbours, Upstream};
+            matches!(purpose, Kind | Bench | Upstream | Neighbours | Mutants | Browser)
         };
         let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);
@@ -173,7 +175,8 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
     Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
 }
 
-/// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`] or [`Purpose::Remote`], which are in the cache.
+/// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`], [`Purpose::Neighbours`] or
+/// [`Purpose::Remote`], which are in the cache.
 pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Result<Vec<PathBuf>> {
     let purposes = [purpose];
     let modules = go_module::of(&purposes);
@@ -218,6 +221,16 @@ fn family(workspace: &Workspace, purpose: Purpose, name: &str) -> Result<PathBuf
 fn built(workspace: &Workspace, module: &GoModule) -> Result<PathBuf> {
     let name = module.name;
     module.find(workspace).with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
+}
+
+/// Variables that tell a command where the sources of [`Purpose::Neighbours`] lie, which have definitions and charts.
+pub(crate) fn neighbour_sources(workspace: &Workspace) -> Result<Vec<(String, PathBuf)>> {
+    let neighbours = go_module::neighbours();
+    let source = |module: &GoModule| {
+        let source = go_source(workspace, module.name, module.provider)?;
+        Ok((cluster::source_variable(module.name), source))
+    };
+    neighbours.map(source).collect()
 }
 
 /// The source of a Go module, in the version that a directory below tests/programs pins.

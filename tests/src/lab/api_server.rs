@@ -11,14 +11,14 @@ use rustix::process::{Pid, kill_process};
 use crate::{
     cluster::{
         CLUSTER_PROPERTIES, Programs,
-        certificates::{Authority, TokenKeys},
+        certificates::{Authority, Pair, TokenKeys},
         etcd, mcs_definitions,
     },
     prelude::*,
     topology::Node,
 };
 
-pub use self::client::{Api, documents};
+pub use self::client::{Api, documents, namespaced};
 
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);
@@ -94,12 +94,17 @@ impl ControlPlane {
         node.ip(&format!("route add {} via {ours}", self.address))
     }
 
+    /// A certificate for another server at its address.
+    pub fn serving(&self, name: &str) -> Result<Pair> {
+        self.authority.server(name, &[], [IpAddr::from(self.address)])
+    }
+
     /// Starts an API server with these flags added, and waits until it is ready. Clusters share etcd and nothing else.
     pub fn api_server(&self, name: &str, port: u16, flags: &[&str]) -> Result<ApiServer> {
         let directory = self.directory.join(name);
         fs::create_dir(&directory)?;
         let tokens = TokenKeys::create(&directory)?;
-        let serving = self.authority.server(name, &[], [IpAddr::from(self.address)])?;
+        let serving = self.serving(name)?;
         let users = directory.join("tokens.csv");
         fs::write(&users, format!("{TOKEN},administrator,0,system:masters\n"))?;
         let own = [
@@ -154,6 +159,21 @@ impl ControlPlane {
         server.api.wait_for_kind(&json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1", "kind": "ServiceImport",
         }))
+    }
+
+    /// Starts controllers of Kubernetes for a cluster: of slices, garbage, namespaces and service accounts.
+    pub fn controllers(&self, server: &ApiServer) -> Result<Process> {
+        const CONTROLLERS: &str = "endpointslice-controller,garbage-collector-controller,\
+                                   namespace-controller,serviceaccount-controller";
+        let flags = [
+            format!("--kubeconfig={}", server.administrator()?.display()),
+            format!("--controllers={CONTROLLERS}"),
+            "--leader-elect=false".to_owned(),
+            "--secure-port=0".to_owned(),
+        ];
+        let (netns, cgroup) = (&self.netns, &self.cgroup);
+        let name = "kube-controller-manager";
+        Process::start(&self.programs, name, &flags, netns, cgroup, server.directory())
     }
 
     /// Lets etcd forget all versions but the latest.
@@ -330,7 +350,18 @@ impl Process {
         cgroup: &Path,
         directory: &Path,
     ) -> Result<Self> {
-        let program = programs.find(name)?;
+        Self::start_file(programs.find(name)?, name, flags, netns, cgroup, directory)
+    }
+
+    /// The same with the file of a program. `name` is that of the log.
+    pub fn start_file(
+        program: PathBuf,
+        name: &'static str,
+        flags: &[String],
+        netns: &Arc<Namespace>,
+        cgroup: &Path,
+        directory: &Path,
+    ) -> Result<Self> {
         let log = directory.join(format!("{name}.log"));
         let child = spawn(&program, flags, netns, cgroup, &log)?;
         let (netns, cgroup) = (Arc::clone(netns), cgroup.to_owned());

@@ -25,7 +25,7 @@ pub use self::{
     kubectl::Kubectl,
     layout::{Cluster, ClusterSet, Node},
     own::OwnClusters,
-    programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE},
+    programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE, source_variable},
     removal::remove,
     status::{Place, clusters, nodes, of_kubeconfig, places},
 };

@@ -24,7 +24,7 @@ pub(super) struct GoModule {
     /// The family that it is one program of.
     part_of: Option<&'static str>,
     /// The module they are from.
-    provider: &'static str,
+    pub(super) provider: &'static str,
     /// Variables of the programs that hold a version, each with the part of the version that it holds.
     stamps: &'static [(&'static str, Stamp)],
     purposes: &'static [Purpose],
@@ -59,9 +59,9 @@ pub(super) const UPSTREAM: &str = "kubernetes-e2e";
 
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Bench, Clusters, Kind, Lint, Release, Remote, Servers, Upstream};
+    use Purpose::{Bench, Clusters, Kind, Lint, Neighbours, Release, Remote, Servers, Upstream};
     &[
-        GoModule { name: "kubernetes", purposes: &[Clusters, Servers], ..KUBERNETES },
+        GoModule { name: "kubernetes", purposes: &[Clusters, Servers, Neighbours], ..KUBERNETES },
         GoModule {
             name: "kubectl",
             part_of: Some("kubernetes"),
@@ -76,7 +76,7 @@ const MODULES: &[GoModule] = {
         GoModule {
             name: "etcd",
             provider: "go.etcd.io/etcd/server/v3",
-            purposes: &[Clusters, Servers],
+            purposes: &[Clusters, Servers, Neighbours],
             ..MODULE
         },
         GoModule {
@@ -90,14 +90,32 @@ const MODULES: &[GoModule] = {
         GoModule {
             name: "mcs-api",
             provider: "sigs.k8s.io/mcs-api",
-            purposes: &[Clusters, Servers],
+            purposes: &[Clusters, Servers, Neighbours],
             ..MODULE
         },
         GoModule { name: "kube-proxy-watches", provider: "k8s.io/client-go", ..MODULE },
         GoModule {
+            name: "karmada",
+            provider: "github.com/karmada-io/karmada",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
+            name: "cilium",
+            provider: "github.com/cilium/cilium",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
+            name: "cilium-oldest",
+            provider: "github.com/cilium/cilium",
+            purposes: &[Neighbours],
+            ..MODULE
+        },
+        GoModule {
             name: "helm",
             provider: "helm.sh/helm/v3",
-            purposes: &[Clusters, Lint, Release, Remote],
+            purposes: &[Clusters, Lint, Release, Remote, Neighbours],
             ..MODULE
         },
         GoModule {
@@ -113,6 +131,11 @@ const MODULES: &[GoModule] = {
 pub(super) fn of(purposes: &[Purpose]) -> impl Iterator<Item = &'static GoModule> {
     let wanted = |module: &&GoModule| module.purposes.iter().any(|p| purposes.contains(p));
     MODULES.iter().filter(wanted)
+}
+
+/// The controllers of others, each of a family of its own.
+pub(super) fn neighbours() -> impl Iterator<Item = &'static GoModule> {
+    MODULES.iter().filter(|module| module.purposes == [Purpose::Neighbours])
 }
 
 /// The modules of `purposes`, and what building them needs.

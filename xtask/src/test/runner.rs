@@ -199,13 +199,17 @@ impl<'a> Runner<'a> {
             let variables = variables.iter().flatten().flatten();
             command.envs(variables.map(|(name, path)| (name, path)));
         }
-        if suite.needs.contains(&Purpose::Upstream) {
+        let needs = self.needs(suite);
+        if needs.contains(&Purpose::Upstream) {
             command.env("MCS_UPSTREAM", setup::upstream_programs(self.workspace)?);
         }
-        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Remote] {
-            if self.needs(suite).contains(&purpose) {
+        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Neighbours, Purpose::Remote] {
+            if needs.contains(&purpose) {
                 setup::name_cluster_programs(self.workspace, purpose, &mut command)?;
             }
+        }
+        if needs.contains(&Purpose::Neighbours) {
+            command.envs(setup::neighbour_sources(self.workspace)?);
         }
         Ok(command)
     }

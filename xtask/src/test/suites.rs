@@ -79,7 +79,8 @@ impl Suite {
 pub(super) const END_TO_END: &str = "e2e";
 
 /// The suites that run with `--full` and by their names alone: one starts a Docker, all take minutes.
-pub(super) const UNUSUAL: [&str; 5] = ["kind", "upstream", "features", "simulation", "mutants"];
+pub(super) const UNUSUAL: [&str; 6] =
+    ["controllers", "kind", "upstream", "features", "simulation", "mutants"];
 
 const DELETE: Work = Work::Verb(&["lint", "features", "--delete"]);
 
@@ -261,6 +262,14 @@ pub(super) const SUITES: &[Suite] = &[
         company: Company::Alone,
         budget: 245,
         ..longer("lifecycle")
+    },
+    Suite {
+        about: "Karmada and Cilium beside the agent and the controller; with --full or by this name alone",
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Neighbours],
+        extras: &[Extra::Controller],
+        company: Company::Alone,
+        budget: 900,
+        ..longer("controllers")
     },
     Suite {
         name: "kind",

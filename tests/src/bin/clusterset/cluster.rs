@@ -10,27 +10,17 @@ use std::{
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
     api_server::{Api, ApiServer, ControlPlane, rights},
-    cluster::cluster_property,
     wait,
 };
 use serde_json::{Value, json};
 
 use crate::{
-    controller::{Controller, MAILBOX, NAMESPACE},
+    controller::{self, Controller, MAILBOX, NAMESPACE},
     objects::{self, namespaced},
 };
 
 /// Imports and endpoints arrive within this: a controller that found no answer of an API server may wait before it asks again.
 pub(crate) const ARRIVAL: Duration = Duration::from_secs(40);
-/// As they are shipped.
-const SHIPPED: [&str; 5] = [
-    include_str!("../../../../deploy/kustomize/controller/crds.yaml"),
-    include_str!("../../../../deploy/kustomize/controller/rbac.yaml"),
-    include_str!("../../../../deploy/kustomize/controller/mailbox.yaml"),
-    include_str!("../../../../deploy/kustomize/controller/admission.yaml"),
-    include_str!("../../../../deploy/kustomize/controller/roles.yaml"),
-];
-
 pub(crate) const RBAC: &str = "rbac.authorization.k8s.io/v1";
 /// The ranges of ClusterIPs: clusters are alike.
 const SERVICES: &str = "--service-cluster-ip-range=10.96.0.0/16,fd96::/112";
@@ -60,19 +50,7 @@ impl Cluster {
         number: u16,
     ) -> anyhow::Result<Self> {
         let server = control.member(name, 6440 + number, &[SERVICES])?;
-        server.api.apply(&namespace(NAMESPACE))?;
-        for shipped in SHIPPED {
-            server.api.apply_yaml(shipped)?;
-        }
-        for (name, value) in [("cluster.clusterset.k8s.io", id), ("clusterset.k8s.io", "tests")] {
-            let property = cluster_property(name, value);
-            wait::until("ClusterProperties", || server.api.apply(&property))?;
-        }
-        let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
-        let token = server.directory().join("controller.token");
-        server.write_token(&account, &token)?;
-        let kubeconfig = server.directory().join("controller.kubeconfig");
-        server.write_kubeconfig(&kubeconfig, &token)?;
+        let kubeconfig = controller::install(&server, id)?;
         let netns = Arc::clone(control.netns());
         let controller = Controller::start(netns, server.directory(), kubeconfig, &[])?;
         Ok(Self { id, controller, server })

@@ -2,7 +2,7 @@
 
 use std::process::ExitCode;
 
-use mcs_tests::suite::Suite;
+use mcs_tests::{controller, suite::Suite};
 
 mod ask;
 mod beside;
@@ -11,7 +11,6 @@ mod clients;
 mod cluster;
 mod conformance;
 mod connectivity;
-mod controller;
 mod corefiles;
 mod credentials;
 mod dns;

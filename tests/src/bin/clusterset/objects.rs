@@ -1,17 +1,10 @@
 //! Kubernetes objects that people and the control plane of a source cluster write.
 
+pub(crate) use mcs_tests::api_server::namespaced;
 use serde_json::{Value, json};
 
 /// The service of every case, in the namespace of that case.
 pub(crate) const NAME: &str = "hello";
-
-/// An object of a namespace.
-pub(crate) fn namespaced(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
-    json!({
-        "apiVersion": version, "kind": kind,
-        "metadata": { "namespace": namespace, "name": name },
-    })
-}
 
 /// `hello` with port tcp 42 and udp 42, as in the conformance suite.
 pub(crate) fn service(namespace: &str) -> Value {

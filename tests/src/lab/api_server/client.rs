@@ -266,6 +266,14 @@ pub fn documents(text: &str) -> Result<Vec<Value>> {
     documents.collect()
 }
 
+/// An object of a namespace.
+pub fn namespaced(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
+    json!({
+        "apiVersion": version, "kind": kind,
+        "metadata": { "namespace": namespace, "name": name },
+    })
+}
+
 fn request(method: &Method, path: &str, body: Option<&Value>) -> Result<Request<Vec<u8>>> {
     let content = match *method {
         Method::PATCH => "application/apply-patch+yaml",

@@ -17,6 +17,11 @@ pub const VARIABLE: &str = "MCS_PROGRAMS";
 const SYSTEM: [&str; 6] =
     ["/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"];
 
+/// The variable with the directory of the source of a family of `tests/programs`.
+pub fn source_variable(family: &str) -> String {
+    format!("MCS_SOURCE_{}", family.to_uppercase().replace('-', "_"))
+}
+
 /// What the name of the directory above those of the oldest Kubernetes begins with.
 pub const OLDEST_KUBERNETES: &str = "kubernetes-oldest";
 
@@ -50,6 +55,21 @@ impl Programs {
     pub fn find(&self, name: &str) -> anyhow::Result<PathBuf> {
         let newest = self.0.iter().filter(|directory| !is_of_oldest(directory));
         find(newest, name).with_context(|| missing(name))
+    }
+
+    /// A program of a family of `tests/programs`, and the version of the family: the directory is `.../FAMILY-VERSION/bin`.
+    pub fn of_family(&self, family: &str, name: &str) -> anyhow::Result<(PathBuf, String)> {
+        let version = |directory: &PathBuf| {
+            let above = directory.parent()?.file_name()?.to_str()?;
+            let version = above.strip_prefix(family)?.strip_prefix('-')?;
+            version.starts_with('v').then(|| (directory.join(name), version.to_owned()))
+        };
+        let found = self.0.iter().find_map(version);
+        found.filter(|(file, _)| is_executable(file)).with_context(|| {
+            format!(
+                "{name} of {family} is missing: run `cargo xtask setup neighbours`, or set {VARIABLE}"
+            )
+        })
     }
 
     /// The file of this name that belongs to a version of Kubernetes.

@@ -8,19 +8,35 @@ use std::{
     sync::Arc,
 };
 
+use crate::{
+    api_server::{ApiServer, namespaced},
+    cluster::cluster_property,
+    netns::Namespace,
+    wait,
+};
 use anyhow::Context as _;
-use mcs_tests::netns::Namespace;
+use serde_json::json;
+
+/// As they are shipped.
+const SHIPPED: [&str; 5] = [
+    include_str!("../../../deploy/kustomize/controller/crds.yaml"),
+    include_str!("../../../deploy/kustomize/controller/rbac.yaml"),
+    include_str!("../../../deploy/kustomize/controller/mailbox.yaml"),
+    include_str!("../../../deploy/kustomize/controller/admission.yaml"),
+    include_str!("../../../deploy/kustomize/controller/roles.yaml"),
+];
 
 /// The variable with the path of `mcs`.
 const COMMAND_LINE: &str = "MCS_CLI";
 /// The namespace that it is installed in.
-pub(crate) const NAMESPACE: &str = "mcs-controller";
+pub const NAMESPACE: &str = "mcs-controller";
 /// The namespace that it publishes in.
-pub(crate) const MAILBOX: &str = "mcs-mailbox";
+pub const MAILBOX: &str = "mcs-mailbox";
 
 /// Which controller runs.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Version {
+pub enum Version {
+    /// The one of this repository.
     This,
     /// One that acts as the next version.
     Next,
@@ -30,7 +46,7 @@ pub(crate) enum Version {
 
 impl Version {
     /// The variable with its path.
-    pub(crate) const fn variable(self) -> &'static str {
+    pub const fn variable(self) -> &'static str {
         match self {
             Self::This => "MCS_CONTROLLER",
             Self::Next => "MCS_CONTROLLER_NEXT",
@@ -39,13 +55,33 @@ impl Version {
     }
 }
 
+/// Installs what is shipped for the controller, except for the controller. Returns the kubeconfig that it starts with.
+pub fn install(server: &ApiServer, id: &str) -> anyhow::Result<PathBuf> {
+    server.api.apply(&json!({
+        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE },
+    }))?;
+    for shipped in SHIPPED {
+        server.api.apply_yaml(shipped)?;
+    }
+    for (name, value) in [("cluster.clusterset.k8s.io", id), ("clusterset.k8s.io", "tests")] {
+        let property = cluster_property(name, value);
+        wait::until("ClusterProperties", || server.api.apply(&property))?;
+    }
+    let account = namespaced("v1", "ServiceAccount", NAMESPACE, "mcs-controller");
+    let token = server.directory().join("controller.token");
+    server.write_token(&account, &token)?;
+    let kubeconfig = server.directory().join("controller.kubeconfig");
+    server.write_kubeconfig(&kubeconfig, &token)?;
+    Ok(kubeconfig)
+}
+
 /// `mcs-controller`, which will run in a namespace.
-pub(crate) fn command(netns: &Namespace) -> anyhow::Result<Command> {
+pub fn command(netns: &Namespace) -> anyhow::Result<Command> {
     program(netns, Version::This.variable())
 }
 
 /// `mcs`, which will run in a namespace.
-pub(crate) fn command_line(netns: &Namespace) -> anyhow::Result<Command> {
+pub fn command_line(netns: &Namespace) -> anyhow::Result<Command> {
     program(netns, COMMAND_LINE)
 }
 
@@ -55,7 +91,7 @@ fn program(netns: &Namespace, variable: &str) -> anyhow::Result<Command> {
 }
 
 /// `mcs-controller run`. It is killed when this is dropped.
-pub(crate) struct Controller {
+pub struct Controller {
     netns: Arc<Namespace>,
     kubeconfig: PathBuf,
     log: PathBuf,
@@ -67,7 +103,7 @@ pub(crate) struct Controller {
 
 impl Controller {
     /// Starts one for the cluster of that kubeconfig.
-    pub(crate) fn start(
+    pub fn start(
         netns: Arc<Namespace>,
         directory: &Path,
         kubeconfig: PathBuf,
@@ -84,59 +120,59 @@ impl Controller {
     }
 
     /// Kills it, and starts it again.
-    pub(crate) fn restart(&mut self) -> anyhow::Result<()> {
+    pub fn restart(&mut self) -> anyhow::Result<()> {
         self.kill()?;
         self.start_again()
     }
 
     /// Starts it again with these flags instead of its own.
-    pub(crate) fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
+    pub fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
         self.restart()
     }
 
     /// Starts it again with these variables.
-    pub(crate) fn restart_in(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
+    pub fn restart_in(&mut self, variables: &[(&str, &str)]) -> anyhow::Result<()> {
         let owned = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
         self.variables = variables.iter().map(owned).collect();
         self.restart()
     }
 
     /// Starts it again, as this version.
-    pub(crate) fn restart_as(&mut self, version: Version) -> anyhow::Result<()> {
+    pub fn restart_as(&mut self, version: Version) -> anyhow::Result<()> {
         self.version = version;
         self.restart()
     }
 
     /// Its process id. `nsenter` becomes the controller.
-    pub(crate) fn pid(&self) -> anyhow::Result<u32> {
+    pub fn pid(&self) -> anyhow::Result<u32> {
         Ok(self.child.as_ref().context("no controller runs")?.id())
     }
 
     /// Whether its process has not ended.
-    pub(crate) fn lives(&mut self) -> anyhow::Result<bool> {
+    pub fn lives(&mut self) -> anyhow::Result<bool> {
         Ok(self.child.as_mut().context("no controller runs")?.try_wait()?.is_none())
     }
 
     /// Whether it was started, and not killed since.
-    pub(crate) const fn is_running(&self) -> bool {
+    pub const fn is_running(&self) -> bool {
         self.child.is_some()
     }
 
     /// What it has logged.
-    pub(crate) fn logged(&self) -> anyhow::Result<String> {
+    pub fn logged(&self) -> anyhow::Result<String> {
         Ok(fs::read_to_string(&self.log)?)
     }
 
     /// Starts another one for the same cluster.
-    pub(crate) fn another(&self, flags: &[&str]) -> anyhow::Result<Self> {
+    pub fn another(&self, flags: &[&str]) -> anyhow::Result<Self> {
         let directory = self.log.parent().context("a log lies in a directory")?;
         let (netns, kubeconfig) = (Arc::clone(&self.netns), self.kubeconfig.clone());
         Self::start(netns, directory, kubeconfig, flags)
     }
 
     /// Starts it after [`Controller::kill`].
-    pub(crate) fn start_again(&mut self) -> anyhow::Result<()> {
+    pub fn start_again(&mut self) -> anyhow::Result<()> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         let mut command = program(&self.netns, self.version.variable())?;
         command
@@ -157,7 +193,7 @@ impl Controller {
     }
 
     /// Kills it, and waits for that.
-    pub(crate) fn kill(&mut self) -> anyhow::Result<()> {
+    pub fn kill(&mut self) -> anyhow::Result<()> {
         if let Some(mut child) = self.child.take() {
             child.kill()?;
             child.wait()?;
