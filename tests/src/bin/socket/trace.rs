@@ -321,8 +321,10 @@ fn switches(world: &mut World) -> Result {
         is_over.store(true, Ordering::Relaxed);
         (traced, load.join().map_err(|_| anyhow::anyhow!("the thread has panicked")))
     });
+    // Without connects there is nothing to trace.
+    let connects = connects??;
     traced?;
-    tell(format!("{} connects while the programs were switched {} times", connects??, 2 * turns));
+    tell(format!("{connects} connects while the programs were switched {} times", 2 * turns));
     wait_until_untraced(agent, &before)
 }
 
