@@ -94,19 +94,16 @@ impl World {
     pub(crate) fn beside_proxy(&mut self) -> Result {
         agents::install(&self.programs, self.cluster, "all")?;
         self.guarded(Run::BesideProxy)?;
-        self.nothing_dropped()
+        let dropped = guard::dropped(&self.nodes)?;
+        ensure!(dropped == 0, "{dropped} packets to ClusterIPs were not translated by an agent");
+        Ok(())
     }
 
     /// The same, and packets of pods are translated instead of their sockets.
     pub(crate) fn by_packets(&mut self) -> Result {
         agents::install(&self.programs, self.cluster, "host")?;
         self.guarded(Run::ByPackets)?;
-        // Specs send to Services that nobody may serve, and wait until nothing answers.
-        tell(format!(
-            "{} packets to ClusterIPs reached kube-proxy and were dropped",
-            guard::dropped(&self.nodes)?
-        ));
-        Ok(())
+        self.tell_dropped()
     }
 
     /// As beside kube-proxy, and pods of another cluster serve for those of this one.
@@ -118,12 +115,13 @@ impl World {
         self.mirror = None;
         self.mirror = Some(Mirror::start(self.cluster, None)?);
         ended?;
-        self.nothing_dropped()
+        self.tell_dropped()
     }
 
-    fn nothing_dropped(&self) -> Result {
+    /// Some specs dial Services that nobody may serve, or that have gone, and wait until nothing answers.
+    fn tell_dropped(&self) -> Result {
         let dropped = guard::dropped(&self.nodes)?;
-        ensure!(dropped == 0, "{dropped} packets to ClusterIPs were not translated by an agent");
+        tell(format!("{dropped} packets to ClusterIPs reached kube-proxy and were dropped"));
         Ok(())
     }
 
