@@ -18,7 +18,7 @@ use crate::{
     topology::Node,
 };
 
-pub use self::client::{Api, documents, namespaced};
+pub use self::client::{Api, documents, namespace, namespaced};
 
 /// An API server takes its time to start where others work too.
 const START_PATIENCE: Duration = Duration::from_mins(2);

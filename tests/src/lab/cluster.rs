@@ -26,6 +26,7 @@ pub use self::{
     layout::{Cluster, ClusterSet, Node},
     own::OwnClusters,
     programs::{Kubernetes, OLDEST_KUBERNETES, Programs, VARIABLE, source_variable},
+    proxyless::Proxyless,
     removal::remove,
     status::{Place, clusters, nodes, of_kubeconfig, places},
 };
@@ -49,6 +50,7 @@ mod network;
 mod node;
 mod own;
 mod programs;
+mod proxyless;
 mod removal;
 mod status;
 

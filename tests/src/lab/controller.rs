@@ -9,13 +9,12 @@ use std::{
 };
 
 use crate::{
-    api_server::{ApiServer, namespaced},
+    api_server::{ApiServer, namespace, namespaced},
     cluster::cluster_property,
     netns::Namespace,
     wait,
 };
 use anyhow::Context as _;
-use serde_json::json;
 
 /// As they are shipped.
 const SHIPPED: [&str; 5] = [
@@ -57,9 +56,7 @@ impl Version {
 
 /// Installs what is shipped for the controller, except for the controller. Returns the kubeconfig that it starts with.
 pub fn install(server: &ApiServer, id: &str) -> anyhow::Result<PathBuf> {
-    server.api.apply(&json!({
-        "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": NAMESPACE },
-    }))?;
+    server.api.apply(&namespace(NAMESPACE))?;
     for shipped in SHIPPED {
         server.api.apply_yaml(shipped)?;
     }

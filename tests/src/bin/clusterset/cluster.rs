@@ -9,7 +9,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
-    api_server::{Api, ApiServer, ControlPlane, rights},
+    api_server::{Api, ApiServer, ControlPlane, namespace, rights},
     wait,
 };
 use serde_json::{Value, json};
@@ -278,10 +278,6 @@ pub(crate) fn conditions(object: &Value) -> Vec<String> {
 pub(crate) fn addresses(slice: &Value) -> Vec<String> {
     let endpoints = slice["endpoints"].as_array().into_iter().flatten();
     endpoints.filter_map(|one| Some(one["addresses"][0].as_str()?.to_owned())).collect()
-}
-
-fn namespace(name: &str) -> Value {
-    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
 }
 
 /// Waits for one event of that reason about an object of that kind.

@@ -62,5 +62,5 @@ impl Cluster {
 
 /// Makes a namespace, if it is not there.
 pub(crate) fn add_namespace(api: &Api, name: &str) -> Result {
-    api.apply(&json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } }))
+    api.apply(&namespace(name))
 }

@@ -1,7 +1,7 @@
 //! What the cases of this suite use.
 
 pub(crate) use mcs_tests::{
-    api_server::{Api, ApiServer, ControlPlane, Process, documents, namespaced, rights},
+    api_server::{Api, ApiServer, ControlPlane, Process, documents, namespace, namespaced, rights},
     cluster::Programs,
     prelude::*,
 };

@@ -1,8 +1,8 @@
 //! A cluster without kube-proxy, where the Service `kubernetes` leads nowhere.
 
-use crate::prelude::*;
+use mcs_tests::cluster::Proxyless;
 
-const DAEMON: &str = "kube-proxy";
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case(
@@ -20,7 +20,7 @@ fn without(world: &mut World) -> Result {
     for client in &clients {
         client.reach(&own, importer)?;
     }
-    let stopped = Stopped::stop(world, importer)?;
+    let stopped = Proxyless::stop(&world.clusters.programs, &importer.nodes())?;
     let api_server = node.cluster.api_server();
     let values = [
         format!("apiServer.host={}", api_server.ip()),
@@ -44,33 +44,4 @@ fn without(world: &mut World) -> Result {
         client.reach(&own, importer)?;
     }
     importer.run(&["delete", "service", &own.name]).map(drop)
-}
-
-/// Nodes without kube-proxy and its rules. It starts again when this is dropped.
-struct Stopped(Vec<Node>);
-
-impl Stopped {
-    fn stop(world: &World, member: &Member) -> Result<Self> {
-        let nodes = member.nodes();
-        let stopped = Self(nodes.clone());
-        let kube_proxy = world.clusters.programs.find(DAEMON)?;
-        for node in nodes {
-            node.stop(DAEMON)?;
-            process::run(node.command(&kube_proxy).arg("--cleanup"), "")?;
-            let rules = process::run(&mut node.command("iptables-save"), "")?;
-            let [api_server, _] = node.cluster.kubernetes();
-            ensure!(!rules.contains(&api_server.to_string()), "{node} has rules: {rules}");
-        }
-        Ok(stopped)
-    }
-}
-
-impl Drop for Stopped {
-    fn drop(&mut self) {
-        for node in &self.0 {
-            if let Err(error) = node.start(DAEMON).with_context(|| node.to_string()) {
-                eprintln!("cannot start {DAEMON} again: {error:#}");
-            }
-        }
-    }
 }

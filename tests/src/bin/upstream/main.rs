@@ -13,7 +13,6 @@ mod agents;
 mod guard;
 mod images;
 mod mirror;
-mod proxy;
 mod specs;
 mod world;
 

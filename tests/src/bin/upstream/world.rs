@@ -5,7 +5,7 @@ use std::env;
 use mcs_tests::{
     cluster::{
         self, Cluster, ClusterSet, Cni, Kubectl, Kubernetes, Node, OwnClusters, Plan, Programs,
-        ProxyMode,
+        ProxyMode, Proxyless,
     },
     prelude::*,
 };
@@ -13,7 +13,6 @@ use mcs_tests::{
 use crate::{
     agents, guard, images,
     mirror::Mirror,
-    proxy,
     specs::{self, Run},
 };
 
@@ -84,10 +83,8 @@ impl World {
     pub(crate) fn without_proxy(&mut self) -> Result {
         agents::install(&self.programs, self.cluster, "all")?;
         guard::remove(&self.nodes)?;
-        proxy::stop(&self.programs, &self.nodes)?;
-        let ended = specs::run(self, Run::WithoutProxy);
-        proxy::start(&self.nodes)?;
-        ended
+        let _proxyless = Proxyless::stop(&self.programs, &self.nodes)?;
+        specs::run(self, Run::WithoutProxy)
     }
 
     /// kube-proxy serves node ports, and what reaches it for a ClusterIP is dropped.

@@ -266,6 +266,11 @@ pub fn documents(text: &str) -> Result<Vec<Value>> {
     documents.collect()
 }
 
+/// A namespace.
+pub fn namespace(name: &str) -> Value {
+    json!({ "apiVersion": "v1", "kind": "Namespace", "metadata": { "name": name } })
+}
+
 /// An object of a namespace.
 pub fn namespaced(version: &str, kind: &str, namespace: &str, name: &str) -> Value {
     json!({

@@ -1,7 +1,7 @@
 //! Pods of another cluster that serve in place of those of the first: each has the name and the containers of its original.
 
 use kube::{Client, ResourceExt as _, api::DynamicObject};
-use mcs_tests::prelude::*;
+use mcs_tests::{api_server, prelude::*};
 
 use super::{
     Key, apply, delete, key,
@@ -72,11 +72,7 @@ impl Doubles {
     }
 
     async fn create(&self, (namespace, name): &Key, original: &DynamicObject) -> kube::Result<()> {
-        let object = json!({
-            "apiVersion": "v1",
-            "kind": "Namespace",
-            "metadata": { "name": namespace },
-        });
+        let object = api_server::namespace(namespace);
         apply(&self.client, &format!("/api/v1/namespaces/{namespace}"), &object).await?;
         let path = format!("/api/v1/namespaces/{namespace}/pods/{name}");
         apply(&self.client, &path, &double(original)).await
