@@ -8,7 +8,7 @@ mod zone;
 
 use std::ops::Range;
 
-use mcs_kube::dns_name::ZONE;
+use mcs_kube::names::ZONE;
 
 use self::parser::{Block, Directive};
 

@@ -1,8 +1,8 @@
-//! Frontends, their slots and backends: keys of the map `frontends`, values of `states`, `slots` and `backends`.
-
-use core::mem::offset_of;
+//! Frontends with their slots and backends, and VIPs: keys of the maps `vips` and `frontends`, values of `states`,
+//! `slots` and `backends`.
 
 use bytemuck::{Pod, Zeroable};
+use core::mem::offset_of;
 
 use crate::Address;
 
@@ -157,3 +157,25 @@ pub struct BackendRef {
 
 const _: () = assert!(size_of::<BackendRef>() == 8);
 crate::pod!(BackendRef);
+
+/// Values of the map `vips`: what the programs do with packets and connections to a VIP.
+///
+/// A packet of a flow goes on to its backend whatever the mode is. The programs treat a mode that they do
+/// not know as [`VipMode::HANDED_BACK`].
+pub struct VipMode;
+
+impl VipMode {
+    /// Its frontends serve it.
+    pub const SERVED: u32 = 0;
+    /// Others serve the address now: what belongs to no flow passes unchanged.
+    pub const HANDED_BACK: u32 = 1;
+    /// Nobody serves the address: what belongs to no flow is refused.
+    pub const GONE: u32 = 2;
+
+    /// Whether what belongs to no flow passes unchanged.
+    #[inline(always)]
+    #[must_use]
+    pub const fn passes(mode: u32) -> bool {
+        mode != Self::SERVED && mode != Self::GONE
+    }
+}

@@ -69,7 +69,6 @@ mod socket;
 mod socket_slot;
 mod text;
 mod trace;
-mod vip;
 
 pub use address::Address;
 pub use address_filter::{AddressKinds, BUCKETS_PER_WORD, FilterBucket};
@@ -81,7 +80,7 @@ pub use flow::{
 };
 pub use frontend::{
     BackendRecord, BackendRef, BackendState, Extent, FRONTEND_AFFINITY_CLIENT_IP, FrontendKey,
-    FrontendState, SlotPair,
+    FrontendState, SlotPair, VipMode,
 };
 pub use health::{ClientFailures, HealthRecord};
 pub use liveness::Liveness;
@@ -92,4 +91,3 @@ pub use socket::{
 pub use socket_slot::{NO_WAY, SocketSlot, SocketSlotPlace, TAKER, TagPair, tags};
 pub use text::{ClusterRecord, RunRecord, ServiceRecord, text};
 pub use trace::TraceEvent;
-pub use vip::VipMode;

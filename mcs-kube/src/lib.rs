@@ -18,11 +18,10 @@
 pub mod access;
 pub mod decoder;
 pub mod discovery;
-pub mod dns_name;
 mod duration;
 mod envelope;
 mod exec_plugin;
-mod object_key;
+pub mod names;
 pub mod objects;
 pub mod program;
 pub mod reach;
@@ -44,7 +43,7 @@ pub use access::{
 pub use decoder::{Decoder, PropertyDecoder, RangeDecoder, WatchedObject};
 pub use duration::duration;
 pub use exec_plugin::PluginError;
-pub use object_key::ObjectKey;
+pub use names::ObjectKey;
 pub use objects::{EndpointConditions, NamespaceRules, ReadMessage, ServiceType};
 pub use record::{SERVICE_NAME_LABEL, record_of};
 pub use text::{hanging, one_line, one_line_of, shorten, told};

@@ -4,22 +4,17 @@ mod clients;
 mod imports;
 mod node;
 mod reach;
-mod rejection;
-mod sections;
-mod source;
 mod status;
-mod tables;
 mod trace;
 
 pub use self::{
     clients::{FlowView, FrontendId, Protocol, SocketCount},
-    imports::{ImportList, ImportReport, ImportState},
-    node::NodeFacts,
+    imports::{
+        Backend, Frontend, ImportList, ImportReport, ImportState, Kind, ObjectRef, Rejection,
+        ServiceTables,
+    },
+    node::{KindStatus, NodeFacts, SourceProblem, SourceStatus},
     reach::ReachReport,
-    rejection::{Kind, ObjectRef, Rejection},
-    sections::Sections,
-    source::{KindStatus, SourceProblem, SourceStatus},
-    status::{AgentInfo, CommonReport, NodeReport, Start, Status},
-    tables::{Backend, Frontend, ServiceTables},
+    status::{AgentInfo, CommonReport, NodeReport, Sections, Start, Status},
     trace::{TraceTotals, TraceView},
 };

@@ -4,11 +4,10 @@
 
 mod addresses;
 pub(crate) mod config;
-pub(crate) mod cpu;
 pub(crate) mod health;
 pub(crate) mod kernel;
-pub(crate) mod malloc;
 pub(crate) mod metrics;
+pub(crate) mod process;
 pub(crate) mod programs;
 pub(crate) mod published;
 pub(crate) mod rejections;
@@ -16,7 +15,6 @@ mod repairs;
 pub(crate) mod report;
 pub(crate) mod run_directory;
 pub(crate) mod server;
-mod source_lost;
 mod start;
 pub mod state;
 mod status_file;
@@ -30,6 +28,7 @@ use mcs_kube::program::{self, until_signal};
 pub use mcs_kube::report::{AgentInfo, Start};
 use tokio::sync::{mpsc, oneshot};
 
+pub use self::repairs::{Repaired, Repairs};
 use self::{metrics::SyncMetrics, programs::InstalledPrograms, published::Published};
 use super::feature::{self, ChosenFeatures};
 pub use crate::core::engine::Usage;
@@ -38,8 +37,7 @@ pub(crate) use addresses::of_this_node as node_addresses;
 pub use config::{Config, SocketLb, TcAttach};
 pub(crate) use health::unfollowed;
 pub use health::{Attachments, Check, age};
-pub use malloc::share_heap;
-pub use repairs::{Repaired, Repairs};
+pub use process::share_heap;
 pub use report::Report;
 #[cfg(test)]
 pub(crate) use report::fixture::report as report_fixture;

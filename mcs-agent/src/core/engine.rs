@@ -4,15 +4,13 @@
 //! It does no I/O of its own and reads no clock: the maps and the time are arguments. So tests drive
 //! the same code as the agent.
 
-mod departed;
-mod deserted;
 pub(crate) mod pace;
 mod round;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 #[cfg(test)]
 pub(crate) mod tests;
-mod usage;
+mod unserved;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashSet},
@@ -22,14 +20,12 @@ use std::{
 };
 
 use self::{
-    departed::DepartedVips,
-    deserted::DesertedFrontends,
     pace::{Retry, Throttle},
+    unserved::{DepartedVips, DesertedFrontends},
 };
 pub use self::{
-    departed::REFUSED_FOR,
-    round::{BatchSummary, Outcome, PendingChanges, RoundSummary, Trigger},
-    usage::Usage,
+    round::{BatchSummary, Outcome, PendingChanges, RoundSummary, Trigger, Usage},
+    unserved::REFUSED_FOR,
 };
 use crate::core::{
     model::{

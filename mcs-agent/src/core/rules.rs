@@ -24,42 +24,33 @@
 //! | more endpoints than fit | weights do not count; a frontend keeps the backends that it has, and the room of those that it ejects, and gets no more; a frontend without backends refuses |
 //! | more source clusters than fit | the backends of clusters that are not in force are not used |
 
-mod address;
-mod affinity;
 mod assigned_import;
 mod assignment;
 pub(crate) mod candidate;
 mod capacity;
 mod claim;
-mod departure;
 mod ejection;
 mod eligibility;
+pub(crate) mod fields;
 pub(crate) mod full_round;
-mod name;
 mod partial_round;
-pub(crate) mod port;
 pub(crate) mod preference;
-pub(crate) mod problem;
 #[cfg(test)]
 mod properties;
-mod quota;
 pub(crate) mod report;
-mod round;
 mod rule_set;
-mod slice;
 mod slots;
 #[cfg(test)]
 mod tests;
 pub(crate) mod tier;
 mod topology;
-mod traffic_policy;
 mod vip;
 
-pub(crate) use self::address::{IpFamily, forbidden};
+pub(crate) use self::fields::{IpFamily, forbidden};
 #[cfg(test)]
 pub(crate) use self::preference::EjectsAll;
 pub(crate) use self::preference::{Bounded, Choice, Preference, Share, Wishes};
-pub use self::{candidate::Fallback, round::Round, rule_set::Rules};
+pub use self::{candidate::Fallback, full_round::Round, rule_set::Rules};
 pub use mcs_kube::reasons::Fate;
 
 /// The result of a full round, which every sequence of rounds has to reach.

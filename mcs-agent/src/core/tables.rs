@@ -11,29 +11,23 @@
 
 mod allocations;
 mod audit;
-mod contents;
-pub mod convert;
+pub mod contents;
 #[cfg(test)]
 pub(crate) mod fixtures;
 #[cfg(test)]
 mod invariants;
 mod maps;
-mod pages;
 mod plan;
 mod realized;
-mod shared_map;
-mod step;
+mod shared;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod view;
 
 pub use audit::{Comparison, Entry, audited_maps, compare};
-pub use contents::MapContents;
-pub use convert::{NameMap, NameRecord, OfNameMaps};
-pub use maps::{ApplyError, MapError, MapReader, Maps, apply};
-pub use pages::Pages;
+pub use contents::{MapContents, NameMap, NameRecord, OfNameMaps};
+pub use maps::{ApplyError, MapError, MapReader, Maps, Step, apply};
 pub use plan::{Deferred, Plan, Planned, Pruning, Shortage, plan, plan_within};
 pub use realized::{Damage, DamagedFrontend, Realized};
-pub use shared_map::SharedMap;
-pub use step::Step;
+pub use shared::{Pages, SharedMap};
 pub use view::{BackendView, FrontendStatus, FrontendView, MapView, frontends_of};

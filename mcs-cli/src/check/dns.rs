@@ -11,7 +11,7 @@ use crate::{
     dns::{self, SYSTEM, Sources, View},
 };
 use mcs_controller::core::objects::MCS_GROUP;
-use mcs_kube::{dns_name::ZONE, reasons::ClusterCheck};
+use mcs_kube::{names::ZONE, reasons::ClusterCheck};
 
 /// The checks and their results.
 pub(super) async fn checks(cluster: &Cluster) -> Vec<(ClusterCheck, anyhow::Result<String>)> {

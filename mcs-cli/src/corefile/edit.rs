@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use mcs_kube::dns_name::ZONE;
+use mcs_kube::names::ZONE;
 
 use super::{
     Block, Corefile, CorefileError, Directive, MARK, Model,

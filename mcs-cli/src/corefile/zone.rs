@@ -2,7 +2,7 @@
 
 use std::{collections::BTreeSet, ptr};
 
-use mcs_kube::dns_name::ZONE;
+use mcs_kube::names::ZONE;
 
 use super::{Block, Corefile, CorefileError, Directive, name_zone, normal};
 

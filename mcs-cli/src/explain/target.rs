@@ -4,7 +4,7 @@ use std::str::FromStr;
 
 use anyhow::Context as _;
 use mcs_controller::core::clusterset::ServiceName;
-use mcs_kube::dns_name;
+use mcs_kube::names;
 
 /// A service, and a port of it.
 #[derive(Clone, PartialEq, Eq, Debug)]
@@ -24,7 +24,7 @@ impl FromStr for ServiceTarget {
     type Err = TargetError;
 
     fn from_str(text: &str) -> Result<Self, TargetError> {
-        let (namespace, name, port) = dns_name::parse(text).ok_or(TargetError)?;
+        let (namespace, name, port) = names::parse(text).ok_or(TargetError)?;
         ServiceName::new(namespace.unwrap_or("any"), name).map_err(|_| TargetError)?;
         Ok(Self { namespace: namespace.map(str::to_owned), name: name.to_owned(), port })
     }

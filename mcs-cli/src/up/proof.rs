@@ -6,7 +6,7 @@ use anyhow::{Context as _, anyhow, ensure};
 use futures_util::{StreamExt as _, stream};
 use mcs_controller::core::clusterset::{NamespaceRules, well_known};
 use mcs_kube::{
-    dns_name,
+    names,
     reach::{Found, Outcome, Target, Targets},
 };
 use serde_json::{Value, json};
@@ -206,7 +206,7 @@ impl Proof {
     ) -> anyhow::Result<String> {
         let cluster = &member.cluster;
         let target = if member.dns.is_some() {
-            format!("{}:{PORT}", dns_name::of(&self.namespace, NAME))
+            format!("{}:{PORT}", names::of(&self.namespace, NAME))
         } else {
             let import =
                 cluster.get(IMPORTS, Some(&self.namespace), NAME).await?.unwrap_or_default();

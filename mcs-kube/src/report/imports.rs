@@ -1,11 +1,15 @@
-//! The state of each ServiceImport on a node.
+//! The state of each ServiceImport on a node, the parts of objects that the agent does not use, and what new clients find
+//! in the maps.
 
-use std::{fmt, sync::Arc};
+use std::{fmt, net::SocketAddr, sync::Arc};
 
 use serde::{Deserialize, Serialize};
 
-use super::Sections;
-use crate::{ObjectKey, Tiers, reasons::LeftAloneReason};
+use super::{FrontendId, Sections};
+use crate::{
+    ObjectKey, Tiers,
+    reasons::{LeftAloneReason, RejectionReason},
+};
 
 /// The ServiceImports of a node. Part of `mcs-agent services -o json`.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
@@ -66,4 +70,79 @@ impl fmt::Display for ImportState {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.serialize(f)
     }
+}
+
+/// The kinds that the agent reads.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Kind {
+    /// `multicluster.x-k8s.io` ServiceImport.
+    ServiceImport,
+    /// `discovery.k8s.io` EndpointSlice that carries the MCS service-name label, or is adopted.
+    EndpointSlice,
+    /// A Service that the agent adopts as an import.
+    Service,
+}
+
+impl fmt::Display for Kind {
+    /// As serialised.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// A reference to an object. Displays as `ServiceImport namespace/name`.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct ObjectRef {
+    /// ServiceImport, EndpointSlice or Service.
+    pub kind: Kind,
+    /// Flattened to `namespace` and `name` in JSON.
+    #[serde(flatten)]
+    pub key: ObjectKey,
+}
+
+impl fmt::Display for ObjectRef {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.kind, self.key)
+    }
+}
+
+/// A part of an object that the agent does not use. It uses the other parts.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Debug, Serialize, Deserialize)]
+pub struct Rejection {
+    /// The object.
+    pub object: ObjectRef,
+    /// For programs and metrics.
+    pub reason: RejectionReason,
+    /// For people: one complete sentence with the value and what to do.
+    pub message: String,
+}
+
+/// The part of `mcs-agent services -o json` that `mcs` reads.
+#[derive(Clone, Debug, Deserialize)]
+pub struct ServiceTables {
+    /// Every ServiceImport and its state.
+    #[serde(flatten)]
+    pub list: ImportList,
+    /// Every frontend in the maps.
+    pub frontends: Vec<Frontend>,
+}
+
+/// A frontend in the maps.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Frontend {
+    /// The ServiceImport that it belongs to.
+    #[serde(flatten)]
+    pub import: ObjectKey,
+    /// The ClusterSetIP, port and protocol.
+    #[serde(flatten)]
+    pub frontend: FrontendId,
+    /// Where its clients go. None: they are refused.
+    pub backends: Vec<Backend>,
+}
+
+/// A backend in the maps.
+#[derive(Clone, PartialEq, Eq, Debug, Deserialize)]
+pub struct Backend {
+    /// The pod's address and port.
+    pub address: SocketAddr,
 }

@@ -78,7 +78,7 @@ const RULES: &[Rule] = &[
         only: &[],
         rooms: &[
             ("core/kernel/bpf", "bpf(2), getsockopt(2) and mapped memory"),
-            ("core/control/malloc.rs", "mallopt(3) and malloc_trim(3)"),
+            ("core/control/process.rs", "mallopt(3) and malloc_trim(3)"),
             (
                 "core/kernel/loader/program_log.rs",
                 "tokio has no safe call that waits for a descriptor",
@@ -91,7 +91,7 @@ const RULES: &[Rule] = &[
         only: &[],
         rooms: &[
             ("core/kernel/bpf", "bpf(2) and others"),
-            ("core/control/malloc.rs", "mallopt(3) and malloc_trim(3)"),
+            ("core/control/process.rs", "mallopt(3) and malloc_trim(3)"),
         ],
     },
 ];
@@ -138,7 +138,7 @@ const VALUES: &[&str] = &[
     "Traffic",
     "Unreachable",
     "VIP_RANGES_PROPERTY",
-    "dns_name",
+    "names",
     "duration",
     "hanging",
     "one_line_of",

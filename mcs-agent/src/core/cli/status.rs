@@ -2,7 +2,6 @@
 
 mod devices;
 mod imports;
-mod repairs;
 
 use std::{
     collections::BTreeSet,
@@ -321,7 +320,7 @@ fn print_report(report: &Report, features: &[Definition]) -> anyhow::Result<()> 
     if let Some(flows) = &report.flows {
         print(&format!("Flows: {flows}"))?;
     }
-    repairs::lines(report)
+    devices::lines(report)
         .into_iter()
         .chain(features.iter().flat_map(|feature| (feature.lines)(report)))
         .try_for_each(|line| print(&line))

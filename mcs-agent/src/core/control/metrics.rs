@@ -4,8 +4,6 @@
 //! at each scrape, on the thread that answers it.
 
 mod families;
-mod process;
-mod propagation;
 mod scrape;
 mod sync;
 

@@ -5,7 +5,7 @@ use std::{io, path::PathBuf, sync::Arc, time::Duration};
 
 use tokio::task::{JoinHandle, spawn_blocking};
 
-use super::{cpu::thread_cpu, report::Report, run_directory::ReportError};
+use super::{process::thread_cpu, report::Report, run_directory::ReportError};
 
 /// Seconds after which an unchanged report is written again.
 const OLDEST: u64 = 30;

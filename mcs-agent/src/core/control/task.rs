@@ -1,12 +1,11 @@
 //! The control task: waits for batches, timers and threads, lets the engine do what follows, and
 //! turns what the engine returns into logs, metrics and reports.
 
-mod clusters;
+mod cluster_facts;
 mod growth;
 mod reporting;
 #[cfg(test)]
 pub(crate) mod tests;
-mod vip_ranges;
 
 use std::{
     collections::BTreeSet,
@@ -28,13 +27,12 @@ use super::{
     addresses::{self, AddressReader},
     config::POLL_INTERVAL,
     kernel::FlowSweeper,
-    malloc,
+    process,
     programs::InstalledPrograms,
     published::Published,
     rejections::{self, ListedRejections},
-    repairs::Repairs,
+    repairs::{Repairs, SourceLost},
     report::seconds_since_epoch,
-    source_lost::SourceLost,
     status_file::StatusFile,
 };
 use crate::core::{
@@ -237,7 +235,7 @@ impl Control {
             tracing::debug!(steps = round.planned, micros = round.took.as_micros(), "maps written");
         }
         if round.planned >= LARGE_PLAN {
-            malloc::trim();
+            process::trim();
         }
         if self.core.engine.synced() && round.failures.is_empty() {
             self.core.installed.filled().await;

@@ -6,29 +6,24 @@
 #![expect(unsafe_code, reason = "bpf(2), getsockopt(2) and mapped memory")]
 
 mod array;
-mod barrier;
-mod batch;
-mod cgroup;
 mod hash;
 mod link;
-mod netns;
 mod object;
-mod pin;
-mod program;
 mod storage;
 mod syscall;
-mod tcx;
 
 pub use array::{Access, ReadOnly, ReadWrite};
-pub use netns::own_netns_cookie;
+pub use link::own_netns_cookie;
 
 pub(crate) use array::MappedArray;
-pub(crate) use barrier::ReaderBarrier;
-pub(crate) use cgroup::{attach_to_cgroup, cgroup_link_info, effective_programs};
 pub(crate) use hash::{PinnedHash, into_io};
-pub(crate) use link::{detach_link, open_link, update_link};
-pub(crate) use object::{BpfObject, PinState};
-pub(crate) use pin::{is_withheld, open_pin, remove_directory, remove_file, replace_pin};
-pub(crate) use program::program_name;
+pub(crate) use link::{
+    TcxEntry, TcxLinkInfo, attach_by_tcx, attach_to_cgroup, cgroup_link_info, detach_link,
+    effective_programs, open_link, query_tcx, tcx_link_info, update_link,
+};
+pub(crate) use object::{
+    BpfObject, PinState, is_withheld, open_pin, program_name, remove_directory, remove_file,
+    replace_pin,
+};
 pub(crate) use storage::SocketIterator;
-pub(crate) use tcx::{TcxEntry, TcxLinkInfo, attach_by_tcx, query_tcx, tcx_link_info};
+pub(crate) use syscall::ReaderBarrier;

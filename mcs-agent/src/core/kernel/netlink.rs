@@ -1,7 +1,6 @@
 //! Netlink: reads devices, routes, tc filters and sockets, changes filters and destroys sockets. No type of a
 //! netlink crate leaves this module.
 
-mod events;
 mod filters;
 mod links;
 mod list;
@@ -13,8 +12,8 @@ use std::io;
 use rtnetlink::Handle;
 use thiserror::Error;
 
-pub use events::Events;
 pub use filters::{Direction, FilterPlace, NewFilter, Qdisc, TcFilter};
+pub use links::Events;
 pub use sockets::{ConnectedSocket, DestroyOutcome, SocketDiag};
 
 use crate::core::kernel::devices::{Device, DeviceList};

@@ -5,12 +5,10 @@ use std::{collections::BTreeMap, mem, net::IpAddr};
 
 use super::{
     Fate,
-    address::IpFamily,
-    candidate::{self, Candidate, Fallback, Recorder},
+    candidate::{self, Candidate, Fallback, Recorder, UsableSlices},
     claim::Claim,
+    fields::{IpFamily, ObjectProblem},
     preference::{Choice, Preferences},
-    problem::ObjectProblem,
-    slice::UsableSlices,
     slots,
 };
 use crate::core::{
@@ -297,7 +295,7 @@ mod tests {
         },
         rules::{
             candidate::{numbered, of_clusters},
-            traffic_policy::TrafficPolicy,
+            topology::TrafficPolicy,
         },
     };
 

@@ -6,9 +6,9 @@ use std::{
 };
 
 use super::{
+    capacity::{Limit, Quota},
     claim::{Assignment, Claim, Claimant, ClaimedFrontend},
-    problem::ObjectProblem,
-    quota::{Limit, Quota},
+    fields::ObjectProblem,
 };
 use crate::core::model::{Capacity, DesiredState, FrontendId, ObjectKey, RejectionReason};
 

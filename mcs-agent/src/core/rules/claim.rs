@@ -3,12 +3,9 @@
 use std::net::IpAddr;
 
 use super::{
-    affinity,
     eligibility::{self, Coverage, LeftAlone},
-    name,
-    port::{self, Port},
+    fields::{self, ObjectProblem, Port},
     preference::{Preferences, Wishes},
-    problem::ObjectProblem,
     vip,
 };
 use crate::core::model::{DesiredState, FrontendId, NodeContext, ServiceImport};
@@ -94,8 +91,8 @@ pub(super) fn evaluate(
     if let Some(why) = eligibility::why_left_alone(import, coverage) {
         return Err(Unclaimed { left_alone: Some(why), problems: vec![] });
     }
-    let (affinity_seconds, (wishes, wish_problems)) = name::check_import(&import.key)
-        .and_then(|()| Ok((affinity::seconds(import)?, Wishes::of(import, node, preferences)?)))
+    let (affinity_seconds, (wishes, wish_problems)) = fields::check_import(&import.key)
+        .and_then(|()| Ok((fields::seconds(import)?, Wishes::of(import, node, preferences)?)))
         .map_err(|problem| Unclaimed { left_alone: None, problems: vec![problem] })?;
     let (vips, mut problems) = vip::vips(import, node, in_force);
     let has_slices = coverage.has_slices();
@@ -109,7 +106,7 @@ pub(super) fn evaluate(
         let left_alone = left_vips.first().map(|vip| eligibility::service_range(*vip, node));
         return Err(Unclaimed { left_alone, problems });
     }
-    let (ports, port_problems) = port::ports(&import.ports);
+    let (ports, port_problems) = fields::ports(&import.ports);
     problems.extend(port_problems);
     problems.extend(wish_problems);
     Ok(Claim {
@@ -133,7 +130,7 @@ mod tests {
             LeftAloneReason, RejectionReason,
             fixture::{import, knowing},
         },
-        rules::traffic_policy::TrafficPolicy,
+        rules::topology::TrafficPolicy,
     };
 
     fn evaluated_on(

@@ -5,7 +5,7 @@ use std::{collections::BTreeSet, fmt::Write as _, net::IpAddr, sync::Arc};
 use ipnet::IpNet;
 use mcs_kube::reasons::Coded as _;
 
-use super::address::IpFamily;
+use super::fields::IpFamily;
 use crate::core::model::{
     EndpointAddress, EndpointSlice, LeftAloneReason, NodeContext, ServiceImport, ServiceType,
 };

@@ -6,13 +6,11 @@ use std::{collections::BTreeSet, iter, net::IpAddr};
 use super::{
     assigned_import::AssignedImport,
     claim::{self, Assignment, Claim, Unclaimed},
-    departure,
     eligibility::{self, Coverage},
-    full_round::Evaluation,
+    fields::{self, ObjectProblem},
+    full_round::{self, Evaluation, Round, new_rejections},
     preference::Preferences,
-    problem::{self, ObjectProblem},
     report,
-    round::{Round, new_rejections},
 };
 use crate::core::{
     model::{
@@ -277,8 +275,7 @@ impl<'a> Edit<'a> {
             None => desired.remove_report(&key),
             Some((import, Err(unclaimed))) => {
                 desired.put_report(report::of_unclaimed(&key, &unclaimed));
-                self.rejections
-                    .extend(problem::rejections(unclaimed.problems, &import.read_from()));
+                self.rejections.extend(fields::rejections(unclaimed.problems, &import.read_from()));
             }
             Some((_, Ok(claim))) => {
                 ejecting.extend(claim.wishes.ejects.then(|| key.clone()));
@@ -294,7 +291,7 @@ impl<'a> Edit<'a> {
         desired.put_report(report::of_assigned(&assigned));
         let object = assigned.import.read_from();
         self.rejections.extend(assigned.slice_rejections);
-        self.rejections.extend(problem::rejections(assigned.problems, &object));
+        self.rejections.extend(fields::rejections(assigned.problems, &object));
         self.evaluated.insert(object);
         for (id, frontend) in assigned.frontends {
             if desired.frontends.get(&id) != Some(&frontend) {
@@ -311,7 +308,7 @@ impl<'a> Edit<'a> {
         replace_rejections(&mut desired.rejections, &self.evaluated, self.rejections);
         self.parts.vips.extend(&self.gone);
         let departures =
-            departure::of_gone(&self.gone, &self.derived, self.snapshot, desired, node);
+            full_round::of_gone(&self.gone, &self.derived, self.snapshot, desired, node);
         Round { changes: DesiredChanges::Parts(self.parts), new_rejections, departures }
     }
 }

@@ -10,10 +10,9 @@ use super::{
     Fate,
     candidate::{Candidate, Fallback, Recorder},
     ejection,
-    problem::ObjectProblem,
+    fields::ObjectProblem,
     tier::{Tier, tiers},
-    topology::{self, Distribution},
-    traffic_policy::{LocalNode, TrafficPolicy},
+    topology::{self, Distribution, LocalNode, TrafficPolicy},
 };
 use crate::core::model::{FrontendId, NodeContext, ObjectKey, Protocol, Sections, ServiceImport};
 

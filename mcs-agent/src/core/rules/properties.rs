@@ -4,7 +4,7 @@ use std::{collections::BTreeSet, net::IpAddr, sync::Arc};
 
 use proptest::{collection::vec, option, prelude::*, sample::select};
 
-use super::{Rules, address::forbidden, compute};
+use super::{Rules, compute, fields::forbidden};
 use crate::core::{
     model::{
         Capacity, ClusterAffinity, DesiredChanges, DesiredState, Endpoint, EndpointSlice,

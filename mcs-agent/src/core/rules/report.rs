@@ -98,7 +98,7 @@ mod tests {
             Backend, Frontend, Protocol,
             fixture::{import, key},
         },
-        rules::problem::ObjectProblem,
+        rules::fields::ObjectProblem,
     };
 
     /// The state and message of an import with these numbers of backends in its frontends.

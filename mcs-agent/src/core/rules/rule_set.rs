@@ -8,11 +8,9 @@ use std::{
 };
 
 use super::{
-    departure::{self, Others},
-    full_round::{self, Evaluation},
+    full_round::{self, Evaluation, Others, Round, new_rejections},
     partial_round,
     preference::Preferences,
-    round::{Round, new_rejections},
 };
 use crate::core::{
     model::{
@@ -130,7 +128,7 @@ impl Rules {
         let latest = full_round::evaluate(snapshot, node, in_force, &mut self.preferences);
         let new_rejections =
             new_rejections(&self.latest.desired.rejections, &latest.desired.rejections);
-        let departures = departure::departures(&self.latest, &latest, snapshot, node, in_force);
+        let departures = full_round::departures(&self.latest, &latest, snapshot, node, in_force);
         self.latest = latest;
         if self.node != *node {
             self.node.clone_from(node);

@@ -2,7 +2,7 @@
 
 use std::{fmt, sync::Arc};
 
-use super::problem::ObjectProblem;
+use super::fields::ObjectProblem;
 use crate::core::model::{ClusterAffinity, NodeContext, RejectionReason, ServiceImport};
 
 /// The source clusters of one step.

@@ -2,10 +2,7 @@
 
 use std::{collections::BTreeSet, net::IpAddr};
 
-use super::{
-    address::{forbidden, ipv4_mapped},
-    problem::ObjectProblem,
-};
+use super::fields::{ObjectProblem, forbidden, ipv4_mapped};
 use crate::core::model::{DesiredState, NodeContext, RejectionReason, ServiceImport};
 
 /// The addresses of `spec.ips` that can be VIPs on this node, in their order. Each other address is

@@ -1,11 +1,9 @@
 //! The source that watches an API server.
 
 pub(crate) mod decoders;
-mod property;
 pub(crate) mod state;
 #[cfg(feature = "testing")]
 pub mod testing;
-pub(crate) mod watched_list;
 
 use std::{collections::BTreeSet, pin::Pin, time::Duration};
 

@@ -7,7 +7,7 @@ use mcs_common::{
     select::Tables as _,
 };
 
-use super::{MapContents, MapError, MapReader, NameMap, Step, pages::Pages};
+use super::{MapContents, MapError, MapReader, NameMap, Step, shared::Pages};
 use crate::core::model::Capacity;
 
 /// An entry of a config map.
@@ -165,7 +165,7 @@ mod tests {
     use super::*;
     use crate::core::tables::{
         Maps as _,
-        convert::frontend_key,
+        contents::frontend_key,
         fixtures::{address, desired, frontend, id, maps},
         testing::MemoryMaps,
     };

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use mcs_common::{Address, FrontendKey, select::Tables as _};
 
 use self::{builder::PlanBuilder, frontend_change::FrontendChange};
-use super::{Realized, Step, convert::frontend_key};
+use super::{Realized, Step, contents::frontend_key};
 use crate::core::model::{Capacity, DesiredChanges, DesiredState, Frontend, FrontendId, Parts};
 
 /// The steps from the realized to the desired state.

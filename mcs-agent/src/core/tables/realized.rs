@@ -19,7 +19,7 @@ pub use self::restore::{Damage, DamagedFrontend};
 use super::{
     MapContents, NameMap, NameRecord, Step,
     allocations::{Allocations, FreeList, one},
-    convert::{self, frontend_id},
+    contents::{self, frontend_id},
 };
 use crate::core::model::{Capacity, Departure, FrontendId, Protocol};
 
@@ -74,13 +74,13 @@ impl Realized {
 
     /// What the maps say of an address that was a VIP.
     pub fn departure(&self, ip: IpAddr) -> Option<Departure> {
-        self.contents.vip(&ip.into()).and_then(convert::departure)
+        self.contents.vip(&ip.into()).and_then(contents::departure)
     }
 
     /// Every VIP in the maps that is not served any more.
     pub fn departed(&self) -> BTreeMap<IpAddr, Departure> {
         let vips = self.contents.vips.iter();
-        vips.filter_map(|(vip, mode)| Some((vip.to_ip(), convert::departure(*mode)?))).collect()
+        vips.filter_map(|(vip, mode)| Some((vip.to_ip(), contents::departure(*mode)?))).collect()
     }
 
     /// How many slots a reader can reach, in all frontends together.

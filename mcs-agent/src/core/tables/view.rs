@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use super::{
     MapContents, NameMap,
-    convert::{backend_address, departure, frontend_id, key_text},
+    contents::{backend_address, departure, frontend_id, key_text},
 };
 use crate::core::model::{Departure, FrontendId, ObjectKey};
 
@@ -367,7 +367,7 @@ mod tests {
         model::{Capacity, Slots},
         tables::{
             Step,
-            convert::frontend_key,
+            contents::frontend_key,
             fixtures::{desired, frontend, id, maps, web},
         },
     };

@@ -10,8 +10,8 @@ use tokio::{
 };
 
 use super::{
-    Adopter, Controller, Coverage, ForeignImport, ForeignSlice, List, Service, SortedObject, args,
-    decoders::{ForeignSliceDecoder, ServiceDecoder},
+    Adopter, Controller, Coverage, ForeignImport, ForeignSlice, List, Service, SortedObject,
+    foreign::{ForeignSliceDecoder, ServiceDecoder},
     gke, karmada,
     offers::{Offers, recognise},
     slice_selector,
@@ -23,11 +23,13 @@ use crate::core::{
         kubernetes::{
             ClusterUpdate,
             decoders::ImportDecoder,
-            import_target, slice_target, watch_one,
-            watched_list::{WatchedList, WatchedResource},
+            import_target, slice_target,
+            state::{WatchedList, WatchedResource},
+            watch_one,
         },
     },
 };
+use crate::features::adopt;
 
 /// How long the watch of local slices waits for more Services before it begins anew.
 const LOCAL_SLICES_DELAY: Duration = Duration::from_millis(200);
@@ -77,7 +79,7 @@ struct LocalSlices {
 
 impl Adoption {
     pub(super) fn new(from: &ReadFrom) -> Self {
-        let adopted = args::adopted(from);
+        let adopted = adopt::adopted(from);
         Self {
             reads_gke_beside: adopted.contains(&Controller::Gke) && from.import_group != gke::GROUP,
             offers: Offers::new(adopted.clone()),

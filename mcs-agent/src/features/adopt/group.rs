@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::{
     Controller, ForeignImport, ForeignSlice, Service, antrea,
+    foreign::SliceOrigin,
     karmada::{self, Role},
-    slice::SliceOrigin,
 };
 use crate::core::model::{EndpointSlice, Object, ServiceImport};
 

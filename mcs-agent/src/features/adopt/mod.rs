@@ -5,45 +5,38 @@
 //! it looks at imports, to say in `status` what the flag would do for them.
 
 mod antrea;
-mod args;
-mod coverage;
-mod decoders;
-mod feature;
 mod filter;
+mod foreign;
 mod gke;
 mod group;
 mod karmada;
 mod objects;
 mod offers;
-mod service;
-mod slice;
 #[cfg(test)]
 mod tests;
 
-use std::{collections::BTreeSet, fmt};
+use std::{collections::BTreeSet, fmt, sync::Arc};
 
-use clap::ValueEnum;
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, ValueEnum};
 use serde::{Deserialize, Serialize};
 
 use self::{
-    coverage::Coverage,
+    foreign::{Coverage, ForeignSlice, Service},
     objects::{Adopter, List},
-    offers::recognise,
-    service::Service,
-    slice::ForeignSlice,
+    offers::{of_status, recognise},
 };
 use crate::core::{
-    feature::Definition,
-    model::{Object, ServiceImport},
-    source::objects::LabelledImport,
+    feature::{Core, Definition, Feature},
+    model::{Object, ServiceImport, SourceStatus},
+    source::{ReadFrom, objects::LabelledImport},
 };
 
 /// Adoption in the list of features.
 pub const FEATURE: Definition = Definition {
-    flags: args::flags,
-    reads: args::reads,
+    flags,
+    reads,
     filter: |from| Some(Box::new(filter::Adoption::new(from))),
-    start: feature::start,
+    start,
     source_lines: offers::lines,
     ..Definition::named("adopt")
 };
@@ -131,4 +124,60 @@ fn slice_selector(controllers: &BTreeSet<Controller>) -> Option<String> {
             crate::core::source::objects::SERVICE_NAME_LABEL
         )
     })
+}
+
+/// The section of what an agent reads.
+const SECTION: &str = "adopt";
+
+#[derive(Debug, Args)]
+struct AdoptArgs {
+    /// Serve the objects of these controllers too, which do not follow KEP-1645 [default: none]
+    #[arg(long, env = "MCS_ADOPT", value_name = "CONTROLLER", value_delimiter = ',')]
+    adopt: Vec<Controller>,
+}
+
+fn flags(command: Command) -> Command {
+    AdoptArgs::augment_args(command)
+}
+
+fn reads(matches: &ArgMatches, from: &mut ReadFrom) -> anyhow::Result<()> {
+    let adopt: BTreeSet<_> = AdoptArgs::from_arg_matches(matches)?.adopt.into_iter().collect();
+    from.sections.set(SECTION, &adopt);
+    Ok(())
+}
+
+/// The controllers whose objects are adopted.
+fn adopted(from: &ReadFrom) -> BTreeSet<Controller> {
+    from.sections.get(SECTION).unwrap_or_default()
+}
+
+/// Logs offers that are new.
+struct OfferLog {
+    /// The status after the batch before.
+    known: Arc<SourceStatus>,
+}
+
+#[expect(clippy::unnecessary_wraps, reason = "the list calls each feature alike")]
+fn start(_: &ArgMatches, core: &mut Core) -> anyhow::Result<Option<Box<dyn Feature>>> {
+    Ok(Some(Box::new(OfferLog { known: Arc::clone(core.engine.source()) })))
+}
+
+impl Feature for OfferLog {
+    fn after_objects(&mut self, core: &mut Core) {
+        let now = core.engine.source();
+        if Arc::ptr_eq(&self.known, now) {
+            return;
+        }
+        let (known_objects, known_groups) = of_status(&self.known);
+        let (objects, groups) = of_status(now);
+        for one in objects {
+            if known_objects.iter().all(|known| known.controller != one.controller) {
+                tracing::info!("{}", one.offer());
+            }
+        }
+        for group in groups.iter().filter(|group| !known_groups.contains(group)) {
+            tracing::info!("{}", group.offer());
+        }
+        self.known = Arc::clone(now);
+    }
 }

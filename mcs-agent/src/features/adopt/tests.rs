@@ -5,9 +5,8 @@ use serde_json::json;
 use tokio::sync::watch;
 
 use super::{
-    coverage::Coverage,
-    decoders::{ForeignSliceDecoder, ServiceDecoder},
     filter::{Adoption, Update},
+    foreign::{Coverage, ForeignSliceDecoder, ServiceDecoder},
     offers::{AdoptableGroup, AdoptableObjects, of_status},
 };
 use crate::core::{

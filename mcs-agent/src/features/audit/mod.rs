@@ -1,8 +1,6 @@
 //! The audit: again and again, a thread compares the config maps with what the agent wrote there, and the control task restores
 //! what another process has changed.
 
-mod output;
-
 use std::{
     collections::BTreeMap,
     future::ready,
@@ -14,19 +12,23 @@ use serde::{Deserialize, Serialize};
 use tokio::task::{JoinError, JoinHandle, spawn_blocking};
 
 use crate::core::{
-    control::cpu::thread_cpu,
+    control::{
+        Report,
+        metrics::{Families, bytes},
+        process::thread_cpu,
+    },
     feature::{Act, Core, Definition, Feature, Follow, Sections, Wait},
     kernel::{dataplane::KernelMapsReader, loader::Pins},
     model::Capacity,
-    tables::{Comparison, MapContents, MapError, Maps, Realized, compare},
+    tables::{Comparison, MapContents, MapError, Maps, Realized, audited_maps, compare},
 };
 
 /// The audit in the list of features.
 pub const FEATURE: Definition = Definition {
     start: |_, _| Ok(Some(Box::new(Auditor::new()))),
     parts: |all| all.expect::<AuditReport>(SECTION),
-    lines: output::lines,
-    metrics: output::metrics,
+    lines,
+    metrics,
     ..Definition::named("audit")
 };
 
@@ -199,6 +201,53 @@ impl PassInput {
     }
 }
 
+/// `Audit: ...`.
+fn lines(report: &Report) -> Vec<String> {
+    report.sections.get(SECTION).as_ref().and_then(audit).into_iter().collect()
+}
+
+fn audit(report: &AuditReport) -> Option<String> {
+    let last = report.last?;
+    let repairs: u64 = report.repairs.values().sum();
+    Some(format!(
+        "Audit: {} passes, {repairs} entries repaired; the last pass compared {} entries with {:.1} ms of CPU time",
+        report.passes,
+        last.entries,
+        last.cpu_seconds * 1e3
+    ))
+}
+
+fn metrics(report: &Report, families: &mut Families) -> prometheus::Result<()> {
+    let audit: AuditReport = report.sections.get(SECTION).unwrap_or_default();
+    let repairs = |map: &str| audit.repairs.get(map).copied().unwrap_or(0);
+    families.counters(
+        "mcs_audit_repairs_total",
+        "Repairs of config map entries that another process changed, added or removed",
+        ["map"],
+        audited_maps().map(|map| ([map], repairs(map))),
+    )?;
+    families.counters(
+        "mcs_audit_passes_total",
+        "Complete comparisons of the config maps with what the agent wrote",
+        [],
+        [([] as [&str; 0], audit.passes)],
+    )?;
+    if let Some(last) = audit.last {
+        for (name, help, value) in [
+            ("mcs_audit_pass_entries", "Entries compared in the latest pass", bytes(last.entries)),
+            ("mcs_audit_pass_seconds", "Seconds that the latest pass took", last.seconds),
+            (
+                "mcs_audit_pass_cpu_seconds",
+                "Seconds of CPU time that the latest pass took",
+                last.cpu_seconds,
+            ),
+        ] {
+            families.gauge(name, help, value)?;
+        }
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::IpAddr;
@@ -247,5 +296,21 @@ mod tests {
         assert_eq!(auditor.report.repairs, [("vips".to_owned(), 1)].into());
         assert_eq!(auditor.report.passes, 1);
         assert_eq!(maps.contents(), realized.contents());
+    }
+
+    #[test]
+    fn the_audit_reports_its_cost() {
+        assert_eq!(audit(&AuditReport::default()), None);
+        let last = AuditPass { entries: 40_000, seconds: 0.02, cpu_seconds: 0.0123 };
+        let report = AuditReport {
+            passes: 3,
+            entries: 120_000,
+            repairs: [("slots".to_owned(), 1)].into(),
+            last: Some(last),
+        };
+        assert_eq!(
+            audit(&report).unwrap(),
+            "Audit: 3 passes, 1 entries repaired; the last pass compared 40000 entries with 12.3 ms of CPU time"
+        );
     }
 }

@@ -3,21 +3,24 @@
 //! A border comes before all other preferences. So whatever these fall back on is inside of it, and where nothing inside
 //! serves, clients are refused.
 
-mod report;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeMap;
 
 use mcs_kube::wish::{self, Border};
+use serde::{Deserialize, Serialize};
 
-use self::report::Outside;
 use crate::core::{
+    control::{
+        metrics::{Families, figure},
+        report::Report,
+    },
     feature::{Core, Definition, Feature, Follow},
     kernel::flows::FlowBounds,
-    model::{NodeContext, RejectionReason, ServiceImport},
+    model::{FrontendId, NodeContext, RejectionReason, Sections, ServiceImport},
     rules::{
-        Bounded, Choice, Fate, Preference, Wishes, candidate::Candidate, problem::ObjectProblem,
+        Bounded, Choice, Fate, Preference, Wishes, candidate::Candidate, fields::ObjectProblem,
         tier::Tier,
     },
 };
@@ -26,8 +29,8 @@ use crate::core::{
 pub const FEATURE: Definition = Definition {
     start: |_, _| Ok(Some(Box::new(Ends))),
     preference: |_| Some(Box::new(Borders)),
-    lines: report::lines,
-    metrics: report::metrics,
+    lines,
+    metrics,
     ..Definition::named("borders")
 };
 
@@ -82,6 +85,69 @@ impl Preference for Borders {
         let outside = Outside { frontend: choice.frontend, ready, is_served };
         choice.bounded =
             Some(Bounded { ends_clients: border == Border::Ends, why_none: outside.why_none() });
-        choice.sections.add(report::SECTION, &outside);
+        choice.sections.add(SECTION, &outside);
     }
+}
+
+/// The name of the section.
+const SECTION: &str = "borders";
+
+/// The endpoints of a port that a border excludes, for one IP family. Part of `mcs-agent status -o json`.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+struct Outside {
+    /// The first frontend of this port and family.
+    frontend: FrontendId,
+    /// The ready endpoints of each cluster outside.
+    ready: BTreeMap<String, u32>,
+    /// Whether an endpoint inside is ready.
+    is_served: bool,
+}
+
+impl Outside {
+    /// Why nothing serves, for the report.
+    fn why_none(&self) -> String {
+        let Self { frontend, ready, .. } = self;
+        let others = if ready.is_empty() {
+            "no ready one is outside".to_owned()
+        } else {
+            let of = |(cluster, ready): (&String, &u32)| format!("{ready} of {cluster}");
+            let of_clusters: Vec<_> = ready.iter().map(of).collect();
+            format!("ready outside: {}", of_clusters.join(", "))
+        };
+        format!("no usable endpoint inside the border for {frontend} ({others})")
+    }
+}
+
+fn of(report: &Sections) -> Vec<Outside> {
+    report.get(SECTION).unwrap_or_default()
+}
+
+/// How many imports have a border, and how many of these have a port that only clusters outside could serve.
+fn counts(report: &Report) -> (usize, usize) {
+    let bordered = report.imports.iter().map(|import| of(&import.sections));
+    let bordered: Vec<_> = bordered.filter(|ports| !ports.is_empty()).collect();
+    let refuses = |one: &Outside| !one.is_served && !one.ready.is_empty();
+    let refusing = bordered.iter().filter(|ports| ports.iter().any(refuses)).count();
+    (bordered.len(), refusing)
+}
+
+fn lines(report: &Report) -> Vec<String> {
+    let (bordered, refusing) = counts(report);
+    if bordered == 0 {
+        return Vec::new();
+    }
+    vec![format!(
+        "Borders: {bordered} imports, {refusing} of them could be served from outside alone"
+    )]
+}
+
+fn metrics(report: &Report, families: &mut Families) -> prometheus::Result<()> {
+    let (bordered, refusing) = counts(report);
+    families.gauges(
+        "mcs_border_imports",
+        "Imports with a border: served inside, or with a port that clusters outside alone could serve",
+        ["state"],
+        [("served", bordered - refusing), ("refusing", refusing)]
+            .map(|(state, count)| ([state], figure(count))),
+    )
 }

@@ -154,7 +154,7 @@ fn the_report_says_who_is_outside() {
         report.message == expected || report.message == expected.replace("53/UDP", "80/TCP"),
         "{report:?}"
     );
-    let outside: Vec<report::Outside> = report.sections.get(report::SECTION).unwrap();
+    let outside: Vec<Outside> = report.sections.get(SECTION).unwrap();
     assert!(outside.iter().all(|one| !one.is_served && one.ready.len() == 2), "{outside:?}");
     let unknown = rules("unheard-of", matched(), &node(), &endpoints);
     let problems = &unknown.desired().rejections;

@@ -2,20 +2,21 @@
 //!
 //! The chart runs it before `helm uninstall` deletes the DaemonSet, which alone would leave programs and maps on the nodes.
 
-pub mod cli;
-use std::{fmt, time::Duration};
+use std::{fmt, process::ExitCode, time::Duration};
 
 use anyhow::{Context as _, bail};
-use clap::{Args as _, Command, FromArgMatches as _};
+use clap::{Args, Command, FromArgMatches as _};
 use k8s_openapi::api::{apps::v1::DaemonSet, core::v1::Pod};
 use kube::{
     Api, Client, Config,
     api::{ApiResource, DynamicObject, ListParams, Patch, PatchParams},
 };
+use mcs_kube::program::{self, print};
 use serde_json::Value;
 use tokio::time::{Instant, sleep};
 
 use crate::core::{
+    cli::view::parse_key,
     feature::{Definition, Verb},
     model::ObjectKey,
 };
@@ -23,8 +24,8 @@ use crate::core::{
 /// The command in the list of features.
 pub const FEATURE: Definition = Definition {
     verbs: &[Verb {
-        command: || cli::CleanupNodesArgs::augment_args(Command::new("cleanup-nodes")),
-        run: |_, matches| cli::run(&cli::CleanupNodesArgs::from_arg_matches(matches)?),
+        command: || CleanupNodesArgs::augment_args(Command::new("cleanup-nodes")),
+        run: |_, matches| run(&CleanupNodesArgs::from_arg_matches(matches)?),
     }],
     ..Definition::named("cleanup_nodes")
 };
@@ -182,6 +183,33 @@ fn unclean_node(pod: &Value) -> Option<String> {
         text(&pod["spec"]["nodeName"]),
         text(&pod["metadata"]["name"])
     ))
+}
+
+/// Make a DaemonSet of the agent clean its nodes, and wait until every node is clean
+///
+/// The chart's pre-delete hook runs this. It asks the API server of `$KUBECONFIG` or of the pod's service account.
+/// Exits with 1 and names the nodes that are not clean in time.
+#[derive(Debug, Args)]
+pub(crate) struct CleanupNodesArgs {
+    /// The DaemonSet
+    #[arg(long, env = "MCS_DAEMON_SET", value_name = "NAMESPACE/NAME", value_parser = parse_key)]
+    daemon_set: ObjectKey,
+
+    /// The JSON merge patch that makes its pods run `mcs-agent cleanup`
+    #[arg(long, env = "MCS_PATCH", value_name = "JSON", value_parser = |text: &str| text.parse::<Value>())]
+    patch: Value,
+
+    /// How long to wait
+    #[arg(long, env = "MCS_TIMEOUT", value_name = "SECONDS", default_value_t = 240)]
+    timeout: u64,
+}
+
+pub(crate) fn run(args: &CleanupNodesArgs) -> anyhow::Result<ExitCode> {
+    // Whoever reads the output does not matter to the nodes.
+    let tell = |text: &str| drop(print(text));
+    let timeout = Duration::from_secs(args.timeout);
+    program::block_on(clean_nodes(&args.daemon_set, &args.patch, timeout, tell))?;
+    Ok(ExitCode::SUCCESS)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use std::{
 };
 
 use mcs_kube::{
-    dns_name,
+    names,
     program::finding::Finding,
     reach::dns::{self, Answer, RCODE},
     reasons::Code,
@@ -39,7 +39,7 @@ impl DnsView {
         ips: &[String],
         findings: &mut Vec<Finding>,
     ) -> Self {
-        let name = dns_name::of(&import.namespace, &import.name);
+        let name = names::of(&import.namespace, &import.name);
         let asked = dns::ask(SocketAddr::new(server, dns::PORT), &name, PATIENCE);
         let asked = run_in(None, async { Ok(asked.await?) });
         let Answer { addresses, code } = match asked {

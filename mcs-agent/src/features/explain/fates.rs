@@ -10,8 +10,7 @@ use crate::core::{
     rules::{
         Fate,
         candidate::{Candidate, Fallback, Recorder},
-        port::Port,
-        problem::ObjectProblem,
+        fields::{ObjectProblem, Port},
     },
 };
 

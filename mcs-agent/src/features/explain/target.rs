@@ -6,7 +6,7 @@ use std::{
     str::FromStr,
 };
 
-use mcs_kube::dns_name;
+use mcs_kube::names;
 
 use crate::core::model::{FrontendId, ObjectKey, Protocol};
 
@@ -59,8 +59,8 @@ impl FromStr for Target {
         if let Some(vip) = vip(text) {
             return vip;
         }
-        let is_dns_name = text.split(':').next().and_then(dns_name::stem).is_some();
-        let (namespace, name, port) = dns_name::parse(text).ok_or(TargetError)?;
+        let is_dns_name = text.split(':').next().and_then(names::stem).is_some();
+        let (namespace, name, port) = names::parse(text).ok_or(TargetError)?;
         let what = What::Import(ObjectKey::new(namespace.ok_or(TargetError)?, name));
         Ok(Self { what, port, protocol: None, is_dns_name })
     }

@@ -5,7 +5,7 @@ use std::{
     sync::{Arc, Mutex, PoisonError},
 };
 
-use super::programs::{ByImport, Counts, Figures};
+use super::{ByImport, Counts, Figures};
 use crate::core::{
     control::{
         metrics::{Families, figure},

@@ -2,14 +2,20 @@
 //! serve metrics read them.
 
 mod imports;
-mod programs;
+mod kernel;
+mod names;
+mod places;
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use clap::{ArgMatches, Args, FromArgMatches as _};
 use mcs_common::maps;
 
-use self::{imports::ImportFigures, programs::FigurePlaces};
+use self::{imports::ImportFigures, kernel::FigureMap, names::Names};
+pub(super) use self::{
+    names::{Counts, Labels},
+    places::FigurePlaces,
+};
 use crate::core::{
     control::{
         Config,
@@ -97,5 +103,38 @@ impl Feature for FiguresFeature {
 fn follow(core: &mut Core) {
     if let Err(error) = core.installed.follow_columns(core.engine.realized()) {
         tracing::warn!("cannot write where the programs count by import: {error}");
+    }
+}
+
+/// Figures by two labels, the first of which is an import.
+pub(crate) type ByImport<T> = Vec<([Arc<str>; 2], T)>;
+
+/// The figures, which threads that serve metrics read.
+pub(crate) struct Figures(Mutex<NamedFigures>);
+
+struct NamedFigures {
+    map: FigureMap,
+    names: Names,
+}
+
+impl Figures {
+    /// Every count that is not zero.
+    pub(crate) fn counts(&self) -> Counts {
+        let NamedFigures { map, names } = &*self.lock();
+        names.counts(|row| map.row(row).ok())
+    }
+
+    /// The imports and source clusters with figures of their own now.
+    pub(crate) fn labels(&self) -> Labels {
+        self.lock().names.labels()
+    }
+
+    /// How many imports have no figures of their own.
+    pub(crate) fn without_row(&self) -> usize {
+        self.lock().names.without_row
+    }
+
+    fn lock(&self) -> MutexGuard<'_, NamedFigures> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

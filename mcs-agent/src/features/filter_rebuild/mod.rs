@@ -4,8 +4,6 @@
 //! the config maps have from its beginning on, and those that sockets and flows have after that. So what begins meanwhile, with
 //! a backend of the maps, is kept too.
 
-mod output;
-
 use std::{future, io, time::Duration};
 
 use mcs_common::Address;
@@ -17,7 +15,8 @@ use tokio::{
 
 use crate::core::{
     control::{
-        kernel::addresses_in_use, malloc, programs::InstalledPrograms, report::seconds_since_epoch,
+        Report, age, kernel::addresses_in_use, metrics::Families, process,
+        programs::InstalledPrograms, report::seconds_since_epoch,
     },
     feature::{Act, Core, Definition, Feature, Follow, Sections, Wait},
     kernel::dataplane::FilterDensity,
@@ -27,8 +26,8 @@ use crate::core::{
 pub const FEATURE: Definition = Definition {
     start: |_, _| Ok(Some(Box::new(FilterRebuilds::new()))),
     parts: |all| all.expect::<FilterReport>(SECTION),
-    lines: output::lines,
-    metrics: output::metrics,
+    lines,
+    metrics,
     ..Definition::named("filter_rebuild")
 };
 
@@ -108,7 +107,7 @@ impl FilterRebuilds {
         found: io::Result<Vec<Address>>,
         installed: &mut InstalledPrograms,
     ) {
-        malloc::trim();
+        process::trim();
         let before = installed.maps.filter_density().set;
         match found.and_then(|in_use| installed.maps.finish_filter_rebuild(&in_use)) {
             Ok(true) => {
@@ -165,12 +164,46 @@ fn begin(installed: &mut InstalledPrograms) -> io::Result<JoinHandle<io::Result<
     Ok(spawn_blocking(move || addresses_in_use(&state, &flows)))
 }
 
+/// `Address filter: ...`.
+fn lines(report: &Report) -> Vec<String> {
+    report.sections.get(SECTION).as_ref().map(address_filter).into_iter().collect()
+}
+
+/// How much traffic without a VIP pays, and since when it pays for nothing that has gone.
+fn address_filter(report: &FilterReport) -> String {
+    let percent = |buckets| report.density.share(buckets) * 100.0;
+    let costs = format!(
+        "Address filter: {:.1} % of addresses cost a look-up, {:.1} % as backends",
+        percent(report.density.set),
+        percent(report.density.backends)
+    );
+    let rebuilt = report.rebuilt_at.map(|at| format!("rebuilt {} ago", age(at)));
+    let problem = report.problem.as_ref();
+    let problem = problem.map(|why| format!("not rebuilt: {why}; the agent tries again"));
+    [Some(costs), rebuilt, problem].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+fn metrics(report: &Report, families: &mut Families) -> prometheus::Result<()> {
+    let report: FilterReport = report.sections.get(SECTION).unwrap_or_default();
+    let density = report.density;
+    families.gauges(
+        "mcs_address_filter_density",
+        "Share of addresses for which programs look further: any of them, or as a backend",
+        ["kind"],
+        [("any", density.set), ("backend", density.backends)]
+            .map(|(kind, buckets)| ([kind], density.share(buckets))),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::control::{
-        Report,
-        task::tests::{World, lists},
+    use crate::core::{
+        control::{
+            Report,
+            task::tests::{World, lists},
+        },
+        kernel::dataplane::FilterDensity,
     };
 
     fn part(report: &Report) -> FilterReport {
@@ -206,5 +239,16 @@ mod tests {
         let (report, done) = rebuild(failing, |report| report.problem.is_some()).await;
         assert_eq!((report.density.set, report.rebuilt_at), (6_400, None));
         assert_eq!(done, ["begin rebuild", "list addresses in use"]);
+    }
+
+    #[test]
+    fn the_address_filter_tells_what_it_costs() {
+        let density = FilterDensity { buckets: 1000, set: 250, backends: 240 };
+        let mut report = FilterReport { density, ..FilterReport::default() };
+        let costs = "Address filter: 25.0 % of addresses cost a look-up, 24.0 % as backends";
+        assert_eq!(address_filter(&report), costs);
+        report.problem = Some("no types".to_owned());
+        let said = format!("{costs}; not rebuilt: no types; the agent tries again");
+        assert_eq!(address_filter(&report), said);
     }
 }

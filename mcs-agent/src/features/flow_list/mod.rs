@@ -15,7 +15,7 @@ use crate::core::{
         loader::Pins,
     },
     model::{FrontendId, Protocol},
-    tables::{MapContents, NameMap, convert::frontend_key},
+    tables::{MapContents, NameMap, contents::frontend_key},
 };
 
 /// The command in the list of features.

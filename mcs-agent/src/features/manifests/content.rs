@@ -4,10 +4,7 @@ use std::{collections::BTreeMap, ffi::OsStr, sync::Arc};
 
 use serde_json::Value as Json;
 
-use super::{
-    documents::{Document, documents},
-    yaml,
-};
+use super::yaml::{self, Document, documents};
 use crate::core::{
     model::{Kind, ObjectKey, ObjectRef, SourceProblem},
     source::{ObjectFilter, ReadObject, decode, objects::SERVICE_NAME_LABEL},

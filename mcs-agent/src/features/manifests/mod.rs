@@ -1,10 +1,8 @@
 //! The source that reads a directory of manifests, in the place of an API server (`--manifests`), and looks for changes
 //! four times a second.
 
-mod args;
 mod content;
 mod directory;
-mod documents;
 mod state;
 mod yaml;
 
@@ -13,6 +11,8 @@ use std::{
     time::Duration,
 };
 
+use anyhow::bail;
+use clap::{ArgMatches, Args, Command, FromArgMatches as _};
 use tokio::sync::{mpsc, oneshot};
 use tracing::error;
 
@@ -25,9 +25,9 @@ use crate::core::{
 
 /// Manifests in the list of features.
 pub const FEATURE: Definition = Definition {
-    flags: args::flags,
-    reads: args::reads,
-    source: |from| Some(Box::new(ManifestSource::new(args::directory(from)?, from))),
+    flags,
+    reads,
+    source: |from| Some(Box::new(ManifestSource::new(directory(from)?, from))),
     ..Definition::named("manifests")
 };
 
@@ -135,6 +135,40 @@ impl ObjectSource for ManifestSource {
     fn reads_at_once(&self) -> bool {
         true
     }
+}
+
+/// The section of what an agent reads.
+const SECTION: &str = "manifests";
+
+#[derive(Debug, Args)]
+struct ManifestArgs {
+    /// Read objects from the *.yaml, *.yml and *.json files of this directory, and follow changes
+    /// instead of an API server
+    #[arg(long, env = "MCS_MANIFESTS", value_name = "DIR", conflicts_with_all = ["kubeconfig", "import_selector"])]
+    manifests: Option<PathBuf>,
+}
+
+fn flags(command: Command) -> Command {
+    ManifestArgs::augment_args(command)
+}
+
+fn reads(matches: &ArgMatches, from: &mut ReadFrom) -> anyhow::Result<()> {
+    let directory = ManifestArgs::from_arg_matches(matches)?.manifests;
+    if let Some(file) = directory.as_ref().filter(|path| path.is_file()) {
+        bail!("--manifests {} is a file: give its directory", file.display());
+    }
+    if let Some(path) = directory.as_ref().filter(|path| path.to_str().is_none()) {
+        bail!("--manifests {} is not UTF-8: give the directory another name", path.display());
+    }
+    // Another process that reads there too may be in another directory.
+    let directory = directory.map(|path| std::path::absolute(&path).unwrap_or(path));
+    from.sections.set(SECTION, &directory);
+    Ok(())
+}
+
+/// The directory, if objects are read from one.
+fn directory(from: &ReadFrom) -> Option<PathBuf> {
+    from.sections.get::<Option<PathBuf>>(SECTION)?
 }
 
 #[cfg(test)]

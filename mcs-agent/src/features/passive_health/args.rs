@@ -8,7 +8,7 @@ use crate::core::{
     control::{Report, state::Core},
     feature::Feature,
     model::{EjectionState, RejectionReason, ServiceImport},
-    rules::{Preference, Wishes, problem::ObjectProblem},
+    rules::{Preference, Wishes, fields::ObjectProblem},
 };
 
 /// Which services have passive health: `--passive-health`.

@@ -7,12 +7,11 @@
 //! 1.7 a second, 5,000 nodes 8. Of a cluster with many pods it is 2N a minute to all of them together. Only a pod that is lost
 //! gets one a minute from each node that notices, and one in two minutes while a round has reached none.
 
-mod feature;
 mod output;
-mod report;
 
 use std::{
     collections::{BTreeMap, BTreeSet, HashMap},
+    future::ready,
     net::{IpAddr, SocketAddr},
     pin::Pin,
     sync::Arc,
@@ -20,22 +19,20 @@ use std::{
 };
 
 use mcs_kube::reach::{Attempt, Sample, Way, connect_all};
+pub use mcs_kube::{reach::ProbePeers, report::ReachReport};
 use tokio::time::Instant;
 
-pub use mcs_kube::reach::ProbePeers;
-
 use crate::core::{
-    feature::Definition,
+    feature::{Act, Core, Definition, Feature, Follow, Sections, Wait},
     model::{DesiredState, FrontendId, Protocol, Traffic, Unreachable},
     rules::IpFamily,
 };
-pub use mcs_kube::report::ReachReport;
 
 /// The reach of peers in the list of features.
 pub const FEATURE: Definition = Definition {
     start: |_, core| {
         let reach = Reach::new(core.installed.config.probe_peers);
-        Ok(Some(Box::new(feature::PeerReach { reach, event: None })))
+        Ok(Some(Box::new(PeerReach { reach, event: None })))
     },
     clusters: output::clusters,
     parts: |all| all.expect::<Option<Vec<ReachReport>>>(SECTION),
@@ -201,7 +198,7 @@ impl Reach {
                 self.rests.extend(others.map(|(_, one)| (one.address.ip(), now)));
             }
             if before != is_whole {
-                report::log(&id, way);
+                log(&id, way);
             }
         }
     }
@@ -222,7 +219,7 @@ impl Reach {
 
     /// What is known, by source cluster and family.
     pub fn report(&self) -> Option<Vec<ReachReport>> {
-        let reports = self.ways.iter().map(|(id, way)| report::report(id, way));
+        let reports = self.ways.iter().map(|(id, way)| report(id, way));
         self.next_at.map(|_| reports.collect())
     }
 }
@@ -239,6 +236,104 @@ fn services(desired: &DesiredState, own: Option<&str>) -> BTreeMap<WayId, Sample
         }
     }
     services
+}
+
+struct PeerReach {
+    reach: Reach,
+    event: Option<ReachEvent>,
+}
+
+impl PeerReach {
+    /// Looks which clusters are silent and none of whose pods this node reaches, and says what has changed.
+    fn judge_clusters(&mut self, core: &mut Core) -> Follow {
+        let before = core.engine.ejected_clusters().clone();
+        let traffic = &core.engine.node().facts.traffic;
+        self.reach.hurry(traffic);
+        // Nobody asks pods of a cluster that is not used. So it is not used again before its controller is heard.
+        let how = |cluster: &str| match (before.get(cluster), self.reach.silent(cluster)) {
+            (Some(before), Some(now)) => Some(before.and(now)),
+            (before, now) => before.copied().or(now),
+        };
+        let ejected: BTreeMap<_, _> = traffic
+            .ejectable()
+            .filter_map(|cluster| Some((cluster.clone(), how(cluster)?)))
+            .collect();
+        for (cluster, how) in ejected.iter().filter(|(id, how)| before.get(*id) != Some(how)) {
+            let family = how.family();
+            tracing::warn!(
+                "cluster {cluster} is silent, and none of its pods answers this node{family}: new clients and UDP clients get \
+                 other clusters"
+            );
+        }
+        for cluster in before.keys().filter(|id| !ejected.contains_key(*id)) {
+            tracing::info!("new clients get cluster {cluster} again");
+        }
+        if core.engine.set_ejected_clusters(ejected) { Follow::Round } else { Follow::Nothing }
+    }
+}
+
+impl Feature for PeerReach {
+    fn wait(&mut self) -> Wait<'_> {
+        Box::pin(async { self.event = Some(self.reach.next().await) })
+    }
+
+    fn act<'a>(&'a mut self, core: &'a mut Core) -> Act<'a> {
+        let follow = match self.event.take() {
+            Some(ReachEvent::Due) => {
+                let facts = &core.engine.node().facts;
+                self.reach.begin(
+                    core.engine.desired(),
+                    facts.cluster_id.as_deref(),
+                    &facts.traffic,
+                );
+                Follow::Nothing
+            }
+            Some(ReachEvent::Ended) => self.judge_clusters(core).max(Follow::Report),
+            None => Follow::Nothing,
+        };
+        Box::pin(ready(follow))
+    }
+
+    fn after_objects(&mut self, core: &mut Core) {
+        // A round follows.
+        self.judge_clusters(core);
+    }
+
+    fn each_second(&mut self, core: &mut Core) -> Follow {
+        self.judge_clusters(core)
+    }
+
+    fn report(&self, _: &Core, sections: &mut Sections) {
+        sections.set(SECTION, &self.reach.report());
+    }
+}
+
+/// The way to the pods of a source cluster in one IP family.
+fn report((cluster, family): &WayId, way: &Way<FrontendId>) -> ReachReport {
+    let (reached, silent) = way.counts();
+    let is_broken = way.is_whole() == Some(false);
+    let silent_endpoints = way.lost().0.iter().filter(|_| is_broken);
+    ReachReport {
+        cluster: cluster.to_string(),
+        family: family.name().to_owned(),
+        reachable: way.is_whole(),
+        reached,
+        silent,
+        round_trip_micros: way
+            .round_trip()
+            .map(|time| u64::try_from(time.as_micros()).unwrap_or(u64::MAX)),
+        silent_endpoints: silent_endpoints.map(|(address, _)| *address).collect(),
+    }
+}
+
+/// Logs that the way has turned.
+fn log(id: &WayId, way: &Way<FrontendId>) {
+    let report = report(id, way);
+    if let Some(problem) = report.problem() {
+        tracing::warn!("{problem}");
+    } else {
+        tracing::info!("this node reaches pods of cluster {} by {}", id.0, id.1.name());
+    }
 }
 
 #[cfg(test)]

@@ -3,25 +3,26 @@
 //!
 //! The [`loader`](crate::core::kernel::loader) checks what is attached, and where.
 
-mod args;
 mod cgroups;
 mod output;
 mod process;
 mod report;
 mod verifier;
 
-use clap::{Args as _, Command, FromArgMatches as _};
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, ValueEnum};
 
-use crate::core::feature::{Definition, Verb};
-pub use cgroups::{CgroupCoverage, CgroupWalk};
-use process::{COMMAND, SelfTestArgs, run as run_self_test};
-pub use report::AttachmentReport;
-pub(crate) use verifier::Verifier;
+use self::process::{COMMAND, SelfTestArgs, run as run_self_test};
+pub(crate) use self::verifier::Verifier;
+pub use self::{
+    cgroups::{CgroupCoverage, CgroupWalk},
+    report::AttachmentReport,
+};
+use crate::core::feature::{Core, Definition, Feature, Verb};
 
 /// The verification in the list of features.
 pub const FEATURE: Definition = Definition {
-    flags: args::flags,
-    start: args::start,
+    flags,
+    start,
     parts: |all| all.expect::<Option<AttachmentReport>>(SECTION),
     lines: output::lines,
     failings: output::failings,
@@ -36,3 +37,27 @@ pub const FEATURE: Definition = Definition {
 
 /// Its part of the report.
 const SECTION: &str = "attachment";
+
+#[derive(Debug, Args)]
+struct VerifierArgs {
+    /// What happens to endpoints with the address of a Service where a socket program of others runs before ours
+    #[arg(long, env = "MCS_SERVICE_BACKENDS", value_name = "WHAT", default_value = "leave-out")]
+    service_backends: ServiceBackends,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
+enum ServiceBackends {
+    /// They are not used: that program may be what translates Services, as Cilium's, and does not see what ours writes
+    LeaveOut,
+    /// They are used: kube-proxy or Calico's eBPF dataplane translates their packets
+    Use,
+}
+
+fn flags(command: Command) -> Command {
+    VerifierArgs::augment_args(command)
+}
+
+fn start(matches: &ArgMatches, _: &mut Core) -> anyhow::Result<Option<Box<dyn Feature>>> {
+    let args = VerifierArgs::from_arg_matches(matches)?;
+    Ok(Some(Box::new(Verifier::new(args.service_backends == ServiceBackends::LeaveOut))))
+}

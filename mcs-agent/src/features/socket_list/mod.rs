@@ -16,7 +16,7 @@ use crate::core::{
     model::FrontendId,
     tables::{
         MapContents, NameMap,
-        convert::{backend_address, frontend_id, frontend_key},
+        contents::{backend_address, frontend_id, frontend_key},
     },
 };
 

@@ -21,7 +21,7 @@ use crate::core::{
     rules::{
         Choice, Fate, Preference, Wishes,
         candidate::{Candidate, Recorder},
-        problem::ObjectProblem,
+        fields::ObjectProblem,
         tier::Tier,
     },
 };

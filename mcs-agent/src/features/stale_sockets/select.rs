@@ -9,7 +9,7 @@ use std::{
 use crate::core::{
     kernel::sockets::{Connection, address},
     model::{DesiredState, FrontendId, KEPT_FOR, Protocol},
-    tables::{Realized, convert},
+    tables::{Realized, contents},
 };
 
 /// The frontends that connections lead to and that nobody asks for any more, and until when these connections stay.
@@ -53,7 +53,7 @@ pub(super) fn stale_connections(
             continue;
         }
         // The agent may not know what the maps hold of the frontend.
-        let Some(in_maps) = realized.reachable_backends(&convert::frontend_key(&id)) else {
+        let Some(in_maps) = realized.reachable_backends(&contents::frontend_key(&id)) else {
             continue;
         };
         let in_maps: HashSet<SocketAddr> = in_maps.into_iter().collect();

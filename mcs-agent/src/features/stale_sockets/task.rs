@@ -6,10 +6,10 @@ use std::{future::pending, io, path::PathBuf, time::Duration};
 use tokio::time::{Instant, sleep_until};
 
 use super::{
-    StalePass, StaleReport, Unmatched, destroy, probe,
+    StalePass, StaleReport, Unmatched, destroy,
     report::NOT_FOUND,
     select::{DeletedFrontends, stale_connections},
-    thread::{Work, begin},
+    thread::{self, Work, begin},
 };
 use crate::core::{
     engine::pace::Throttle,
@@ -62,7 +62,7 @@ impl StaleSockets {
     pub fn new(protocol: Protocol, state: PathBuf, is_wanted: bool) -> Self {
         let mut report = StaleReport { wanted: is_wanted, ..StaleReport::default() };
         if is_wanted {
-            match probe(protocol) {
+            match thread::probe(protocol) {
                 Ok(()) => {
                     let found = NetNamespaces::find();
                     report.namespaces = found.namespaces.len();

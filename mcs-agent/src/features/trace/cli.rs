@@ -27,7 +27,7 @@ use crate::{
     },
     features::trace::{
         Channel, Names, TraceFilter,
-        reader::TraceReader,
+        events::TraceReader,
         view::{header, of_event, row},
     },
 };

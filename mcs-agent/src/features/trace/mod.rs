@@ -1,19 +1,17 @@
 //! `mcs-agent trace`: what the programs decide, as they decide it. The agent attaches programs that write events, and passes
 //! their ring buffer to the command. This module has the code that both share, and the names of the objects in events.
 
-mod cgroups;
 mod channel;
 pub mod cli;
 pub mod control;
-mod filter;
+mod events;
 mod names;
-mod reader;
 pub mod server;
 mod view;
 
 pub(crate) use self::{
     channel::{Channel, Client, Listener},
-    filter::TraceFilter,
+    events::TraceFilter,
     names::Names,
 };
 

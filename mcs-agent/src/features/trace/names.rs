@@ -8,7 +8,7 @@ use std::{
 
 use mcs_common::{Address, FrontendKey, TraceEvent, select::Arrays as _};
 
-use super::cgroups::Cgroups;
+use super::events::Cgroups;
 use crate::core::{
     kernel::{dataplane::KernelMapsReader, pods::pod_of},
     tables::{MapReader as _, NameMap, NameRecord},

@@ -8,7 +8,7 @@ use mcs_kube::{program::growing_row, report::TraceView};
 
 use super::{
     Names,
-    filter::{reason, verdict},
+    events::{reason, verdict},
 };
 use crate::core::{kernel::flows::monotonic_ns, model::Protocol};
 

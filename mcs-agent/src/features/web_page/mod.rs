@@ -1,21 +1,26 @@
 //! The page of the agent: what `status` and `services` say, for a browser.
 
-mod route;
-
 use std::{
     collections::{BTreeMap, BTreeSet},
+    future::Future,
     path::Path,
+    pin::Pin,
     sync::Arc,
 };
 
-use mcs_kube::program::page::{Cell, Mark, Page, Query, Samples, Table, shown};
+use clap::{ArgMatches, Args, Command, FromArgMatches as _, builder::BoolishValueParser};
+use hyper::Uri;
+use mcs_kube::program::{
+    http::{Answer, Serves},
+    page::{self, Cell, Mark, Page, Query, Samples, Table, shown},
+};
 
 use crate::core::{
     control::{
         health::{Attachments, age},
         report::Report,
     },
-    feature::{self, AgentView, ClusterLine, Definition},
+    feature::{self, AgentView, ClusterLine, Definition, Route},
     kernel::{
         dataplane::{KernelMapsReader, Tally, read_counters},
         loader::Pins,
@@ -25,8 +30,7 @@ use crate::core::{
 };
 
 /// The page in the list of features.
-pub const FEATURE: Definition =
-    Definition { flags: route::flags, route: route::route, ..Definition::named("web_page") };
+pub const FEATURE: Definition = Definition { flags, route, ..Definition::named("web_page") };
 
 /// What the plots show.
 const TITLES: [&str; 2] = ["Connections and flows translated a second", "Refusals a second"];
@@ -47,7 +51,7 @@ pub(crate) fn count(state: &Path) -> Option<[u64; TITLES.len()]> {
 }
 
 /// The page of an agent with this report; without one it has just started.
-fn page(agent: &AgentView<'_>, samples: &PlotSamples, query: &Query) -> Page {
+fn page_of(agent: &AgentView<'_>, samples: &PlotSamples, query: &Query) -> Page {
     let plots = samples.plots(TITLES);
     let AgentView { report, pins, features } = *agent;
     let Some(report) = report else {
@@ -278,6 +282,32 @@ fn ratio(part: usize, whole: usize) -> f64 {
 #[expect(clippy::cast_precision_loss, reason = "a share for people")]
 const fn figure(count: usize) -> f64 {
     count as f64
+}
+
+#[derive(Debug, Args)]
+struct PageArgs {
+    /// Serve a page for people at /page of these addresses too, to browsers on this node alone
+    #[arg(long, env = "MCS_PAGE", value_parser = BoolishValueParser::new())]
+    page: bool,
+}
+
+fn flags(command: Command) -> Command {
+    PageArgs::augment_args(command)
+}
+
+fn route(matches: &ArgMatches) -> Option<Box<dyn Route>> {
+    let is_on = PageArgs::from_arg_matches(matches).is_ok_and(|args| args.page);
+    is_on.then(|| -> Box<dyn Route> { Box::new(PlotSamples::default()) })
+}
+
+impl Route for PlotSamples {
+    fn answer(&self, agent: &AgentView<'_>, serves: Serves, uri: &Uri) -> Option<Answer> {
+        page::answer(serves, uri, |query: &_| page_of(agent, self, query))
+    }
+
+    fn beside<'a>(&'a self, pins: &'a Pins) -> Pin<Box<dyn Future<Output = ()> + Send + 'a>> {
+        Box::pin(async { self.follow(|| count(&pins.state())).await })
+    }
 }
 
 #[cfg(test)]

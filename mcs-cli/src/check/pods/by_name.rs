@@ -10,7 +10,7 @@ use std::{
 use anyhow::bail;
 use mcs_controller::core::clusterset::well_known;
 use mcs_kube::{
-    dns_name,
+    names,
     objects::{EndpointSlice, ObjectMeta, ServiceImport},
     reach::{Outcome, Target},
 };
@@ -71,7 +71,7 @@ fn service(import: &ServiceImport) -> Option<Service> {
     (!spec.ips.is_empty()).then(|| Service {
         name: format!("{namespace}/{name}"),
         vips: ips.map(|ip| SocketAddr::new(ip, number)).collect(),
-        target: Target::Name(format!("{}:{port}", dns_name::of(namespace, name))),
+        target: Target::Name(format!("{}:{port}", names::of(namespace, name))),
     })
 }
 

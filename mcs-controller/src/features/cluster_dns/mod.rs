@@ -10,7 +10,7 @@ use std::{
 use clap::ArgMatches;
 use futures_util::future::join_all;
 use mcs_kube::{
-    dns_name,
+    names,
     reach::{Outcome, ProbePeers, dns},
 };
 use prometheus::IntGaugeVec;
@@ -80,7 +80,7 @@ impl Question {
 
 impl fmt::Display for Question {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&dns_name::of(self.service.namespace(), self.service.name()))
+        f.write_str(&names::of(self.service.namespace(), self.service.name()))
     }
 }
 

@@ -1,11 +1,12 @@
-//! The packet path in `status`: the devices that the agent chose and why, and what the kernel lists for them.
+//! The packet path in `status`: the devices that the agent chose and why, what the kernel lists for them, and what the
+//! agent has repaired.
 
 use crate::core::{
     cli::{Style, or_none, print},
-    control::{DeviceReport, TcReport},
+    control::{DeviceReport, Repairs, Report, TcReport, age},
     kernel::{
         devices::{Role, TcMode},
-        loader::{Mechanism, TcLink},
+        loader::{Mechanism, Tampering, TcLink},
     },
 };
 
@@ -78,10 +79,29 @@ fn why_not(device: &DeviceReport) -> String {
     device.left_alone.as_ref().or(device.error.as_ref()).cloned().unwrap_or_default()
 }
 
+/// `Repairs: ...`.
+pub(super) fn lines(report: &Report) -> Vec<String> {
+    repairs(&report.repairs, report.tc.repairs)
+}
+
+fn repairs(repairs: &Repairs, devices: u64) -> Vec<String> {
+    let counts = repairs.counts.iter().map(|(tampering, count)| (*tampering, *count));
+    let counts = counts.chain([(Tampering::Device, devices)]).filter(|(_, count)| *count > 0);
+    let counts: Vec<_> = counts.map(|(tampering, count)| format!("{tampering} {count}")).collect();
+    if counts.is_empty() {
+        return Vec::new();
+    }
+    let latest = repairs.latest.iter().map(|one| format!("  {} ago: {}", age(one.at), one.what));
+    [format!("Repairs: {}", counts.join(", "))].into_iter().chain(latest).collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::control::tc_fixture::{links, report};
+    use crate::core::control::{
+        Repaired,
+        tc_fixture::{links, report},
+    };
 
     #[test]
     fn the_summary_counts_devices_by_role() {
@@ -96,5 +116,24 @@ mod tests {
         links[0].program_id = 77;
         links[1].attached = false;
         assert_eq!(programs(&report().devices[0], &links), "77, -");
+    }
+
+    #[test]
+    fn repairs_are_counted_and_the_latest_are_listed() {
+        assert!(repairs(&Repairs::default(), 0).is_empty());
+        let lines = repairs(
+            &Repairs {
+                counts: [(Tampering::Pin, 2)].into(),
+                latest: [Repaired {
+                    at: 0,
+                    what: "the pin x was removed; pinned again".to_owned(),
+                }]
+                .into(),
+                problems: vec![],
+            },
+            3,
+        );
+        assert_eq!(lines[0], "Repairs: pin 2, device 3");
+        assert!(lines[1].ends_with("the pin x was removed; pinned again"), "{lines:?}");
     }
 }

@@ -8,7 +8,11 @@ use std::{
 use mcs_kube::reasons::Coded as _;
 use prometheus::{Result, TextEncoder};
 
-use super::{OTHER, UNKNOWN, families::Families, process, sync::seconds_since_epoch};
+use super::{
+    OTHER, UNKNOWN,
+    families::{self, Families},
+    sync::seconds_since_epoch,
+};
 use crate::core::{
     control::{
         config::SocketLb,
@@ -71,7 +75,7 @@ pub(in crate::core::control) fn scrape(
             counts.into_iter().map(|(event, count)| ([event], count)),
         )?;
     }
-    process::collect(&mut families)?;
+    families::collect(&mut families)?;
     TextEncoder::new().encode_to_string(families.all())
 }
 

@@ -9,7 +9,7 @@ use super::Control;
 use crate::core::{
     control::{
         config::POLL_INTERVAL,
-        cpu::thread_cpu,
+        process::thread_cpu,
         rejections::ListedRejections,
         report::{Report, seconds_since_epoch},
         status_file::Written,

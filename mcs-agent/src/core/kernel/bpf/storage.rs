@@ -15,7 +15,7 @@ use aya_obj::{
 use bytemuck::Pod;
 
 use super::{
-    pin::open_pin,
+    object::open_pin,
     syscall::{fd_field, open, zeroed_attr},
 };
 

@@ -1,4 +1,4 @@
-//! What the programs have counted.
+//! What the programs have counted, and how many clients session affinity remembers.
 
 use std::{collections::BTreeMap, io, path::Path};
 
@@ -6,9 +6,12 @@ use aya::{
     Pod,
     maps::{Map, MapData, PerCpuArray},
 };
-use mcs_common::{Counter, maps};
+use mcs_common::{Affinity, AffinityKey, ClientKey, Counter, maps};
 
-use crate::core::kernel::bpf::into_io;
+use crate::core::kernel::{
+    bpf::{PinnedHash, into_io},
+    flows::monotonic_ns,
+};
 
 /// What the programs counted, summed over CPUs, by [`Counter::name`].
 pub type Counts = BTreeMap<String, u64>;
@@ -151,6 +154,21 @@ const fn text(counter: Counter) -> &'static str {
             "packets to a VIP left unchanged: of TCP connections that are older than the agent's service of this VIP, and ICMP errors about no flow"
         }
     }
+}
+
+/// How many clients a frontend remembers: network namespaces by socket, and addresses by packet. `frontend`: its index
+/// in `states`.
+pub fn count_affinity(state: &Path, frontend: u32, seconds: u32) -> io::Result<usize> {
+    let now = monotonic_ns();
+    let mut clients = 0;
+    let mut add = |index: u32, value: Affinity| {
+        clients += usize::from(index == frontend && value.holds(now, seconds));
+    };
+    PinnedHash::<AffinityKey, Affinity>::open(&state.join(maps::AFFINITY))?
+        .for_each(|key, value| add(key.frontend, value))?;
+    PinnedHash::<ClientKey, Affinity>::open(&state.join(maps::CLIENT_AFFINITY))?
+        .for_each(|key, value| add(key.frontend, value))?;
+    Ok(clients)
 }
 
 #[cfg(test)]

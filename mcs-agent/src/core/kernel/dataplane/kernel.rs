@@ -13,7 +13,7 @@ use crate::core::{
     kernel::bpf::{Access, MappedArray, PinnedHash, ReadOnly, ReadWrite, ReaderBarrier},
     tables::{
         MapContents, MapError, MapReader, Maps, NameMap, NameRecord, SharedMap, Step,
-        convert::key_text,
+        contents::key_text,
     },
 };
 

@@ -1,10 +1,11 @@
-//! The record of whether the kernel may have evicted flows.
+//! What a table can lose: the record of whether the kernel may have evicted flows, and the move of all flows from other
+//! tables.
 
-use std::{io, mem::offset_of};
+use std::{io, mem::offset_of, path::Path};
 
 use mcs_common::{FlowEvictions, FlowsUsed};
 
-use super::{FlowPins, FlowTable, monotonic_ns, used_flag::FlowsUsedFlag};
+use super::{CopiedFlows, FlowPins, FlowTable, monotonic_ns, scan::FlowsUsedFlag};
 use crate::core::kernel::bpf::{MappedArray, ReadWrite};
 
 /// The map `flow_evictions`. The programs add the entries that they make to its count, and each sweep corrects it.
@@ -58,4 +59,44 @@ impl EvictionRecord {
         let offset = offset_of!(FlowEvictions, entries);
         self.0.publish_word(0, offset, entries.saturating_add(added))
     }
+}
+
+/// The move of flows from tables of another size (`--max-flows` has changed, perhaps more than once before a start succeeds).
+/// Programs of an earlier agent may begin flows in another table after the last copy. Their next packet begins them again, at
+/// the same backend as long as the frontend has the same backends.
+#[derive(Debug)]
+pub struct FlowMigration {
+    former: Vec<FlowTable>,
+    table: Option<FlowTable>,
+    copied_until_ns: u64,
+}
+
+impl FlowMigration {
+    /// Opens the tables if there are others.
+    pub fn find(pins: &FlowPins) -> Self {
+        let open = |pin: &Path| FlowTable::open(pin).inspect_err(warn).ok();
+        let former: Vec<_> = pins.former.iter().filter_map(|pin| open(pin)).collect();
+        let table = if former.is_empty() { None } else { open(&pins.table) };
+        Self { former, table, copied_until_ns: 0 }
+    }
+
+    /// Copies the flows that had a packet since the last copy.
+    pub fn copy(&mut self) {
+        let Some(table) = &mut self.table else { return };
+        let now = monotonic_ns();
+        match table.copy_from(&self.former, self.copied_until_ns) {
+            Ok(CopiedFlows { copied, left_out }) if self.copied_until_ns == 0 => {
+                tracing::info!(copied, left_out, "there are flows in another table: flows moved");
+            }
+            Ok(_) => {}
+            Err(error) => warn(&error),
+        }
+        self.copied_until_ns = now;
+    }
+}
+
+fn warn(error: &io::Error) {
+    tracing::warn!(
+        "there is another flow table and its flows cannot be moved: {error}; the next packet begins them again"
+    );
 }

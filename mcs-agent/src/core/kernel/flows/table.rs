@@ -1,19 +1,21 @@
-//! The pinned flow table.
+//! The pinned flow table: its place, its size, its entries, and the frontends whose flows end with their backend.
 
 use std::{
     cmp::Reverse,
     collections::{BTreeMap, BTreeSet, HashSet},
     io,
     net::SocketAddr,
-    path::Path,
+    path::{Path, PathBuf},
 };
 
-use mcs_common::{Address, Flow, Tuple};
+use mcs_common::{Address, Flow, FlowFlags, Tuple, maps};
+use rustix::time::{ClockId, clock_gettime};
+use serde::{Deserialize, Serialize};
 
-use super::{FlowCapacity, FlowEntry, FlowPair, Pairing};
+use super::{FlowEntry, FlowPair, Pairing};
 use crate::core::{
     kernel::bpf::PinnedHash,
-    model::{FrontendId, Protocol},
+    model::{DesiredState, FrontendId, Protocol},
 };
 
 /// The pinned flow table. The programs write it at the same time. A read from here makes no entry more recently
@@ -165,4 +167,94 @@ pub struct FrontendFlows {
     pub count: usize,
     /// Some of them: client and backend.
     pub some: Vec<(SocketAddr, SocketAddr)>,
+}
+
+/// Where the flow table of some programs is pinned, with what belongs to it.
+#[derive(Clone, Debug)]
+pub struct FlowPins {
+    /// The table.
+    pub table: PathBuf,
+    /// The map `flows_used`.
+    pub used: PathBuf,
+    /// The map `flow_evictions`.
+    pub evictions: PathBuf,
+    /// Other tables. Programs that an earlier agent attached write one or more of them.
+    pub former: Vec<PathBuf>,
+}
+
+impl FlowPins {
+    /// Those in the state directory, and no other table.
+    pub fn in_state(state: &Path) -> Self {
+        let pin = |name| state.join(name);
+        Self {
+            table: pin(maps::FLOWS),
+            used: pin(maps::FLOWS_USED),
+            evictions: pin(maps::FLOW_EVICTIONS),
+            former: Vec::new(),
+        }
+    }
+}
+
+/// `--max-flows`: the flows that the table has room for. The kernel allocates all of it at once.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct FlowCapacity(pub u32);
+
+impl Default for FlowCapacity {
+    fn default() -> Self {
+        Self(65_536)
+    }
+}
+
+impl FlowCapacity {
+    /// The capacity of a table with this many entries.
+    pub const fn of(entries: u32) -> Self {
+        Self(entries / 2)
+    }
+
+    /// Entries of the map `flows`: one for each direction.
+    pub const fn entries(self) -> u32 {
+        self.0.saturating_mul(2)
+    }
+}
+
+/// The addresses that serve each bounded frontend.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct FlowBounds(BTreeMap<FrontendId, HashSet<SocketAddr>>);
+
+impl FlowBounds {
+    /// The bounded frontends among all that are desired.
+    pub fn of(desired: &DesiredState) -> Self {
+        let bounded = desired.frontends.iter().filter(|(_, frontend)| frontend.is_bounded);
+        let serving = bounded.map(|(id, frontend)| {
+            let all = frontend.backends.iter().chain(&frontend.also_serving);
+            (*id, all.map(|one| one.address).collect())
+        });
+        Self(serving.collect())
+    }
+
+    /// Whether there are none.
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether the flow leads to an address that does not serve its frontend, which is bounded.
+    pub fn exclude(&self, flow: &FlowPair) -> bool {
+        if self.is_empty() || flow.flow().flags & FlowFlags::PASSED != 0 {
+            return false;
+        }
+        let (client, backend) = (flow.client(), flow.translated());
+        let Some(protocol) = Protocol::from_number(client.protocol) else { return false };
+        let id = FrontendId { ip: client.dst.to_ip(), port: client.dst_port, protocol };
+        let backend = SocketAddr::new(backend.dst.to_ip(), backend.dst_port);
+        self.0.get(&id).is_some_and(|serving| !serving.contains(&backend))
+    }
+}
+
+/// Nanoseconds of `CLOCK_MONOTONIC`, which the programs read as `bpf_ktime_get_ns`.
+pub fn monotonic_ns() -> u64 {
+    let now = clock_gettime(ClockId::Monotonic);
+    // Neither is ever negative.
+    let (seconds, nanoseconds) = (now.tv_sec.cast_unsigned(), now.tv_nsec.cast_unsigned());
+    seconds * 1_000_000_000 + nanoseconds
 }

@@ -1,18 +1,23 @@
-//! Attaching the socket programs to a cgroup, by pinned links.
+//! The hooks of the socket path and their pinned links, and programs on tracepoints.
 
 use std::{
+    collections::BTreeMap,
     io,
-    os::fd::AsFd as _,
+    os::fd::{AsFd as _, BorrowedFd},
     path::{Path, PathBuf},
 };
 
-use aya::programs::{Program, ProgramError};
+use aya::{
+    Btf, Ebpf,
+    programs::{BtfTracePoint, Program, ProgramError, tp_btf::BtfTracePointLink},
+};
+use aya_obj::generated::bpf_attach_type as Type;
 use serde::{Deserialize, Serialize};
 use thiserror::Error;
 
-use super::{CgroupRoot, HOOKS, Hook, Pins};
+use super::{CgroupRoot, Pins};
 use crate::core::kernel::bpf::{
-    BpfObject, attach_to_cgroup, cgroup_link_info, open_link, update_link,
+    BpfObject, attach_to_cgroup, cgroup_link_info, effective_programs, open_link, update_link,
 };
 
 /// The attachment of a hook, according to the kernel.
@@ -118,4 +123,106 @@ fn inspect_one(pins: &Pins, hook: &Hook) -> Result<AttachedHook, AttachError> {
 /// Opens the link that is pinned at a path; `None` if there is none.
 fn open(pin: &Path) -> io::Result<Option<BpfObject>> {
     open_link(pin)?.map(BpfObject::of_link).transpose()
+}
+
+/// A hook of the socket path, named as its program and its pin are.
+#[derive(Clone, Copy, Debug)]
+pub struct Hook {
+    /// `connect4` and so on.
+    pub name: &'static str,
+    pub(super) attach_type: Type,
+}
+
+/// Whether a program runs for the sockets of a cgroup.
+pub(crate) struct HookState {
+    pub(crate) runs: bool,
+    /// The ids of the programs that run before it.
+    pub(crate) before: Vec<u32>,
+}
+
+impl Hook {
+    /// Whether its program replaces a VIP by a backend. It is attached before programs of others, which may have to translate
+    /// the backend: the address of a Service. At the other hooks ours comes last, so that it sees the backend again.
+    pub(crate) const fn translates(&self) -> bool {
+        matches!(
+            self.attach_type,
+            Type::BPF_CGROUP_INET4_CONNECT
+                | Type::BPF_CGROUP_INET6_CONNECT
+                | Type::BPF_CGROUP_UDP4_SENDMSG
+                | Type::BPF_CGROUP_UDP6_SENDMSG
+        )
+    }
+
+    /// Asks the kernel whether a program runs at this hook for the sockets of a cgroup.
+    pub(crate) fn running(
+        &self,
+        cgroup: BorrowedFd<'_>,
+        program: Option<u32>,
+    ) -> io::Result<HookState> {
+        let mut ids = effective_programs(cgroup, self.attach_type)?;
+        let place = ids.iter().position(|id| Some(*id) == program);
+        ids.truncate(place.unwrap_or(0));
+        Ok(HookState { runs: place.is_some(), before: ids })
+    }
+}
+
+/// Every hook, in the order in which programs are attached and switched: a hook that shows the VIP comes before
+/// one that hides it, so that no application ever sees a backend. The hook that frees slots of sockets comes before
+/// those that take them.
+pub const HOOKS: [Hook; 9] = [
+    Hook { name: "recvmsg4", attach_type: Type::BPF_CGROUP_UDP4_RECVMSG },
+    Hook { name: "recvmsg6", attach_type: Type::BPF_CGROUP_UDP6_RECVMSG },
+    Hook { name: "getpeername4", attach_type: Type::BPF_CGROUP_INET4_GETPEERNAME },
+    Hook { name: "getpeername6", attach_type: Type::BPF_CGROUP_INET6_GETPEERNAME },
+    Hook { name: "sock_release", attach_type: Type::BPF_CGROUP_INET_SOCK_RELEASE },
+    Hook { name: "connect4", attach_type: Type::BPF_CGROUP_INET4_CONNECT },
+    Hook { name: "connect6", attach_type: Type::BPF_CGROUP_INET6_CONNECT },
+    Hook { name: "sendmsg4", attach_type: Type::BPF_CGROUP_UDP4_SENDMSG },
+    Hook { name: "sendmsg6", attach_type: Type::BPF_CGROUP_UDP6_SENDMSG },
+];
+
+/// The attached programs. They are detached when this process ends, since nobody else reads what they record.
+#[derive(Debug, Default)]
+pub(super) struct Tracepoints(BTreeMap<&'static str, BtfTracePointLink>);
+
+impl Tracepoints {
+    /// Attaches the programs of these tracepoints, and detaches those of others. An error names the tracepoint.
+    pub(super) fn set(
+        &mut self,
+        ebpf: &mut Ebpf,
+        wanted: &[&'static str],
+        others: &[&'static str],
+    ) -> Result<(), (&'static str, ProgramError)> {
+        for name in others {
+            self.0.remove(name);
+        }
+        // The kernel's types take 17 MiB.
+        let mut types = None;
+        for name in wanted {
+            if !self.0.contains_key(name) {
+                let link =
+                    attach_to_tracepoint(ebpf, name, &mut types).map_err(|error| (*name, error))?;
+                self.0.insert(name, link);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn attach_to_tracepoint(
+    ebpf: &mut Ebpf,
+    tracepoint: &str,
+    types: &mut Option<Btf>,
+) -> Result<BtfTracePointLink, ProgramError> {
+    let program: &mut BtfTracePoint =
+        ebpf.program_mut(tracepoint).ok_or(ProgramError::NotLoaded)?.try_into()?;
+    if program.fd().is_err() {
+        let types = match types {
+            Some(types) => types,
+            None => types.insert(Btf::from_sys_fs()?),
+        };
+        program.load(tracepoint, types)?;
+    }
+    let link = program.attach()?;
+    program.take_link(link)
 }

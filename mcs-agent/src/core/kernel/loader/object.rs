@@ -18,15 +18,14 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 
 use super::{
     CgroupRoot, HOOKS, Hook, LoadOptions, Pins, Repair, Tampering,
-    attach::{self, AttachedHook},
-    bpffs, ebpf_loader,
+    attach::{self, AttachedHook, Tracepoints},
+    bpffs,
     layout::{self, Sizes},
-    load_error::{LoadError, pin_error},
+    load::{self, LoadError, pin_error},
     pins::{MapPins, remove_places},
     program_log::ProgramLog,
     stage::{finish_commit, stage},
     tc::{Classifiers, TcLink},
-    tracepoints::Tracepoints,
 };
 use crate::core::{
     kernel::bpf::{BpfObject, PinState},
@@ -60,7 +59,7 @@ impl Programs {
         let at = stage(&options.pins, options.sizes())?;
         let object = OBJECT.ok_or(LoadError::NoObject)?;
         fs::create_dir_all(&at.config).map_err(pin_error("make", &at.config))?;
-        let mut ebpf = ebpf_loader::load(object, options, &at)
+        let mut ebpf = load::load(object, options, &at)
             .map_err(|source| LoadError::Maps { path: at.config.clone(), source: source.into() })?;
         for hook in &HOOKS {
             program(&mut ebpf, hook.name)

@@ -12,7 +12,7 @@ use mcs_common::maps::{self, Map, Place};
 use super::{
     Pins,
     layout::{self, MapLayout, Sizes},
-    load_error::{LoadError, pin_error},
+    load::{LoadError, pin_error},
     pins::{MapPins, at, places, remove_places},
 };
 use crate::core::kernel::bpf::remove_file;

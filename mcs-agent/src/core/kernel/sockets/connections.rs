@@ -1,11 +1,19 @@
-//! The connected sockets that the programs list: in the table of sockets, and those without a slot in a map.
+//! Connections: sockets whose slots lead to backends, and the addresses that sockets and flows have.
 
-use std::{io, net::SocketAddr, path::Path};
+use std::{collections::HashSet, io, iter, net::SocketAddr, path::Path};
 
-use mcs_common::{ConnectedValue, ReverseKey, SocketSlot, maps};
+use mcs_common::{
+    Address, ConnectedValue, ReverseKey, ReverseValue, SentPairs, SocketSlot, SocketState, maps,
+};
 
 use super::socket_slots::{SocketSlots, address};
-use crate::core::{kernel::bpf::PinnedHash, model::Protocol};
+use crate::core::{
+    kernel::{
+        bpf::{PinnedHash, SocketIterator},
+        flows::{FlowEntry, FlowPins, FlowTable},
+    },
+    model::Protocol,
+};
 
 /// A connection of a socket to a VIP, as the programs made it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -138,6 +146,40 @@ const fn may_be(slot: &SocketSlot, protocol: Protocol) -> bool {
         Protocol::Tcp => slot.listed == 0,
         Protocol::Udp => slot.listed != 0,
     }
+}
+
+/// Every address for which the programs may look in what sockets and flows have, of all network namespaces: of the maps
+/// that are pinned in the state directory, and of these flow tables. One that becomes a backend meanwhile may be missed.
+pub fn addresses_in_use(state: &Path, flows: &FlowPins) -> io::Result<Vec<Address>> {
+    let (storage, mut found) = (SocketIterator::find()?, HashSet::new());
+    // Twice, with reads that end elsewhere: a walk misses the value at the end of a read if another one is removed at that instant.
+    // And before `udp_reverse`, where the programs put the pairs that leave the storage.
+    for room in [8 << 16, 5 << 10] {
+        storage.for_each(
+            &state.join(maps::SOCKETS),
+            room,
+            |SocketState { current, previous, .. }| {
+                found.extend([current.backend.addr, previous.backend.addr]);
+            },
+        )?;
+        storage.for_each(
+            &state.join(maps::SENT_PAIRS),
+            room,
+            |SentPairs { latest, previous }| {
+                found.extend([latest.backend.addr, previous.backend.addr]);
+            },
+        )?;
+    }
+    let connected = Connections::open(state)?.in_use()?;
+    found.extend(connected.iter().map(|socket| Address::from(socket.backend.ip())));
+    let reverse = PinnedHash::<ReverseKey, ReverseValue>::open(&state.join(maps::UDP_REVERSE))?;
+    reverse.for_each(|key, _| found.extend([key.backend.addr]))?;
+    for table in iter::once(&flows.table).chain(&flows.former) {
+        FlowTable::open(table)?.for_each(|FlowEntry { key, flow }| {
+            found.extend([key.src, key.dst, flow.to.src, flow.to.dst]);
+        })?;
+    }
+    Ok(found.into_iter().collect())
 }
 
 #[cfg(test)]

@@ -11,7 +11,7 @@ use crate::core::{
     model::{DesiredState, Frontend, FrontendId, Protocol},
     tables::{
         MapContents,
-        convert::{backend_address, frontend_key},
+        contents::{backend_address, frontend_key},
         view::picks,
     },
 };

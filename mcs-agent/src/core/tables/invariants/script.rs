@@ -13,7 +13,7 @@ use proptest::{collection, option, prelude::*, sample::Index};
 
 use crate::core::{
     model::{Backend, Capacity, DesiredState, Frontend, FrontendId, ObjectKey, Protocol, Slots},
-    tables::{NameMap, NameRecord, Pruning, Step, convert::frontend_key},
+    tables::{NameMap, NameRecord, Pruning, Step, contents::frontend_key},
 };
 
 /// Something wanted, and how far the agent gets.

@@ -16,7 +16,7 @@ use crate::core::{
     model::{self, DesiredState},
     tables::{
         NameMap, NameRecord, Realized, Step,
-        convert::{self, attributes, backend_address},
+        contents::{self, attributes, backend_address},
     },
 };
 
@@ -130,7 +130,7 @@ impl<'a> PlanBuilder<'a> {
         let may_change = |mode| self.pruning.is_on() || mode != VipMode::SERVED;
         let steps: Vec<Step> = vips
             .filter(|(vip, mode)| may_change(*mode) && !self.desired.vips.contains(&vip.to_ip()))
-            .filter_map(|(vip, mode)| match departed(&vip).copied().map(convert::mode) {
+            .filter_map(|(vip, mode)| match departed(&vip).copied().map(contents::mode) {
                 Some(wanted) if wanted == mode => None,
                 Some(mode) => Some(Step::SetVipMode { vip, mode }),
                 None => Some(Step::DeleteVip(vip)),

@@ -14,7 +14,7 @@ use crate::core::{
     tables::{
         NameMap, NameRecord, Pruning, Realized,
         allocations::Allocations,
-        convert::{attributes, backend_address, frontend_key},
+        contents::{attributes, backend_address, frontend_key},
     },
 };
 

@@ -9,7 +9,7 @@ use crate::core::{
     model::{Backend, DesiredState, Frontend, FrontendId, Slots},
     tables::{
         NameMap,
-        convert::{backend_address, frontend_id, frontend_key},
+        contents::{backend_address, frontend_id, frontend_key},
     },
 };
 

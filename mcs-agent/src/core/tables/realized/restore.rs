@@ -8,7 +8,7 @@ use crate::core::{
     tables::{
         MapContents, MapReader,
         allocations::{Allocations, FreeList},
-        convert::key_text,
+        contents::key_text,
     },
 };
 
@@ -149,7 +149,7 @@ mod tests {
         model::DesiredState,
         tables::{
             MapView, Pruning, Step,
-            convert::frontend_key,
+            contents::frontend_key,
             fixtures::{desired, frontend, go, id, maps, web},
             testing::MemoryMaps,
         },

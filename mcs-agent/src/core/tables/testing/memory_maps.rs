@@ -225,7 +225,7 @@ impl Tables for MemoryMaps {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::core::tables::{convert::frontend_key, fixtures::id};
+    use crate::core::tables::{contents::frontend_key, fixtures::id};
 
     #[test]
     fn what_is_full_says_so() {

@@ -12,7 +12,7 @@ use crate::core::{
     model::FrontendId,
     tables::{
         BackendView, FrontendView, MapContents, MapError, MapReader as _, MapView, Maps, Step,
-        convert::frontend_key, view::picks,
+        contents::frontend_key, view::picks,
     },
 };
 
