@@ -120,6 +120,7 @@ impl Assigner {
             }
             assigned.has_vip |= !all_taken;
         }
+        assigned.frontends.shrink_to_fit();
         let is_contested = |one: ClaimedFrontend| self.holders[&one.id].is_contested;
         assigned.is_contested = claim.frontends().any(is_contested);
         assigned.shares_vips = claim.vips.iter().any(|ip| self.shared.contains(ip));
