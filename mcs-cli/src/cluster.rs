@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, anyhow};
+use backon::{ConstantBuilder, Retryable as _};
 use kube::{
     Api, Client,
     api::{ApiResource, DynamicObject, GroupVersionKind, ListParams, Patch, PatchParams},
@@ -22,7 +23,7 @@ use crate::{
 
 use mcs_controller::{
     core::{
-        apply::{Action, Request},
+        apply::{Action, ApplyError, Request},
         clusterset::ClusterId,
         objects::{FIELD_MANAGER, MCS_VERSIONS},
     },
@@ -31,6 +32,11 @@ use mcs_controller::{
 
 /// The time limit of a cluster's first answer.
 const ANSWERS: Duration = Duration::from_secs(10);
+
+/// How often a write is sent again that an API server has no time for, and after which pauses. It refuses objects of a type
+/// so for a second or two after the type is new.
+const AGAIN: ConstantBuilder =
+    ConstantBuilder::new().with_delay(Duration::from_secs(1)).with_max_times(10);
 
 /// Group, version, kind and plural.
 pub(super) type Kind = (&'static str, &'static str, &'static str, &'static str);
@@ -182,7 +188,7 @@ impl Cluster {
             };
         }
         let what = format!("{} {}", request.resource.kind, request.name);
-        let sent = request.send(&self.access).await;
+        let sent = (|| request.send(&self.access)).retry(AGAIN).when(ApplyError::is_overload).await;
         sent.map(drop).with_context(|| format!("cluster {}: {what}", self.id))
     }
 
@@ -456,6 +462,19 @@ pub(crate) mod tests {
         assert!(server.asked().await.starts_with(path));
         assert!(server.asked().await.starts_with(&path.replace("beta", "alpha")));
         assert!(server.asked().await.starts_with("/api/v1/nodes/n"), "it has one version");
+    }
+
+    #[tokio::test]
+    async fn a_write_is_sent_again_while_the_api_server_has_no_time_for_it() {
+        let peer = || json!({"metadata": {"name": "west"}, "spec": {}});
+        let answers = [ScriptedAnswer::error(429), object(peer()), ScriptedAnswer::error(403)];
+        let (cluster, mut server, _file) = scripted("east", answers).await;
+        cluster.apply(PEERS, peer()).await.unwrap();
+        let refused = cluster.apply(PEERS, peer()).await.unwrap_err();
+        assert!(format!("{refused:#}").contains("no: 403"), "{refused:#}");
+        for _ in 0..3 {
+            assert!(server.asked().await.contains("/clusterpeers/west"));
+        }
     }
 
     #[test]

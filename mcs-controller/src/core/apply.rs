@@ -268,6 +268,11 @@ impl ApplyError {
         }
     }
 
+    /// Whether the API server has no time for the request, and asks for another attempt.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 429)
+    }
+
     /// Whether another writer has changed the object meanwhile.
     pub fn is_conflict(&self) -> bool {
         matches!(self, Self::Refused(kube::Error::Api(status)) if status.code == 409)

@@ -3,8 +3,8 @@
 use super::reasons;
 
 const ALIKE: &str = "make the Services of the clusters alike: the oldest export decides";
-const POLICY: &str =
-    "let admissionPolicy of the chart keep others out; members of system:masters pass it";
+const POLICY: &str = "let admissionPolicy of the chart keep others out; accounts with all rights pass it, such as members of \
+     system:masters";
 const NEW_CREDENTIALS: &str =
     "make new credentials by `mcs link`, or delete the ClusterPeer to end the import";
 
