@@ -1,7 +1,6 @@
 //! Writes to API servers: server-side apply with one field manager, replacement of slices, and deletions.
 
 mod bucket;
-mod cost;
 mod pace;
 mod request;
 mod sent;
@@ -22,8 +21,7 @@ use thiserror::Error;
 use tokio::time::timeout;
 
 pub use self::{
-    bucket::TokenBucket,
-    cost::tokens,
+    bucket::{TokenBucket, tokens},
     pace::ImportPace,
     request::{mailbox_request, misnamed_request, own_request, property_request},
     sent::{Sent, send_plan},

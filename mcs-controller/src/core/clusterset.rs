@@ -7,15 +7,12 @@ mod addresses;
 mod condition;
 mod conflict;
 mod copy;
-mod derived;
 mod endpoints;
 mod export;
-mod export_state;
 mod export_status;
 #[cfg(test)]
 pub(crate) mod fixture;
 mod import;
-mod import_state;
 mod label;
 mod memo;
 mod merge;
@@ -26,7 +23,6 @@ mod readiness;
 mod refused;
 pub(crate) mod resolve;
 mod slice;
-mod spec;
 mod stamp;
 mod trust;
 mod vips;
@@ -38,15 +34,13 @@ pub use addresses::Addresses;
 pub use condition::{Condition, ConditionStatus, ConditionType, differ_in_words};
 pub use conflict::{Conflict, Loss};
 pub use copy::{SliceCopier, slice_name};
-pub use derived::{derived_name, derived_ports};
 pub use endpoints::EndpointCount;
-pub use export::{Audience, Export, ExportSource, Timestamp};
-pub use export_state::export_state;
+pub use export::{Audience, Export, ExportSource, ServiceSpec, Timestamp, export_state};
 pub use export_status::{
     Publication, export_conditions, is_exportable, is_named_as_lacking, misnamed_conditions,
     not_imported, of_audience, of_derived, over_limit_conditions, while_unread,
 };
-pub use import::{EndpointSliceObjects, Import, ImportStatus};
+pub use import::{EndpointSliceObjects, Import, ImportStatus, derived_name, derived_ports};
 pub use label::is_object_name;
 pub use mcs_kube::{
     EndpointConditions, NamespaceRules, ServiceType,
@@ -63,7 +57,6 @@ pub use resolve::{
     vip_order,
 };
 pub use slice::{Endpoint, ImportedSlice, SlicePort, SourceSlice};
-pub use spec::ServiceSpec;
 pub use stamp::Stamp;
 pub use trust::{EndpointRules, Reserved};
 pub use vips::{LostVip, NoFreeVip, VipRanges, VipsInUse, overlap};

@@ -1,13 +1,10 @@
 //! The Kubernetes objects that the controller reads and writes, and their conversion from and to the types of the rules.
 
+mod cluster;
 mod cluster_peer;
 mod conditions;
 mod exported_service;
-mod namespace;
-mod node;
-mod property;
 mod publisher_lease;
-mod secret;
 mod service;
 mod service_export;
 mod service_import;
@@ -26,16 +23,16 @@ pub use mcs_kube::{
 #[cfg(test)]
 pub(crate) use self::publisher_lease::complete_lease;
 pub use self::{
+    cluster::{
+        NamespaceDecoder, NodeDecoder, NodeObject, PropertyDecoder, PropertyObject, SecretDecoder,
+        SecretObject, made_namespace,
+    },
     cluster_peer::{BrokenPeer, Limits, PEER_CONDITIONS, PeerDecoder, PeerObject, PeerVersion},
     exported_service::{
         Exported, ExportedObject, ExportedServiceDecoder, exported_name, exported_service,
         service_of,
     },
-    namespace::{NamespaceDecoder, made_namespace},
-    node::{NodeDecoder, NodeObject},
-    property::{PropertyDecoder, PropertyObject},
     publisher_lease::{Membership, PublisherLease, PublisherLeaseDecoder, SCHEMA, publisher_lease},
-    secret::{SecretDecoder, SecretObject},
     service::{ServiceDecoder, ServiceObject, derived_service},
     service_export::{ExportDecoder, ExportObject, export_status, made_export},
     service_import::{ImportDecoder, ImportObject, accepted, import, import_status},

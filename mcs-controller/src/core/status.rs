@@ -2,13 +2,11 @@
 
 mod events;
 mod failures;
-mod liveness;
 mod peers;
 
 pub(crate) use self::peers::{condition, former, plain};
 pub use self::{
     events::{EventBudget, Notice, Regarding, event},
-    failures::{Failures, Turn},
-    liveness::Liveness,
+    failures::{Failures, Liveness, Turn},
     peers::{PeerNotes, has_turned, peer_notices, peer_status_request, peer_statuses},
 };

@@ -1,11 +1,17 @@
-//! The export of one service by one cluster.
+//! The export of one service by one cluster, its properties, which the import has too, and its state in one word.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    net::IpAddr,
+    sync::Arc,
+};
 
+use mcs_kube::reasons::{ExportState, Reason};
 use serde::{Deserialize, Serialize};
 
 use super::{
-    ClusterId, ServiceName, ServiceSpec,
+    ClusterId, Condition, ConditionStatus, ConditionType, InternalTrafficPolicy, IpFamily,
+    ServiceName, ServicePort, ServiceType, SessionAffinity,
     label::{usable_annotations, usable_labels},
 };
 
@@ -99,5 +105,70 @@ impl Audience {
             Self::All => true,
             Self::Only(clusters) => clusters.contains(cluster),
         }
+    }
+}
+
+const PREFER_SAME_ZONE: &str = "PreferSameZone";
+
+/// The properties that exports and imports have.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct ServiceSpec {
+    /// `spec.type` of the ServiceImport.
+    pub service_type: ServiceType,
+    /// `spec.ports`.
+    pub ports: Vec<ServicePort>,
+    /// `spec.ipFamilies`.
+    pub ip_families: Vec<IpFamily>,
+    /// `spec.sessionAffinity` and `spec.sessionAffinityConfig`.
+    pub session_affinity: SessionAffinity,
+    /// `spec.internalTrafficPolicy`.
+    pub internal_traffic_policy: InternalTrafficPolicy,
+    /// `spec.trafficDistribution`.
+    pub traffic_distribution: Option<Arc<str>>,
+    /// `spec.exportedLabels` of the ServiceExport; labels of the ServiceImport.
+    pub labels: BTreeMap<Arc<str>, Arc<str>>,
+    /// `spec.exportedAnnotations` of the ServiceExport; annotations of the ServiceImport.
+    pub annotations: BTreeMap<Arc<str>, Arc<str>>,
+}
+
+impl ServiceSpec {
+    /// `spec.trafficDistribution`, with `PreferClose` by its present name `PreferSameZone`.
+    pub(super) fn distribution(&self) -> Option<&str> {
+        match self.traffic_distribution.as_deref() {
+            Some("PreferClose") => Some(PREFER_SAME_ZONE),
+            other => other,
+        }
+    }
+
+    /// Whether clients prefer the endpoints of their zone, and nothing nearer. `PreferSameNode` has no hints. Hints for
+    /// nodes count only if every endpoint has one (kube-proxy, `topologyModeFromHints`), and endpoints of other clusters
+    /// run on no node of this cluster. Hints for zones alone would hide that an endpoint is on the client's node.
+    pub(super) fn prefers_same_zone(&self) -> bool {
+        self.distribution() == Some(PREFER_SAME_ZONE)
+    }
+}
+
+/// The state of an export with these conditions.
+pub fn export_state(conditions: &[Condition]) -> ExportState {
+    let is_true = |condition_type| {
+        let condition = conditions.iter().find(|one| one.condition_type == condition_type);
+        condition.map(|one| one.status == ConditionStatus::True)
+    };
+    let lacks = |condition_type| is_true(condition_type) == Some(false);
+    let is_ready = is_true(ConditionType::Ready) == Some(true);
+    let is_beyond = |one: &Condition| {
+        one.condition_type == ConditionType::Valid && one.reason == Reason::OverLimit
+    };
+    // Peers get an export of which a part is unusable, such as its cluster selectors.
+    if conditions.iter().any(is_beyond) {
+        ExportState::OverLimit
+    } else if lacks(ConditionType::Valid) && !is_ready {
+        ExportState::Invalid
+    } else if lacks(ConditionType::Ready) {
+        ExportState::Unpublished
+    } else if lacks(ConditionType::Imported) {
+        ExportState::NotImported
+    } else {
+        ExportState::Exported
     }
 }

@@ -1,9 +1,23 @@
-//! Nodes: addresses of this cluster. A node reports them itself, so they can be wrong.
+//! What a cluster says of itself: its nodes, whose addresses they report themselves, so they can be wrong, its namespaces
+//! and its ClusterProperties (KEP-2149), and Secrets with the kubeconfigs of peers.
 
-use std::{collections::BTreeSet, net::IpAddr};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    fmt,
+    mem::take,
+    net::IpAddr,
+    sync::Arc,
+};
 
 use ipnet::IpNet;
-use mcs_kube::{Decoder, ObjectKey, objects::Node};
+use k8s_openapi::api::core::v1::Secret;
+use mcs_kube::{
+    Decoder, ObjectKey,
+    objects::{Bare, ClusterProperty, Node},
+};
+use serde_json::{Value, json};
+
+use crate::core::clusterset::well_known;
 
 /// The most addresses of a node that count.
 const MOST_ADDRESSES: usize = 8;
@@ -40,6 +54,86 @@ impl Decoder for NodeDecoder {
         });
         let addresses = addresses.take(MOST_ADDRESSES).collect();
         Ok(NodeObject { addresses, pod_ranges, too_wide })
+    }
+}
+
+/// Decodes a Namespace to whether it is not being deleted.
+#[derive(Clone, PartialEq, Debug)]
+pub struct NamespaceDecoder;
+
+impl Decoder for NamespaceDecoder {
+    type Object = Bare;
+    type Value = bool;
+
+    fn convert(_: &ObjectKey, namespace: Bare) -> Result<bool, String> {
+        Ok(namespace.metadata.deletion_timestamp.is_none())
+    }
+}
+
+/// A namespace for services of peers, as the controller creates it.
+pub fn made_namespace(name: &str) -> Value {
+    json!({
+        "apiVersion": "v1",
+        "kind": "Namespace",
+        "metadata": {
+            "name": name,
+            "labels": {well_known::MANAGED_BY: well_known::CONTROLLER},
+        },
+    })
+}
+
+/// A ClusterProperty.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct PropertyObject {
+    /// `spec.value`.
+    pub value: String,
+    /// `metadata.uid`.
+    pub uid: String,
+}
+
+/// Decodes a ClusterProperty. None: it has no value.
+#[derive(Clone, PartialEq, Debug)]
+pub struct PropertyDecoder;
+
+impl Decoder for PropertyDecoder {
+    type Object = ClusterProperty;
+    type Value = Option<PropertyObject>;
+
+    fn convert(_: &ObjectKey, mut property: ClusterProperty) -> Result<Self::Value, String> {
+        let uid = take(&mut property.metadata.uid);
+        Ok(property.value().map(|value| PropertyObject { value, uid }))
+    }
+}
+
+/// The texts in a Secret. `Debug` hides them.
+#[derive(Clone, PartialEq, Eq)]
+pub struct SecretObject {
+    /// The texts by key, without values that are not UTF-8.
+    pub texts: BTreeMap<String, Arc<str>>,
+    /// `metadata.resourceVersion`.
+    pub version: String,
+}
+
+impl fmt::Debug for SecretObject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("SecretObject")
+    }
+}
+
+/// Decodes Secrets.
+#[derive(Clone, PartialEq, Debug)]
+pub struct SecretDecoder;
+
+impl Decoder for SecretDecoder {
+    type Object = Secret;
+    type Value = SecretObject;
+
+    fn convert(_: &ObjectKey, secret: Secret) -> Result<Self::Value, String> {
+        let data = secret.data.unwrap_or_default().into_iter();
+        let texts =
+            data.filter_map(|(key, bytes)| Some((key, String::from_utf8(bytes.0).ok()?.into())));
+        let version = secret.metadata.resource_version.unwrap_or_default();
+        Ok(SecretObject { texts: texts.collect(), version })
     }
 }
 
