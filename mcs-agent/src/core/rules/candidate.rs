@@ -126,7 +126,7 @@ fn usable_port(port: &SlicePort) -> Result<Option<UsablePort<'_>>, ObjectProblem
     else {
         return Ok(None);
     };
-    let number = fields::number(written).ok_or_else(|| {
+    let number = fields::port_number(written).ok_or_else(|| {
         let what = format!("port {:?} {written}/{protocol} is out of range", port.name);
         ObjectProblem::advised(RejectionReason::EndpointPortInvalid, what)
     })?;

@@ -91,8 +91,10 @@ pub(super) fn evaluate(
     if let Some(why) = eligibility::why_left_alone(import, coverage) {
         return Err(Unclaimed { left_alone: Some(why), problems: vec![] });
     }
-    let (affinity_seconds, (wishes, wish_problems)) = fields::check_import(&import.key)
-        .and_then(|()| Ok((fields::seconds(import)?, Wishes::of(import, node, preferences)?)))
+    let (affinity_seconds, (wishes, wish_problems)) = fields::check_names(&import.key)
+        .and_then(|()| {
+            Ok((fields::affinity_seconds(import)?, Wishes::of(import, node, preferences)?))
+        })
         .map_err(|problem| Unclaimed { left_alone: None, problems: vec![problem] })?;
     let (vips, mut problems) = vip::vips(import, node, in_force);
     let has_slices = coverage.has_slices();

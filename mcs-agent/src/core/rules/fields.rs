@@ -92,31 +92,31 @@ impl IpFamily {
 
 /// Bytes of a name in the maps. This is the length limit of DNS labels (RFC 1123) and of Kubernetes
 /// label values.
-const MAX_BYTES: usize = 63;
+const MAX_NAME_BYTES: usize = 63;
 /// Hexadecimal digits of the hash in a shortened name: 64 bits.
 const HASH_DIGITS: usize = 16;
 
 /// Rejects a namespace or name that is too long for the maps.
-pub(super) fn check_import(key: &ObjectKey) -> Result<(), ObjectProblem> {
+pub(super) fn check_names(key: &ObjectKey) -> Result<(), ObjectProblem> {
     check_length("namespace", &key.namespace)?;
     check_length("name", &key.name)
 }
 
 fn check_length(what: &str, name: &str) -> Result<(), ObjectProblem> {
-    if name.len() <= MAX_BYTES {
+    if name.len() <= MAX_NAME_BYTES {
         return Ok(());
     }
-    let what = format!("{what} {name:?} has {} bytes; use at most {MAX_BYTES}", name.len());
+    let what = format!("{what} {name:?} has {} bytes; use at most {MAX_NAME_BYTES}", name.len());
     Err(ObjectProblem::new(RejectionReason::NameTooLong, what))
 }
 
 /// The name of a source cluster as the maps hold it. A name that is too long becomes its end and a hash of all of
 /// it: `locations/l/memberships/east~0123456789abcdef`. Two names do not become the same one.
 pub(super) fn cluster_in_maps(name: &Arc<str>) -> Arc<str> {
-    if name.len() <= MAX_BYTES {
+    if name.len() <= MAX_NAME_BYTES {
         return Arc::clone(name);
     }
-    let tail = tail(name, MAX_BYTES - HASH_DIGITS - 1);
+    let tail = tail(name, MAX_NAME_BYTES - HASH_DIGITS - 1);
     let hash = Sha256::digest(name.as_bytes());
     let hash = hash.first_chunk().map_or(0, |first| u64::from_be_bytes(*first));
     format!("{tail}~{hash:0HASH_DIGITS$x}").into()
@@ -160,10 +160,12 @@ pub(super) fn ports(declared: &[ImportPort]) -> (Vec<Port>, Vec<ObjectProblem>) 
             }
         };
         if names.contains(&port.name) {
-            problems
-                .push(invalid(declared, "has the name of an earlier port; name it differently"));
+            problems.push(invalid_port(
+                declared,
+                "has the name of an earlier port; name it differently",
+            ));
         } else if !numbers.insert((port.number, port.protocol)) {
-            problems.push(invalid(declared, "is listed twice; remove one"));
+            problems.push(invalid_port(declared, "is listed twice; remove one"));
         } else {
             names.insert(port.name.clone());
             ports.push(port);
@@ -182,25 +184,25 @@ pub(super) fn protocol(written: Option<&str>) -> Option<Protocol> {
 }
 
 /// Reads a port number from 1 to 65535.
-pub(super) fn number(written: i32) -> Option<u16> {
+pub(super) fn port_number(written: i32) -> Option<u16> {
     u16::try_from(written).ok().filter(|number| *number != 0)
 }
 
 fn check_port(declared: &ImportPort) -> Result<Port, ObjectProblem> {
     let protocol = protocol(declared.protocol.as_deref()).ok_or_else(|| {
-        let what = format!("{}: its protocol is not served", describe(declared));
+        let what = format!("{}: its protocol is not served", port_text(declared));
         ObjectProblem::advised(RejectionReason::ProtocolUnsupported, what)
     })?;
-    let number = number(declared.port)
-        .ok_or_else(|| invalid(declared, "is out of range; use 1 to 65535"))?;
+    let number = port_number(declared.port)
+        .ok_or_else(|| invalid_port(declared, "is out of range; use 1 to 65535"))?;
     Ok(Port { name: declared.name.clone(), protocol, number })
 }
 
-fn invalid(declared: &ImportPort, why: &str) -> ObjectProblem {
-    ObjectProblem::new(RejectionReason::PortInvalid, format!("{} {why}", describe(declared)))
+fn invalid_port(declared: &ImportPort, why: &str) -> ObjectProblem {
+    ObjectProblem::new(RejectionReason::PortInvalid, format!("{} {why}", port_text(declared)))
 }
 
-fn describe(declared: &ImportPort) -> String {
+fn port_text(declared: &ImportPort) -> String {
     let protocol = declared.protocol.as_deref().unwrap_or("TCP").escape_debug();
     format!("port {:?} {}/{protocol}", declared.name, declared.port)
 }
@@ -211,7 +213,7 @@ const DEFAULT_SECONDS: i32 = 10_800;
 const MAX_SECONDS: u32 = 86_400;
 
 /// Seconds of ClientIP affinity, 1 to 86400. `None`: no affinity.
-pub(super) fn seconds(import: &ServiceImport) -> Result<Option<u32>, ObjectProblem> {
+pub(super) fn affinity_seconds(import: &ServiceImport) -> Result<Option<u32>, ObjectProblem> {
     match import.session_affinity.as_deref() {
         None | Some("" | "None") => return Ok(None),
         Some("ClientIP") => {}
@@ -338,7 +340,7 @@ mod tests {
             (&long, &fits, Some("namespace \"nnn")),
             (&fits, &long, Some("name \"nnn")),
         ] {
-            let result = check_import(&ObjectKey::new(&**namespace, &**name));
+            let result = check_names(&ObjectKey::new(&**namespace, &**name));
             assert_eq!(
                 result.as_ref().err().map(|r| r.reason),
                 part.map(|_| RejectionReason::NameTooLong)
@@ -370,7 +372,7 @@ mod tests {
             let hash = found.strip_prefix(expected).unwrap_or_else(|| panic!("{found}"));
             assert_eq!(hash.len(), HASH_DIGITS);
             assert!(hash.bytes().all(|digit| digit.is_ascii_hexdigit()), "{found}");
-            assert!(found.len() <= MAX_BYTES);
+            assert!(found.len() <= MAX_NAME_BYTES);
             assert_eq!(short(&name), found, "stable");
         }
         let of_project = |project: &str| short(&east.replace("680206487583", project));
@@ -479,7 +481,7 @@ mod tests {
                 affinity_timeout_seconds: timeout,
                 ..import("shop/web")
             };
-            match (seconds(&import), expected) {
+            match (affinity_seconds(&import), expected) {
                 (Ok(seconds), Ok(expected)) => assert_eq!(seconds, expected, "{affinity:?}"),
                 (Err(problem), Err(part)) => {
                     assert_eq!(problem.reason, RejectionReason::AffinityInvalid);
