@@ -32,6 +32,10 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
         "clients of endpoints outside of a border that closes end within 5 s, by both paths",
         border::closes,
     );
+    suite.case(
+        "no packet crosses a border while its pods come and go, agents are killed, and room is short",
+        border::holds,
+    );
     suite.case("affinity to a removed backend ends at once", forgets_affinity);
 }
 

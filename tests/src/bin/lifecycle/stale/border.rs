@@ -1,6 +1,14 @@
 //! A border that closes: clients of endpoints outside of it end by both paths, unless the owner says `drain`.
 
-use mcs_tests::{server::Servers, target::REMOTE};
+use std::sync::atomic::AtomicUsize;
+
+use mcs_tests::{
+    capture::Capture,
+    server::{Serve, Servers},
+    target::REMOTE,
+    traffic::with_clients,
+};
+use rustix::net::sockopt::set_socket_linger;
 
 use super::{
     ENTERS,
@@ -13,6 +21,13 @@ use crate::{bound::refuses, prelude::*};
 const PODS: [u8; 2] = [11, 12];
 /// Clients of the first pod end within this time.
 const LIMIT: Duration = Duration::from_secs(5);
+
+/// The pods of a region inside of the border come and go so often, by each path.
+const ROUNDS: u16 = 6;
+/// Clients inside hear within this time that nobody serves.
+const REFUSED_WITHIN: Duration = Duration::from_millis(10);
+/// No client waits longer for a reply.
+const PATIENCE: Duration = Duration::from_millis(200);
 
 /// Services with one pod, in a cluster inside of the border.
 fn open(world: &World) -> [Target; 2] {
@@ -120,4 +135,157 @@ pub(super) fn closes(world: &mut World) -> Result {
     }
     count(&site.agent, Protocol::Udp, 2)?;
     count(&site.agent, Protocol::Tcp, 2)
+}
+
+/// What clients saw at a VIP whose pods come and go.
+#[derive(Default)]
+struct Seen {
+    answered: AtomicUsize,
+    refused: AtomicUsize,
+    /// Connections that ended, and datagrams without a reply.
+    ended: AtomicUsize,
+}
+
+impl Seen {
+    /// Dials until it has to stop.
+    fn dial(&self, target: &Target, stop: &AtomicBool) -> Result {
+        while !stop.load(Ordering::Relaxed) {
+            for family in Family::ON_WIRE {
+                self.note(by_tcp(target, family)).context("TCP")?;
+                self.note(by_udp(target, family, true)).context("connected UDP")?;
+                self.note(by_udp(target, family, false)).context("UDP")?;
+            }
+        }
+        Ok(())
+    }
+
+    fn note(&self, answer: Result<SocketAddr>) -> Result {
+        let count = match answer {
+            Ok(who) => {
+                ensure!(backends(&PODS[..1]).contains(&who), "{who} answered from outside");
+                &self.answered
+            }
+            Err(error) => match error.downcast_ref::<io::Error>().map(io::Error::kind) {
+                Some(io::ErrorKind::ConnectionRefused) => &self.refused,
+                // The agent ends clients of a pod that leaves.
+                Some(
+                    io::ErrorKind::ConnectionAborted
+                    | io::ErrorKind::ConnectionReset
+                    | io::ErrorKind::NotConnected
+                    | io::ErrorKind::WouldBlock,
+                ) => &self.ended,
+                _ => return Err(error),
+            },
+        };
+        count.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+}
+
+fn by_tcp(target: &Target, family: Family) -> Result<SocketAddr> {
+    let stream = connected(family, target.tcp(family))?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut greeting = [0; 64];
+    let length = (&stream).read(&mut greeting)?;
+    // Closes by a reset, so that no port is used up by TIME_WAIT.
+    set_socket_linger(&stream, Some(Duration::ZERO))?;
+    ensure!(length > 0, io::Error::from(io::ErrorKind::ConnectionReset));
+    Ok(std::str::from_utf8(&greeting[..length])?.trim_end().parse()?)
+}
+
+fn by_udp(target: &Target, family: Family, is_connected: bool) -> Result<SocketAddr> {
+    let (socket, vip) = (udp(family)?, target.udp(family));
+    socket.set_read_timeout(Some(PATIENCE))?;
+    if is_connected {
+        client::connect(&socket, vip)?;
+        socket.send(b"who are you")?;
+    } else {
+        socket.send_to(b"who are you", vip)?;
+    }
+    let mut reply = [0; 128];
+    let length = socket.recv(&mut reply)?;
+    Ok(std::str::from_utf8(&reply[..length])?.lines().next().unwrap_or_default().parse()?)
+}
+
+/// How long the slowest of some clients waits for its refusal.
+fn slowest_refusal(target: &Target, family: Family) -> Result<Duration> {
+    let mut slowest = Duration::ZERO;
+    for is_tcp in [true, false].repeat(10) {
+        let began = Instant::now();
+        let answer = if is_tcp { by_tcp(target, family) } else { by_udp(target, family, true) };
+        let error = answer.err().context("somebody answered")?;
+        let kind = error.downcast_ref::<io::Error>().map(io::Error::kind);
+        ensure!(kind == Some(io::ErrorKind::ConnectionRefused), "{error:#}");
+        slowest = slowest.max(began.elapsed());
+    }
+    Ok(slowest)
+}
+
+/// Packets to the pod outside that passed the node meanwhile.
+fn crossing(
+    world: &World,
+    network: &Network,
+    role: &str,
+    work: impl FnOnce() -> Result,
+) -> Result<usize> {
+    let [v4, v6] = REMOTE.both(PODS[1]);
+    let filter = format!("dst host {v4} or dst host {v6}");
+    let capture = Capture::start(&world.run, role, &network.node.netns, "remote", &filter)?;
+    work()?;
+    Ok(capture.finish()?.len())
+}
+
+pub(super) fn holds(world: &mut World) -> Result {
+    let servers: [Serve; 2] = [(Server::tcp, TCP.1), (Server::udp, UDP.1)];
+    let network = Network::named(&world.run, "region-", &PODS, &servers)?;
+    let mut target = world.target("region").with_cluster("west", &PODS[1..]);
+    target.service = target.service.bordered(&["east"], "none");
+    let open = target.clone().with_cluster("east", &PODS[..1]);
+    let launch = Launch::new(&world.run, "region", &network.node.netns);
+    let roomy: &[&str] = &["--tc=on"];
+    // Room for no more services than those that are there.
+    let short: &[&str] = &["--tc=on", "--max-memory=64Ki"];
+    let mut site = launch.flags(roomy).capabilities(&[ENTERS]).knows(&[&target.service])?;
+    lead(&network, &target)?;
+    for (sockets, family) in CLIENTS {
+        let slowest = by(&site, &network, sockets, || slowest_refusal(&target, family))?;
+        ensure!(
+            slowest < wait::scaled(REFUSED_WITHIN),
+            "{family}, sockets: {sockets}: {slowest:?}"
+        );
+    }
+    for one in 0..12 {
+        site.manifests.write(&world.target(&format!("neighbour-{one}")).service)?;
+    }
+    for sockets in [true, false] {
+        let seen = Seen::default();
+        let crossed = crossing(world, &network, &format!("region-{sockets}"), || {
+            let _in_cgroup = if sockets { Some(site.cgroup.visit()?) } else { None };
+            with_clients(
+                &network.pod,
+                |_, stop| seen.dial(&target, stop),
+                || {
+                    for round in 0..ROUNDS {
+                        site.apply(&open.service)?;
+                        site.manifests.write(&target.service)?;
+                        site.agent.replace(if round % 2 == 0 { short } else { roomy })?;
+                        site.agent.wait_for(&target.service)?;
+                    }
+                    Ok(())
+                },
+            )
+        })?;
+        let [answered, refused, ended] =
+            [seen.answered, seen.refused, seen.ended].map(AtomicUsize::into_inner);
+        tell(format!("sockets: {sockets}: {answered} answered, {refused} refused, {ended} ended"));
+        ensure!(answered > 0 && refused > 0, "the pods neither came nor went");
+        ensure!(crossed == 0, "{crossed} packets crossed the border, sockets: {sockets}");
+    }
+    // Whoever knows the pod's address reaches it, and the capture sees that.
+    let [v4, _] = REMOTE.both(PODS[1]);
+    let dials =
+        || Ok(network.pod.run(|| connected(Family::V4, (v4, TCP.1).into()).map(drop))??);
+    let seen = crossing(world, &network, "region-direct", dials)?;
+    ensure!(seen > 0, "the capture sees nothing");
+    Ok(())
 }
