@@ -2,7 +2,10 @@
 
 use std::{
     collections::BTreeMap,
-    sync::{Arc, Mutex, PoisonError},
+    sync::{
+        Arc, Mutex, PoisonError,
+        atomic::{AtomicBool, Ordering},
+    },
 };
 
 use jiff::Timestamp;
@@ -28,6 +31,7 @@ const FIGURES: [(&str, &str); 2] =
 pub(super) struct PageData {
     pub(super) figures: Samples<{ FIGURES.len() }>,
     view: Mutex<Option<Arc<View>>>,
+    is_asked: AtomicBool,
 }
 
 /// The clusterset as this cluster sees it.
@@ -72,8 +76,14 @@ impl PageData {
         *self.view.lock().unwrap_or_else(PoisonError::into_inner) = Some(Arc::new(view));
     }
 
+    /// Whether somebody has asked for the page since the last call.
+    pub(super) fn was_asked(&self) -> bool {
+        self.is_asked.swap(false, Ordering::Relaxed)
+    }
+
     /// The page.
     pub(super) fn page(&self, query: &Query) -> Page {
+        self.is_asked.store(true, Ordering::Relaxed);
         let plots = self.figures.plots(FIGURES.map(|(title, _)| title));
         let view = self.view.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let page = |title, state| Page {
