@@ -15,6 +15,7 @@ use crate::{
     wait,
 };
 use anyhow::Context as _;
+use rustix::process::{Pid, Signal, kill_process};
 
 /// As they are shipped.
 const SHIPPED: [&str; 5] = [
@@ -122,10 +123,17 @@ impl Controller {
         self.start_again()
     }
 
-    /// Starts it again with these flags instead of its own.
+    /// Ends it as a rollout does, and starts it again with these flags instead of its own. It gives its Leases away, so that nobody
+    /// waits for their end.
     pub fn restart_with(&mut self, flags: &[&str]) -> anyhow::Result<()> {
         self.flags = flags.iter().map(|&flag| flag.to_owned()).collect();
-        self.restart()
+        if let Some(child) = &mut self.child {
+            kill_process(Pid::from_child(child), Signal::TERM)?;
+            wait::until("the end of the controller", || {
+                child.try_wait()?.context("it runs").map(drop)
+            })?;
+        }
+        self.start_again()
     }
 
     /// Starts it again with these variables.

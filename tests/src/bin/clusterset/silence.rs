@@ -74,11 +74,14 @@ pub(crate) fn follows_again(
     namespace: &str,
     before: &Imported,
 ) -> anyhow::Result<()> {
-    world.first().api().apply(&slice_of(namespace, 0, 1))?;
-    world.second().wait_for_addresses(namespace, &["10.77.9.17"])?;
+    let (first, second) = (world.first(), world.second());
+    first.renew_lease()?;
+    first.api().apply(&slice_of(namespace, 0, 1))?;
+    second.wait_for_addresses(namespace, &["10.77.9.17"])?;
     is_unchanged(world, namespace, before)?;
-    world.first().unexport(namespace)?;
-    world.second().wait_for_nothing(namespace)
+    first.unexport(namespace)?;
+    first.renew_lease()?;
+    second.wait_for_nothing(namespace)
 }
 
 /// An API server that starts knows no versions from before. Those of all clusters are numbers of one etcd, so changes in

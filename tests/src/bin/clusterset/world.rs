@@ -28,7 +28,7 @@ pub(crate) struct World {
     pub(crate) dns: OnceCell<Dns>,
     dataplane: OnceCell<Dataplane>,
     pub(crate) clusters: Vec<Cluster>,
-    /// A cluster that a case has made and nobody knows any more.
+    /// A cluster that a case has made, and only the second one knows.
     pub(crate) spare: Option<Cluster>,
     pub(crate) control: ControlPlane,
     pub(crate) node: Node,
@@ -57,7 +57,7 @@ impl World {
 
     /// A namespace of both clusters that no other case uses.
     pub(crate) fn fresh(&self) -> anyhow::Result<String> {
-        let name = format!("case-{}", self.numbers.replace(self.numbers.get() + 1));
+        let name = namespace_of(self.numbers.replace(self.numbers.get() + 1));
         for cluster in &self.clusters {
             cluster.add_namespace(&name)?;
         }
@@ -101,12 +101,15 @@ impl World {
         self.clients = OnceCell::from(clients);
     }
 
-    /// Starts a third cluster, which is a peer of both.
+    /// Starts a third cluster, which is a peer of both and has the same namespaces.
     pub(crate) fn add_third(&mut self) -> anyhow::Result<()> {
         if self.clusters.len() > 2 {
             return Ok(());
         }
         let third = Cluster::start(&self.control, "c3", 3)?;
+        for number in 1..self.numbers.get() {
+            third.add_namespace(&namespace_of(number))?;
+        }
         for (other, range) in self.clusters.iter().zip(POD_RANGES) {
             peering::connect(other, &third, POD_RANGES[2])?;
             peering::connect(&third, other, range)?;
@@ -124,6 +127,10 @@ impl World {
     pub(crate) fn second(&self) -> &Cluster {
         &self.clusters[1]
     }
+}
+
+fn namespace_of(number: u8) -> String {
+    format!("case-{number}")
 }
 
 /// The address of a pod, by the places of its cluster and of the pod, from 0.
