@@ -1,6 +1,6 @@
 //! A cluster leaves its clusterset by `mcs down`, while the others stay. A script plays helm, as no release is in these clusters.
 
-use std::{env, fs, os::unix::fs::PermissionsExt as _, process::Output};
+use std::{env, fs, os::unix::fs::PermissionsExt as _};
 
 use anyhow::ensure;
 use mcs_tests::suite::Suite;
@@ -9,7 +9,7 @@ use crate::{
     cluster::Cluster,
     controller::{self, MAILBOX},
     objects::{PORTS, service, slice},
-    rebuilt::{ID, PODS, start},
+    rebuilt::{ID, PODS, forgotten, said, start},
     world::{POD_RANGES, World, slice_of},
 };
 
@@ -17,15 +17,11 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("a cluster that leaves takes its imports away, and the others forget it", leaves);
 }
 
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&[&*output.stdout, &output.stderr].concat()).into_owned()
-}
-
 fn leaves(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
     let spare = world.spare.take();
     let (second, peer) = (world.second(), world.second().administrator()?);
-    // Another case has forgotten it already, if that has run.
+    // Another case has made it and linked it, if that has run.
     let cluster = spare.map_or_else(|| start(world, ID, PODS[1], 5), Ok)?;
     let kubeconfig = cluster.administrator()?;
     let peers = "/apis/clusterset.mcs-agent.io/v1alpha1/clusterpeers";
@@ -81,8 +77,6 @@ fn leaves(world: &mut World) -> anyhow::Result<()> {
     server.api.delete(&server.api.get(id)?)?;
     down()?;
     second.api().get(&format!("{peers}/{ID}"))?;
-    let mut forget = controller::command_line(world.control.netns())?;
-    let forgotten = forget.args(["forget", ID]).arg(&peer).output()?;
-    ensure!(forgotten.status.success(), "{}", said(&forgotten));
-    second.wait_for_addresses(&namespace, &["10.77.9.33"]).map(drop)
+    forgotten(world, &namespace, &["10.77.9.33"])?;
+    second.unexport(&namespace)
 }

@@ -45,7 +45,7 @@ fn link(world: &World, cluster: &Cluster, flags: &[&str]) -> anyhow::Result<Outp
     Ok(link.arg("--pod-cidr=c2=10.77.9.32/28").args(flags).output()?)
 }
 
-fn said(output: &Output) -> String {
+pub(crate) fn said(output: &Output) -> String {
     String::from_utf8_lossy(&[&*output.stdout, &output.stderr].concat()).into_owned()
 }
 
@@ -119,20 +119,19 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
     let linked = link(world, &anew, &["--replace"])?;
     ensure!(linked.status.success(), "{}", said(&linked));
     second.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.42.12"])?;
+    let former = rotated(world, &anew)?;
     let finding = checked(world, &anew)?;
     let message = finding["message"].as_str().context("a message")?;
     ensure!(!message.contains("podCIDRs") && !message.contains("clusterUid"), "{finding}");
-
-    rotated(world, &anew)?;
-    forgotten(world, &namespace)?;
+    wait::within(ARRIVAL, "its former token to end", || ends(&former))?;
     world.spare = Some(anew);
     Ok(())
 }
 
-/// The two clusters get new tokens, and the earlier tokens end.
-fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
+/// The two clusters get new tokens. Returns who asks the second one with the cluster's earlier token, which ends within seconds.
+fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<Api> {
     let second = world.second();
-    let reader = second.account(MAILBOX, ID)?;
+    let former = second.account(MAILBOX, ID)?;
     let mut rotate = controller::command_line(world.control.netns())?;
     rotate.arg("rotate").arg(second.administrator()?).arg(cluster.administrator()?);
     let rotated = rotate.args(["-o", "json"]).output()?;
@@ -140,11 +139,14 @@ fn rotated(world: &World, cluster: &Cluster) -> anyhow::Result<()> {
     let done: Value = serde_json::from_slice(&rotated.stdout)?;
     let expire = done.as_array().context("a list")?.iter().filter(|one| one["expires"].is_string());
     ensure!(expire.count() == 2, "{done}");
-    wait::within(ARRIVAL, "its former token to end", || ends(&reader))?;
     let namespace = world.fresh()?;
     export(cluster, &namespace, PODS[1])?;
     second.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.42.12"])?;
-    cluster.unexport(&namespace)
+    cluster.unexport(&namespace)?;
+    for cluster in [second, cluster] {
+        cluster.wait_for_nothing(&namespace)?;
+    }
+    Ok(former)
 }
 
 /// Fails while a token reads the mailbox.
@@ -158,8 +160,8 @@ fn exported() -> String {
     format!("/apis/clusterset.mcs-agent.io/v1alpha1/namespaces/{MAILBOX}/exportedservices")
 }
 
-/// It is gone for ever: its token ends, and so does what was imported from it.
-fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
+/// It is gone for ever: its token ends, and so does what was imported from it into that namespace.
+pub(crate) fn forgotten(world: &World, namespace: &str, rest: &[&str]) -> anyhow::Result<()> {
     let second = world.second();
     let reader = second.account(MAILBOX, ID)?;
     reader.get(&exported()).context("it reads the mailbox before")?;
@@ -176,10 +178,7 @@ fn forgotten(world: &World, namespace: &str) -> anyhow::Result<()> {
     let forgotten = forget(ID)?;
     ensure!(forgotten.status.success(), "{}", said(&forgotten));
     // Endpoints of a ClusterPeer that was deleted stay for 10 seconds.
-    wait::within(ARRIVAL, "its import to go", || {
-        ensure!(second.import(namespace)?.is_none(), "there is an import");
-        Ok(())
-    })?;
+    second.wait_for_addresses(namespace, rest)?;
     // An API server takes a token for some seconds after its account is gone.
     wait::within(ARRIVAL, "its token to end", || ends(&reader))?;
     for object in [peer(), namespaced("v1", "Secret", NAMESPACE, "peer-c4")] {
