@@ -4,7 +4,7 @@
 mod server;
 mod text;
 
-use std::{collections::BTreeMap, net::Ipv4Addr, process::Output, thread};
+use std::{collections::BTreeMap, iter, net::Ipv4Addr, process::Output, thread};
 
 use anyhow::{Context as _, bail, ensure};
 use mcs_tests::{
@@ -13,6 +13,7 @@ use mcs_tests::{
     suite::{Suite, tell},
     topology::Subnet,
 };
+use parking_lot::Mutex;
 use serde_json::{Value, json};
 
 use self::{
@@ -47,14 +48,24 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("each Corefile is edited, read by CoreDNS and restored", each);
 }
 
-/// A cluster whose DNS is edited, and the namespace in which its CoreDNS runs.
+/// How many texts of a cluster are tried at once: a CoreDNS that starts waits more than it works.
+const WIDTH: usize = 3;
+
+/// A cluster whose DNS is edited, and a namespace in which a CoreDNS of it runs.
 struct Lane<'a> {
     cluster: &'a Cluster,
+    /// One text at a time is in the cluster.
+    turn: &'a Mutex<()>,
     netns: Namespace,
+    /// Of the namespace.
+    role: String,
     account: Value,
     /// A name in clusterset.local, and its address.
     import: (String, Ipv4Addr),
 }
+
+/// The texts of keys of ConfigMaps.
+type Files = BTreeMap<(String, String), String>;
 
 fn each(world: &mut World) -> anyhow::Result<()> {
     let namespace = world.fresh()?;
@@ -63,22 +74,23 @@ fn each(world: &mut World) -> anyhow::Result<()> {
         exported["spec"]["ipFamilyPolicy"] = json!("SingleStack");
         cluster.export(&exported, Some(&slice_of(&namespace, 0, 1)))?;
     }
-    let lanes = [60, 61].into_iter().zip(&world.clusters);
-    let lanes = lanes.map(|(subnet, cluster)| Lane::of(world, cluster, subnet, &namespace));
+    let turns = [Mutex::new(()), Mutex::new(())];
+    let lanes = world.clusters.iter().zip(&turns).flat_map(|one| iter::repeat_n(one, WIDTH));
+    let lanes = lanes.zip(60..).map(|(one, subnet)| Lane::of(world, one, subnet, &namespace));
     let lanes = lanes.collect::<anyhow::Result<Vec<_>>>()?;
     let texts = Text::all()?;
     ensure!(texts.len() >= 40, "there are {} texts", texts.len());
-    let halves: Vec<Vec<_>> = (0..lanes.len())
+    let shares: Vec<Vec<_>> = (0..lanes.len())
         .map(|lane| texts.iter().skip(lane).step_by(lanes.len()).collect())
         .collect();
     let failures: Vec<String> = thread::scope(|scope| {
-        let runs = lanes.iter().zip(&halves).map(|(lane, texts)| scope.spawn(|| lane.run(texts)));
+        let runs = lanes.iter().zip(&shares).map(|(lane, texts)| scope.spawn(|| lane.run(texts)));
         let runs: Vec<_> = runs.collect();
         runs.into_iter()
             .flat_map(|run| run.join().unwrap_or_else(|_| vec!["panic".into()]))
             .collect()
     });
-    for lane in &lanes {
+    for lane in lanes.iter().step_by(WIDTH) {
         lane.clear()?;
         lane.cluster.unexport(&namespace)?;
     }
@@ -90,11 +102,11 @@ fn each(world: &mut World) -> anyhow::Result<()> {
 impl<'a> Lane<'a> {
     fn of(
         world: &World,
-        cluster: &'a Cluster,
+        (cluster, turn): (&'a Cluster, &'a Mutex<()>),
         subnet: u8,
         namespace: &str,
     ) -> anyhow::Result<Self> {
-        let role = format!("dns-{}", cluster.id);
+        let role = format!("dns-{subnet}");
         let netns = world.node.link(&world.run, &role, Subnet(subnet), &[2])?;
         let addresses = ADDRESSES.map(|address| format!("address add {address}/32 dev lo\n"));
         netns.ip(&addresses.concat())?;
@@ -114,15 +126,14 @@ impl<'a> Lane<'a> {
         };
         let import = cluster.wait_for_import(namespace, |import| address(import).map(drop))?;
         let name = format!("hello.{namespace}.svc.clusterset.local");
-        Ok(Self { cluster, netns, account, import: (name, address(&import)?) })
+        Ok(Self { cluster, turn, netns, role, account, import: (name, address(&import)?) })
     }
 
     /// Tries texts. Returns what failed.
     fn run(&self, texts: &[&Text]) -> Vec<String> {
-        let tried = texts.iter().map(|text| {
-            self.clear()?;
-            self.make(text)?;
-            self.try_one(text)
+        let tried = texts.iter().map(|text| match self.edit(text)? {
+            Some(files) => self.answers(text, &files).with_context(|| format!("{files:?}")),
+            None => Ok(()),
         });
         let named = texts.iter().zip(tried).filter_map(|(text, result)| {
             let error = result.err()?;
@@ -176,7 +187,7 @@ impl<'a> Lane<'a> {
     }
 
     /// The ConfigMaps of the text as they are now.
-    fn files(&self) -> anyhow::Result<BTreeMap<(String, String), String>> {
+    fn files(&self) -> anyhow::Result<Files> {
         let maps = self.api().get("/api/v1/namespaces/kube-system/configmaps")?;
         let mut files = BTreeMap::new();
         for map in maps["items"].as_array().into_iter().flatten() {
@@ -190,21 +201,26 @@ impl<'a> Lane<'a> {
         Ok(files)
     }
 
-    fn try_one(&self, text: &Text) -> anyhow::Result<()> {
+    /// Lets `mcs dns` change a text and undo that. Returns what CoreDNS has to read.
+    fn edit(&self, text: &Text) -> anyhow::Result<Option<Files>> {
+        let _turn = self.turn.lock();
+        self.clear()?;
+        self.make(text)?;
         let former = self.files()?;
         ensure!(former == text.files, "the API server has other texts");
         let (code, said) = self.dns("apply")?;
         let written = self.files()?;
-        match &text.expected {
+        let read = match &text.expected {
             Expected::Refused(why) => {
                 ensure!(code != 0 && said.contains(why), "it was not refused: {code} {said}");
                 ensure!(written == former, "refused, but written: {written:?}");
+                None
             }
             Expected::Kept(why) => {
                 ensure!(code == 0 && written == former, "{code} {said} {written:?}");
-                self.answers(text, &written).context("kept")?;
                 let (code, said) = self.dns("undo")?;
                 ensure!(code == 0 && said.contains(why), "undo: {code} {said}");
+                Some(written)
             }
             Expected::Added(header) => {
                 ensure!(code == 0, "{code} {said}");
@@ -213,16 +229,16 @@ impl<'a> Lane<'a> {
                     text.lines().any(|line| line.trim_start_matches('\u{feff}') == begin)
                 };
                 ensure!(written.values().any(has_block), "no block {begin}: {written:?}");
-                self.answers(text, &written).with_context(|| format!("{written:?}"))?;
                 let (code, said) = self.dns("apply")?;
                 ensure!(code == 0 && self.files()? == written, "a second time: {code} {said}");
                 let (code, said) = self.dns("undo")?;
                 ensure!(code == 0, "undo: {code} {said}");
+                Some(written)
             }
-        }
+        };
         let left = self.files()?;
         ensure!(left == former, "{left:?}\nwas before:\n{former:?}");
-        Ok(())
+        Ok(read)
     }
 
     /// Runs `mcs dns VERB`. Returns the exit code, and what it said.
@@ -238,11 +254,7 @@ impl<'a> Lane<'a> {
     }
 
     /// Starts CoreDNS, and the caches, with these texts. Fails unless names of both zones are answered.
-    fn answers(
-        &self,
-        text: &Text,
-        files: &BTreeMap<(String, String), String>,
-    ) -> anyhow::Result<()> {
+    fn answers(&self, text: &Text, files: &Files) -> anyhow::Result<()> {
         let mut servers = Vec::new();
         for ((map, key), corefile) in files {
             let additions: Vec<_> = match map.as_str() {
@@ -252,7 +264,7 @@ impl<'a> Lane<'a> {
                 _ if map.contains("local") => vec![],
                 _ => continue,
             };
-            let directory = format!("{map}-{key}");
+            let directory = format!("{}-{map}-{key}", self.role);
             let server = Server::start(
                 self.cluster,
                 &self.netns,
