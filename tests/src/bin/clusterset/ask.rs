@@ -165,7 +165,7 @@ fn trace(operator: &Operator<'_>) -> anyhow::Result<()> {
     let cgroup = world.dataplane()?.cgroup(1).join(format!("kubepods/pod{uid}"));
     fs::create_dir_all(&cgroup)?;
     let script = format!(
-        "echo $$ > {}/cgroup.procs && exec timeout 1 bash -c 'exec 3<> /dev/tcp/{}/42'",
+        "echo $$ > {}/cgroup.procs && exec timeout 0.2 bash -c 'exec 3<> /dev/tcp/{}/42'",
         cgroup.display(),
         vip(second, namespace)?
     );

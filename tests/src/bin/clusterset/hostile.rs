@@ -54,6 +54,8 @@ const MOST_WRITES: f64 = 6.5;
 const CHANGES: usize = 5 * WRITES;
 /// How many imports a peer may write at once after it was quiet.
 const BURST: usize = 500;
+/// The changes that follow four times as fast, at least: what was saved since the imports came is used up too.
+const QUICK: usize = 50;
 /// Two measurements differ by this time on a machine that runs nothing else.
 const NOISE: Duration = Duration::from_millis(15);
 /// The least delay of a change that waits behind a change of the hostile peer. Less delay comes from other suites, which use the
@@ -170,7 +172,9 @@ fn beside_quiet_peer(
     wait_for_imports(importer, QUIET_SERVICES)?;
     work(world)?;
     importer.api().delete(&peer(QUIET))?;
-    world.clusters[1].controller.restart_with(&[])
+    // One that starts does not wait for ClusterPeers that may return.
+    world.clusters[1].controller.restart_with(&[])?;
+    wait_for_imports(world.second(), 0)
 }
 
 /// What a publisher would write that exports as many services.
@@ -191,10 +195,9 @@ fn hostile_peer(world: &mut World) -> anyhow::Result<()> {
         let export = |number, round| exported(HOSTILE, number, round);
         let beside = Beside { what: "a hostile peer", services: SERVICES, export: &export };
         let hostile = propagation(world, samples(), Some(beside))?;
-        many_slices(world)?;
+        many_slices(world, &alone)?;
         renews_its_lease(importer)?;
         importer.api().delete(&peer(HOSTILE))?;
-        wait_for_imports(importer, QUIET_SERVICES)?;
         is_within_budget(&hostile)?;
         delays_nobody(&alone, &hostile)
     })
@@ -292,9 +295,8 @@ fn copied(service: &str, name: &str, round: usize, number: usize) -> Value {
 }
 
 /// One service with many slices, which change in turn.
-fn many_slices(world: &World) -> anyhow::Result<()> {
+fn many_slices(world: &World, alone: &Times) -> anyhow::Result<()> {
     let host = world.first();
-    let alone = propagation(world, 2 * samples(), None)?;
     let large = format!("{HOSTILE}-0");
     let name = |number: usize| format!("large-{number:05}");
     let of = |number: usize, round: usize| copied(&large, &name(number), round, number);
@@ -304,11 +306,11 @@ fn many_slices(world: &World) -> anyhow::Result<()> {
     exported["spec"]["slices"] = (0..slices()).map(name).collect();
     host.api().apply(&exported)?;
     let beside = Beside { what: "a service of many slices", services: slices(), export: &of };
-    let hostile = propagation(world, 3 * samples(), Some(beside))?;
+    let hostile = propagation(world, 2 * samples(), Some(beside))?;
     host.api().delete_many(&all)?;
     exported["spec"]["slices"] = json!([]);
     host.api().apply(&exported)?;
-    delays_nobody(&alone, &hostile)
+    delays_nobody(alone, &hostile)
 }
 
 /// The Lease by which others see that this cluster lives.
@@ -403,17 +405,19 @@ fn slow(mut times: Vec<Duration>) -> Option<Duration> {
     times.get((times.len().max(1) - 1) * percentile() / 100).copied()
 }
 
-/// Changes all exports in turn.
+/// Changes all exports in turn: quickly until a burst is used up.
 fn flap(
     host: &Api,
     beside: Beside<'_>,
     stop: &AtomicBool,
     changes: &AtomicUsize,
 ) -> anyhow::Result<()> {
-    let began = Instant::now();
+    let quick = QUICK + BURST.saturating_sub(beside.services);
+    let mut due = Instant::now();
     for change in 0.. {
-        let due = Duration::from_secs(1) * u32::try_from(change)? / u32::try_from(CHANGES)?;
-        sleep(due.saturating_sub(began.elapsed()));
+        let pace = if change < quick { 4 * CHANGES } else { CHANGES };
+        due = due.max(Instant::now()) + Duration::from_secs(1) / u32::try_from(pace)?;
+        sleep(due.saturating_duration_since(Instant::now()));
         if stop.load(Ordering::Relaxed) {
             break;
         }

@@ -104,30 +104,24 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
             all.len() == clusters.len() && all.iter().all(|one| one["obeys"] == true),
             "{obeyed}"
         );
-        anyhow::Ok(())
+        anyhow::Ok(obeyed)
     };
     drain(&[first, second])?;
     told(first, &json!({"c1": {"drain": true}}))?;
     told(second, &json!({"c1": {"drain": true}}))?;
-    ensure!(run("undrain", &[first, second], &[])?.status.success());
-    told(first, &json!({}))?;
-    told(second, &json!({}))?;
-
     let time = "2030-01-01T00:00:00Z";
     first.api().apply(&cluster_property("drain.clusterset.mcs-agent.io", time))?;
     told(second, &json!({"c1": {"drain": true, "deadline": time}}))?;
     let output = run("drain", &[first, second], &["--force", "--deadline", "1h"])?;
     ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     ensure!(run("undrain", &[first, second], &[])?.status.success());
+    told(first, &json!({}))?;
     told(second, &json!({}))?;
+
     let output = run("drain", &[second], &["--force", "--until-idle", "--timeout", "1s"])?;
     let text = String::from_utf8_lossy(&output.stdout);
     let is_unknown = output.status.code() == Some(1) && text.contains("no pod of the agent");
     ensure!(is_unknown, "no agent was asked: {text}");
-    ensure!(run("undrain", &[second], &[])?.status.success());
-    told(second, &json!({}))?;
-
-    drain(&[second])?;
     told(first, &json!({}))?;
     told(second, &json!({"c1": {"drain": true}}))?;
     ensure!(run("undrain", &[second], &[])?.status.success());
@@ -142,13 +136,9 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
 
     // Both export it. An export without a ready pod serves nobody.
     let is_alone = || {
-        let output = run("drain", &[second], &["--force"])?;
-        ensure!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let obeyed: Value = serde_json::from_slice(&output.stdout)?;
-        ensure!(run("undrain", &[second], &[])?.status.success());
-        told(second, &json!({}))?;
-        let alone = obeyed[0]["only_there"].as_array().context("no list")?;
-        Ok(alone.contains(&json!(format!("{namespace}/{}", objects::NAME))))
+        let alone = drain(&[second])?[0]["only_there"].take();
+        let alone = alone.as_array().context("no list")?;
+        anyhow::Ok(alone.contains(&json!(format!("{namespace}/{}", objects::NAME))))
     };
     let of_first = ["10.77.9.17", "10.77.9.18"];
     second.export(&objects::service(&namespace), Some(&slice_of(&namespace, 1, 1)))?;
@@ -157,6 +147,8 @@ fn by_command(world: &mut World) -> anyhow::Result<()> {
     second.api().apply(&slice_of(&namespace, 1, 0))?;
     second.wait_for_addresses(&namespace, &of_first)?;
     ensure!(is_alone()?, "c2 exports it, and has no pod");
+    ensure!(run("undrain", &[second], &[])?.status.success());
+    told(second, &json!({}))?;
     second.unexport(&namespace)?;
     first.unexport(&namespace)
 }
