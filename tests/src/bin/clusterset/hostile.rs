@@ -54,8 +54,6 @@ const MOST_WRITES: f64 = 6.5;
 const CHANGES: usize = 5 * WRITES;
 /// How many imports a peer may write at once after it was quiet.
 const BURST: usize = 500;
-/// The changes that follow four times as fast, at least: what was saved since the imports came is used up too.
-const QUICK: usize = 50;
 /// Two measurements differ by this time on a machine that runs nothing else.
 const NOISE: Duration = Duration::from_millis(15);
 /// The least delay of a change that waits behind a change of the hostile peer. Less delay comes from other suites, which use the
@@ -389,15 +387,21 @@ fn propagation(world: &World, first: usize, beside: Option<Beside<'_>>) -> anyho
 fn used_up(services: usize, changes: &AtomicUsize, written: &AtomicUsize) -> anyhow::Result<()> {
     const SECONDS: u32 = 3;
     wait::within(Duration::from_mins(1), "a burst to be used up", || {
+        let changes = changes.load(Ordering::Relaxed);
+        ensure!(changes >= quick(services), "only {changes} changes");
         let before = written.load(Ordering::Relaxed);
         sleep(Duration::from_secs(SECONDS.into()));
-        let changes = changes.load(Ordering::Relaxed);
-        ensure!(changes > BURST.saturating_sub(services), "only {changes} changes");
         let written = u32::try_from(written.load(Ordering::Relaxed) - before)?;
         let rate = f64::from(written) / f64::from(SECONDS);
         ensure!(rate <= MOST_WRITES, "{rate:.0} imports a second are written");
         Ok(())
     })
+}
+
+/// How many changes follow four times as fast: those that may be written at once, and a few more, since time has passed since the
+/// imports came.
+const fn quick(services: usize) -> usize {
+    50 + BURST.saturating_sub(services)
 }
 
 fn slow(mut times: Vec<Duration>) -> Option<Duration> {
@@ -412,10 +416,9 @@ fn flap(
     stop: &AtomicBool,
     changes: &AtomicUsize,
 ) -> anyhow::Result<()> {
-    let quick = QUICK + BURST.saturating_sub(beside.services);
     let mut due = Instant::now();
     for change in 0.. {
-        let pace = if change < quick { 4 * CHANGES } else { CHANGES };
+        let pace = if change < quick(beside.services) { 4 * CHANGES } else { CHANGES };
         due = due.max(Instant::now()) + Duration::from_secs(1) / u32::try_from(pace)?;
         sleep(due.saturating_duration_since(Instant::now()));
         if stop.load(Ordering::Relaxed) {

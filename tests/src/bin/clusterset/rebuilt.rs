@@ -105,6 +105,7 @@ fn rebuilt(world: &mut World) -> anyhow::Result<()> {
 
     let anew = start(world, "c4-anew", PODS[1], 6)?;
     export(&anew, &namespace, PODS[1])?;
+    anew.wait_for_addresses(&namespace, &["10.77.42.11", "10.77.42.12"])?;
     let refused = link(world, &anew, &[])?;
     let message = said(&refused);
     ensure!(!refused.status.success() && message.contains("give --replace"), "{message}");
