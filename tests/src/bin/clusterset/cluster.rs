@@ -191,9 +191,10 @@ impl Cluster {
         self.api().apply(&objects::export(namespace))
     }
 
-    /// Deletes the export of a case.
+    /// Deletes the export of a case. Readers believe that soon.
     pub(crate) fn unexport(&self, namespace: &str) -> anyhow::Result<()> {
-        self.api().delete(&objects::export(namespace))
+        self.api().delete(&objects::export(namespace))?;
+        self.renew_lease()
     }
 
     /// The import of a case, if there is one.

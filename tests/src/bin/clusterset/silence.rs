@@ -80,7 +80,6 @@ pub(crate) fn follows_again(
     second.wait_for_addresses(namespace, &["10.77.9.17"])?;
     is_unchanged(world, namespace, before)?;
     first.unexport(namespace)?;
-    first.renew_lease()?;
     second.wait_for_nothing(namespace)
 }
 
