@@ -25,6 +25,8 @@ pub mod controller;
 #[cfg(feature = "clusters")]
 pub mod dashboard;
 #[cfg(feature = "suites")]
+pub mod deployed;
+#[cfg(feature = "suites")]
 pub mod fuzz;
 #[cfg(feature = "suites")]
 pub mod interpreter;
@@ -34,6 +36,7 @@ pub mod manifests;
 #[cfg(feature = "suites")]
 pub mod member;
 pub mod netns;
+pub mod nft;
 #[cfg(feature = "suites")]
 pub mod objects;
 #[cfg(feature = "clusters")]

@@ -28,7 +28,7 @@ pub use crate::{
     run::Run,
     server::Server,
     site::{Launch, Site},
-    suite::{Suite, is_full, skip, tell},
+    suite::{Suite, is_full, skip, tell, tell_table},
     target::{DEAF, TCP, Target, UDP},
     topology::{Subnet, network::Network},
     wait,

@@ -63,6 +63,21 @@ pub fn tell(line: impl Into<String>) {
     NOTES.lock().push(line.into());
 }
 
+/// Adds a table to what is printed about the case that is running. With `MCS_BLESS=1` it replaces the one with the same first
+/// column in a file of `tests/results` too.
+pub fn tell_table(table: &str, file: &str) -> anyhow::Result<()> {
+    table.lines().for_each(tell);
+    if env::var_os("MCS_BLESS").is_none() {
+        return Ok(());
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results").join(file);
+    let text = fs::read_to_string(&path)?;
+    let column = table.split_inclusive('|').take(2).collect::<String>();
+    let begin = text.find(&column).context("the file has no such table")?;
+    let end = text[begin..].find("\n\n").map_or(text.len(), |length| begin + length + 1);
+    Ok(fs::write(path, format!("{}{table}{}", &text[..begin], &text[end..]))?)
+}
+
 /// The command line of a suite.
 #[derive(Clone, Debug, Parser)]
 pub struct Args {

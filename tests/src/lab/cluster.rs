@@ -34,6 +34,7 @@ use self::{certificates::Authority, hierarchies::Hierarchies, network::Wan};
 
 mod addons;
 pub mod certificates;
+mod cilium;
 mod claim;
 mod cni;
 mod containerd;
@@ -73,6 +74,9 @@ pub struct Plan {
     /// The mode of kube-proxy; if several are given, clusters take them in turn
     #[arg(long, value_enum, value_delimiter = ',', default_value = "nftables")]
     pub proxy: Vec<ProxyMode>,
+    /// Pods of the first cluster are not connected, and nobody waits for its nodes, which do not get ready: the caller does both.
+    #[arg(skip)]
+    pub cni_later: bool,
 }
 
 impl Plan {
@@ -89,6 +93,11 @@ impl Plan {
     /// How pods of a cluster are connected to their node.
     pub fn cni(&self, cluster: Cluster) -> Cni {
         in_turn(&self.cni, cluster)
+    }
+
+    /// Whether its pods are connected later.
+    const fn cni_comes_later(&self, cluster: Cluster) -> bool {
+        self.cni_later && cluster.number == 1
     }
 
     /// How kube-proxy does its work in a cluster.
@@ -226,12 +235,18 @@ fn start_cluster(setup: &ClusterSetup<'_>, cluster: Cluster) -> anyhow::Result<(
     let mut control_plane = control_plane::start(setup, cluster, &authority)?;
     observer.progress(&format!("{cluster}: the API server is ready"));
     addons::install_types(setup, cluster, &mut control_plane)?;
+    if setup.plan.cni(cluster) == Cni::Cilium {
+        cilium::install_types(setup, cluster)?;
+    }
     let start = |node| node::start(setup, node, &authority);
     let nodes: Vec<_> = setup.plan.nodes(cluster).map(start).collect::<anyhow::Result<_>>()?;
     if nodes.is_empty() {
         return Ok(());
     }
     addons::install_dns(setup, cluster)?;
+    if setup.plan.cni_comes_later(cluster) {
+        return Ok(());
+    }
     for node in nodes {
         node.wait(setup)?;
     }

@@ -57,10 +57,7 @@ impl Kind {
 
     /// A directory of the source of the family.
     pub(crate) fn source(self, below: &str) -> Result<PathBuf> {
-        let variable = mcs_tests::cluster::source_variable(self.family());
-        let source = std::env::var_os(&variable)
-            .with_context(|| format!("{variable} names no source: run `cargo xtask test`"))?;
-        Ok(Path::new(&source).join(below))
+        Ok(Programs::from_env().source(self.family())?.join(below))
     }
 
     /// Flags of the agent.

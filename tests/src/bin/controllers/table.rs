@@ -50,13 +50,5 @@ fn print(world: &mut World) -> Result {
         let seconds = time.as_secs_f64();
         writeln!(table, "| {program} | {of_limits} | {change} | {seen} | {seconds:.0} |")?;
     }
-    table.lines().for_each(tell);
-    if std::env::var_os("MCS_BLESS").is_some() {
-        let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("results/controllers.md");
-        let text = fs::read_to_string(&path)?;
-        let begin = text.find("| controller |").context("the file has no table")?;
-        let end = text[begin..].find("\n\n").map_or(text.len(), |length| begin + length + 1);
-        fs::write(path, format!("{}{table}{}", &text[..begin], &text[end..]))?;
-    }
-    Ok(())
+    tell_table(&table, "controllers.md")
 }

@@ -5,7 +5,7 @@ use rustix::process::{Pid, kill_process};
 
 use crate::prelude::*;
 
-/// The pod of [`crate::clients::Place::Pod`].
+/// The pod of [`Place::Pod`].
 pub(crate) const POD: &str = "client";
 
 /// The questions, by `mcs` as this makes it.

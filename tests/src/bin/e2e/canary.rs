@@ -1,6 +1,8 @@
 //! A second release of the chart on some of the nodes.
 
-use crate::{agents::NAMESPACE, prelude::*, uninstall::traces};
+use mcs_tests::deployed::{agents::NAMESPACE, traces};
+
+use crate::prelude::*;
 
 /// The second release, and its DaemonSet.
 const RELEASE: &str = "canary";
@@ -154,7 +156,7 @@ impl Pool<'_> {
     }
 
     fn client(&self, node: Node) -> Client<'_> {
-        Client::new(self.world, self.importer, Place::Node(node))
+        Client::new(self.importer, Place::Node(node))
     }
 }
 

@@ -3,7 +3,7 @@
 use std::{env, os::unix::fs::PermissionsExt as _};
 
 use anyhow::anyhow;
-use mcs_tests::{browser::Browser, charts::Copies};
+use mcs_tests::{browser::Browser, charts::Copies, deployed::is_clean_of};
 
 use crate::{faults, pictures, prelude::*};
 
@@ -62,7 +62,7 @@ fn makes_a_clusterset(world: &mut World) -> Result {
     members.iter().try_for_each(|member| answers_by_name(world, member))?;
     let said = run(mcs(world, &["down"])?.arg("--yes"))?;
     ensure!(said.contains("vip-ranges.clusterset.mcs-agent.io"), "{said}");
-    in_each(members, |member| uninstall::is_clean_of(member, NAME))?;
+    in_each(members, |member| is_clean_of(member, NAME))?;
     members.iter().try_for_each(has_no_imports)?;
     in_each(members, |member| member.run(&["delete", "serviceexport,service", SERVICE]).map(drop))?;
     goes_without_id(world)?;
@@ -290,7 +290,7 @@ fn asks(world: &World, member: &Member) -> Result {
         command.arg(verb).arg("--kubeconfig").arg(member.kubectl.kubeconfig());
         Ok(command)
     };
-    let client = Client::new(world, member, Place::Pod);
+    let client = Client::new(member, Place::Pod);
     ask::answers(of_one, &client, SERVICE)?;
     if !is_full() {
         return Ok(());
@@ -331,7 +331,7 @@ pub(crate) fn tool(world: &World) -> Result<Command> {
 
 /// Waits until servers of both clusters answer a pod.
 pub(crate) fn answers_by_name(world: &World, member: &Member) -> Result {
-    let client = Client::new(world, member, Place::Pod);
+    let client = Client::new(member, Place::Pod);
     let to = format!("{SERVICE}.{NAMESPACE}.svc.clusterset.local:{TCP}");
     let servers: Vec<BTreeSet<_>> = world
         .members

@@ -31,7 +31,7 @@ impl Clusters {
         let programs = Programs::from_env();
         let (kubeconfigs, own) = match kubeconfigs {
             [] => {
-                let own = OwnClusters::start(&programs, &plan(), keep)?;
+                let own = OwnClusters::start(ClusterSet::TESTS, &programs, &plan(), keep)?;
                 let [a, b] = [1, 2].map(|number| Cluster { set: ClusterSet::TESTS, number });
                 ([a, b].map(Cluster::kubeconfig), Some(own))
             }
@@ -90,5 +90,6 @@ fn plan() -> Plan {
         kubernetes: vec![Kubernetes::Newest, Kubernetes::Oldest],
         cni: vec![Cni::Flannel, Cni::Ptp],
         proxy: vec![ProxyMode::Nftables, ProxyMode::Iptables],
+        cni_later: false,
     }
 }

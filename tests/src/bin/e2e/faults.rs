@@ -276,7 +276,7 @@ pub(crate) fn are_named(world: &World) -> Result {
     second.service(FAR)?;
     second.export(FAR)?;
     let domain = format!("{FAR}.{NAMESPACE}.svc.clusterset.local:{TCP}");
-    let client = Client::new(world, first, Place::Pod);
+    let client = Client::new(first, Place::Pod);
     wait::within(PATIENCE, "a service of another cluster", || client.ask("tcp", &domain))?;
     let seed = fastrand::u64(..);
     tell(format!("seed {seed}"));

@@ -9,26 +9,21 @@ use mcs_tests::{cluster::TRAFFIC, suite};
 
 use crate::prelude::*;
 
-mod agents;
 mod ask;
 mod canary;
 mod capabilities;
 mod changes;
 mod chart_mcs;
-mod clients;
 mod clusters;
 mod faults;
 mod foreign;
-mod member;
 mod mounts;
 mod neighbours;
 mod pictures;
 mod prelude;
 mod proxyless;
 mod reach;
-mod release;
 mod submariner;
-mod target;
 mod uninstall;
 mod world;
 

@@ -3,13 +3,14 @@
 pub(crate) use mcs_tests::cluster::{self, Node, Programs};
 pub(crate) use mcs_tests::prelude::*;
 
-pub(crate) use crate::{
+pub(crate) use mcs_tests::deployed::{
+    Client, Load, Member, NAMESPACE, PATIENCE, Place, TCP, Target, UDP,
     agents::{self, NAME},
+    is_clean,
+};
+
+pub(crate) use crate::{
     ask::{self},
-    clients::{Client, Load, Place},
-    member::{self, Member, NAMESPACE, PATIENCE},
     reach::imported,
-    target::{TCP, Target, UDP},
-    uninstall,
     world::World,
 };

@@ -37,7 +37,7 @@ fn without(world: &mut World) -> Result {
     }
     target.withdraw(importer)?;
     world.release.remove(importer)?;
-    uninstall::is_clean(importer)?;
+    is_clean(importer)?;
 
     drop(stopped);
     for client in &clients {

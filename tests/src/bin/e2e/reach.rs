@@ -1,6 +1,8 @@
 //! Clients of one cluster reach the pods of the other.
 
-use crate::{clients::Answer, prelude::*};
+use mcs_tests::deployed::Answer;
+
+use crate::prelude::*;
 
 pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("the chart is rolled out on every node", rolled_out);
@@ -59,7 +61,7 @@ fn by_name(world: &mut World) -> Result {
         let target = imported(world, "named", importer, exporter)?;
         let backends = exporter.backends()?;
         for place in Place::PODS {
-            let client = Client::new(world, importer, place);
+            let client = Client::new(importer, place);
             for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
                 let to = format!("{}:{port}", target.domain());
                 wait::within(PATIENCE, &format!("{to} for {client}"), || {
@@ -82,7 +84,7 @@ fn of_both(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let target = imported(world, "both", importer, exporter)?;
     target.publish(importer, &[importer, exporter])?;
-    let client = Client::new(world, importer, Place::Pod);
+    let client = Client::new(importer, Place::Pod);
     let mut missing = importer.backends()?;
     missing.extend(exporter.backends()?);
     wait::within(PATIENCE, "every server of both clusters to answer", || {

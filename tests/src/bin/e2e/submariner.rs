@@ -1,6 +1,8 @@
 //! The objects that Submariner leaves in its clusters: ClusterSet VIPs whose endpoints are ClusterIPs.
 
-use crate::{member::SERVER, prelude::*};
+use mcs_tests::deployed::{SERVER, ports};
+
+use crate::prelude::*;
 
 /// The exported Service, and so its import.
 const NAME: &str = "nginx";
@@ -89,7 +91,7 @@ impl<'a> Exported<'a> {
     fn is_served(&self, world: &World, places: &[Place]) -> Result {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
             for place in places {
-                let client = Client::new(world, member, *place);
+                let client = Client::new(member, *place);
                 for (protocol, port) in [("tcp", TCP), ("udp", UDP)] {
                     self.all_answer(&client, protocol, SocketAddr::new(VIP.into(), port))?;
                     let own = member.backends()?;
@@ -110,7 +112,7 @@ impl<'a> Exported<'a> {
 
     /// Waits until every server of both clusters has answered at the VIP.
     fn all_answer(&self, client: &Client<'_>, protocol: &str, vip: SocketAddr) -> Result {
-        let port = if protocol == "tcp" { member::TCP } else { member::UDP };
+        let port = if protocol == "tcp" { ports::TCP } else { ports::UDP };
         let mut missing = BTreeSet::new();
         for member in self.members {
             let all = member.backends()?.into_iter();

@@ -2,7 +2,9 @@
 
 use std::cell::Cell;
 
-use crate::{Args, clusters::Clusters, prelude::*, release::Release};
+use mcs_tests::deployed::Release;
+
+use crate::{Args, clusters::Clusters, prelude::*};
 
 // They have to be removed in this order.
 pub(crate) struct World {
@@ -19,8 +21,8 @@ impl World {
         let begin = Instant::now();
         let clusters = Clusters::begin(&args.kubeconfig, args.keep)?;
         let member = |kubeconfig: &Path| {
-            let image = &args.traffic_image;
-            Member::begin(&clusters.programs, kubeconfig, &clusters.directory, image)
+            let (image, traffic) = (&args.traffic_image, clusters.traffic.as_deref());
+            Member::begin(&clusters.programs, kubeconfig, &clusters.directory, image, traffic)
                 .with_context(|| kubeconfig.display().to_string())
         };
         let [a, b] = &clusters.kubeconfigs;
@@ -47,7 +49,7 @@ impl World {
         if member.node.is_none() {
             tell(format!("without a process of the node: that of {} is elsewhere", member.name));
         }
-        Client::all(self, member)
+        Client::all(member)
     }
 
     /// A service with addresses that no other has, in the families that the importer's pods have.

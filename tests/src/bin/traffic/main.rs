@@ -15,7 +15,7 @@ use std::{
 
 use anyhow::{Context as _, bail};
 use mcs_tests::{
-    client::{Family, Reply, ask, connected, identity, udp},
+    client::{Family, Reply, ask, connected, identity, receive_nameless, udp, udp_connected},
     server::Server,
     traffic::Load,
 };
@@ -23,7 +23,8 @@ use mcs_tests::{
 const USAGE: &str = "\
 usage: traffic serve TCP-PORT UDP-PORT     at each address of $POD_IPS, until it is killed
        traffic sleep                       until it is killed
-       traffic ask tcp|udp NAME:PORT [N]   prints for each address of the name who
+       traffic ask tcp|udp|udp-connected NAME:PORT [N]
+                                           prints for each address of the name who
                                            answered, as they say, and as is shown; N times
        traffic load WHAT=ADDRESS:PORT...   until standard input ends; WHAT is tcp, udp or from";
 
@@ -38,8 +39,8 @@ fn main() -> ExitCode {
     let done = match arguments.as_slice() {
         ["serve", tcp, udp] => serve(tcp, udp),
         ["sleep"] => sleep(),
-        ["ask", protocol @ ("tcp" | "udp"), to] => ask_all(protocol, to, 1),
-        ["ask", protocol @ ("tcp" | "udp"), to, times] => times
+        ["ask", protocol @ ("tcp" | "udp" | "udp-connected"), to] => ask_all(protocol, to, 1),
+        ["ask", protocol @ ("tcp" | "udp" | "udp-connected"), to, times] => times
             .parse()
             .with_context(|| format!("{times} is no number"))
             .and_then(|times| ask_all(protocol, to, times)),
@@ -82,12 +83,18 @@ fn ask_all(protocol: &str, to: &str, times: u32) -> anyhow::Result<()> {
     for address in resolve(to)? {
         for _ in 0..times {
             let family = family(address);
-            let reply = if protocol == "tcp" {
-                let stream =
-                    connected(family, address).with_context(|| format!("connect {address}"))?;
-                Reply { backend: identity(&stream)?, source: stream.peer_addr()? }
-            } else {
-                ask(&udp(family)?, address)?
+            let connect = || format!("connect {address}");
+            let reply = match protocol {
+                "tcp" => {
+                    let stream = connected(family, address).with_context(connect)?;
+                    Reply { backend: identity(&stream)?, source: stream.peer_addr()? }
+                }
+                "udp-connected" => {
+                    let socket = udp_connected(family, address).with_context(connect)?;
+                    socket.send(b"who are you")?;
+                    Reply { backend: receive_nameless(&socket)?, source: socket.peer_addr()? }
+                }
+                _ => ask(&udp(family)?, address)?,
             };
             println!("{address} {} {}", reply.backend, reply.source);
         }

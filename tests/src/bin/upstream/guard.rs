@@ -1,6 +1,6 @@
 //! A rule on every node that drops and counts what reaches netfilter for a ClusterIP, before kube-proxy's rules translate it.
 
-use mcs_tests::{cluster::Node, prelude::*};
+use mcs_tests::{cluster::Node, nft, prelude::*};
 
 const TABLE: &str = "inet mcs-upstream-guard";
 
@@ -40,10 +40,7 @@ pub(crate) fn dropped(nodes: &[Node]) -> Result<u64> {
     for node in nodes {
         let mut list = node.command("nft");
         list.args(["list", "table"]).args(TABLE.split(' '));
-        let text = process::run(&mut list, "")?;
-        let counts = text.split("counter packets ").skip(1);
-        let counts = counts.filter_map(|rest| rest.split(' ').next()?.parse::<u64>().ok());
-        sum += counts.sum::<u64>();
+        sum += nft::counted(&process::run(&mut list, "")?).into_iter().sum::<u64>();
     }
     Ok(sum)
 }

@@ -45,8 +45,9 @@ impl World {
             kubernetes: vec![Kubernetes::Newest],
             cni: vec![Cni::Ptp],
             proxy: vec![ProxyMode::Nftables],
+            cni_later: false,
         };
-        let clusters = OwnClusters::start(&programs, &plan, keep)?;
+        let clusters = OwnClusters::start(ClusterSet::TESTS, &programs, &plan, keep)?;
         // It goes with the clusters, however this process ends.
         let directory = ClusterSet::TESTS.directory().join("suite");
         fs::create_dir_all(&directory).with_context(|| directory.display().to_string())?;

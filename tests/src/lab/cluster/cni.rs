@@ -1,13 +1,18 @@
 //! How pods are connected to their node.
 
-use std::{fmt, fs, path::PathBuf};
+use std::{
+    fmt::{self, Write as _},
+    fs,
+    path::PathBuf,
+};
 
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::layout::Node;
+use crate::netns::Namespace;
 
-/// A CNI plugin, with a configuration that masquerades nothing.
+/// What connects pods. [`Self::BridgeMasq`] alone masquerades.
 #[derive(Clone, Copy, PartialEq, Eq, Default, Debug, ValueEnum)]
 pub enum Cni {
     /// A veth and a route for each pod
@@ -17,6 +22,12 @@ pub enum Cni {
     Bridge,
     /// The same, and flannel's VXLAN between the nodes of the cluster
     Flannel,
+    /// As bridge, and what leaves the pods of a node gets the node's address
+    BridgeMasq,
+    /// A macvlan on eth0 for each pod; the node has one too, by which it reaches its pods
+    Macvlan,
+    /// Cilium's agent beside kube-proxy
+    Cilium,
 }
 
 impl fmt::Display for Cni {
@@ -25,6 +36,9 @@ impl fmt::Display for Cni {
             Self::Ptp => "ptp",
             Self::Bridge => "bridge",
             Self::Flannel => "flannel",
+            Self::BridgeMasq => "bridge-masq",
+            Self::Macvlan => "macvlan",
+            Self::Cilium => "cilium",
         })
     }
 }
@@ -35,14 +49,42 @@ impl Cni {
         match self {
             Self::Ptp => "ptp",
             // flannel's plugin calls it.
-            Self::Bridge | Self::Flannel => "bridge",
+            Self::Bridge | Self::Flannel | Self::BridgeMasq => "bridge",
+            Self::Macvlan => "macvlan",
+            Self::Cilium => "cilium-cni",
         }
     }
+
+    /// Whether something has to run on a node before its pods are connected.
+    pub(super) const fn has_daemon(self) -> bool {
+        matches!(self, Self::Flannel | Self::Cilium)
+    }
 }
+
+/// The macvlan of the node itself.
+const OWN_MACVLAN: &str = "pods";
 
 /// Where containerd looks for configurations.
 pub(super) fn directory(node: Node) -> PathBuf {
     node.directory().join("cni")
+}
+
+/// Connects the pods of a node, by what is there already.
+pub(super) fn install(cni: Cni, node: Node) -> anyhow::Result<()> {
+    if cni == Cni::Cilium {
+        return node.start_cilium();
+    }
+    if cni == Cni::Macvlan {
+        let mut commands = format!(
+            "link add {OWN_MACVLAN} link eth0 type macvlan mode bridge\nlink set {OWN_MACVLAN} up\n"
+        );
+        for gateway in node.gateway() {
+            let flags = if gateway.addr().is_ipv6() { " nodad" } else { "" };
+            writeln!(commands, "address add {gateway} dev {OWN_MACVLAN}{flags}")?;
+        }
+        Namespace::open(&node.netns())?.ip(&commands)?;
+    }
+    write(cni, node, None)
 }
 
 /// Writes the configuration of a node. Without `mtu`, devices of pods have that of the machine.
@@ -58,10 +100,15 @@ pub(super) fn write(cni: Cni, node: Node, mtu: Option<u16>) -> anyhow::Result<()
             "routes": [{ "dst": "0.0.0.0/0" }, { "dst": "::/0" }],
         },
     });
-    if cni.plugin() == "bridge" {
-        plugin["bridge"] = json!("cni0");
-        plugin["isGateway"] = json!(true);
-        plugin["hairpinMode"] = json!(true);
+    match cni.plugin() {
+        "bridge" => {
+            plugin["bridge"] = json!("cni0");
+            plugin["isGateway"] = json!(true);
+            plugin["hairpinMode"] = json!(true);
+            plugin["ipMasq"] = json!(cni == Cni::BridgeMasq);
+        }
+        "macvlan" => plugin["master"] = json!("eth0"),
+        _ => {}
     }
     if let Some(mtu) = mtu {
         plugin["mtu"] = json!(mtu);

@@ -21,8 +21,13 @@ pub(super) fn root(node: Node) -> PathBuf {
 
 /// Its configuration.
 pub(super) fn config(setup: &ClusterSetup<'_>, node: Node) -> anyhow::Result<String> {
-    let plugins = setup.programs.find(setup.plan.cni(node.cluster).plugin())?;
-    let plugins = plugins.parent().context("a program lies in a directory")?;
+    // Cilium's plugin is not among the others.
+    let plugins = [setup.plan.cni(node.cluster).plugin(), "portmap"].map(|plugin| {
+        let program = setup.programs.find(plugin)?;
+        let directory = program.parent().context("a program lies in a directory")?;
+        anyhow::Ok(format!("{:?}", directory.display().to_string()))
+    });
+    let [first, second] = plugins;
     Ok(format!(
         r#"version = 3
 root = "{root}"
@@ -34,14 +39,15 @@ restrict_oom_score_adj = true
 netns_mounts_under_state_dir = true
 
 [plugins."io.containerd.cri.v1.runtime".cni]
-bin_dirs = ["{plugins}"]
+bin_dirs = [{first}, {second}]
 conf_dir = "{cni}"
 
 [plugins."io.containerd.cri.v1.images".pinned_images]
 sandbox = "{pause}"
 "#,
         root = root(node).display(),
-        plugins = plugins.display(),
+        first = first?,
+        second = second?,
         cni = cni::directory(node).display(),
         pause = images::PAUSE,
     ))

@@ -63,9 +63,25 @@ impl Daemons {
         program: &Path,
         flags: impl IntoIterator<Item = String>,
     ) -> anyhow::Result<()> {
+        let cgroup = self.cgroup(name)?;
+        self.start_in(&cgroup, name, program, flags)
+    }
+
+    /// Writes the script of one that somebody else starts.
+    pub(super) fn prepare(
+        &self,
+        name: &str,
+        program: &Path,
+        flags: impl IntoIterator<Item = String>,
+    ) -> anyhow::Result<()> {
+        self.write_script(&self.cgroup(name)?, name, program, flags)
+    }
+
+    /// Makes the cgroup of one.
+    fn cgroup(&self, name: &str) -> anyhow::Result<PathBuf> {
         let cgroup = self.cgroup.join(name);
         fs::create_dir_all(&cgroup).with_context(|| format!("cannot make {}", cgroup.display()))?;
-        self.start_in(&cgroup, name, program, flags)
+        Ok(cgroup)
     }
 
     /// Starts one in the cgroup above those of the others. It has to leave it.
@@ -92,6 +108,10 @@ impl Daemons {
         self.directory.join(format!("{name}.sh"))
     }
 
+    fn log(&self, name: &str) -> PathBuf {
+        self.directory.join(format!("{name}.log"))
+    }
+
     /// The first lines of a script, which join cgroups.
     fn head(&self, cgroup: &Path) -> Vec<u8> {
         let join =
@@ -112,17 +132,29 @@ impl Daemons {
         program: &Path,
         flags: impl IntoIterator<Item = String>,
     ) -> anyhow::Result<()> {
-        let (script, log) = (self.script(name), self.directory.join(format!("{name}.log")));
-        let flags = flags.into_iter().map(OsString::from);
-        let mut text = self.head(cgroup);
-        text.extend([b"exec </dev/null >>".as_slice(), &quote(log.as_os_str())].concat());
-        text.extend(b" 2>&1\n");
-        text.extend(exec(self.enter.iter().cloned().chain([program.into()]).chain(flags)));
-        text.push(b'\n');
-        write(&script, &text)?;
+        self.write_script(cgroup, name, program, flags)?;
+        let (script, log) = (self.script(name), self.log(name));
         let child = run(&script)?;
         self.started.push(Daemon { script, log, child });
         Ok(())
+    }
+
+    fn write_script(
+        &self,
+        cgroup: &Path,
+        name: &str,
+        program: &Path,
+        flags: impl IntoIterator<Item = String>,
+    ) -> anyhow::Result<()> {
+        let flags = flags.into_iter().map(OsString::from);
+        let mut text = self.head(cgroup);
+        text.extend(
+            [b"exec </dev/null >>".as_slice(), &quote(self.log(name).as_os_str())].concat(),
+        );
+        text.extend(b" 2>&1\n");
+        text.extend(exec(self.enter.iter().cloned().chain([program.into()]).chain(flags)));
+        text.push(b'\n');
+        write(&self.script(name), &text)
     }
 
     /// Tries until `attempt` gives a value, as long as all of them run and nobody objects.

@@ -5,7 +5,7 @@ use std::fs;
 use anyhow::Context as _;
 use serde_json::json;
 
-use super::{ClusterSetup, cni, daemons::Daemons, kubectl::Kubectl, layout::Node};
+use super::{ClusterSetup, cni, daemons::Daemons, layout::Node, node};
 
 /// Starts it on a node whose kubelet runs, and configures the CNI plugin when it is ready: the node has no network before.
 pub(super) fn start(
@@ -25,13 +25,7 @@ pub(super) fn start(
     });
     fs::write(&configuration, format!("{text:#}\n"))?;
 
-    // Other CNIs here take the ranges from the layout; flannel takes them from the Node.
-    let [v4, v6] = node.pods();
-    let ranges = json!({ "spec": { "podCIDR": v4, "podCIDRs": [v4, v6] } }).to_string();
-    let kubectl = Kubectl::new(setup.programs, cluster)?;
-    daemons.wait(&format!("{node} to exist"), setup.observer, || {
-        kubectl.run(&["patch", "node", &node.to_string(), "--patch", &ranges])
-    })?;
+    node::assign_ranges(setup, node, daemons)?;
 
     let path = |file: &std::path::Path| file.display().to_string();
     let words = [

@@ -31,20 +31,43 @@ pub(super) const API_SERVER_PORT: u16 = 6443;
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct ClusterSet {
     name: &'static str,
+    command: &'static str,
     v4_base: u8,
     v6_base: u16,
 }
 
 impl ClusterSet {
     /// The one of `cargo xtask clusters`.
-    pub const DEVELOPMENT: Self = Self { name: "mcs-clusters", v4_base: 180, v6_base: 0x180 };
+    pub const DEVELOPMENT: Self = Self {
+        name: "mcs-clusters",
+        command: "cargo xtask clusters",
+        v4_base: 180,
+        v6_base: 0x180,
+    };
 
     /// The one of the end-to-end suite.
-    pub const TESTS: Self = Self { name: "mcs-e2e", v4_base: 190, v6_base: 0x190 };
+    pub const TESTS: Self = Self {
+        name: "mcs-e2e",
+        command: "cargo xtask clusters --set tests",
+        v4_base: 190,
+        v6_base: 0x190,
+    };
+
+    /// The one of the suite of CNIs.
+    pub const CNIS: Self = Self {
+        name: "mcs-cni",
+        command: "cargo xtask clusters --set cnis",
+        v4_base: 210,
+        v6_base: 0x210,
+    };
+
+    /// Every set.
+    pub(super) const ALL: [Self; 3] = [Self::DEVELOPMENT, Self::TESTS, Self::CNIS];
 
     /// One that nobody starts.
     #[cfg(test)]
-    pub(super) const UNIT_TEST: Self = Self { name: "mcs-unit-test", v4_base: 200, v6_base: 0x200 };
+    pub(super) const UNIT_TEST: Self =
+        Self { name: "mcs-unit-test", command: "", v4_base: 200, v6_base: 0x200 };
 
     /// The most clusters of a set, and the most nodes of a cluster.
     pub const MOST: u8 = 9;
@@ -52,6 +75,11 @@ impl ClusterSet {
     /// What all names begin with. Names of interfaces, which have 15 bytes at most, begin with it too.
     pub const fn name(self) -> &'static str {
         self.name
+    }
+
+    /// What people run to look at it and to remove it.
+    pub const fn command(self) -> &'static str {
+        self.command
     }
 
     /// Where its state lies.
@@ -65,7 +93,7 @@ impl ClusterSet {
     }
 
     /// The network namespace that links all others.
-    pub(super) fn wan(self) -> String {
+    pub fn wan(self) -> String {
         format!("{}-wan", self.name)
     }
 
@@ -227,9 +255,18 @@ impl Node {
 
     /// The addresses of its pods.
     pub fn pods(self) -> [IpNet; 2] {
+        self.among_pods(0)
+    }
+
+    /// The gateway of its pods, with the length of the range.
+    pub(super) fn gateway(self) -> [IpNet; 2] {
+        self.among_pods(1)
+    }
+
+    fn among_pods(self, host: u8) -> [IpNet; 2] {
         let cluster = self.cluster;
         let fourth = self.number.into();
-        [cluster.v4(self.number, 0, 24), cluster.v6(cluster.number.into(), fourth, 0, 64)]
+        [cluster.v4(self.number, host, 24), cluster.v6(cluster.number.into(), fourth, host, 64)]
     }
 }
 
@@ -244,16 +281,13 @@ mod tests {
 
     #[test]
     fn ranges_are_apart_and_contain_what_belongs_there() {
-        let mut ranges: Vec<IpNet> =
-            ["10.180.0.0/24", "10.190.0.0/24"].map(|range| range.parse().unwrap()).into();
-        ranges.extend(
-            ["fd00:180::/64", "fd00:190::/64"].map(|range| range.parse::<IpNet>().unwrap()),
-        );
-        let clusters = |set: ClusterSet| set.clusters(ClusterSet::MOST);
-        for cluster in clusters(ClusterSet::DEVELOPMENT).chain(clusters(ClusterSet::TESTS)) {
+        let wans = ["10.180.0.0/24", "10.190.0.0/24", "10.210.0.0/24"].into_iter();
+        let wans = wans.chain(["fd00:180::/64", "fd00:190::/64", "fd00:210::/64"]);
+        let wans: Vec<IpNet> = wans.map(|range| range.parse().unwrap()).collect();
+        let mut ranges = wans.clone();
+        for cluster in ClusterSet::ALL.into_iter().flat_map(|set| set.clusters(ClusterSet::MOST)) {
             for family in [0, 1] {
-                let wan =
-                    |address: &IpAddr| ranges[..4].iter().any(|range| range.contains(address));
+                let wan = |address: &IpAddr| wans.iter().any(|range| range.contains(address));
                 assert!(wan(&cluster.addresses()[family]));
                 assert!(cluster.services()[family].contains(&cluster.dns()[family]));
                 for node in cluster.nodes(ClusterSet::MOST) {

@@ -17,7 +17,7 @@ use serde_json::json;
 use super::{
     ClusterSetup, Cni, Kubernetes,
     certificates::{Authority, User},
-    cni, containerd,
+    cilium, cni, containerd,
     daemons::{self, Daemons},
     flannel, kubeconfig,
     kubectl::Kubectl,
@@ -57,18 +57,25 @@ pub(super) fn start(
     let config = directory.join("containerd.toml");
     fs::write(&config, containerd::config(setup, node)?)?;
     let cni = setup.plan.cni(node.cluster);
-    if cni == Cni::Flannel {
-        fs::create_dir_all(cni::directory(node))?;
-    } else {
-        cni::write(cni, node, None)?;
+    fs::create_dir_all(cni::directory(node))?;
+    let is_later = setup.plan.cni_comes_later(node.cluster);
+    if !cni.has_daemon() && !is_later {
+        cni::install(cni, node)?;
     }
     let flags = ["--config".to_owned(), config.display().to_string()];
     daemons.start("containerd", &setup.programs.find("containerd")?, flags)?;
     containerd::wait(setup, node, &mut daemons)?;
 
     kubelet(setup, node, authority, &mut daemons)?;
-    if cni == Cni::Flannel {
-        flannel::start(setup, node, &mut daemons)?;
+    match cni {
+        Cni::Flannel => flannel::start(setup, node, &mut daemons)?,
+        Cni::Cilium => {
+            cilium::prepare(setup, node, &mut daemons)?;
+            if !is_later {
+                cni::install(cni, node)?;
+            }
+        }
+        _ => {}
     }
     kube_proxy(setup, node, authority, &mut daemons)?;
     Ok(RunningNode { node, daemons })
@@ -79,6 +86,11 @@ impl Node {
     pub fn stop(self, daemon: &str) -> anyhow::Result<()> {
         let cgroup = self.cgroup()?.join(daemon);
         fs::write(cgroup.join("cgroup.kill"), "1").with_context(|| cgroup.display().to_string())
+    }
+
+    /// Connects its pods, where the plan has left that for later.
+    pub fn install_cni(self, cni: Cni) -> anyhow::Result<()> {
+        cni::install(cni, self)
     }
 
     /// Starts a daemon again that was killed, without waiting for it.
@@ -101,6 +113,21 @@ impl RunningNode {
             Ok(())
         })
     }
+}
+
+/// Tells the Node the ranges of its pods. Most CNIs here take them from the layout instead.
+pub(super) fn assign_ranges(
+    setup: &ClusterSetup<'_>,
+    node: Node,
+    daemons: &mut Daemons,
+) -> anyhow::Result<()> {
+    let [v4, v6] = node.pods();
+    let ranges = json!({ "spec": { "podCIDR": v4, "podCIDRs": [v4, v6] } }).to_string();
+    let kubectl = Kubectl::new(setup.programs, node.cluster)?;
+    daemons.wait(&format!("{node} to exist"), setup.observer, || {
+        kubectl.run(&["patch", "node", &node.to_string(), "--patch", &ranges])
+    })?;
+    Ok(())
 }
 
 /// Makes the node's namespaces, and starts the process that holds them.

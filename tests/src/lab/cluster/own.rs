@@ -3,7 +3,7 @@
 use std::{
     process,
     sync::{
-        Arc,
+        Arc, Weak,
         atomic::{AtomicBool, Ordering},
     },
     thread,
@@ -23,7 +23,7 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// The exit status of what Ctrl-C has ended, as shells have it.
 const INTERRUPTED: i32 = 130;
 
-/// The clusters of [`ClusterSet::TESTS`]. They are removed when this is dropped, and when a signal ends the process.
+/// The clusters of a set of a suite. They are removed when this is dropped, and when a signal ends the process.
 #[derive(Debug)]
 pub struct OwnClusters {
     claim: Arc<Claim>,
@@ -33,8 +33,13 @@ pub struct OwnClusters {
 
 impl OwnClusters {
     /// Starts them, and tells the progress on standard output. `keep`: they stay.
-    pub fn start(programs: &Programs, plan: &Plan, keep: bool) -> anyhow::Result<Self> {
-        let claim = Arc::new(Claim::take(ClusterSet::TESTS)?);
+    pub fn start(
+        set: ClusterSet,
+        programs: &Programs,
+        plan: &Plan,
+        keep: bool,
+    ) -> anyhow::Result<Self> {
+        let claim = Arc::new(Claim::take(set)?);
         let interrupted = Arc::new(AtomicBool::new(false));
         for signal in [SIGHUP, SIGINT, SIGTERM] {
             flag::register(signal, Arc::clone(&interrupted))?;
@@ -43,7 +48,7 @@ impl OwnClusters {
         removal::remove(&claim)?;
         let progress = Progress { begin: Instant::now(), interrupted: Arc::clone(&interrupted) };
         start(&claim, plan, programs, &progress)?;
-        remove_when_interrupted(Arc::clone(&interrupted), Arc::clone(&claim));
+        remove_when_interrupted(Arc::clone(&interrupted), Arc::downgrade(&claim));
         Ok(Self { claim, keep, interrupted })
     }
 }
@@ -51,7 +56,7 @@ impl OwnClusters {
 impl Drop for OwnClusters {
     fn drop(&mut self) {
         if self.keep {
-            println!("The clusters stay: cargo xtask clusters --set tests status|kubeconfig|down");
+            println!("The clusters stay: {} status|kubeconfig|down", self.claim.set().command());
             return;
         }
         if self.interrupted.load(Ordering::Relaxed) {
@@ -66,12 +71,16 @@ impl Drop for OwnClusters {
     }
 }
 
-/// Ends this process when a signal has come, whatever it does then.
-fn remove_when_interrupted(interrupted: Arc<AtomicBool>, claim: Arc<Claim>) {
+/// Ends this process when a signal has come, whatever it does then, unless the clusters have gone before.
+fn remove_when_interrupted(interrupted: Arc<AtomicBool>, claim: Weak<Claim>) {
     thread::spawn(move || {
         while !interrupted.load(Ordering::Relaxed) {
             thread::sleep(INTERVAL);
+            if claim.strong_count() == 0 {
+                return;
+            }
         }
+        let Some(claim) = claim.upgrade() else { return };
         if let Err(error) = removal::remove(&claim) {
             eprintln!("cannot remove the clusters: {error:#}");
         }

@@ -37,12 +37,33 @@ pub enum Kubernetes {
 
 /// The programs, by name.
 #[derive(Clone, Debug)]
-pub struct Programs(Vec<PathBuf>);
+pub struct Programs {
+    directories: Vec<PathBuf>,
+    /// The sources of families, by their [`source_variable`].
+    sources: Vec<(String, PathBuf)>,
+}
 
 impl Programs {
     /// Those in these directories and the system's.
     pub fn new(directories: impl IntoIterator<Item = PathBuf>) -> Self {
-        Self(directories.into_iter().chain(SYSTEM.map(PathBuf::from)).collect())
+        let directories = directories.into_iter().chain(SYSTEM.map(PathBuf::from)).collect();
+        Self { directories, sources: Vec::new() }
+    }
+
+    /// The same, and the sources of families, by their [`source_variable`].
+    #[must_use]
+    pub fn with_sources(self, sources: Vec<(String, PathBuf)>) -> Self {
+        Self { sources, ..self }
+    }
+
+    /// The directory of the source of a family.
+    pub fn source(&self, family: &str) -> anyhow::Result<PathBuf> {
+        let variable = source_variable(family);
+        let known = self.sources.iter().find(|(name, _)| *name == variable);
+        let source = known.map(|(_, source)| source.clone());
+        source
+            .or_else(|| env::var_os(&variable).map(PathBuf::from))
+            .with_context(|| format!("{variable} names no source: run `cargo xtask test`"))
     }
 
     /// Those in the directories of [`VARIABLE`] and the system's.
@@ -53,7 +74,7 @@ impl Programs {
 
     /// The file of this name.
     pub fn find(&self, name: &str) -> anyhow::Result<PathBuf> {
-        let newest = self.0.iter().filter(|directory| !is_of_oldest(directory));
+        let newest = self.directories.iter().filter(|directory| !is_of_oldest(directory));
         find(newest, name).with_context(|| missing(name))
     }
 
@@ -64,7 +85,7 @@ impl Programs {
             let version = above.strip_prefix(family)?.strip_prefix('-')?;
             version.starts_with('v').then(|| (directory.join(name), version.to_owned()))
         };
-        let found = self.0.iter().find_map(version);
+        let found = self.directories.iter().find_map(version);
         found.filter(|(file, _)| is_executable(file)).with_context(|| {
             format!(
                 "{name} of {family} is missing: run `cargo xtask setup neighbours`, or set {VARIABLE}"
@@ -77,7 +98,7 @@ impl Programs {
         match version {
             Kubernetes::Newest => self.find(name),
             Kubernetes::Oldest => {
-                let oldest = self.0.iter().filter(|directory| is_of_oldest(directory));
+                let oldest = self.directories.iter().filter(|directory| is_of_oldest(directory));
                 find(oldest, name)
                     .with_context(|| missing(&format!("{name} of {OLDEST_KUBERNETES}")))
             }
@@ -86,7 +107,7 @@ impl Programs {
 
     /// `PATH` for programs that start others.
     pub(super) fn search_path(&self) -> anyhow::Result<OsString> {
-        Ok(env::join_paths(&self.0)?)
+        Ok(env::join_paths(&self.directories)?)
     }
 }
 

@@ -29,8 +29,7 @@ pub fn clusters(set: ClusterSet) -> impl Iterator<Item = Cluster> {
 /// The cluster whose administrator's kubeconfig this is, if it is one of a set.
 pub fn of_kubeconfig(path: &Path) -> Option<Cluster> {
     let path = path.canonicalize().ok()?;
-    let sets = [ClusterSet::DEVELOPMENT, ClusterSet::TESTS];
-    sets.into_iter().flat_map(clusters).find(|cluster| cluster.kubeconfig() == path)
+    ClusterSet::ALL.into_iter().flat_map(clusters).find(|cluster| cluster.kubeconfig() == path)
 }
 
 /// The nodes of a cluster that have been started, and not removed since.

@@ -1,43 +1,53 @@
-//! One of the two clusters, with the suite's pods in it.
+//! A cluster with the suite's pods in it.
 
-use mcs_tests::cluster::Kubectl;
-
-use crate::{prelude::*, target};
+use super::target;
+use crate::{
+    cluster::{self, Kubectl, Node, Programs},
+    prelude::*,
+};
 
 /// Where everything of the suite is.
-pub(crate) const NAMESPACE: &str = "mcs-e2e";
+pub const NAMESPACE: &str = "mcs-e2e";
 /// The Deployment of servers, their headless Service, and their label `app`.
-pub(crate) const SERVER: &str = "server";
+pub const SERVER: &str = "server";
 /// How many servers there are.
 const REPLICAS: u8 = 2;
 /// The ports of the servers.
-pub(crate) const TCP: u16 = 8080;
-pub(crate) const UDP: u16 = 5353;
+pub mod ports {
+    /// That of TCP.
+    pub const TCP: u16 = 8080;
+    /// That of UDP.
+    pub const UDP: u16 = 5353;
+}
 
 /// How long a cluster may take for anything.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
+pub const PATIENCE: Duration = Duration::from_secs(90);
 
 /// The pods of the suite.
 const PODS: &str = include_str!("pods.yaml");
 
 /// A cluster, seen by its kubeconfig.
-pub(crate) struct Member {
+pub struct Member {
     /// Its id in the ClusterSet.
-    pub(crate) name: String,
-    pub(crate) kubectl: Kubectl,
+    pub name: String,
+    /// Asks its API server.
+    pub kubectl: Kubectl,
     /// Its first node, if its nodes are on this machine.
-    pub(crate) node: Option<Node>,
+    pub node: Option<Node>,
     /// For what helm wants to remember.
     directory: PathBuf,
+    /// The program of clients, where it is to run on nodes of this machine.
+    traffic: Option<PathBuf>,
 }
 
 impl Member {
-    /// Asks who it is, and starts the pods without waiting for them.
-    pub(crate) fn begin(
+    /// Asks who it is, and starts the pods without waiting for them. `traffic`: the program of clients that are no pods.
+    pub fn begin(
         programs: &Programs,
         kubeconfig: &Path,
         directory: &Path,
         image: &str,
+        traffic: Option<&Path>,
     ) -> Result<Self> {
         let local = cluster::of_kubeconfig(kubeconfig);
         let kubectl = if let Some(cluster) = local {
@@ -55,40 +65,41 @@ impl Member {
         let pods = pods.replace("$PATIENCE", &wait::factor().to_string());
         kubectl.apply(&pods.replace("$REPLICAS", &REPLICAS.to_string()))?;
         let node = local.and_then(|cluster| cluster::nodes(cluster).next());
-        Ok(Self { name, kubectl, node, directory: directory.to_owned() })
+        let (directory, traffic) = (directory.to_owned(), traffic.map(Path::to_owned));
+        Ok(Self { name, kubectl, node, directory, traffic })
     }
 
     /// Its nodes that are on this machine.
-    pub(crate) fn nodes(&self) -> Vec<Node> {
+    pub fn nodes(&self) -> Vec<Node> {
         self.node.into_iter().flat_map(|node| cluster::nodes(node.cluster)).collect()
     }
 
     /// Waits until all pods are ready.
-    pub(crate) fn wait(&self) -> Result {
+    pub fn wait(&self) -> Result {
         let words = ["wait", "--for=condition=Ready", "pod", "--all", "--timeout=90s"];
         self.run(&words)?;
         self.scale(REPLICAS)
     }
 
     /// Runs kubectl in the suite's namespace.
-    pub(crate) fn run(&self, words: &[&str]) -> Result<String> {
+    pub fn run(&self, words: &[&str]) -> Result<String> {
         let namespace = ["--namespace", NAMESPACE];
         process::run(self.kubectl.command().args(namespace).args(words), "")
     }
 
     /// What `kubectl get` says of something in the suite's namespace.
-    pub(crate) fn get(&self, words: &[&str]) -> Result<Value> {
+    pub fn get(&self, words: &[&str]) -> Result<Value> {
         self.kubectl.get(&[&["--namespace", NAMESPACE], words].concat())
     }
 
     /// Creates objects, or makes them what is given.
-    pub(crate) fn apply(&self, objects: &[Value]) -> Result {
+    pub fn apply(&self, objects: &[Value]) -> Result {
         let list = json!({ "apiVersion": "v1", "kind": "List", "items": objects });
         self.kubectl.apply(&list.to_string())
     }
 
     /// Scales the servers to `replicas`, and waits until these and no others are ready.
-    pub(crate) fn scale(&self, replicas: u8) -> Result {
+    pub fn scale(&self, replicas: u8) -> Result {
         self.run(&["scale", "deployment", SERVER, &format!("--replicas={replicas}")])?;
         wait::within(PATIENCE, &format!("{replicas} servers in {}", self.name), || {
             let ready = self.servers()?;
@@ -101,7 +112,7 @@ impl Member {
     }
 
     /// The addresses of the servers that are ready, as their Service's slices say.
-    pub(crate) fn servers(&self) -> Result<Vec<IpAddr>> {
+    pub fn servers(&self) -> Result<Vec<IpAddr>> {
         let label = format!("kubernetes.io/service-name={SERVER}");
         let slices = self.get(&["endpointslices", "--selector", &label])?;
         let slices = slices["items"].as_array().into_iter().flatten();
@@ -116,23 +127,23 @@ impl Member {
     }
 
     /// Who answers at these addresses.
-    pub(crate) fn backends(&self) -> Result<Vec<SocketAddr>> {
-        let at = |ip| [TCP, UDP].map(|port| SocketAddr::new(ip, port));
+    pub fn backends(&self) -> Result<Vec<SocketAddr>> {
+        let at = |ip| [ports::TCP, ports::UDP].map(|port| SocketAddr::new(ip, port));
         Ok(self.servers()?.into_iter().flat_map(at).collect())
     }
 
     /// A Service of the cluster itself with the servers behind it, and its addresses.
-    pub(crate) fn service(&self, name: &str) -> Result<Vec<IpAddr>> {
+    pub fn service(&self, name: &str) -> Result<Vec<IpAddr>> {
         self.service_of(name, json!({ "ipFamilyPolicy": "PreferDualStack" }))
     }
 
     /// The same, with these families.
-    pub(crate) fn service_of(&self, name: &str, families: Value) -> Result<Vec<IpAddr>> {
+    pub fn service_of(&self, name: &str, families: Value) -> Result<Vec<IpAddr>> {
         let mut spec = families;
         spec["selector"] = json!({ "app": SERVER });
         spec["ports"] = json!([
-            { "name": "tcp", "port": target::TCP, "targetPort": TCP },
-            { "name": "udp", "port": target::UDP, "targetPort": UDP, "protocol": "UDP" },
+            { "name": "tcp", "port": target::TCP, "targetPort": ports::TCP },
+            { "name": "udp", "port": target::UDP, "targetPort": ports::UDP, "protocol": "UDP" },
         ]);
         self.apply(&[json!({
             "apiVersion": "v1",
@@ -145,7 +156,7 @@ impl Member {
     }
 
     /// Exports a Service to the clusterset.
-    pub(crate) fn export(&self, name: &str) -> Result {
+    pub fn export(&self, name: &str) -> Result {
         self.apply(&[json!({
             "apiVersion": "multicluster.x-k8s.io/v1beta1",
             "kind": "ServiceExport",
@@ -153,8 +164,28 @@ impl Member {
         })])
     }
 
+    /// The program of clients that are no pods.
+    pub(super) fn traffic(&self) -> Result<&Path> {
+        self.traffic.as_deref().context("no program for clients that are no pods")
+    }
+
+    /// The network of a pod whose node is on this machine.
+    pub fn network_of(&self, pod: &str) -> Result<Namespace> {
+        let pod = self.get(&["pod", pod])?;
+        let container = pod["status"]["containerStatuses"][0]["containerID"].as_str();
+        let id = container.and_then(|id| id.rsplit('/').next()).context("no container runs")?;
+        // A container's cgroup has its id.
+        let is_in_it = |process: &Path| {
+            let cgroups = fs::read_to_string(process.join("cgroup")).unwrap_or_default();
+            cgroups.contains(id).then(|| process.join("ns/net"))
+        };
+        let mut processes = fs::read_dir("/proc")?.flatten().map(|entry| entry.path());
+        let network = processes.find_map(|process| is_in_it(&process));
+        Namespace::open(&network.context("no process of the pod")?.display().to_string())
+    }
+
     /// helm, for this cluster.
-    pub(crate) fn helm(&self, program: &Path) -> Command {
+    pub fn helm(&self, program: &Path) -> Command {
         let mut helm = Command::new(program);
         if self.node.is_some() {
             // No proxy is between it and the cluster.

@@ -1,31 +1,35 @@
 //! The agent as its chart installs it.
 
-use crate::{agents::NAMESPACE, prelude::*};
+use super::{
+    Member, PATIENCE,
+    agents::{self, NAME, NAMESPACE},
+};
+use crate::{cluster::Programs, prelude::*};
 
 const CHART: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../deploy/helm/mcs-agent");
 
 /// Installs, changes and removes it.
-pub(crate) struct Release {
+pub struct Release {
     helm: PathBuf,
     values: Vec<PathBuf>,
 }
 
 impl Release {
     /// Does nothing yet. `values` are files with values of the chart.
-    pub(crate) fn new(programs: &Programs, values: &[PathBuf]) -> Result<Self> {
+    pub fn new(programs: &Programs, values: &[PathBuf]) -> Result<Self> {
         Ok(Self { helm: programs.find("helm")?, values: values.to_owned() })
     }
 
     /// Installs it, or changes it to have these values of the chart, as `KEY=VALUE`, and returns
     /// when it is ready on every node.
-    pub(crate) fn install(&self, member: &Member, values: &[&str]) -> Result {
+    pub fn install(&self, member: &Member, values: &[&str]) -> Result {
         // helm is content as soon as the update's strategy allows that many to be unavailable.
         let installed = self.install_beside(member, NAME, values);
         installed.and_then(|()| agents::wait(member)).with_context(|| agents::explain(member))
     }
 
     /// The same for a release of another name, as ready as helm wants it.
-    pub(crate) fn install_beside(&self, member: &Member, name: &str, values: &[&str]) -> Result {
+    pub fn install_beside(&self, member: &Member, name: &str, values: &[&str]) -> Result {
         let mut helm = member.helm(&self.helm);
         helm.args(["upgrade", "--install", "--create-namespace", "--namespace", NAMESPACE]);
         // Without values helm would take those of the release before.
@@ -45,7 +49,7 @@ impl Release {
 
     /// Installs it as the chart has it, unless it is there already. One that is not ready is an
     /// error.
-    pub(crate) fn ensure(&self, member: &Member) -> Result {
+    pub fn ensure(&self, member: &Member) -> Result {
         if !self.is_installed(member)? {
             return self.install(member, &[]);
         }
@@ -56,7 +60,7 @@ impl Release {
     }
 
     /// Whether it is there.
-    pub(crate) fn is_installed(&self, member: &Member) -> Result<bool> {
+    pub fn is_installed(&self, member: &Member) -> Result<bool> {
         let mut helm = member.helm(&self.helm);
         // Also where an uninstall was not completed.
         helm.args(["list", "--all", "--namespace", NAMESPACE, "--short", "--filter", NAME]);
@@ -64,7 +68,7 @@ impl Release {
     }
 
     /// Removes it as its documentation says.
-    pub(crate) fn remove(&self, member: &Member) -> Result {
+    pub fn remove(&self, member: &Member) -> Result {
         if !self.is_installed(member)? {
             return Ok(());
         }
@@ -77,12 +81,12 @@ impl Release {
     }
 
     /// Runs `helm uninstall`.
-    pub(crate) fn uninstall(&self, member: &Member, name: &str) -> Result {
+    pub fn uninstall(&self, member: &Member, name: &str) -> Result {
         process::run(&mut self.uninstall_within(member, name, "120s"), "").map(drop)
     }
 
     /// Lets helm begin to uninstall it, and give up after a second.
-    pub(crate) fn begin_to_uninstall(&self, member: &Member) -> Result {
+    pub fn begin_to_uninstall(&self, member: &Member) -> Result {
         let ended = process::run(&mut self.uninstall_within(member, NAME, "1s"), "");
         let gave_up = ended.err().context("helm was done within a second")?;
         ensure!(format!("{gave_up:#}").contains("timed out"), "{gave_up:#}");

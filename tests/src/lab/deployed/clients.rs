@@ -1,20 +1,26 @@
-//! Clients: in a pod, in a pod of the node's network, and a process of the node.
+//! Clients: in a pod, in a pod of the node's network, a process of the node, and one in a network whose sockets no program sees.
 
 use std::process::ChildStdout;
 
-use crate::prelude::*;
+use super::{Member, NAMESPACE, PATIENCE, Target};
+use crate::{cluster::Node, prelude::*};
 
 /// Where a client is.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) enum Place {
+pub enum Place {
+    /// In a pod.
     Pod,
+    /// In a pod of the node's network.
     HostNetworkPod,
+    /// A process of the node.
     Node(Node),
+    /// In the network of a pod, and in no cgroup of its node: its packets alone can be translated, as those of a virtual machine.
+    ByPackets(&'static str),
 }
 
 impl Place {
     /// Those with a file that tells them where DNS is.
-    pub(crate) const PODS: [Self; 2] = [Self::Pod, Self::HostNetworkPod];
+    pub const PODS: [Self; 2] = [Self::Pod, Self::HostNetworkPod];
 }
 
 impl fmt::Display for Place {
@@ -23,14 +29,14 @@ impl fmt::Display for Place {
             Self::Pod => f.write_str("a pod"),
             Self::HostNetworkPod => f.write_str("a pod of the node's network"),
             Self::Node(node) => write!(f, "a process of {node}"),
+            Self::ByPackets(_) => f.write_str("a client by packets"),
         }
     }
 }
 
 /// A client of one cluster.
 #[derive(Clone, Copy)]
-pub(crate) struct Client<'a> {
-    world: &'a World,
+pub struct Client<'a> {
     member: &'a Member,
     place: Place,
 }
@@ -43,25 +49,25 @@ impl fmt::Display for Client<'_> {
 
 /// What a client got to know.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub(crate) struct Answer {
+pub struct Answer {
     /// The address that it asked.
-    pub(crate) asked: SocketAddr,
+    pub asked: SocketAddr,
     /// Who answered, as the server says.
-    pub(crate) by: SocketAddr,
+    pub by: SocketAddr,
     /// Who answered, as the kernel says.
-    pub(crate) shown: SocketAddr,
+    pub shown: SocketAddr,
 }
 
 impl<'a> Client<'a> {
     /// A client in a place that its cluster has.
-    pub(crate) const fn new(world: &'a World, member: &'a Member, place: Place) -> Self {
-        Self { world, member, place }
+    pub const fn new(member: &'a Member, place: Place) -> Self {
+        Self { member, place }
     }
 
-    /// Every client that there can be in a cluster.
-    pub(crate) fn all(world: &'a World, member: &'a Member) -> Vec<Self> {
+    /// Every client by sockets that there can be in a cluster.
+    pub fn all(member: &'a Member) -> Vec<Self> {
         let nodes = member.nodes().into_iter().map(Place::Node);
-        Place::PODS.into_iter().chain(nodes).map(|place| Self::new(world, member, place)).collect()
+        Place::PODS.into_iter().chain(nodes).map(|place| Self::new(member, place)).collect()
     }
 
     fn command(&self, words: &[String]) -> Result<Command> {
@@ -69,8 +75,12 @@ impl<'a> Client<'a> {
             Place::Pod => "client",
             Place::HostNetworkPod => "host-client",
             Place::Node(node) => {
-                let traffic = self.world.clusters.traffic.as_ref().context("no program")?;
-                let mut command = node.command(traffic);
+                let mut command = node.command(self.member.traffic()?);
+                command.args(words);
+                return Ok(command);
+            }
+            Place::ByPackets(pod) => {
+                let mut command = self.member.network_of(pod)?.command(self.member.traffic()?);
                 command.args(words);
                 return Ok(command);
             }
@@ -82,12 +92,12 @@ impl<'a> Client<'a> {
     }
 
     /// Asks once at each address of `to`, which is `NAME:PORT`.
-    pub(crate) fn ask(&self, protocol: &str, to: &str) -> Result<Vec<Answer>> {
+    pub fn ask(&self, protocol: &str, to: &str) -> Result<Vec<Answer>> {
         self.ask_often(protocol, to, 1)
     }
 
     /// Asks that many times.
-    pub(crate) fn ask_often(&self, protocol: &str, to: &str, times: u32) -> Result<Vec<Answer>> {
+    pub fn ask_often(&self, protocol: &str, to: &str, times: u32) -> Result<Vec<Answer>> {
         let words = ["ask", protocol, to, &times.to_string()].map(str::to_owned);
         let printed = process::run(&mut self.command(&words)?, "");
         let printed = printed.with_context(|| self.to_string())?;
@@ -101,7 +111,7 @@ impl<'a> Client<'a> {
     }
 
     /// Waits for an answer from an address that is right.
-    pub(crate) fn wait_for(
+    pub fn wait_for(
         &self,
         protocol: &str,
         address: SocketAddr,
@@ -115,7 +125,7 @@ impl<'a> Client<'a> {
     }
 
     /// Waits until servers of `exporter`, and nobody else, answer at every frontend.
-    pub(crate) fn reach(&self, target: &Target, exporter: &Member) -> Result {
+    pub fn reach(&self, target: &Target, exporter: &Member) -> Result {
         let backends = exporter.backends()?;
         target.frontends().try_for_each(|(protocol, address)| {
             self.wait_for(protocol, address, |answer| {
@@ -125,26 +135,28 @@ impl<'a> Client<'a> {
     }
 
     /// Waits until no frontend has anybody behind it, and says so at once.
-    pub(crate) fn is_refused(&self, target: &Target) -> Result {
-        for (protocol, address) in target.frontends() {
-            wait::within(PATIENCE, &format!("{address}/{protocol} to refuse {self}"), || {
-                let answers = self.ask(protocol, &address.to_string());
-                let error = match answers {
-                    Ok(answers) => bail!("{answers:?} answered"),
-                    Err(error) => format!("{error:#}"),
-                };
-                // EPERM before Linux 5.18.
-                let refused = ["Connection refused", "Operation not permitted"];
-                ensure!(refused.iter().any(|words| error.contains(words)), "{error}");
-                Ok(())
-            })?;
-        }
-        Ok(())
+    pub fn is_refused(&self, target: &Target) -> Result {
+        target.frontends().try_for_each(|(protocol, address)| self.is_refused_at(protocol, address))
+    }
+
+    /// The same of one frontend.
+    pub fn is_refused_at(&self, protocol: &str, address: SocketAddr) -> Result {
+        wait::within(PATIENCE, &format!("{address}/{protocol} to refuse {self}"), || {
+            let answers = self.ask(protocol, &address.to_string());
+            let error = match answers {
+                Ok(answers) => bail!("{answers:?} answered"),
+                Err(error) => format!("{error:#}"),
+            };
+            // EPERM before Linux 5.18.
+            let refused = ["Connection refused", "Operation not permitted"];
+            ensure!(refused.iter().any(|words| error.contains(words)), "{error}");
+            Ok(())
+        })
     }
 
     /// Begins to use every frontend over and over; servers of these clusters may answer. It returns
     /// once all have answered.
-    pub(crate) fn load(&self, target: &Target, exporters: &[&Member]) -> Result<Load<'a>> {
+    pub fn load(&self, target: &Target, exporters: &[&Member]) -> Result<Load<'a>> {
         let mut words = vec!["load".to_owned()];
         words.extend(target.frontends().map(|(protocol, address)| format!("{protocol}={address}")));
         for exporter in exporters {
@@ -166,7 +178,7 @@ impl<'a> Client<'a> {
 }
 
 /// A client that uses a target until it is stopped.
-pub(crate) struct Load<'a> {
+pub struct Load<'a> {
     client: Client<'a>,
     child: Child,
     stdout: BufReader<ChildStdout>,
@@ -174,7 +186,7 @@ pub(crate) struct Load<'a> {
 
 impl Load<'_> {
     /// Ends it, and returns how often a server answered. It is an error if anything failed.
-    pub(crate) fn end(mut self) -> Result<u64> {
+    pub fn end(mut self) -> Result<u64> {
         drop(self.child.stdin.take());
         let (mut printed, mut complaint) = (String::new(), String::new());
         self.stdout.read_to_string(&mut printed)?;
