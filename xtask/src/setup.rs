@@ -36,7 +36,7 @@ mod tools;
 /// go to the cache directory, `$MCS_CACHE` (by default ~/.cache/mcs-agent).
 #[derive(clap::Args)]
 pub(crate) struct Args {
-    /// What to prepare for; by default everything but kind, bench, upstream, neighbours, mutants and browser
+    /// What to prepare for; by default everything but kind, bench, upstream, neighbours, cnis, mutants and browser
     #[arg(value_enum)]
     purposes: Vec<Purpose>,
     /// Only report, and exit with 1 if something is missing
@@ -73,6 +73,8 @@ pub(crate) enum Purpose {
     Upstream,
     /// Multi-cluster controllers of others
     Neighbours,
+    /// CNIs that run programs of their own, for the clusters
+    Cnis,
     /// Mutants of the code
     Mutants,
     /// A real browser, which looks at pages with --full
@@ -111,8 +113,8 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if purposes.is_empty() {
         // What takes minutes is installed for those who ask for it.
         let is_asked_for = |purpose: &&Purpose| {
-            use Purpose::{Bench, Browser, Kind, Mutants, Neighbours, Upstream};
-            matches!(purpose, Kind | Bench | Upstream | Neighbours | Mutants | Browser)
+            use Purpose::{Bench, Browser, Cnis, Kind, Mutants, Neighbours, Upstream};
+            matches!(purpose, Kind | Bench | Upstream | Neighbours | Cnis | Mutants | Browser)
         };
         let all = Purpose::value_variants().iter().filter(|purpose| !is_asked_for(purpose));
         purposes.extend(all);
@@ -175,11 +177,13 @@ pub(crate) fn toolchain(workspace: &Workspace) -> Result<Toolchain> {
     Toolchain::find(workspace).context("setup found the eBPF toolchain, and then it was gone")
 }
 
-/// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`], [`Purpose::Neighbours`] or
+/// The directories with the programs of [`Purpose::Clusters`], [`Purpose::Servers`], [`Purpose::Neighbours`], [`Purpose::Cnis`] or
 /// [`Purpose::Remote`], which are in the cache.
-pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Result<Vec<PathBuf>> {
-    let purposes = [purpose];
-    let modules = go_module::of(&purposes);
+pub(crate) fn cluster_programs(
+    workspace: &Workspace,
+    purposes: &[Purpose],
+) -> Result<Vec<PathBuf>> {
+    let modules = go_module::of(purposes);
     // Clusters of the newest version do without.
     let needed = modules
         .filter(|module| module.name != OLDEST_KUBERNETES || module.find(workspace).is_some());
@@ -189,10 +193,10 @@ pub(crate) fn cluster_programs(workspace: &Workspace, purpose: Purpose) -> Resul
 /// Tells a command where the programs of [`cluster_programs`] lie.
 pub(crate) fn name_cluster_programs(
     workspace: &Workspace,
-    purpose: Purpose,
+    purposes: &[Purpose],
     command: &mut Command,
 ) -> Result<()> {
-    command.env(cluster::VARIABLE, env::join_paths(cluster_programs(workspace, purpose)?)?);
+    command.env(cluster::VARIABLE, env::join_paths(cluster_programs(workspace, purposes)?)?);
     Ok(())
 }
 
@@ -223,14 +227,18 @@ fn built(workspace: &Workspace, module: &GoModule) -> Result<PathBuf> {
     module.find(workspace).with_context(|| format!("{name} is not built: run `cargo xtask setup`"))
 }
 
-/// Variables that tell a command where the sources of [`Purpose::Neighbours`] lie, which have definitions and charts.
-pub(crate) fn neighbour_sources(workspace: &Workspace) -> Result<Vec<(String, PathBuf)>> {
-    let neighbours = go_module::neighbours();
+/// Variables that tell a command where the sources of [`Purpose::Neighbours`] or [`Purpose::Cnis`] lie, which have definitions and
+/// charts.
+pub(crate) fn sources(
+    workspace: &Workspace,
+    purposes: &[Purpose],
+) -> Result<Vec<(String, PathBuf)>> {
+    let of_others = go_module::of(purposes).filter(|module| module.is_of_others());
     let source = |module: &GoModule| {
         let source = go_source(workspace, module.name, module.provider)?;
         Ok((cluster::source_variable(module.name), source))
     };
-    neighbours.map(source).collect()
+    of_others.map(source).collect()
 }
 
 /// The source of a Go module, in the version that a directory below tests/programs pins.

@@ -37,7 +37,7 @@ const MESSAGE_LINES: usize = 4;
 #[derive(clap::Args)]
 #[expect(clippy::struct_excessive_bools, reason = "flags of a command line")]
 pub(crate) struct Args {
-    /// The suites to run; by default all but controllers, kind, upstream, features, simulation and mutants
+    /// The suites to run; by default all but controllers, cni, kind, upstream, features, simulation and mutants
     #[arg(value_name = "SUITE", value_parser = PossibleValuesParser::new(SUITES.iter().map(|suite| suite.name)))]
     suites: Vec<String>,
     /// Print the suites, whether they need root, and their budgets; run nothing

@@ -73,7 +73,7 @@ pub(crate) fn run(workspace: &Workspace, args: &Args) -> Result<ExitCode> {
     if let Some(before) = &args.before {
         bench.env("MCS_AGENT_BEFORE", before);
     }
-    setup::name_cluster_programs(workspace, Purpose::Servers, &mut bench)?;
+    setup::name_cluster_programs(workspace, &[Purpose::Servers], &mut bench)?;
     bench.env("MCS_NEWEST_KUBE_PROXY", setup::newest_kube_proxy(workspace)?);
     bench.env(OBJECT_VARIABLE, &object).env("MCS_AGENT", &agent);
     process::run(&mut bench)?;

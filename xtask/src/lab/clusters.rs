@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Context as _, Result};
 use clap::{Subcommand, ValueEnum};
 use mcs_tests::cluster::{
-    self, Claim, Cluster, ClusterSet, Kubectl, Kubernetes, Observer, Plan, Programs,
+    self, Claim, Cluster, ClusterSet, Cni, Kubectl, Kubernetes, Observer, Plan, Programs,
 };
 
 use crate::{
@@ -44,6 +44,8 @@ enum Set {
     Development,
     /// Those of the end-to-end suite
     Tests,
+    /// Those of the suite of CNIs
+    Cnis,
 }
 
 impl From<Set> for ClusterSet {
@@ -51,6 +53,7 @@ impl From<Set> for ClusterSet {
         match set {
             Set::Development => Self::DEVELOPMENT,
             Set::Tests => Self::TESTS,
+            Set::Cnis => Self::CNIS,
         }
     }
 }
@@ -123,10 +126,16 @@ fn up(
     } else {
         setup::ensure_newest(workspace)?;
     }
+    if plan.cni.contains(&Cni::Cilium) {
+        setup::ensure(workspace, &[Purpose::Cnis])?;
+    }
     if mcs {
         setup::ensure(workspace, &[Purpose::Build])?;
     }
-    let programs = programs(workspace)?;
+    let programs = match plan.cni.contains(&Cni::Cilium) {
+        true => with_cnis(workspace)?,
+        false => programs(workspace)?,
+    };
     let terminal = Terminal {
         screen: Screen::new(),
         interrupt: Interrupt::listen().context("cannot handle signals")?,
@@ -187,7 +196,14 @@ fn load(workspace: &Workspace, set: ClusterSet, archive: &Path) -> Result<ExitCo
 
 /// The programs in the cache.
 fn programs(workspace: &Workspace) -> Result<Programs> {
-    Ok(Programs::new(setup::cluster_programs(workspace, Purpose::Clusters)?))
+    Ok(Programs::new(setup::cluster_programs(workspace, &[Purpose::Clusters])?))
+}
+
+/// The same, and CNIs of others.
+fn with_cnis(workspace: &Workspace) -> Result<Programs> {
+    let purposes = [Purpose::Clusters, Purpose::Cnis];
+    let programs = Programs::new(setup::cluster_programs(workspace, &purposes)?);
+    Ok(programs.with_sources(setup::sources(workspace, &[Purpose::Cnis])?))
 }
 
 /// How to use what has been started.
@@ -197,10 +213,7 @@ fn explain(set: ClusterSet, programs: &Programs) -> Result<String> {
         anyhow::Ok(program.parent().context("a program without directory")?.display().to_string())
     });
     let [kubectl, helm] = directories;
-    let clusters = match set {
-        ClusterSet::TESTS => "cargo xtask clusters --set tests",
-        _ => "cargo xtask clusters",
-    };
+    let clusters = set.command();
     Ok(format!(
         "export PATH={}:{}:$PATH\n\
          export KUBECONFIG=$({clusters} kubeconfig 1)\n\

@@ -136,8 +136,7 @@ fn make_node_image(workspace: &Workspace, docker: &Docker) -> Result<()> {
 
 /// The programs of clusters, before those of the machine.
 fn path(workspace: &Workspace) -> Result<OsString> {
-    let mut directories = setup::cluster_programs(workspace, Purpose::Kind)?;
-    directories.extend(setup::cluster_programs(workspace, Purpose::Clusters)?);
+    let directories = setup::cluster_programs(workspace, &[Purpose::Kind, Purpose::Clusters])?;
     let path = env::var_os("PATH").unwrap_or_default();
     Ok(env::join_paths(directories.into_iter().chain(env::split_paths(&path)))?)
 }
@@ -162,7 +161,7 @@ impl Suite {
     fn run(&self, workspace: &Workspace, docker: &Docker) -> Result<()> {
         let mut suite = docker.command(&self.program);
         workspace.enter(&mut suite);
-        setup::name_cluster_programs(workspace, Purpose::Clusters, &mut suite)?;
+        setup::name_cluster_programs(workspace, &[Purpose::Clusters], &mut suite)?;
         suite.env(OBJECT_VARIABLE, &self.object);
         for number in ["1", "2"] {
             let mut ask = clusters(workspace, docker)?;

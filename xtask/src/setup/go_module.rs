@@ -59,7 +59,9 @@ pub(super) const UPSTREAM: &str = "kubernetes-e2e";
 
 /// Every family and program.
 const MODULES: &[GoModule] = {
-    use Purpose::{Bench, Clusters, Kind, Lint, Neighbours, Release, Remote, Servers, Upstream};
+    use Purpose::{
+        Bench, Clusters, Cnis, Kind, Lint, Neighbours, Release, Remote, Servers, Upstream,
+    };
     &[
         GoModule { name: "kubernetes", purposes: &[Clusters, Servers, Neighbours], ..KUBERNETES },
         GoModule {
@@ -103,7 +105,7 @@ const MODULES: &[GoModule] = {
         GoModule {
             name: "cilium",
             provider: "github.com/cilium/cilium",
-            purposes: &[Neighbours],
+            purposes: &[Neighbours, Cnis],
             ..MODULE
         },
         GoModule {
@@ -131,11 +133,6 @@ const MODULES: &[GoModule] = {
 pub(super) fn of(purposes: &[Purpose]) -> impl Iterator<Item = &'static GoModule> {
     let wanted = |module: &&GoModule| module.purposes.iter().any(|p| purposes.contains(p));
     MODULES.iter().filter(wanted)
-}
-
-/// The controllers of others, each of a family of its own.
-pub(super) fn neighbours() -> impl Iterator<Item = &'static GoModule> {
-    MODULES.iter().filter(|module| module.purposes == [Purpose::Neighbours])
 }
 
 /// The modules of `purposes`, and what building them needs.
@@ -205,6 +202,11 @@ impl GoModule {
         watch(build.arg(bin.join("")).arg(package), name, packages)?;
         // Written last, so that it exists only if the build is complete.
         Ok(fs::write(directory.join("recipe"), self.recipe(&pinned))?)
+    }
+
+    /// Whether it is a controller or a CNI of others, whose source is needed too.
+    pub(super) fn is_of_others(&self) -> bool {
+        self.purposes.iter().all(|purpose| matches!(purpose, Purpose::Neighbours | Purpose::Cnis))
     }
 
     /// The directory below tests/programs that pins it.

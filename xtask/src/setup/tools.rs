@@ -29,7 +29,9 @@ const fn program(
 }
 
 const PROGRAMS: &[Program] = {
-    use Purpose::{Bench, Browser, Clusters, Demo, Kernels, Kind, Lint, Servers, Test, Upstream};
+    use Purpose::{
+        Bench, Browser, Clusters, Cnis, Demo, Kernels, Kind, Lint, Servers, Test, Upstream,
+    };
     &[
         program("ip", "iproute2", &["-V"], &[Clusters, Demo, Servers, Test]),
         program("nsenter", "util-linux", &["-V"], &[Clusters, Demo, Servers, Test]),
@@ -48,6 +50,7 @@ const PROGRAMS: &[Program] = {
         program("runc", "runc", &["--version"], &[Clusters]),
         program("iptables", "iptables", &["--version"], &[Clusters, Servers]),
         program("clang", "clang", &["--version"], &[Bench]),
+        program("clang-19", "clang-19", &["--version"], &[Cnis]),
         program("shellcheck", "shellcheck", &["--version"], &[Lint]),
         program("busybox", "busybox-static", &["--help"], &[Clusters]),
         program("qemu-system-x86_64", "qemu-system-x86", &["--version"], &[Kernels]),

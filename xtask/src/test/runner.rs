@@ -203,13 +203,17 @@ impl<'a> Runner<'a> {
         if needs.contains(&Purpose::Upstream) {
             command.env("MCS_UPSTREAM", setup::upstream_programs(self.workspace)?);
         }
-        for purpose in [Purpose::Clusters, Purpose::Servers, Purpose::Neighbours, Purpose::Remote] {
-            if needs.contains(&purpose) {
-                setup::name_cluster_programs(self.workspace, purpose, &mut command)?;
-            }
-        }
-        if needs.contains(&Purpose::Neighbours) {
-            command.envs(setup::neighbour_sources(self.workspace)?);
+        let has_programs = |purpose: &Purpose| {
+            use Purpose::{Clusters, Cnis, Neighbours, Remote, Servers};
+            matches!(purpose, Clusters | Servers | Neighbours | Cnis | Remote)
+        };
+        let purposes: Vec<_> = needs.iter().copied().filter(has_programs).collect();
+        if !purposes.is_empty() {
+            setup::name_cluster_programs(self.workspace, &purposes, &mut command)?;
+            let of_others =
+                |purpose: &Purpose| matches!(purpose, Purpose::Neighbours | Purpose::Cnis);
+            let of_others: Vec<_> = purposes.into_iter().filter(of_others).collect();
+            command.envs(setup::sources(self.workspace, &of_others)?);
         }
         Ok(command)
     }

@@ -79,8 +79,8 @@ impl Suite {
 pub(super) const END_TO_END: &str = "e2e";
 
 /// The suites that run with `--full` and by their names alone: one starts a Docker, all take minutes.
-pub(super) const UNUSUAL: [&str; 6] =
-    ["controllers", "kind", "upstream", "features", "simulation", "mutants"];
+pub(super) const UNUSUAL: [&str; 7] =
+    ["controllers", "cni", "kind", "upstream", "features", "simulation", "mutants"];
 
 const DELETE: Work = Work::Verb(&["lint", "features", "--delete"]);
 
@@ -270,6 +270,14 @@ pub(super) const SUITES: &[Suite] = &[
         company: Company::Alone,
         budget: 900,
         ..longer("controllers")
+    },
+    Suite {
+        about: "The agent beside real CNIs, clients by sockets and by packets; with --full or by this name alone",
+        needs: &[Purpose::Build, Purpose::Test, Purpose::Clusters, Purpose::Cnis],
+        extras: &[Extra::Images],
+        company: Company::Alone,
+        budget: 900,
+        ..longer("cni")
     },
     Suite {
         name: "kind",

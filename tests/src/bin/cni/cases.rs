@@ -1,0 +1,55 @@
+//! Each CNI, in both orders.
+
+use crate::{prelude::*, setting::SETTINGS};
+
+pub(crate) fn cases(suite: &mut Suite<World>) {
+    for setting in SETTINGS {
+        for order in [Order::AgentFirst, Order::CniFirst] {
+            let mut case = |name: &str, check: fn(&Stage, &mut Row) -> Result| {
+                suite.case(format!("{setting}, {order}: {name}"), move |world| {
+                    let (stage, row) = world.enter(setting, order)?;
+                    check(stage, row)
+                });
+            };
+            case("clients reach every backend, or are refused", reach);
+            case("the CNI's part and ours are replaced under load, and nothing leaks", replaced);
+        }
+        suite.case(format!("{setting}: an uninstall leaves what others have"), move |world| {
+            let (stage, row) = world.enter(setting, Order::CniFirst)?;
+            uninstalled(stage, row)
+        });
+    }
+}
+
+fn reach(stage: &Stage, row: &mut Row) -> Result {
+    let target = stage.imported("reach")?;
+    row.exchanges += clients::reach_all(stage, &target)?;
+    target.publish_with(&stage.importer, stage.members().map(|it| (&*it.name, Vec::new())))?;
+    clients::are_refused(stage, &target)?;
+    row.refused = true;
+    target.withdraw(&stage.importer)
+}
+
+fn replaced(stage: &Stage, row: &mut Row) -> Result {
+    let target = stage.imported("replaced")?;
+    row.load = Some(load::during(stage, &target, || {
+        stage.replace_cni()?;
+        agents::delete_pods(&stage.importer)
+    })?);
+    target.withdraw(&stage.importer)
+}
+
+/// `before` was taken after an earlier uninstall, so that it has all that the CNI does by itself.
+fn uninstalled(stage: &Stage, row: &mut Row) -> Result {
+    let before = stage.before.as_ref().context("nobody has looked at the nodes without agents")?;
+    stage.release.remove(&stage.importer)?;
+    mcs_tests::deployed::is_clean_of(&stage.importer, agents::NAME).or_else(|error| {
+        // What is there can be the CNI's.
+        tell(format!("{error:#}"));
+        anyhow::Ok(())
+    })?;
+    let differences = before.differences(&Snapshot::take(stage)?);
+    ensure!(differences.is_empty(), "{}", differences.join("\n"));
+    row.unchanged = Some(before.count());
+    Ok(())
+}
