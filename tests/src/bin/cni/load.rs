@@ -20,9 +20,11 @@ pub(crate) fn during(
     target: &Target,
     work: impl FnOnce() -> Result,
 ) -> Result<Outcome> {
-    clients::reach_all(stage, target)?;
     let mut loads = Vec::new();
     for client in stage.served() {
+        for (protocol, address) in target.frontends() {
+            client.wait_for(protocol, address, |answer| answer.shown == address)?;
+        }
         loads.push(client.load(target, &stage.members())?);
     }
     let wire = Wire::watch(&target.vips)?;
@@ -55,11 +57,11 @@ fn while_sending(
             senders.iter().map(|netns| scope.spawn(move || send(netns))).collect();
         let worked = work();
         is_over.store(true, Ordering::Relaxed);
-        let mut sent = 0;
+        let mut datagrams = 0;
         for thread in threads {
-            sent += thread.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
+            datagrams += thread.join().map_err(|_| anyhow::anyhow!("a sender panicked"))??;
         }
-        worked.map(|()| sent)
+        worked.map(|()| datagrams)
     })
 }
 

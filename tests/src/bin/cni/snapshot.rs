@@ -23,9 +23,9 @@ pub(crate) struct Snapshot(BTreeMap<String, BTreeSet<String>>);
 impl Snapshot {
     /// Looks at all of them.
     pub(crate) fn take(stage: &Stage) -> Result<Self> {
-        let mut seen = BTreeMap::new();
+        let (mut seen, names) = (BTreeMap::new(), names()?);
         for node in stage.importer.nodes() {
-            let lines = |text: String| text.lines().map(str::to_owned).collect::<BTreeSet<_>>();
+            let lines = |text: String| text.lines().map(without_ids).collect::<BTreeSet<_>>();
             for (program, words) in COMMANDS {
                 let said = process::run(node.command(program).args(words), "")?;
                 seen.insert(format!("{node}: {program} {}", words.join(" ")), lines(said));
@@ -34,7 +34,7 @@ impl Snapshot {
             let programs =
                 process::run(Command::new("bpftool").args(["cgroup", "tree"]).arg(&cgroup), "")?;
             seen.insert(format!("{node}: programs of cgroups"), lines(programs));
-            seen.insert(format!("{node}: tcx"), by_tcx(node)?);
+            seen.insert(format!("{node}: tcx"), by_tcx(node, &names)?);
         }
         Ok(Self(seen))
     }
@@ -59,8 +59,29 @@ impl Snapshot {
     }
 }
 
-/// The programs of each device, which bpftool of Debian 12 does not list.
-fn by_tcx(node: Node) -> Result<BTreeSet<String>> {
+/// A line without the ids of programs and links: a CNI that starts again loads its programs anew.
+fn without_ids(line: &str) -> String {
+    let mut words: Vec<_> = line.split_whitespace().collect();
+    if let Some(place) = words.iter().position(|word| *word == "id") {
+        words.truncate(place);
+    }
+    // bpftool lists those of cgroups so.
+    let is_number = words.first().is_some_and(|word| word.parse::<u32>().is_ok());
+    words.get(usize::from(is_number)..).unwrap_or_default().join(" ")
+}
+
+/// The names of all programs, by their ids.
+fn names() -> Result<BTreeMap<u64, String>> {
+    let said = process::run(Command::new("bpftool").args(["--json", "prog", "show"]), "")?;
+    let programs: Vec<Value> = serde_json::from_str(&said)?;
+    let name = |program: &Value| {
+        Some((program["id"].as_u64()?, program["name"].as_str().unwrap_or_default().to_owned()))
+    };
+    Ok(programs.iter().filter_map(name).collect())
+}
+
+/// The programs of each device in their order, which bpftool of Debian 12 does not list.
+fn by_tcx(node: Node, names: &BTreeMap<u64, String>) -> Result<BTreeSet<String>> {
     let netns = Namespace::open(&node.netns())?;
     let links: Value = serde_json::from_str(&netns.output("ip", &["-json", "link"])?)?;
     netns.run(|| {
@@ -72,6 +93,8 @@ fn by_tcx(node: Node) -> Result<BTreeSet<String>> {
                 [("ingress", AttachType::BPF_TCX_INGRESS), ("egress", AttachType::BPF_TCX_EGRESS)]
             {
                 let programs = attached_to_interface(index, hook)?;
+                let programs: Vec<_> =
+                    programs.into_iter().map(|id| names.get(&u64::from(id))).collect();
                 seen.insert(format!("{} {name}: {programs:?}", link["ifname"]));
             }
         }

@@ -47,7 +47,12 @@ impl OwnClusters {
         // What is there was kept for somebody to look at, or has survived its suite.
         removal::remove(&claim)?;
         let progress = Progress { begin: Instant::now(), interrupted: Arc::clone(&interrupted) };
-        start(&claim, plan, programs, &progress)?;
+        start(&claim, plan, programs, &progress).inspect_err(|_| {
+            if interrupted.load(Ordering::Relaxed) {
+                eprintln!("interrupted; the clusters are removed");
+                process::exit(INTERRUPTED);
+            }
+        })?;
         remove_when_interrupted(Arc::clone(&interrupted), Arc::downgrade(&claim));
         Ok(Self { claim, keep, interrupted })
     }
