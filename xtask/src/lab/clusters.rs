@@ -126,15 +126,14 @@ fn up(
     } else {
         setup::ensure_newest(workspace)?;
     }
-    if plan.cni.contains(&Cni::Cilium) {
-        setup::ensure(workspace, &[Purpose::Cnis])?;
-    }
     if mcs {
         setup::ensure(workspace, &[Purpose::Build])?;
     }
-    let programs = match plan.cni.contains(&Cni::Cilium) {
-        true => with_cnis(workspace)?,
-        false => programs(workspace)?,
+    let programs = if plan.cni.contains(&Cni::Cilium) {
+        setup::ensure(workspace, &[Purpose::Cnis])?;
+        with_cnis(workspace)?
+    } else {
+        programs(workspace)?
     };
     let terminal = Terminal {
         screen: Screen::new(),

@@ -30,7 +30,7 @@ fn takes_over(world: &mut World) -> Result {
     world.release.ensure(importer)?;
     target.publish(importer, &[exporter])?;
     let mut loads = Vec::new();
-    for client in world.clients(importer) {
+    for client in Client::all(importer) {
         client.reach(&target, exporter)?;
         // kube-proxy serves the derived Service while a node has no agent.
         loads.push(client.load(&target, &[importer, exporter])?);

@@ -14,7 +14,7 @@ fn under_load(world: &World, name: &str, work: impl Fn(&Member) -> Result) -> Re
     let mut targets = Vec::new();
     for (importer, exporter) in world.directions() {
         let target = imported(world, name, importer, exporter)?;
-        for client in world.clients(importer) {
+        for client in Client::all(importer) {
             client.reach(&target, exporter)?;
             loads.push(client.load(&target, &[exporter])?);
         }

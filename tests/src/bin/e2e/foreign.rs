@@ -40,7 +40,7 @@ impl<'a> Rivals<'a> {
         };
         let address = v4(target.tcp().collect()).context("no IPv4 address")?;
         let theirs = v4(importer.backends()?).context("no server has an IPv4 address")?;
-        let clients = world.clients(importer);
+        let clients = Client::all(importer);
         Ok(Self { nodes, importer, exporter, target, address, theirs, clients })
     }
 

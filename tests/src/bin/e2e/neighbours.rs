@@ -13,7 +13,7 @@ fn own_services(world: &mut World) -> Result {
         world.release.ensure(member)?;
         let name = "own".to_owned();
         let service = Target { vips: member.service(&name)?, name };
-        for client in world.clients(member) {
+        for client in Client::all(member) {
             client.reach(&service, member)?;
         }
         member.run(&["delete", "service", &service.name])?;
@@ -27,7 +27,7 @@ fn derived(world: &mut World) -> Result {
         let name = "derived".to_owned();
         let target = Target { vips: importer.service(&name)?, name };
         world.release.ensure(importer)?;
-        let clients = world.clients(importer);
+        let clients = Client::all(importer);
         target.publish(importer, &[exporter])?;
         for client in &clients {
             client.reach(&target, exporter)?;
@@ -53,7 +53,7 @@ fn comes_later(world: &mut World) -> Result {
     let target = Target { vips: importer.service(&name)?, name };
     importer.run(&["delete", "service", &target.name])?;
     world.release.ensure(importer)?;
-    let clients = world.clients(importer);
+    let clients = Client::all(importer);
     target.publish(importer, &[exporter])?;
     let own = json!({
         "ipFamilyPolicy": "PreferDualStack",

@@ -16,7 +16,7 @@ fn without(world: &mut World) -> Result {
     let node = importer.node.ok_or_else(|| skip("nodes are elsewhere, and so is kube-proxy"))?;
     let name = "proxyless".to_owned();
     let own = Target { vips: importer.service(&name)?, name };
-    let clients = world.clients(importer);
+    let clients = Client::all(importer);
     for client in &clients {
         client.reach(&own, importer)?;
     }

@@ -43,7 +43,7 @@ pub(crate) fn imported(
 fn by_address(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let target = imported(world, "reach", importer, exporter)?;
-        for client in world.clients(importer) {
+        for client in Client::all(importer) {
             client.reach(&target, exporter)?;
         }
         target.withdraw(importer)?;
@@ -101,7 +101,7 @@ fn of_both(world: &mut World) -> Result {
 fn scaled(world: &mut World) -> Result {
     let (importer, exporter) = world.directions()[0];
     let target = imported(world, "scaled", importer, exporter)?;
-    let clients = world.clients(importer);
+    let clients = Client::all(importer);
     for client in &clients {
         client.reach(&target, exporter)?;
     }

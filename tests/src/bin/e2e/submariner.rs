@@ -40,7 +40,7 @@ fn check(world: &mut World, socket_lb: &str, places: &[Place]) -> Result {
         world.release.install(member, &[&format!("socketLb={socket_lb}"), &range])?;
     }
     exported.publish()?;
-    let served = exported.is_served(world, places);
+    let served = exported.is_served(places);
     exported.withdraw()?;
     for member in &world.members {
         world.release.install(member, &[])?;
@@ -88,7 +88,7 @@ impl<'a> Exported<'a> {
     }
 
     /// Clients of both clusters reach the servers of both by the VIP, and those of their own by its ClusterIP.
-    fn is_served(&self, world: &World, places: &[Place]) -> Result {
+    fn is_served(&self, places: &[Place]) -> Result {
         for (member, own_ip) in self.members.iter().zip(self.cluster_ips) {
             for place in places {
                 let client = Client::new(member, *place);

@@ -12,7 +12,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
 fn leaves_nothing(world: &mut World) -> Result {
     for (importer, exporter) in world.directions() {
         let target = imported(world, "uninstalled", importer, exporter)?;
-        let clients = world.clients(importer);
+        let clients = Client::all(importer);
         for client in &clients {
             client.reach(&target, exporter)?;
         }
@@ -41,7 +41,7 @@ fn goes_unnoticed(world: &mut World) -> Result {
     world.release.ensure(importer)?;
     target.publish(importer, &[exporter])?;
     let mut loads = Vec::new();
-    for client in world.clients(importer) {
+    for client in Client::all(importer) {
         client.reach(&target, exporter)?;
         loads.push(client.load(&target, &[importer, exporter])?);
     }
@@ -50,7 +50,7 @@ fn goes_unnoticed(world: &mut World) -> Result {
     importer.kubectl.run(&[&["--namespace", agents::NAMESPACE], &hook[..]].concat())?;
     world.release.remove(importer)?;
     is_clean(importer)?;
-    for client in world.clients(importer) {
+    for client in Client::all(importer) {
         client.reach(&target, importer)?;
     }
     let answers = loads.into_iter().map(Load::end).sum::<Result<u64>>()?;

@@ -44,14 +44,6 @@ impl World {
         [(a, b), (b, a)]
     }
 
-    /// Every client that is possible in a cluster. Prints which are not.
-    pub(crate) fn clients<'a>(&'a self, member: &'a Member) -> Vec<Client<'a>> {
-        if member.node.is_none() {
-            tell(format!("without a process of the node: that of {} is elsewhere", member.name));
-        }
-        Client::all(member)
-    }
-
     /// A service with addresses that no other has, in the families that the importer's pods have.
     pub(crate) fn fresh(&self, name: &str, importer: &Member) -> Result<Target> {
         let number = self.numbers.replace(self.numbers.get() + 1);

@@ -64,8 +64,11 @@ impl<'a> Client<'a> {
         Self { member, place }
     }
 
-    /// Every client by sockets that there can be in a cluster.
+    /// Every client by sockets that there can be in a cluster. Tells which there cannot be.
     pub fn all(member: &'a Member) -> Vec<Self> {
+        if member.node.is_none() {
+            tell(format!("without a process of the node: that of {} is elsewhere", member.name));
+        }
         let nodes = member.nodes().into_iter().map(Place::Node);
         Place::PODS.into_iter().chain(nodes).map(|place| Self::new(member, place)).collect()
     }
