@@ -12,13 +12,13 @@ pub(crate) struct Row {
     pub(crate) exchanges: u64,
     pub(crate) refused: bool,
     pub(crate) load: Option<Outcome>,
-    /// Lines about the nodes that were the same after an uninstall.
-    pub(crate) unchanged: Option<usize>,
+    /// Whether an uninstall left the nodes as they were before the agents came.
+    pub(crate) unchanged: bool,
 }
 
 impl Row {
     pub(crate) const fn new(setting: Setting, order: Order) -> Self {
-        Self { setting, order, exchanges: 0, refused: false, load: None, unchanged: None }
+        Self { setting, order, exchanges: 0, refused: false, load: None, unchanged: false }
     }
 
     pub(crate) fn is_of(&self, setting: Setting, order: Order) -> bool {
@@ -45,8 +45,7 @@ fn print(rows: &[Row]) -> Result {
         let refused = if *refused { "at once".to_owned() } else { not_run() };
         let under_load = load.map_or_else(not_run, |load| format!("{} / 0", load.answers));
         let wire = load.map_or_else(not_run, |load| format!("{} / 0", load.sent));
-        let unchanged =
-            unchanged.map_or_else(String::new, |lines| format!("{lines} lines as before"));
+        let unchanged = if *unchanged { "as before" } else { "" };
         let packets = setting.packets;
         writeln!(
             table,
