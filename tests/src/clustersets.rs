@@ -64,6 +64,26 @@
 //! -- contest c1 12 --
 //! kind: ...
 //!
+//! # Somebody keeps all that an API server has, and brings it back.
+//! -- snapshot c1 --
+//! -- rewind c1 --
+//!
+//! # The address of c1's API server leads the controller of c2 to that of c3.
+//! -- leads c1/c2 c3 --
+//!
+//! # c1 gets another token for the API server of c2, which takes the former ones no more.
+//! -- rotate c1 c2 --
+//!
+//! # The controller of c1 is killed after three more writes, and starts again.
+//! -- dies c1 3 --
+//!
+//! # The API server is an old one: it streams no lists, and answers them from its cache. Its types lack a field.
+//! -- plain c1 --
+//! -- prunes c1 serviceimports spec.ipFamilies --
+//!
+//! # A hostile peer forges what is in its mailbox, in the way of this number.
+//! -- forges c1 7 --
+//!
 //! # So many seconds pass.
 //! -- wait 300 --
 //!
@@ -83,6 +103,7 @@
 //!
 //! `MCS_BLESS=1 cargo run --package mcs-tests --bin clustersets` writes what comes out into the files.
 
+mod forge;
 mod journal;
 mod kinds;
 mod member;

@@ -2,16 +2,26 @@
 //! the same.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, HashMap},
     hash::{DefaultHasher, Hash, Hasher as _},
+    mem,
     sync::Arc,
+    time::Duration,
 };
 
 use mcs_kube::testing::in_memory::Asked;
 use parking_lot::Mutex;
 use tokio::time::Instant;
 
-use super::store::Change;
+use super::{
+    member::{NAMESPACE, holder},
+    store::Change,
+};
+
+/// How long one request is counted.
+const COUNTED: Duration = Duration::from_mins(10);
+/// How often a program may send one request meanwhile: once a second.
+const OFTEN: u32 = 600;
 
 /// What has happened.
 #[derive(Debug)]
@@ -47,8 +57,17 @@ struct Pages {
     lines: Option<Vec<String>>,
     /// What was written in a wrong form.
     malformed: Vec<String>,
+    /// The replica that leads in each cluster that has several.
+    leaders: BTreeMap<String, String>,
     /// What a replica has written while another one led.
     rivals: Vec<String>,
+    /// The controllers that die after so many writes.
+    doomed: BTreeMap<String, u32>,
+    /// How often each request was sent, and since when that is counted.
+    asked: HashMap<u64, u32>,
+    counted: Option<Instant>,
+    /// What was asked too often.
+    storms: Vec<String>,
     /// How many requests had which answer.
     answers: BTreeMap<(&'static str, u16), u64>,
 }
@@ -71,6 +90,14 @@ impl Journal {
             format!("{host} {by} {:?} {}", change.key, text(after))
         });
         let (cluster, by) = (cluster(host).to_owned(), by.to_owned());
+        let (plural, namespace, name) = &change.key;
+        if *plural == "leases" && namespace == NAMESPACE && name == "mcs-controller" {
+            let leader = after.and_then(|lease| lease["spec"]["holderIdentity"].as_str());
+            match leader {
+                Some(leader) => pages.leaders.insert(cluster.clone(), leader.to_owned()),
+                None => pages.leaders.remove(&cluster),
+            };
+        }
         pages.entries.push(Entry { cluster, by, what: What::Changed(Arc::clone(change)) });
     }
 
@@ -104,8 +131,63 @@ impl Journal {
         self.0.lock().malformed.first().cloned()
     }
 
-    pub(super) fn note_rival(&self, said: String) {
-        self.0.lock().rivals.push(said);
+    /// A request has arrived. `is_write`: it is one for the leader alone.
+    pub(super) fn note_arrival(&self, host: &str, asked: &Asked, is_write: bool) {
+        let mut pages = self.0.lock();
+        let Asked { method, path, token, .. } = asked;
+        let (of, replica) = holder(token);
+        if let (Some(replica), Some(leader)) = (replica, pages.leaders.get(of))
+            && is_write
+            && leader != replica
+        {
+            let said = format!("{method} {path} by {replica} of {of}, and {leader} leads");
+            pages.rivals.push(said);
+        }
+        let now = Instant::now();
+        if pages.counted.is_none_or(|since| now - since >= COUNTED) {
+            pages.counted = Some(now);
+            pages.asked.clear();
+        }
+        let is_watch = asked.query.contains_key("watch");
+        let mut hasher = DefaultHasher::new();
+        (host, token, method, path, is_watch).hash(&mut hasher);
+        let count = pages.asked.entry(hasher.finish()).or_default();
+        *count += 1;
+        if *count == OFTEN {
+            let verb = if is_watch { "watch" } else { method.as_str() };
+            pages.storms.push(format!("{of} asks {host} {OFTEN} times: {verb} {path}"));
+        }
+    }
+
+    /// The first thing that was asked too often.
+    pub(super) fn storm(&self) -> Option<String> {
+        self.0.lock().storms.first().cloned()
+    }
+
+    /// The controller or replica with this token dies after so many writes.
+    pub(super) fn doom(&self, token: &str, writes: u32) {
+        self.0.lock().doomed.insert(token.to_owned(), writes);
+    }
+
+    /// Whether one that is doomed is dead. A write brings it nearer.
+    pub(super) fn is_dead(&self, token: &str, is_write: bool) -> bool {
+        let mut pages = self.0.lock();
+        let Some(left) = pages.doomed.get_mut(token) else { return false };
+        let is_dead = *left == 0;
+        *left -= u32::from(is_write && !is_dead);
+        is_dead
+    }
+
+    /// The controllers and replicas that have died.
+    pub(super) fn take_dead(&self) -> Vec<String> {
+        let mut pages = self.0.lock();
+        let dead = pages.doomed.extract_if(.., |_, left| *left == 0);
+        dead.map(|(token, _)| token).collect()
+    }
+
+    /// Nobody dies any more.
+    pub(super) fn spare(&self) {
+        self.0.lock().doomed.clear();
     }
 
     /// The first thing that a replica has written while another one led.
@@ -115,7 +197,7 @@ impl Journal {
 
     /// What has happened since the last call.
     pub(super) fn take(&self) -> Vec<Entry> {
-        std::mem::take(&mut self.0.lock().entries)
+        mem::take(&mut self.0.lock().entries)
     }
 
     /// The same for two histories if they are the same.

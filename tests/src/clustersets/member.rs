@@ -8,6 +8,7 @@ use std::{
 };
 
 use anyhow::{Context as _, bail};
+use fastrand::Rng;
 use jiff::SignedDuration;
 use k8s_openapi::ByteString;
 use mcs_controller::{
@@ -24,11 +25,12 @@ use tokio::{
 };
 
 use super::{
+    forge::forged,
     journal::Journal,
     kinds::Kind,
     node::{Node, objects},
     server::Server,
-    store::{Failure, Key, Store},
+    store::{Failure, Kept, Key, Store},
     witness::{Broken, Invariant},
 };
 
@@ -63,6 +65,10 @@ pub(super) struct Member {
     pub(super) node: Node,
     /// What somebody has kept of the mailbox.
     kept: Vec<(Key, Value)>,
+    /// What somebody has kept of everything.
+    snapshot: Option<Kept>,
+    /// How many tokens it has had.
+    tokens: u32,
 }
 
 struct Controller {
@@ -102,6 +108,8 @@ impl Member {
             hub: None,
             node,
             kept: Vec::new(),
+            snapshot: None,
+            tokens: 0,
         };
         for namespace in NAMESPACES {
             member.apply(&json!({ "kind": "Namespace", "metadata": { "name": namespace } }))?;
@@ -239,9 +247,28 @@ impl Member {
     /// Whether it has what it publishes by.
     pub(super) fn can_publish(&self) -> bool {
         let Some(hub) = &self.hub else { return true };
-        let wanted = secret(hub, &self.id, true);
         let key = ("secrets", NAMESPACE.to_owned(), HUB.to_owned());
-        self.server.look(|store| store.get(&key).is_some_and(|one| one["data"] == wanted["data"]))
+        let Some(there) = self.server.look(|store| store.get(&key).cloned()) else { return false };
+        let is_there = |token: String| there["data"] == secret(hub, &token, true)["data"];
+        (0..=self.tokens).map(|number| token(&self.id, number)).any(is_there)
+    }
+
+    /// It gets another token for the API server of a peer, or of the hub. Returns its number.
+    pub(super) fn rotate(&mut self, peer: &str) -> anyhow::Result<u32> {
+        self.tokens += 1;
+        let token = token(&self.id, self.tokens);
+        let peer = self.hub.as_deref().unwrap_or(peer);
+        self.apply(&secret(peer, &token, self.hub.is_some()))?;
+        Ok(self.tokens)
+    }
+
+    /// Keeps all that the API server has, or brings it back as it was.
+    pub(super) fn snapshot(&mut self, is_back: bool) {
+        if !is_back {
+            self.snapshot = Some(self.server.look(Store::keep));
+        } else if let Some(kept) = &self.snapshot {
+            self.server.rewind(kept);
+        }
     }
 
     /// Keeps what the mailbox has, or brings back what was kept and nothing else.
@@ -265,6 +292,28 @@ impl Member {
             self.server.change(|store| store.create(kind, key, &object)).map_err(told)?;
         }
         Ok(())
+    }
+
+    /// Forges what it has in its mailbox, at this API server.
+    pub(super) fn forge(&self, server: &Server, number: u64) -> anyhow::Result<()> {
+        let (mut rng, (_, mailbox)) = (Rng::with_seed(number), self.place());
+        for kind in ["ExportedService", "EndpointSlice"].into_iter().filter_map(Kind::named) {
+            let all: Vec<_> = server.look(|store| {
+                let all = store.all(kind.plural).filter(|((_, of, _), _)| *of == mailbox);
+                all.map(|(key, object)| (key.clone(), object.clone())).collect()
+            });
+            for (key, object) in all {
+                let Some(mut forged) = forged(kind, &object, &mut rng) else { continue };
+                forged["metadata"].as_object_mut().map(|fields| fields.remove("resourceVersion"));
+                server.change(|store| store.replace(kind, &key, &forged)).map_err(told)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Where its mailbox is, if that is a hub.
+    pub(super) fn hub(&self) -> Option<&str> {
+        self.hub.as_deref()
     }
 
     /// Starts the controller or one replica of it, with these flags from now on.
@@ -363,8 +412,19 @@ fn replica_of(cluster: &str, replica: &str) -> String {
     if replica.is_empty() { cluster.to_owned() } else { format!("{cluster}+{replica}") }
 }
 
+/// The token of this number: the first one has none.
+fn token(cluster: &str, number: u32) -> String {
+    if number == 0 { cluster.to_owned() } else { format!("{cluster}~{number}") }
+}
+
+/// The number of a token.
+pub(super) fn generation(token: &str) -> u32 {
+    token.split_once('~').and_then(|(_, number)| number.parse().ok()).unwrap_or_default()
+}
+
 /// The cluster and the replica that have this token.
 pub(super) fn holder(token: &str) -> (&str, Option<&str>) {
+    let token = token.split('~').next().unwrap_or_default();
     token.split_once('+').map_or((token, None), |(cluster, replica)| (cluster, Some(replica)))
 }
 

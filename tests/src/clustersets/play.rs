@@ -3,6 +3,7 @@
 use std::{
     collections::BTreeMap,
     error, fmt, io, mem,
+    sync::Arc,
     time::{self, Duration},
 };
 
@@ -36,6 +37,8 @@ const CLUSTERS: [&str; 2] = ["c1", "c2"];
 const SETTLED: Duration = Duration::from_secs(5);
 /// How long nothing is written after all has settled.
 const STILL: Duration = Duration::from_mins(5);
+/// How long the watches of a killed controller last at most.
+const LAST_WORDS: Duration = Duration::from_mins(15);
 /// How often the witness looks while time passes.
 const GLANCE: Duration = Duration::from_mins(5);
 /// How often another controller looks at its objects.
@@ -96,6 +99,24 @@ pub(super) fn play_with(
     panics::noting(|| LocalSet::new().block_on(&runtime, all))
 }
 
+/// Plays a story. Returns how many bytes its controllers hold at its end, by what this thread has `held`.
+pub(super) fn weighed(story: &Story, held: fn() -> u64) -> anyhow::Result<u64> {
+    let runtime = paused()?;
+    LocalSet::new().block_on(&runtime, async {
+        let mut play = Play::begin(story, Witness::default())?;
+        play.all(story).await.map_err(|(_, error)| error)?;
+        play.witness.look(Instant::now())?;
+        let before = held();
+        for member in play.members.values_mut() {
+            member.kill(None);
+        }
+        // Watches end once they have something to say.
+        sleep(LAST_WORDS).await;
+        play.witness.look(Instant::now())?;
+        Ok(before.saturating_sub(held()))
+    })
+}
+
 /// Plays a story, and what somebody does at its end.
 #[cfg(test)]
 pub(super) fn doctored(
@@ -118,6 +139,7 @@ struct Play {
     /// What the next `expect` begins with.
     told: Vec<String>,
     witness: Witness,
+    journal: Journal,
     /// When somebody has no more time to play.
     end: Option<time::Instant>,
     /// Whether the story was drawn, so that a step need not find what it is about.
@@ -147,8 +169,8 @@ impl Play {
         }
         let (view, shown) = (View::default(), Shown::default());
         let (outcomes, told, is_drawn) = (Outcomes::new(), Vec::new(), seed.is_some());
-        witness.begin(journal, is_drawn);
-        Ok(Self { members, view, shown, outcomes, told, witness, end: None, is_drawn })
+        witness.begin(journal.clone(), is_drawn);
+        Ok(Self { members, view, shown, outcomes, told, witness, journal, end: None, is_drawn })
     }
 
     async fn all(&mut self, story: &Story) -> Result<(), (usize, anyhow::Error)> {
@@ -160,8 +182,24 @@ impl Play {
         Ok(())
     }
 
+    /// What is dead is started again, as kubelet does.
+    fn revive(&mut self) -> anyhow::Result<()> {
+        for token in self.journal.take_dead() {
+            let (id, replica) = holder(&token);
+            self.witness.note_process(id);
+            let member = self.member(id)?;
+            member.kill(replica);
+            member.run(replica, None);
+        }
+        Ok(())
+    }
+
     /// A step, and what the witness says of it.
     async fn whole_step(&mut self, step: &Step) -> anyhow::Result<()> {
+        self.revive()?;
+        if !step.is_usual() {
+            self.witness.note_trouble();
+        }
         if let Step::Restart(of, _)
         | Step::Kill(of)
         | Step::End(of)
@@ -179,6 +217,7 @@ impl Play {
         self.look_at_all()?;
         if let Step::Settle(time) = step {
             let mut healed = *time;
+            self.journal.spare();
             for member in self.members.values_mut() {
                 member.heal();
             }
@@ -201,7 +240,7 @@ impl Play {
 
     /// The witness looks, and so do the agents of a drawn story.
     fn look_at_all(&mut self) -> anyhow::Result<()> {
-        self.witness.look(&self.members)?;
+        self.witness.look(Instant::now())?;
         if self.is_drawn {
             self.members.values_mut().try_for_each(Member::look)?;
         }
@@ -216,6 +255,7 @@ impl Play {
             for member in self.members.values() {
                 member.server.compact();
             }
+            self.revive()?;
             self.look_at_all()?;
             if self.end.is_some_and(|end| time::Instant::now() >= end) {
                 return Err(OutOfTime.into());
@@ -227,14 +267,8 @@ impl Play {
     async fn step(&mut self, step: &Step) -> anyhow::Result<()> {
         match step {
             Step::Clusters(_) | Step::Seed(_) | Step::Settle(_) => {}
-            Step::Slow(of, latency) => self.each(of, |one| {
-                one.server.slow(*latency);
-                Ok(())
-            })?,
-            Step::Lag(of, lag) => self.each(of, |one| {
-                one.server.lag(*lag);
-                Ok(())
-            })?,
+            Step::Slow(of, latency) => self.change(of, |one| one.server.slow(*latency))?,
+            Step::Lag(of, lag) => self.change(of, |one| one.server.lag(*lag))?,
             Step::Apply(of, objects) => {
                 self.each(of, |one| objects.iter().try_for_each(|object| one.apply(object)))?;
             }
@@ -243,14 +277,8 @@ impl Play {
                 let all: Vec<_> = self.members.keys().cloned().collect();
                 self.each(&all, |one| one.publish_at(hub, &all))?;
             }
-            Step::Replicas(of) => self.each(of, |one| {
-                one.replicate();
-                Ok(())
-            })?,
-            Step::Clock(of, skew) => self.each(of, |one| {
-                one.set_clock(*skew);
-                Ok(())
-            })?,
+            Step::Replicas(of) => self.change(of, |one| one.replicate())?,
+            Step::Clock(of, skew) => self.change(of, |one| one.set_clock(*skew))?,
             Step::Restart(of, flags) => self.each_replica(of, |one, replica| {
                 one.kill(replica);
                 one.run(replica, Some(flags.clone()));
@@ -269,23 +297,35 @@ impl Play {
                     self.member(id)?.server.set_mood(reader, *mood);
                 }
             }
-            Step::Forget(of) => self.each(of, |one| {
-                one.server.forget();
-                Ok(())
-            })?,
-            Step::Refuse(of, refusal) => self.each(of, |one| {
-                one.server.refuse(refusal.clone());
-                Ok(())
-            })?,
-            Step::Allow(of) => self.each(of, |one| {
-                one.server.allow();
-                Ok(())
-            })?,
-            Step::Serve(of, kind, is_served) => self.each(of, |one| {
-                one.server.serve(kind, *is_served);
-                Ok(())
-            })?,
+            Step::Forget(of) => self.change(of, |one| one.server.forget())?,
+            Step::Refuse(of, refusal) => {
+                self.change(of, |one| one.server.refuse(refusal.clone()))?
+            }
+            Step::Allow(of) => self.change(of, |one| one.server.allow())?,
+            Step::Serve(of, kind, is_served) => {
+                self.change(of, |one| one.server.serve(kind, *is_served))?
+            }
             Step::Backup(of, is_back) => self.each(of, |one| one.backup(*is_back))?,
+            Step::Snapshot(of, is_back) => self.change(of, |one| one.snapshot(*is_back))?,
+            Step::Lead(of, reader, other) => {
+                let other = Arc::clone(&self.member(other)?.server);
+                self.member(of)?.server.lead(reader, &other);
+            }
+            Step::Rotate(of, peer) => {
+                let oldest = self.member(of)?.rotate(peer)?;
+                self.member(peer)?.server.revoke(of, oldest);
+            }
+            Step::Die(of, writes) => self.journal.doom(of, *writes),
+            Step::Forge(of, number) => {
+                let hub = self.member(of)?.hub().map(str::to_owned);
+                self.witness.note_hostile(of);
+                let server = Arc::clone(&self.member(hub.as_deref().unwrap_or(of))?.server);
+                self.member(of)?.forge(&server, *number)?;
+            }
+            Step::Plain(of) => self.change(of, |one| one.server.make_plain())?,
+            Step::Prune(of, plural, field) => {
+                self.change(of, |one| one.server.change(|store| store.prune(plural, field)))?
+            }
             Step::Contest(of, time, objects) => {
                 for id in of {
                     self.contest(id, *time, objects).await?;
@@ -351,6 +391,13 @@ impl Play {
             act(self.member(id)?, replica);
         }
         Ok(())
+    }
+
+    fn change(&mut self, ids: &[String], mut act: impl FnMut(&mut Member)) -> anyhow::Result<()> {
+        self.each(ids, |member| {
+            act(member);
+            Ok(())
+        })
     }
 
     fn each(

@@ -4,7 +4,7 @@ use std::{
     collections::{BTreeMap, BTreeSet, VecDeque},
     future::pending,
     io,
-    sync::Arc,
+    sync::{Arc, Weak},
     time::Duration,
 };
 
@@ -22,9 +22,9 @@ use tokio::{
 use super::{
     journal::Journal,
     kinds::Kind,
-    member::{NAMESPACE, holder},
+    member::{NAMESPACE, generation, holder},
     selector::Selector,
-    store::{Change, Failure, Key, Store},
+    store::{Change, Failure, Kept, Key, Store},
 };
 
 /// How long a client waits for the answer of a server that hangs, which it pings.
@@ -62,7 +62,7 @@ impl Mood {
 /// Which requests it answers with an error.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
-    /// Whose; empty: everybody's.
+    /// Whose, a controller's or a replica's; empty: everybody's.
     pub(super) of: String,
     /// The verb, such as `watch`; empty: any.
     pub(super) verb: String,
@@ -76,8 +76,14 @@ pub(super) struct Refusal {
 #[derive(Debug)]
 struct Inner {
     store: Store,
-    /// How it is for a reader; for everybody else under the empty name.
+    /// How it is for a controller or a replica; for everybody else under the empty name.
     moods: BTreeMap<String, Mood>,
+    /// The other servers to which the address of this one leads, for such readers.
+    led: BTreeMap<String, Weak<Server>>,
+    /// The oldest token of a controller that is good.
+    revoked: BTreeMap<String, u32>,
+    /// Whether it streams no lists, and answers them from its cache.
+    is_plain: bool,
     /// How many writes it has had while they were repeated.
     repeatable: u64,
     latency: Duration,
@@ -94,9 +100,14 @@ struct Inner {
 }
 
 impl Inner {
-    fn mood(&self, reader: &str) -> Mood {
-        let mood = self.moods.get(reader).or_else(|| self.moods.get(""));
-        mood.copied().unwrap_or(Mood::Answers)
+    fn mood(&self, token: &str) -> Mood {
+        Self::of(&self.moods, token).copied().unwrap_or(Mood::Answers)
+    }
+
+    /// What is there for a replica, or else for its controller, or else for everybody.
+    fn of<'a, T>(all: &'a BTreeMap<String, T>, token: &str) -> Option<&'a T> {
+        let token = token.split('~').next().unwrap_or_default();
+        [token, holder(token).0, ""].into_iter().find_map(|reader| all.get(reader))
     }
 }
 
@@ -122,6 +133,9 @@ impl Server {
         let inner = Inner {
             store: Store::new(host, journal, skew),
             moods: BTreeMap::new(),
+            led: BTreeMap::new(),
+            revoked: BTreeMap::new(),
+            is_plain: false,
             repeatable: 0,
             latency: LATENCY,
             lag: Duration::ZERO,
@@ -167,6 +181,8 @@ impl Server {
     pub(super) fn heal(&self) {
         let mut inner = self.inner.lock();
         inner.moods.clear();
+        inner.led.clear();
+        inner.revoked.clear();
         (inner.latency, inner.lag) = (LATENCY, Duration::ZERO);
         inner.refusals.clear();
         inner.gone.clear();
@@ -193,11 +209,40 @@ impl Server {
 
     /// It has started again, and knows no earlier version.
     pub(super) fn forget(&self) {
+        self.begin_again(|_| {});
+    }
+
+    fn begin_again(&self, act: impl FnOnce(&mut Store)) {
         let mut inner = self.inner.lock();
+        act(&mut inner.store);
         inner.oldest = inner.store.version();
         inner.cut += 1;
         drop(inner);
         self.tell();
+    }
+
+    /// It has again what it had then.
+    pub(super) fn rewind(&self, kept: &Kept) {
+        self.begin_again(|store| store.rewind(kept));
+    }
+
+    /// Its address leads a reader to another server from now on; the empty name: everybody.
+    pub(super) fn lead(&self, reader: &str, other: &Arc<Self>) {
+        let mut inner = self.inner.lock();
+        inner.led.insert(reader.to_owned(), Arc::downgrade(other));
+        inner.cut += 1;
+        drop(inner);
+        self.tell();
+    }
+
+    /// The older tokens of a controller are good no more.
+    pub(super) fn revoke(&self, reader: &str, oldest: u32) {
+        self.inner.lock().revoked.insert(reader.to_owned(), oldest);
+    }
+
+    /// It is an old one, which streams no lists.
+    pub(super) fn make_plain(&self) {
+        self.inner.lock().is_plain = true;
     }
 
     pub(super) fn refuse(&self, refusal: Refusal) {
@@ -232,10 +277,27 @@ impl Server {
     }
 
     async fn answer(self: Arc<Self>, asked: Asked) -> Answer {
-        self.note_rival(&asked);
-        let latency = self.inner.lock().latency;
+        let other = Inner::of(&self.inner.lock().led, &asked.token).and_then(Weak::upgrade);
+        let server = other.unwrap_or(self);
+        let (latency, journal) = server.noted(&asked);
+        if journal.is_dead(&asked.token, asked.method != Method::GET) {
+            return pending().await;
+        }
         sleep(latency).await;
-        let mood = self.inner.lock().mood(holder(&asked.token).0);
+        let answer = server.answer_now(&asked).await;
+        if journal.is_dead(&asked.token, false) { pending().await } else { answer }
+    }
+
+    /// Notes a request, and returns how long the answer takes.
+    fn noted(&self, asked: &Asked) -> (Duration, Journal) {
+        let inner = self.inner.lock();
+        let is_vote = asked.path.contains(&format!("/namespaces/{NAMESPACE}/leases"));
+        inner.store.note_arrival(asked, asked.method != Method::GET && !is_vote);
+        (inner.latency, inner.store.journal.clone())
+    }
+
+    async fn answer_now(self: Arc<Self>, asked: &Asked) -> Answer {
+        let mood = self.inner.lock().mood(&asked.token);
         match mood {
             Mood::Answers | Mood::Loses | Mood::Repeats => {}
             Mood::Away => return Err("tcp connect error: Connection refused (os error 111)".into()),
@@ -246,17 +308,17 @@ impl Server {
         };
         let is_watch = asked.query.get("watch").is_some_and(|watch| watch == "true");
         let verb = verb(&asked.method, &place, is_watch);
-        let permitted = self.permit(verb, &place, &asked);
+        let permitted = self.permit(verb, &place, asked);
         if is_watch && permitted.is_ok() {
-            self.note(verb, &place, &asked, 200);
-            return Ok((200, self.watch(&place, &asked)));
+            self.note(verb, &place, asked, 200);
+            return Ok((200, self.watch(&place, asked)));
         }
         let before = self.inner.lock().store.version();
-        let mut done = permitted.and_then(|()| self.write_or_read(&place, &asked));
+        let mut done = permitted.and_then(|()| self.write_or_read(&place, asked));
         if mood == Mood::Repeats && asked.method != Method::GET && done.is_ok() && self.repeats() {
-            done = self.write_or_read(&place, &asked);
+            done = self.write_or_read(&place, asked);
         }
-        self.note(verb, &place, &asked, done.as_ref().map_or_else(|failure| failure.0, |_| 200));
+        self.note(verb, &place, asked, done.as_ref().map_or_else(|failure| failure.0, |_| 200));
         if self.inner.lock().store.version() != before {
             self.tell();
         }
@@ -266,23 +328,6 @@ impl Server {
         match done {
             Ok(value) => Ok((200, whole(value.to_string()))),
             Err(error) => Ok(failed(&error)),
-        }
-    }
-
-    /// A replica writes while another one leads.
-    fn note_rival(&self, asked: &Asked) {
-        let (_, Some(replica)) = holder(&asked.token) else { return };
-        let key = ("leases", NAMESPACE.to_owned(), "mcs-controller".to_owned());
-        let is_vote = asked.path.contains("/namespaces/mcs-controller/leases");
-        let inner = self.inner.lock();
-        let Some(lease) = inner.store.get(&key).filter(|_| asked.method != Method::GET && !is_vote)
-        else {
-            return;
-        };
-        let leads = &lease["spec"]["holderIdentity"];
-        if leads.as_str().is_some_and(|leader| leader != replica) {
-            let said = format!("{} {} by {replica}, and {leads} leads", asked.method, asked.path);
-            inner.store.journal.note_rival(said);
         }
     }
 
@@ -307,6 +352,14 @@ impl Server {
                 "the server could not find the requested resource".to_owned(),
             ));
         }
+        let (reader, replica) = (holder(&asked.token).0, asked.token.split('~').next());
+        if inner.revoked.get(reader).is_some_and(|oldest| generation(&asked.token) < *oldest) {
+            return Err((401, "Unauthorized", "Unauthorized".to_owned()));
+        }
+        let begins = asked.query.get("sendInitialEvents").is_some_and(|begins| begins == "true");
+        if begins && inner.is_plain {
+            return Err((422, "Invalid", "sendInitialEvents is forbidden".to_owned()));
+        }
         let posted = || serde_json::from_slice::<Value>(&asked.body).ok();
         let name = place
             .name
@@ -314,7 +367,7 @@ impl Server {
             .or_else(|| posted()?["metadata"]["name"].as_str().map(str::to_owned));
         let name = name.unwrap_or_default();
         let is_meant = |one: &&Refusal| {
-            (one.of.is_empty() || one.of == holder(&asked.token).0)
+            (one.of.is_empty() || one.of == reader || replica == Some(&one.of))
                 && (one.verb.is_empty() || one.verb == verb)
                 && one.plural == plural
                 && name.starts_with(&one.name)
@@ -332,9 +385,10 @@ impl Server {
 
     fn write_or_read(&self, place: &Place, asked: &Asked) -> Result<Arc<Value>, Failure> {
         let mut inner = self.inner.lock();
+        let lateness = inner.is_plain.then_some(inner.lag);
         let store = &mut inner.store;
         asked.token.clone_into(&mut store.by);
-        let done = Self::done(store, place, asked);
+        let done = Self::done(store, place, asked, lateness);
         store.by.clear();
         done
     }
@@ -343,6 +397,7 @@ impl Server {
         store: &mut Store,
         Place { kind, namespace, name, is_status }: &Place,
         Asked { method, query, body, .. }: &Asked,
+        lateness: Option<Duration>,
     ) -> Result<Arc<Value>, Failure> {
         let sent: Value = serde_json::from_slice(body).unwrap_or_default();
         let named = name.as_deref().or_else(|| sent["metadata"]["name"].as_str());
@@ -354,12 +409,16 @@ impl Server {
             }
             ("GET", None) => {
                 let selector = Selector::of(query, namespace);
-                let items = store.all(kind.plural).filter(|(_, object)| selector.has(object));
-                let items: Vec<_> = items.map(|(_, object)| object.clone()).collect();
-                let version = store.version().to_string();
+                let least = query.get("resourceVersion").and_then(|least| least.parse().ok());
+                // Without a version it asks for the present.
+                let (version, all) = match (lateness, least) {
+                    (Some(late), Some(least)) => store.cached(kind.plural, late, least),
+                    _ => store.cached(kind.plural, Duration::ZERO, u64::MAX),
+                };
+                let items: Vec<_> = all.iter().filter(|object| selector.has(object)).collect();
                 Ok(Arc::new(json!({
                     "apiVersion": "v1", "kind": "List",
-                    "metadata": { "resourceVersion": version }, "items": items,
+                    "metadata": { "resourceVersion": version.to_string() }, "items": items,
                 })))
             }
             ("POST" | "PATCH", _)
@@ -409,7 +468,7 @@ impl Server {
         }
         let seconds = text("timeoutSeconds").parse().unwrap_or(300);
         let watching = Watching {
-            reader: holder(token).0.to_owned(),
+            reader: token.clone(),
             plural: place.kind.plural,
             selector,
             events,
@@ -455,10 +514,11 @@ impl Watching {
             tokio::pin!(changed);
             changed.as_mut().enable();
             let mut due = None;
-            let mood = {
+            let (mood, is_ahead) = {
                 let inner = server.inner.lock();
                 let cuts = (inner.cut, inner.cuts.get(self.plural).copied().unwrap_or_default());
                 let mood = inner.mood(&self.reader);
+                let is_ahead = self.version != u64::MAX && self.version > inner.store.version();
                 if cuts.0 != self.cuts.0 || mood == Mood::Away {
                     return Err(io::Error::from(io::ErrorKind::ConnectionReset).into());
                 }
@@ -486,7 +546,7 @@ impl Watching {
                 if cuts.1 != self.cuts.1 && self.events.is_empty() {
                     return Ok(None);
                 }
-                mood
+                (mood, is_ahead)
             };
             let answers = mood.obeys();
             if answers && let Some(event) = self.events.pop_front() {
@@ -499,7 +559,8 @@ impl Watching {
                     return Err("keep-alive timed out".into());
                 }
                 () = sleep_until(due.unwrap_or(self.ends)), if due.is_some() => {}
-                () = sleep_until(self.tells), if answers && due.is_none() => {
+                // It has nothing to say of a version that it has not reached.
+                () = sleep_until(self.tells), if answers && due.is_none() && !is_ahead => {
                     self.tells += BOOKMARKS;
                     return Ok(Some(bookmark(self.version, &json!({}))));
                 }

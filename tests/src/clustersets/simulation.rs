@@ -5,6 +5,7 @@
 
 mod coverage;
 mod draw;
+mod rounds;
 mod shorten;
 
 use std::{
@@ -17,6 +18,7 @@ use std::{
 
 use anyhow::{Context as _, bail, ensure};
 use clap::Parser;
+use rustix::time::{ClockId, clock_gettime};
 
 use self::{
     coverage::Coverage,
@@ -25,7 +27,7 @@ use self::{
 };
 use super::{
     Story,
-    play::{OutOfTime, Played, play_with},
+    play::{OutOfTime, Played, play_with, weighed},
     witness::{Broken, Invariant, Witness},
 };
 use crate::suite::{Args, Suite, tell};
@@ -51,8 +53,8 @@ struct Options {
     suite: Args,
 }
 
-/// Plays histories.
-pub fn main() -> ExitCode {
+/// Plays histories. `held`: how many bytes this thread has.
+pub fn main(held: fn() -> u64) -> ExitCode {
     let Options { seed, seconds, suite: args } = Options::parse();
     let mut suite = Suite::<Coverage>::default();
     if let Some(seed) = seed {
@@ -66,6 +68,7 @@ pub fn main() -> ExitCode {
             Some(seconds) => suite.case("new seeds", move |coverage| new_seeds(seconds, coverage)),
             None => suite.full("new seeds", |coverage| new_seeds(FULL, coverage)),
         }
+        suite.case("what a controller keeps is bounded", move |_| rounds::check(held));
         suite.case("one seed is one history", |_| {
             CORPUS.iter().take(TWICE).try_for_each(|seed| same_twice(*seed))
         });
@@ -96,9 +99,9 @@ fn new_seeds(seconds: u64, coverage: &mut Coverage) -> anyhow::Result<()> {
 /// Plays the history of a seed, until this time at the latest.
 fn one(seed: u64, end: Option<Instant>, coverage: &mut Coverage) -> anyhow::Result<()> {
     let sections = history(seed);
-    let begin = Instant::now();
+    let begin = of_cpu();
     let played = play(&sections, end)?;
-    coverage.note(&sections, &played, begin.elapsed());
+    coverage.note(&sections, &played, of_cpu().saturating_sub(begin));
     let failure = played.failure.filter(|(_, error)| !error.is::<OutOfTime>());
     let Some((line, error)) = failure else { return Ok(()) };
     let invariant = broken(&error);
@@ -112,6 +115,12 @@ fn one(seed: u64, end: Option<Instant>, coverage: &mut Coverage) -> anyhow::Resu
     let error = said.into_inner();
     let text = text(&shortened);
     bail!("seed {seed}: {error:#}\nthe history, in {}:\n{text}", path.display())
+}
+
+/// How long this thread has had a CPU.
+fn of_cpu() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap_or_default()
 }
 
 fn play(sections: &[Section], end: Option<Instant>) -> anyhow::Result<Played> {

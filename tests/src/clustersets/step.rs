@@ -50,6 +50,20 @@ pub(super) enum Step {
     Serve(Vec<String>, &'static Kind, bool),
     /// Somebody keeps the contents of the mailbox, or brings back what was kept and nothing else.
     Backup(Vec<String>, bool),
+    /// Somebody keeps all that the API server has, or brings it back.
+    Snapshot(Vec<String>, bool),
+    /// The address of an API server leads a reader to that of another cluster.
+    Lead(String, String, String),
+    /// A cluster gets another token for the API server of a peer, which takes the former ones no more.
+    Rotate(String, String),
+    /// A controller or a replica is killed after so many writes, and starts again.
+    Die(String, u32),
+    /// The API server is an old one, which streams no lists and answers them from its cache.
+    Plain(Vec<String>),
+    /// The types of the API server do not declare a field of a plural.
+    Prune(Vec<String>, String, String),
+    /// A hostile peer forges what is in its mailbox; the number says how.
+    Forge(String, u64),
     /// Another controller applies these objects whenever they are not as it has applied them, for so long.
     Contest(Vec<String>, Duration, Vec<Value>),
     /// Answers take so long.
@@ -126,6 +140,24 @@ impl script::Step for Step {
             ["forgets", ref of @ ..] => Self::Forget(ids(of)),
             ["backup", ref of @ ..] => Self::Backup(ids(of), false),
             ["restore", ref of @ ..] => Self::Backup(ids(of), true),
+            ["snapshot", ref of @ ..] => Self::Snapshot(ids(of), false),
+            ["rewind", ref of @ ..] => Self::Snapshot(ids(of), true),
+            ["leads", of, other] => {
+                let (of, reader) = of.split_once('/').unwrap_or((of, ""));
+                Self::Lead(of.to_owned(), reader.to_owned(), other.to_owned())
+            }
+            ["rotate", of, peer] => Self::Rotate(of.to_owned(), peer.to_owned()),
+            ["dies", of, writes] => {
+                Self::Die(of.to_owned(), writes.parse().context("`dies` takes a number")?)
+            }
+            ["forges", of, number] => {
+                let number = number.parse().context("`forges` takes a number")?;
+                Self::Forge(of.to_owned(), number)
+            }
+            ["plain", ref of @ ..] => Self::Plain(ids(of)),
+            ["prunes", ref of @ .., plural, field] => {
+                Self::Prune(ids(of), plural.to_owned(), field.to_owned())
+            }
             ["allow", ref of @ ..] => Self::Allow(ids(of)),
             ["gone", ref of @ .., kind] => Self::Serve(ids(of), known(kind)?, false),
             ["back", ref of @ .., kind] => Self::Serve(ids(of), known(kind)?, true),
@@ -148,6 +180,24 @@ impl script::Step for Step {
 
     fn proves(&self) -> bool {
         matches!(self, Self::Expect(_) | Self::ExpectNoChange | Self::Settle(_))
+    }
+}
+
+impl Step {
+    /// Whether it is what people do day by day, or time that passes: nothing goes wrong by it.
+    pub(super) fn is_usual(&self) -> bool {
+        let is_of_people =
+            |kind: &str| matches!(kind, "Service" | "EndpointSlice" | "ServiceExport");
+        match self {
+            Self::Apply(_, objects) => {
+                objects.iter().all(|one| one["kind"].as_str().is_some_and(is_of_people))
+            }
+            Self::Delete(_, (plural, ..)) => {
+                Kind::of(plural).is_some_and(|kind| is_of_people(kind.name))
+            }
+            Self::Wait(_) | Self::Settle(_) | Self::Expect(_) | Self::ExpectNoChange => true,
+            _ => false,
+        }
     }
 }
 

@@ -1,8 +1,10 @@
 //! The objects of an API server, and what has changed.
 
 use std::{
-    collections::BTreeMap,
+    collections::{BTreeMap, BTreeSet},
+    mem,
     sync::{Arc, atomic::Ordering},
+    time::Duration,
 };
 
 use jiff::{SignedDuration, Timestamp};
@@ -26,7 +28,7 @@ pub(super) struct Change {
     pub(super) after: Option<Arc<Value>>,
 }
 
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Stored {
     object: Arc<Value>,
     owners: Arc<Owners>,
@@ -35,6 +37,12 @@ struct Stored {
 /// Why a request fails: code, reason and message.
 pub(super) type Failure = (u16, &'static str, String);
 
+/// What somebody has kept of a whole API server.
+#[derive(Clone, Debug)]
+pub(super) struct Kept {
+    objects: BTreeMap<Key, Stored>,
+}
+
 /// All objects.
 #[derive(Debug)]
 pub(super) struct Store {
@@ -42,6 +50,8 @@ pub(super) struct Store {
     changes: Vec<Arc<Change>>,
     /// How often each object was made.
     made: BTreeMap<Key, u32>,
+    /// What is not declared in the types of this server: plurals, and the ways to fields.
+    pruned: Vec<(String, Vec<String>)>,
     version: u64,
     began: Instant,
     skew: Skew,
@@ -61,6 +71,7 @@ impl Store {
             objects: BTreeMap::new(),
             changes: Vec::new(),
             made: BTreeMap::new(),
+            pruned: Vec::new(),
             version: 100,
             began: Instant::now(),
             skew,
@@ -75,6 +86,58 @@ impl Store {
     pub(super) fn since(&self, version: u64) -> impl Iterator<Item = &Arc<Change>> {
         let first = self.changes.partition_point(|change| change.version <= version);
         self.changes[first..].iter()
+    }
+
+    /// The objects of a kind in a cache that is so late, but has this version at least; and the version that it has.
+    pub(super) fn cached(
+        &self,
+        plural: &'static str,
+        late: Duration,
+        least: u64,
+    ) -> (u64, Vec<Arc<Value>>) {
+        let now = Instant::now();
+        let has = |one: &Arc<Change>| one.version <= least || one.at + late <= now;
+        let known = self.changes.partition_point(has);
+        let all = self.objects.range((plural, String::new(), String::new())..);
+        let all = all.take_while(|((of, ..), _)| *of == plural);
+        let mut all: BTreeMap<_, _> = all.map(|(key, stored)| (key, &stored.object)).collect();
+        let unknown = &self.changes[known..];
+        for change in unknown.iter().rev().filter(|change| change.key.0 == plural) {
+            match &change.before {
+                Some(before) => all.insert(&change.key, before),
+                None => all.remove(&change.key),
+            };
+        }
+        let version = unknown.first().map_or(self.version, |change| change.version - 1);
+        (version, all.into_values().cloned().collect())
+    }
+
+    /// The types of a plural do not declare this field.
+    pub(super) fn prune(&mut self, plural: &str, field: &str) {
+        let way = field.split('.').map(str::to_owned).collect();
+        self.pruned.push((plural.to_owned(), way));
+    }
+
+    /// All that there is, for somebody who brings it back later.
+    pub(super) fn keep(&self) -> Kept {
+        Kept { objects: self.objects.clone() }
+    }
+
+    /// Brings back what somebody has kept. Versions go on, as etcdutl restores with `--bump-revision`.
+    pub(super) fn rewind(&mut self, kept: &Kept) {
+        let former = mem::replace(&mut self.objects, kept.objects.clone());
+        self.version += 1;
+        let keys: BTreeSet<_> = former.keys().chain(kept.objects.keys()).collect();
+        let of = |all: &BTreeMap<Key, Stored>, key| {
+            all.get(key).map(|stored: &Stored| Arc::clone(&stored.object))
+        };
+        for key in keys {
+            let (before, after) = (of(&former, key), of(&kept.objects, key));
+            if before != after {
+                self.note(key, before, after);
+            }
+        }
+        self.changes.clear();
     }
 
     /// Forgets all but the latest changes. Returns the version after which it knows all.
@@ -97,6 +160,10 @@ impl Store {
     /// Every API server has `default`, where events of the cluster's own objects are.
     pub(super) fn has_namespace(&self, name: &str) -> bool {
         name == "default" || self.get(&("namespaces", String::new(), name.to_owned())).is_some()
+    }
+
+    pub(super) fn note_arrival(&self, asked: &Asked, is_write: bool) {
+        self.journal.note_arrival(&self.cluster, asked, is_write);
     }
 
     pub(super) fn note_request(
@@ -245,6 +312,9 @@ impl Store {
             metadata["creationTimestamp"] = json!((beginning() + now).to_string());
             metadata["generation"] = json!(1);
         }
+        for (_, way) in self.pruned.iter().filter(|(plural, _)| plural == key.0) {
+            remove(&mut object, way);
+        }
         if kind.name == "Service" {
             complete(&mut object, self.version);
         }
@@ -282,6 +352,21 @@ impl Store {
 /// When every story begins.
 pub(super) fn beginning() -> Timestamp {
     Timestamp::UNIX_EPOCH + SignedDuration::from_hours(24 * 365 * 56)
+}
+
+/// Removes a field, from each entry of a list on the way.
+fn remove(value: &mut Value, way: &[String]) {
+    let Some((first, rest)) = way.split_first() else { return };
+    match value {
+        Value::Array(entries) => entries.iter_mut().for_each(|entry| remove(entry, way)),
+        Value::Object(fields) if rest.is_empty() => drop(fields.remove(first)),
+        Value::Object(fields) => {
+            if let Some(below) = fields.get_mut(first) {
+                remove(below, rest);
+            }
+        }
+        _ => {}
+    }
 }
 
 fn empty(kind: &Kind, (_, _, name): &Key) -> Value {
@@ -360,5 +445,60 @@ fn complete(service: &mut Value, number: u64) {
         if port["protocol"].is_null() {
             port["protocol"] = json!("TCP");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn write(store: &mut Store, name: &str, label: &str) -> Key {
+        let (kind, key) = (Kind::named("Node").unwrap(), ("nodes", String::new(), name.to_owned()));
+        let object =
+            json!({ "metadata": { "labels": { "a": label } }, "spec": { "old": 1, "new": 2 } });
+        store.apply(kind, &key, ("user", true), &object, false).unwrap();
+        key
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_cache_has_what_there_was() {
+        let mut store = Store::new("c1", Journal::default(), Skew::default());
+        write(&mut store, "a", "1");
+        tokio::time::advance(Duration::from_secs(10)).await;
+        let version = store.version();
+        write(&mut store, "a", "2");
+        let gone = write(&mut store, "b", "1");
+        store.delete(&gone, None).unwrap();
+        let cached = |late, least| {
+            let (version, all) = store.cached("nodes", Duration::from_secs(late), least);
+            let labels = all.iter().map(|one| one["metadata"]["labels"]["a"].to_string());
+            (version, labels.collect::<Vec<_>>())
+        };
+        assert_eq!(cached(5, 0), (version, vec!["\"1\"".to_owned()]));
+        assert_eq!(cached(5, version + 2).1, ["\"2\"", "\"1\""], "at that version it was there");
+        assert_eq!(cached(0, 0), (store.version(), vec!["\"2\"".to_owned()]));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn all_comes_back_as_it_was() {
+        let mut store = Store::new("c1", Journal::default(), Skew::default());
+        let key = write(&mut store, "a", "1");
+        let kept = store.keep();
+        let other = write(&mut store, "b", "1");
+        write(&mut store, "a", "2");
+        let version = store.version();
+        store.rewind(&kept);
+        assert!(store.version() > version);
+        assert!(store.get(&other).is_none());
+        assert_eq!(store.get(&key).unwrap()["metadata"]["labels"]["a"], "1");
+        assert_eq!(store.since(0).count(), 0);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_old_type_lacks_a_field() {
+        let mut store = Store::new("c1", Journal::default(), Skew::default());
+        store.prune("nodes", "spec.new");
+        let key = write(&mut store, "a", "1");
+        assert_eq!(store.get(&key).unwrap()["spec"], json!({ "old": 1 }));
     }
 }

@@ -5,9 +5,13 @@ mod broken;
 mod tests;
 mod truth;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::{
+    collections::{BTreeMap, BTreeSet},
+    time::Duration,
+};
 
 use serde_json::Value;
+use tokio::time::Instant;
 
 pub(super) use self::broken::{Broken, Invariant};
 use self::truth::{Truth, addresses, strings};
@@ -18,6 +22,8 @@ use super::{
 };
 
 pub(super) const SERVICE: &str = "multicluster.kubernetes.io/service-name";
+/// How long a withdrawn endpoint may stay in imports while nothing is wrong.
+const PROMPT: Duration = Duration::from_secs(10);
 const SOURCE: &str = "multicluster.kubernetes.io/source-cluster";
 const OF_SERVICE: &str = "kubernetes.io/service-name";
 
@@ -51,6 +57,12 @@ pub(super) struct Witness {
     sources: BTreeMap<(String, Name), Source>,
     /// The importers that have begun since then, or whose peers have changed: they know less.
     fresh: BTreeSet<String>,
+    /// The clusters that have forged what is in their mailboxes since then.
+    hostile: BTreeSet<String>,
+    /// Whether nothing has gone wrong since then.
+    is_calm: bool,
+    /// When importers have to have taken withdrawn endpoints away.
+    leaving: BTreeMap<(Part, String), Instant>,
     /// The reasons of conditions and of Events that were written.
     pub(super) reasons: BTreeSet<String>,
     /// What was written since all had settled; none: it may be written.
@@ -82,16 +94,58 @@ impl Witness {
         self.fresh.insert(cluster.to_owned());
     }
 
+    /// Something goes wrong from now on.
+    pub(super) fn note_trouble(&mut self) {
+        self.is_calm = false;
+        self.leaving.clear();
+    }
+
+    /// A cluster forges what is in its mailbox. What others have of it is as it says, and so are services that it exports too.
+    pub(super) fn note_hostile(&mut self, cluster: &str) {
+        self.hostile.insert(cluster.to_owned());
+        let of: BTreeSet<_> = self.sources.keys().filter(|(from, _)| from == cluster).collect();
+        let of: BTreeSet<_> = of.into_iter().map(|(_, service)| service.clone()).collect();
+        self.forget(|(_, service, from)| from == cluster || of.contains(service));
+    }
+
     /// Looks at what has happened since the last time.
-    pub(super) fn look(&mut self, _members: &BTreeMap<String, Member>) -> Result<(), Broken> {
+    pub(super) fn look(&mut self, now: Instant) -> Result<(), Broken> {
         for entry in self.journal.take() {
             if self.judges {
                 self.note(&entry)?;
             }
         }
+        let late = self.leaving.iter().find(|(_, due)| **due < now);
+        if let Some((((to, (namespace, name), from), address), _)) = late {
+            return Err(Invariant::Prompt.broken(format!(
+                "{to} still has the endpoint {address} of {namespace}/{name} of {from}"
+            )));
+        }
         let malformed = self.journal.malformed().map(|said| Invariant::Form.broken(said));
         let rival = self.journal.rival().map(|said| Invariant::Single.broken(said));
-        malformed.or(rival).map_or(Ok(()), Err)
+        let storm = self.journal.storm().map(|said| Invariant::Calm.broken(said));
+        malformed.or(rival).or(storm).map_or(Ok(()), Err)
+    }
+
+    /// Endpoints of a cluster are withdrawn at this time: all, or those that `is_gone`.
+    fn note_leaving(
+        &mut self,
+        (cluster, service): (&str, &Name),
+        at: Instant,
+        is_gone: impl Fn(&str) -> bool,
+    ) {
+        if !self.is_calm {
+            return;
+        }
+        for (part, firm) in &self.firm {
+            if part.1 == *service && part.2 == cluster {
+                let there =
+                    self.imported.get(part).into_iter().flat_map(BTreeMap::values).flatten();
+                for address in there.chain(firm).filter(|address| is_gone(address)) {
+                    self.leaving.entry((part.clone(), address.clone())).or_insert(at + PROMPT);
+                }
+            }
+        }
     }
 
     fn note(&mut self, entry: &Entry) -> Result<(), Broken> {
@@ -134,6 +188,10 @@ impl Witness {
             "serviceexports" => {
                 if change.after.is_some() {
                     self.source(cluster, &service).is_exported = true;
+                    let of = |part: &Part| part.1 == service && part.2 == *cluster;
+                    self.leaving.retain(|(part, _), _| !of(part));
+                } else {
+                    self.note_leaving((cluster, &service), change.at, |_| true);
                 }
                 let annotations = |object: Option<&Value>| {
                     object.map(|one| one["metadata"]["annotations"].clone())
@@ -216,7 +274,7 @@ impl Witness {
             let has_slices = self.imported.get(&part).is_some_and(|slices| !slices.is_empty());
             let source = self.sources.get(&(from.clone(), service.clone()));
             let is_exported = source.is_some_and(|source| source.is_exported);
-            if !is_exported && !has_slices && !self.fresh.contains(cluster) {
+            if !is_exported && !has_slices && self.knows(cluster, from) {
                 return Err(Invariant::Returned.broken(format!(
                     "the import {namespace}/{name} of {cluster} has {from}, which does not export it"
                 )));
@@ -250,7 +308,7 @@ impl Witness {
                 |address: &&String| of_source.is_some_and(|of| of.addresses.contains(*address));
             let former = change.before.as_deref().map(addresses).unwrap_or_default();
             let returned = there.difference(&former).find(|address| !has(address));
-            if let Some(address) = returned.filter(|_| is_own && !self.fresh.contains(cluster)) {
+            if let Some(address) = returned.filter(|_| is_own && self.knows(cluster, &part.2)) {
                 return Err(Invariant::Returned.broken(format!(
                     "{cluster} has the endpoint {address} of {namespace}/{} of {}, which has none",
                     part.1.1, part.2
@@ -263,6 +321,10 @@ impl Witness {
                 slices.insert(slice.clone(), there);
             }
             let all: BTreeSet<_> = slices.values().flatten().cloned().collect();
+            let is_late = |(of, address): &(Part, String), due: &mut Instant| {
+                *of == part && !all.contains(address) && change.at <= *due
+            };
+            self.leaving.extract_if(.., is_late).for_each(drop);
             let Some(firm) = self.firm.get_mut(&part) else { return Ok(()) };
             if !is_own {
                 firm.retain(|address| all.contains(address));
@@ -278,6 +340,11 @@ impl Witness {
             self.source(cluster, &service).addresses.extend(there.iter().cloned());
             // Nothing moves between the slices of a drawn service.
             let gone = change.before.as_deref().map(addresses).unwrap_or_default();
+            self.leaving.retain(|(part, address), _| {
+                part.1 != service || part.2 != *cluster || !there.contains(address)
+            });
+            let is_gone = |address: &str| gone.contains(address) && !there.contains(address);
+            self.note_leaving((cluster, &service), change.at, is_gone);
             for ((_, of, from), firm) in &mut self.firm {
                 if from == cluster && *of == service {
                     firm.retain(|address| there.contains(address) || !gone.contains(address));
@@ -285,6 +352,11 @@ impl Witness {
             }
         }
         Ok(())
+    }
+
+    /// Whether an importer can know what an exporter has withdrawn.
+    fn knows(&self, importer: &str, exporter: &str) -> bool {
+        !self.fresh.contains(importer) && !self.hostile.contains(exporter)
     }
 
     fn source(&mut self, cluster: &str, service: &Name) -> &mut Source {
@@ -301,6 +373,9 @@ impl Witness {
         truth.check(members)?;
         self.firm = truth.firm(members);
         self.fresh.clear();
+        self.hostile.clear();
+        self.leaving.clear();
+        self.is_calm = true;
         self.sources = sources(members);
         self.writes = Some(Vec::new());
         self.settled = (self.settled.0 + 1, self.settled.1 + self.firm.len());

@@ -18,7 +18,7 @@ pub(super) struct Coverage {
     reasons: BTreeSet<String>,
     seeds: usize,
     settled: (usize, usize),
-    /// Simulated time, and what it took.
+    /// Simulated time, and how long it took a CPU.
     time: (Duration, Duration),
 }
 
@@ -59,7 +59,7 @@ impl Coverage {
         let unmet = unmet.map(|(verb, code)| format!("{verb} {code}"));
         vec![
             format!(
-                "{} seeds, {hours:.0} simulated hours in {took:.0} s: {years:.2} years in an hour",
+                "{} seeds, {hours:.0} simulated hours in {took:.0} s of one CPU: {years:.2} years in an hour",
                 self.seeds
             ),
             format!(

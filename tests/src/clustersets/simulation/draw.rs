@@ -24,6 +24,8 @@ impl Section {
                 vec![format!("refuse {verb}"), format!("refuse {plural}"), of]
             }
             [what, of] if FAILURES.contains(&what) => vec![format!("{what} {}", whose(of))],
+            ["prunes", _, plural, field] => vec![format!("prunes {plural} {field}")],
+            ["leads", of, _] => vec![format!("leads {}", whose(of))],
             ["gone" | "back" | "delete", _, kind, ..] => vec![format!("{} {kind}", words[0])],
             _ => vec![words[0].to_owned()],
         }
@@ -38,10 +40,20 @@ pub(super) fn sorts() -> BTreeSet<String> {
     let codes = CODES
         .iter()
         .flat_map(|(code, _)| ["c1", "c1/c2"].map(|of| format!("refuse {}, {code}", whose(of))));
-    let failures =
-        FAILURES.iter().flat_map(|what| ["c1", "c1/c2"].map(|of| format!("{what} {}", whose(of))));
+    let pruned = PRUNED.iter().map(|(plural, field)| format!("prunes {plural} {field}"));
+    let failures = FAILURES
+        .iter()
+        .chain(&["leads"])
+        .flat_map(|what| ["c1", "c1/c2"].map(|of| format!("{what} {}", whose(of))));
     let plain = STEPS.iter().map(|step| (*step).to_owned());
-    plain.chain(failures).chain(deleted).chain(types).chain(refused).chain(codes).collect()
+    plain
+        .chain(pruned)
+        .chain(failures)
+        .chain(deleted)
+        .chain(types)
+        .chain(refused)
+        .chain(codes)
+        .collect()
 }
 
 /// The answers that refusals lead to: verbs and codes.
@@ -81,10 +93,10 @@ const CODES: [(u16, &str); 7] = [
     (504, "the request did not complete in time"),
 ];
 /// The steps that are of one sort.
-const STEPS: [&str; 22] = [
-    "seed", "clusters", "hub", "replicas", "clock", "settle", "wait", "apply", "export",
-    "unexport", "link", "answers", "forgets", "slow", "lag", "allow", "backup", "restore", "kill",
-    "start", "restart", "end",
+const STEPS: [&str; 28] = [
+    "snapshot", "rewind", "rotate", "dies", "forges", "plain", "seed", "clusters", "hub",
+    "replicas", "clock", "settle", "wait", "apply", "export", "unexport", "link", "answers",
+    "forgets", "slow", "lag", "allow", "backup", "restore", "kill", "start", "restart", "end",
 ];
 /// What becomes of an API server, for one reader or for all.
 const FAILURES: [&str; 4] = ["away", "hangs", "loses", "repeats"];
@@ -101,13 +113,27 @@ const KINDS: [&str; 7] = [
 /// Types that an operator can take away.
 const TYPES: [&str; 5] =
     ["ServiceExport", "ServiceImport", "ExportedService", "ClusterPeer", "ExportRule"];
+/// What an older version of a type does not declare.
+const PRUNED: [(&str, &str); 10] = [
+    ("serviceimports", "spec.ipFamilies"),
+    ("serviceimports", "spec.internalTrafficPolicy"),
+    ("serviceimports", "spec.trafficDistribution"),
+    ("serviceimports", "status.endpointSliceObjects"),
+    ("serviceexports", "spec.exportedLabels"),
+    ("exportedservices", "spec.trafficDistribution"),
+    ("exportedservices", "spec.internalTrafficPolicy"),
+    ("exportedservices", "spec.annotations"),
+    ("clusterpeers", "status.lastContact"),
+    ("clusterpeers", "spec.limits"),
+];
 /// How long it takes until all has settled, whatever was wrong.
 const SETTLED: &str = "1800";
 
 /// The history of a seed.
 pub(super) fn history(seed: u64) -> Vec<Section> {
     let mut rng = Rng::with_seed(seed);
-    let clusters: Vec<_> = (1..=rng.usize(2..=5)).map(|number| format!("c{number}")).collect();
+    let most = if rng.u32(..10) == 0 { 8 } else { 5 };
+    let clusters: Vec<_> = (1..=rng.usize(2..=most)).map(|number| format!("c{number}")).collect();
     let mut draw = Draw { rng, sections: Vec::new(), clusters, hub: None, replicated: Vec::new() };
     draw.say(format!("seed {seed}"));
     draw.say(format!("clusters {}", draw.clusters.join(" ")));
@@ -124,11 +150,23 @@ pub(super) fn history(seed: u64) -> Vec<Section> {
         draw.replicated = draw.clusters[..count].to_vec();
         draw.say(format!("replicas {}", draw.replicated.join(" ")));
     }
+    if draw.chance(15) {
+        let of = draw.cluster();
+        draw.say(format!("plain {of}"));
+    }
+    if draw.chance(20) {
+        let (of, (plural, field)) = (draw.cluster(), draw.one(&PRUNED));
+        draw.say(format!("prunes {of} {plural} {field}"));
+    }
     for _ in 0..draw.rng.usize(1..=4) {
         for _ in 0..draw.rng.usize(0..6) {
             draw.person();
         }
         draw.say(format!("settle {SETTLED}"));
+        for _ in 0..draw.rng.usize(..4) {
+            draw.person();
+            draw.wait();
+        }
         for _ in 0..draw.rng.usize(3..25) {
             draw.step();
         }
@@ -382,7 +420,15 @@ impl Draw {
                 let property = json!({"kind": "ClusterProperty", "metadata": metadata, "spec": {"value": value}});
                 self.apply(&cluster, &[property]);
             }
-            85..91 => match self.hub.clone() {
+            85..87 => {
+                let number = self.rng.u32(..1000);
+                self.say(format!("forges {cluster} {number}"));
+            }
+            87..89 => {
+                let peer = self.hub.clone().unwrap_or(peer);
+                self.say(format!("rotate {cluster} {peer}"));
+            }
+            89..93 => match self.hub.clone() {
                 Some(hub) => self.apply(&cluster, &[secret(&hub, &cluster, true)]),
                 None => self.say(format!("link {cluster} {peer}")),
             },
@@ -431,8 +477,18 @@ impl Draw {
                 let kind = self.one(&TYPES);
                 self.say(format!("back {cluster} {kind}"));
             }
-            90..94 => self.say(format!("backup {cluster}")),
-            94..97 => self.say(format!("restore {cluster}")),
+            90..92 => {
+                let what = self.one(&["backup", "snapshot"]);
+                self.say(format!("{what} {cluster}"));
+            }
+            92..94 => {
+                let what = self.one(&["restore", "rewind"]);
+                self.say(format!("{what} {cluster}"));
+            }
+            94..97 => {
+                let ((cluster, other), reader) = (self.pair(), self.cluster());
+                self.say(format!("leads {cluster}/{reader} {other}"));
+            }
             _ => {
                 let seconds = self.one(&["-86400", "-3600", "-40", "-2", "0", "2", "40", "3600"]);
                 self.say(format!("clock {cluster} {seconds}"));
@@ -443,18 +499,31 @@ impl Draw {
     /// All requests to the API server of a cluster, or those of one controller.
     fn readers(&mut self, cluster: String) -> String {
         let by = self.cluster();
-        if self.chance(50) { format!("{cluster}/{by}") } else { cluster }
+        let replica = self.replica(&by);
+        if self.chance(50) { format!("{cluster}/{by}{replica}") } else { cluster }
     }
 
     /// What becomes of controllers.
     fn process(&mut self) {
         let cluster = self.cluster();
-        let what = self.one(&["kill", "kill", "start", "restart", "end"]);
-        let replica = if self.replicated.contains(&cluster) {
+        let what = self.one(&["kill", "dies", "dies", "start", "restart", "end"]);
+        let replica = self.replica(&cluster);
+        if what != "dies" {
+            self.say(format!("{what} {cluster}{replica}"));
+        } else if replica.is_empty() && self.replicated.contains(&cluster) {
+            self.say(format!("kill {cluster}"));
+        } else {
+            let writes = self.rng.u32(1..12);
+            self.say(format!("dies {cluster}{replica} {writes}"));
+        }
+    }
+
+    /// One of the replicas of a controller, or all.
+    fn replica(&mut self, cluster: &str) -> &'static str {
+        if self.replicated.iter().any(|one| one == cluster) {
             self.one(&["+a", "+b", "+a", "+b", ""])
         } else {
             ""
-        };
-        self.say(format!("{what} {cluster}{replica}"));
+        }
     }
 }

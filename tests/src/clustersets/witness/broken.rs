@@ -18,11 +18,13 @@ pub(in crate::clustersets) enum Invariant {
     Served,
     Returned,
     Single,
+    Prompt,
+    Calm,
 }
 
 impl Invariant {
     #[cfg(test)]
-    const ALL: [Self; 13] = [
+    const ALL: [Self; 15] = [
         Self::Kept,
         Self::Address,
         Self::Distinct,
@@ -36,6 +38,8 @@ impl Invariant {
         Self::Served,
         Self::Returned,
         Self::Single,
+        Self::Prompt,
+        Self::Calm,
     ];
 
     /// The sentence of tests/README.md.
@@ -53,6 +57,10 @@ impl Invariant {
             Self::Accepted => "agents reject nothing that controllers write",
             Self::Returned => "what was withdrawn does not come back",
             Self::Single => "one replica of a controller writes",
+            Self::Prompt => {
+                "a withdrawn endpoint is in no import ten seconds later while nothing is wrong"
+            }
+            Self::Calm => "nobody sends one request more than 600 times in ten minutes",
             Self::Served => "clients of an address go to the ready endpoints of its exports alone",
         }
     }

@@ -2,6 +2,8 @@
 
 use std::{collections::BTreeMap, path::Path};
 
+use http::Method;
+use mcs_kube::testing::in_memory::Asked;
 use serde_json::{Value, json};
 
 use super::*;
@@ -53,7 +55,7 @@ fn seen(doctor: impl FnOnce(&Members, &mut Witness)) -> Option<Invariant> {
     let story = Story::parse(Path::new("doctored"), STORY).unwrap();
     doctored(&story, |members, witness| {
         doctor(members, witness);
-        witness.look(members)?;
+        witness.look(Instant::now())?;
         witness.settled(members)?;
         witness.still(members)
     })
@@ -163,7 +165,7 @@ fn a_write_after_all_has_settled_is_seen() {
         witness.settled(members)?;
         let label = json!({ "metadata": { "labels": { "a": "b" } } });
         forged(members, "ServiceImport", ("shop", "web"), Some(label));
-        witness.look(members)?;
+        witness.look(Instant::now())?;
         witness.still(members)
     });
     assert_eq!(broken.unwrap().map(|broken| broken.invariant), Some(Invariant::Still));
@@ -195,4 +197,41 @@ fn a_controller_that_ends_by_itself_is_seen() {
     let (_, error) = played.failure.unwrap();
     let broken = error.downcast_ref::<Broken>().unwrap();
     assert_eq!(broken.invariant, Invariant::Alive, "{broken}");
+}
+
+#[test]
+fn an_endpoint_that_stays_too_long_is_seen() {
+    let story = Story::parse(Path::new("doctored"), STORY).unwrap();
+    let broken = |later: Duration| {
+        let broken = doctored(&story, |members, witness| {
+            let metadata = json!({ "name": "web-ipv4", "labels": { OF_SERVICE: "web" } });
+            let fewer = json!({ "kind": "EndpointSlice", "metadata": metadata, "endpoints": [] });
+            members["c1"].apply(&fewer).unwrap();
+            witness.look(Instant::now())?;
+            witness.look(Instant::now() + later)
+        });
+        broken.unwrap().map(|broken| broken.invariant)
+    };
+    assert_eq!(broken(PROMPT), None);
+    assert_eq!(broken(2 * PROMPT), Some(Invariant::Prompt));
+}
+
+#[test]
+fn a_request_that_is_sent_all_the_time_is_seen() {
+    let asked = |times: u32| {
+        seen(|members, _| {
+            let asked = Asked {
+                method: Method::GET,
+                path: "/api/v1/nodes".to_owned(),
+                query: BTreeMap::new(),
+                token: "c1".to_owned(),
+                body: Vec::new().into(),
+            };
+            members["c2"].server.look(|store| {
+                (0..times).for_each(|_| store.note_arrival(&asked, false));
+            });
+        })
+    };
+    assert_eq!(asked(500), None);
+    assert_eq!(asked(600), Some(Invariant::Calm));
 }

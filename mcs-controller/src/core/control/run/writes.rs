@@ -207,9 +207,10 @@ impl Control {
             self.core.state.publications.spend(own, cost, now);
         }
         self.core.state.publications.begin(name.clone());
-        let access = Arc::clone(&self.outbox.access);
+        let (access, leads) = (Arc::clone(&self.outbox.access), self.leads.clone());
         self.tasks.push(Box::pin(async move {
-            let sent = send_plan(&access, || true, sending, &requests, |_, _| false).await;
+            let leads = || *leads.borrow();
+            let sent = send_plan(&access, leads, sending, &requests, |_, _| false).await;
             TaskResult::Publication(name, sent)
         }));
     }
