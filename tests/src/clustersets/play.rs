@@ -277,7 +277,7 @@ impl Play {
                 let all: Vec<_> = self.members.keys().cloned().collect();
                 self.each(&all, |one| one.publish_at(hub, &all))?;
             }
-            Step::Replicas(of) => self.change(of, |one| one.replicate())?,
+            Step::Replicas(of) => self.change(of, Member::replicate)?,
             Step::Clock(of, skew) => self.change(of, |one| one.set_clock(*skew))?,
             Step::Restart(of, flags) => self.each_replica(of, |one, replica| {
                 one.kill(replica);
@@ -299,11 +299,11 @@ impl Play {
             }
             Step::Forget(of) => self.change(of, |one| one.server.forget())?,
             Step::Refuse(of, refusal) => {
-                self.change(of, |one| one.server.refuse(refusal.clone()))?
+                self.change(of, |one| one.server.refuse(refusal.clone()))?;
             }
             Step::Allow(of) => self.change(of, |one| one.server.allow())?,
             Step::Serve(of, kind, is_served) => {
-                self.change(of, |one| one.server.serve(kind, *is_served))?
+                self.change(of, |one| one.server.serve(kind, *is_served))?;
             }
             Step::Backup(of, is_back) => self.each(of, |one| one.backup(*is_back))?,
             Step::Snapshot(of, is_back) => self.change(of, |one| one.snapshot(*is_back))?,
@@ -324,7 +324,7 @@ impl Play {
             }
             Step::Plain(of) => self.change(of, |one| one.server.make_plain())?,
             Step::Prune(of, plural, field) => {
-                self.change(of, |one| one.server.change(|store| store.prune(plural, field)))?
+                self.change(of, |one| one.server.change(|store| store.prune(plural, field)))?;
             }
             Step::Contest(of, time, objects) => {
                 for id in of {

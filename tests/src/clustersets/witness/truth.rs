@@ -52,6 +52,12 @@ impl Truth {
             let namespaces: BTreeSet<_> = member.server.look(|store| {
                 store.all("namespaces").map(|((_, _, name), _)| name.clone()).collect()
             });
+            if !member.can_publish() {
+                // Its controller does not start without.
+                let all = exports.keys().map(|exporter| (importer.clone(), exporter.clone()));
+                truth.dark.extend(all);
+                continue;
+            }
             for (exporter, all) in &exports {
                 let of = members.get(exporter).map(|one| (one.place(), one.can_publish()));
                 let Some((place, true)) = of else {
