@@ -33,7 +33,7 @@ use super::{
 use crate::suite::{Args, Suite, tell};
 
 /// Seeds that have shown a fault once, and some that reach much.
-const CORPUS: &[u64] = &[1, 2, 3, 4, 5, 6, 7, 8];
+const CORPUS: &[u64] = &[1, 2, 3, 4, 5, 6, 7, 8, 39_896_716];
 /// How many of them are played twice.
 const TWICE: usize = 4;
 /// How long a history may be shortened if nobody says how long to play.

@@ -10,7 +10,7 @@ use crate::suite::tell;
 /// Few rounds, after which all tables and buffers have been used, and many.
 const ROUNDS: [usize; 2] = [20, 100];
 /// How much more controllers may hold after many: buffers grow by halves.
-const MORE: u64 = 64 << 10;
+const MORE: u64 = 32 << 10;
 
 /// Services, peers, nodes, namespaces and rules of this number come and go, and an API server refuses some of what follows.
 fn round(number: usize) -> String {
