@@ -74,7 +74,7 @@ impl Truth {
                     let Way::Open { ranges, namespaces: allowed } = &way else { continue };
                     if !namespaces.contains(&name.0)
                         || !allowed.has(&name.0)
-                        || !export.is_for(importer)
+                        || !(export.is_for(importer) || importer == exporter)
                     {
                         continue;
                     }
