@@ -46,9 +46,7 @@ pub(crate) fn cases(suite: &mut Suite<World>) {
     suite.case("check connects to pods of a peer", connects);
     suite.case("check finds rights that the controller lacks", rights);
     suite.full("a controller that loses its rights says so", loses_rights);
-    let name = "check finds what nobody imports, nodes without agent, and clusters that are away, \
-                and asks 100 agents within 30 seconds";
-    suite.case(name, faults);
+    suite.case("check finds what is missing in clusters, and asks 100 agents within 30 s", faults);
 }
 
 /// The nodes that have a made-up agent, and the time that `check` has for them.
