@@ -10,6 +10,7 @@ pub mod shell;
 mod signals;
 pub mod suggest;
 mod table;
+mod trace;
 
 use std::{
     env,
@@ -32,10 +33,11 @@ pub use tracing_subscriber::filter::ParseError;
 
 pub use self::{
     heartbeat::Heartbeat,
-    logs::{LogFilter, LogFormat, TraceFormat, Verdict, start_logs, trace_duration},
+    logs::{LogFilter, LogFormat, start_logs},
     output::{Format, FormatArgs, OutputArgs, Style},
     signals::{Signals, until_signal},
     table::{growing_row, has_reader, input_ended, print, table, takes_output, terminal_width},
+    trace::{TraceFormat, Verdict, trace_duration},
 };
 
 /// An address to listen on, or none.

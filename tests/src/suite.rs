@@ -23,7 +23,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::Parser;
+use clap::{CommandFactory as _, FromArgMatches as _, Parser};
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 use parking_lot::Mutex;
 
@@ -86,6 +86,18 @@ pub struct Args {
     full: bool,
     #[command(flatten)]
     libtest: Arguments,
+}
+
+/// The command line of a suite on clusters of its own.
+#[derive(Debug, Parser)]
+// Another group has the name of this struct.
+#[group(skip)]
+struct ClusterArgs {
+    #[command(flatten)]
+    suite: Args,
+    /// Leave the clusters in place
+    #[arg(long)]
+    keep: bool,
 }
 
 type Body<C> = Box<dyn Fn(&mut C) -> anyhow::Result<()> + Send>;
@@ -165,6 +177,19 @@ impl<C: 'static> Suite<C> {
             let logs = run.directory().to_owned();
             Ok((begin(run)?, logs))
         })
+    }
+
+    /// Runs the cases as the program's arguments say, on clusters that stay in place with `--keep`. `about`: what the help says of
+    /// the suite. `begin` makes what they share, as for [`Suite::run`]; it gets whether clusters stay.
+    pub fn on_clusters(
+        self,
+        about: &'static str,
+        begin: impl FnOnce(bool) -> anyhow::Result<(C, PathBuf)> + 'static,
+    ) -> ExitCode {
+        let matches = ClusterArgs::command().about(about).get_matches();
+        let args = ClusterArgs::from_arg_matches(&matches);
+        let ClusterArgs { suite, keep } = args.unwrap_or_else(|error| error.exit());
+        self.run(suite, move || begin(keep))
     }
 
     /// Runs the cases that `args` choose. `begin` makes what they share, and returns where logs (`*.log`) are written:

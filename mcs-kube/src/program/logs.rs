@@ -1,14 +1,11 @@
-//! Logs on standard error, for people or as JSON, and the shared part of the command lines of `mcs-agent trace` and `mcs
-//! trace`.
+//! Logs on standard error, for people or as JSON.
 
 use std::{
     fmt::{self, Debug},
     io::{self, IsTerminal as _},
-    time::Duration,
 };
 
 use clap::ValueEnum;
-use serde::{Deserialize, Serialize};
 use tracing::{field::Field, level_filters::LevelFilter};
 use tracing_subscriber::{
     EnvFilter,
@@ -18,7 +15,6 @@ use tracing_subscriber::{
 };
 
 use super::ParseError;
-use crate::duration;
 
 /// How to log.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
@@ -69,41 +65,4 @@ fn write_field(writer: &mut Writer<'_>, field: &Field, value: &dyn Debug) -> fmt
         "namespace" | "name" => Ok(()),
         name => write!(writer, " {name}={value:?}"),
     }
-}
-
-/// The longest trace.
-const LONGEST: Duration = Duration::from_hours(1);
-
-/// How decisions are printed.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum)]
-pub enum TraceFormat {
-    /// For people, in 80 columns
-    Table,
-    /// The same uncut, with pods
-    Wide,
-    /// A line for each, for programs; fields are added, never renamed
-    Json,
-}
-
-/// What becomes of a client.
-#[derive(Clone, Copy, PartialEq, Eq, Debug, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Verdict {
-    /// It goes to a backend
-    Translated,
-    /// It fails at once
-    Refused,
-    /// Its packet is dropped without an answer
-    Dropped,
-    /// Its packets pass as they are: its connection is older than the agent's service of the VIP
-    Passed,
-}
-
-/// Reads how long a trace lasts.
-///
-/// # Errors
-/// It is no duration, or more than an hour.
-pub fn trace_duration(text: &str) -> Result<Duration, &'static str> {
-    let parsed = duration(text).filter(|one| *one <= LONGEST);
-    parsed.ok_or("write a duration of at most 1h, such as 90s or 5m")
 }

@@ -210,10 +210,7 @@ impl<'a> Runner<'a> {
         let purposes: Vec<_> = needs.iter().copied().filter(has_programs).collect();
         if !purposes.is_empty() {
             setup::name_cluster_programs(self.workspace, &purposes, &mut command)?;
-            let of_others =
-                |purpose: &Purpose| matches!(purpose, Purpose::Neighbours | Purpose::Cnis);
-            let of_others: Vec<_> = purposes.into_iter().filter(of_others).collect();
-            command.envs(setup::sources(self.workspace, &of_others)?);
+            command.envs(setup::sources(self.workspace, &purposes)?);
         }
         Ok(command)
     }

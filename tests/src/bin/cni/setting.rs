@@ -9,7 +9,7 @@ pub(crate) struct Setting {
     /// What the table calls it.
     name: &'static str,
     /// Options of its daemon, where it has one. A change of them takes no other cluster.
-    pub(crate) options: &'static [(&'static str, &'static str)],
+    options: &'static [(&'static str, &'static str)],
     /// Whether it has kube-proxy's place.
     pub(crate) replaces_proxy: bool,
     /// What becomes of packets that no socket hook has translated.
@@ -67,6 +67,13 @@ pub(crate) const SETTINGS: [Setting; 6] = [
     cilium("cilium for kube-proxy, tcx", true, &[NO_KUBE_PROXY, TCX]),
     cilium("cilium for kube-proxy, legacy", true, &[NO_KUBE_PROXY, LEGACY]),
 ];
+
+impl Setting {
+    /// Sets the options of the node's daemon, which a start of it reads.
+    pub(crate) fn apply(self, node: Node) -> Result {
+        self.options.iter().try_for_each(|(option, value)| node.set_cilium(option, value))
+    }
+}
 
 impl fmt::Display for Setting {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

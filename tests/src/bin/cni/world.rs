@@ -105,9 +105,7 @@ impl Stage {
             release.install(&importer, &[])?;
         }
         for node in cluster::nodes(first) {
-            for (option, value) in setting.options {
-                node.set_cilium(option, value)?;
-            }
+            setting.apply(node)?;
             node.install_cni(setting.cni)?;
         }
         for member in [&importer, &exporter] {
@@ -133,16 +131,12 @@ impl Stage {
         if self.setting == setting {
             return Ok(self);
         }
-        if !self.release.is_installed(&self.importer)? {
-            self.release.install(&self.importer, &[])?;
-        }
+        self.install_agents()?;
         self.setting = setting;
         self.order = Order::AgentFirst;
         self.before = None;
         for node in self.importer.nodes() {
-            for (option, value) in setting.options {
-                node.set_cilium(option, value)?;
-            }
+            setting.apply(node)?;
             node.start_cilium()?;
         }
         self.replace_proxy()?;
@@ -164,10 +158,16 @@ impl Stage {
             self.before = Some(Snapshot::take(&self)?);
             self.order = order;
         }
+        self.install_agents()?;
+        Ok(self)
+    }
+
+    /// The agents are there, if they are not yet.
+    fn install_agents(&self) -> Result {
         if !self.release.is_installed(&self.importer)? {
             self.release.install(&self.importer, &[])?;
         }
-        Ok(self)
+        Ok(())
     }
 
     /// Both clusters.

@@ -4,8 +4,7 @@
 
 use std::process::ExitCode;
 
-use clap::Parser;
-use mcs_tests::suite::{self, Suite};
+use mcs_tests::suite::Suite;
 
 use crate::world::World;
 
@@ -16,24 +15,11 @@ mod mirror;
 mod specs;
 mod world;
 
-/// Run Kubernetes' own specs of its network
-#[derive(Parser)]
-// Another group has the name of this struct.
-#[group(skip)]
-struct Args {
-    #[command(flatten)]
-    suite: suite::Args,
-    /// Leave the cluster in place
-    #[arg(long)]
-    keep: bool,
-}
-
 fn main() -> ExitCode {
-    let args = Args::parse();
     let mut suite = Suite::default();
     suite.case("without kube-proxy, pods by sockets", World::without_proxy);
     suite.case("beside kube-proxy, pods by packets", World::by_packets);
     suite.full("beside kube-proxy, which serves node ports alone", World::beside_proxy);
     suite.full("beside kube-proxy, pods of another cluster serve", World::elsewhere);
-    suite.run(args.suite, move || World::begin(args.keep))
+    suite.on_clusters("Run Kubernetes' own specs of its network", World::begin)
 }

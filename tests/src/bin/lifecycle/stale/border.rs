@@ -185,26 +185,20 @@ impl Seen {
 fn by_tcp(target: &Target, family: Family) -> Result<SocketAddr> {
     let stream = connected(family, target.tcp(family))?;
     stream.set_read_timeout(Some(PATIENCE))?;
-    let mut greeting = [0; 64];
-    let length = (&stream).read(&mut greeting)?;
     // Closes by a reset, so that no port is used up by TIME_WAIT.
     set_socket_linger(&stream, Some(Duration::ZERO))?;
-    ensure!(length > 0, io::Error::from(io::ErrorKind::ConnectionReset));
-    Ok(std::str::from_utf8(&greeting[..length])?.trim_end().parse()?)
+    identity(&stream)
 }
 
 fn by_udp(target: &Target, family: Family, is_connected: bool) -> Result<SocketAddr> {
     let (socket, vip) = (udp(family)?, target.udp(family));
     socket.set_read_timeout(Some(PATIENCE))?;
-    if is_connected {
-        client::connect(&socket, vip)?;
-        socket.send(b"who are you")?;
-    } else {
-        socket.send_to(b"who are you", vip)?;
+    if !is_connected {
+        return Ok(ask(&socket, vip)?.backend);
     }
-    let mut reply = [0; 128];
-    let length = socket.recv(&mut reply)?;
-    Ok(std::str::from_utf8(&reply[..length])?.lines().next().unwrap_or_default().parse()?)
+    connect(&socket, vip)?;
+    socket.send(b"who are you")?;
+    receive_nameless(&socket)
 }
 
 /// How long the slowest of some clients waits for its refusal.
