@@ -23,7 +23,7 @@ use std::{
 };
 
 use anyhow::Context as _;
-use clap::{CommandFactory as _, FromArgMatches as _, Parser};
+use clap::Parser;
 use libtest_mimic::{Arguments, Completion, Failed, FormatSetting, Trial};
 use parking_lot::Mutex;
 
@@ -179,16 +179,13 @@ impl<C: 'static> Suite<C> {
         })
     }
 
-    /// Runs the cases as the program's arguments say, on clusters that stay in place with `--keep`. `about`: what the help says of
-    /// the suite. `begin` makes what they share, as for [`Suite::run`]; it gets whether clusters stay.
+    /// Runs the cases as the program's arguments say, on clusters that stay in place with `--keep`. `begin` makes what they share,
+    /// as for [`Suite::run`]; it gets whether clusters stay.
     pub fn on_clusters(
         self,
-        about: &'static str,
         begin: impl FnOnce(bool) -> anyhow::Result<(C, PathBuf)> + 'static,
     ) -> ExitCode {
-        let matches = ClusterArgs::command().about(about).get_matches();
-        let args = ClusterArgs::from_arg_matches(&matches);
-        let ClusterArgs { suite, keep } = args.unwrap_or_else(|error| error.exit());
+        let ClusterArgs { suite, keep } = ClusterArgs::parse();
         self.run(suite, move || begin(keep))
     }
 

@@ -17,5 +17,5 @@ fn main() -> ExitCode {
     let mut suite = Suite::default();
     cases::cases(&mut suite);
     table::cases(&mut suite);
-    suite.on_clusters("Run the agent beside real CNIs", World::begin)
+    suite.on_clusters(World::begin)
 }

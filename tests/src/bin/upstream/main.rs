@@ -21,5 +21,5 @@ fn main() -> ExitCode {
     suite.case("beside kube-proxy, pods by packets", World::by_packets);
     suite.full("beside kube-proxy, which serves node ports alone", World::beside_proxy);
     suite.full("beside kube-proxy, pods of another cluster serve", World::elsewhere);
-    suite.on_clusters("Run Kubernetes' own specs of its network", World::begin)
+    suite.on_clusters(World::begin)
 }
